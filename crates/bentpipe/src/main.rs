@@ -1,0 +1,2 @@
+//! The bentpipe command.
+fn main() {}

@@ -1,0 +1,33 @@
+//! Quantities as people write them in profiles and configs, parsed once at the edge.
+//!
+//! | type | written | wrong |
+//! |---|---|---|
+//! | [`BitRate`] | `"1.89 Mbit/s"`, `"256 kbit/s"` | `"2 MB/s"` (bytes), `"2 Mbps"` |
+//! | [`ByteSize`] | `"64 KiB"`, `"1500 B"`, `"180 kB"` | `"64 Kb"` (bits) |
+//! | [`Span`] | `"380.5 ms"`, `"2 h"`, `"25 us"` | `"380"` (no unit) |
+//! | [`Ratio`] | `"6 %"`, `0.06` | `"6"`, `1.5` |
+//!
+//! A value without its unit is an error, and every error says what to write instead.
+
+#![forbid(unsafe_code)]
+
+mod quantity;
+mod ratio;
+mod table;
+
+pub use quantity::{BitRate, ByteSize, Span};
+pub use ratio::Ratio;
+
+/// Why a written quantity was not taken, with what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{written:?} is not {what}: {why}; write it like {example:?}")]
+pub struct ParseQuantityError {
+    /// What the text said.
+    pub written: String,
+    /// What was expected there, with its article: "a rate".
+    pub what: &'static str,
+    /// What is wrong with it.
+    pub why: String,
+    /// A correct value of this kind.
+    pub example: &'static str,
+}
