@@ -1,1 +1,10 @@
-//! gateway
+//! What runs on the aircraft and on the ground: interception, proxies, dialling, destination policy.
+//!
+//! [`air`] ends the passengers' TCP connections and asks the far end for flows;
+//! [`ground`] takes the flows of many aircraft and dials their destinations. What
+//! lies between them is behind the traits in [`far`].
+
+pub mod counters;
+pub mod far;
+pub mod ground;
+pub mod relay;

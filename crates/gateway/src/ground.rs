@@ -1,0 +1,4 @@
+//! The ground gateway.
+
+pub mod eyeballs;
+pub mod policy;
