@@ -4,6 +4,7 @@
 //! [`ground`] takes the flows of many aircraft and dials their destinations. What
 //! lies between them is behind the traits in [`far`].
 
+pub mod config;
 pub mod counters;
 pub mod far;
 pub mod ground;
