@@ -4,8 +4,11 @@
 //! [`ground`] takes the flows of many aircraft and dials their destinations. What
 //! lies between them is behind the traits in [`far`].
 
+pub mod air;
 pub mod config;
 pub mod counters;
 pub mod far;
+mod flows;
 pub mod ground;
+pub mod net;
 pub mod relay;

@@ -96,7 +96,7 @@ impl Relay {
         self.note_movement(polled.wrote > 0);
         match polled.broke {
             None => Poll::Pending,
-            Some(Broke::Reading(_)) => {
+            Some(Broke::Reading) => {
                 self.far.reset(ResetCode::Aborted);
                 Poll::Ready(Outcome::Reset(ResetCode::Aborted))
             }
@@ -122,7 +122,7 @@ impl Relay {
         }
         match polled.broke {
             None => Poll::Pending,
-            Some(Broke::Reading(_)) => Poll::Ready(self.far_broke()),
+            Some(Broke::Reading) => Poll::Ready(self.far_broke()),
             // Linux says EPIPE (or ENOTCONN on shutdown) when the client closed after
             // sending all it had: that much still deserves to arrive. A reset in the
             // middle is ECONNRESET, and must not look like an end.

@@ -39,7 +39,7 @@ enum Stage {
 
 /// Which side broke.
 pub enum Broke {
-    Reading(io::Error),
+    Reading,
     Writing(io::Error),
 }
 
@@ -135,7 +135,7 @@ impl Half {
             let mut buffer = ReadBuf::new(scratch);
             match Pin::new(&mut *source).poll_read(cx, &mut buffer) {
                 Poll::Pending => return self.flush(cx, sink),
-                Poll::Ready(Err(error)) => return Err(Broke::Reading(error)),
+                Poll::Ready(Err(_)) => return Err(Broke::Reading),
                 Poll::Ready(Ok(())) if buffer.filled().is_empty() => self.stage = Stage::Ending,
                 Poll::Ready(Ok(())) => {
                     polled.read += buffer.filled().len() as u64;
