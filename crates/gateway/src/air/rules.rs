@@ -108,7 +108,9 @@ fn script(port: u16, interfaces: &[&str], v6: bool) -> String {
     let interfaces = interfaces.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>();
     let interfaces = interfaces.join(", ");
     let ipv6 = if v6 {
-        format!("meta nfproto ipv6 tproxy ip6 to [::1]:{port} meta mark set {MARK:#x} accept")
+        format!(
+            "meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:{port} meta mark set {MARK:#x} accept"
+        )
     } else {
         String::new()
     };
@@ -119,11 +121,10 @@ fn script(port: u16, interfaces: &[&str], v6: bool) -> String {
            chain prerouting {{\n\
              type filter hook prerouting priority mangle; policy accept;\n\
              iifname != {{ {interfaces} }} return\n\
-             meta l4proto != tcp return\n\
              fib daddr type {{ local, broadcast, anycast, multicast }} return\n\
              ip daddr 127.0.0.0/8 return\n\
              ip6 daddr {{ ::1, fe80::/10 }} return\n\
-             meta nfproto ipv4 tproxy ip to 127.0.0.1:{port} meta mark set {MARK:#x} accept\n\
+             meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:{port} meta mark set {MARK:#x} accept\n\
              {ipv6}\n\
            }}\n\
          }}\n"
