@@ -5,6 +5,7 @@ mod forward;
 mod head;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use bentpipe_link::Target;
 use bytes::Bytes;
@@ -33,6 +34,8 @@ struct Proxy {
     ticket: Ticket,
     auth: Option<Arc<Auth>>,
     intake: Arc<Intake>,
+    /// Whether the client has ever sent a whole request head.
+    asked: AtomicBool,
 }
 
 pub(super) async fn serve(
@@ -49,7 +52,7 @@ pub(super) async fn serve(
         .max_buf_size(MAX_BUFFER_BYTES)
         .half_close(true);
     let io = TokioIo::new(StallGuard::new(tcp, limits.stall_timeout.into()));
-    let proxy = Arc::new(Proxy { ticket, auth, intake });
+    let proxy = Arc::new(Proxy { ticket, auth, intake, asked: AtomicBool::new(false) });
     let answer = {
         let proxy = proxy.clone();
         service_fn(move |request| answer(proxy.clone(), request))
@@ -58,6 +61,8 @@ pub(super) async fn serve(
     let serving = Box::pin(server.serve_connection(io, answer).with_upgrades());
     if let Err(error) = serving.await
         && (error.is_parse() || error.is_timeout() || error.is_incomplete_message())
+        // A connection kept open for a next request that never came is no fault.
+        && !(error.is_timeout() && proxy.asked.load(Relaxed))
     {
         proxy.intake.garbage(&proxy.ticket, "it does not speak HTTP, or stopped half-way");
     }
@@ -67,6 +72,7 @@ async fn answer(
     proxy: Arc<Proxy>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, hyper::Error> {
+    proxy.asked.store(true, Relaxed);
     if let Some(auth) = &proxy.auth
         && !head::authorized(request.headers(), auth)
     {

@@ -133,6 +133,11 @@ async fn one_client_connection_serves_many_requests() {
         assert!(head(&mut tcp).await.starts_with("HTTP/1.1 200 OK\r\n"));
         assert_eq!(read_exactly(&mut tcp, 2).await, b"hi");
     }
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(11)).await;
+    tokio::time::resume();
+    assert_eq!(read_all(&mut tcp).await.unwrap(), []);
+    assert_eq!(bench.air.garbage.get(), 0);
 }
 
 #[tokio::test]
