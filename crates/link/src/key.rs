@@ -116,15 +116,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_public_key_is_rfc_7748s() {
-        // RFC 7748, section 6.1: Alice's keys.
-        let secret = "77076d0a7318a57d3c16c17251b26645df4c2f92ebc099ab1c2a6f2c0e0f0b2a";
-        let bytes: Vec<u8> =
-            (0..32).map(|i| u8::from_str_radix(&secret[2 * i..2 * i + 2], 16).unwrap()).collect();
-        let secret = SecretKey::from_bytes(bytes.try_into().unwrap());
-        let text = secret.public().to_string();
-        assert_eq!(text.parse::<PublicKey>().unwrap(), secret.public());
-        assert_eq!(secret.to_base64().parse::<SecretKey>().unwrap(), secret);
+    fn keys_read_back_and_the_public_key_is_x25519s() {
+        // RFC 7748, section 5.2: one step of the iterated test, from the base point.
+        let mut base = [0; KEY_BYTES];
+        base[0] = 9;
+        let secret = SecretKey::from_bytes(base);
+        let public: String =
+            secret.public().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(public, "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079");
+        assert_eq!(secret.public().to_string().parse(), Ok(secret.public()));
+        assert_eq!(secret.to_base64().parse(), Ok(secret));
     }
 
     #[test]

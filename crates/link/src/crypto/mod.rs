@@ -7,8 +7,8 @@ mod replay;
 
 pub use handshake::{Initiator, InitPayload, ReceivedInit, ResponsePayload, respond};
 pub use keys::Keys;
-pub use mac::{CookieError, CookieJar, CookieMonitor, MacKey};
-pub use replay::{REPLAY_WINDOW, ReplayWindow};
+pub use mac::{CookieJar, CookieMonitor, MacKey};
+pub use replay::ReplayWindow;
 
 /// A strong generator, seeded by the edge, that everything random in a session comes from.
 pub type Rng = rand_chacha::ChaCha20Rng;

@@ -15,11 +15,22 @@ const CONTROL_ROOM: usize = 300;
 impl FlowTable {
     /// The lane of what would be sent next; `None` when nothing waits.
     pub fn next_lane(&mut self, now: Duration) -> Option<Lane> {
+        while let Some(&id) = self.control.front()
+            && !self.has_control(id)
+        {
+            self.control.pop_front();
+        }
         if !self.control.is_empty() || !self.refusals.is_empty() {
             return Some(Lane::Urgent);
         }
         let id = self.scheduler.next()?;
         self.flows.get(&id).map(|flow| self.lane_of(flow, now))
+    }
+
+    fn has_control(&mut self, id: u64) -> bool {
+        let Some(flow) = self.flows.get_mut(&id) else { return false };
+        flow.control.queued = !flow.control.is_empty();
+        flow.control.queued
     }
 
     fn lane_of(&self, flow: &super::table::Flow, now: Duration) -> Lane {

@@ -1,7 +1,7 @@
 //! Which symbols of a lane have come, and what the next report says of them.
 
 use super::{Lane, RangeSet};
-use crate::wire::report::{LaneReport, MAX_RUNS};
+use crate::wire::report::LaneReport;
 
 /// How far above the base a symbol number may lie: four times what a sender with 8 × BDP and
 /// 64 MiB of memory retains. What lies above is not taken (and so comes again).
@@ -45,11 +45,11 @@ impl RecvLane {
         if self.have.insert(number) { Arrival::New { gap } } else { Arrival::Duplicate }
     }
 
-    /// What to tell the sender; `None` before the first symbol.
-    pub fn report(&self) -> Option<LaneReport> {
+    /// What to tell the sender in at most `most_runs` runs; `None` before the first symbol.
+    pub fn report(&self, most_runs: usize) -> Option<LaneReport> {
         let largest = self.largest_packet?;
-        let truncated = self.have.run_count() > MAX_RUNS;
-        let runs = self.have.runs().take(MAX_RUNS).collect();
+        let truncated = self.have.run_count() > most_runs;
+        let runs = self.have.runs().take(most_runs).collect();
         Some(LaneReport { lane: self.lane, largest, base: self.have.base(), runs, truncated })
     }
 }
@@ -57,17 +57,18 @@ impl RecvLane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::report::MAX_RUNS;
 
     #[test]
     fn gaps_are_new_once_and_reports_name_them() {
         let mut lane = RecvLane::new(Lane::Bulk);
-        assert_eq!(lane.report(), None);
+        assert_eq!(lane.report(MAX_RUNS), None);
         assert_eq!(lane.arrive(0, 10), Arrival::New { gap: false });
         assert_eq!(lane.arrive(2, 12), Arrival::New { gap: true });
         assert_eq!(lane.arrive(3, 13), Arrival::New { gap: false });
         assert_eq!(lane.arrive(2, 14), Arrival::Duplicate);
         assert_eq!(lane.arrive(MAX_AHEAD + 2, 15), Arrival::Refused);
-        let report = lane.report().unwrap();
+        let report = lane.report(MAX_RUNS).unwrap();
         assert_eq!((report.largest, report.base, report.runs), (14, 1, vec![(2, 4)]));
     }
 
@@ -77,7 +78,7 @@ mod tests {
         for number in 0..1000 {
             lane.arrive(2 * number + 1, number);
         }
-        let report = lane.report().unwrap();
+        let report = lane.report(MAX_RUNS).unwrap();
         assert!(report.truncated);
         assert_eq!(report.runs.len(), MAX_RUNS);
         assert_eq!(report.covers_below(), 2 * MAX_RUNS as u64);

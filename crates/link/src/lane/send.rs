@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Lane;
+use super::recv::MAX_AHEAD;
 use crate::wire::report::LaneReport;
 
 /// How long after a lane's queue emptied its unreported symbols are sent once more.
@@ -91,11 +92,6 @@ impl SendLane {
         self.retained_bytes
     }
 
-    /// How many numbers lie between the oldest unreported symbol and the newest.
-    pub fn span(&self) -> u64 {
-        self.slots.len() as u64
-    }
-
     pub fn is_clear(&self) -> bool {
         self.slots.is_empty()
     }
@@ -142,33 +138,55 @@ impl SendLane {
         self.duplicated_below = self.next_number();
     }
 
-    /// Whether a symbol reported missing waits.
-    pub fn has_lost(&self) -> bool {
-        !self.lost.is_empty()
+    /// Whether a symbol waits to be sent again for that reason.
+    pub fn has(&mut self, kind: Transmission) -> bool {
+        self.settle(kind).is_some()
     }
 
-    /// Whether a duplicate waits.
-    pub fn has_duplicates(&self) -> bool {
-        !self.duplicates.is_empty()
+    /// Whether any symbol waits to be sent again.
+    pub fn has_queued(&mut self) -> bool {
+        self.has(Transmission::Repair) || self.has(Transmission::Duplicate)
     }
 
-    /// Takes the next queued symbol of that kind, as leaving in `packet`.
-    pub fn take(&mut self, kind: Transmission, packet: u64, now: Duration) -> Option<(u64, &[u8])> {
+    /// Whether the next new symbol is one that the peer would take.
+    pub fn has_room(&self) -> bool {
+        (self.slots.len() as u64) < MAX_AHEAD / 2
+    }
+
+    /// Number and content length of what [`Self::take`] would give.
+    pub fn peek_len(&mut self, kind: Transmission) -> Option<(u64, usize)> {
+        let number = self.settle(kind)?;
+        Some((number, self.slots[(number - self.base) as usize].content.len()))
+    }
+
+    /// The first in the queue that still has to be sent.
+    fn settle(&mut self, kind: Transmission) -> Option<u64> {
         let queue = match kind {
             Transmission::Repair => &mut self.lost,
             Transmission::Duplicate => &mut self.duplicates,
         };
-        while let Some(number) = queue.pop_front() {
-            let Some(index) = number.checked_sub(self.base) else { continue };
-            let slot = &mut self.slots[index as usize];
-            if slot.state == State::Queued {
-                slot.state = State::InFlight;
-                slot.last_packet = packet;
-                self.last_sent = now;
-                return Some((number, &self.slots[index as usize].content));
+        while let Some(&number) = queue.front() {
+            let index = number.checked_sub(self.base);
+            if index.is_some_and(|index| self.slots[index as usize].state == State::Queued) {
+                return Some(number);
             }
+            queue.pop_front();
         }
         None
+    }
+
+    /// Takes the next queued symbol of that kind, as leaving in `packet`.
+    pub fn take(&mut self, kind: Transmission, packet: u64, now: Duration) -> Option<(u64, &[u8])> {
+        let number = self.settle(kind)?;
+        match kind {
+            Transmission::Repair => self.lost.pop_front(),
+            Transmission::Duplicate => self.duplicates.pop_front(),
+        };
+        let slot = &mut self.slots[(number - self.base) as usize];
+        slot.state = State::InFlight;
+        slot.last_packet = packet;
+        self.last_sent = now;
+        Some((number, &slot.content))
     }
 
     /// Believes a report: forgets what has come, queues what is missing. `late_by` packets of

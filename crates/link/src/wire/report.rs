@@ -12,8 +12,9 @@ use std::time::Duration;
 use super::codec::{Malformed, Reader, put_varint};
 use crate::lane::Lane;
 
-/// Most runs one report names for one lane: 256 runs of about 2 bytes are half a packet.
-pub const MAX_RUNS: usize = 256;
+/// Most runs one report names, over all lanes: at the 6 bytes that the farthest of them take, they
+/// fill 1,152 bytes, which fits beside the rest of a report in the smallest packet there is.
+pub const MAX_RUNS: usize = 192;
 
 const TRUNCATED: u8 = 0x01;
 
