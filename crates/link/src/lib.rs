@@ -4,6 +4,7 @@ mod code;
 mod crypto;
 mod endpoint;
 mod flow;
+pub mod io;
 mod key;
 mod lane;
 mod pacer;

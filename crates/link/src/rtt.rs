@@ -31,11 +31,6 @@ impl Rtt {
         self.smoothed
     }
 
-    /// Whether it was measured at all.
-    pub fn is_measured(&self) -> bool {
-        self.measured
-    }
-
     /// When an answer that should be here by now is overdue.
     pub fn overdue_after(&self) -> Duration {
         self.smoothed + (self.variation * 4).max(self.smoothed / 4)

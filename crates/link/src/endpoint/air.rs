@@ -257,6 +257,10 @@ impl Core for AirCore {
         })
     }
 
+    fn sessions_begun(&self) -> u64 {
+        self.last_session
+    }
+
     fn session(&mut self, id: SessionId) -> Option<&mut Session> {
         self.session.as_mut().filter(|(current, _)| *current == id).map(|(_, session)| session)
     }

@@ -301,6 +301,10 @@ impl Core for HubCore {
         })
     }
 
+    fn sessions_begun(&self) -> u64 {
+        self.last_session
+    }
+
     fn session(&mut self, id: SessionId) -> Option<&mut Session> {
         self.sessions.get_mut(&id).map(|(_, session)| session)
     }

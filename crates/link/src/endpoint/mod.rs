@@ -28,6 +28,8 @@ pub trait Core {
     fn handle_timeout(&mut self, now: Duration);
     /// What a flow's owner should hear.
     fn next_event(&mut self) -> Option<(SessionId, FlowEvent)>;
+    /// How many sessions have begun so far.
+    fn sessions_begun(&self) -> u64;
     /// A session that is still there.
     fn session(&mut self, id: SessionId) -> Option<&mut Session>;
     /// Tells the peers that it is over, with the next packets.

@@ -44,7 +44,7 @@ impl Pool {
         }
     }
 
-    /// Bytes lent beyond the reserves.
+    #[cfg(test)]
     pub fn lent(&self) -> u64 {
         self.lent
     }

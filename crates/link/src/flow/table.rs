@@ -31,7 +31,16 @@ pub struct Terms {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FlowEvent {
     /// The peer opened a flow.
-    Opened { flow: u64, target: Target, class: Class, passenger: u32 },
+    Opened {
+        /// Its number.
+        flow: u64,
+        /// Where it should lead.
+        target: Target,
+        /// How it should be treated.
+        class: Class,
+        /// Whose it is on board.
+        passenger: u32,
+    },
     /// It may be worth reading, writing or asking again.
     Wake(u64),
 }

@@ -9,7 +9,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::Lane;
 use super::recv::MAX_AHEAD;
 use crate::wire::report::LaneReport;
 
@@ -50,7 +49,6 @@ pub enum Transmission {
 /// The sender's half of a lane.
 #[derive(Debug)]
 pub struct SendLane {
-    lane: Lane,
     base: u64,
     slots: VecDeque<Slot>,
     lost: VecDeque<u64>,
@@ -64,9 +62,8 @@ pub struct SendLane {
 }
 
 impl SendLane {
-    pub fn new(lane: Lane) -> Self {
+    pub fn new() -> Self {
         Self {
-            lane,
             base: 0,
             slots: VecDeque::new(),
             lost: VecDeque::new(),
@@ -76,10 +73,6 @@ impl SendLane {
             duplicated_below: 0,
             last_sent: Duration::ZERO,
         }
-    }
-
-    pub fn lane(&self) -> Lane {
-        self.lane
     }
 
     /// The number that the next new symbol will have.
@@ -264,6 +257,7 @@ impl SendLane {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lane::Lane;
 
     const NOW: Duration = Duration::ZERO;
 
@@ -272,7 +266,7 @@ mod tests {
     }
 
     fn lane_of(symbols: u64) -> SendLane {
-        let mut lane = SendLane::new(Lane::Bulk);
+        let mut lane = SendLane::new();
         for packet in 0..symbols {
             lane.push(vec![packet as u8; 10], 100 + packet, NOW);
         }

@@ -89,7 +89,8 @@ struct Quiet {
 }
 
 impl Session {
-    pub fn new(
+    /// A session under its first keys. `opens` is true at the air.
+    pub(crate) fn new(
         settings: Settings,
         opens: bool,
         peer: PeerTerms,
@@ -111,7 +112,7 @@ impl Session {
         });
         let mut session = Self {
             path: Path::new(0, address, &settings, now),
-            send: Lane::ALL.map(SendLane::new),
+            send: Lane::ALL.map(|_| SendLane::new()),
             recv: Lane::ALL.map(RecvLane::new),
             flows,
             next_reap: now + reap_interval(&settings),
@@ -135,7 +136,7 @@ impl Session {
     }
 
     /// The same two instances have made new keys: everything goes on under them.
-    pub fn rekey(&mut self, keys: Keys, peer: PeerTerms, now: Duration) {
+    pub(crate) fn rekey(&mut self, keys: Keys, peer: PeerTerms, now: Duration) {
         let until = now + self.path.rtt.get() * OLD_KEYS_ROUND_TRIPS;
         self.old_keys = Some((std::mem::replace(&mut self.keys, keys), until));
         self.peer = peer;
@@ -197,6 +198,7 @@ impl Session {
         window.clamp(LEAST_WINDOW_BYTES, self.settings.send_memory.bytes() / 4) as usize
     }
 
+    /// What has been counted, and what is held now.
     pub fn counters(&self) -> Counters {
         Counters { flows: self.flows.len() as u64, held_bytes: self.held_bytes(), ..self.counters }
     }
@@ -209,6 +211,7 @@ impl Session {
 
     // The flows' owners.
 
+    /// Opens a flow to `target`, with its first bytes.
     pub fn open(
         &mut self,
         target: &Target,
@@ -228,30 +231,37 @@ impl Session {
         Ok(flow)
     }
 
+    /// Hands bytes to a flow.
     pub fn write(&mut self, flow: u64, data: &[u8], now: Duration) -> Write {
         self.flows.write(flow, data, now)
     }
 
+    /// Takes bytes of a flow that are in order.
     pub fn read(&mut self, flow: u64, out: &mut [u8], now: Duration) -> Read {
         self.flows.read(flow, out, now)
     }
 
+    /// No more will be written to the flow.
     pub fn finish(&mut self, flow: u64) {
         self.flows.finish(flow);
     }
 
+    /// Ends both directions of the flow at once.
     pub fn reset(&mut self, flow: u64, code: ResetCode) {
         self.flows.reset(flow, code);
     }
 
+    /// The flow's bytes are not wanted any more; the other direction goes on.
     pub fn stop_reading(&mut self, flow: u64, code: ResetCode) {
         self.flows.stop_reading(flow, code);
     }
 
+    /// Nobody holds the flow any more: what is finished goes on to its end, the rest is reset.
     pub fn release(&mut self, flow: u64) {
         self.flows.release(flow);
     }
 
+    /// What a flow's owner should hear.
     pub fn next_event(&mut self) -> Option<FlowEvent> {
         self.flows.next_event()
     }

@@ -19,7 +19,7 @@ const CHALLENGE_TRIES: u32 = 6;
 
 impl Session {
     /// Opens a packet under the keys it names, current or old; `false` for a forgery or a replay.
-    pub fn unseal(&mut self, header: &DataHeader, sealed: &[u8], plaintext: &mut Vec<u8>) -> bool {
+    pub(crate) fn unseal(&mut self, header: &DataHeader, sealed: &[u8], plaintext: &mut Vec<u8>) -> bool {
         if header.receiver == self.keys.local {
             return self.keys.open(header, sealed, plaintext);
         }
@@ -28,7 +28,7 @@ impl Session {
     }
 
     /// Acts on an authenticated packet. `bytes` is its length as it came.
-    pub fn receive(
+    pub(crate) fn receive(
         &mut self,
         header: &DataHeader,
         plaintext: &[u8],

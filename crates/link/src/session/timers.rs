@@ -72,6 +72,11 @@ impl Session {
         lanes.into_iter().chain(others).flatten().min().unwrap_or(self.next_reap)
     }
 
+    /// Whether a flow's owner gave the link something to do that it does not wait for yet.
+    pub fn has_news(&mut self, now: Duration) -> bool {
+        self.closing || self.wants_to_send(now)
+    }
+
     /// Whether only the pacer keeps something from leaving.
     fn wants_to_send(&mut self, now: Duration) -> bool {
         if self.path.ping || self.path.response.is_some() {
