@@ -305,6 +305,47 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(config(64))]
+
+    #[test]
+    fn a_held_sender_works_like_one_that_sends_byte_by_byte(
+        packets in prop::collection::vec((0u64..3_000, 1u64..1600), 1..200),
+        outages in prop::collection::vec((1u64..20_000, 1u64..8_000), 1..20),
+        limit in 1500u64..10_000,
+    ) {
+        // One byte per microsecond, and everything on whole microseconds.
+        let mut down = Vec::new();
+        let mut at = 0;
+        for (gap, length) in outages {
+            down.push((at + gap, at + gap + length));
+            at += gap + length;
+        }
+        let listed: Vec<_> =
+            down.iter().map(|(from, to)| format!("['{from} us', '{} us']", to - from)).collect();
+        let mut direction = Direction::new(&spec(&format!(
+            "rate = '8 Mbit/s'\nqueue = '{limit} B'\n\
+             outages = {{ packets = 'held', scheduled = [{}] }}",
+            listed.join(", ")
+        )), 1);
+        let sends = |us: u64| !down.iter().any(|(from, to)| (*from..*to).contains(&us));
+        let (mut now, mut free) = (0, 0);
+        for (gap, bytes) in packets {
+            now += gap;
+            let queued = (now..free).filter(|us| sends(*us)).count() as u64;
+            prop_assert_eq!(direction.queued_bytes(Duration::from_micros(now)), queued);
+            let fate = direction.offer(Duration::from_micros(now), bytes as usize);
+            if queued > 0 && queued + bytes > limit {
+                prop_assert_eq!(fate, Fate::QueueDropped);
+                continue;
+            }
+            let last = (free.max(now)..).filter(|us| sends(*us)).nth(bytes as usize - 1);
+            free = last.unwrap() + 1;
+            prop_assert_eq!(fate, Fate::Delivered { at: Duration::from_micros(free) });
+        }
+    }
+}
+
 /// The bytes that fill the time until the sender is free, in the units of the test above.
 fn free_bytes(free: u64, now: u64) -> u64 {
     free.saturating_sub(now).div_ceil(8000)

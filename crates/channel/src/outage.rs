@@ -249,6 +249,25 @@ mod tests {
     }
 
     #[test]
+    fn scheduled_and_random_outages_join() {
+        let scheduled = "packets = 'lost'\nscheduled = [['10 s', '3 s']]\nrepeat = '20 s'";
+        let both = format!("{scheduled}\nrandom = {{ mean-gap = '7 s', mean-length = '4 s' }}");
+        let mut outages = outages(&both, 2);
+        let all: Vec<Interval> = (0..2000).map(|i| outages.get(i).unwrap()).collect();
+        assert!(all.windows(2).all(|pair| pair[0].end_ns < pair[1].start_ns));
+        let end_ns = all[all.len() - 1].end_ns;
+        let down = |at_ns| all.iter().any(|o| (o.start_ns..o.end_ns).contains(&at_ns));
+        let times = (10..).step_by(20).map(|s| s * S).take_while(|at_ns| at_ns + 3 * S < end_ns);
+        let covered: Vec<bool> =
+            times.map(|at_ns| down(at_ns) && down(at_ns + 3 * S - 1)).collect();
+        assert!(covered.len() > 500 && covered.iter().all(|covered| *covered));
+        // Up for 17/20 of the time by schedule and for 7/11 of that by chance.
+        let down_ns: u64 = all.iter().map(|o| o.end_ns - o.start_ns).sum();
+        let up = 1.0 - down_ns as f64 / end_ns as f64;
+        assert!((up - 17.0 / 20.0 * 7.0 / 11.0).abs() < 0.03, "{up}");
+    }
+
+    #[test]
     fn random_outages_have_their_means() {
         let text = "packets = 'lost'\nrandom = { mean-gap = '120 s', mean-length = '5 s' }";
         let mut random = outages(text, 9);

@@ -94,6 +94,11 @@ impl DirectionSpec {
         }
     }
 
+    /// The same direction at another bit-error rate, for sweeps over it.
+    pub fn with_ber(self, ber: Ratio) -> Self {
+        Self { ber: Varying::Constant(ber), ..self }
+    }
+
     /// The rate, or its mean in the long run; `None` is unlimited.
     pub fn rate(&self) -> Option<BitRate> {
         self.rate.as_ref().map(mean_rate)
