@@ -1,1 +1,3 @@
-//! lab
+//! The lab: one link model under a simulator in virtual time and an emulator with real kernels.
+
+pub mod profile;
