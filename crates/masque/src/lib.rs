@@ -1,1 +1,125 @@
-//! masque
+//! HTTP/3 CONNECT between gateways, on quinn and h3: client and server.
+//!
+//! Each TCP connection is one CONNECT request (RFC 9114 §4.4) of one QUIC connection between two
+//! gateways, under ordinary congestion control. It runs on the open Internet between ground
+//! gateways, and on the radio as the baseline that Bentpipe's own transport is measured against.
+//!
+//! ```no_run
+//! # async fn example(secret: bentpipe_masque::SecretKey, server_key: [u8; 32]) -> Result<(), Box<dyn std::error::Error>> {
+//! use bentpipe_masque::{Client, ClientConfig, Socket};
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! let config = ClientConfig::new("192.0.2.1:443".parse()?, server_key, secret);
+//! let client = Client::connect(config, Socket::bind("0.0.0.0:0".parse()?)?)?;
+//! let mut flow = client.open("example.com:80", 2, 1, "GET / HTTP/1.0\r\n\r\n".into());
+//! flow.shutdown().await?;
+//! let mut page = Vec::new();
+//! flow.read_to_end(&mut page).await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # On the wire
+//!
+//! QUIC v1 with TLS 1.3 and ALPN `h3`; no 0-RTT, no session tickets, no SNI. The server's
+//! certificate is made anew at each start and means nothing: a client accepts any that signs its
+//! handshake. Who both ends are is shown by the first request of the connection.
+//!
+//! ## Proving the keys
+//!
+//! Both ends have an X25519 key pair, the same that the radio transport uses, and know each other's
+//! public key. With
+//!
+//! - `S` = X25519(own secret, peer's public); an all-zero `S` is refused (a low-order point),
+//! - `E` = the 32-byte TLS exporter (RFC 8446 §7.5) of this connection with the label
+//!   `EXPORTER-bentpipe-masque` and an empty context,
+//! - `K` = BLAKE2s-256(`bentpipe masque authentication v1` ‖ `S` ‖ client's public key ‖ server's
+//!   public key),
+//! - `proof(side)` = BLAKE2s in its keyed mode (RFC 7693) with key `K`, 32 bytes, of `side` ‖ `E`,
+//!   where `side` is the ASCII word `client` or `server`,
+//!
+//! the client's first request is a GET of `https://bentpipe.invalid/bentpipe/session` with
+//!
+//! ```text
+//! proxy-authorization: Bentpipe key="<base64 of its public key>", proof="<base64 of proof(client)>"
+//! ```
+//!
+//! and the server answers it with 200 and
+//!
+//! ```text
+//! proxy-authentication-info: Bentpipe proof="<base64 of proof(server)>"
+//! ```
+//!
+//! (base64 with padding). The client sends nothing else before it has verified that. The exporter
+//! ties the proofs to this TLS session, so that a man in the middle, who has another session with
+//! each side, can relay neither. A server to which the key is unknown or the proof wrong closes the
+//! connection with H3_REQUEST_REJECTED and says no more; other requests on an unproven connection
+//! are answered 407, a few times, and a client that proves nothing is closed after 15 s. What
+//! unproven clients may hold of the server's memory is bounded in number, streams and bytes.
+//!
+//! Test vector: client secret 32 × `01`, server secret 32 × `02`, exporter 32 × `09`:
+//!
+//! ```text
+//! proxy-authorization: Bentpipe key="pOCSkrZRwni5dyxWn1+puxPZBrRqtoyd+dwrRAn4ogk=", proof="ogV1xrzAw1wj6qRU+Y7A6lrdaVMxXAiuovh+YE2HspI="
+//! proxy-authentication-info: Bentpipe proof="GwjU8lO25yeSAMXyfZMRDLxMeVCawrm/taeWzVLQ0k4="
+//! ```
+//!
+//! ## Flows
+//!
+//! `:method` CONNECT, `:authority` host and port, and two fields of ours that a server may ignore:
+//! `bentpipe-class` (a decimal number, 0 the most urgent, 2 the default) and `bentpipe-passenger`
+//! (the client's own number for who this is). The request's HEADERS and its first DATA leave
+//! together, without awaiting the response. A refusal is a status with `proxy-status` (RFC 9209);
+//! see [`Refusal`] for its names and for the codes that reset an open flow. FIN ends a direction.
+//!
+//! # What it does not do
+//!
+//! Flows end with the connection that carries them: HTTP/3 cannot resume requests. Within one
+//! connection quinn serves all flows in turn, whatever their class.
+
+#![forbid(unsafe_code)]
+
+mod auth;
+mod client;
+mod flow;
+mod quic;
+mod refusal;
+mod server;
+mod settings;
+mod socket;
+mod tls;
+mod wire;
+
+pub use auth::{PublicKey, SecretKey, public_key};
+pub use client::{Client, ClientConfig, ConnectError};
+pub use flow::{Flow, FlowReset};
+pub use refusal::Refusal;
+pub use server::{Incoming, Server, ServerConfig};
+pub use settings::{Congestion, SettingsError, Transport};
+pub use socket::Socket;
+pub use tls::TlsError;
+
+/// Where a client proves its key.
+const SESSION_PATH: &str = "/bentpipe/session";
+
+const CLASS_HEADER: &str = "bentpipe-class";
+const PASSENGER_HEADER: &str = "bentpipe-passenger";
+
+/// RFC 9110 §11.7.3.
+const INFO_HEADER: &str = "proxy-authentication-info";
+
+/// The class of a CONNECT that names none: best effort.
+const DEFAULT_CLASS: u8 = 2;
+
+/// A client or server could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A setting cannot be used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// TLS could not be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The socket cannot be used.
+    #[error("starting QUIC on the UDP socket: {0}")]
+    Socket(#[from] std::io::Error),
+}

@@ -3,5 +3,8 @@
 #![forbid(unsafe_code)]
 
 mod class;
+mod ring;
+mod scheduler;
 
 pub use class::Class;
+pub use scheduler::{FlowId, Passenger, Scheduler};

@@ -1,0 +1,8 @@
+//! The simulator: the real transports and gateways in virtual time, over [`bentpipe_channel`].
+//!
+//! Everything runs in one thread on a paused tokio clock (`start_paused`), which jumps to the next
+//! timer whenever nothing is left to do. tokio's timers count whole milliseconds, so whatever
+//! happens between two of them happens at the later one, in order.
+
+pub mod net;
+pub mod trace;

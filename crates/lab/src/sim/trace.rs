@@ -1,0 +1,113 @@
+//! What happened on a simulated network, packet by packet, and a digest of it.
+
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use bentpipe_channel::Fate;
+
+/// One event: a datagram was sent, or did not survive its arrival.
+#[derive(Debug, Clone, Copy)]
+pub struct Event<'a> {
+    /// Since the network was made.
+    pub at: Duration,
+    /// Whose socket sent it.
+    pub from: SocketAddr,
+    /// The address it was sent to.
+    pub to: SocketAddr,
+    /// Its payload.
+    pub bytes: &'a [u8],
+    /// What becomes of it.
+    pub outcome: Outcome,
+}
+
+/// What becomes of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The link's verdict, known when the datagram is sent.
+    Link(Fate),
+    /// Nobody has the destination's address, or no link leads there.
+    NoRoute,
+    /// More than [`super::net::MAX_IN_FLIGHT_BYTES`] are under way.
+    TooMuchInFlight,
+    /// It arrived where no socket listens any more.
+    NotListening,
+    /// It arrived at a socket whose queue is full.
+    ReceiveQueueFull,
+}
+
+/// A running hash over events (64-bit FNV-1a): equal digests, equal runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digest {
+    hash: u64,
+    events: u64,
+    contents: bool,
+}
+
+impl Digest {
+    /// Over time, addresses, sizes and outcomes: what repeats even when the keys, and with them
+    /// every encrypted byte, are drawn anew.
+    pub fn of_sizes() -> Digest {
+        Digest { hash: 0xcbf2_9ce4_8422_2325, events: 0, contents: false }
+    }
+
+    /// Over every byte as well.
+    pub fn of_contents() -> Digest {
+        Digest { contents: true, ..Digest::of_sizes() }
+    }
+
+    /// Adds an event.
+    pub fn add(&mut self, event: &Event<'_>) {
+        self.events += 1;
+        self.duration(event.at);
+        self.address(event.from);
+        self.address(event.to);
+        self.bytes(&(event.bytes.len() as u64).to_le_bytes());
+        if self.contents {
+            self.bytes(event.bytes);
+        }
+        match event.outcome {
+            Outcome::Link(Fate::Delivered { at }) => {
+                self.bytes(&[0]);
+                self.duration(at);
+            }
+            Outcome::Link(Fate::Lost) => self.bytes(&[1]),
+            Outcome::Link(Fate::QueueDropped) => self.bytes(&[2]),
+            Outcome::NoRoute => self.bytes(&[3]),
+            Outcome::TooMuchInFlight => self.bytes(&[4]),
+            Outcome::NotListening => self.bytes(&[5]),
+            Outcome::ReceiveQueueFull => self.bytes(&[6]),
+        }
+    }
+
+    /// How many events were added.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    fn duration(&mut self, duration: Duration) {
+        self.bytes(&duration.as_nanos().to_le_bytes());
+    }
+
+    fn address(&mut self, address: SocketAddr) {
+        match address.ip() {
+            IpAddr::V4(ip) => self.bytes(&ip.octets()),
+            IpAddr::V6(ip) => self.bytes(&ip.octets()),
+        }
+        self.bytes(&address.port().to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.hash = (self.hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x} over {} events", self.hash, self.events)
+    }
+}

@@ -1,0 +1,359 @@
+//! A flow: the body of a CONNECT, in both directions.
+
+use std::{
+    io,
+    pin::Pin,
+    task::{Context, Poll, ready},
+};
+
+use bytes::{Buf, Bytes, BytesMut};
+use futures_util::FutureExt;
+use h3::error::Code;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    sync::oneshot,
+};
+
+use crate::{
+    quic::var_int,
+    refusal::Refusal,
+    wire::{self, HeaderBuf, Kind},
+};
+
+/// The most bytes one DATA frame carries, and so the most a flow holds back when its stream is
+/// blocked: 10,000 blocked flows hold 160 MB, idle ones nothing.
+pub(crate) const MAX_DATA_BYTES: usize = 16 << 10;
+
+/// A TCP connection's bytes in both directions.
+///
+/// `shutdown` sends FIN; the other direction goes on. Dropping a flow whose writing side was not
+/// shut down resets it. After the peer's reset, reads and writes fail with
+/// [`io::ErrorKind::ConnectionReset`], whose inner error is [`FlowReset`].
+pub struct Flow {
+    send: SendHalf,
+    recv: RecvHalf,
+    reset: Option<Refusal>,
+}
+
+/// The error inside [`io::ErrorKind::ConnectionReset`]: the flow was reset, by the peer or with the
+/// connection that carried it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the flow was reset: {0}")]
+pub struct FlowReset(pub Refusal);
+
+/// What the task that opens a flow hands over, once the stream is open and once the response is in.
+pub(crate) type Opened<T> = oneshot::Receiver<Result<T, Refusal>>;
+
+enum SendHalf {
+    Opening(Opened<RawSend>),
+    Open { stream: RawSend, blocked: BytesMut },
+    Done,
+    Closed,
+}
+
+enum RecvHalf {
+    Opening(Opened<RawRecv>),
+    Open { stream: RawRecv, frames: Frames },
+    End,
+    Closed,
+}
+
+impl Flow {
+    /// A flow whose stream is still being opened.
+    pub(crate) fn opening(send: Opened<RawSend>, recv: Opened<RawRecv>) -> Flow {
+        Flow { send: SendHalf::Opening(send), recv: RecvHalf::Opening(recv), reset: None }
+    }
+
+    /// A flow on an open stream, after both HEADERS.
+    pub(crate) fn open(send: RawSend, recv: RawRecv) -> Flow {
+        Flow {
+            send: SendHalf::Open { stream: send, blocked: BytesMut::new() },
+            recv: RecvHalf::Open { stream: recv, frames: Frames::default() },
+            reset: None,
+        }
+    }
+
+    /// Ends the flow at once in both directions; the peer sees `why` as far as
+    /// [`Refusal::h3_code`] can say it. Bytes not yet delivered are lost.
+    pub fn reset(&mut self, why: Refusal) {
+        if let SendHalf::Open { stream, .. } = &mut self.send {
+            stream.reset(why.h3_code());
+        }
+        if !matches!(self.send, SendHalf::Done) {
+            self.send = SendHalf::Closed;
+        }
+        self.stop_reading(why);
+    }
+
+    /// Tells the peer that nothing more will be read; writing goes on.
+    pub fn stop_reading(&mut self, why: Refusal) {
+        if let RecvHalf::Open { stream, .. } = &mut self.recv {
+            stream.stop(why.h3_code());
+        }
+        if !matches!(self.recv, RecvHalf::End) {
+            self.recv = RecvHalf::Closed;
+        }
+    }
+
+    /// Why the peer reset or refused the flow, once a read or a write has failed with it.
+    pub fn reset_code(&self) -> Option<Refusal> {
+        self.reset
+    }
+
+    fn fail(&mut self, why: Refusal) -> io::Error {
+        // The first reason is the one that says most: what follows is its consequence.
+        let why = *self.reset.get_or_insert(why);
+        io::Error::new(io::ErrorKind::ConnectionReset, FlowReset(why))
+    }
+
+    /// Sends what a blocked write left behind.
+    fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let SendHalf::Opening(opened) = &mut self.send {
+            match ready!(opened.poll_unpin(cx)).unwrap_or(Err(Refusal::Internal)) {
+                Ok(stream) => self.send = SendHalf::Open { stream, blocked: BytesMut::new() },
+                Err(why) => {
+                    self.send = SendHalf::Closed;
+                    return Poll::Ready(Err(self.fail(why)));
+                }
+            }
+        }
+        match &mut self.send {
+            SendHalf::Open { stream, blocked } => {
+                while !blocked.is_empty() {
+                    match ready!(stream.poll_write(cx, blocked)) {
+                        Ok(written) => blocked.advance(written),
+                        Err(why) => return Poll::Ready(Err(self.fail(why))),
+                    }
+                }
+                if blocked.capacity() > 0 {
+                    *blocked = BytesMut::new();
+                }
+                Poll::Ready(Ok(()))
+            }
+            SendHalf::Done => Poll::Ready(Ok(())),
+            SendHalf::Opening(_) | SendHalf::Closed => Poll::Ready(Err(match self.reset {
+                Some(why) => self.fail(why),
+                None => io::ErrorKind::BrokenPipe.into(),
+            })),
+        }
+    }
+}
+
+impl AsyncWrite for Flow {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_unblocked(cx))?;
+        let SendHalf::Open { stream, blocked } = &mut self.send else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        if buf.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        // The frame's header promises its bytes, so what quinn does not take is kept here.
+        let taken = &buf[..buf.len().min(MAX_DATA_BYTES)];
+        let mut header = BytesMut::with_capacity(wire::MAX_FRAME_HEADER);
+        wire::data_header(taken.len(), &mut header);
+        match stream.poll_write(cx, &header) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Ok(written)) => header.advance(written),
+            Poll::Ready(Err(why)) => return Poll::Ready(Err(self.fail(why))),
+        }
+        let mut sent = 0;
+        while header.is_empty() && sent < taken.len() {
+            match stream.poll_write(cx, &taken[sent..]) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(written)) => sent += written,
+                Poll::Ready(Err(why)) => return Poll::Ready(Err(self.fail(why))),
+            }
+        }
+        blocked.extend_from_slice(&header);
+        blocked.extend_from_slice(&taken[sent..]);
+        Poll::Ready(Ok(taken.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_unblocked(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_unblocked(cx))?;
+        if let SendHalf::Open { stream, .. } = &mut self.send {
+            stream.finish();
+            self.send = SendHalf::Done;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncRead for Flow {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let RecvHalf::Opening(opened) = &mut this.recv {
+            match ready!(opened.poll_unpin(cx)).unwrap_or(Err(Refusal::Internal)) {
+                Ok(stream) => this.recv = RecvHalf::Open { stream, frames: Frames::default() },
+                Err(why) => {
+                    this.recv = RecvHalf::Closed;
+                    return Poll::Ready(Err(this.fail(why)));
+                }
+            }
+        }
+        match &mut this.recv {
+            RecvHalf::Open { stream, frames } => match ready!(frames.poll_data(stream, cx, buf)) {
+                Ok(true) => Poll::Ready(Ok(())),
+                Ok(false) => {
+                    this.recv = RecvHalf::End;
+                    Poll::Ready(Ok(()))
+                }
+                Err(why) => {
+                    this.recv = RecvHalf::Closed;
+                    Poll::Ready(Err(this.fail(why)))
+                }
+            },
+            RecvHalf::End => Poll::Ready(Ok(())),
+            RecvHalf::Opening(_) | RecvHalf::Closed => Poll::Ready(Err(match this.reset {
+                Some(why) => this.fail(why),
+                None => io::ErrorKind::NotConnected.into(),
+            })),
+        }
+    }
+}
+
+/// Takes the DATA out of a body's frames.
+#[derive(Default)]
+struct Frames {
+    header: HeaderBuf,
+    data: u64,
+    skip: u64,
+}
+
+impl Frames {
+    /// `Ok(false)` at the end of the body.
+    ///
+    /// A body that breaks the rules of RFC 9114 §7 is reset with the code the RFC gives, but its
+    /// connection lives on: it carries every other passenger, and both ends have proved their keys.
+    fn poll_data(
+        &mut self,
+        stream: &mut RawRecv,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<Result<bool, Refusal>> {
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(true));
+        }
+        loop {
+            if self.data > 0 {
+                let wanted = buf.remaining().min(usize::try_from(self.data).unwrap_or(usize::MAX));
+                let read = ready!(stream.poll_read(cx, buf.initialize_unfilled_to(wanted)))?;
+                if read == 0 {
+                    stream.stop(Code::H3_FRAME_ERROR.value());
+                    return Poll::Ready(Err(Refusal::Aborted));
+                }
+                buf.advance(read);
+                self.data -= read as u64;
+                return Poll::Ready(Ok(true));
+            }
+            let mut scratch = [0; 256];
+            let wanted = self.skip.clamp(1, scratch.len() as u64) as usize;
+            let read = ready!(stream.poll_read(cx, &mut scratch[..wanted]))?;
+            if read == 0 {
+                let whole = self.header.is_empty() && self.skip == 0;
+                return Poll::Ready(if whole { Ok(false) } else { Err(Refusal::Aborted) });
+            }
+            if self.skip > 0 {
+                self.skip -= read as u64;
+                continue;
+            }
+            let Some((frame_type, len)) = self.header.push(scratch[0]) else {
+                continue;
+            };
+            self.header.clear();
+            match wire::kind(frame_type) {
+                Kind::Data => self.data = len,
+                Kind::Unknown => self.skip = len,
+                // Trailers have no meaning in a CONNECT (RFC 9114 §4.4).
+                Kind::Headers | Kind::Forbidden => {
+                    stream.stop(Code::H3_FRAME_UNEXPECTED.value());
+                    return Poll::Ready(Err(Refusal::Aborted));
+                }
+            }
+        }
+    }
+}
+
+/// quinn finishes a stream that is dropped; a flow that is dropped unfinished must be reset.
+pub(crate) struct RawSend {
+    stream: quinn::SendStream,
+    finished: bool,
+}
+
+impl RawSend {
+    pub(crate) fn new(stream: quinn::SendStream) -> RawSend {
+        RawSend { stream, finished: false }
+    }
+
+    pub(crate) fn reset(&mut self, code: u64) {
+        // Fails only when the stream is reset already.
+        let _ = self.stream.reset(var_int(code));
+    }
+
+    pub(crate) fn finish(&mut self) {
+        // Fails only when the peer has stopped the stream, which the other half reports.
+        let _ = self.stream.finish();
+        self.finished = true;
+    }
+
+    /// Writes all of `bytes`, which belong to whole frames.
+    pub(crate) async fn write(&mut self, bytes: Bytes) -> Result<(), Refusal> {
+        self.stream.write_chunk(bytes).await.map_err(write_refusal)
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Refusal>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes).map_err(write_refusal)
+    }
+}
+
+impl Drop for RawSend {
+    fn drop(&mut self) {
+        // A reset after the end would take back what is still under way.
+        if !self.finished {
+            self.reset(Code::H3_REQUEST_CANCELLED.value());
+        }
+    }
+}
+
+/// quinn stops a stream that is dropped with code 0, which means nothing in HTTP/3.
+pub(crate) struct RawRecv(pub(crate) quinn::RecvStream);
+
+impl RawRecv {
+    pub(crate) fn stop(&mut self, code: u64) {
+        // Fails only when the stream is at its end or stopped already.
+        let _ = self.0.stop(var_int(code));
+    }
+
+    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<Result<usize, Refusal>> {
+        self.0.poll_read(cx, buf).map_err(|error| match error {
+            quinn::ReadError::Reset(code) => Refusal::from_h3_code(code.into_inner()),
+            _ => Refusal::Aborted,
+        })
+    }
+}
+
+impl Drop for RawRecv {
+    fn drop(&mut self) {
+        self.stop(Code::H3_REQUEST_CANCELLED.value());
+    }
+}
+
+fn write_refusal(error: quinn::WriteError) -> Refusal {
+    match error {
+        quinn::WriteError::Stopped(code) => Refusal::from_h3_code(code.into_inner()),
+        _ => Refusal::Aborted,
+    }
+}

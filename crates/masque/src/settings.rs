@@ -1,0 +1,114 @@
+//! The transport's settings and bounds, each with what it costs.
+
+use std::{sync::Arc, time::Duration};
+
+use quinn::{IdleTimeout, TransportConfig, VarInt, congestion};
+
+/// Which of quinn's congestion controllers runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Congestion {
+    /// CUBIC (RFC 9438), quinn's default.
+    #[default]
+    Cubic,
+    /// NewReno (RFC 9002 §7).
+    NewReno,
+    /// quinn's BBR, which its authors call experimental.
+    Bbr,
+}
+
+/// How QUIC is run. The defaults suit a geostationary satellite of some 50 Mbit/s.
+#[derive(Clone, Debug)]
+pub struct Transport {
+    /// The congestion controller.
+    pub congestion: Congestion,
+    /// What one connection may have in flight towards us before the flows are read: 16 MiB is
+    /// 220 Mbit/s at 600 ms, and the most memory one client can hold here in received bytes.
+    pub connection_window_bytes: u32,
+    /// The same for one flow: 4 MiB is 55 Mbit/s at 600 ms; quinn's own default of 1.25 MB is 16.
+    pub flow_window_bytes: u32,
+    /// What one connection may hold in bytes written and not yet acknowledged.
+    pub send_window_bytes: u64,
+    /// Flows one client may have open at once. quinn keeps a table entry for each it allows,
+    /// about 100 bytes: 1.6 MiB for 16,384.
+    pub max_flows: u32,
+    /// A connection on which nothing was heard for so long is given up: outages may last longer
+    /// than a minute.
+    pub idle_timeout: Duration,
+    /// How often an idle connection is kept alive; a few times within `idle_timeout`, and often
+    /// enough for the NATs on the way.
+    pub keep_alive: Duration,
+    /// The round trip assumed before one is measured; too little makes the handshake repeat itself.
+    pub initial_rtt: Duration,
+}
+
+impl Default for Transport {
+    fn default() -> Transport {
+        Transport {
+            congestion: Congestion::Cubic,
+            connection_window_bytes: 16 << 20,
+            flow_window_bytes: 4 << 20,
+            send_window_bytes: 16 << 20,
+            max_flows: 16_384,
+            idle_timeout: Duration::from_secs(180),
+            keep_alive: Duration::from_secs(15),
+            initial_rtt: Duration::from_millis(700),
+        }
+    }
+}
+
+/// The streams a client may open before it has proved its key: one authentication and a few tries.
+pub(crate) const UNPROVEN_STREAMS: u32 = 4;
+
+/// What an unproven client may send before the server reads it; 256 such connections hold 16 MiB.
+pub(crate) const UNPROVEN_WINDOW_BYTES: u32 = 64 << 10;
+
+/// The control stream, the two of QPACK and room for extensions' (RFC 9114 §6.2 wants 3 at least).
+const UNI_STREAMS: u32 = 8;
+
+impl Transport {
+    /// What a client runs: the server opens no bidirectional streams (RFC 9114 §6.1).
+    pub(crate) fn client(&self) -> Result<Arc<TransportConfig>, SettingsError> {
+        let mut config = self.common()?;
+        config
+            .max_concurrent_bidi_streams(VarInt::from_u32(0))
+            .receive_window(VarInt::from_u32(self.connection_window_bytes));
+        Ok(Arc::new(config))
+    }
+
+    /// What a server runs until the client has proved its key; the rest is opened then.
+    pub(crate) fn server(&self) -> Result<Arc<TransportConfig>, SettingsError> {
+        let mut config = self.common()?;
+        config
+            .max_concurrent_bidi_streams(VarInt::from_u32(UNPROVEN_STREAMS))
+            .receive_window(VarInt::from_u32(UNPROVEN_WINDOW_BYTES));
+        Ok(Arc::new(config))
+    }
+
+    fn common(&self) -> Result<TransportConfig, SettingsError> {
+        let idle = IdleTimeout::try_from(self.idle_timeout)
+            .map_err(|_| SettingsError::IdleTimeout(self.idle_timeout))?;
+        let mut config = TransportConfig::default();
+        config
+            .stream_receive_window(VarInt::from_u32(self.flow_window_bytes))
+            .send_window(self.send_window_bytes)
+            .max_concurrent_uni_streams(VarInt::from_u32(UNI_STREAMS))
+            .max_idle_timeout(Some(idle))
+            .keep_alive_interval(Some(self.keep_alive))
+            .initial_rtt(self.initial_rtt)
+            .datagram_receive_buffer_size(None)
+            .congestion_controller_factory(match self.congestion {
+                Congestion::Cubic => Arc::new(congestion::CubicConfig::default()),
+                Congestion::NewReno => Arc::new(congestion::NewRenoConfig::default()),
+                Congestion::Bbr => Arc::new(congestion::BbrConfig::default()),
+            });
+        Ok(config)
+    }
+}
+
+/// A setting QUIC cannot express.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// Idle timeouts are below 2^62 ms.
+    #[error("an idle timeout of {0:?} is too long for QUIC; give days at most")]
+    IdleTimeout(Duration),
+}

@@ -1,0 +1,38 @@
+//! What a QUIC endpoint stands on: a UDP socket, timers and tasks, real or simulated.
+
+use std::{io, net::SocketAddr, sync::Arc};
+
+use quinn::{AsyncUdpSocket, EndpointConfig, Runtime, ServerConfig, TokioRuntime};
+
+/// A UDP socket with the runtime that drives it.
+///
+/// The tasks of this crate itself run on tokio; a paused tokio clock drives all its timers.
+#[derive(Clone, Debug)]
+pub struct Socket {
+    /// The socket.
+    pub socket: Arc<dyn AsyncUdpSocket>,
+    /// Its timers and tasks.
+    pub runtime: Arc<dyn Runtime>,
+    /// Seeds quinn's own choices (packet numbers it skips, the order of transport parameters), for
+    /// runs that can be repeated; `None` draws from the operating system. Keys never come from it.
+    pub seed: Option<[u8; 32]>,
+}
+
+impl Socket {
+    /// A socket of the operating system on tokio.
+    pub fn bind(local: SocketAddr) -> io::Result<Socket> {
+        Socket::from_std(std::net::UdpSocket::bind(local)?)
+    }
+
+    /// The same from a socket that is bound already.
+    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Socket> {
+        let runtime = Arc::new(TokioRuntime);
+        Ok(Socket { socket: runtime.wrap_udp_socket(socket)?, runtime, seed: None })
+    }
+
+    pub(crate) fn endpoint(self, server: Option<ServerConfig>) -> io::Result<quinn::Endpoint> {
+        let mut config = EndpointConfig::default();
+        config.rng_seed(self.seed);
+        quinn::Endpoint::new_with_abstract_socket(config, server, self.socket, self.runtime)
+    }
+}
