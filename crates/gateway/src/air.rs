@@ -1,5 +1,6 @@
 //! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
 
+pub mod counter;
 mod first;
 pub mod http;
 mod intake;

@@ -3,6 +3,8 @@
 //! The radio transport and the HTTP/3 one both satisfy these traits, and so does
 //! anything a test wants to put in their place.
 
+pub mod link;
+
 use std::net::SocketAddr;
 
 use bentpipe_link::{Class, ResetCode, Target, TargetError};
