@@ -132,9 +132,14 @@ pub async fn read_all(tcp: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A SOCKS5 client that is connected to `to`.
+/// A SOCKS5 client of `bench` that is connected to `to`.
 pub async fn through_socks(bench: &Bench, to: SocketAddr) -> TcpStream {
-    let mut tcp = TcpStream::connect(bench.socks).await.unwrap();
+    socks_client(bench.socks, to).await
+}
+
+/// A client of the SOCKS5 proxy at `proxy` that is connected to `to`.
+pub async fn socks_client(proxy: SocketAddr, to: SocketAddr) -> TcpStream {
+    let mut tcp = TcpStream::connect(proxy).await.unwrap();
     let SocketAddr::V4(to) = to else { panic!("an IPv4 address") };
     let mut hello = vec![5, 1, 0, 5, 1, 0, 1];
     hello.extend(to.ip().octets());

@@ -3,6 +3,7 @@
 mod bench;
 mod http;
 mod limits;
+mod link;
 mod relay;
 mod socks;
 mod tproxy;
