@@ -1,5 +1,6 @@
 //! What every listener does with a client once it knows where the client wants to go.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -98,11 +99,49 @@ impl Intake {
 /// What the client says within [`FIRST_BYTES_WAIT`]. An error or the end will
 /// show again when the relay reads.
 async fn first_bytes(tcp: &TcpStream) -> Bytes {
-    let mut first = BytesMut::new();
-    if let Ok(Ok(())) = timeout(FIRST_BYTES_WAIT, tcp.readable()).await {
-        first.reserve(MAX_FIRST_BYTES);
-        let _ = tcp.try_read_buf(&mut first);
+    let reading = async {
+        // Readiness may be announced before there is anything to read.
+        while tcp.readable().await.is_ok() {
+            let mut first = BytesMut::with_capacity(MAX_FIRST_BYTES);
+            match tcp.try_read_buf(&mut first) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // A copy, so that a short hello does not hold the whole buffer.
+                _ => return Bytes::copy_from_slice(&first),
+            }
+        }
+        Bytes::new()
+    };
+    timeout(FIRST_BYTES_WAIT, reading).await.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    async fn sockets() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (client, listener.accept().await.unwrap().0)
     }
-    // A copy, so that a short hello does not hold the whole buffer.
-    Bytes::copy_from_slice(&first)
+
+    #[tokio::test]
+    async fn what_the_client_says_at_once_travels_first() {
+        let (mut client, tcp) = sockets().await;
+        client.write_all(b"hello").await.unwrap();
+        assert_eq!(first_bytes(&tcp).await, "hello");
+        client.shutdown().await.unwrap();
+        assert_eq!(first_bytes(&tcp).await, "");
+    }
+
+    #[tokio::test]
+    async fn a_silent_client_costs_ten_milliseconds() {
+        let (_client, tcp) = sockets().await;
+        tokio::time::pause();
+        let began = tokio::time::Instant::now();
+        assert_eq!(first_bytes(&tcp).await, "");
+        // Timers round up to the next millisecond.
+        assert!(began.elapsed() <= FIRST_BYTES_WAIT + Duration::from_millis(1));
+    }
 }

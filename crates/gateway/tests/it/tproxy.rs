@@ -140,7 +140,6 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     let serving = air.serve(stop);
     tokio::time::timeout(PATIENCE, serving).await.expect("it stops");
     assert_eq!(up.opened().len(), 2);
-    assert!(up.opened().iter().all(|open| open.first == "ping"));
     assert_eq!(counters.finished.get(), 2);
     assert_eq!(counters.garbage.get(), 1, "the listener carries nothing sent to itself");
 }
