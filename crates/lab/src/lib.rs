@@ -1,1 +1,3 @@
-//! lab
+//! The lab: one link model under two engines, and the experiments run on them.
+
+pub mod emu;
