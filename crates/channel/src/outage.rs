@@ -1,0 +1,278 @@
+//! Times during which the link carries nothing.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bentpipe_units::Span;
+use rand_chacha::ChaCha8Rng;
+
+use crate::draws::{Purpose, exponential, stream};
+use crate::series::{MAX_STEPS, nanos};
+use crate::spec::SpecError;
+
+/// Random outages are at least this far apart on average, so that a queue of ten minutes looks
+/// ahead at no more than about 60,000 of them (1 MB).
+const SHORTEST_MEAN_GAP: Duration = Duration::from_millis(10);
+
+/// The outages of a direction, and what happens to packets during one.
+#[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+#[serde(try_from = "WrittenOutages")]
+pub(crate) struct OutageSpec {
+    packets: During,
+    /// In order, none touching the next.
+    scheduled: Vec<Interval>,
+    repeat_ns: Option<u64>,
+    random: Option<RandomOutages>,
+}
+
+/// What becomes of a packet in an outage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum During {
+    /// The sender does not notice: a packet is lost if any of its sending falls into the outage.
+    Lost,
+    /// The sender stops: packets wait in the queue, which fills.
+    Held,
+}
+
+/// Exponential gaps between outages of exponential length.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct RandomOutages {
+    mean_gap: Span,
+    mean_length: Span,
+}
+
+/// From `start_ns` until just before `end_ns`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Interval {
+    pub start_ns: u64,
+    pub end_ns: u64,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct WrittenOutages {
+    packets: During,
+    /// (from, lasting)
+    #[serde(default)]
+    scheduled: Vec<(Span, Span)>,
+    repeat: Option<Span>,
+    random: Option<RandomOutages>,
+}
+
+impl TryFrom<WrittenOutages> for OutageSpec {
+    type Error = SpecError;
+
+    fn try_from(written: WrittenOutages) -> Result<Self, SpecError> {
+        let error = |why: String| Err(SpecError::new("outages", why));
+        let interval = |(from, lasting): &(Span, Span)| {
+            let start_ns = nanos(from.duration());
+            Interval { start_ns, end_ns: start_ns.saturating_add(nanos(lasting.duration())) }
+        };
+        let scheduled: Vec<Interval> = written.scheduled.iter().map(interval).collect();
+        if scheduled.len() > MAX_STEPS {
+            return error(format!("are {} in number: at most {MAX_STEPS}", scheduled.len()));
+        }
+        if scheduled.is_empty() && written.random.is_none() {
+            return error("have neither `scheduled` nor `random` times".into());
+        }
+        if scheduled.iter().any(|outage| outage.start_ns == outage.end_ns) {
+            return error("include one that lasts no time".into());
+        }
+        if scheduled.windows(2).any(|pair| pair[0].end_ns >= pair[1].start_ns) {
+            return error("overlap or are not in order of time: join or sort them".into());
+        }
+        if let Some(random) = written.random
+            && (random.mean_gap.duration() < SHORTEST_MEAN_GAP
+                || random.mean_length.duration().is_zero())
+        {
+            return error(format!(
+                "come with a mean gap of {} and a mean length of {}: the gap must be at least {}, \
+                 the length more than nothing",
+                random.mean_gap,
+                random.mean_length,
+                Span::new(SHORTEST_MEAN_GAP)
+            ));
+        }
+        let repeat_ns = written.repeat.map(|repeat| nanos(repeat.duration()));
+        if let Some(repeat_ns) = repeat_ns {
+            let Some((first, last)) = scheduled.first().zip(scheduled.last()) else {
+                return error("repeat, but none is scheduled: remove `repeat`".into());
+            };
+            let always = scheduled.len() == 1 && first.end_ns - first.start_ns == repeat_ns;
+            if last.end_ns > repeat_ns || always {
+                return error("must end before they repeat, and leave some time between".into());
+            }
+        }
+        Ok(Self { packets: written.packets, scheduled, repeat_ns, random: written.random })
+    }
+}
+
+impl OutageSpec {
+    pub fn packets(&self) -> During {
+        self.packets
+    }
+}
+
+/// The outages of one direction in motion: a sequence of separate intervals, made as far ahead as
+/// it is looked at.
+#[derive(Debug, Clone)]
+pub(crate) struct Outages {
+    spec: OutageSpec,
+    rng: ChaCha8Rng,
+    /// How many scheduled ones were taken, over all repetitions.
+    scheduled_taken: u64,
+    next_random: Option<Interval>,
+    known: VecDeque<Interval>,
+}
+
+impl Outages {
+    pub fn new(spec: &OutageSpec, seed: u64) -> Self {
+        let rng = stream(seed, Purpose::Outages);
+        let (spec, known) = (spec.clone(), VecDeque::new());
+        let mut outages = Self { spec, rng, scheduled_taken: 0, next_random: None, known };
+        outages.next_random = outages.draw_after(0);
+        outages
+    }
+
+    /// The outage at `index`, counted from the first that was not popped.
+    pub fn get(&mut self, index: usize) -> Option<Interval> {
+        while self.known.len() <= index {
+            let next = self.joined()?;
+            self.known.push_back(next);
+        }
+        self.known.get(index).copied()
+    }
+
+    /// Forgets the first outage if it has ended by `now_ns`, and says which one that was.
+    pub fn pop_ended(&mut self, now_ns: u64) -> Option<Interval> {
+        let first = self.get(0)?;
+        if first.end_ns > now_ns {
+            return None;
+        }
+        self.known.pop_front()
+    }
+
+    /// Whether any of the time from `start_ns` to `finish_ns` is in an outage. Starts must not go
+    /// backwards: outages before them are forgotten.
+    pub fn touch(&mut self, start_ns: u64, finish_ns: u64) -> bool {
+        while self.pop_ended(start_ns).is_some() {}
+        self.get(0).is_some_and(|outage| outage.start_ns <= start_ns || outage.start_ns < finish_ns)
+    }
+
+    /// The next outage with all that overlap or touch it joined to it.
+    fn joined(&mut self) -> Option<Interval> {
+        let mut outage = self.take(u64::MAX)?;
+        while let Some(more) = self.take(outage.end_ns) {
+            outage.end_ns = outage.end_ns.max(more.end_ns);
+        }
+        Some(outage)
+    }
+
+    /// The earliest outage not yet taken, if it begins by `until_ns`.
+    fn take(&mut self, until_ns: u64) -> Option<Interval> {
+        let scheduled = self.next_scheduled().filter(|next| next.start_ns <= until_ns);
+        let random = self.next_random.filter(|next| next.start_ns <= until_ns);
+        let scheduled_first = match (scheduled, random) {
+            (Some(scheduled), Some(random)) => scheduled.start_ns <= random.start_ns,
+            (scheduled, _) => scheduled.is_some(),
+        };
+        if scheduled_first {
+            self.scheduled_taken += 1;
+            return scheduled;
+        }
+        let random = random?;
+        self.next_random = self.draw_after(random.end_ns);
+        Some(random)
+    }
+
+    fn next_scheduled(&self) -> Option<Interval> {
+        let each = self.spec.scheduled.len() as u64;
+        if each == 0 {
+            return None;
+        }
+        let (round, index) = (self.scheduled_taken / each, self.scheduled_taken % each);
+        let offset_ns = match self.spec.repeat_ns {
+            Some(repeat_ns) => round.checked_mul(repeat_ns)?,
+            None if round > 0 => return None,
+            None => 0,
+        };
+        let outage = self.spec.scheduled[index as usize];
+        Some(Interval {
+            start_ns: outage.start_ns.checked_add(offset_ns)?,
+            end_ns: outage.end_ns.saturating_add(offset_ns),
+        })
+    }
+
+    fn draw_after(&mut self, from_ns: u64) -> Option<Interval> {
+        let random = self.spec.random?;
+        let mut draw =
+            |mean: Span| (nanos(mean.duration()) as f64 * exponential(&mut self.rng)) as u64;
+        let (gap, length) = (draw(random.mean_gap), draw(random.mean_length).max(1));
+        let start_ns = from_ns.checked_add(gap)?;
+        Some(Interval { start_ns, end_ns: start_ns.saturating_add(length) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn outages(text: &str, seed: u64) -> Outages {
+        Outages::new(&toml::from_str(text).unwrap(), seed)
+    }
+
+    fn seconds(outages: &mut Outages, n: usize) -> Vec<(u64, u64)> {
+        (0..n).map_while(|i| outages.get(i)).map(|o| (o.start_ns / S, o.end_ns / S)).collect()
+    }
+
+    #[test]
+    fn scheduled_outages_come_when_they_are_scheduled() {
+        let text = "packets = 'lost'\nscheduled = [['10 s', '3 s'], ['50 s', '10 s']]";
+        assert_eq!(seconds(&mut outages(text, 1), 9), [(10, 13), (50, 60)]);
+        let text = format!("{text}\nrepeat = '60 s'");
+        let mut repeated = outages(&text, 1);
+        assert_eq!(seconds(&mut repeated, 4), [(10, 13), (50, 60), (70, 73), (110, 120)]);
+        assert!(!repeated.touch(0, 10 * S) && repeated.touch(0, 10 * S + 1));
+        assert!(repeated.touch(13 * S - 1, 20 * S) && !repeated.touch(13 * S, 20 * S));
+        assert!(repeated.touch(71 * S, 71 * S));
+    }
+
+    #[test]
+    fn touching_outages_are_one() {
+        let text =
+            "packets = 'lost'\nscheduled = [['0 s', '3 s'], ['50 s', '10 s']]\nrepeat = '60 s'";
+        assert_eq!(seconds(&mut outages(text, 1), 3), [(0, 3), (50, 63), (110, 123)]);
+    }
+
+    #[test]
+    fn random_outages_have_their_means() {
+        let text = "packets = 'lost'\nrandom = { mean-gap = '120 s', mean-length = '5 s' }";
+        let mut random = outages(text, 9);
+        let n = 20_000;
+        let all: Vec<Interval> = (0..n).map(|i| random.get(i).unwrap()).collect();
+        let length: u64 = all.iter().map(|o| o.end_ns - o.start_ns).sum();
+        let gap = all[n - 1].end_ns - length;
+        // Exponential: the error of a mean is mean/√n, five of which are 3.5 %.
+        assert!((length as f64 / n as f64 / (5.0 * S as f64) - 1.0).abs() < 0.036);
+        assert!((gap as f64 / n as f64 / (120.0 * S as f64) - 1.0).abs() < 0.036);
+        assert!(all.windows(2).all(|pair| pair[0].end_ns < pair[1].start_ns));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let why = |text| toml::from_str::<OutageSpec>(text).unwrap_err().to_string();
+        assert!(why("packets = 'lost'").contains("neither"));
+        assert!(why("scheduled = [['1 s', '1 s']]").contains("packets"));
+        assert!(
+            why("packets = 'lost'\nscheduled = [['1 s', '1 s'], ['2 s', '1 s']]").contains("join")
+        );
+        let always = "packets = 'lost'\nscheduled = [['0 s', '60 s']]\nrepeat = '60 s'";
+        assert!(why(always).contains("between"));
+        let crowded = "packets = 'lost'\nrandom = { mean-gap = '1 ms', mean-length = '5 s' }";
+        assert!(why(crowded).contains("10 ms"));
+    }
+}
