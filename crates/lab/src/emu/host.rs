@@ -27,7 +27,7 @@ pub struct Host {
 
 impl Host {
     /// Makes an empty host: a namespace with nothing but a loopback that is down.
-    pub fn new(name: &'static str) -> Result<Self, EmuError> {
+    pub(super) fn new(name: &'static str) -> Result<Self, EmuError> {
         let made = on_thread(name, || {
             unshare(CloneFlags::CLONE_NEWNET)?;
             File::open(OWN_NAMESPACE)

@@ -1,7 +1,7 @@
 //! TUN devices: where packets leave a kernel for an emulated link and come back from it.
 //!
 //! Opened with the virtio-net header and segmentation offload, so that a kernel hands over a burst
-//! of one flow as one frame. The device is opened by hand because the
+//! of one flow as one frame (see [`super::offload`]). The device is opened by hand because the
 //! wire forwards those frames unchanged, which the TUN crates' interfaces do not allow for.
 
 use std::fs::{File, OpenOptions};
