@@ -11,6 +11,8 @@ use bentpipe_lab::emu;
 
 #[path = "emu/links.rs"]
 mod links;
+#[path = "emu/measured.rs"]
+mod measured;
 #[path = "emu/reach.rs"]
 mod reach;
 #[path = "emu/vanish.rs"]
@@ -24,9 +26,14 @@ const TESTS: &[Test] = &[
     ("tcp_runs_end_to_end_in_both_ip_versions", reach::tcp),
     ("tcp_bulk_crosses_a_limited_link_intact", reach::bulk),
     ("tcp_bulk_crosses_a_clean_link_intact", reach::clean_bulk),
+    ("a_true_declaration_is_measured", measured::agrees),
+    ("a_varying_link_is_measured_by_what_it_declares", measured::varying),
+    ("a_true_declaration_is_measured_on_a_busy_machine", measured::busy),
+    ("a_false_declaration_is_refused", measured::differs),
     ("commands_run_inside_their_host", reach::command),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),
     ("programs_die_with_the_process", vanish::programs),
+    ("many_worlds_run_at_once", measured::many_worlds),
     ("anybody_may_run_the_emulator", vanish::rootless),
 ];
 
