@@ -94,8 +94,9 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
 fn settings(rate: bentpipe_units::BitRate, max_flows: usize) -> Settings {
     let defaults = Settings::default();
     let max_flows = u32::try_from(max_flows).unwrap_or(u32::MAX).saturating_add(FLOWS_ENDING);
-    // The reserve shrinks where many flows share the memory.
-    let share = defaults.receive_memory.bytes() / u64::from(max_flows);
+    // The reserve shrinks where many flows share the memory: half of it stays free to be lent to
+    // the flows that fill the link.
+    let share = defaults.receive_memory.bytes() / 2 / u64::from(max_flows);
     let flow_reserve =
         bentpipe_units::ByteSize::from_bytes(share.min(defaults.flow_reserve.bytes()));
     Settings { rate, max_flows, flow_reserve, ..defaults }
@@ -109,7 +110,10 @@ mod tests {
     fn settings_hold_for_any_number_of_flows() {
         let rate = bentpipe_units::BitRate::from_bps(1_890_000);
         for flows in [1, 4096, 16_384, 1_000_000] {
-            assert_eq!(settings(rate, flows).check(), Ok(()), "{flows} flows");
+            let settings = settings(rate, flows);
+            assert_eq!(settings.check(), Ok(()), "{flows} flows");
+            let reserved = u64::from(settings.max_flows) * settings.flow_reserve.bytes();
+            assert!(reserved <= settings.receive_memory.bytes() / 2, "{flows} flows");
         }
     }
 }
