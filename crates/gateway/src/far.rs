@@ -4,6 +4,7 @@
 //! anything a test wants to put in their place.
 
 pub mod link;
+pub mod masque;
 
 use std::net::SocketAddr;
 

@@ -3,8 +3,9 @@
 mod bench;
 mod http;
 mod limits;
-mod link;
+
 mod relay;
 mod socks;
 mod tproxy;
+mod transports;
 mod wire;

@@ -1,14 +1,17 @@
-//! Both gateways over the radio transport itself, on UDP sockets of loopback.
+//! Both gateways over the transports themselves, on UDP sockets of loopback.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
-use bentpipe_gateway::far::{Arrivals, FarEnd, link};
+use bentpipe_gateway::counters::Counters;
+use bentpipe_gateway::far::{Arrivals, FarEnd, link, masque};
 use bentpipe_gateway::net::{Inherited, bind_udp};
 use bentpipe_gateway::{air, ground};
 use bentpipe_link::io::{Air, Hub, UdpSocket};
 use bentpipe_link::{PublicKey, ResetCode, SecretKey};
-use tokio::io::AsyncWriteExt;
+use bentpipe_masque::{Client, Server};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::bench::{closed_port, echo, expect_reset, read_all, socks_client, soon};
 
@@ -44,30 +47,25 @@ fn configs() -> Configs {
     }
 }
 
-#[tokio::test]
-async fn bytes_ends_and_refusals_cross_the_link() {
-    let configs = configs();
-    let udp = || bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap();
-    let hub_socket = udp();
-    let hub_address = hub_socket.local_addr().unwrap();
+fn udp() -> std::net::UdpSocket {
+    bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap()
+}
 
-    // The air comes up first: it keeps trying until the ground is there.
-    let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
-    let config = link::air_config(&configs.air, hub_address, counter).unwrap();
-    let far = Air::start(Box::new(UdpSocket::from_std(udp()).unwrap()), config);
-    let far: Arc<dyn FarEnd> = Arc::new(far);
+/// The air gateway over `far`: where its clients come in, and what it counts.
+fn start_air(configs: &Configs, far: Arc<dyn FarEnd>) -> (SocketAddr, Arc<Counters>) {
     let gateway = air::Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
     let (socks, counters) = (gateway.socks5_addr().unwrap(), gateway.counters());
     tokio::spawn(gateway.serve(std::future::pending()));
+    (socks, counters)
+}
 
-    let hub = Hub::start(
-        Box::new(UdpSocket::from_std(hub_socket).unwrap()),
-        link::hub_config(&configs.ground).unwrap(),
-    );
-    let arrivals: Vec<Arc<dyn Arrivals>> = vec![Arc::new(hub)];
-    let ground_gateway = ground::Ground::new(&configs.ground).unwrap();
-    tokio::spawn(async move { ground_gateway.serve(arrivals, std::future::pending()).await });
+fn start_ground(configs: &Configs, arrivals: Arc<dyn Arrivals>) {
+    let gateway = ground::Ground::new(&configs.ground).unwrap();
+    tokio::spawn(async move { gateway.serve(vec![arrivals], std::future::pending()).await });
+}
 
+/// Bytes, half-close and a refused dial.
+async fn exercise(socks: SocketAddr, counters: &Counters) {
     let text: Vec<u8> = (0..300_000u32).map(|n| (n / 7) as u8).collect();
     let (mut from, mut to) = socks_client(socks, echo("127.0.0.1:0").await).await.into_split();
     let sent = text.clone();
@@ -76,7 +74,7 @@ async fn bytes_ends_and_refusals_cross_the_link() {
         to.shutdown().await.unwrap();
     });
     let mut back = Vec::new();
-    soon("the echo", tokio::io::AsyncReadExt::read_to_end(&mut from, &mut back)).await.unwrap();
+    soon("the echo", from.read_to_end(&mut back)).await.unwrap();
     assert!(back == text, "{} of {} bytes came back", back.len(), text.len());
 
     let mut refused = socks_client(socks, closed_port().await).await;
@@ -85,4 +83,34 @@ async fn bytes_ends_and_refusals_cross_the_link() {
     let mut early = socks_client(socks, echo("127.0.0.1:0").await).await;
     early.shutdown().await.unwrap();
     assert_eq!(read_all(&mut early).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn the_radio_transport_carries_flows() {
+    let configs = configs();
+    let hub_socket = udp();
+    let address = hub_socket.local_addr().unwrap();
+    // The air comes up first: it keeps trying until the ground is there.
+    let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
+    let config = link::air_config(&configs.air, address, counter).unwrap();
+    let far = Air::start(Box::new(UdpSocket::from_std(udp()).unwrap()), config);
+    let (socks, counters) = start_air(&configs, Arc::new(far));
+    let socket = Box::new(UdpSocket::from_std(hub_socket).unwrap());
+    let hub = Hub::start(socket, link::hub_config(&configs.ground).unwrap());
+    start_ground(&configs, Arc::new(hub));
+    exercise(socks, &counters).await;
+}
+
+#[tokio::test]
+async fn http3_carries_flows() {
+    let configs = configs();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let socket = bentpipe_masque::Socket::bind(any).unwrap();
+    let server = Server::start(masque::server_config(&configs.ground), socket).unwrap();
+    let config = masque::client_config(&configs.air, server.local_addr().unwrap());
+    let socket = bentpipe_masque::Socket::bind(any).unwrap();
+    let far = Client::connect(config, socket).unwrap();
+    let (socks, counters) = start_air(&configs, Arc::new(far));
+    start_ground(&configs, Arc::new(server));
+    exercise(socks, &counters).await;
 }

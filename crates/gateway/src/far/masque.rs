@@ -1,0 +1,201 @@
+//! HTTP/3 CONNECT behind the seam, and how the configs become its own.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bentpipe_link::{Class, ResetCode, Target};
+use bentpipe_masque::{
+    Client, ClientConfig, Flow, Incoming as Request, Refusal, Server, ServerConfig,
+};
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
+use crate::config::{AirConfig, GroundConfig};
+
+impl FarEnd for Client {
+    fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
+        let authority = open.target.to_string();
+        let flow = Client::open(self, &authority, open.class.to_u8(), open.passenger, open.first);
+        Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarStream>) })
+    }
+}
+
+impl FarStream for Flow {
+    fn reset(&mut self, code: ResetCode) {
+        Flow::reset(self, refusal(code));
+    }
+
+    fn stop_reading(&mut self, code: ResetCode) {
+        Flow::stop_reading(self, refusal(code));
+    }
+
+    fn reset_code(&self) -> Option<ResetCode> {
+        Flow::reset_code(self).map(code)
+    }
+}
+
+impl Arrivals for Server {
+    fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
+        Box::pin(async move {
+            loop {
+                let request = Server::accept(self).await?;
+                match request.authority.parse::<Target>() {
+                    Ok(target) => return Some(incoming(request, target)),
+                    Err(_) => drop(tokio::spawn(request.refuse(Refusal::NameNotFound))),
+                }
+            }
+        })
+    }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        Server::local_addr(self).ok()
+    }
+}
+
+fn incoming(request: Request, target: Target) -> Incoming {
+    Incoming {
+        aircraft: request.client,
+        target,
+        class: Class::from_u8(request.class).unwrap_or_default(),
+        passenger: request.passenger,
+        stream: Box::new(Answering::Waiting(request)),
+    }
+}
+
+/// What [`Client::connect`] needs. HTTP/3 finds its own rate; the config's is not for it.
+pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
+    let secret = config.link.private_key().0.into();
+    ClientConfig::new(address, config.link.peer_public_key.0, secret)
+}
+
+/// What [`Server::start`] needs.
+pub fn server_config(config: &GroundConfig) -> ServerConfig {
+    let clients: HashSet<_> = config.aircraft.iter().map(|aircraft| aircraft.key().0).collect();
+    ServerConfig::new(config.link.private_key().0.into(), clients)
+}
+
+/// A CONNECT whose answer depends on the dial.
+enum Answering {
+    Waiting(Request),
+    Accepting(BoxFuture<'static, io::Result<Flow>>),
+    Open(Flow),
+    Gone,
+}
+
+impl Answering {
+    /// The flow, answering 200 first where that has not been done.
+    fn poll_flow(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut Flow>> {
+        self.connected();
+        if let Self::Accepting(accepting) = self {
+            let accepted = ready!(accepting.as_mut().poll(cx));
+            *self = Self::Gone;
+            *self = Self::Open(accepted?);
+        }
+        match self {
+            Self::Open(flow) => Poll::Ready(Ok(flow)),
+            _ => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+        }
+    }
+}
+
+impl FarStream for Answering {
+    fn reset(&mut self, code: ResetCode) {
+        match std::mem::replace(self, Self::Gone) {
+            Self::Waiting(request) => drop(tokio::spawn(request.refuse(refusal(code)))),
+            Self::Open(mut flow) => Flow::reset(&mut flow, refusal(code)),
+            Self::Accepting(_) | Self::Gone => {}
+        }
+    }
+
+    fn stop_reading(&mut self, code: ResetCode) {
+        if let Self::Open(flow) = self {
+            Flow::stop_reading(flow, refusal(code));
+        }
+    }
+
+    fn reset_code(&self) -> Option<ResetCode> {
+        match self {
+            Self::Open(flow) => FarStream::reset_code(flow),
+            // The carrier was lost before the answer could be given.
+            Self::Gone => Some(ResetCode::Aborted),
+            Self::Waiting(_) | Self::Accepting(_) => None,
+        }
+    }
+
+    fn connected(&mut self) {
+        *self = match std::mem::replace(self, Self::Gone) {
+            Self::Waiting(request) => Self::Accepting(Box::pin(request.accept())),
+            other => other,
+        };
+    }
+}
+
+impl AsyncRead for Answering {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let flow = ready!(self.poll_flow(cx))?;
+        Pin::new(flow).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Answering {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let flow = ready!(self.poll_flow(cx))?;
+        Pin::new(flow).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flow = ready!(self.poll_flow(cx))?;
+        Pin::new(flow).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flow = ready!(self.poll_flow(cx))?;
+        Pin::new(flow).poll_shutdown(cx)
+    }
+}
+
+const CODES: [(ResetCode, Refusal); ResetCode::ALL.len()] = [
+    (ResetCode::Refused, Refusal::Refused),
+    (ResetCode::Unreachable, Refusal::Unreachable),
+    (ResetCode::Timeout, Refusal::Timeout),
+    (ResetCode::NameNotFound, Refusal::NameNotFound),
+    (ResetCode::Forbidden, Refusal::Forbidden),
+    (ResetCode::Limit, Refusal::Limit),
+    (ResetCode::Idle, Refusal::Idle),
+    (ResetCode::Aborted, Refusal::Aborted),
+    (ResetCode::Internal, Refusal::Internal),
+];
+
+fn refusal(code: ResetCode) -> Refusal {
+    let row = CODES.iter().find(|row| row.0 == code);
+    row.map_or(Refusal::Internal, |row| row.1)
+}
+
+fn code(refusal: Refusal) -> ResetCode {
+    let row = CODES.iter().find(|row| row.1 == refusal);
+    row.map_or(ResetCode::Internal, |row| row.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_translates_back() {
+        for reason in ResetCode::ALL {
+            assert_eq!(code(refusal(reason)), reason);
+        }
+    }
+}
