@@ -107,7 +107,8 @@ pub enum MeasureError {
     #[error(
         "the {direction} direction of the {link} link is not as declared: {quantity} measured as \
          {measured}, declared as {low} to {high} ({attempts} attempts); if the declaration is \
-         right, this machine is too busy to emulate it: run fewer worlds at once"
+         right, this machine is too busy to emulate it: run fewer worlds at once, or \
+         allow real-time priority (root, or `ulimit -r 1`)"
     )]
     Mismatch {
         /// `radio` or `terrestrial`.
