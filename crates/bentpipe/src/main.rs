@@ -1,2 +1,61 @@
-//! The bentpipe command.
-fn main() {}
+//! The `bentpipe` command: gateways, keys and the lab.
+
+mod gateways;
+mod keys;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The open gateway pair for Internet access over geostationary satellites and air-to-ground radio.
+#[derive(Parser)]
+#[command(version, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the air gateway: takes clients' connections and carries them over the radio link.
+    Air {
+        /// The configuration, TOML.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Run the ground gateway: serves known aircraft and dials for them.
+    Ground {
+        /// The configuration, TOML.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Make a key pair: the private key goes to a file, the public key is printed.
+    Keys {
+        /// Where the private key goes; it must not exist yet.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Read a gateway's configuration and say what it means, or what is wrong with it.
+    Check {
+        /// The configuration, TOML.
+        #[arg(value_name = "FILE")]
+        config: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Air { config } => gateways::air(&config),
+        Command::Ground { config } => gateways::ground(&config),
+        Command::Keys { out } => keys::make(&out),
+        Command::Check { config } => gateways::check(&config),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bentpipe: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

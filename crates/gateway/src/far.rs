@@ -63,6 +63,11 @@ impl OpenError {
 pub trait FarEnd: Send + Sync + 'static {
     /// Opens a TCP flow. Returns at once: a failed dial shows later, as a reset of the stream.
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>>;
+
+    /// Tells the far end that it is over, and waits until that has left.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// One flow over the link.
@@ -105,6 +110,11 @@ pub struct Incoming {
 pub trait Arrivals: Send + Sync + 'static {
     /// The next flow, or `None` once the transport is closed.
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>>;
+
+    /// Tells the aircraft that it is over, and waits until that has left.
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 
     /// Where it listens, for the log.
     fn local_addr(&self) -> Option<SocketAddr> {

@@ -28,6 +28,10 @@ impl FarEnd for Air {
             }
         })
     }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Air::close(self))
+    }
 }
 
 impl FarStream for Flow {
@@ -56,6 +60,10 @@ impl Arrivals for Hub {
                 stream: Box::new(incoming.flow),
             })
         })
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Hub::close(self))
     }
 }
 

@@ -22,6 +22,10 @@ impl FarEnd for Client {
         let flow = Client::open(self, &authority, open.class.to_u8(), open.passenger, open.first);
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarStream>) })
     }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Client::close(self))
+    }
 }
 
 impl FarStream for Flow {
@@ -53,6 +57,10 @@ impl Arrivals for Server {
 
     fn local_addr(&self) -> Option<SocketAddr> {
         Server::local_addr(self).ok()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Server::close(self))
     }
 }
 

@@ -127,7 +127,9 @@ impl HubCore {
             }
             return;
         }
-        let Some(received) = ReceivedInit::read(&self.secret, message, &mut self.rng) else { return };
+        let Some(received) = ReceivedInit::read(&self.secret, message, &mut self.rng) else {
+            return;
+        };
         let (key, payload) = (received.from, received.payload);
         let Some(entry) = self.aircraft.get_mut(&key) else { return };
         if entry.last_counter.is_some_and(|last| payload.counter <= last) {
@@ -163,7 +165,8 @@ impl HubCore {
         let Some(&key) = self.indices.get(&header.receiver) else { return };
         let Some(entry) = self.aircraft.get_mut(&key) else { return };
         let mut plaintext = std::mem::take(&mut self.plaintext);
-        let waiting = entry.pending.iter().position(|pending| pending.keys.local == header.receiver);
+        let waiting =
+            entry.pending.iter().position(|pending| pending.keys.local == header.receiver);
         let opened = if let Some(at) = waiting {
             let opened = entry.pending[at].keys.open(&header, sealed, &mut plaintext);
             if opened && let Some(pending) = entry.pending.remove(at) {
@@ -176,7 +179,10 @@ impl HubCore {
             session.is_some_and(|(_, session)| session.unseal(&header, sealed, &mut plaintext))
         };
         let id = self.aircraft.get(&key).and_then(|entry| entry.current).map(|(id, _)| id);
-        if opened && let Some(id) = id && let Some((_, session)) = self.sessions.get_mut(&id) {
+        if opened
+            && let Some(id) = id
+            && let Some((_, session)) = self.sessions.get_mut(&id)
+        {
             session.receive(&header, &plaintext, from, datagram.len(), now);
             if session.is_closed() {
                 self.drop_session(id);
@@ -268,7 +274,8 @@ impl Core for HubCore {
             return Some(to);
         }
         let after = self.turn;
-        let mut order: Vec<SessionId> = self.sessions.range(after + 1..).map(|(id, _)| *id).collect();
+        let mut order: Vec<SessionId> =
+            self.sessions.range(after + 1..).map(|(id, _)| *id).collect();
         order.extend(self.sessions.range(..=after).map(|(id, _)| *id));
         for id in order {
             let Some((_, session)) = self.sessions.get_mut(&id) else { continue };

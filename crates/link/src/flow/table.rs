@@ -101,7 +101,8 @@ pub struct FlowTable {
 
 impl FlowTable {
     pub fn new(terms: Terms) -> Self {
-        let shared = terms.receive_memory - (terms.max_flows as u64 * terms.reserve).min(terms.receive_memory);
+        let shared = terms.receive_memory
+            - (terms.max_flows as u64 * terms.reserve).min(terms.receive_memory);
         Self {
             flows: BTreeMap::new(),
             seen: RangeSet::default(),
@@ -134,11 +135,18 @@ impl FlowTable {
 
     /// Bytes that wait in flows, either way.
     pub fn held_bytes(&self) -> u64 {
-        self.unsent_bytes as u64 + self.flows.values().map(|flow| flow.recv.held_bytes()).sum::<u64>()
+        self.unsent_bytes as u64
+            + self.flows.values().map(|flow| flow.recv.held_bytes()).sum::<u64>()
     }
 
     /// Opens a flow; `None` at the limit. `target` is encoded.
-    pub fn open(&mut self, target: Vec<u8>, class: Class, passenger: u32, now: Duration) -> Option<u64> {
+    pub fn open(
+        &mut self,
+        target: Vec<u8>,
+        class: Class,
+        passenger: u32,
+        now: Duration,
+    ) -> Option<u64> {
         if self.flows.len() >= self.terms.max_flows {
             return None;
         }
@@ -155,7 +163,13 @@ impl FlowTable {
         Some(id)
     }
 
-    pub(super) fn flow(&self, class: Class, passenger: u32, send_limit: u64, now: Duration) -> Flow {
+    pub(super) fn flow(
+        &self,
+        class: Class,
+        passenger: u32,
+        send_limit: u64,
+        now: Duration,
+    ) -> Flow {
         Flow {
             class,
             passenger,
@@ -271,10 +285,13 @@ impl FlowTable {
     /// Resets flows that nobody uses; call it now and then.
     pub fn reap(&mut self, now: Duration) {
         let idle = |flow: &Flow| {
-            let unread = flow.recv.unread_since.is_some_and(|since| now - since >= self.terms.flow_unread);
-            flow.ended.is_none() && (unread || now.saturating_sub(flow.active) >= self.terms.flow_idle)
+            let unread =
+                flow.recv.unread_since.is_some_and(|since| now - since >= self.terms.flow_unread);
+            flow.ended.is_none()
+                && (unread || now.saturating_sub(flow.active) >= self.terms.flow_idle)
         };
-        let ids: Vec<_> = self.flows.iter().filter(|(_, flow)| idle(flow)).map(|(&id, _)| id).collect();
+        let ids: Vec<_> =
+            self.flows.iter().filter(|(_, flow)| idle(flow)).map(|(&id, _)| id).collect();
         for id in ids {
             self.reset(id, ResetCode::Idle);
         }

@@ -58,7 +58,10 @@ impl Session {
         let paced = self.wants_to_send(now).then(|| self.path.pacer.opens_at());
         let report = self.reports.due().map(|due| due.max(self.path.pacer.opens_at()));
         let lanes = Lane::ALL.map(|lane| {
-            [self.send[lane as usize].duplicates_due(), self.probe_due(lane)].into_iter().flatten().min()
+            [self.send[lane as usize].duplicates_due(), self.probe_due(lane)]
+                .into_iter()
+                .flatten()
+                .min()
         });
         let others = [
             Some(self.next_reap),

@@ -4,4 +4,3 @@ pub mod codec;
 pub mod frame;
 pub mod header;
 pub mod report;
-
