@@ -121,6 +121,7 @@ mod tests {
         let capacity = series(&[8_000, 0, 16_000], true);
         assert_eq!(capacity.when(work(1000)), 1_000_000_000);
         assert_eq!(capacity.when(work(1001)), 2_000_500_000);
+        assert_eq!(capacity.when(work(3000)), 3_000_000_000);
         assert_eq!(capacity.when(work(3001)), 3_001_000_000);
         assert_eq!(capacity.until(4_500_000_000), work(4000));
     }

@@ -340,6 +340,12 @@ mod tests {
     }
 
     #[test]
+    fn what_is_left_of_a_slot_passes_with_it() {
+        let mut link = demand(1, 500, 10_000);
+        assert_eq!([finish_ms(&mut link, 0, 40), finish_ms(&mut link, 1, 120)], [5, 85]);
+    }
+
+    #[test]
     fn a_frame_never_carries_more_than_its_slots() {
         let mut link = demand(2, 0, 100_000);
         let finish: Vec<u64> = (0..40).map(|_| finish_ms(&mut link, 0, 640)).collect();

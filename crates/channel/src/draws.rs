@@ -82,6 +82,22 @@ mod tests {
     }
 
     #[test]
+    fn purposes_and_seeds_have_streams_of_their_own() {
+        let first = |seed, purpose| stream(seed, purpose).random::<u64>();
+        let all = [
+            Purpose::Loss,
+            Purpose::LossLevel,
+            Purpose::BitErrors,
+            Purpose::Jitter,
+            Purpose::Outages,
+        ];
+        let mut values: Vec<u64> = all.iter().flat_map(|p| [first(1, *p), first(2, *p)]).collect();
+        values.sort_unstable();
+        values.dedup();
+        assert_eq!(values.len(), 2 * all.len());
+    }
+
+    #[test]
     fn variables_have_their_moments() {
         let mut rng = stream(1, Purpose::Jitter);
         let moments = |draw: &mut dyn FnMut() -> f64| {

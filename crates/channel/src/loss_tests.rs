@@ -121,6 +121,13 @@ fn bursts_pass_while_the_link_is_idle() {
 }
 
 #[test]
+fn the_first_packet_is_lost_as_often_as_any() {
+    let spec = loss("loss.gilbert-elliott = { mean = \"20 %\", burst = 10 }");
+    let firsts: Vec<bool> = (0..10_000).flat_map(|seed| outcomes(&spec, seed, 1, MS)).collect();
+    assert!((share(&firsts) - 0.2).abs() < 5.0 * standard_error(0.2, 0.0, 10_000));
+}
+
+#[test]
 fn a_packet_time_of_its_own_clocks_the_bursts() {
     let spec =
         loss("loss.gilbert-elliott = { mean = \"20 %\", burst = 10, packet-time = \"10 ms\" }");

@@ -98,6 +98,13 @@ mod tests {
         assert!(rate("\n\n").is_err());
     }
 
+    #[test]
+    fn a_line_at_zero_opens_the_first_millisecond() {
+        let rate = Varying::Series(rate("0\n\n5\n").unwrap());
+        assert_eq!(Capacity::new(&rate).until(1_000_000), work(1500));
+        assert_eq!(Capacity::new(&rate).until(5_000_000), work(3000));
+    }
+
     proptest! {
         #[test]
         fn every_line_lets_1500_bytes_through_by_its_time(

@@ -106,9 +106,7 @@ impl DirectionSpec {
 
     /// The mean delay of a packet that meets no queue, its jitter included.
     pub fn mean_delay(&self) -> Duration {
-        let propagation = self.delay.mean(|delay| delay.duration().as_secs_f64());
-        let jitter = self.jitter.map_or(Duration::ZERO, |jitter| jitter.mean());
-        Duration::from_secs_f64(propagation) + jitter
+        mean_delay(&self.delay, self.jitter)
     }
 
     /// The longest queue; `None` where nothing waits because the rate is unlimited.
@@ -179,9 +177,7 @@ impl WrittenDirection {
     }
 
     fn mean_delay(&self) -> Duration {
-        let propagation = self.delay().mean(|delay| delay.duration().as_secs_f64());
-        let jitter = self.jitter.map_or(Duration::ZERO, |jitter| jitter.mean());
-        Duration::from_secs_f64(propagation) + jitter
+        mean_delay(&self.delay(), self.jitter)
     }
 }
 
@@ -264,6 +260,11 @@ fn check_demand(
 
 fn default_queue(rate: BitRate, rtt: Duration) -> u64 {
     rate.bytes_in(rtt).max(SHORTEST_DEFAULT_QUEUE)
+}
+
+fn mean_delay(delay: &Varying<Span>, jitter: Option<JitterSpec>) -> Duration {
+    let propagation = delay.mean(|delay| delay.duration().as_secs_f64());
+    Duration::from_secs_f64(propagation) + jitter.map_or(Duration::ZERO, |jitter| jitter.mean())
 }
 
 fn mean_rate(rate: &Varying<BitRate>) -> BitRate {

@@ -1,1 +1,14 @@
-//! gateway
+//! What runs on the aircraft and on the ground: interception, proxies, dialling, destination policy.
+//!
+//! [`air`] ends the passengers' TCP connections and asks the far end for flows;
+//! [`ground`] takes the flows of many aircraft and dials their destinations. What
+//! lies between them is behind the traits in [`far`].
+
+pub mod air;
+pub mod config;
+pub mod counters;
+pub mod far;
+mod flows;
+pub mod ground;
+pub mod net;
+pub mod relay;

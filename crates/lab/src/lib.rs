@@ -1,4 +1,5 @@
-//! The lab: one link model under a simulator in virtual time and an emulator with real kernels.
+//! The lab: one link model under two engines, and the experiments run on them.
 
+pub mod emu;
 pub mod profile;
 pub mod sim;

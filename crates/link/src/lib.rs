@@ -1,1 +1,26 @@
-//! link
+//! The Bentpipe radio transport: encrypted, paced at a lease, reliable by symbol, delivered by flow.
+
+mod code;
+mod crypto;
+mod endpoint;
+mod flow;
+pub mod io;
+mod key;
+mod lane;
+mod pacer;
+mod rtt;
+mod session;
+mod settings;
+mod status;
+mod target;
+mod wire;
+
+pub use bentpipe_schedule::Class;
+pub use code::ResetCode;
+pub use endpoint::{AirConfig, AirCore, Aircraft, Core, HubConfig, HubCore, SessionId};
+pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};
+pub use flow::{FlowEvent, Read, Write};
+pub use session::{OpenError, Session};
+pub use settings::{MIN_MTU_BYTES, Settings, SettingsError};
+pub use status::Counters;
+pub use target::{Host, MAX_NAME_BYTES, Target, TargetError};

@@ -5,4 +5,6 @@
 //! happens between two of them happens at the later one, in order.
 
 pub mod net;
+pub mod pair;
 pub mod trace;
+pub mod transfer;

@@ -1,0 +1,169 @@
+//! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
+
+pub mod counter;
+mod first;
+pub mod http;
+mod intake;
+pub mod passengers;
+mod quiet;
+pub mod rules;
+mod secret;
+pub mod socks;
+mod stall;
+pub mod tproxy;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::config::{AirConfig, Auth};
+use crate::counters::Counters;
+use crate::far::FarEnd;
+use crate::flows::Flows;
+use crate::net::{self, Inherited, StartError};
+use intake::Intake;
+use passengers::Ticket;
+use tproxy::Transparent;
+
+/// How long accepting pauses when the system has no descriptors left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// An air gateway whose listeners are bound.
+///
+/// Its interception rules are in force from [`Air::bind`] until it is dropped.
+pub struct Air {
+    socks5: Option<TcpListener>,
+    http_proxy: Option<TcpListener>,
+    transparent: Option<Transparent>,
+    auth: Option<Arc<Auth>>,
+    intake: Arc<Intake>,
+    drain: Duration,
+}
+
+/// Serves `config`'s listeners over `far` until `shutdown`, then lets open flows
+/// finish for the configured time.
+pub async fn run(
+    config: &AirConfig,
+    inherited: &mut Inherited,
+    far: Arc<dyn FarEnd>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
+    Air::bind(config, inherited, far)?.serve(shutdown).await;
+    Ok(())
+}
+
+impl Air {
+    /// Binds every listener of `config` and puts the interception rules in force.
+    /// Needs a tokio runtime around it.
+    pub fn bind(
+        config: &AirConfig,
+        inherited: &mut Inherited,
+        far: Arc<dyn FarEnd>,
+    ) -> Result<Self, StartError> {
+        net::raise_descriptor_limit();
+        let listen = &config.listen;
+        let mut tcp = |name, address: Option<SocketAddr>| {
+            let bind = |address| {
+                let listener = inherited.tcp_or_listen(name, address)?;
+                let failed = |source| StartError::Bind { what: name, address, source };
+                TcpListener::from_std(listener).map_err(failed)
+            };
+            address.map(bind).transpose()
+        };
+        Ok(Self {
+            socks5: tcp("socks5", listen.socks5)?,
+            http_proxy: tcp("http-proxy", listen.http_proxy)?,
+            transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
+            auth: listen.auth.clone().map(Arc::new),
+            intake: Arc::new(Intake::new(far, config.limits.clone(), Flows::default())),
+            drain: config.limits.drain_timeout.into(),
+        })
+    }
+
+    /// Where SOCKS5 clients come in.
+    pub fn socks5_addr(&self) -> Option<SocketAddr> {
+        self.socks5.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// Where HTTP clients come in.
+    pub fn http_proxy_addr(&self) -> Option<SocketAddr> {
+        self.http_proxy.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// What happens here, also after [`Air::serve`] has begun.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.intake.counters.clone()
+    }
+
+    /// Serves until `shutdown`, then stops accepting, removes the interception
+    /// rules, and lets open flows finish for the configured time.
+    pub async fn serve(self, shutdown: impl Future<Output = ()>) {
+        let Self { socks5, http_proxy, transparent, auth, intake, drain } = self;
+        {
+            let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
+            if let Some(listener) = &socks5 {
+                let (auth, intake) = (auth.clone(), intake.clone());
+                serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
+                    socks::serve(tcp, ticket, auth.clone(), intake.clone())
+                })));
+            }
+            if let Some(listener) = &http_proxy {
+                let (auth, intake) = (auth.clone(), intake.clone());
+                serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
+                    http::serve(tcp, ticket, auth.clone(), intake.clone())
+                })));
+            }
+            for listener in transparent.iter().flat_map(Transparent::listeners) {
+                let intake = intake.clone();
+                serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
+                    tproxy::serve(tcp, ticket, intake.clone())
+                })));
+            }
+            tokio::select! {
+                () = shutdown => {}
+                _ = futures_util::future::join_all(serving) => {}
+            }
+        }
+        drop((socks5, http_proxy, transparent));
+        intake.flows.drain(drain).await;
+    }
+}
+
+/// Accepts for ever: every client within the limits gets a task of its own.
+fn accept<'a, F>(
+    listener: &'a TcpListener,
+    intake: &Arc<Intake>,
+    serve: impl Fn(TcpStream, Ticket) -> F + Send + 'a,
+) -> impl Future<Output = ()> + Send + 'a
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let intake = intake.clone();
+    async move {
+        loop {
+            match listener.accept().await {
+                Ok((tcp, client)) => {
+                    if let Some(ticket) = intake.admit(&tcp, client) {
+                        intake.flows.spawn(serve(tcp, ticket));
+                    }
+                }
+                Err(error) => {
+                    if is_ours(&error) {
+                        intake.quiet.warn("cannot accept a client", &error);
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether accepting failed for want of resources here; else the client has gone.
+fn is_ours(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}

@@ -1,0 +1,200 @@
+//! A flow that opens with the first bytes written to it.
+//!
+//! An HTTP request then travels in the same symbol as the wish to connect, and
+//! costs one round trip of the satellite. Reusing flows would save nothing more.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker, ready};
+
+use bentpipe_link::ResetCode;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::intake::Intake;
+use crate::far::{FarStream, MAX_FIRST_BYTES, Open, OpenError};
+
+/// Why a flow ended; filled once it has broken.
+pub type Ending = Arc<OnceLock<ResetCode>>;
+
+/// A flow still to be opened, or open.
+pub struct FirstWrite {
+    stage: Stage,
+    intake: Arc<Intake>,
+    ending: Ending,
+    reader: Option<Waker>,
+    timer: Pin<Box<Sleep>>,
+    moved_at: Instant,
+    answered: bool,
+}
+
+enum Stage {
+    Unopened(Open),
+    Opening(BoxFuture<'static, Result<Box<dyn FarStream>, OpenError>>),
+    Flowing(Box<dyn FarStream>),
+    Broken,
+}
+
+impl FirstWrite {
+    /// A flow that will ask for `open`, with the first bytes written to it.
+    pub fn new(intake: Arc<Intake>, open: Open) -> (Self, Ending) {
+        let (ending, now) = (Ending::default(), Instant::now());
+        let timer = Box::pin(sleep_until(now + intake.limits.answer_timeout.duration()));
+        let stream = Self {
+            stage: Stage::Unopened(open),
+            intake,
+            ending: ending.clone(),
+            reader: None,
+            timer,
+            moved_at: now,
+            answered: false,
+        };
+        (stream, ending)
+    }
+
+    /// The open flow, opening it where that has begun.
+    fn poll_far(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut Box<dyn FarStream>>> {
+        if let Stage::Opening(opening) = &mut self.stage {
+            match ready!(opening.as_mut().poll(cx)) {
+                Ok(far) => self.stage = Stage::Flowing(far),
+                Err(error) => {
+                    let code = error.code();
+                    self.intake.quiet.warn("cannot open a flow", &error);
+                    return Poll::Ready(Err(self.broken(code)));
+                }
+            }
+        }
+        match &mut self.stage {
+            Stage::Flowing(far) => Poll::Ready(Ok(far)),
+            Stage::Unopened(_) => Poll::Pending,
+            _ => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+        }
+    }
+
+    /// Ends the flow and keeps the reason.
+    fn broken(&mut self, code: ResetCode) -> io::Error {
+        if let Stage::Flowing(far) = &mut self.stage {
+            far.reset(code);
+        }
+        self.stage = Stage::Broken;
+        if self.ending.set(code).is_ok() {
+            self.intake.counters.count_reset(code);
+        }
+        io::Error::new(io::ErrorKind::ConnectionReset, code)
+    }
+
+    /// Turns the far end's error into the flow's ending.
+    fn settle<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        result.map_err(|error| match &self.stage {
+            // The peer only stopped reading: its answer may still come.
+            Stage::Flowing(_) if error.kind() == io::ErrorKind::BrokenPipe => error,
+            Stage::Flowing(far) => {
+                let code = far.reset_code().unwrap_or(ResetCode::Internal);
+                self.broken(code)
+            }
+            _ => error,
+        })
+    }
+
+    /// Ends a flow on which nothing moves, by the same limits as the relay's.
+    fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        let limits = self.intake.limits.relay();
+        let answer = limits.answer.filter(|_| !self.answered);
+        let deadline = self.moved_at + limits.idle.min(answer.unwrap_or(limits.idle));
+        while self.timer.as_mut().poll(cx).is_ready() {
+            if deadline <= Instant::now() {
+                let code = if self.answered { ResetCode::Idle } else { ResetCode::Timeout };
+                return Poll::Ready(self.broken(code));
+            }
+            self.timer.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+}
+
+impl AsyncRead for FirstWrite {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let before = buffer.filled().len();
+        let polled = match this.poll_far(cx) {
+            Poll::Ready(Ok(far)) => Pin::new(far).poll_read(cx, buffer),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => {
+                this.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        };
+        let Poll::Ready(result) = polled else {
+            return this.poll_quiet(cx).map(Err);
+        };
+        let read = buffer.filled().len() - before;
+        if read > 0 {
+            this.intake.counters.to_tcp_bytes.add(read as u64);
+            this.answered = true;
+            this.moved_at = Instant::now();
+        }
+        Poll::Ready(this.settle(result))
+    }
+}
+
+impl AsyncWrite for FirstWrite {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let written = match std::mem::replace(&mut this.stage, Stage::Broken) {
+            Stage::Unopened(mut open) => {
+                let first = &bytes[..bytes.len().min(MAX_FIRST_BYTES)];
+                open.first = Bytes::copy_from_slice(first);
+                let far = this.intake.far.clone();
+                this.stage = Stage::Opening(Box::pin(async move { far.open(open).await }));
+                if let Some(reader) = this.reader.take() {
+                    reader.wake();
+                }
+                Ok(first.len())
+            }
+            stage => {
+                this.stage = stage;
+                let far = ready!(this.poll_far(cx));
+                let result = match far {
+                    Ok(far) => ready!(Pin::new(far).poll_write(cx, bytes)),
+                    Err(error) => Err(error),
+                };
+                this.settle(result)
+            }
+        };
+        if let Ok(length) = written {
+            this.intake.counters.to_far_bytes.add(length as u64);
+            this.moved_at = Instant::now();
+        }
+        Poll::Ready(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if matches!(self.stage, Stage::Unopened(_)) {
+            return Poll::Ready(Ok(()));
+        }
+        let far = ready!(self.poll_far(cx))?;
+        let result = ready!(Pin::new(far).poll_flush(cx));
+        Poll::Ready(self.settle(result))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if matches!(self.stage, Stage::Unopened(_) | Stage::Broken) {
+            return Poll::Ready(Ok(()));
+        }
+        let far = ready!(self.poll_far(cx))?;
+        let result = ready!(Pin::new(far).poll_shutdown(cx));
+        Poll::Ready(self.settle(result))
+    }
+}

@@ -1,0 +1,130 @@
+//! The HTTP proxy: CONNECT (RFC 9110 section 9.3.6) and absolute-form requests
+//! (RFC 9112 section 3.2.2).
+
+mod forward;
+mod head;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use bentpipe_link::Target;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+
+use super::intake::Intake;
+use super::passengers::Ticket;
+use super::stall::StallGuard;
+use crate::config::Auth;
+
+/// The most a connection buffers: request heads beyond it are refused with 431.
+const MAX_BUFFER_BYTES: usize = 64 * 1024;
+
+/// A body to answer with.
+type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+
+/// What one client connection's requests share.
+struct Proxy {
+    ticket: Ticket,
+    auth: Option<Arc<Auth>>,
+    intake: Arc<Intake>,
+    /// Whether the client has ever sent a whole request head.
+    asked: AtomicBool,
+}
+
+pub(super) async fn serve(
+    tcp: TcpStream,
+    ticket: Ticket,
+    auth: Option<Arc<Auth>>,
+    intake: Arc<Intake>,
+) {
+    let limits = &intake.limits;
+    let mut server = http1::Builder::new();
+    server
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.handshake_timeout.duration())
+        .max_buf_size(MAX_BUFFER_BYTES)
+        .half_close(true);
+    let io = TokioIo::new(StallGuard::new(tcp, limits.stall_timeout.into()));
+    let proxy = Arc::new(Proxy { ticket, auth, intake, asked: AtomicBool::new(false) });
+    let answer = {
+        let proxy = proxy.clone();
+        service_fn(move |request| answer(proxy.clone(), request))
+    };
+    // Boxed, so that a tunnel taken over from here leaves all this behind.
+    let serving = Box::pin(server.serve_connection(io, answer).with_upgrades());
+    if let Err(error) = serving.await
+        && (error.is_parse() || error.is_timeout() || error.is_incomplete_message())
+        // A connection kept open for a next request that never came is no fault.
+        && !(error.is_timeout() && proxy.asked.load(Relaxed))
+    {
+        proxy.intake.garbage(&proxy.ticket, "it does not speak HTTP, or stopped half-way");
+    }
+}
+
+async fn answer(
+    proxy: Arc<Proxy>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, hyper::Error> {
+    proxy.asked.store(true, Relaxed);
+    if let Some(auth) = &proxy.auth
+        && !head::authorized(request.headers(), auth)
+    {
+        proxy.intake.unauthorized(&proxy.ticket);
+        let mut response = text(
+            StatusCode::PROXY_AUTHENTICATION_REQUIRED,
+            "This proxy needs a username and a password.",
+        );
+        let realm = http::HeaderValue::from_static("Basic realm=\"bentpipe\"");
+        response.headers_mut().insert(header::PROXY_AUTHENTICATE, realm);
+        return Ok(response);
+    }
+    if request.method() == Method::CONNECT {
+        return Ok(connect(proxy, request));
+    }
+    match head::target(request.uri()) {
+        Ok(target) => Ok(forward::forward(&proxy, request, target).await),
+        Err(why) => {
+            proxy.intake.counters.garbage.add(1);
+            Ok(text(StatusCode::BAD_REQUEST, why))
+        }
+    }
+}
+
+/// Answers "connected" at once and carries what follows.
+fn connect(proxy: Arc<Proxy>, request: Request<Incoming>) -> Response<Body> {
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let Some(Ok(target)) = authority.map(str::parse::<Target>) else {
+        proxy.intake.counters.garbage.add(1);
+        return text(StatusCode::BAD_REQUEST, "CONNECT needs a host and a port: host:443.");
+    };
+    let flows = proxy.intake.flows.clone();
+    flows.spawn(async move {
+        let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
+        // The type is the one that serve() gave to hyper.
+        if let Ok(parts) = upgraded.downcast::<TokioIo<StallGuard>>() {
+            let tcp = parts.io.into_inner().into_inner();
+            proxy.intake.carry(tcp, target, &proxy.ticket, parts.read_buf).await;
+        }
+    });
+    Response::new(body(""))
+}
+
+fn body(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A short answer of the proxy's own.
+fn text(status: StatusCode, text: &str) -> Response<Body> {
+    let mut response = Response::new(body(format!("{text}\n")));
+    *response.status_mut() = status;
+    let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}

@@ -1,0 +1,85 @@
+//! Absolute-form requests, passed to their origin over a flow of their own.
+
+use bentpipe_link::{ResetCode, Target};
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+
+use super::head::{self, PSEUDONYM};
+use super::{Body, MAX_BUFFER_BYTES, Proxy, text};
+use crate::air::first::FirstWrite;
+
+/// Sends `request` to `target` and gives its answer, or one of the proxy's own.
+pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) -> Response<Body> {
+    if request.method() == Method::TRACE {
+        // It would show the origin's answer to what this proxy adds and removes.
+        return text(StatusCode::METHOD_NOT_ALLOWED, "TRACE does not pass through this proxy.");
+    }
+    let intake = &proxy.intake;
+    intake.counters.relayed.add(1);
+    let open = intake.open(target.clone(), &proxy.ticket, Bytes::new());
+    let (flow, ending) = FirstWrite::new(intake.clone(), open);
+    let client = http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
+    let Ok((mut sender, connection)) = client.await else {
+        return failure(&target, ResetCode::Internal);
+    };
+    intake.flows.spawn(async move {
+        // Why it ended is in the flow's ending.
+        let _ = connection.await;
+    });
+    match sender.send_request(outbound(request)).await {
+        Ok(response) => {
+            intake.counters.finished.add(1);
+            inbound(response)
+        }
+        Err(_) => failure(&target, ending.get().copied().unwrap_or(ResetCode::Aborted)),
+    }
+}
+
+fn outbound(mut request: Request<Incoming>) -> Request<Incoming> {
+    let version = request.version();
+    let host = head::host(request.uri());
+    *request.uri_mut() = head::origin_form(request.uri());
+    *request.version_mut() = Version::HTTP_11;
+    let headers = request.headers_mut();
+    head::strip(headers);
+    // RFC 9112 section 3.2.2: the address decides, whatever Host the client sent.
+    if let Some(host) = host {
+        headers.insert(header::HOST, host);
+    }
+    head::add_via(headers, version);
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    request
+}
+
+fn inbound(mut response: Response<Incoming>) -> Response<Body> {
+    let version = response.version();
+    head::strip(response.headers_mut());
+    head::add_via(response.headers_mut(), version);
+    *response.version_mut() = Version::HTTP_11;
+    response.map(|body| body.boxed_unsync())
+}
+
+/// The proxy's own answer where the origin gave none, with its reason also in
+/// Proxy-Status (RFC 9209).
+fn failure(target: &Target, code: ResetCode) -> Response<Body> {
+    let (status, error) = match code {
+        ResetCode::Timeout => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
+        ResetCode::Idle => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),
+        ResetCode::Refused => (StatusCode::BAD_GATEWAY, "connection_refused"),
+        ResetCode::Unreachable => (StatusCode::BAD_GATEWAY, "destination_ip_unroutable"),
+        ResetCode::NameNotFound => (StatusCode::BAD_GATEWAY, "dns_error"),
+        ResetCode::Forbidden => (StatusCode::BAD_GATEWAY, "destination_ip_prohibited"),
+        ResetCode::Limit => (StatusCode::BAD_GATEWAY, "connection_limit_reached"),
+        ResetCode::Aborted => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
+        ResetCode::Internal => (StatusCode::BAD_GATEWAY, "proxy_internal_error"),
+    };
+    let mut response = text(status, &format!("{target} gave no answer: {code}."));
+    if let Ok(value) = HeaderValue::from_str(&format!("{PSEUDONYM}; error={error}")) {
+        response.headers_mut().insert("proxy-status", value);
+    }
+    response
+}

@@ -1,0 +1,145 @@
+//! What a proxy reads from a message head and changes in it.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bentpipe_link::Target;
+use http::Uri;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+
+use crate::config::Auth;
+
+/// What this proxy calls itself in Via and Proxy-Status.
+pub const PSEUDONYM: &str = "bentpipe";
+
+/// Headers that concern one connection only (RFC 9110 section 7.6.1).
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Where an absolute-form request goes, or what is wrong with it.
+pub fn target(uri: &Uri) -> Result<Target, &'static str> {
+    let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
+        return Err("This is a proxy: ask it for http://host/path, or CONNECT host:443.");
+    };
+    if scheme != "http" {
+        return Err("This proxy fetches only http:// addresses; use CONNECT for the others.");
+    }
+    let host = authority.host().parse().map_err(|_| "There is no valid host in this address.")?;
+    Ok(Target { host, port: authority.port_u16().unwrap_or(80) })
+}
+
+/// The same address as the origin expects it (RFC 9112 section 3.2.1).
+pub fn origin_form(uri: &Uri) -> Uri {
+    uri.path_and_query().cloned().map_or(Uri::from_static("/"), Uri::from)
+}
+
+/// The Host header for `uri`: its authority without any user information.
+pub fn host(uri: &Uri) -> Option<HeaderValue> {
+    let authority = uri.authority()?.as_str();
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    HeaderValue::from_str(host).ok()
+}
+
+/// Removes what concerns only the connection the message came by.
+pub fn strip(headers: &mut HeaderMap) {
+    let listed: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in listed.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+/// Says that the message passed through here (RFC 9110 section 7.6.3).
+pub fn add_via(headers: &mut HeaderMap, version: http::Version) {
+    let protocol = if version == http::Version::HTTP_10 { "1.0" } else { "1.1" };
+    if let Ok(via) = HeaderValue::from_str(&format!("{protocol} {PSEUDONYM}")) {
+        headers.append(header::VIA, via);
+    }
+}
+
+/// Whether the request carries the right Basic credentials (RFC 7617).
+pub fn authorized(headers: &HeaderMap, auth: &Auth) -> bool {
+    let given = headers.get(header::PROXY_AUTHORIZATION).and_then(|value| value.to_str().ok());
+    let Some((scheme, encoded)) = given.and_then(|value| value.split_once(' ')) else {
+        return false;
+    };
+    let Ok(decoded) = STANDARD.decode(encoded.trim()) else { return false };
+    let Some(colon) = decoded.iter().position(|byte| *byte == b':') else { return false };
+    scheme.eq_ignore_ascii_case("basic") && auth.admits(&decoded[..colon], &decoded[colon + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(text: &str) -> Uri {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn absolute_form_names_the_origin() {
+        let to = |text| target(&uri(text)).map(|target| target.to_string());
+        assert_eq!(to("http://example.net/a"), Ok("example.net:80".into()));
+        assert_eq!(to("http://u:p@example.net:8080/"), Ok("example.net:8080".into()));
+        assert_eq!(to("http://[2001:db8::1]/"), Ok("[2001:db8::1]:80".into()));
+        assert!(to("/a").is_err() && to("https://example.net/").is_err());
+        assert_eq!(host(&uri("http://u:p@example.net:8080/")).unwrap(), "example.net:8080");
+    }
+
+    #[test]
+    fn origin_form_is_what_origins_expect() {
+        let form = |text| origin_form(&uri(text)).to_string();
+        assert_eq!(form("http://example.net/a?b=c"), "/a?b=c");
+        assert_eq!(form("http://example.net"), "/");
+    }
+
+    #[test]
+    fn hop_by_hop_headers_stay_here() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "close, X-Hop"),
+            ("x-hop", "1"),
+            ("keep-alive", "5"),
+            ("proxy-authorization", "Basic x"),
+            ("te", "trailers"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("accept", "*/*"),
+            ("via", "1.0 other"),
+        ] {
+            headers.append(name, HeaderValue::from_static(value));
+        }
+        strip(&mut headers);
+        add_via(&mut headers, http::Version::HTTP_11);
+        let left: Vec<_> = headers.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        let value = HeaderValue::from_static;
+        let (other, ours) = (value("1.0 other"), value("1.1 bentpipe"));
+        assert_eq!(left, [("accept", &value("*/*")), ("via", &other), ("via", &ours)]);
+    }
+
+    #[test]
+    fn basic_credentials() {
+        let auth = Auth { username: "crew".into(), password: "a:b".into() };
+        let with = |text: String| {
+            let value = HeaderValue::from_str(&text).unwrap();
+            let headers = HeaderMap::from_iter([(header::PROXY_AUTHORIZATION, value)]);
+            authorized(&headers, &auth)
+        };
+        assert!(with(format!("basic {}", STANDARD.encode("crew:a:b"))));
+        assert!(!with(format!("Basic {}", STANDARD.encode("crew:a"))));
+        assert!(!with("Basic !!".into()) && !with("Bearer".into()));
+    }
+}

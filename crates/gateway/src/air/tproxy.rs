@@ -1,0 +1,85 @@
+//! Transparent interception: clients connect to the Internet and find the gateway.
+//!
+//! nftables TPROXY leads every TCP connection that comes in by the named
+//! interfaces to a listener on loopback. The accepted socket's own address is
+//! where the client wanted to go.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::net::{TcpListener, TcpStream};
+
+use super::intake::Intake;
+use super::passengers::Ticket;
+use super::rules::{Rules, RulesError};
+use crate::config::Tproxy;
+use crate::net::{self, StartError};
+use crate::relay::reset_on_close;
+
+/// The listeners and the rules that lead to them; dropping it removes the rules.
+pub struct Transparent {
+    // Fields drop in order: no connection is led to a listener that has gone.
+    _rules: Rules,
+    listeners: Vec<TcpListener>,
+}
+
+impl Transparent {
+    /// Binds the listeners, then puts the rules in force.
+    pub fn start(config: &Tproxy) -> Result<Self, StartError> {
+        let mut listeners = vec![listen(Ipv4Addr::LOCALHOST.into(), config.port)?];
+        let v6 = match listen(Ipv6Addr::LOCALHOST.into(), config.port) {
+            Ok(listener) => {
+                listeners.push(listener);
+                true
+            }
+            Err(StartError::Bind { source, .. }) if no_ipv6(&source) => {
+                tracing::warn!("this machine has no IPv6: only IPv4 is intercepted");
+                false
+            }
+            Err(error) => return Err(error),
+        };
+        let interfaces: Vec<&str> =
+            config.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
+        Ok(Self { _rules: Rules::install(config.port, &interfaces, v6)?, listeners })
+    }
+
+    /// One per address family.
+    pub fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
+        self.listeners.iter()
+    }
+}
+
+fn no_ipv6(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
+}
+
+/// Bound to loopback, so that no client reaches the listener except by the rules.
+fn listen(ip: IpAddr, port: u16) -> Result<TcpListener, StartError> {
+    let address = SocketAddr::new(ip, port);
+    let bound = net::bind_tcp(address, |socket| match ip {
+        IpAddr::V4(_) => socket.set_ip_transparent_v4(true),
+        IpAddr::V6(_) => socket.set_ip_transparent_v6(true),
+    });
+    match bound.and_then(TcpListener::from_std) {
+        Ok(listener) => Ok(listener),
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+            Err(RulesError::Permission.into())
+        }
+        Err(source) => Err(StartError::Bind { what: "tproxy", address, source }),
+    }
+}
+
+/// Carries an intercepted connection to where the client meant it to go.
+pub(super) async fn serve(tcp: TcpStream, ticket: Ticket, intake: Arc<Intake>) {
+    let Ok(original) = tcp.local_addr() else { return };
+    // Only a connection made to the listener itself ends at loopback; dialling on
+    // would come back here for ever.
+    if original.ip().to_canonical().is_loopback() {
+        intake.garbage(&ticket, "it connected to the interception port itself");
+        reset_on_close(&tcp);
+        return;
+    }
+    intake.carry(tcp, original.into(), &ticket, Bytes::new()).await;
+}

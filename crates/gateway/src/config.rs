@@ -1,0 +1,76 @@
+//! The two config files, `air.toml` and `ground.toml`, parsed once into checked values.
+//!
+//! Quantities are text with their unit. Unknown keys are errors. Every error names
+//! the file and the line, shows the line, and says what to write instead.
+
+mod air;
+mod error;
+mod ground;
+mod key;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bentpipe_units::Span;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+pub use air::{AirConfig, AirLimits, AirLink, Auth, Listen, Tproxy, Transport};
+pub use error::ConfigError;
+pub use ground::{
+    AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
+};
+pub use key::{KeyError, PrivateKey, PublicKey};
+
+/// A duration setting with its default in seconds.
+const fn seconds(seconds: u64) -> Span {
+    Span::new(Duration::from_secs(seconds))
+}
+
+/// RFC 5382 REQ-5: a middlebox keeps an established connection at least this long.
+const DEFAULT_IDLE: Span = seconds(2 * 3600 + 4 * 60);
+const DEFAULT_STALL: Span = seconds(300);
+const DEFAULT_DRAIN: Span = seconds(30);
+
+/// A file being parsed, for its errors.
+struct Source<'a> {
+    file: &'a Path,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+        toml::from_str(self.text).map_err(|error| ConfigError::from_toml(self, &error))
+    }
+
+    /// A path in the file is relative to the file.
+    fn beside(&self, path: &Path) -> PathBuf {
+        self.file.parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    /// Reads the private key that `path` names.
+    fn private_key(&self, path: &toml::Spanned<PathBuf>) -> Result<PrivateKey, ConfigError> {
+        let full = self.beside(path.get_ref());
+        PrivateKey::read(&full).map_err(|error| {
+            let help = format!("make one with `bentpipe keys --out {}`", full.display());
+            ConfigError::at(self, Some(path.span()), error.to_string(), help)
+        })
+    }
+}
+
+fn read(file: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(file).map_err(|error| ConfigError::unreadable(file, &error))
+}
+
+/// Text that parses into `T`, for serde.
+fn from_text<'de, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: std::str::FromStr<Err: std::fmt::Display>,
+{
+    let text = String::deserialize(from)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! `air.toml`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use bentpipe_link::Target;
+use bentpipe_units::{BitRate, Span};
+use serde::Deserialize;
+
+use super::{
+    ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, PrivateKey, PublicKey, Source,
+    from_text, read, seconds,
+};
+use crate::relay::RelayLimits;
+
+/// What an air gateway needs to know.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AirConfig {
+    /// The way to the ground.
+    pub link: AirLink,
+    /// Where clients come in.
+    pub listen: Listen,
+    /// Bounds.
+    #[serde(default)]
+    pub limits: AirLimits,
+}
+
+/// What carries the flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transport {
+    /// The radio transport.
+    #[default]
+    Link,
+    /// HTTP/3 CONNECT.
+    Masque,
+}
+
+/// The way to the ground.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AirLink {
+    /// `"link"` or `"masque"`.
+    #[serde(default)]
+    pub transport: Transport,
+    private_key_file: toml::Spanned<PathBuf>,
+    /// Where the ground listens.
+    #[serde(deserialize_with = "from_text")]
+    pub peer: Target,
+    /// Who the ground is.
+    #[serde(deserialize_with = "from_text")]
+    pub peer_public_key: PublicKey,
+    /// What this side may send.
+    pub rate: BitRate,
+    state_file: Option<PathBuf>,
+    #[serde(skip)]
+    private_key: Option<PrivateKey>,
+}
+
+/// Where clients come in.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Listen {
+    /// SOCKS5 (RFC 1928).
+    pub socks5: Option<SocketAddr>,
+    /// HTTP CONNECT and absolute-form requests.
+    pub http_proxy: Option<SocketAddr>,
+    /// Transparent interception.
+    pub tproxy: Option<Tproxy>,
+    /// What SOCKS5 and HTTP clients have to know.
+    pub auth: Option<Auth>,
+}
+
+/// Transparent interception by nftables.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Tproxy {
+    /// The local port that intercepted connections are led to.
+    pub port: u16,
+    /// The interfaces clients come in by.
+    pub interfaces: Vec<toml::Spanned<String>>,
+}
+
+/// Credentials for the proxies.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Auth {
+    /// At most 255 bytes, as RFC 1929 allows.
+    pub username: String,
+    /// At most 255 bytes, as RFC 1929 allows.
+    pub password: String,
+}
+
+/// Bounds. A flow idles in about 5 KiB here: 10,000 take 50 MiB.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct AirLimits {
+    /// Client connections at once, those that have not said yet what they want included.
+    pub max_flows: usize,
+    /// Of which one client address may hold this many.
+    pub max_flows_per_passenger: usize,
+    /// How long a client may take to say where it wants to go.
+    pub handshake_timeout: Span,
+    /// A flow on which nothing moves ends after this.
+    pub idle_timeout: Span,
+    /// A client that does not read what waits for it is given up after this.
+    pub stall_timeout: Span,
+    /// A flow whose far end has never said anything ends after this.
+    pub answer_timeout: Span,
+    /// How long flows may finish after a stop was asked for.
+    pub drain_timeout: Span,
+}
+
+impl Default for AirLimits {
+    fn default() -> Self {
+        Self {
+            max_flows: 16_384,
+            max_flows_per_passenger: 1_024,
+            handshake_timeout: seconds(10),
+            idle_timeout: DEFAULT_IDLE,
+            stall_timeout: DEFAULT_STALL,
+            answer_timeout: seconds(180),
+            drain_timeout: DEFAULT_DRAIN,
+        }
+    }
+}
+
+impl AirLimits {
+    /// The part the relay keeps.
+    pub fn relay(&self) -> RelayLimits {
+        RelayLimits {
+            idle: self.idle_timeout.into(),
+            stall: self.stall_timeout.into(),
+            answer: Some(self.answer_timeout.into()),
+        }
+    }
+}
+
+impl AirConfig {
+    /// Reads and checks `file` and the key it names.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        Self::parse(file, &read(file)?)
+    }
+
+    /// Checks `text` as the content of `file`; paths in it are relative to `file`.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        let source = Source { file, text };
+        let mut config: Self = source.parse()?;
+        let link = &mut config.link;
+        link.private_key = Some(source.private_key(&link.private_key_file)?);
+        link.state_file = Some(match link.state_file.take() {
+            Some(path) => source.beside(&path),
+            None => source.beside(link.private_key_file.get_ref()).with_extension("state"),
+        });
+        config.listen.check(&source)?;
+        Ok(config)
+    }
+}
+
+impl AirLink {
+    /// Who this gateway is.
+    pub fn private_key(&self) -> &PrivateKey {
+        // AirConfig::parse, the only maker of this type, has filled it.
+        self.private_key.as_ref().expect("a parsed config holds its key")
+    }
+
+    /// Where the handshake counter is kept: `state-file`, or beside the key.
+    pub fn state_file(&self) -> &Path {
+        // AirConfig::parse, the only maker of this type, has filled it.
+        self.state_file.as_deref().expect("a parsed config knows its state file")
+    }
+}
+
+impl Listen {
+    fn check(&self, source: &Source<'_>) -> Result<(), ConfigError> {
+        if self.socks5.is_none() && self.http_proxy.is_none() && self.tproxy.is_none() {
+            let why = "nothing to listen on".to_owned();
+            let help = "write at least one of socks5 = \"127.0.0.1:1080\", \
+                        http-proxy = \"127.0.0.1:8080\", \
+                        tproxy = { port = 1081, interfaces = [\"eth1\"] } under [listen]";
+            return Err(ConfigError::at(source, None, why, help.to_owned()));
+        }
+        self.tproxy.as_ref().map_or(Ok(()), |tproxy| tproxy.check(source))
+    }
+}
+
+impl Tproxy {
+    fn check(&self, source: &Source<'_>) -> Result<(), ConfigError> {
+        if self.port == 0 || self.interfaces.is_empty() {
+            let why = "transparent interception needs a port and an interface".to_owned();
+            let help = "write tproxy = { port = 1081, interfaces = [\"eth1\"] }".to_owned();
+            let span = self.interfaces.first().map(toml::Spanned::span);
+            return Err(ConfigError::at(source, span, why, help));
+        }
+        for name in &self.interfaces {
+            let text = name.get_ref();
+            // The kernel's own rule for names, less what nft would read as syntax.
+            let good = (1..16).contains(&text.len())
+                && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.@".contains(&b));
+            if !good {
+                let why = format!("{text:?} is not the name of a network interface");
+                let help = "`ip link` lists them: interfaces = [\"eth1\"]".to_owned();
+                return Err(ConfigError::at(source, Some(name.span()), why, help));
+            }
+            if text == "lo" {
+                let why = "intercepting \"lo\" would catch this machine's own connections";
+                let help = "name the interface the clients come in by: interfaces = [\"eth1\"]";
+                return Err(ConfigError::at(source, Some(name.span()), why.into(), help.into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Auth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Auth({:?}, hidden)", self.username)
+    }
+}

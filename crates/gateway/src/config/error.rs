@@ -1,0 +1,133 @@
+//! What is wrong with a config file, and what to write instead.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::Source;
+
+/// A problem in a config file: where, what stands there, and what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file.
+    pub file: PathBuf,
+    /// The line, counted from one, where the problem has a place.
+    pub line: Option<usize>,
+    /// That line as it stands.
+    pub text: String,
+    /// What is wrong.
+    pub why: String,
+    /// What to write instead; may be empty where `why` already says it.
+    pub help: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file.display())?;
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        write!(f, ": {}", self.why)?;
+        if !self.text.is_empty() {
+            write!(f, "\n    {}", self.text)?;
+        }
+        if !self.help.is_empty() {
+            write!(f, "\n{}", self.help)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// What to write where a required key is missing.
+const MISSING: &[(&str, &str)] = &[
+    ("private-key-file", "make one with `bentpipe keys --out FILE` and name that file here"),
+    ("peer-public-key", "write the ground's public key; `bentpipe keys` on the ground shows it"),
+    ("public-key", "write the aircraft's public key; `bentpipe keys` on the aircraft shows it"),
+    ("peer", "write where the ground listens: peer = \"hub.example.net:4500\""),
+    ("rate", "write what may be sent: rate = \"1.89 Mbit/s\""),
+    ("name", "write what the log should call it: name = \"D-ABCD\""),
+];
+
+impl ConfigError {
+    pub(super) fn unreadable(file: &Path, error: &std::io::Error) -> Self {
+        Self {
+            file: file.to_owned(),
+            line: None,
+            text: String::new(),
+            why: format!("the file cannot be read: {error}"),
+            help: "name a file that exists with --config".to_owned(),
+        }
+    }
+
+    pub(super) fn at(
+        source: &Source<'_>,
+        span: Option<Range<usize>>,
+        why: String,
+        help: String,
+    ) -> Self {
+        let place = span.map(|span| {
+            let before = &source.text[..span.start.min(source.text.len())];
+            before.matches('\n').count()
+        });
+        let text = place.and_then(|line| source.text.lines().nth(line)).unwrap_or_default();
+        Self {
+            file: source.file.to_owned(),
+            line: place.map(|line| line + 1),
+            text: text.trim().to_owned(),
+            why,
+            help,
+        }
+    }
+
+    pub(super) fn from_toml(source: &Source<'_>, error: &toml::de::Error) -> Self {
+        let (why, help) = explain(error.message());
+        Self::at(source, error.span(), why, help)
+    }
+}
+
+/// Turns serde's message into what is wrong and what to write.
+fn explain(message: &str) -> (String, String) {
+    if let Some(rest) = message.strip_prefix("unknown field ") {
+        let mut names = quoted(rest);
+        if let Some(unknown) = names.next() {
+            let known: Vec<&str> = names.collect();
+            return (format!("there is no setting {unknown:?} here"), nearest(unknown, &known));
+        }
+    }
+    if let Some(rest) = message.strip_prefix("missing field ") {
+        let name = quoted(rest).next().unwrap_or(rest);
+        let help = MISSING.iter().find(|(known, _)| *known == name).map(|(_, help)| *help);
+        return (format!("the setting {name:?} is missing"), help.unwrap_or_default().to_owned());
+    }
+    if let Some(rest) = message.strip_prefix("unknown variant ") {
+        let mut names = quoted(rest);
+        if let Some(unknown) = names.next() {
+            let known: Vec<&str> = names.collect();
+            return (format!("{unknown:?} is none of the choices"), nearest(unknown, &known));
+        }
+    }
+    if message.starts_with("invalid type: ") && message.contains("expected a string") {
+        let help = "write it as text, quantities with their unit: \"10 s\", \"1.89 Mbit/s\"";
+        return (message.to_owned(), help.to_owned());
+    }
+    (message.to_owned(), String::new())
+}
+
+/// The names between back-ticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+fn nearest(unknown: &str, known: &[&str]) -> String {
+    let distance = |name: &&&str| strsim::damerau_levenshtein(unknown, name);
+    let list = known.join(", ");
+    match known.iter().min_by_key(distance) {
+        // Half of its letters wrong is another word, not a slip.
+        Some(near) if distance(&near) * 2 <= near.len() => {
+            format!("did you mean {near:?}? What may stand here: {list}")
+        }
+        _ => format!("what may stand here: {list}"),
+    }
+}

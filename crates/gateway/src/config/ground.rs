@@ -1,0 +1,232 @@
+//! `ground.toml`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use bentpipe_units::{BitRate, Span};
+use ipnet::IpNet;
+use serde::Deserialize;
+
+use super::{
+    ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, PrivateKey, PublicKey, Source,
+    from_text, read, seconds,
+};
+use crate::relay::RelayLimits;
+
+/// What a ground gateway needs to know.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GroundConfig {
+    /// The way to the aircraft.
+    pub link: GroundLink,
+    /// The aircraft it serves.
+    #[serde(default)]
+    pub aircraft: Vec<AircraftConfig>,
+    /// How it dials.
+    #[serde(default)]
+    pub dial: Dial,
+    /// Whom it asks for names.
+    #[serde(default)]
+    pub dns: Dns,
+    /// Names it answers itself.
+    #[serde(default)]
+    pub hosts: BTreeMap<String, HostAddresses>,
+    /// Bounds.
+    #[serde(default)]
+    pub limits: GroundLimits,
+}
+
+/// The way to the aircraft.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GroundLink {
+    private_key_file: toml::Spanned<PathBuf>,
+    /// Where the radio transport listens; absent where it is not served.
+    pub listen: Option<SocketAddr>,
+    /// Where HTTP/3 CONNECT listens; absent where it is not served.
+    pub masque_listen: Option<SocketAddr>,
+    #[serde(skip)]
+    private_key: Option<PrivateKey>,
+}
+
+/// One aircraft.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AircraftConfig {
+    /// What the log calls it.
+    pub name: String,
+    /// Who it is.
+    #[serde(deserialize_with = "spanned_key")]
+    public_key: toml::Spanned<PublicKey>,
+    /// What may be sent to it.
+    pub rate: BitRate,
+    /// Flows it may hold at once.
+    #[serde(default = "default_max_flows")]
+    pub max_flows: usize,
+    /// New flows it may open per second, on average; twice as many at a stretch.
+    #[serde(default = "default_flows_per_second")]
+    pub flows_per_second: u32,
+}
+
+/// How the ground dials.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Dial {
+    /// Networks that may be dialled although they are not on the Internet.
+    pub allow: Vec<IpNet>,
+    /// How long a destination may take, its name included.
+    pub connect_timeout: Span,
+}
+
+/// Whom the ground asks for names.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Dns {
+    /// Addresses, with a port where it is not 53; empty means the system's.
+    pub servers: Vec<NameServer>,
+}
+
+/// A name server: `"9.9.9.9"` or `"127.0.0.1:5353"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NameServer(pub SocketAddr);
+
+/// The addresses of a name in `[hosts]`: one, or a list.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected an address or a list of addresses: \"192.0.2.7\"")]
+pub enum HostAddresses {
+    /// One address.
+    One(IpAddr),
+    /// Several, in the order to try them.
+    Many(Vec<IpAddr>),
+}
+
+/// Bounds. A flow idles in about 5 KiB here: 10,000 take 50 MiB.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct GroundLimits {
+    /// Flows of all aircraft at once.
+    pub max_flows: usize,
+    /// A flow on which nothing moves ends after this.
+    pub idle_timeout: Span,
+    /// A destination that does not read what waits for it is given up after this.
+    pub stall_timeout: Span,
+    /// How long flows may finish after a stop was asked for.
+    pub drain_timeout: Span,
+}
+
+const fn default_max_flows() -> usize {
+    16_384
+}
+
+const fn default_flows_per_second() -> u32 {
+    500
+}
+
+impl Default for Dial {
+    fn default() -> Self {
+        Self { allow: Vec::new(), connect_timeout: seconds(10) }
+    }
+}
+
+impl Default for GroundLimits {
+    fn default() -> Self {
+        Self {
+            max_flows: 65_536,
+            idle_timeout: DEFAULT_IDLE,
+            stall_timeout: DEFAULT_STALL,
+            drain_timeout: DEFAULT_DRAIN,
+        }
+    }
+}
+
+impl GroundLimits {
+    /// The part the relay keeps.
+    pub fn relay(&self) -> RelayLimits {
+        RelayLimits {
+            idle: self.idle_timeout.into(),
+            stall: self.stall_timeout.into(),
+            answer: None,
+        }
+    }
+}
+
+impl GroundConfig {
+    /// Reads and checks `file` and the key it names.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        Self::parse(file, &read(file)?)
+    }
+
+    /// Checks `text` as the content of `file`; paths in it are relative to `file`.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        let source = Source { file, text };
+        let mut config: Self = source.parse()?;
+        config.link.private_key = Some(source.private_key(&config.link.private_key_file)?);
+        if config.link.listen.is_none() && config.link.masque_listen.is_none() {
+            let why = "nothing to listen on".to_owned();
+            let help = "write listen = \"[::]:4500\" or masque-listen = \"[::]:4433\", \
+                        or both, under [link]";
+            return Err(ConfigError::at(&source, None, why, help.to_owned()));
+        }
+        let mut seen = BTreeSet::new();
+        for aircraft in &config.aircraft {
+            if !seen.insert(aircraft.key()) {
+                let why = format!("{:?} has the key of another aircraft", aircraft.name);
+                let help = "every aircraft has its own: make one with `bentpipe keys`".to_owned();
+                return Err(ConfigError::at(&source, Some(aircraft.public_key.span()), why, help));
+            }
+        }
+        Ok(config)
+    }
+}
+
+impl GroundLink {
+    /// Who this gateway is.
+    pub fn private_key(&self) -> &PrivateKey {
+        // GroundConfig::parse, the only maker of this type, has filled it.
+        self.private_key.as_ref().expect("a parsed config holds its key")
+    }
+}
+
+impl AircraftConfig {
+    /// Who it is.
+    pub fn key(&self) -> PublicKey {
+        *self.public_key.get_ref()
+    }
+}
+
+impl HostAddresses {
+    /// In the order to try them.
+    pub fn as_slice(&self) -> &[IpAddr] {
+        match self {
+            Self::One(ip) => std::slice::from_ref(ip),
+            Self::Many(ips) => ips,
+        }
+    }
+}
+
+fn spanned_key<'de, D>(from: D) -> Result<toml::Spanned<PublicKey>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    let text = toml::Spanned::<String>::deserialize(from)?;
+    let key = text.get_ref().parse().map_err(serde::de::Error::custom)?;
+    Ok(toml::Spanned::new(text.span(), key))
+}
+
+impl<'de> Deserialize<'de> for NameServer {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from_text(from)
+    }
+}
+
+impl FromStr for NameServer {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bare = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
+        bare.or_else(|_| text.parse()).map(Self).map_err(|_| {
+            format!("{text:?} is not the address of a name server: write it like \"9.9.9.9\"")
+        })
+    }
+}

@@ -1,0 +1,167 @@
+//! The messages a wrong file gives, in full.
+
+use super::*;
+
+const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+const AIR: &str = r#"[link]
+private-key-file = "air.key"
+peer = "hub.example.net:4500"
+peer-public-key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+rate = "1.89 Mbit/s"
+[listen]
+socks5 = "127.0.0.1:1080"
+http-proxy = "127.0.0.1:8080"
+tproxy = { port = 1081, interfaces = ["eth1"] }
+auth = { username = "crew", password = "secret" }
+[limits]
+idle-timeout = "1 h"
+"#;
+
+const GROUND: &str = r#"[link]
+private-key-file = "air.key"
+listen = "0.0.0.0:4500"
+masque-listen = "0.0.0.0:4433"
+[[aircraft]]
+name = "D-ABCD"
+public-key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+rate = "1.89 Mbit/s"
+max-flows = 4096
+[dial]
+allow = ["10.0.0.0/8"]
+connect-timeout = "10 s"
+[dns]
+servers = ["9.9.9.9", "[::1]:5353"]
+[hosts]
+"origin.test" = "192.0.2.7"
+"dual.test" = ["192.0.2.7", "2001:db8::7"]
+"#;
+
+/// A folder with a key in it, and what parsing there says.
+struct Bench(tempfile::TempDir);
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("air.key"), format!("{KEY}\n")).unwrap();
+        Self(folder)
+    }
+
+    fn message<T>(&self, parsed: Result<T, ConfigError>) -> String {
+        let folder = format!("{}/", self.0.path().display());
+        parsed.err().expect("must not parse").to_string().replace(&folder, "")
+    }
+
+    fn air(&self, from: &str, to: &str) -> String {
+        assert!(AIR.contains(from), "{from:?}");
+        self.message(AirConfig::parse(&self.0.path().join("air.toml"), &AIR.replacen(from, to, 1)))
+    }
+
+    fn ground(&self, from: &str, to: &str) -> String {
+        assert!(GROUND.contains(from), "{from:?}");
+        let text = GROUND.replacen(from, to, 1);
+        self.message(GroundConfig::parse(&self.0.path().join("ground.toml"), &text))
+    }
+}
+
+#[test]
+fn good_files_parse() {
+    let bench = Bench::new();
+    let air = AirConfig::parse(&bench.0.path().join("air.toml"), AIR).unwrap();
+    assert_eq!(air.link.transport, Transport::Link);
+    assert_eq!(air.link.rate.bps(), 1_890_000);
+    assert_eq!(air.link.private_key().0[31], 31);
+    assert_eq!(air.link.state_file(), bench.0.path().join("air.state"));
+    assert_eq!(air.limits.relay().idle, Duration::from_secs(3600));
+    assert!(!format!("{air:?}").contains("secret"));
+    let ground = GroundConfig::parse(&bench.0.path().join("ground.toml"), GROUND).unwrap();
+    assert_eq!(ground.aircraft[0].key().to_string(), KEY);
+    assert_eq!(ground.dns.servers[0].0.to_string(), "9.9.9.9:53");
+    assert_eq!(ground.hosts["dual.test"].as_slice().len(), 2);
+}
+
+#[test]
+fn unknown_keys_name_the_nearest() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench.air("rate = ", "ratte = "),
+        "air.toml, line 5: there is no setting \"ratte\" here\n    \
+         ratte = \"1.89 Mbit/s\"\n\
+         did you mean \"rate\"? What may stand here: transport, private-key-file, peer, \
+         peer-public-key, rate, state-file"
+    );
+    assert_eq!(
+        bench.ground("max-flows", "colour"),
+        "ground.toml, line 9: there is no setting \"colour\" here\n    colour = 4096\n\
+         what may stand here: name, public-key, rate, max-flows, flows-per-second"
+    );
+}
+
+#[test]
+fn wrong_units_say_what_to_write() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench.air("1.89 Mbit/s", "2 MB/s"),
+        "air.toml, line 5: \"2 MB/s\" is not a rate: \"MB/s\" counts bytes: multiply by 8 and \
+         write \"Mbit/s\"; write it like \"1.89 Mbit/s\"\n    rate = \"2 MB/s\""
+    );
+    assert_eq!(
+        bench.ground("\"10 s\"", "10"),
+        "ground.toml, line 12: invalid type: integer `10`, expected a string\n    \
+         connect-timeout = 10\n\
+         write it as text, quantities with their unit: \"10 s\", \"1.89 Mbit/s\""
+    );
+}
+
+#[test]
+fn keys_say_how_to_make_one() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench.air("air.key", "none.key"),
+        "air.toml, line 2: the private key in none.key cannot be read: No such file or directory \
+         (os error 2)\n    private-key-file = \"none.key\"\n\
+         make one with `bentpipe keys --out none.key`"
+    );
+    std::fs::write(bench.0.path().join("bad.key"), "hunter2").unwrap();
+    let bad = bench.air("air.key", "bad.key");
+    assert!(bad.contains("bad.key holds no private key") && !bad.contains("hunter2"), "{bad}");
+    assert_eq!(
+        bench.air("private-key-file = \"air.key\"\n", ""),
+        "air.toml, line 1: the setting \"private-key-file\" is missing\n    [link]\n\
+         make one with `bentpipe keys --out FILE` and name that file here"
+    );
+    assert_eq!(
+        bench.ground(KEY, "AAEC"),
+        "ground.toml, line 7: \"AAEC\" is not a key: a key is 44 characters of base64; make one \
+         with `bentpipe keys`\n    public-key = \"AAEC\""
+    );
+    let two = format!(
+        "[[aircraft]]\nname = \"D-B\"\npublic-key = \"{KEY}\"\nrate = \"1 Mbit/s\"\n[dial]\n"
+    );
+    assert_eq!(
+        bench.ground("[dial]\n", &two),
+        format!(
+            "ground.toml, line 12: \"D-B\" has the key of another aircraft\n    \
+             public-key = \"{KEY}\"\nevery aircraft has its own: make one with `bentpipe keys`"
+        )
+    );
+}
+
+#[test]
+fn places_are_checked() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench.air("hub.example.net:4500", "hub.example.net"),
+        "air.toml, line 3: \"hub.example.net\" has no valid port: write \"host:port\" or \
+         \"[IPv6 address]:port\"\n    peer = \"hub.example.net\""
+    );
+    assert!(bench.air("eth1", "lo").contains("line 9: intercepting \"lo\""));
+    assert!(bench.air("eth1", "eth1; flush").contains("not the name of a network interface"));
+    assert!(bench.ground("9.9.9.9", "nine").contains("write it like \"9.9.9.9\""));
+    assert!(bench.ground("= \"192.0.2.7\"", "= \"x\"").contains("line 16: expected an address"));
+    let none = bench.ground("listen = \"0.0.0.0:4500\"\nmasque-listen = \"0.0.0.0:4433\"\n", "");
+    assert!(none.starts_with("ground.toml: nothing to listen on\nwrite listen ="), "{none}");
+    let choice = bench.air("[link]\n", "[link]\ntransport = \"masq\"\n");
+    assert!(choice.contains("did you mean \"masque\"?"), "{choice}");
+    assert!(bench.air("rate = ", "rate ").contains("line 5"));
+}

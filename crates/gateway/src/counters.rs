@@ -1,0 +1,74 @@
+//! What a gateway counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bentpipe_link::ResetCode;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counts since the gateway started; cheap to share and to bump.
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: Count,)*
+            resets: [Count; ResetCode::ALL.len()],
+        }
+
+        impl Counters {
+            /// Every count by its name, in a fixed order; resets as `reset-<code>`.
+            pub fn all(&self) -> Vec<(String, u64)> {
+                let mut all = vec![$((stringify!($name).replace('_', "-"), self.$name.get()),)*];
+                for code in ResetCode::ALL {
+                    all.push((format!("reset-{}", code.name()), self.resets(code)));
+                }
+                all
+            }
+        }
+    };
+}
+
+counters! {
+    /// Connections taken from clients (air) or flows from aircraft (ground).
+    accepted,
+    /// Connections refused because a limit was reached.
+    over_limit,
+    /// Connections that spoke no protocol of the listener, or stopped half-way.
+    garbage,
+    /// Clients that gave no or wrong credentials.
+    unauthorized,
+    /// Flows handed to the relay.
+    relayed,
+    /// Flows that ended with both directions finished.
+    finished,
+    /// Bytes from TCP to the link.
+    to_far_bytes,
+    /// Bytes from the link to TCP.
+    to_tcp_bytes,
+}
+
+impl Counters {
+    /// Counts a flow that ended with `code`.
+    pub fn count_reset(&self, code: ResetCode) {
+        self.resets[usize::from(code.to_u8())].add(1);
+    }
+
+    /// How many flows ended with `code`.
+    pub fn resets(&self, code: ResetCode) -> u64 {
+        self.resets[usize::from(code.to_u8())].get()
+    }
+}
+
+/// One number that only grows.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        self.0.fetch_add(n, Relaxed);
+    }
+
+    /// The number so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}

@@ -1,0 +1,112 @@
+//! The one seam between a gateway and whatever carries its flows.
+//!
+//! The radio transport and the HTTP/3 one both satisfy these traits, and so does
+//! anything a test wants to put in their place.
+
+pub mod link;
+
+use std::net::SocketAddr;
+
+use bentpipe_link::{Class, ResetCode, Target, TargetError};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// What the air gateway asks of the far end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    /// Where the ground should dial.
+    pub target: Target,
+    /// The class the flow is scheduled in.
+    pub class: Class,
+    /// A stable small number for the client: flows of one passenger share fairly.
+    pub passenger: u32,
+    /// The client's first bytes, at most [`MAX_FIRST_BYTES`]; may be empty.
+    pub first: Bytes,
+}
+
+/// The most of the client's first bytes that travel with an [`Open`]: a TLS
+/// ClientHello with a post-quantum key share is about 1.8 KB.
+pub const MAX_FIRST_BYTES: usize = 4096;
+
+/// Why a flow could not even be asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The transport holds as many flows as it may.
+    #[error("the link holds as many flows as it may: raise its limit or close some")]
+    Full,
+    /// The transport has been closed.
+    #[error("the link is closed")]
+    Closed,
+    /// The transport cannot reach the far gateway.
+    #[error("the far gateway cannot be reached: {0}")]
+    Down(String),
+    /// The target cannot be expressed on the wire.
+    #[error("the target cannot be asked for: {0}")]
+    Target(#[from] TargetError),
+}
+
+impl OpenError {
+    /// The reset code that says the same.
+    pub fn code(&self) -> ResetCode {
+        match self {
+            Self::Full => ResetCode::Limit,
+            Self::Closed => ResetCode::Internal,
+            Self::Down(_) => ResetCode::Unreachable,
+            Self::Target(_) => ResetCode::NameNotFound,
+        }
+    }
+}
+
+/// The one way a gateway reaches the far side of the link.
+pub trait FarEnd: Send + Sync + 'static {
+    /// Opens a TCP flow. Returns at once: a failed dial shows later, as a reset of the stream.
+    fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>>;
+}
+
+/// One flow over the link.
+///
+/// Shutdown ends the sending direction (FIN). Dropping without shutdown resets
+/// the flow with [`ResetCode::Aborted`]. When the peer resets, reading and
+/// writing fail with [`std::io::ErrorKind::ConnectionReset`]; when the peer only
+/// stops reading, writing fails with [`std::io::ErrorKind::BrokenPipe`] and
+/// reading goes on.
+pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Breaks both directions off; what is unsent is discarded.
+    fn reset(&mut self, code: ResetCode);
+
+    /// Tells the peer to stop sending; our own direction goes on.
+    fn stop_reading(&mut self, code: ResetCode);
+
+    /// Why the peer reset the flow, once it has.
+    fn reset_code(&self) -> Option<ResetCode>;
+
+    /// The ground's dial has succeeded. A transport that has an answer to give
+    /// (CONNECT's 200) gives it here; a reset before this is its refusal.
+    fn connected(&mut self) {}
+}
+
+/// A flow that reached the ground.
+pub struct Incoming {
+    /// The aircraft's public key, proven by the transport.
+    pub aircraft: [u8; 32],
+    /// Where it wants to go.
+    pub target: Target,
+    /// The class it asked for.
+    pub class: Class,
+    /// The passenger's number on that aircraft.
+    pub passenger: u32,
+    /// The flow.
+    pub stream: Box<dyn FarStream>,
+}
+
+/// Where the ground's flows come from.
+pub trait Arrivals: Send + Sync + 'static {
+    /// The next flow, or `None` once the transport is closed.
+    fn accept(&self) -> BoxFuture<'_, Option<Incoming>>;
+
+    /// Where it listens, for the log.
+    fn local_addr(&self) -> Option<SocketAddr> {
+        None
+    }
+}

@@ -1,0 +1,234 @@
+//! Happy Eyeballs version 2 (RFC 8305): both address families are asked for and
+//! tried in turns, a quarter of a second apart, and the first to connect wins.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bentpipe_link::ResetCode;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How long an attempt is alone before the next begins (RFC 8305 section 5).
+pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// How long IPv4's answer waits for IPv6's (RFC 8305 section 3).
+pub const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
+
+/// Attempts for one flow, whatever a name resolves to: at 250 ms each, two seconds' worth.
+pub const MAX_ATTEMPTS: usize = 8;
+
+/// The address family of a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// A records.
+    V4,
+    /// AAAA records.
+    V6,
+}
+
+/// Answers names. Each error is the reset code the aircraft will see.
+pub trait Resolve: Send + Sync {
+    /// The addresses of `name` in one family, in the order to try them.
+    fn resolve(
+        &self,
+        name: String,
+        family: Family,
+    ) -> BoxFuture<'_, Result<Vec<IpAddr>, ResetCode>>;
+}
+
+/// Makes connections.
+pub trait Connect: Send + Sync {
+    /// What a connection is.
+    type Stream: Send;
+    /// Connects to `address`.
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Self::Stream>>;
+}
+
+/// The first connection to `name`, all within `deadline`. `permit` sees every
+/// address before it is tried, and gives the one to dial or none.
+pub async fn dial<R: Resolve, C: Connect>(
+    resolver: &R,
+    connector: &C,
+    permit: &(dyn Fn(IpAddr) -> Option<IpAddr> + Send + Sync),
+    (name, port): (&str, u16),
+    deadline: Duration,
+) -> Result<C::Stream, ResetCode> {
+    let v6 = resolver.resolve(name.to_owned(), Family::V6);
+    let v4 = resolver.resolve(name.to_owned(), Family::V4);
+    let race = Race::new(connector, permit, port);
+    within(deadline, race.run(v6, v4)).await
+}
+
+/// The first connection to one of `addresses`, by the same rules.
+pub async fn dial_address<C: Connect>(
+    connector: &C,
+    permit: &(dyn Fn(IpAddr) -> Option<IpAddr> + Send + Sync),
+    address: SocketAddr,
+    deadline: Duration,
+) -> Result<C::Stream, ResetCode> {
+    let ip = permit(address.ip()).ok_or(ResetCode::Forbidden)?;
+    let connecting = connector.connect(SocketAddr::new(ip, address.port()));
+    within(deadline, async { connecting.await.map_err(|error| code_of(&error)) }).await
+}
+
+async fn within<T>(
+    deadline: Duration,
+    dial: impl Future<Output = Result<T, ResetCode>>,
+) -> Result<T, ResetCode> {
+    timeout(deadline, dial).await.unwrap_or(Err(ResetCode::Timeout))
+}
+
+/// What a failed connection means to the aircraft.
+pub fn code_of(error: &io::Error) -> ResetCode {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => ResetCode::Refused,
+        io::ErrorKind::TimedOut => ResetCode::Timeout,
+        // Out of descriptors or ports: ours, not the destination's.
+        _ if matches!(
+            error.raw_os_error(),
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EADDRNOTAVAIL)
+        ) =>
+        {
+            ResetCode::Internal
+        }
+        _ => ResetCode::Unreachable,
+    }
+}
+
+type Answer = Result<Vec<IpAddr>, ResetCode>;
+
+struct Race<'a, C: Connect> {
+    connector: &'a C,
+    permit: &'a (dyn Fn(IpAddr) -> Option<IpAddr> + Send + Sync),
+    port: u16,
+    v6: VecDeque<IpAddr>,
+    v4: VecDeque<IpAddr>,
+    last: Option<Family>,
+    attempts: FuturesUnordered<BoxFuture<'a, io::Result<C::Stream>>>,
+    begun: usize,
+    /// No attempt begins before this, unless the one before has failed.
+    not_before: Instant,
+    failure: Option<ResetCode>,
+}
+
+impl<'a, C: Connect> Race<'a, C> {
+    fn new(
+        connector: &'a C,
+        permit: &'a (dyn Fn(IpAddr) -> Option<IpAddr> + Send + Sync),
+        port: u16,
+    ) -> Self {
+        Self {
+            connector,
+            permit,
+            port,
+            v6: VecDeque::new(),
+            v4: VecDeque::new(),
+            last: None,
+            attempts: FuturesUnordered::new(),
+            begun: 0,
+            not_before: Instant::now(),
+            failure: None,
+        }
+    }
+
+    async fn run(
+        mut self,
+        mut v6: BoxFuture<'_, Answer>,
+        mut v4: BoxFuture<'_, Answer>,
+    ) -> Result<C::Stream, ResetCode> {
+        let (mut v6_known, mut v4_known) = (false, false);
+        loop {
+            let waiting = !self.v4.is_empty() || !self.v6.is_empty();
+            if v6_known && v4_known && self.attempts.is_empty() && !waiting {
+                return Err(self.failure.unwrap_or(ResetCode::NameNotFound));
+            }
+            tokio::select! {
+                biased;
+                answer = &mut v6, if !v6_known => {
+                    v6_known = true;
+                    self.take(Family::V6, answer);
+                    if self.begun == 0 {
+                        self.not_before = Instant::now();
+                    }
+                }
+                answer = &mut v4, if !v4_known => {
+                    v4_known = true;
+                    self.take(Family::V4, answer);
+                    if !v6_known && self.begun == 0 {
+                        self.not_before = Instant::now() + RESOLUTION_DELAY;
+                    }
+                }
+                Some(result) = self.attempts.next(), if !self.attempts.is_empty() => match result {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => {
+                        self.fail(code_of(&error));
+                        self.not_before = Instant::now();
+                    }
+                },
+                () = sleep_until(self.not_before), if waiting => self.begin(),
+            }
+        }
+    }
+
+    fn take(&mut self, family: Family, answer: Answer) {
+        match answer {
+            Ok(addresses) => {
+                for ip in addresses {
+                    match ((self.permit)(ip), family) {
+                        (None, _) => self.fail(ResetCode::Forbidden),
+                        (Some(ip), Family::V6) => self.v6.push_back(ip),
+                        (Some(ip), Family::V4) => self.v4.push_back(ip),
+                    }
+                }
+            }
+            Err(code) => self.fail(code),
+        }
+    }
+
+    /// Begins the next attempt, the families by turns and IPv6 first.
+    fn begin(&mut self) {
+        let v6_turn = self.last != Some(Family::V6) || self.v4.is_empty();
+        let (family, ip) = match (v6_turn, self.v6.pop_front()) {
+            (true, Some(ip)) => (Family::V6, ip),
+            (_, kept) => {
+                if let Some(kept) = kept {
+                    self.v6.push_front(kept);
+                }
+                let Some(ip) = self.v4.pop_front() else { return };
+                (Family::V4, ip)
+            }
+        };
+        self.last = Some(family);
+        self.attempts.push(self.connector.connect(SocketAddr::new(ip, self.port)));
+        self.not_before = Instant::now() + ATTEMPT_DELAY;
+        self.begun += 1;
+        if self.begun == MAX_ATTEMPTS {
+            self.v4.clear();
+            self.v6.clear();
+        }
+    }
+
+    /// Keeps the failure that says most: an answer from the destination says more
+    /// than silence, and silence more than a name without an address.
+    fn fail(&mut self, code: ResetCode) {
+        let weight = |code| match code {
+            ResetCode::Refused => 5,
+            ResetCode::Timeout => 4,
+            ResetCode::Unreachable => 3,
+            ResetCode::Forbidden => 2,
+            ResetCode::NameNotFound => 0,
+            _ => 1,
+        };
+        if self.failure.is_none_or(|known| weight(code) > weight(known)) {
+            self.failure = Some(code);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! Sockets: bound or inherited, with errors that say what to do.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::time::Duration;
+
+use listenfd::ListenFd;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::TcpStream;
+
+/// Connections that may wait to be accepted: more than a cabin's burst at boarding.
+const BACKLOG: i32 = 1024;
+
+/// A local peer that has vanished is noticed after about two minutes of silence.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+const KEEPALIVE_PROBES: u32 = 4;
+
+/// Why a gateway could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A socket could not be bound.
+    #[error("cannot listen on {address} for {what}: {source}\n{}", bind_help(.source))]
+    Bind {
+        /// What it was to serve.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A socket handed over by the service manager cannot be used.
+    #[error(
+        "the inherited socket {name:?} cannot be used: {source}\n\
+         LISTEN_FDNAMES may name UDP sockets \"link\" and \"masque\" and TCP listeners \
+         \"socks5\" and \"http-proxy\""
+    )]
+    Inherited {
+        /// Its name in LISTEN_FDNAMES.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Transparent interception is not possible here.
+    #[error(transparent)]
+    Intercept(#[from] crate::air::rules::RulesError),
+    /// The system's name servers are unknown.
+    #[error(
+        "the name servers of this machine cannot be read: {0}\n\
+         name some in the config: [dns] servers = [\"9.9.9.9\"]"
+    )]
+    Dns(String),
+}
+
+fn bind_help(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another program has this port: `ss -lntup` shows which; stop it or choose another port"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher port, run as root, or \
+             set AmbientCapabilities=CAP_NET_BIND_SERVICE in the systemd unit"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine does not have that address: `ip addr` lists those it has"
+        }
+        _ => "choose another address in the config",
+    }
+}
+
+/// Binds a TCP listener for the service `what`.
+pub fn listen_tcp(what: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
+    bind_tcp(address, |_| Ok(())).map_err(|source| StartError::Bind { what, address, source })
+}
+
+/// Binds a TCP listener on which `prepare` was done before binding.
+pub(crate) fn bind_tcp(
+    address: SocketAddr,
+    prepare: impl FnOnce(&socket2::Socket) -> io::Result<()>,
+) -> io::Result<TcpListener> {
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(address),
+        socket2::Type::STREAM,
+        Some(socket2::Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    prepare(&socket)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+/// Binds a UDP socket for the transport `what`; `[::]` takes IPv4 as well.
+pub fn bind_udp(what: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError> {
+    let bind = || {
+        let socket = socket2::Socket::new(
+            socket2::Domain::for_address(address),
+            socket2::Type::DGRAM,
+            Some(socket2::Protocol::UDP),
+        )?;
+        if address.ip() == std::net::Ipv6Addr::UNSPECIFIED {
+            socket.set_only_v6(false)?;
+        }
+        socket.bind(&address.into())?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    bind().map_err(|source| StartError::Bind { what, address, source })
+}
+
+/// Prepares a connection for relaying: no Nagle delay, and a vanished peer is noticed.
+pub fn tune(tcp: &TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL)
+        .with_retries(KEEPALIVE_PROBES);
+    SockRef::from(tcp).set_tcp_keepalive(&keepalive)
+}
+
+/// Lets this process hold as many descriptors as the system allows: two per flow
+/// would otherwise end at 1,024.
+pub fn raise_descriptor_limit() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    {
+        tracing::warn!(%error, soft, "the limit on descriptors stays low: flows may fail");
+    }
+}
+
+/// The sockets the service manager handed over, by their names.
+///
+/// A listener must be in the config to be served; the inherited socket then takes
+/// the place of the address written there.
+#[derive(Default)]
+pub struct Inherited {
+    sockets: Vec<(String, Handed)>,
+}
+
+enum Handed {
+    Tcp(TcpListener),
+    Udp(UdpSocket),
+}
+
+impl Inherited {
+    /// Takes what LISTEN_FDS and LISTEN_FDNAMES describe. Call once, at the start.
+    pub fn from_env() -> Result<Self, StartError> {
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        Self::take(ListenFd::from_env(), &names)
+    }
+
+    fn take(mut fds: ListenFd, names: &str) -> Result<Self, StartError> {
+        let mut names = names.split(':');
+        let mut sockets = Vec::new();
+        for index in 0..fds.len() {
+            let name = names.next().unwrap_or_default().to_owned();
+            let taken = match name.as_str() {
+                "link" | "masque" => fds.take_udp_socket(index).map(|fd| fd.map(Handed::Udp)),
+                "socks5" | "http-proxy" => {
+                    fds.take_tcp_listener(index).map(|fd| fd.map(Handed::Tcp))
+                }
+                _ => Err(io::Error::other("no service here has this name")),
+            };
+            match taken {
+                Ok(Some(socket)) => sockets.push((name, socket)),
+                Ok(None) => {}
+                Err(source) => return Err(StartError::Inherited { name, source }),
+            }
+        }
+        Ok(Self { sockets })
+    }
+
+    /// The UDP socket for the transport `name`: inherited, or else bound to `address`.
+    pub fn udp_or_bind(
+        &mut self,
+        name: &'static str,
+        address: SocketAddr,
+    ) -> Result<UdpSocket, StartError> {
+        match self.remove(name) {
+            Some(Handed::Udp(socket)) => {
+                socket.set_nonblocking(true).map_err(|source| unusable(name, source))?;
+                Ok(socket)
+            }
+            _ => bind_udp(name, address),
+        }
+    }
+
+    /// The TCP listener for the service `name`: inherited, or else bound to `address`.
+    pub fn tcp_or_listen(
+        &mut self,
+        name: &'static str,
+        address: SocketAddr,
+    ) -> Result<TcpListener, StartError> {
+        match self.remove(name) {
+            Some(Handed::Tcp(listener)) => {
+                listener.set_nonblocking(true).map_err(|source| unusable(name, source))?;
+                Ok(listener)
+            }
+            _ => listen_tcp(name, address),
+        }
+    }
+
+    fn remove(&mut self, name: &str) -> Option<Handed> {
+        let index = self.sockets.iter().position(|(known, _)| known == name)?;
+        Some(self.sockets.remove(index).1)
+    }
+}
+
+fn unusable(name: &str, source: io::Error) -> StartError {
+    StartError::Inherited { name: name.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_in_use_says_what_to_do() {
+        let first = listen_tcp("socks5", "127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = first.local_addr().unwrap();
+        let error = listen_tcp("socks5", address).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot listen on {address} for socks5: ")), "{error}");
+        assert!(error.contains("`ss -lntup` shows which"), "{error}");
+        let error = bind_udp("link", "192.0.2.1:0".parse().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("`ip addr` lists those it has"), "{error}");
+    }
+
+    #[test]
+    fn without_a_service_manager_sockets_are_bound() {
+        let mut none = Inherited::take(ListenFd::empty(), "").unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        assert!(none.tcp_or_listen("socks5", any).is_ok());
+        assert!(none.udp_or_bind("link", any).is_ok());
+    }
+}

@@ -1,0 +1,235 @@
+//! Copies between a local TCP connection and a flow of the link.
+//!
+//! One task per flow polls both directions. An idle flow owns no buffer: bytes
+//! pass through one scratch buffer per thread, and only what the far side would
+//! not take at once is kept ([`SCRATCH_BYTES`] at most in each direction).
+
+mod half;
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bentpipe_link::ResetCode;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::counters::Counters;
+use crate::far::FarStream;
+use half::{Broke, Half};
+
+pub use half::SCRATCH_BYTES;
+
+/// How long a flow may do nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RelayLimits {
+    /// With nothing moving in either direction the flow ends after this.
+    pub idle: Duration,
+    /// A local TCP peer that does not take what waits for it is given up after this.
+    pub stall: Duration,
+    /// Until the far end has sent its first byte, the flow ends after this long
+    /// with nothing moving; `None` where the far end need not speak.
+    pub answer: Option<Duration>,
+}
+
+/// How a flow ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Both directions finished.
+    Finished,
+    /// Broken off, by whichever side, with this reason.
+    Reset(ResetCode),
+}
+
+/// A flow being relayed; a future that is done when the flow is.
+///
+/// Dropping it early breaks both connections off, never pretending a clean end.
+pub struct Relay {
+    tcp: TcpStream,
+    far: Box<dyn FarStream>,
+    to_far: Half,
+    to_tcp: Half,
+    limits: RelayLimits,
+    counters: Arc<Counters>,
+    timer: Pin<Box<Sleep>>,
+    moved_at: Instant,
+    stalled_since: Option<Instant>,
+    answered: bool,
+    ended: bool,
+}
+
+impl Relay {
+    /// Relays between `tcp` and `far`; `pending` was already read from `tcp`.
+    pub fn new(
+        tcp: TcpStream,
+        far: Box<dyn FarStream>,
+        pending: Vec<u8>,
+        limits: RelayLimits,
+        counters: Arc<Counters>,
+    ) -> Self {
+        counters.relayed.add(1);
+        let now = Instant::now();
+        let mut relay = Self {
+            tcp,
+            far,
+            to_far: Half::holding(pending),
+            to_tcp: Half::default(),
+            limits,
+            counters,
+            timer: Box::pin(sleep_until(now)),
+            moved_at: now,
+            stalled_since: None,
+            answered: false,
+            ended: false,
+        };
+        let deadline = relay.deadline();
+        relay.timer.as_mut().reset(deadline);
+        relay
+    }
+
+    fn poll_to_far(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let polled = self.to_far.poll(cx, &mut self.tcp, &mut self.far);
+        self.counters.to_far_bytes.add(polled.wrote);
+        self.note_movement(polled.wrote > 0);
+        match polled.broke {
+            None => Poll::Pending,
+            Some(Broke::Reading) => {
+                self.far.reset(ResetCode::Aborted);
+                Poll::Ready(Outcome::Reset(ResetCode::Aborted))
+            }
+            // The peer has stopped reading; what it still sends is for the client.
+            Some(Broke::Writing(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.to_far.fail();
+                Poll::Pending
+            }
+            Some(Broke::Writing(_)) => Poll::Ready(self.far_broke()),
+        }
+    }
+
+    fn poll_to_tcp(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let polled = self.to_tcp.poll(cx, &mut self.far, &mut self.tcp);
+        self.counters.to_tcp_bytes.add(polled.wrote);
+        self.answered |= polled.read > 0 || self.to_tcp.read_all();
+        self.note_movement(polled.wrote > 0);
+        match (self.to_tcp.blocked(), self.stalled_since) {
+            (false, _) => self.stalled_since = None,
+            (true, None) => self.stalled_since = Some(Instant::now()),
+            (true, Some(_)) if polled.wrote > 0 => self.stalled_since = Some(Instant::now()),
+            (true, Some(_)) => {}
+        }
+        match polled.broke {
+            None => Poll::Pending,
+            Some(Broke::Reading) => Poll::Ready(self.far_broke()),
+            // Linux says EPIPE (or ENOTCONN on shutdown) when the client closed after
+            // sending all it had: that much still deserves to arrive. A reset in the
+            // middle is ECONNRESET, and must not look like an end.
+            Some(Broke::Writing(error))
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::NotConnected
+                ) =>
+            {
+                self.to_tcp.fail();
+                self.far.stop_reading(ResetCode::Aborted);
+                Poll::Pending
+            }
+            Some(Broke::Writing(_)) => {
+                self.far.reset(ResetCode::Aborted);
+                Poll::Ready(Outcome::Reset(ResetCode::Aborted))
+            }
+        }
+    }
+
+    fn far_broke(&mut self) -> Outcome {
+        Outcome::Reset(self.far.reset_code().unwrap_or(ResetCode::Internal))
+    }
+
+    fn note_movement(&mut self, moved: bool) {
+        if moved {
+            self.moved_at = Instant::now();
+        }
+    }
+
+    /// When the flow has to end if nothing moves until then.
+    fn deadline(&self) -> Instant {
+        let unanswered = self.limits.answer.filter(|_| !self.answered);
+        let quiet = self.moved_at + self.limits.idle.min(unanswered.unwrap_or(Duration::MAX));
+        match self.stalled_since {
+            Some(since) => quiet.min(since + self.limits.stall),
+            None => quiet,
+        }
+    }
+
+    /// Looks at the clock only when the timer fires: bytes moving never re-arm it,
+    /// except when a stall brings the deadline nearer.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let deadline = self.deadline();
+        if deadline < self.timer.deadline() {
+            self.timer.as_mut().reset(deadline);
+        }
+        while self.timer.as_mut().poll(cx).is_ready() {
+            if deadline <= Instant::now() {
+                let code = if self.answered || self.limits.answer.is_none() {
+                    ResetCode::Idle
+                } else {
+                    ResetCode::Timeout
+                };
+                self.far.reset(code);
+                return Poll::Ready(Outcome::Reset(code));
+            }
+            self.timer.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
+        if let Poll::Ready(outcome) = self.poll_to_far(cx) {
+            return Poll::Ready(outcome);
+        }
+        if let Poll::Ready(outcome) = self.poll_to_tcp(cx) {
+            return Poll::Ready(outcome);
+        }
+        if self.to_far.over() && self.to_tcp.over() {
+            let clean = self.to_far.done() && self.to_tcp.done();
+            return Poll::Ready(if clean {
+                Outcome::Finished
+            } else {
+                Outcome::Reset(ResetCode::Aborted)
+            });
+        }
+        self.poll_deadline(cx)
+    }
+}
+
+impl Future for Relay {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let outcome = std::task::ready!(self.poll_outcome(cx));
+        match outcome {
+            Outcome::Finished => self.counters.finished.add(1),
+            Outcome::Reset(code) => self.counters.count_reset(code),
+        }
+        // Where the client already has all there was, a plain close lets the kernel
+        // still deliver it; everywhere else the client must see a reset.
+        self.ended = self.to_tcp.over();
+        Poll::Ready(outcome)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if !self.ended {
+            reset_on_close(&self.tcp);
+        }
+    }
+}
+
+/// Makes the coming close of `tcp` a reset.
+pub fn reset_on_close(tcp: &TcpStream) {
+    // Fails only when the connection is already gone.
+    let _ = tcp.set_zero_linger();
+}

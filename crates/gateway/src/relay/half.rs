@@ -1,0 +1,192 @@
+//! One direction of a relayed flow.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How much is read at a time, and so the most a blocked direction holds:
+/// 4,096 flows blocked both ways hold 128 MiB.
+pub const SCRATCH_BYTES: usize = 16 * 1024;
+
+/// Reads per poll before other tasks get their turn: 256 KiB.
+const ROUNDS_PER_POLL: usize = 16;
+
+thread_local! {
+    static SCRATCH: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
+}
+
+/// What one direction has left to do.
+#[derive(Default)]
+pub struct Half {
+    stage: Stage,
+    leftover: Vec<u8>,
+    sent: usize,
+    unflushed: bool,
+}
+
+#[derive(Default, PartialEq, Eq, Clone, Copy)]
+enum Stage {
+    #[default]
+    Copying,
+    /// The source has ended; the sink's end is still to be sent.
+    Ending,
+    Done,
+    Failed,
+}
+
+/// Which side broke.
+pub enum Broke {
+    Reading,
+    Writing(io::Error),
+}
+
+/// What one poll achieved.
+#[derive(Default)]
+pub struct Polled {
+    pub read: u64,
+    pub wrote: u64,
+    pub broke: Option<Broke>,
+}
+
+impl Half {
+    /// A direction that has `pending` to write before it reads.
+    pub fn holding(pending: Vec<u8>) -> Self {
+        Self { leftover: pending, ..Self::default() }
+    }
+
+    /// Whether the sink refuses what waits for it.
+    pub fn blocked(&self) -> bool {
+        !self.leftover.is_empty() || self.stage == Stage::Ending
+    }
+
+    /// Whether the source has ended.
+    pub fn read_all(&self) -> bool {
+        matches!(self.stage, Stage::Ending | Stage::Done)
+    }
+
+    /// Whether everything was passed on, the end included.
+    pub fn done(&self) -> bool {
+        self.stage == Stage::Done
+    }
+
+    /// Whether nothing more will be copied.
+    pub fn over(&self) -> bool {
+        matches!(self.stage, Stage::Done | Stage::Failed)
+    }
+
+    /// Gives this direction up.
+    pub fn fail(&mut self) {
+        self.stage = Stage::Failed;
+        self.leftover = Vec::new();
+    }
+
+    /// Copies as much as goes now.
+    pub fn poll<R, W>(&mut self, cx: &mut Context<'_>, source: &mut R, sink: &mut W) -> Polled
+    where
+        R: AsyncRead + Unpin + ?Sized,
+        W: AsyncWrite + Unpin + ?Sized,
+    {
+        let mut polled = Polled::default();
+        if self.over() {
+            return polled;
+        }
+        let mut scratch = SCRATCH.take().unwrap_or_else(|| vec![0; SCRATCH_BYTES].into());
+        match self.copy(cx, source, sink, &mut scratch, &mut polled) {
+            Ok(()) => {}
+            Err(broke) => polled.broke = Some(broke),
+        }
+        SCRATCH.set(Some(scratch));
+        polled
+    }
+
+    fn copy<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut R,
+        sink: &mut W,
+        scratch: &mut [u8],
+        polled: &mut Polled,
+    ) -> Result<(), Broke>
+    where
+        R: AsyncRead + Unpin + ?Sized,
+        W: AsyncWrite + Unpin + ?Sized,
+    {
+        for _ in 0..ROUNDS_PER_POLL {
+            if !self.leftover.is_empty() {
+                self.sent += write(cx, sink, &self.leftover[self.sent..], polled)?;
+                self.unflushed = true;
+                if self.sent < self.leftover.len() {
+                    return Ok(());
+                }
+                self.leftover = Vec::new();
+                self.sent = 0;
+            }
+            if self.stage == Stage::Ending {
+                match Pin::new(&mut *sink).poll_shutdown(cx) {
+                    Poll::Pending => {}
+                    Poll::Ready(Ok(())) => self.stage = Stage::Done,
+                    Poll::Ready(Err(error)) => return Err(Broke::Writing(error)),
+                }
+                return Ok(());
+            }
+            let mut buffer = ReadBuf::new(scratch);
+            match Pin::new(&mut *source).poll_read(cx, &mut buffer) {
+                Poll::Pending => return self.flush(cx, sink),
+                Poll::Ready(Err(_)) => return Err(Broke::Reading),
+                Poll::Ready(Ok(())) if buffer.filled().is_empty() => self.stage = Stage::Ending,
+                Poll::Ready(Ok(())) => {
+                    polled.read += buffer.filled().len() as u64;
+                    let sent = write(cx, sink, buffer.filled(), polled)?;
+                    self.unflushed = true;
+                    self.leftover = buffer.filled()[sent..].to_vec();
+                    if !self.leftover.is_empty() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        // There may be more: come back after the others.
+        cx.waker().wake_by_ref();
+        Ok(())
+    }
+
+    fn flush<W: AsyncWrite + Unpin + ?Sized>(
+        &mut self,
+        cx: &mut Context<'_>,
+        sink: &mut W,
+    ) -> Result<(), Broke> {
+        if self.unflushed {
+            match Pin::new(sink).poll_flush(cx) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) => self.unflushed = false,
+                Poll::Ready(Err(error)) => return Err(Broke::Writing(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes until the sink takes no more; says how much it took.
+fn write<W: AsyncWrite + Unpin + ?Sized>(
+    cx: &mut Context<'_>,
+    sink: &mut W,
+    bytes: &[u8],
+    polled: &mut Polled,
+) -> Result<usize, Broke> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match Pin::new(&mut *sink).poll_write(cx, &bytes[sent..]) {
+            Poll::Pending => break,
+            Poll::Ready(Ok(0)) => return Err(Broke::Writing(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(n)) => {
+                sent += n;
+                polled.wrote += n as u64;
+            }
+            Poll::Ready(Err(error)) => return Err(Broke::Writing(error)),
+        }
+    }
+    Ok(sent)
+}

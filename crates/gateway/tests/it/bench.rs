@@ -1,0 +1,163 @@
+//! An air and a ground gateway, and the clients and origins around them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bentpipe_gateway::air::Air;
+use bentpipe_gateway::config::{AirConfig, GroundConfig};
+use bentpipe_gateway::counters::Counters;
+use bentpipe_gateway::ground::Ground;
+use bentpipe_gateway::net::Inherited;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::wire::{self, Up};
+
+const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+/// Whatever should happen has happened long before this.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Bench {
+    pub socks: SocketAddr,
+    pub http: SocketAddr,
+    pub air: Arc<Counters>,
+    pub ground: Arc<Counters>,
+    pub up: Arc<Up>,
+    pub stop_air: oneshot::Sender<()>,
+    pub air_task: JoinHandle<()>,
+    _stop_ground: oneshot::Sender<()>,
+    _folder: tempfile::TempDir,
+}
+
+/// Both gateways; `air` is added to the air's config and `ground` to the ground's.
+pub fn start(air: &str, ground: &str) -> Bench {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.key"), KEY).unwrap();
+    let air_config = air_config(&folder, air);
+    let ground_text = format!(
+        "{ground}\n[link]\nprivate-key-file = \"a.key\"\nlisten = \"127.0.0.1:0\"\n\
+         [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{KEY}\"\nrate = \"2 Mbit/s\"\n\
+         [dns]\nservers = [\"127.0.0.1:9\"]\n[hosts]\n\"origin.test\" = \"127.0.0.1\"\n"
+    );
+    let ground_config =
+        GroundConfig::parse(&folder.path().join("ground.toml"), &ground_text).unwrap();
+    let aircraft = ground_config.aircraft[0].key().0;
+    let (up, down) = wire::link(aircraft);
+    let air = Air::bind(&air_config, &mut Inherited::default(), up.clone()).unwrap();
+    let ground = Ground::new(&ground_config).unwrap();
+    let (stop_air, stopped) = oneshot::channel();
+    let (stop_ground, ground_stopped) = oneshot::channel();
+    let bench_parts = (
+        air.socks5_addr().unwrap(),
+        air.http_proxy_addr().unwrap(),
+        air.counters(),
+        ground.counters(),
+    );
+    let air_task = tokio::spawn(air.serve(async { drop(stopped.await) }));
+    tokio::spawn(async move {
+        ground.serve(vec![down], async { drop(ground_stopped.await) }).await;
+    });
+    let (socks, http, air, ground) = bench_parts;
+    let (_stop_ground, _folder) = (stop_ground, folder);
+    Bench { socks, http, air, ground, up, stop_air, air_task, _stop_ground, _folder }
+}
+
+/// `auth` belongs to [listen]; everything else goes to the top.
+fn air_config(folder: &tempfile::TempDir, more: &str) -> AirConfig {
+    let (top, listen) = if more.starts_with("auth") { ("", more) } else { (more, "") };
+    let text = format!(
+        "{top}\n[link]\nprivate-key-file = \"a.key\"\npeer = \"127.0.0.1:4500\"\n\
+         peer-public-key = \"{KEY}\"\nrate = \"1 Mbit/s\"\n\
+         [listen]\nsocks5 = \"127.0.0.1:0\"\nhttp-proxy = \"127.0.0.1:0\"\n{listen}\n"
+    );
+    AirConfig::parse(&folder.path().join("air.toml"), &text).unwrap()
+}
+
+/// The ground may dial this machine.
+pub const LOOPBACK: &str = "dial = { allow = [\"127.0.0.0/8\", \"::1/128\"] }";
+
+/// Waits, but not for ever.
+pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(value) => value,
+        Err(_) => panic!("{what} never happened"),
+    }
+}
+
+/// Waits until `check` holds.
+pub async fn until(what: &str, check: impl Fn() -> bool) {
+    soon(what, async {
+        while !check() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+}
+
+/// An origin that sends back what it gets, and ends when its client does.
+pub async fn echo(address: &str) -> SocketAddr {
+    let listener = TcpListener::bind(address).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut from, mut to) = tcp.split();
+                let _ = tokio::io::copy(&mut from, &mut to).await;
+                let _ = to.shutdown().await;
+            });
+        }
+    });
+    address
+}
+
+/// An address on which nothing listens.
+pub async fn closed_port() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
+pub async fn read_exactly(tcp: &mut TcpStream, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    soon("an answer", tcp.read_exact(&mut bytes)).await.unwrap();
+    bytes
+}
+
+/// Everything until the end, or the error that came instead.
+pub async fn read_all(tcp: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    soon("the end", tcp.read_to_end(&mut bytes)).await?;
+    Ok(bytes)
+}
+
+/// A SOCKS5 client of `bench` that is connected to `to`.
+pub async fn through_socks(bench: &Bench, to: SocketAddr) -> TcpStream {
+    socks_client(bench.socks, to).await
+}
+
+/// A client of the SOCKS5 proxy at `proxy` that is connected to `to`.
+pub async fn socks_client(proxy: SocketAddr, to: SocketAddr) -> TcpStream {
+    let mut tcp = TcpStream::connect(proxy).await.unwrap();
+    let SocketAddr::V4(to) = to else { panic!("an IPv4 address") };
+    let mut hello = vec![5, 1, 0, 5, 1, 0, 1];
+    hello.extend(to.ip().octets());
+    hello.extend(to.port().to_be_bytes());
+    tcp.write_all(&hello).await.unwrap();
+    assert_eq!(read_exactly(&mut tcp, 12).await[..4], [5, 0, 5, 0]);
+    tcp
+}
+
+/// Sends, ends, and expects the same back.
+pub async fn echoes(mut tcp: TcpStream, text: &[u8]) {
+    tcp.write_all(text).await.unwrap();
+    tcp.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut tcp).await.unwrap(), text);
+}
+
+/// Expects a reset and no clean end.
+pub async fn expect_reset(tcp: &mut TcpStream) {
+    let error = read_all(tcp).await.expect_err("a clean end would hide the failure");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}

@@ -1,0 +1,71 @@
+use std::time::Duration;
+
+use bentpipe_link::ResetCode;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::bench::{
+    LOOPBACK, echo, echoes, expect_reset, read_all, read_exactly, soon, start, through_socks, until,
+};
+
+#[tokio::test]
+async fn clients_beyond_the_limit_are_reset() {
+    let bench = start("limits = { max-flows-per-passenger = 2 }", LOOPBACK);
+    let to = echo("127.0.0.1:0").await;
+    let held = [through_socks(&bench, to).await, through_socks(&bench, to).await];
+    let mut third = TcpStream::connect(bench.socks).await.unwrap();
+    expect_reset(&mut third).await;
+    assert_eq!(bench.air.over_limit.get(), 1);
+    for tcp in held {
+        echoes(tcp, b"still here").await;
+    }
+    until("their places are free", || bench.air.finished.get() == 2).await;
+    echoes(through_socks(&bench, to).await, b"again").await;
+}
+
+#[tokio::test]
+async fn stopping_lets_flows_finish() {
+    let bench = start("limits = { drain-timeout = \"1 h\" }", LOOPBACK);
+    let mut tcp = through_socks(&bench, echo("127.0.0.1:0").await).await;
+    tcp.write_all(b"a").await.unwrap();
+    assert_eq!(read_exactly(&mut tcp, 1).await, b"a");
+    bench.stop_air.send(()).unwrap();
+    let gone = async {
+        while TcpStream::connect(bench.socks).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon("new clients are refused", gone).await;
+    echoes(tcp, b"the rest").await;
+    soon("the stop", bench.air_task).await.unwrap();
+}
+
+#[tokio::test]
+async fn stopping_breaks_off_what_does_not_finish() {
+    let bench = start("limits = { drain-timeout = \"1 h\" }", LOOPBACK);
+    let mut tcp = through_socks(&bench, echo("127.0.0.1:0").await).await;
+    tcp.write_all(b"a").await.unwrap();
+    assert_eq!(read_exactly(&mut tcp, 1).await, b"a");
+    bench.stop_air.send(()).unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(3601)).await;
+    tokio::time::resume();
+    soon("the stop", bench.air_task).await.unwrap();
+    expect_reset(&mut tcp).await;
+}
+
+#[tokio::test]
+async fn an_aircraft_has_limits_on_the_ground() {
+    let bench = start("", "limits = { max-flows = 1 }\ndial = { allow = [\"127.0.0.0/8\"] }");
+    let to = echo("127.0.0.1:0").await;
+    let mut first = through_socks(&bench, to).await;
+    first.write_all(b"a").await.unwrap();
+    assert_eq!(read_exactly(&mut first, 1).await, b"a");
+    let mut second = through_socks(&bench, to).await;
+    expect_reset(&mut second).await;
+    assert_eq!(bench.air.resets(ResetCode::Limit), 1);
+    assert_eq!(bench.ground.over_limit.get(), 1);
+    first.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut first).await.unwrap(), []);
+}

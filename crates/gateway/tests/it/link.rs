@@ -1,0 +1,88 @@
+//! Both gateways over the radio transport itself, on UDP sockets of loopback.
+
+use std::sync::Arc;
+
+use bentpipe_gateway::config::{AirConfig, GroundConfig};
+use bentpipe_gateway::far::{Arrivals, FarEnd, link};
+use bentpipe_gateway::net::{Inherited, bind_udp};
+use bentpipe_gateway::{air, ground};
+use bentpipe_link::io::{Air, Hub, UdpSocket};
+use bentpipe_link::{PublicKey, ResetCode, SecretKey};
+use tokio::io::AsyncWriteExt;
+
+use crate::bench::{closed_port, echo, expect_reset, read_all, socks_client, soon};
+
+/// A folder with both sides' keys and configs.
+struct Configs {
+    air: AirConfig,
+    ground: GroundConfig,
+    _folder: tempfile::TempDir,
+}
+
+fn configs() -> Configs {
+    let folder = tempfile::tempdir().unwrap();
+    let key = |name: &str, byte| {
+        let secret = SecretKey::from_bytes([byte; 32]);
+        std::fs::write(folder.path().join(name), secret.to_base64()).unwrap();
+        secret.public()
+    };
+    let (air, ground): (PublicKey, PublicKey) = (key("air.key", 1), key("ground.key", 2));
+    let air_text = format!(
+        "[link]\nprivate-key-file = \"air.key\"\npeer = \"127.0.0.1:4500\"\n\
+         peer-public-key = \"{ground}\"\nrate = \"100 Mbit/s\"\n\
+         [listen]\nsocks5 = \"127.0.0.1:0\"\n"
+    );
+    let ground_text = format!(
+        "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"127.0.0.1:0\"\n\
+         [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{air}\"\nrate = \"100 Mbit/s\"\n\
+         [dial]\nallow = [\"127.0.0.0/8\"]\n[dns]\nservers = [\"127.0.0.1:9\"]\n"
+    );
+    Configs {
+        air: AirConfig::parse(&folder.path().join("air.toml"), &air_text).unwrap(),
+        ground: GroundConfig::parse(&folder.path().join("ground.toml"), &ground_text).unwrap(),
+        _folder: folder,
+    }
+}
+
+#[tokio::test]
+async fn bytes_ends_and_refusals_cross_the_link() {
+    let configs = configs();
+    let udp = || bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap();
+    let hub_socket = udp();
+    let hub_address = hub_socket.local_addr().unwrap();
+
+    // The air comes up first: it keeps trying until the ground is there.
+    let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
+    let config = link::air_config(&configs.air, hub_address, counter).unwrap();
+    let far = Air::start(Box::new(UdpSocket::from_std(udp()).unwrap()), config);
+    let far: Arc<dyn FarEnd> = Arc::new(far);
+    let gateway = air::Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+    let (socks, counters) = (gateway.socks5_addr().unwrap(), gateway.counters());
+    tokio::spawn(gateway.serve(std::future::pending()));
+
+    let hub = Hub::start(
+        Box::new(UdpSocket::from_std(hub_socket).unwrap()),
+        link::hub_config(&configs.ground).unwrap(),
+    );
+    let arrivals: Vec<Arc<dyn Arrivals>> = vec![Arc::new(hub)];
+    let ground_gateway = ground::Ground::new(&configs.ground).unwrap();
+    tokio::spawn(async move { ground_gateway.serve(arrivals, std::future::pending()).await });
+
+    let text: Vec<u8> = (0..300_000u32).map(|n| (n / 7) as u8).collect();
+    let (mut from, mut to) = socks_client(socks, echo("127.0.0.1:0").await).await.into_split();
+    let sent = text.clone();
+    tokio::spawn(async move {
+        to.write_all(&sent).await.unwrap();
+        to.shutdown().await.unwrap();
+    });
+    let mut back = Vec::new();
+    soon("the echo", tokio::io::AsyncReadExt::read_to_end(&mut from, &mut back)).await.unwrap();
+    assert!(back == text, "{} of {} bytes came back", back.len(), text.len());
+
+    let mut refused = socks_client(socks, closed_port().await).await;
+    expect_reset(&mut refused).await;
+    assert_eq!(counters.resets(ResetCode::Refused), 1);
+    let mut early = socks_client(socks, echo("127.0.0.1:0").await).await;
+    early.shutdown().await.unwrap();
+    assert_eq!(read_all(&mut early).await.unwrap(), []);
+}

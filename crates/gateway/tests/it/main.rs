@@ -1,0 +1,10 @@
+//! Both gateways over loopback, with the link between them in memory.
+
+mod bench;
+mod http;
+mod limits;
+mod link;
+mod relay;
+mod socks;
+mod tproxy;
+mod wire;

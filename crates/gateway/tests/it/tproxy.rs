@@ -1,0 +1,162 @@
+//! Interception with a real kernel: two network namespaces, a wire between them,
+//! nftables and policy routing. Needs root, or user namespaces to become root in.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use bentpipe_gateway::air::Air;
+use bentpipe_gateway::config::AirConfig;
+use bentpipe_gateway::net::Inherited;
+use nix::sched::{CloneFlags, unshare};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::wire;
+
+/// Set in the copy of this test that runs as root of a user namespace.
+const INSIDE: &str = "BENTPIPE_TEST_INSIDE_USERNS";
+const NAME: &str = "tproxy::intercepts_both_families_and_cleans_up";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn sh(script: &str) -> String {
+    let output = Command::new("sh").args(["-ec", script]).output().expect("sh runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}\n{said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Why this test cannot run here, if it cannot.
+fn obstacle() -> Option<&'static str> {
+    let has = |program: &str| {
+        ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+            .iter()
+            .any(|dir| Path::new(dir).join(program).exists())
+    };
+    match (has("nft"), has("ip")) {
+        (false, _) => Some("nft is not installed"),
+        (_, false) => Some("ip is not installed"),
+        _ => None,
+    }
+}
+
+#[test]
+fn intercepts_both_families_and_cleans_up() {
+    if let Some(why) = obstacle() {
+        eprintln!("SKIPPED: transparent interception is not tested: {why}");
+        return;
+    }
+    if nix::unistd::geteuid().is_root() {
+        // A thread of its own: its namespaces go when it ends.
+        std::thread::spawn(in_gateway).join().expect("the gateway's side succeeds");
+    } else if std::env::var_os(INSIDE).is_none() {
+        let this = std::env::current_exe().expect("this test has a path");
+        let command = ["-Urn".into(), this.into_os_string(), "--exact".into(), NAME.into()];
+        match Command::new("unshare").args(command).env(INSIDE, "1").status() {
+            Ok(status) if status.success() => {}
+            other => eprintln!(
+                "SKIPPED: transparent interception is not tested: neither root nor user \
+                 namespaces ({other:?})"
+            ),
+        }
+    }
+}
+
+/// Enters new namespaces: a network of its own, and /sys as that network sees it.
+fn new_network() {
+    unshare(CloneFlags::CLONE_NEWNET).expect("root may make network namespaces");
+    sh("ip link set lo up");
+}
+
+fn in_gateway() {
+    new_network();
+    let (send_tid, tid) = mpsc::channel();
+    let (send_ready, ready) = mpsc::channel::<()>();
+    let (send_back, back) = mpsc::channel::<()>();
+    let client = std::thread::spawn(move || {
+        new_network();
+        send_tid.send(nix::unistd::gettid()).unwrap();
+        ready.recv_timeout(PATIENCE).unwrap();
+        as_client();
+        send_back.send(()).unwrap();
+    });
+    let tid = tid.recv_timeout(PATIENCE).unwrap();
+    sh(&format!(
+        "ip link add cabin0 type veth peer name seat0 netns {tid}\n\
+         ip addr add 10.9.0.1/24 dev cabin0\n\
+         ip addr add fd09::1/64 dev cabin0 nodad\n\
+         ip link set cabin0 up"
+    ));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(serve(send_ready, back));
+    client.join().expect("the client's side succeeds");
+    let left = sh(
+        "nft list ruleset; ip rule; ip -6 rule; ip route show table all; ip -6 route show table all",
+    );
+    for trace in ["bentpipe", "0x6270", "25200"] {
+        assert!(!left.contains(trace), "{trace} is left behind:\n{left}");
+    }
+}
+
+async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
+    // What a crashed run would have left.
+    sh("nft add table inet bentpipe_air\n\
+        nft add chain inet bentpipe_air old\n\
+        ip rule add fwmark 0x6270 lookup 25200 priority 25200\n\
+        ip route add local default dev lo table 25200");
+    let folder = tempfile::tempdir().unwrap();
+    let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    std::fs::write(folder.path().join("a.key"), key).unwrap();
+    let text = format!(
+        "[link]\nprivate-key-file = \"a.key\"\npeer = \"127.0.0.1:4500\"\n\
+         peer-public-key = \"{key}\"\nrate = \"1 Mbit/s\"\n\
+         [listen]\ntproxy = {{ port = 1081, interfaces = [\"cabin0\"] }}\n"
+    );
+    let config = AirConfig::parse(&folder.path().join("air.toml"), &text).unwrap();
+    let (up, down) = wire::link([0; 32]);
+    let air = Air::bind(&config, &mut Inherited::default(), up.clone()).unwrap();
+    let rules = sh("nft list ruleset");
+    assert!(!rules.contains("chain old"), "{rules}");
+    assert_eq!(sh("ip rule").matches("0x6270").count(), 1);
+    tokio::spawn(async move {
+        while let Some(incoming) = bentpipe_gateway::far::Arrivals::accept(&*down).await {
+            let mut stream = incoming.stream;
+            let mut word = [0; 4];
+            stream.read_exact(&mut word).await.unwrap();
+            let answer = format!("{} said {}", incoming.target, String::from_utf8_lossy(&word));
+            stream.write_all(answer.as_bytes()).await.unwrap();
+            stream.shutdown().await.unwrap();
+        }
+    });
+    let counters = air.counters();
+    let stop = async move {
+        ready.send(()).unwrap();
+        tokio::task::spawn_blocking(move || back.recv_timeout(PATIENCE)).await.unwrap().unwrap();
+        let mut itself = tokio::net::TcpStream::connect("127.0.0.1:1081").await.unwrap();
+        assert!(itself.read_u8().await.is_err());
+    };
+    let serving = air.serve(stop);
+    tokio::time::timeout(PATIENCE, serving).await.expect("it stops");
+    assert_eq!(up.opened().len(), 2);
+    assert_eq!(counters.finished.get(), 2);
+    assert_eq!(counters.garbage.get(), 1, "the listener carries nothing sent to itself");
+}
+
+fn as_client() {
+    sh("ip addr add 10.9.0.2/24 dev seat0\n\
+        ip addr add fd09::2/64 dev seat0 nodad\n\
+        ip link set seat0 up\n\
+        ip route add default via 10.9.0.1\n\
+        ip -6 route add default via fd09::1");
+    for target in ["198.51.100.7:443", "[2001:db8:7::7]:8443"] {
+        let address: SocketAddr = target.parse().unwrap();
+        let mut tcp = TcpStream::connect_timeout(&address, PATIENCE).expect(target);
+        tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+        tcp.write_all(b"ping").unwrap();
+        let mut answer = String::new();
+        tcp.read_to_string(&mut answer).expect(target);
+        assert_eq!(answer, format!("{target} said ping"));
+    }
+}

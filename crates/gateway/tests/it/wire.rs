@@ -1,0 +1,162 @@
+//! A link in memory: what one side opens, the other accepts.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use bentpipe_gateway::far::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
+use bentpipe_link::ResetCode;
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
+use tokio::sync::mpsc;
+
+/// Credit of one flow in each direction.
+pub const CREDIT_BYTES: usize = 64 * 1024;
+
+/// What the peer has done to one end.
+#[derive(Default)]
+struct End {
+    reset: Option<ResetCode>,
+    stopped: bool,
+    wakers: Vec<Waker>,
+}
+
+type SharedEnd = Arc<Mutex<End>>;
+
+pub struct Stream {
+    io: DuplexStream,
+    ours: SharedEnd,
+    theirs: SharedEnd,
+    shut: bool,
+}
+
+pub fn pair() -> (Stream, Stream) {
+    let (a, b) = duplex(CREDIT_BYTES);
+    let (at_a, at_b) = (SharedEnd::default(), SharedEnd::default());
+    (
+        Stream { io: a, ours: at_a.clone(), theirs: at_b.clone(), shut: false },
+        Stream { io: b, ours: at_b, theirs: at_a, shut: false },
+    )
+}
+
+impl Stream {
+    fn tell(&self, change: impl FnOnce(&mut End)) {
+        let mut end = self.theirs.lock().unwrap();
+        change(&mut end);
+        for waker in end.wakers.drain(..) {
+            waker.wake();
+        }
+    }
+
+    /// Fails where the peer broke the flow; else remembers whom to wake.
+    fn check(&self, cx: &Context<'_>, writing: bool) -> io::Result<()> {
+        let mut end = self.ours.lock().unwrap();
+        if let Some(code) = end.reset {
+            return Err(io::Error::new(io::ErrorKind::ConnectionReset, code));
+        }
+        if writing && end.stopped {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        end.wakers.retain(|waker| !waker.will_wake(cx.waker()));
+        end.wakers.push(cx.waker().clone());
+        Ok(())
+    }
+}
+
+impl FarStream for Stream {
+    fn reset(&mut self, code: ResetCode) {
+        self.shut = true;
+        self.tell(|end| end.reset = end.reset.or(Some(code)));
+    }
+
+    fn stop_reading(&mut self, _: ResetCode) {
+        self.tell(|end| end.stopped = true);
+    }
+
+    fn reset_code(&self) -> Option<ResetCode> {
+        self.ours.lock().unwrap().reset
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if !self.shut {
+            self.reset(ResetCode::Aborted);
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check(cx, false)?;
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check(cx, true)?;
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shut = true;
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+/// The air's end of a link in memory.
+pub struct Up {
+    aircraft: [u8; 32],
+    flows: mpsc::UnboundedSender<Incoming>,
+    opened: Mutex<Vec<Open>>,
+}
+
+/// The ground's end.
+pub struct Down(tokio::sync::Mutex<mpsc::UnboundedReceiver<Incoming>>);
+
+pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
+    let (flows, arrivals) = mpsc::unbounded_channel();
+    (Arc::new(Up { aircraft, flows, opened: Mutex::default() }), Arc::new(Down(arrivals.into())))
+}
+
+impl Up {
+    /// Everything that was asked for so far.
+    pub fn opened(&self) -> Vec<Open> {
+        self.opened.lock().unwrap().clone()
+    }
+}
+
+impl FarEnd for Up {
+    fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
+        Box::pin(async move {
+            let (mut near, far) = pair();
+            self.opened.lock().unwrap().push(open.clone());
+            near.write_all(&open.first).await.unwrap();
+            let Open { target, class, passenger, .. } = open;
+            let (aircraft, stream) = (self.aircraft, Box::new(far));
+            let incoming = Incoming { aircraft, target, class, passenger, stream };
+            self.flows.send(incoming).map_err(|_| OpenError::Closed)?;
+            Ok(Box::new(near) as Box<dyn FarStream>)
+        })
+    }
+}
+
+impl Arrivals for Down {
+    fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
+        Box::pin(async { self.0.lock().await.recv().await })
+    }
+}

@@ -1,0 +1,77 @@
+//! What can keep the emulator from running, and what to do about it.
+
+use std::io;
+
+/// Why the emulator, or one of its worlds, could not be brought up.
+#[derive(Debug, thiserror::Error)]
+pub enum EmuError {
+    /// The kernel offers no TUN device here.
+    #[error(
+        "/dev/net/tun, through which emulated links run, is not there ({0}): load the module \
+         (`modprobe tun`), or give the container the device (`--device /dev/net/tun`)"
+    )]
+    NoTun(#[source] io::Error),
+    /// The TUN device is there but this user may not open it.
+    #[error(
+        "this user may not open /dev/net/tun ({0}): run as root, or let the administrator give it \
+         its usual mode (`chmod 0666 /dev/net/tun`); opening it gives no right over the host's \
+         network"
+    )]
+    TunDenied(#[source] io::Error),
+    /// Neither privileged nor allowed to make a user namespace.
+    #[error(
+        "not privileged, and a user namespace is refused ({0}): run as root, or allow them with \
+         whichever of these your system has: `sysctl kernel.unprivileged_userns_clone=1` \
+         (Debian), `sysctl kernel.apparmor_restrict_unprivileged_userns=0` (Ubuntu), in a \
+         container a seccomp profile that permits `unshare`"
+    )]
+    NoUserNamespace(#[source] io::Error),
+    /// A limit on the number of namespaces was met.
+    #[error(
+        "the limit on {what} is reached ({source}): close other worlds, or raise \
+         `sysctl user.{sysctl}`"
+    )]
+    TooManyNamespaces {
+        /// Which kind of namespace.
+        what: &'static str,
+        /// The sysctl below `user.` that bounds it.
+        sysctl: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A user namespace can only be entered while the process has one thread.
+    #[error(
+        "a user namespace cannot be entered once the process has {0} threads: call emu::enter() \
+         first thing in main"
+    )]
+    ManyThreads(usize),
+    /// The user namespace was made but could not be furnished.
+    #[error("cannot write {path} to become root of the new user namespace: {source}")]
+    MapUser {
+        /// The file below /proc/self.
+        path: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A network namespace could not be made or opened.
+    #[error("cannot make a network namespace for the host {host:?}: {source}")]
+    Namespace {
+        /// The host it was for.
+        host: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// An interface, address or route was refused by the kernel.
+    #[error("cannot {doing} on the host {host:?}: {source}")]
+    Configure {
+        /// The host concerned.
+        host: &'static str,
+        /// What was being done.
+        doing: String,
+        /// What the kernel said.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A thread or its wake-up could not be had.
+    #[error("cannot start a thread of the emulator: {0}")]
+    Thread(#[source] io::Error),
+}

@@ -1,0 +1,174 @@
+//! From when probes were sent and when they arrived to delay, rate and loss; and the same for what
+//! a declared link would have done with them.
+
+use std::time::Duration;
+
+use bentpipe_channel::{Direction, DirectionSpec, Fate};
+
+/// IP bytes of a paced probe: small, so that it leaves even a 128 kbit/s link time to rest.
+pub const PROBE_BYTES: usize = 44;
+
+/// IP bytes of a packet in a burst.
+pub const BURST_BYTES: usize = 1400;
+
+/// How long a burst should occupy the link: timestamps are good to about 0.1 ms, so 300 ms give
+/// the rate to 0.03 %.
+const BURST_SPAN: Duration = Duration::from_millis(300);
+
+/// Packets in a burst: at least 8, or 0.7 s of 128 kbit/s, and at most 600, or 67 ms of 100 Mbit/s.
+const BURST_PACKETS: std::ops::RangeInclusive<usize> = 8..=600;
+
+/// What a packet was sent for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Paced, for delay and loss.
+    Probe,
+    /// Back to back with the others of this burst, for the rate.
+    Burst(usize),
+}
+
+impl Purpose {
+    /// The IP bytes of such a packet.
+    pub fn bytes(self) -> usize {
+        if self == Self::Probe { PROBE_BYTES } else { BURST_BYTES }
+    }
+}
+
+/// When each packet was sent, in the model's time, and what for.
+#[derive(Debug, Clone, Default)]
+pub struct Schedule(pub Vec<(Duration, Purpose)>);
+
+impl Schedule {
+    /// How many packets there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The rate at which the bursts were sent: what an unlimited link would show.
+    pub fn burst_rate_bps(&self) -> Option<f64> {
+        let at_once: Vec<_> = self.0.iter().map(|(at, _)| Some(*at)).collect();
+        burst_rate_bps(self, &at_once)
+    }
+}
+
+/// What a set of probes shows of a link.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// The median delay of the paced probes.
+    pub delay_s: Option<f64>,
+    /// The median rate within the bursts.
+    pub rate_bps: Option<f64>,
+    /// The ratio of all packets that did not arrive.
+    pub loss: f64,
+}
+
+impl Estimate {
+    /// Evaluates the arrivals, one for each packet of the schedule.
+    pub fn of(sent: &Schedule, arrived: &[Option<Duration>]) -> Self {
+        let delays = sent.0.iter().zip(arrived).filter_map(|((at, purpose), arrival)| {
+            let arrival = arrival.filter(|_| *purpose == Purpose::Probe)?;
+            Some(arrival.as_secs_f64() - at.as_secs_f64())
+        });
+        let lost = arrived.iter().filter(|arrival| arrival.is_none()).count();
+        Self {
+            delay_s: median(delays.collect()),
+            rate_bps: burst_rate_bps(sent, arrived),
+            loss: lost as f64 / sent.len().max(1) as f64,
+        }
+    }
+}
+
+/// Sends `sent` through a model of `spec`.
+pub fn replay(spec: &DirectionSpec, seed: u64, sent: &Schedule) -> Vec<Option<Duration>> {
+    let mut model = Direction::new(spec, seed);
+    let offer = |(at, purpose): &(Duration, Purpose)| match model.offer(*at, purpose.bytes()) {
+        Fate::Delivered { at } => Some(at),
+        Fate::Lost | Fate::QueueDropped => None,
+    };
+    sent.0.iter().map(offer).collect()
+}
+
+/// How many packets make a burst that keeps a link of `spec` busy for long enough to measure its
+/// rate and still fits its queue.
+pub fn burst_packets(spec: &DirectionSpec, now: Duration) -> usize {
+    let mut model = Direction::new(spec, 0);
+    let mut first = None;
+    for sent in 0..*BURST_PACKETS.end() {
+        match model.offer(now, BURST_BYTES) {
+            Fate::QueueDropped => return sent,
+            Fate::Delivered { at } => {
+                let busy = at.saturating_sub(*first.get_or_insert(at));
+                if busy >= BURST_SPAN && sent >= *BURST_PACKETS.start() {
+                    return sent;
+                }
+            }
+            Fate::Lost => {}
+        }
+    }
+    *BURST_PACKETS.end()
+}
+
+/// The rate that the bursts' arrivals show. Packets half a burst apart are compared, so that each
+/// pair spans much time and a few late ones do not matter; a packet lost between two others has
+/// taken its time on the link all the same, so their sequence numbers tell the bytes.
+fn burst_rate_bps(sent: &Schedule, arrived: &[Option<Duration>]) -> Option<f64> {
+    let mut by_burst: Vec<Vec<(usize, Duration)>> = Vec::new();
+    for (index, ((_, purpose), arrival)) in sent.0.iter().zip(arrived).enumerate() {
+        if let (Purpose::Burst(burst), Some(arrival)) = (*purpose, *arrival) {
+            by_burst.resize_with(by_burst.len().max(burst + 1), Vec::new);
+            by_burst[burst].push((index, arrival));
+        }
+    }
+    let seconds_per_packet = by_burst.iter().flat_map(|arrivals| {
+        let half = arrivals.len().div_ceil(2);
+        arrivals.iter().zip(&arrivals[half.min(arrivals.len())..]).map(|(early, late)| {
+            (late.1.as_secs_f64() - early.1.as_secs_f64()) / (late.0 - early.0) as f64
+        })
+    });
+    let median = median(seconds_per_packet.collect())?;
+    Some(if median > 0.0 { BURST_BYTES as f64 * 8.0 / median } else { f64::INFINITY })
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two bursts of ten packets and ten probes, sent 1 s apart.
+    fn schedule() -> Schedule {
+        let second = |n: usize| Duration::from_secs(n as u64);
+        let probes = (0..10).map(|n| (second(n), Purpose::Probe));
+        let bursts = (0..20).map(|n| (second(10 + n / 10), Purpose::Burst(n / 10)));
+        Schedule(probes.chain(bursts).collect())
+    }
+
+    #[test]
+    fn a_constant_link_is_estimated_exactly_whatever_it_loses() {
+        let sent = schedule();
+        let arrived: Vec<_> = (sent.0.iter().enumerate())
+            .map(|(index, (at, purpose))| match purpose {
+                Purpose::Probe => Some(*at + Duration::from_millis(50)),
+                Purpose::Burst(_) if index % 3 == 0 => None,
+                Purpose::Burst(_) => {
+                    let place = index as u32 % 10 + 1;
+                    Some(*at + Duration::from_millis(50) + place * Duration::from_millis(14))
+                }
+            })
+            .collect();
+        let estimate = Estimate::of(&sent, &arrived);
+        assert!((estimate.delay_s.unwrap() - 0.05).abs() < 1e-9);
+        assert!((estimate.rate_bps.unwrap() - 800e3).abs() < 1.0);
+        assert!((estimate.loss - 6.0 / 30.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nothing_is_estimated_from_nothing() {
+        let sent = schedule();
+        let estimate = Estimate::of(&sent, &vec![None; sent.len()]);
+        assert_eq!(estimate, Estimate { delay_s: None, rate_bps: None, loss: 1.0 });
+    }
+}

@@ -1,0 +1,318 @@
+//! The measurement that every run begins with: is each link the one that was declared?
+//!
+//! In each direction paced probes and bursts are sent from kernel to kernel through the emulated
+//! link. What they show is compared with what the declaration says *for this very schedule*: a
+//! fresh model is offered the same packets at the same times, under many seeds ([`REPLICAS`]), and
+//! the lowest and highest answers bound what a true emulator may show. For a constant link these
+//! bounds fall together and only the emulator's own tolerance is left; for a random one they are
+//! the (burst-adjusted) confidence interval; and for one that varies with time they are what it
+//! declares over exactly this window. Besides, every packet that the wire's model let pass must
+//! have arrived.
+
+use std::fmt;
+use std::thread;
+
+use bentpipe_channel::{DirectionSpec, LinkSpec};
+
+use super::error::EmuError;
+use super::estimate::{self, Estimate, Schedule};
+use super::probe;
+use super::world::{EmulatedLink, World, direction_from};
+
+/// How far the measured delay may be from the declared one, in seconds.
+pub const DELAY_TOLERANCE_S: f64 = 0.001;
+
+/// How far the measured rate may be from the declared one, as a ratio.
+pub const RATE_TOLERANCE: f64 = 0.01;
+
+/// An unlimited link must carry a burst at least at this rate.
+pub const UNLIMITED_FLOOR_BPS: f64 = 100e6;
+
+/// How often a direction is measured before a difference is believed, as a busy machine can delay
+/// any thread: at most three times about 5 s.
+pub const ATTEMPTS: usize = 3;
+
+/// Models that the measurement is compared with. The true link falls outside the extremes of 200
+/// in one attempt of a hundred for each random figure, and in one of a million three times running.
+const REPLICAS: u64 = 200;
+
+/// A measured figure and the bounds that the declaration sets it, the tolerance included.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Figure {
+    /// What the probes showed.
+    pub measured: f64,
+    /// The least that agrees with the declaration.
+    pub low: f64,
+    /// The most that agrees with the declaration.
+    pub high: f64,
+}
+
+/// What was measured in one direction of a link, all of it in agreement with the declaration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DirectionMeasured {
+    /// The median one-way delay of small packets in seconds; `None` when, as declared, none came.
+    pub delay_s: Option<Figure>,
+    /// The rate within a burst in bit/s; `None` when, as declared, nearly no packets came.
+    pub rate_bps: Option<Figure>,
+    /// The ratio of probes lost.
+    pub loss: Figure,
+    /// How many probes were sent.
+    pub probes: usize,
+    /// Which attempt agreed.
+    pub attempt: usize,
+}
+
+impl fmt::Display for DirectionMeasured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(delay) = self.delay_s {
+            write!(f, "{:.2} ms, ", delay.measured * 1e3)?;
+        }
+        match self.rate_bps {
+            Some(rate) if rate.high.is_infinite() => f.write_str("no limit of rate, ")?,
+            Some(rate) => write!(f, "{:.4} Mbit/s, ", rate.measured / 1e6)?,
+            None => {}
+        }
+        write!(f, "{:.2} % of {} probes lost", self.loss.measured * 1e2, self.probes)
+    }
+}
+
+/// What was measured on one link.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinkMeasured {
+    /// Towards the client.
+    pub forward: DirectionMeasured,
+    /// Away from the client.
+    pub return_: DirectionMeasured,
+}
+
+impl fmt::Display for LinkMeasured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "forward {}; return {}", self.forward, self.return_)
+    }
+}
+
+/// What was measured in a world.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// The radio link.
+    pub radio: LinkMeasured,
+    /// The terrestrial path; `None` where it is a cable.
+    pub terrestrial: Option<LinkMeasured>,
+}
+
+/// Why a run must not report anything.
+#[derive(Debug, thiserror::Error)]
+pub enum MeasureError {
+    /// The link is not the declared one, or this machine is too busy to emulate it.
+    #[error(
+        "the {direction} direction of the {link} link is not as declared: {quantity} measured as \
+         {measured}, declared as {low} to {high} ({attempts} attempts); if the declaration is \
+         right, this machine is too busy to emulate it: run fewer worlds at once"
+    )]
+    Mismatch {
+        /// `radio` or `terrestrial`.
+        link: &'static str,
+        /// `forward` or `return`.
+        direction: &'static str,
+        /// What differs.
+        quantity: Quantity,
+        /// What the probes showed, not a number where they could not show it.
+        measured: f64,
+        /// The least that would have agreed.
+        low: f64,
+        /// The most that would have agreed.
+        high: f64,
+        /// How often it was tried.
+        attempts: usize,
+    },
+    /// The measurement itself could not be made.
+    #[error("cannot measure the emulated link: {0}")]
+    Emulator(#[from] EmuError),
+}
+
+/// What of a link can differ from its declaration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantity {
+    /// The median one-way delay in seconds.
+    Delay,
+    /// The rate in bit/s.
+    Rate,
+    /// The ratio of packets lost.
+    Loss,
+    /// Packets that vanished although the model let them pass.
+    Unmodelled,
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Delay => "the delay in s",
+            Self::Rate => "the rate in bit/s",
+            Self::Loss => "the ratio of loss",
+            Self::Unmodelled => "packets lost outside the model",
+        })
+    }
+}
+
+impl World {
+    /// Measures every emulated link, both directions at once, and compares it with what the world
+    /// was made from. Takes about 5 s; nothing else may use the links meanwhile.
+    pub fn measure(&self) -> Result<Measured, MeasureError> {
+        let terrestrial = self.terrestrial.as_ref().map(|path| &path.spec);
+        self.measure_against(&self.radio.spec, terrestrial)
+    }
+
+    /// Like [`World::measure`], with the declaration given: a terrestrial path is measured where
+    /// there is one and it is declared.
+    pub fn measure_against(
+        &self,
+        radio: &LinkSpec,
+        terrestrial: Option<&LinkSpec>,
+    ) -> Result<Measured, MeasureError> {
+        thread::scope(|scope| {
+            let path = self.terrestrial.as_ref().zip(terrestrial);
+            let path = path.map(|(link, spec)| scope.spawn(|| measure_link(link, spec)));
+            let radio = measure_link(&self.radio, radio)?;
+            let terrestrial = path.map(|path| path.join().unwrap_or_else(resume)).transpose()?;
+            Ok(Measured { radio, terrestrial })
+        })
+    }
+}
+
+fn resume<T>(panic: Box<dyn std::any::Any + Send>) -> T {
+    std::panic::resume_unwind(panic)
+}
+
+fn measure_link(link: &EmulatedLink, declared: &LinkSpec) -> Result<LinkMeasured, MeasureError> {
+    thread::scope(|scope| {
+        let return_ = scope.spawn(|| measure_direction(link, 0, direction_from(declared, 0)));
+        let forward = measure_direction(link, 1, direction_from(declared, 1));
+        let return_ = return_.join().unwrap_or_else(resume);
+        Ok(LinkMeasured { forward: forward?, return_: return_? })
+    })
+}
+
+/// What differed in an attempt.
+struct Difference {
+    quantity: Quantity,
+    figure: Figure,
+}
+
+fn measure_direction(
+    link: &EmulatedLink,
+    from: usize,
+    declared: &DirectionSpec,
+) -> Result<DirectionMeasured, MeasureError> {
+    let mut attempt = 1;
+    loop {
+        match try_direction(link, from, declared)? {
+            Ok(measured) => return Ok(DirectionMeasured { attempt, ..measured }),
+            Err(Difference { quantity, figure }) if attempt < ATTEMPTS => {
+                let link = link.name;
+                tracing::debug!(link, from, attempt, %quantity, ?figure, "measuring once more");
+                attempt += 1;
+            }
+            Err(Difference { quantity, figure: Figure { measured, low, high } }) => {
+                return Err(MeasureError::Mismatch {
+                    link: link.name,
+                    direction: if from == 0 { "return" } else { "forward" },
+                    quantity,
+                    measured,
+                    low,
+                    high,
+                    attempts: ATTEMPTS,
+                });
+            }
+        }
+    }
+}
+
+fn try_direction(
+    link: &EmulatedLink,
+    from: usize,
+    declared: &DirectionSpec,
+) -> Result<Result<DirectionMeasured, Difference>, EmuError> {
+    let before = link.wire_counters(from).model;
+    let burst = estimate::burst_packets(declared, link.epoch.elapsed());
+    let run = probe::run(link, from, burst, |sent| {
+        estimate::replay(declared, 0, sent).into_iter().flatten().max().unwrap_or_default()
+    })?;
+    let after = link.wire_counters(from).model;
+
+    let measured = Estimate::of(&run.sent, &run.arrived);
+    // One replica has the wire's own seed, and with it the same random outages.
+    let declared: Vec<_> = (0..REPLICAS)
+        .chain([link.seeds[from]])
+        .map(|seed| Estimate::of(&run.sent, &estimate::replay(declared, seed, &run.sent)))
+        .collect();
+    let missing = run.arrived.iter().filter(|arrival| arrival.is_none()).count() as u64;
+    let dropped = (after.lost.packets + after.queue_dropped.packets)
+        - (before.lost.packets + before.queue_dropped.packets);
+    Ok(compare(&run.sent, measured, &declared).and_then(|agreed| {
+        // Packets of others may be among the dropped, so fewer missing probes prove nothing.
+        let unmodelled = missing.saturating_sub(dropped) as f64;
+        let figure = Figure { measured: unmodelled, low: 0.0, high: 0.0 };
+        let failed = Difference { quantity: Quantity::Unmodelled, figure };
+        if unmodelled > 0.0 { Err(failed) } else { Ok(agreed) }
+    }))
+}
+
+/// Sets each figure against what the replicas show for it.
+fn compare(
+    sent: &Schedule,
+    measured: Estimate,
+    declared: &[Estimate],
+) -> Result<DirectionMeasured, Difference> {
+    let delay = bounds(declared.iter().map(|d| d.delay_s))
+        .map(|(low, high)| (low - DELAY_TOLERANCE_S, high + DELAY_TOLERANCE_S));
+    let rate = bounds(declared.iter().map(|d| d.rate_bps)).map(|(low, high)| {
+        let sent_bps = sent.burst_rate_bps().unwrap_or(f64::INFINITY);
+        if low > 0.9 * sent_bps {
+            // The bursts did not fill the link: all it can show is that it is no bottleneck.
+            (UNLIMITED_FLOOR_BPS.min(0.5 * sent_bps), f64::INFINITY)
+        } else {
+            (low * (1.0 - RATE_TOLERANCE), high * (1.0 + RATE_TOLERANCE))
+        }
+    });
+    let loss = bounds(declared.iter().map(|d| Some(d.loss))).unwrap_or((0.0, 0.0));
+    let silent =
+        |figure: fn(&Estimate) -> Option<f64>| declared.iter().any(|d| figure(d).is_none());
+
+    Ok(DirectionMeasured {
+        loss: within(Quantity::Loss, measured.loss, loss)?,
+        delay_s: optional(Quantity::Delay, measured.delay_s, delay, silent(|d| d.delay_s))?,
+        rate_bps: optional(Quantity::Rate, measured.rate_bps, rate, silent(|d| d.rate_bps))?,
+        probes: sent.len(),
+        attempt: 1,
+    })
+}
+
+fn bounds(values: impl Iterator<Item = Option<f64>>) -> Option<(f64, f64)> {
+    values.flatten().fold(None, |bounds, value| {
+        let (low, high) = bounds.unwrap_or((value, value));
+        Some((low.min(value), high.max(value)))
+    })
+}
+
+fn within(
+    quantity: Quantity,
+    measured: f64,
+    (low, high): (f64, f64),
+) -> Result<Figure, Difference> {
+    let figure = Figure { measured, low, high };
+    if (low..=high).contains(&measured) { Ok(figure) } else { Err(Difference { quantity, figure }) }
+}
+
+/// A figure that cannot be had agrees when some replica could not show it either.
+fn optional(
+    quantity: Quantity,
+    measured: Option<f64>,
+    bounds: Option<(f64, f64)>,
+    may_be_silent: bool,
+) -> Result<Option<Figure>, Difference> {
+    if measured.is_none() && may_be_silent {
+        return Ok(None);
+    }
+    let bounds = bounds.unwrap_or((f64::NAN, f64::NAN));
+    within(quantity, measured.unwrap_or(f64::NAN), bounds).map(Some)
+}

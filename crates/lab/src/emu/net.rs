@@ -1,0 +1,205 @@
+//! Furnishing a host: its kernel's settings, interfaces, addresses and routes.
+
+use std::fs;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsRawFd;
+
+use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use tokio::runtime;
+
+use super::error::EmuError;
+use super::host::Host;
+
+/// Every interface carries packets of up to this many IP bytes, as Ethernet does.
+pub const MTU_BYTES: u32 = 1500;
+
+/// Packets that may wait in front of a TUN device for the wire to fetch them: at most 4,096 ×
+/// 64 KiB = 256 MiB, when every one is a full segmentation frame, and normally none. What exceeds
+/// it is lost outside the link's model, so it holds any window that TCP may have open
+/// ([`TCP_BUFFER_BYTES`]).
+const TUN_QUEUE_PACKETS: u32 = 4096;
+
+/// The most that a kernel keeps for one TCP connection and direction: twice the bandwidth-delay
+/// product of 100 Mbit/s × 650 ms (8.1 MB), because the kernel counts overhead too. 16 MiB.
+const TCP_BUFFER_BYTES: u32 = 16 << 20;
+
+/// What the far end of a cable is called until it is there; the near end may have its final name.
+const MOVING: &str = "moving";
+
+/// Settings of every host, below /proc/sys/net; those marked `false` exist only in some kernels.
+const SETTINGS: &[(&str, &str, bool)] = &[
+    // A host's addresses are all configured: no router solicitation, multicast report or duplicate
+    // check may cross the emulated links unasked.
+    ("ipv6/conf/all/disable_ipv6", "0", true),
+    ("ipv6/conf/default/addr_gen_mode", "1", true),
+    ("ipv6/conf/default/accept_ra", "0", true),
+    ("ipv6/conf/default/router_solicitations", "0", true),
+    ("ipv6/conf/default/accept_dad", "0", true),
+    // Transparent proxying answers for addresses that are routed elsewhere.
+    ("ipv4/conf/all/rp_filter", "0", true),
+    ("ipv4/conf/default/rp_filter", "0", true),
+    // What one connection learned of the path must not help the next: each is measured afresh.
+    ("ipv4/tcp_no_metrics_save", "1", true),
+    ("ipv4/ip_local_port_range", "10000 65535", true),
+    ("ipv4/ping_group_range", "0 0", false),
+];
+
+/// A host's side of a link: the interface and its addresses.
+#[derive(Debug, Clone)]
+pub struct Interface {
+    /// Its name on the host.
+    pub name: &'static str,
+    /// Its IPv4 address, in a /24.
+    pub v4: Ipv4Addr,
+    /// Its IPv6 address, in a /64.
+    pub v6: Ipv6Addr,
+}
+
+/// Where a host sends what is not on one of its links.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// The destination, as address and prefix length.
+    pub to4: (Ipv4Addr, u8),
+    /// The destination, as address and prefix length.
+    pub to6: (Ipv6Addr, u8),
+    /// The next hop.
+    pub via4: Ipv4Addr,
+    /// The next hop.
+    pub via6: Ipv6Addr,
+}
+
+impl Route {
+    /// Everything, by the host at the far end of a link.
+    pub fn default(via: &Interface) -> Self {
+        let (to4, to6) = ((Ipv4Addr::UNSPECIFIED, 0), (Ipv6Addr::UNSPECIFIED, 0));
+        Self { to4, to6, via4: via.v4, via6: via.v6 }
+    }
+
+    /// The networks of `there`, by the host at the far end of a link.
+    pub fn network(there: &Interface, via: &Interface) -> Self {
+        Self { to4: (there.v4, 24), to6: (there.v6, 64), via4: via.v4, via6: via.v6 }
+    }
+}
+
+/// Gives the host its kernel settings and its loopback; `forwards` makes it a router.
+pub fn prepare(host: &Host, forwards: bool) -> Result<(), EmuError> {
+    host.run(|| {
+        let limits = format!("4096 131072 {TCP_BUFFER_BYTES}");
+        let forwarding = if forwards { "1" } else { "0" };
+        let own: [(&str, &str, bool); 5] = [
+            ("ipv4/tcp_rmem", &limits, true),
+            ("ipv4/tcp_wmem", &limits, true),
+            ("ipv4/ip_forward", forwarding, true),
+            ("ipv6/conf/all/forwarding", forwarding, true),
+            // Packets are forwarded by the setting above; this one would only make every new
+            // interface join, and report, the all-routers group.
+            ("ipv6/conf/default/forwarding", "0", true),
+        ];
+        for (name, value, required) in SETTINGS.iter().chain(&own) {
+            // /proc/sys/net shows the namespace of the thread that opens it.
+            let written = fs::write(format!("/proc/sys/net/{name}"), value);
+            if let (Err(error), true) = (written, required) {
+                let setting = name.replace('/', ".");
+                return Err(host.failed(format!("set net.{setting} = {value}"), error));
+            }
+        }
+        Ok(())
+    })??;
+    configure(host, "bring its loopback up", async |netlink| {
+        let index = index_of(&netlink, "lo").await?;
+        netlink.link().set(LinkUnspec::new_with_index(index).up().build()).execute().await
+    })
+}
+
+/// Makes a veth pair between two hosts: an Ethernet cable.
+pub fn cable(a: (&Host, &Interface), b: (&Host, &Interface)) -> Result<(), EmuError> {
+    let doing = format!("make the cable {} – {}", a.1.name, b.1.name);
+    configure(a.0, &doing, async |netlink| {
+        let pair = LinkVeth::new(a.1.name, MOVING).build();
+        netlink.link().add(pair).execute().await?;
+        let far = index_of(&netlink, MOVING).await?;
+        let there = b.0.namespace().as_raw_fd();
+        let moved = LinkUnspec::new_with_index(far).setns_by_fd(there).name(b.1.name.into());
+        netlink.link().set(moved.build()).execute().await
+    })?;
+    address(a.0, a.1)?;
+    address(b.0, b.1)
+}
+
+/// Gives an interface its addresses and brings it up.
+pub fn address(host: &Host, interface: &Interface) -> Result<(), EmuError> {
+    configure(host, &format!("set up the interface {}", interface.name), async |netlink| {
+        let index = index_of(&netlink, interface.name).await?;
+        let queue = LinkAttribute::TxQueueLen(TUN_QUEUE_PACKETS);
+        let up =
+            LinkUnspec::new_with_index(index).mtu(MTU_BYTES).append_extra_attribute(queue).up();
+        netlink.link().set(up.build()).execute().await?;
+        netlink.address().add(index, interface.v4.into(), 24).execute().await?;
+        netlink.address().add(index, interface.v6.into(), 64).execute().await
+    })
+}
+
+/// Adds a route for both IP versions.
+pub fn route(host: &Host, route: &Route) -> Result<(), EmuError> {
+    configure(host, &format!("add the route by {}", route.via4), async |netlink| {
+        let v4 = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(masked4(route.to4), route.to4.1)
+            .gateway(route.via4);
+        netlink.route().add(v4.build()).execute().await?;
+        let v6 = RouteMessageBuilder::<Ipv6Addr>::new()
+            .destination_prefix(masked6(route.to6), route.to6.1)
+            .gateway(route.via6);
+        netlink.route().add(v6.build()).execute().await
+    })
+}
+
+/// The address of the network that `address` is in.
+fn masked4((address, prefix): (Ipv4Addr, u8)) -> Ipv4Addr {
+    let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+    Ipv4Addr::from_bits(address.to_bits() & mask)
+}
+
+fn masked6((address, prefix): (Ipv6Addr, u8)) -> Ipv6Addr {
+    let mask = u128::MAX.checked_shl(128 - u32::from(prefix)).unwrap_or(0);
+    Ipv6Addr::from_bits(address.to_bits() & mask)
+}
+
+/// Packets that the host's interface `name` refused to hand to the wire, its queue being full.
+pub fn dropped(host: &Host, name: &str) -> Result<u64, EmuError> {
+    let path = "/proc/thread-self/net/dev";
+    let table = host.run(|| fs::read_to_string(path))?;
+    let table = table.map_err(|error| host.failed(format!("read {path}"), error))?;
+    // "name: 8 columns of receiving, then of sending: bytes packets errs drop ..."
+    let row =
+        table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'));
+    let column = row.and_then(|row| row.split_whitespace().nth(11));
+    Ok(column.and_then(|drops| drops.parse().ok()).unwrap_or(0))
+}
+
+async fn index_of(netlink: &Handle, name: &str) -> Result<u32, rtnetlink::Error> {
+    use futures_util::TryStreamExt;
+    let mut found = netlink.link().get().match_name(name.into()).execute();
+    let link = found.try_next().await?;
+    link.map(|link| link.header.index).ok_or(rtnetlink::Error::RequestFailed)
+}
+
+/// Talks rtnetlink to the host's kernel.
+fn configure(
+    host: &Host,
+    doing: &str,
+    work: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send,
+) -> Result<(), EmuError> {
+    host.run(|| {
+        let runtime = runtime::Builder::new_current_thread().enable_io().build();
+        let runtime = runtime.map_err(EmuError::Thread)?;
+        runtime.block_on(async {
+            let (connection, netlink, _) =
+                rtnetlink::new_connection().map_err(|e| host.failed(doing.into(), e))?;
+            let connection = tokio::spawn(connection);
+            let done = work(netlink).await;
+            connection.abort();
+            done.map_err(|e| host.failed(doing.into(), e))
+        })
+    })?
+}

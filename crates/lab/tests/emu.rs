@@ -1,0 +1,62 @@
+//! The emulator with real kernels. Runs as root, or as anybody who may make user namespaces and
+//! open /dev/net/tun; elsewhere it says what is missing and skips.
+//!
+//! `cargo test -p bentpipe-lab --test emu -- NAME` runs the tests whose names contain NAME.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use bentpipe_lab::emu;
+
+#[path = "emu/links.rs"]
+mod links;
+#[path = "emu/measured.rs"]
+mod measured;
+#[path = "emu/reach.rs"]
+mod reach;
+#[path = "emu/vanish.rs"]
+mod vanish;
+
+type Test = (&'static str, fn());
+
+const TESTS: &[Test] = &[
+    ("datagrams_cross_the_radio_link_in_both_ip_versions", reach::datagrams),
+    ("segmented_datagrams_are_many_packets_to_the_model", reach::segmented),
+    ("tcp_runs_end_to_end_in_both_ip_versions", reach::tcp),
+    ("tcp_bulk_crosses_a_limited_link_intact", reach::bulk),
+    ("tcp_bulk_crosses_a_clean_link_intact", reach::clean_bulk),
+    ("a_true_declaration_is_measured", measured::agrees),
+    ("a_varying_link_is_measured_by_what_it_declares", measured::varying),
+    ("a_true_declaration_is_measured_on_a_busy_machine", measured::busy),
+    ("a_false_declaration_is_refused", measured::differs),
+    ("commands_run_inside_their_host", reach::command),
+    ("namespaces_vanish_with_the_world", vanish::with_the_world),
+    ("programs_die_with_the_process", vanish::programs),
+    ("many_worlds_run_at_once", measured::many_worlds),
+    ("anybody_may_run_the_emulator", vanish::rootless),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let wanted: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    if let Err(missing) = emu::enter() {
+        println!("skipped: the emulator cannot run here: {missing}");
+        return ExitCode::SUCCESS;
+    }
+    if arguments.iter().any(|word| word == vanish::HOLD_A_WORLD) {
+        vanish::hold_a_world();
+    }
+    let mut failed = 0;
+    for (name, test) in TESTS {
+        if !wanted.is_empty() && !wanted.iter().any(|word| name.contains(word.as_str())) {
+            continue;
+        }
+        let began = Instant::now();
+        let passed = catch_unwind(AssertUnwindSafe(test)).is_ok();
+        failed += u32::from(!passed);
+        let verdict = if passed { "ok" } else { "FAILED" };
+        println!("test {name} ... {verdict} ({:.1} s)", began.elapsed().as_secs_f64());
+    }
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,142 @@
+//! Hosts reach each other as they should.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{setsockopt, sockopt};
+
+use bentpipe_lab::emu::{AIR, CLIENT, GROUND, SERVER, World};
+
+use crate::links;
+
+pub fn datagrams() {
+    let world = World::new(&links::constant(1_000_000, 30, 0.0), None, 1).expect("a world");
+    for (air, ground) in AIR.both().into_iter().zip(GROUND.both()) {
+        let near = world.air.udp_socket(SocketAddr::new(air, 0)).expect("a socket");
+        let far = world.ground.udp_socket(SocketAddr::new(ground, 0)).expect("a socket");
+        far.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+        near.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+        let began = Instant::now();
+        near.send_to(b"ping", far.local_addr().expect("an address")).expect("sent");
+        let mut buffer = [0; 16];
+        let (bytes, from) = far.recv_from(&mut buffer).expect("the ping");
+        far.send_to(&buffer[..bytes], from).expect("sent");
+        assert_eq!(near.recv(&mut buffer).expect("the pong"), 4);
+        let rtt = began.elapsed();
+        assert!((60..100).contains(&rtt.as_millis()), "{air}: {rtt:?}");
+    }
+}
+
+pub fn segmented() {
+    for link in [links::clean(), links::constant(50_000_000, 5, 0.0)] {
+        let world = World::new(&link, None, 1).expect("a world");
+        for (air, ground) in AIR.both().into_iter().zip(GROUND.both()) {
+            let near = world.air.udp_socket(SocketAddr::new(air, 0)).expect("a socket");
+            let far = world.ground.udp_socket(SocketAddr::new(ground, 0)).expect("a socket");
+            far.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
+            setsockopt(&near, sockopt::UdpGsoSegment, &1000).expect("UDP segmentation");
+            let payload: Vec<u8> = (0..10_500).map(|at| (at / 1000) as u8).collect();
+            near.send_to(&payload, far.local_addr().expect("an address")).expect("sent");
+            let mut buffer = [0; 2000];
+            for number in 0..11 {
+                let bytes = far.recv(&mut buffer).expect("a datagram");
+                assert_eq!(bytes, if number < 10 { 1000 } else { 500 });
+                assert!(buffer[..bytes].iter().all(|byte| *byte == number));
+            }
+        }
+        let counters = world.radio_counters().expect("counters");
+        assert_eq!(counters.return_.model.offered.packets, 22, "the model sees every datagram");
+        assert_eq!(counters.unmodelled(), 0);
+    }
+}
+
+pub fn tcp() {
+    let radio = links::constant(2_000_000, 20, 0.0);
+    let path = links::constant(10_000_000, 10, 0.0);
+    let world = World::new(&radio, Some(&path), 1).expect("a world");
+    for address in SERVER.both() {
+        let listener = world.server.tcp_listener(SocketAddr::new(address, 80)).expect("a listener");
+        let echo = thread::spawn(move || {
+            let (mut stream, peer) = listener.accept().expect("a client");
+            let mut text = String::new();
+            stream.read_to_string(&mut text).expect("the request");
+            stream.write_all(text.as_bytes()).expect("the answer");
+            peer.ip()
+        });
+        let mut stream = connect(&world, address);
+        stream.write_all(b"hello").expect("sent");
+        stream.shutdown(std::net::Shutdown::Write).expect("half closed");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert_eq!(answer, "hello");
+        let seen = echo.join().expect("the echo");
+        assert!(CLIENT.both().contains(&seen), "the client was seen as {seen}");
+    }
+}
+
+pub fn bulk() {
+    let link = links::constant(20_000_000, 10, 0.0);
+    let seconds = transfer(&World::new(&link, None, 1).expect("a world"), 4 << 20);
+    let least = (4 << 20) as f64 * 8.0 / 20e6;
+    assert!((least..2.0 * least).contains(&seconds), "4 MiB took {seconds:.2} s");
+}
+
+pub fn clean_bulk() {
+    let world = World::new(&links::clean(), Some(&links::clean()), 1).expect("a world");
+    let seconds = transfer(&world, 256 << 20);
+    println!("  256 MiB over two clean links: {:.2} Gbit/s", 2.147 / seconds);
+    assert_eq!(world.radio_counters().expect("counters").unmodelled(), 0);
+}
+
+/// Moves `bytes` numbered bytes from server to client; the seconds it took.
+fn transfer(world: &World, bytes: usize) -> f64 {
+    let pattern: Vec<u8> = (0..=250).cycle().take(251 * 4096).collect();
+    let listener = world.server.tcp_listener(SocketAddr::new(SERVER.v4.into(), 80));
+    let listener = listener.expect("a listener");
+    let mut stream = connect(world, SERVER.v4.into());
+    let sent = pattern.clone();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut left = bytes;
+        while left > 0 {
+            let now = left.min(sent.len());
+            stream.write_all(&sent[..now]).expect("sent");
+            left -= now;
+        }
+    });
+    let began = Instant::now();
+    let mut buffer = vec![0; 1 << 20];
+    let mut received = 0;
+    loop {
+        let n = stream.read(&mut buffer).expect("bytes");
+        if n == 0 {
+            break;
+        }
+        let mut checked = 0;
+        while checked < n {
+            let at = (received + checked) % pattern.len();
+            let now = (pattern.len() - at).min(n - checked);
+            assert!(buffer[checked..checked + now] == pattern[at..at + now], "bytes changed");
+            checked += now;
+        }
+        received += n;
+    }
+    server.join().expect("the server");
+    assert_eq!(received, bytes);
+    began.elapsed().as_secs_f64()
+}
+
+fn connect(world: &World, address: IpAddr) -> TcpStream {
+    let to = SocketAddr::new(address, 80);
+    world.client.run(|| TcpStream::connect(to)).expect("a thread").expect("a connection")
+}
+
+pub fn command() {
+    let world = World::new(&links::clean(), None, 1).expect("a world");
+    let mut read = world.client.command("cat");
+    let output = read.arg("/proc/self/net/dev").output().expect("cat runs");
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(table.contains("cabin:"), "{table}");
+}

@@ -1,0 +1,279 @@
+//! Noise_IK_25519_ChaChaPoly_BLAKE2s: one round trip, the air knows the ground's key beforehand.
+//!
+//! Message 1 carries a counter that rises over the aircraft's whole life (its clock may lie), so
+//! that a recorded one is worthless, and no flow data. Both messages name *instances*, random
+//! numbers made at start: when both ends are the instances that they were, the session resumes.
+
+use std::time::Duration;
+
+use rand::RngCore;
+use snow::params::{CipherChoice, DHChoice, HashChoice};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::{Cipher, Dh, Hash, Random};
+use snow::{Builder, HandshakeState};
+
+use super::{Keys, Rng};
+use crate::key::{PublicKey, SecretKey};
+use crate::wire::codec::Reader;
+use crate::wire::header::{
+    INIT, INIT_BYTES, INIT_NOISE_BYTES, INIT_PAYLOAD_BYTES, RESPONSE, RESPONSE_BYTES,
+    RESPONSE_NOISE_BYTES, RESPONSE_PAYLOAD_BYTES,
+};
+
+const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
+const PROLOGUE: &[u8] = b"bentpipe link v1";
+
+/// What the air says in message 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InitPayload {
+    /// Rises with every message 1 that this key ever sent.
+    pub counter: u64,
+    /// The air's instance.
+    pub instance: u64,
+    /// The hub instance it had a session with; 0 for none.
+    pub resumes: u64,
+    /// The rate it sends at, bit/s.
+    pub rate_bps: u64,
+    /// What each flow may send to it before the first CREDIT, bytes.
+    pub reserve_bytes: u32,
+}
+
+/// What the hub says in message 2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponsePayload {
+    /// The hub's instance.
+    pub instance: u64,
+    /// The rate it sends at, bit/s.
+    pub rate_bps: u64,
+    /// What each flow may send to it before the first CREDIT, bytes.
+    pub reserve_bytes: u32,
+    /// How many flows may be open at once.
+    pub max_flows: u32,
+}
+
+impl InitPayload {
+    fn encode(&self) -> [u8; INIT_PAYLOAD_BYTES] {
+        let mut out = [0; INIT_PAYLOAD_BYTES];
+        out[..8].copy_from_slice(&self.counter.to_le_bytes());
+        out[8..16].copy_from_slice(&self.instance.to_le_bytes());
+        out[16..24].copy_from_slice(&self.resumes.to_le_bytes());
+        out[24..32].copy_from_slice(&self.rate_bps.to_le_bytes());
+        out[32..].copy_from_slice(&self.reserve_bytes.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        Some(Self {
+            counter: reader.u64().ok()?,
+            instance: reader.u64().ok()?,
+            resumes: reader.u64().ok()?,
+            rate_bps: reader.u64().ok()?,
+            reserve_bytes: reader.u32().ok()?,
+        })
+    }
+}
+
+impl ResponsePayload {
+    fn encode(&self) -> [u8; RESPONSE_PAYLOAD_BYTES] {
+        let mut out = [0; RESPONSE_PAYLOAD_BYTES];
+        out[..8].copy_from_slice(&self.instance.to_le_bytes());
+        out[8..16].copy_from_slice(&self.rate_bps.to_le_bytes());
+        out[16..20].copy_from_slice(&self.reserve_bytes.to_le_bytes());
+        out[20..].copy_from_slice(&self.max_flows.to_le_bytes());
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        Some(Self {
+            instance: reader.u64().ok()?,
+            rate_bps: reader.u64().ok()?,
+            reserve_bytes: reader.u32().ok()?,
+            max_flows: reader.u32().ok()?,
+        })
+    }
+}
+
+/// One message 1 that was sent and may still be answered.
+pub struct Initiator {
+    noise: Box<HandshakeState>,
+    /// Our index in it.
+    pub index: u32,
+    /// When it was sent.
+    pub sent_at: Duration,
+}
+
+impl Initiator {
+    /// Writes message 1, without its macs.
+    pub fn start(
+        secret: &SecretKey,
+        peer: &PublicKey,
+        payload: &InitPayload,
+        now: Duration,
+        rng: &mut Rng,
+    ) -> (Self, Vec<u8>) {
+        let index = rng.next_u32();
+        let mut noise = builder(secret, rng)
+            .remote_public_key(peer.as_bytes())
+            .and_then(Builder::build_initiator)
+            .expect("keys have the length that the pattern wants");
+        let mut out = vec![0; INIT_BYTES];
+        out[0] = INIT;
+        out[4..8].copy_from_slice(&index.to_le_bytes());
+        let written = noise
+            .write_message(&payload.encode(), &mut out[8..8 + INIT_NOISE_BYTES])
+            .expect("the buffer is sized for message 1");
+        debug_assert_eq!(written, INIT_NOISE_BYTES);
+        (Self { noise: Box::new(noise), index, sent_at: now }, out)
+    }
+
+    /// Reads message 2; `None` when it is not the peer's answer to this message 1.
+    pub fn finish(mut self, message: &[u8], now: Duration) -> Option<(Keys, ResponsePayload)> {
+        let mut reader = Reader::new(message);
+        reader.take(4).ok()?;
+        let remote = reader.u32().ok()?;
+        (reader.u32().ok()? == self.index).then_some(())?;
+        let mut payload = [0; RESPONSE_PAYLOAD_BYTES];
+        let read = self.noise.read_message(reader.take(RESPONSE_NOISE_BYTES).ok()?, &mut payload);
+        let payload = ResponsePayload::decode(&payload[..read.ok()?])?;
+        let state = self.noise.into_stateless_transport_mode().ok()?;
+        Some((Keys::new(state, self.index, remote, now), payload))
+    }
+
+    /// The index that a response or cookie reply names.
+    pub fn named_in(message: &[u8]) -> Option<u32> {
+        let at = if *message.first()? == RESPONSE { 8 } else { 4 };
+        Reader::new(message.get(at..)?).u32().ok()
+    }
+}
+
+/// Message 1 as the hub read it: it knows who asks, and can answer.
+pub struct ReceivedInit {
+    noise: Box<HandshakeState>,
+    /// The aircraft's key, proved by the message.
+    pub from: PublicKey,
+    /// What it says.
+    pub payload: InitPayload,
+    sender: u32,
+}
+
+impl ReceivedInit {
+    /// The sender's index, before anything is decrypted.
+    pub fn sender(message: &[u8]) -> Option<u32> {
+        Reader::new(message.get(4..)?).u32().ok()
+    }
+
+    /// Decrypts message 1; `None` for garbage.
+    pub fn read(secret: &SecretKey, message: &[u8], rng: &mut Rng) -> Option<Self> {
+        let sender = Self::sender(message)?;
+        let mut noise = builder(secret, rng).build_responder().ok()?;
+        let mut payload = [0; INIT_PAYLOAD_BYTES];
+        let read = noise.read_message(message.get(8..8 + INIT_NOISE_BYTES)?, &mut payload).ok()?;
+        let payload = InitPayload::decode(&payload[..read])?;
+        let from = PublicKey::from_bytes(noise.get_remote_static()?.try_into().ok()?);
+        Some(Self { noise: Box::new(noise), from, payload, sender })
+    }
+}
+
+/// Answers message 1: the keys, and message 2 without its macs.
+pub fn respond(
+    received: ReceivedInit,
+    payload: &ResponsePayload,
+    index: u32,
+    now: Duration,
+) -> Option<(Keys, Vec<u8>)> {
+    let mut noise = received.noise;
+    let mut out = vec![0; RESPONSE_BYTES];
+    out[0] = RESPONSE;
+    out[4..8].copy_from_slice(&index.to_le_bytes());
+    out[8..12].copy_from_slice(&received.sender.to_le_bytes());
+    noise.write_message(&payload.encode(), &mut out[12..12 + RESPONSE_NOISE_BYTES]).ok()?;
+    let state = noise.into_stateless_transport_mode().ok()?;
+    Some((Keys::new(state, index, received.sender, now), out))
+}
+
+fn builder<'a>(secret: &'a SecretKey, rng: &mut Rng) -> Builder<'a> {
+    let mut seed = [0; 32];
+    rng.fill_bytes(&mut seed);
+    let params = PATTERN.parse().expect("the pattern's name is well formed");
+    Builder::with_resolver(params, Box::new(SeededResolver(seed)))
+        .local_private_key(secret.as_bytes())
+        .and_then(|builder| builder.prologue(PROLOGUE))
+        .expect("each is set once")
+}
+
+/// snow's ciphers with our generator, so that a simulated handshake repeats to the byte.
+struct SeededResolver([u8; 32]);
+
+impl CryptoResolver for SeededResolver {
+    fn resolve_rng(&self) -> Option<Box<dyn Random>> {
+        Some(Box::new(SeededRandom(rand::SeedableRng::from_seed(self.0))))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
+        DefaultResolver.resolve_dh(choice)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
+        DefaultResolver.resolve_hash(choice)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
+        DefaultResolver.resolve_cipher(choice)
+    }
+}
+
+struct SeededRandom(Rng);
+
+impl Random for SeededRandom {
+    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), snow::Error> {
+        self.0.fill_bytes(out);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::header::DataHeader;
+    use rand::SeedableRng;
+
+    const INIT_PAYLOAD: InitPayload =
+        InitPayload { counter: 7, instance: 1, resumes: 0, rate_bps: 1, reserve_bytes: 2 };
+    const RESPONSE_PAYLOAD: ResponsePayload =
+        ResponsePayload { instance: 9, rate_bps: 3, reserve_bytes: 4, max_flows: 5 };
+
+    #[test]
+    fn both_ends_agree_on_keys_and_payloads() {
+        let mut rng = Rng::seed_from_u64(3);
+        let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
+        let now = Duration::ZERO;
+        let (initiator, init) = Initiator::start(&air, &hub.public(), &INIT_PAYLOAD, now, &mut rng);
+        let received = ReceivedInit::read(&hub, &init, &mut rng).unwrap();
+        assert_eq!((received.from, received.payload), (air.public(), INIT_PAYLOAD));
+        let (mut hub_keys, response) = respond(received, &RESPONSE_PAYLOAD, 77, now).unwrap();
+        assert_eq!(Initiator::named_in(&response), Some(initiator.index));
+        let (mut air_keys, payload) = initiator.finish(&response, now).unwrap();
+        assert_eq!(payload, RESPONSE_PAYLOAD);
+
+        let (mut packet, mut plaintext) = (Vec::new(), Vec::new());
+        assert!(air_keys.seal(2, 40, b"hello", &mut packet));
+        let (header, sealed) = DataHeader::parse(&packet).unwrap();
+        assert_eq!(header, DataHeader { path: 2, receiver: 77, number: 40 });
+        assert!(hub_keys.open(&header, sealed, &mut plaintext));
+        assert_eq!(plaintext, b"hello");
+        assert!(!hub_keys.open(&header, sealed, &mut plaintext), "a replay");
+        let moved = DataHeader { path: 3, ..header };
+        assert!(!hub_keys.open(&moved, sealed, &mut plaintext), "another path");
+    }
+
+    #[test]
+    fn a_stranger_to_the_hubs_key_is_not_understood() {
+        let mut rng = Rng::seed_from_u64(4);
+        let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
+        let wrong = SecretKey::generate(&mut rng).public();
+        let (_, init) = Initiator::start(&air, &wrong, &INIT_PAYLOAD, Duration::ZERO, &mut rng);
+        assert!(ReceivedInit::read(&hub, &init, &mut rng).is_none());
+    }
+}

@@ -1,0 +1,14 @@
+//! Who may speak, and in secret: the Noise handshake, its denial-of-service guards, packet keys.
+
+mod handshake;
+mod keys;
+mod mac;
+mod replay;
+
+pub use handshake::{Initiator, InitPayload, ReceivedInit, ResponsePayload, respond};
+pub use keys::Keys;
+pub use mac::{CookieJar, CookieMonitor, MacKey};
+pub use replay::ReplayWindow;
+
+/// A strong generator, seeded by the edge, that everything random in a session comes from.
+pub type Rng = rand_chacha::ChaCha20Rng;

@@ -1,0 +1,274 @@
+//! The air's end: one hub, one session, handshakes until it answers.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bentpipe_units::BitRate;
+use rand::{RngCore, SeedableRng};
+
+use super::{Core, SessionId};
+use crate::Class;
+use crate::crypto::{CookieMonitor, InitPayload, Initiator, Keys, MacKey, ResponsePayload, Rng};
+use crate::flow::FlowEvent;
+use crate::key::{PublicKey, SecretKey};
+use crate::session::{OpenError, PeerTerms, Session};
+use crate::settings::Settings;
+use crate::target::Target;
+use crate::wire::header::{COOKIE, COOKIE_BYTES, DATA, DataHeader, RESPONSE, RESPONSE_BYTES};
+
+/// Handshakes that may still be answered: a slow answer to an early one counts too.
+const MAX_ATTEMPTS: usize = 4;
+/// Handshakes are this far apart at most.
+const MOST_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
+/// A link that is silent for so long may be up again with a hub that has forgotten us.
+const HANDSHAKE_AFTER_QUIET: Duration = Duration::from_secs(5);
+
+/// Who we are, and whom we call.
+#[derive(Debug, Clone)]
+pub struct AirConfig {
+    /// Our key.
+    pub secret: SecretKey,
+    /// The hub's key.
+    pub hub: PublicKey,
+    /// The hub's address.
+    pub address: SocketAddr,
+    /// Bounds and timers.
+    pub settings: Settings,
+    /// Handshake counters start here: above every one this key has ever used.
+    pub first_counter: u64,
+}
+
+/// The air's end of the link.
+pub struct AirCore {
+    config: AirConfig,
+    mac: MacKey,
+    cookies: CookieMonitor,
+    instance: u64,
+    hub_instance: u64,
+    counter: u64,
+    attempts: VecDeque<Initiator>,
+    next_attempt: Duration,
+    attempt_interval: Option<Duration>,
+    session: Option<(SessionId, Session)>,
+    last_session: SessionId,
+    events: VecDeque<(SessionId, FlowEvent)>,
+    plaintext: Vec<u8>,
+    closing: bool,
+    rng: Rng,
+}
+
+impl AirCore {
+    /// An end that begins calling at its first timeout. `seed` must be unpredictable outside simulations.
+    pub fn new(config: AirConfig, seed: [u8; 32]) -> Self {
+        let mut rng = Rng::from_seed(seed);
+        Self {
+            mac: MacKey::new(&config.hub),
+            cookies: CookieMonitor::default(),
+            instance: rng.next_u64().max(1),
+            hub_instance: 0,
+            counter: config.first_counter,
+            attempts: VecDeque::new(),
+            next_attempt: Duration::ZERO,
+            attempt_interval: None,
+            session: None,
+            last_session: 0,
+            events: VecDeque::new(),
+            plaintext: Vec::new(),
+            closing: false,
+            rng,
+            config,
+        }
+    }
+
+    /// The session, once the hub has answered.
+    pub fn current(&mut self) -> Option<(SessionId, &mut Session)> {
+        self.session.as_mut().map(|(id, session)| (*id, session))
+    }
+
+    /// Opens a flow to `target`; `first` are its first bytes and travel with the opening.
+    pub fn open(
+        &mut self,
+        target: &Target,
+        class: Class,
+        passenger: u32,
+        first: &[u8],
+        now: Duration,
+    ) -> Result<(SessionId, u64), OpenError> {
+        let (id, session) = self.current().ok_or(OpenError::NotConnected)?;
+        session.open(target, class, passenger, first, now).map(|flow| (id, flow))
+    }
+
+    fn wants_handshake(&self, now: Duration) -> bool {
+        !self.closing
+            && self.session.as_ref().is_none_or(|(_, session)| {
+                session.wants_new_keys(now)
+                    || session.quiet_for(now).is_some_and(|quiet| quiet >= HANDSHAKE_AFTER_QUIET)
+            })
+    }
+
+    fn start_handshake(&mut self, now: Duration, out: &mut Vec<u8>) {
+        let payload = InitPayload {
+            counter: self.counter,
+            instance: self.instance,
+            resumes: self.hub_instance,
+            rate_bps: self.config.settings.rate.bps(),
+            reserve_bytes: self.config.settings.flow_reserve.bytes() as u32,
+        };
+        self.counter += 1;
+        let (attempt, mut message) =
+            Initiator::start(&self.config.secret, &self.config.hub, &payload, now, &mut self.rng);
+        self.cookies.sign(&self.mac, &mut message, now);
+        if self.attempts.len() == MAX_ATTEMPTS {
+            self.attempts.pop_front();
+        }
+        self.attempts.push_back(attempt);
+        let round_trip = self.session.as_ref().map(|(_, session)| session.round_trip());
+        let first = round_trip.unwrap_or(self.config.settings.initial_rtt) * 3 / 2;
+        let interval = self.attempt_interval.map_or(first, |interval| interval * 3 / 2);
+        let interval = interval.min(MOST_ATTEMPT_INTERVAL);
+        self.attempt_interval = Some(interval);
+        self.next_attempt = now + interval;
+        out.extend_from_slice(&message);
+    }
+
+    fn take_response(&mut self, message: &[u8], from: SocketAddr, now: Duration) {
+        if !MacKey::new(&self.config.secret.public()).accepts(message) {
+            return;
+        }
+        let Some(index) = Initiator::named_in(message) else { return };
+        let Some(at) = self.attempts.iter().position(|attempt| attempt.index == index) else { return };
+        let Some(attempt) = self.attempts.remove(at) else { return };
+        let round_trip = now.saturating_sub(attempt.sent_at);
+        let Some((keys, payload)) = attempt.finish(message, now) else { return };
+        self.attempts.clear();
+        self.attempt_interval = None;
+        self.install(keys, &payload, from, round_trip, now);
+    }
+
+    fn install(
+        &mut self,
+        keys: Keys,
+        payload: &ResponsePayload,
+        from: SocketAddr,
+        round_trip: Duration,
+        now: Duration,
+    ) {
+        let terms = PeerTerms {
+            rate: BitRate::from_bps(payload.rate_bps),
+            reserve_bytes: payload.reserve_bytes,
+            max_flows: payload.max_flows,
+        };
+        let resumes = payload.instance == self.hub_instance;
+        self.hub_instance = payload.instance;
+        match self.session.as_mut().filter(|_| resumes) {
+            Some((_, session)) => session.rekey(keys, terms, now),
+            None => {
+                self.drop_session();
+                let mut seed = [0; 32];
+                self.rng.fill_bytes(&mut seed);
+                let settings = self.config.settings.clone();
+                let rng = Rng::from_seed(seed);
+                let mut session = Session::new(settings, true, terms, keys, from, now, rng);
+                session.saw_round_trip(round_trip);
+                session.ask();
+                self.last_session += 1;
+                self.session = Some((self.last_session, session));
+                tracing::info!(hub = %from, ?round_trip, "the link is up");
+            }
+        }
+    }
+
+    /// Ends the flows of a session that cannot go on.
+    fn drop_session(&mut self) {
+        if let Some((id, mut session)) = self.session.take() {
+            session.end_all_flows();
+            while let Some(event) = session.next_event() {
+                self.events.push_back((id, event));
+            }
+        }
+    }
+}
+
+impl Core for AirCore {
+    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
+        match datagram.first() {
+            Some(&RESPONSE) if datagram.len() == RESPONSE_BYTES => {
+                self.take_response(datagram, from, now);
+            }
+            Some(&COOKIE) if datagram.len() == COOKIE_BYTES => {
+                let named = Initiator::named_in(datagram);
+                let ours = self.attempts.back().is_some_and(|attempt| Some(attempt.index) == named);
+                if ours && self.cookies.take(&self.mac, datagram, now).is_ok() {
+                    self.next_attempt = now; // once: a reply is taken once for every attempt
+                }
+            }
+            Some(first) if first & 0xf0 == DATA => {
+                let Ok((header, sealed)) = DataHeader::parse(datagram) else { return };
+                let Some((_, session)) = &mut self.session else { return };
+                if session.unseal(&header, sealed, &mut self.plaintext) {
+                    session.receive(&header, &self.plaintext, from, datagram.len(), now);
+                }
+                if session.is_closed() {
+                    tracing::info!(hub = %from, "the session was closed");
+                    self.drop_session();
+                    self.hub_instance = 0;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        if self.next_attempt <= now && self.wants_handshake(now) {
+            self.start_handshake(now, out);
+            return Some(self.config.address);
+        }
+        let (_, session) = self.session.as_mut()?;
+        let to = session.transmit(now, out);
+        if to.is_none() && session.is_closed() {
+            self.drop_session();
+            self.hub_instance = 0;
+        }
+        to
+    }
+
+    fn next_timeout(&mut self, now: Duration) -> Duration {
+        let attempt = if self.wants_handshake(now) { Some(self.next_attempt) } else { None };
+        let session = self.session.as_mut().map(|(_, session)| {
+            let quiet = session.quiet_for(now).map(|quiet| now + HANDSHAKE_AFTER_QUIET.saturating_sub(quiet));
+            let worn = session.keys_worn_at();
+            let handshake = quiet.into_iter().chain([worn]).filter(|at| *at > now).min();
+            session.next_timeout(now).min(handshake.unwrap_or(Duration::MAX))
+        });
+        attempt.into_iter().chain(session).min().unwrap_or(now + MOST_ATTEMPT_INTERVAL)
+    }
+
+    fn handle_timeout(&mut self, now: Duration) {
+        if let Some((_, session)) = &mut self.session {
+            session.handle_timeout(now);
+        }
+    }
+
+    fn next_event(&mut self) -> Option<(SessionId, FlowEvent)> {
+        self.events.pop_front().or_else(|| {
+            let (id, session) = self.session.as_mut()?;
+            session.next_event().map(|event| (*id, event))
+        })
+    }
+
+    fn sessions_begun(&self) -> u64 {
+        self.last_session
+    }
+
+    fn session(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.session.as_mut().filter(|(current, _)| *current == id).map(|(_, session)| session)
+    }
+
+    fn close(&mut self) {
+        self.closing = true;
+        if let Some((_, session)) = &mut self.session {
+            session.close();
+        }
+    }
+}

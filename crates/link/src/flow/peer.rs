@@ -1,0 +1,141 @@
+//! What the peer's frames do to the flows.
+//!
+//! Lanes and losses reorder symbols, so a flow's bytes may come before its OPEN: they wait within
+//! the reserve. Frames of flows that are over are ignored; frames of flows that cannot be are a
+//! violation.
+
+use std::time::Duration;
+
+use bentpipe_schedule::Class;
+
+use super::table::{Flow, FlowTable};
+use super::{FlowEvent, Violation};
+use crate::code::ResetCode;
+use crate::target::Target;
+use crate::wire::frame::Frame;
+
+/// How far above the oldest number that has not come a new flow's number may lie.
+const MAX_FLOWS_AHEAD: u64 = 1 << 16;
+/// Most refusals that wait to be sent; each is a flow beyond the limit, which a correct peer opens
+/// only in the moment before it hears that others are over here too.
+const MAX_REFUSALS: usize = 4096;
+
+impl FlowTable {
+    /// Acts on a frame of a symbol that came for the first time.
+    pub fn take_frame(&mut self, frame: Frame<'_>, now: Duration) -> Result<(), Violation> {
+        match frame {
+            Frame::Open { flow, class, passenger, credit, target } => {
+                self.peer_opens(flow, class, passenger, credit, target, now)
+            }
+            Frame::Stream { flow, offset, fin, data } => {
+                self.peer_sends(flow, offset, fin, data, now)
+            }
+            Frame::Credit { flow, limit } => {
+                if let Some(live) = self.live(flow, now)? {
+                    live.send.credit(limit);
+                    self.refresh(flow);
+                }
+                Ok(())
+            }
+            Frame::Reset { flow, code } => self.peer_resets(flow, code, now),
+            Frame::Stop { flow, code } => self.peer_stops(flow, code, now),
+        }
+    }
+
+    /// The flow, made if its OPEN is still on its way; `None` when it is over or refused.
+    fn live(&mut self, id: u64, now: Duration) -> Result<Option<&mut Flow>, Violation> {
+        if self.flows.contains_key(&id) {
+            let flow = self.flows.get_mut(&id);
+            return Ok(flow.filter(|flow| flow.ended.is_none()));
+        }
+        if self.seen.contains(id) {
+            return Ok(None);
+        }
+        if self.terms.opens {
+            return Err(Violation("a frame of a flow that was never opened"));
+        }
+        if id >= self.seen.base() + MAX_FLOWS_AHEAD {
+            return Err(Violation("a flow number far ahead of the others"));
+        }
+        self.seen.insert(id);
+        if self.flows.len() >= self.terms.max_flows {
+            if self.refusals.len() >= MAX_REFUSALS {
+                return Err(Violation("far more flows than the limit"));
+            }
+            self.refusals.push_back((id, ResetCode::Limit));
+            return Ok(None);
+        }
+        let mut flow = self.flow(Class::BestEffort, 0, 0, now);
+        flow.released = true; // nobody holds it until it is opened
+        self.flows.insert(id, flow);
+        Ok(self.flows.get_mut(&id))
+    }
+
+    fn peer_opens(
+        &mut self,
+        id: u64,
+        class: Class,
+        passenger: u32,
+        credit: u64,
+        target: Target,
+        now: Duration,
+    ) -> Result<(), Violation> {
+        if self.terms.opens {
+            return Err(Violation("only the air opens flows"));
+        }
+        let Some(flow) = self.live(id, now)? else { return Ok(()) };
+        if flow.opened {
+            return Err(Violation("a flow opened twice"));
+        }
+        flow.opened = true;
+        flow.released = false;
+        flow.class = class;
+        flow.passenger = passenger;
+        flow.send.credit(credit);
+        self.events.push_back(FlowEvent::Opened { flow: id, target, class, passenger });
+        Ok(())
+    }
+
+    fn peer_sends(
+        &mut self,
+        id: u64,
+        offset: u64,
+        fin: bool,
+        data: &[u8],
+        now: Duration,
+    ) -> Result<(), Violation> {
+        let Some(flow) = self.live(id, now)? else { return Ok(()) };
+        flow.active = now;
+        let news = flow.recv.insert(offset, data, fin, now)?;
+        // Early growth: the peer is well into its window, and what it has comes in order or not.
+        let grow = flow.opened && flow.recv.left() < flow.recv.window().max(1) * 3 / 4;
+        if news {
+            self.events.push_back(FlowEvent::Wake(id));
+        }
+        if grow {
+            self.adjust_credit(id);
+        }
+        self.remove_if_over(id);
+        Ok(())
+    }
+
+    fn peer_resets(&mut self, id: u64, code: ResetCode, now: Duration) -> Result<(), Violation> {
+        if self.live(id, now)?.is_some() {
+            self.end(id, code);
+            self.events.push_back(FlowEvent::Wake(id));
+            self.remove_if_over(id);
+        }
+        Ok(())
+    }
+
+    fn peer_stops(&mut self, id: u64, code: ResetCode, now: Duration) -> Result<(), Violation> {
+        if let Some(flow) = self.live(id, now)? {
+            let forgotten = flow.send.stop(code);
+            self.sent_or_forgotten(forgotten);
+            self.refresh(id);
+            self.events.push_back(FlowEvent::Wake(id));
+            self.remove_if_over(id);
+        }
+        Ok(())
+    }
+}

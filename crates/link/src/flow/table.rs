@@ -1,0 +1,363 @@
+//! All flows of a session: what they may send next, what came for them, and when they end.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bentpipe_schedule::{Class, Scheduler};
+
+use super::{Pool, Read, RecvFlow, SendFlow, Write};
+use crate::code::ResetCode;
+use crate::lane::RangeSet;
+use crate::target::Target;
+
+/// What the two ends agreed on, and what this end can afford.
+#[derive(Debug, Clone)]
+pub struct Terms {
+    /// This end opens flows (the air); the other accepts them.
+    pub opens: bool,
+    pub max_flows: usize,
+    /// What each flow may always have on its way to us.
+    pub reserve: u64,
+    /// The same, at the peer.
+    pub peer_reserve: u64,
+    pub receive_memory: u64,
+    pub flow_send_buffer: usize,
+    pub send_memory: usize,
+    pub flow_idle: Duration,
+    pub flow_unread: Duration,
+}
+
+/// Something the owner of a flow should hear.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FlowEvent {
+    /// The peer opened a flow.
+    Opened {
+        /// Its number.
+        flow: u64,
+        /// Where it should lead.
+        target: Target,
+        /// How it should be treated.
+        class: Class,
+        /// Whose it is on board.
+        passenger: u32,
+    },
+    /// It may be worth reading, writing or asking again.
+    Wake(u64),
+}
+
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) class: Class,
+    pub(super) passenger: u32,
+    pub(super) send: SendFlow,
+    pub(super) recv: RecvFlow,
+    /// Credit beyond the reserve, as the pool accounts for it.
+    lent: u64,
+    /// STREAM may be sent: our OPEN has left, or the peer's has come.
+    pub(super) opened: bool,
+    pub(super) ended: Option<ResetCode>,
+    /// Nobody holds the flow any more.
+    pub(super) released: bool,
+    pub(super) active: Duration,
+    pub(super) control: Control,
+}
+
+/// Frames of a flow that wait for the next urgent symbol.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    pub(super) open: Option<Vec<u8>>,
+    pub(super) credit: bool,
+    pub(super) stop: Option<ResetCode>,
+    pub(super) reset: Option<ResetCode>,
+    pub(super) queued: bool,
+}
+
+impl Control {
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_none() && !self.credit && self.stop.is_none() && self.reset.is_none()
+    }
+}
+
+/// Every flow of a session.
+#[derive(Debug)]
+pub struct FlowTable {
+    pub(super) terms: Terms,
+    pub(super) flows: BTreeMap<u64, Flow>,
+    /// Numbers of flows that were ever here.
+    pub(super) seen: RangeSet,
+    pub(super) scheduler: Scheduler,
+    pub(super) control: VecDeque<u64>,
+    pub(super) refusals: VecDeque<(u64, ResetCode)>,
+    pool: Pool,
+    /// What fills the link towards us: eight bandwidth-delay products.
+    want_window: u64,
+    /// A flow that was quiet for so long is sparse again.
+    pub(super) quiet: Duration,
+    pub(super) unsent_bytes: usize,
+    /// Writers wait for memory that another flow's bytes take.
+    starved: bool,
+    pub(super) events: VecDeque<FlowEvent>,
+}
+
+impl FlowTable {
+    pub fn new(terms: Terms) -> Self {
+        let shared = terms.receive_memory - (terms.max_flows as u64 * terms.reserve).min(terms.receive_memory);
+        Self {
+            flows: BTreeMap::new(),
+            seen: RangeSet::default(),
+            scheduler: Scheduler::new(),
+            control: VecDeque::new(),
+            refusals: VecDeque::new(),
+            pool: Pool::new(shared),
+            want_window: terms.reserve,
+            quiet: Duration::from_secs(1),
+            unsent_bytes: 0,
+            starved: false,
+            events: VecDeque::new(),
+            terms,
+        }
+    }
+
+    /// Tells the table what fills the link towards us, and what counts as a pause.
+    pub fn tune(&mut self, want_window: u64, round_trip: Duration) {
+        self.want_window = want_window.max(self.terms.reserve);
+        self.quiet = round_trip;
+    }
+
+    pub fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    pub fn next_event(&mut self) -> Option<FlowEvent> {
+        self.events.pop_front()
+    }
+
+    /// Bytes that wait in flows, either way.
+    pub fn held_bytes(&self) -> u64 {
+        self.unsent_bytes as u64 + self.flows.values().map(|flow| flow.recv.held_bytes()).sum::<u64>()
+    }
+
+    /// Opens a flow; `None` at the limit. `target` is encoded.
+    pub fn open(&mut self, target: Vec<u8>, class: Class, passenger: u32, now: Duration) -> Option<u64> {
+        if self.flows.len() >= self.terms.max_flows {
+            return None;
+        }
+        let id = self.seen.end();
+        self.seen.insert(id);
+        let lent = self.pool.offer(passenger, self.want_window - self.terms.reserve, 0);
+        self.pool.settle(passenger, 0, lent);
+        let mut flow = self.flow(class, passenger, self.terms.peer_reserve, now);
+        flow.recv.grant(self.terms.reserve + lent);
+        flow.lent = lent;
+        flow.control.open = Some(target);
+        self.flows.insert(id, flow);
+        self.queue_control(id);
+        Some(id)
+    }
+
+    pub(super) fn flow(&self, class: Class, passenger: u32, send_limit: u64, now: Duration) -> Flow {
+        Flow {
+            class,
+            passenger,
+            send: SendFlow::new(send_limit),
+            recv: RecvFlow::new(self.terms.reserve),
+            lent: 0,
+            opened: false,
+            ended: None,
+            released: false,
+            active: now,
+            control: Control::default(),
+        }
+    }
+
+    // What the flow's owner does.
+
+    pub fn write(&mut self, id: u64, data: &[u8], now: Duration) -> Write {
+        let Some(flow) = self.flows.get_mut(&id) else { return Write::Reset(ResetCode::Aborted) };
+        if let Some(code) = flow.ended {
+            return Write::Reset(code);
+        }
+        let memory = self.terms.send_memory.saturating_sub(self.unsent_bytes);
+        let room = self.terms.flow_send_buffer.saturating_sub(flow.send.unsent_bytes()).min(memory);
+        let written = flow.send.write(data, room);
+        match written {
+            Write::Taken(bytes) => {
+                self.unsent_bytes += bytes;
+                flow.active = now;
+            }
+            Write::Blocked if memory == 0 => self.starved = true,
+            _ => {}
+        }
+        self.refresh(id);
+        written
+    }
+
+    pub fn read(&mut self, id: u64, out: &mut [u8], now: Duration) -> Read {
+        let Some(flow) = self.flows.get_mut(&id) else { return Read::Reset(ResetCode::Aborted) };
+        if let Some(code) = flow.ended {
+            return Read::Reset(code);
+        }
+        let read = flow.recv.read(out, now);
+        if let Read::Taken(_) = read {
+            flow.active = now;
+            self.adjust_credit(id);
+        }
+        read
+    }
+
+    /// No more will be written.
+    pub fn finish(&mut self, id: u64) {
+        if let Some(flow) = self.flows.get_mut(&id) {
+            flow.send.finish();
+            self.refresh(id);
+        }
+    }
+
+    /// Ends both directions at once and tells the peer why.
+    pub fn reset(&mut self, id: u64, code: ResetCode) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if flow.ended.is_some() {
+            return;
+        }
+        let never_told = flow.control.open.is_some();
+        self.end(id, code);
+        if !never_told && let Some(flow) = self.flows.get_mut(&id) {
+            flow.control.reset = Some(code);
+            self.queue_control(id);
+        }
+        self.events.push_back(FlowEvent::Wake(id));
+        self.remove_if_over(id);
+    }
+
+    /// The owner reads no more; the other direction goes on.
+    pub fn stop_reading(&mut self, id: u64, code: ResetCode) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if flow.ended.is_some() || flow.recv.is_done() {
+            return;
+        }
+        let told = flow.recv.wants_credit();
+        flow.recv.stop();
+        if told {
+            flow.control.stop = Some(code);
+            self.queue_control(id);
+        }
+        self.adjust_credit(id);
+    }
+
+    /// Nobody holds the flow any more: what is finished goes on to its end, the rest is reset.
+    pub fn release(&mut self, id: u64) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        flow.released = true;
+        if flow.ended.is_none() {
+            if flow.send.is_finishing() {
+                self.stop_reading(id, ResetCode::Aborted);
+            } else {
+                self.reset(id, ResetCode::Aborted);
+            }
+        }
+        self.remove_if_over(id);
+    }
+
+    /// Ends every flow, as when the peer is not the instance it was.
+    pub fn end_all(&mut self, code: ResetCode) {
+        let ids: Vec<_> = self.flows.keys().copied().collect();
+        for id in ids {
+            self.end(id, code);
+            self.events.push_back(FlowEvent::Wake(id));
+            self.remove_if_over(id);
+        }
+    }
+
+    /// Resets flows that nobody uses; call it now and then.
+    pub fn reap(&mut self, now: Duration) {
+        let idle = |flow: &Flow| {
+            let unread = flow.recv.unread_since.is_some_and(|since| now - since >= self.terms.flow_unread);
+            flow.ended.is_none() && (unread || now.saturating_sub(flow.active) >= self.terms.flow_idle)
+        };
+        let ids: Vec<_> = self.flows.iter().filter(|(_, flow)| idle(flow)).map(|(&id, _)| id).collect();
+        for id in ids {
+            self.reset(id, ResetCode::Idle);
+        }
+    }
+
+    // What keeps the pieces in step.
+
+    /// Turns of the scheduler follow what the flow could send.
+    pub(super) fn refresh(&mut self, id: u64) {
+        let Some(flow) = self.flows.get(&id) else { return };
+        if flow.opened && flow.ended.is_none() && flow.send.is_ready() {
+            self.scheduler.activate(id, flow.class, flow.passenger);
+        } else {
+            self.scheduler.deactivate(id, flow.class, flow.passenger);
+        }
+    }
+
+    pub(super) fn queue_control(&mut self, id: u64) {
+        if let Some(flow) = self.flows.get_mut(&id)
+            && !std::mem::replace(&mut flow.control.queued, true)
+        {
+            self.control.push_back(id);
+        }
+    }
+
+    /// Gives back what the flow no longer needs, and lends it more when the reader keeps up.
+    pub(super) fn adjust_credit(&mut self, id: u64) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let wants = flow.recv.wants_credit() && flow.ended.is_none();
+        let lent = if wants { flow.recv.window().saturating_sub(self.terms.reserve) } else { 0 };
+        // A window shrinks as its bytes are read; it never grows by itself.
+        let lent = lent.min(flow.lent);
+        self.pool.settle(flow.passenger, flow.lent, lent);
+        flow.lent = lent;
+        if !wants {
+            return;
+        }
+        let want = self.want_window - self.terms.reserve;
+        let offer = self.pool.offer(flow.passenger, want, lent).max(lent);
+        let window = self.terms.reserve + offer;
+        if window >= flow.recv.window() + window / 4 {
+            flow.recv.grant(window);
+            self.pool.settle(flow.passenger, lent, offer);
+            flow.lent = offer;
+            flow.control.credit = true;
+            self.queue_control(id);
+        }
+    }
+
+    /// The flow is over for us: its buffers and credit go back.
+    pub(super) fn end(&mut self, id: u64, code: ResetCode) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        if flow.ended.is_some() {
+            return;
+        }
+        flow.ended = Some(code);
+        flow.control = Control { queued: flow.control.queued, ..Control::default() };
+        flow.recv.stop();
+        let forgotten = flow.send.stop(code);
+        self.sent_or_forgotten(forgotten);
+        self.refresh(id);
+        self.adjust_credit(id);
+    }
+
+    /// Bytes left a send buffer: whoever waited for the memory may go on.
+    pub(super) fn sent_or_forgotten(&mut self, bytes: usize) {
+        self.unsent_bytes -= bytes;
+        if bytes > 0 && std::mem::take(&mut self.starved) {
+            for (&id, flow) in &mut self.flows {
+                if std::mem::take(&mut flow.send.blocked) {
+                    self.events.push_back(FlowEvent::Wake(id));
+                }
+            }
+        }
+    }
+
+    pub(super) fn remove_if_over(&mut self, id: u64) {
+        let Some(flow) = self.flows.get(&id) else { return };
+        let done = flow.ended.is_some() || (flow.send.is_done() && flow.recv.is_done());
+        if flow.released && done && flow.control.is_empty() {
+            self.scheduler.deactivate(id, flow.class, flow.passenger);
+            self.pool.settle(flow.passenger, flow.lent, 0);
+            self.flows.remove(&id);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The air gateway's handle on the link.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::driver::Driver;
+use super::shared::Shared;
+use super::{Flow, Open, Socket};
+use crate::endpoint::{AirConfig, AirCore};
+use crate::session::OpenError;
+use crate::status::Counters;
+
+/// How long an opening waits for the first session: a handshake's tries at 1.5 s and 3.75 s.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The link, seen from the air. Clones share it; the last one dropped closes it.
+#[derive(Clone)]
+pub struct Air(Arc<Handle>);
+
+struct Handle(Arc<Shared<AirCore>>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+impl Air {
+    /// Begins calling the hub over `socket`, in a task of the current tokio runtime.
+    pub fn start(socket: Box<dyn Socket>, config: AirConfig) -> Self {
+        Self::start_seeded(socket, config, super::seed())
+    }
+
+    /// The same with known randomness, for simulations.
+    pub fn start_seeded(socket: Box<dyn Socket>, config: AirConfig, seed: [u8; 32]) -> Self {
+        let shared = Arc::new(Shared::new(AirCore::new(config, seed)));
+        tokio::spawn(Driver::new(shared.clone(), socket));
+        Self(Arc::new(Handle(shared)))
+    }
+
+    /// Opens a flow. Whether its target can be reached shows later, as a reset. Waits a while for
+    /// the first session, so that clients that come before the ground does are served.
+    pub async fn open(&self, open: Open) -> Result<Flow, OpenError> {
+        let attempt = async {
+            loop {
+                let changed = self.0.0.changed.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
+                match self.try_open(&open) {
+                    Err(OpenError::NotConnected) => changed.await,
+                    result => return result,
+                }
+            }
+        };
+        timeout(PATIENCE, attempt).await.unwrap_or(Err(OpenError::NotConnected))
+    }
+
+    fn try_open(&self, open: &Open) -> Result<Flow, OpenError> {
+        let shared = &self.0.0;
+        let now = shared.now();
+        let mut state = shared.lock();
+        let Open { target, class, passenger, first } = open;
+        let key = state.core.open(target, *class, *passenger, first, now)?;
+        state.wake_driver();
+        drop(state);
+        Ok(Flow::of_air(shared.clone(), key))
+    }
+
+    /// What the session counts; `None` before the first.
+    pub fn counters(&self) -> Option<Counters> {
+        self.0.0.lock().core.current().map(|(_, session)| session.counters())
+    }
+
+    /// The measured round trip; `None` before the first session.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.0.0.lock().core.current().map(|(_, session)| session.round_trip())
+    }
+
+    /// Closes the session and waits until the hub has been told.
+    pub async fn close(&self) {
+        self.0.0.close();
+        self.0.0.ended().await;
+    }
+}

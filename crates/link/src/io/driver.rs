@@ -1,0 +1,208 @@
+//! The task that moves datagrams between a socket and a core.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use quinn_udp::{RecvMeta, Transmit};
+use tokio::time::{Instant, Sleep};
+
+use super::shared::{Shared, State};
+use super::socket::Socket;
+use crate::endpoint::Core;
+
+/// Buffers given to one receive call.
+const RECV_BUFFERS: usize = 8;
+/// Receive calls in a row before sending and timers get their turn.
+const RECV_ROUNDS: usize = 8;
+/// Batches put together in a row before receiving gets its turn.
+const SEND_ROUNDS: usize = 16;
+/// Largest UDP payload.
+const MAX_DATAGRAM_BYTES: usize = 65_507;
+/// Room for one datagram in a receive buffer where nothing is coalesced.
+const PLAIN_BUFFER_BYTES: usize = 9_216;
+
+/// Datagrams of one length (the last may be shorter) to one address.
+struct Batch {
+    contents: Vec<u8>,
+    segment: usize,
+    to: SocketAddr,
+}
+
+/// Runs an end until it is closed.
+pub struct Driver<C> {
+    shared: Arc<Shared<C>>,
+    socket: Box<dyn Socket>,
+    timer: Pin<Box<Sleep>>,
+    buffers: Vec<Vec<u8>>,
+    /// Put together, but the socket would block, or it ended another batch.
+    pending: VecDeque<Batch>,
+    most_segments: usize,
+    sessions_seen: u64,
+    send_failed: bool,
+}
+
+impl<C: Core> Driver<C> {
+    pub fn new(shared: Arc<Shared<C>>, socket: Box<dyn Socket>) -> Self {
+        let coalesces = socket.max_gro_segments() > 1;
+        let buffer = if coalesces { MAX_DATAGRAM_BYTES } else { PLAIN_BUFFER_BYTES };
+        Self {
+            timer: Box::pin(tokio::time::sleep_until(Instant::now())),
+            buffers: vec![vec![0; buffer]; RECV_BUFFERS],
+            pending: VecDeque::new(),
+            most_segments: socket.max_gso_segments(),
+            sessions_seen: 0,
+            send_failed: false,
+            shared,
+            socket,
+        }
+    }
+
+    /// Takes what has come; `true` when there may be more.
+    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut meta = [RecvMeta::default(); RECV_BUFFERS];
+        for _ in 0..RECV_ROUNDS {
+            let mut slices: Vec<_> = self.buffers.iter_mut().map(|b| IoSliceMut::new(b)).collect();
+            let count = match self.socket.poll_recv(cx, &mut slices, &mut meta) {
+                Poll::Pending => return false,
+                Poll::Ready(Ok(count)) => count,
+                Poll::Ready(Err(error)) => {
+                    // An ICMP error of an earlier packet, say. The peer's silence is judged elsewhere.
+                    tracing::debug!(%error, "receiving failed");
+                    continue;
+                }
+            };
+            let now = self.shared.now();
+            let mut state = self.shared.lock();
+            for (buffer, meta) in self.buffers.iter().zip(&meta[..count]) {
+                for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
+                    state.core.handle_datagram(datagram, meta.addr, now);
+                }
+            }
+        }
+        true
+    }
+
+    /// Sends what may leave; `true` when there may be more.
+    fn send(&mut self, cx: &mut Context<'_>) -> bool {
+        for _ in 0..SEND_ROUNDS {
+            if self.pending.is_empty() {
+                let now = self.shared.now();
+                let mut state = self.shared.lock();
+                collect(&mut state, now, self.most_segments, &mut self.pending);
+            }
+            let Some(batch) = self.pending.pop_front() else { return false };
+            let transmit = Transmit {
+                destination: batch.to,
+                ecn: None,
+                contents: &batch.contents,
+                segment_size: (batch.contents.len() > batch.segment).then_some(batch.segment),
+                src_ip: None,
+            };
+            match self.socket.try_send(&transmit) {
+                Ok(()) => self.send_failed = false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.pending.push_front(batch);
+                    if self.socket.poll_writable(cx).is_pending() {
+                        return false;
+                    }
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut self.send_failed, true) {
+                        tracing::warn!(to = %batch.to, %error, "sending failed; retrying quietly");
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn set_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let now = self.shared.now();
+        let mut state = self.shared.lock();
+        let at = self.shared.instant(state.core.next_timeout(now));
+        state.driver = Some(cx.waker().clone());
+        drop(state);
+        if self.timer.deadline() != at {
+            self.timer.as_mut().reset(at);
+        }
+        self.timer.as_mut().poll(cx)
+    }
+
+    fn tell(&mut self) {
+        let mut state = self.shared.lock();
+        let came_in = state.deliver_events();
+        let sessions = state.core.sessions_begun();
+        drop(state);
+        if came_in || sessions != self.sessions_seen {
+            self.sessions_seen = sessions;
+            self.shared.changed.notify_waiters();
+        }
+    }
+
+    fn end(&mut self) {
+        let mut state = self.shared.lock();
+        state.ended = true;
+        state.wake_all();
+        drop(state);
+        self.shared.changed.notify_waiters();
+    }
+}
+
+/// Puts datagrams of equal length to the same address together, as far as one call can send them.
+fn collect<C: Core>(
+    state: &mut State<C>,
+    now: std::time::Duration,
+    most_segments: usize,
+    pending: &mut VecDeque<Batch>,
+) {
+    let mut datagram = Vec::new();
+    while let Some(to) = state.core.transmit(now, &mut datagram) {
+        let length = datagram.len();
+        let last = pending.back_mut().filter(|batch| {
+            let segments = batch.contents.len().div_ceil(batch.segment);
+            batch.to == to
+                && length <= batch.segment
+                && batch.contents.len() % batch.segment == 0
+                && segments < most_segments
+                && batch.contents.len() + length <= MAX_DATAGRAM_BYTES
+        });
+        match last {
+            Some(batch) => batch.contents.extend_from_slice(&datagram),
+            None => {
+                let contents = std::mem::take(&mut datagram);
+                pending.push_back(Batch { segment: length, contents, to });
+            }
+        }
+        datagram.clear();
+        if pending.len() >= SEND_ROUNDS {
+            return;
+        }
+    }
+}
+
+impl<C: Core + Unpin> Future for Driver<C> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let more_came = this.receive(cx);
+        let now = this.shared.now();
+        this.shared.lock().core.handle_timeout(now);
+        this.tell();
+        let more_leaves = this.send(cx);
+        this.tell();
+        if this.shared.lock().closing && this.pending.is_empty() && !more_leaves {
+            this.end();
+            return Poll::Ready(());
+        }
+        if this.set_timer(cx).is_ready() || more_came || more_leaves {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,110 @@
+//! The ground gateway's handle on the link.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::driver::Driver;
+use super::shared::Shared;
+use super::{Flow, Socket};
+use crate::endpoint::{HubConfig, HubCore, SessionId};
+use crate::flow::FlowEvent;
+use crate::key::PublicKey;
+use crate::status::Counters;
+use crate::{Class, Target};
+
+/// The link, seen from the ground: many aircraft. Clones share it; the last one dropped closes it.
+#[derive(Clone)]
+pub struct Hub(Arc<Handle>);
+
+struct Handle(Arc<Shared<HubCore>>);
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// A flow that an aircraft opened.
+pub struct Incoming {
+    /// The aircraft's key.
+    pub aircraft: PublicKey,
+    /// Where it should lead.
+    pub target: Target,
+    /// How it should be treated.
+    pub class: Class,
+    /// Whose it is on board.
+    pub passenger: u32,
+    /// The flow; its first bytes may be here already.
+    pub flow: Flow,
+}
+
+/// One aircraft's session.
+#[derive(Debug, Clone)]
+pub struct SessionStatus {
+    /// The aircraft's key.
+    pub aircraft: PublicKey,
+    /// The measured round trip.
+    pub round_trip: Duration,
+    /// What the session counts.
+    pub counters: Counters,
+}
+
+impl Hub {
+    /// Begins serving on `socket`, in a task of the current tokio runtime.
+    pub fn start(socket: Box<dyn Socket>, config: HubConfig) -> Self {
+        Self::start_seeded(socket, config, super::seed())
+    }
+
+    /// The same with known randomness, for simulations.
+    pub fn start_seeded(socket: Box<dyn Socket>, config: HubConfig, seed: [u8; 32]) -> Self {
+        let shared = Arc::new(Shared::new(HubCore::new(config, seed)));
+        tokio::spawn(Driver::new(shared.clone(), socket));
+        Self(Arc::new(Handle(shared)))
+    }
+
+    /// The next flow that any aircraft opens; `None` once the hub is closed.
+    pub async fn accept(&self) -> Option<Incoming> {
+        let shared = &self.0.0;
+        loop {
+            let changed = shared.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(incoming) = self.take_opened() {
+                return Some(incoming);
+            }
+            if shared.lock().ended {
+                return None;
+            }
+            changed.await;
+        }
+    }
+
+    fn take_opened(&self) -> Option<Incoming> {
+        let shared = &self.0.0;
+        let mut state = shared.lock();
+        loop {
+            let (session, event) = state.opened.pop_front()?;
+            let FlowEvent::Opened { flow, target, class, passenger } = event else { continue };
+            let Some(aircraft) = state.core.aircraft_of(session) else { continue };
+            drop(state);
+            let flow = Flow::of_hub(shared.clone(), (session, flow));
+            return Some(Incoming { aircraft, target, class, passenger, flow });
+        }
+    }
+
+    /// Every session.
+    pub fn status(&self) -> Vec<(SessionId, SessionStatus)> {
+        let mut state = self.0.0.lock();
+        let status = |(id, aircraft, session): (SessionId, PublicKey, &mut crate::Session)| {
+            let (round_trip, counters) = (session.round_trip(), session.counters());
+            (id, SessionStatus { aircraft, round_trip, counters })
+        };
+        state.core.sessions().map(status).collect()
+    }
+
+    /// Closes every session and waits until the aircraft have been told.
+    pub async fn close(&self) {
+        self.0.0.close();
+        self.0.0.ended().await;
+    }
+}

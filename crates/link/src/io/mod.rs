@@ -1,0 +1,43 @@
+//! The async edge: UDP sockets and timers around the sans-IO core, and flows as streams.
+//!
+//! One task drives an end. Flows, the air's handle and the hub's handle reach into the core under a
+//! lock and wake the task when there is something to send. All time is tokio's, so a paused clock
+//! drives everything in the simulator.
+
+mod air;
+mod driver;
+mod flow;
+mod hub;
+mod shared;
+mod socket;
+mod udp;
+
+pub use air::Air;
+pub use flow::{Flow, FlowReset};
+pub use hub::{Hub, Incoming, SessionStatus};
+pub use socket::Socket;
+pub use udp::UdpSocket;
+
+use bytes::Bytes;
+
+use crate::{Class, Target};
+
+/// A flow to be opened.
+#[derive(Debug, Clone)]
+pub struct Open {
+    /// Where it should lead.
+    pub target: Target,
+    /// How it should be treated.
+    pub class: Class,
+    /// Whose it is.
+    pub passenger: u32,
+    /// Its first bytes, which travel with the opening.
+    pub first: Bytes,
+}
+
+/// A strong seed from the operating system.
+fn seed() -> [u8; 32] {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).expect("the operating system gives random bytes");
+    seed
+}

@@ -1,0 +1,133 @@
+//! What the driver, the handles and the flows share.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::endpoint::{Core, SessionId};
+use crate::flow::FlowEvent;
+
+/// A flow's name over all sessions of an end.
+pub type FlowKey = (SessionId, u64);
+
+/// An end of the link behind its lock.
+pub struct Shared<C> {
+    state: Mutex<State<C>>,
+    epoch: Instant,
+    /// Told when a session begins, a flow comes in, or the driver has ended.
+    pub changed: Notify,
+}
+
+/// What the lock guards.
+pub struct State<C> {
+    pub core: C,
+    pub driver: Option<Waker>,
+    /// The tasks that wait for a flow: its reader and its writer. Never iterated.
+    pub waiting: HashMap<FlowKey, Waiting>,
+    /// Flows that the peer opened and nobody has accepted yet; bounded by the sessions' flow limits.
+    pub opened: VecDeque<(SessionId, FlowEvent)>,
+    pub closing: bool,
+    pub ended: bool,
+}
+
+/// The tasks that wait for one flow.
+#[derive(Default)]
+pub struct Waiting {
+    pub reader: Option<Waker>,
+    pub writer: Option<Waker>,
+}
+
+impl<C: Core> Shared<C> {
+    pub fn new(core: C) -> Self {
+        let state = State {
+            core,
+            driver: None,
+            waiting: HashMap::new(),
+            opened: VecDeque::new(),
+            closing: false,
+            ended: false,
+        };
+        Self { state: Mutex::new(state), epoch: Instant::now(), changed: Notify::new() }
+    }
+
+    /// The time since this end was started.
+    pub fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// When that will be, or as far ahead as a timer can be set.
+    pub fn instant(&self, at: Duration) -> Instant {
+        const FAR: Duration = Duration::from_secs(86_400);
+        self.epoch + at.min(self.now() + FAR)
+    }
+
+    /// A panic elsewhere leaves the state as consistent as a dropped packet would.
+    pub fn lock(&self) -> MutexGuard<'_, State<C>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says goodbye to the peers.
+    pub fn close(&self) {
+        let mut state = self.lock();
+        if !state.closing {
+            state.closing = true;
+            state.core.close();
+            state.wake_driver();
+        }
+    }
+
+    /// Waits until the goodbyes have left.
+    pub async fn ended(&self) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.lock().ended {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl<C: Core> State<C> {
+    /// There is something to send, or a timer has changed.
+    pub fn wake_driver(&mut self) {
+        if let Some(driver) = self.driver.take() {
+            driver.wake();
+        }
+    }
+
+    /// Wakes whoever waits for what has happened; `true` when a flow came in.
+    pub fn deliver_events(&mut self) -> bool {
+        let before = self.opened.len();
+        while let Some((session, event)) = self.core.next_event() {
+            match event {
+                FlowEvent::Wake(flow) => self.wake_flow((session, flow)),
+                opened => self.opened.push_back((session, opened)),
+            }
+        }
+        self.opened.len() > before
+    }
+
+    fn wake_flow(&mut self, key: FlowKey) {
+        if let Some(waiting) = self.waiting.get_mut(&key) {
+            for waker in [waiting.reader.take(), waiting.writer.take()].into_iter().flatten() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Nothing will happen any more: whoever waits should look.
+    pub fn wake_all(&mut self) {
+        for (_, waiting) in self.waiting.drain() {
+            for waker in [waiting.reader, waiting.writer].into_iter().flatten() {
+                waker.wake();
+            }
+        }
+    }
+}

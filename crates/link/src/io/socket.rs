@@ -1,0 +1,38 @@
+//! What the driver needs of a datagram socket.
+
+use std::fmt::Debug;
+use std::io::{self, IoSliceMut};
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use quinn_udp::{RecvMeta, Transmit};
+
+/// A datagram socket: a real one ([`UdpSocket`](super::UdpSocket)) or one of the lab's in memory.
+pub trait Socket: Debug + Send + Sync + 'static {
+    /// Receives into `buffers`; a buffer may hold several datagrams of `stride` bytes (GRO).
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>>;
+
+    /// Sends, or says [`io::ErrorKind::WouldBlock`].
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()>;
+
+    /// Ready when [`Self::try_send`] is worth another try.
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
+    /// The socket's own address.
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+
+    /// How many datagrams of equal length one [`Transmit`] may hold.
+    fn max_gso_segments(&self) -> usize {
+        1
+    }
+
+    /// How many datagrams one buffer of [`Self::poll_recv`] may come to hold.
+    fn max_gro_segments(&self) -> usize {
+        1
+    }
+}

@@ -1,0 +1,138 @@
+//! The keys that gateways know each other by: X25519, written in base64 as WireGuard does.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rand::RngCore;
+use zeroize::Zeroize;
+
+/// Bytes in either key.
+pub const KEY_BYTES: usize = 32;
+
+/// A gateway's private key. It is wiped from memory when dropped and never shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretKey([u8; KEY_BYTES]);
+
+/// The key a gateway is known by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PublicKey([u8; KEY_BYTES]);
+
+/// The text is not a key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{written:?} is not a key: a key is 32 bytes in base64 (44 characters); make one with `bentpipe keys`")]
+pub struct KeyError {
+    /// What the text said; empty for a secret, which no message should repeat.
+    pub written: String,
+}
+
+impl SecretKey {
+    /// A new key from `rng`, which must be cryptographically strong outside simulations.
+    pub fn generate(rng: &mut impl RngCore) -> Self {
+        let mut bytes = [0; KEY_BYTES];
+        rng.fill_bytes(&mut bytes);
+        Self(bytes)
+    }
+
+    /// A key from its bytes.
+    pub const fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The key's bytes.
+    pub const fn as_bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+
+    /// The public key that belongs to it.
+    pub fn public(&self) -> PublicKey {
+        let secret = x25519_dalek::StaticSecret::from(self.0);
+        PublicKey(x25519_dalek::PublicKey::from(&secret).to_bytes())
+    }
+
+    /// As it stands in a key file.
+    pub fn to_base64(&self) -> String {
+        STANDARD.encode(self.0)
+    }
+}
+
+impl Drop for SecretKey {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretKey(..)")
+    }
+}
+
+impl PublicKey {
+    /// A key from its bytes.
+    pub const fn from_bytes(bytes: [u8; KEY_BYTES]) -> Self {
+        Self(bytes)
+    }
+
+    /// The key's bytes.
+    pub const fn as_bytes(&self) -> &[u8; KEY_BYTES] {
+        &self.0
+    }
+}
+
+impl fmt::Display for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&STANDARD.encode(self.0))
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PublicKey({self})")
+    }
+}
+
+fn decode(text: &str) -> Option<[u8; KEY_BYTES]> {
+    STANDARD.decode(text.trim()).ok()?.try_into().ok()
+}
+
+impl FromStr for PublicKey {
+    type Err = KeyError;
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        decode(text).map(Self).ok_or_else(|| KeyError { written: text.trim().to_owned() })
+    }
+}
+
+impl FromStr for SecretKey {
+    type Err = KeyError;
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        decode(text).map(Self).ok_or(KeyError { written: String::new() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_read_back_and_the_public_key_is_x25519s() {
+        // RFC 7748, section 5.2: one step of the iterated test, from the base point.
+        let mut base = [0; KEY_BYTES];
+        base[0] = 9;
+        let secret = SecretKey::from_bytes(base);
+        let public: String =
+            secret.public().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(public, "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079");
+        assert_eq!(secret.public().to_string().parse(), Ok(secret.public()));
+        assert_eq!(secret.to_base64().parse(), Ok(secret));
+    }
+
+    #[test]
+    fn what_is_not_a_key_says_how_to_make_one() {
+        let error = "hello".parse::<PublicKey>().unwrap_err().to_string();
+        assert!(error.contains("bentpipe keys"), "{error}");
+        let error = "c2VjcmV0".parse::<SecretKey>().unwrap_err().to_string();
+        assert!(!error.contains("c2VjcmV0"), "a secret must not be repeated: {error}");
+    }
+}

@@ -1,0 +1,85 @@
+//! A set of numbers that is nearly all of `0..n`: a base and the runs above it.
+
+use std::collections::BTreeMap;
+
+/// Everything below the base, and runs above it.
+#[derive(Debug, Default, Clone)]
+pub struct RangeSet {
+    base: u64,
+    runs: BTreeMap<u64, u64>,
+}
+
+impl RangeSet {
+    /// Every number below is in the set.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Runs above the base, rising, half-open.
+    pub fn runs(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> + '_ {
+        self.runs.iter().map(|(&start, &end)| (start, end))
+    }
+
+    /// How many runs there are above the base.
+    pub fn run_count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// One past the largest number in the set.
+    pub fn end(&self) -> u64 {
+        self.runs.last_key_value().map_or(self.base, |(_, &end)| end)
+    }
+
+    /// Whether `number` is in the set.
+    pub fn contains(&self, number: u64) -> bool {
+        number < self.base
+            || self.runs.range(..=number).next_back().is_some_and(|(_, &end)| number < end)
+    }
+
+    /// Adds `number`; `false` when it was there.
+    pub fn insert(&mut self, number: u64) -> bool {
+        if self.contains(number) {
+            return false;
+        }
+        let mut end = number + 1;
+        if let Some(next_end) = self.runs.remove(&end) {
+            end = next_end;
+        }
+        if number == self.base {
+            self.base = end;
+        } else if let Some((_, last_end)) =
+            self.runs.range_mut(..number).next_back().filter(|(_, end)| **end == number)
+        {
+            *last_end = end;
+        } else {
+            self.runs.insert(number, end);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_set(numbers in proptest::collection::vec(0u64..60, 0..120)) {
+            let (mut ranges, mut set) = (RangeSet::default(), BTreeSet::new());
+            for number in numbers {
+                prop_assert_eq!(ranges.insert(number), set.insert(number));
+            }
+            for number in 0..62 {
+                prop_assert_eq!(ranges.contains(number), set.contains(&number));
+            }
+            prop_assert_eq!(ranges.base(), (0..).find(|n| !set.contains(n)).unwrap());
+            prop_assert_eq!(ranges.end(), set.last().map_or(0, |n| n + 1));
+            let held: u64 = ranges.base() + ranges.runs().map(|(start, end)| end - start).sum::<u64>();
+            prop_assert_eq!(held, set.len() as u64);
+            let starts: Vec<_> = ranges.runs().collect();
+            prop_assert!(starts.windows(2).all(|pair| pair[0].1 < pair[1].0), "runs never touch");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Which symbols of a lane have come, and what the next report says of them.
+
+use super::{Lane, RangeSet};
+use crate::wire::report::LaneReport;
+
+/// How far above the base a symbol number may lie: four times what a sender with 8 × BDP and
+/// 64 MiB of memory retains. What lies above is not taken (and so comes again).
+pub const MAX_AHEAD: u64 = 1 << 18;
+
+/// Most runs kept above the base: 2,048 runs of 48 bytes are about 100 KiB a lane.
+const MAX_KEPT_RUNS: usize = 2048;
+
+/// What a symbol is to the lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// It is new; `gap` says that symbols before it are missing that were not known to be.
+    New { gap: bool },
+    /// It was here before.
+    Duplicate,
+    /// It is outside what the lane can keep; it was not taken.
+    Refused,
+}
+
+/// The receiver's half of a lane.
+#[derive(Debug)]
+pub struct RecvLane {
+    lane: Lane,
+    have: RangeSet,
+    largest_packet: Option<u64>,
+}
+
+impl RecvLane {
+    pub fn new(lane: Lane) -> Self {
+        Self { lane, have: RangeSet::default(), largest_packet: None }
+    }
+
+    /// Takes note of symbol `number`, carried by `packet`.
+    pub fn arrive(&mut self, number: u64, packet: u64) -> Arrival {
+        let ahead = number.saturating_sub(self.have.base());
+        if ahead > MAX_AHEAD || (ahead > 0 && self.have.run_count() >= MAX_KEPT_RUNS) {
+            return Arrival::Refused;
+        }
+        self.largest_packet = self.largest_packet.max(Some(packet));
+        let gap = number > self.have.end();
+        if self.have.insert(number) { Arrival::New { gap } } else { Arrival::Duplicate }
+    }
+
+    /// What to tell the sender in at most `most_runs` runs; `None` before the first symbol.
+    pub fn report(&self, most_runs: usize) -> Option<LaneReport> {
+        let largest = self.largest_packet?;
+        let truncated = self.have.run_count() > most_runs;
+        let runs = self.have.runs().take(most_runs).collect();
+        Some(LaneReport { lane: self.lane, largest, base: self.have.base(), runs, truncated })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::report::MAX_RUNS;
+
+    #[test]
+    fn gaps_are_new_once_and_reports_name_them() {
+        let mut lane = RecvLane::new(Lane::Bulk);
+        assert_eq!(lane.report(MAX_RUNS), None);
+        assert_eq!(lane.arrive(0, 10), Arrival::New { gap: false });
+        assert_eq!(lane.arrive(2, 12), Arrival::New { gap: true });
+        assert_eq!(lane.arrive(3, 13), Arrival::New { gap: false });
+        assert_eq!(lane.arrive(2, 14), Arrival::Duplicate);
+        assert_eq!(lane.arrive(MAX_AHEAD + 2, 15), Arrival::Refused);
+        let report = lane.report(MAX_RUNS).unwrap();
+        assert_eq!((report.largest, report.base, report.runs), (14, 1, vec![(2, 4)]));
+    }
+
+    #[test]
+    fn a_report_of_a_shattered_lane_stops_short_and_says_so() {
+        let mut lane = RecvLane::new(Lane::Bulk);
+        for number in 0..1000 {
+            lane.arrive(2 * number + 1, number);
+        }
+        let report = lane.report(MAX_RUNS).unwrap();
+        assert!(report.truncated);
+        assert_eq!(report.runs.len(), MAX_RUNS);
+        assert_eq!(report.covers_below(), 2 * MAX_RUNS as u64);
+    }
+
+    #[test]
+    fn runs_are_bounded_and_the_oldest_hole_can_always_be_filled() {
+        let mut lane = RecvLane::new(Lane::Bulk);
+        for number in 0..3000 {
+            lane.arrive(2 * number + 1, number);
+        }
+        assert_eq!(lane.arrive(9001, 9001), Arrival::Refused);
+        assert_eq!(lane.arrive(0, 9002), Arrival::New { gap: false });
+    }
+}

@@ -1,0 +1,104 @@
+//! When the next packet may leave: a token bucket that fills at the lease.
+//!
+//! The bucket may be overdrawn by the packet that empties it, so the long-run rate is exact
+//! whatever the packet sizes and however late the timer fires, up to the burst it can save.
+
+use std::time::Duration;
+
+use bentpipe_units::BitRate;
+
+/// How late a timer may fire without rate being lost: tokio's clock ticks every millisecond.
+const TIMER_SLACK: Duration = Duration::from_millis(2);
+
+const NANOS: i128 = 1_000_000_000;
+
+/// Paces IP bytes.
+#[derive(Debug, Clone)]
+pub struct Pacer {
+    rate: BitRate,
+    /// In bits × 10⁻⁹, so that no fraction of a bit is lost between ticks.
+    credit: i128,
+    most: i128,
+    updated: Duration,
+}
+
+impl Pacer {
+    /// Paces at `rate`; saves up at most two packets, or what the timer's slack is worth.
+    pub fn new(rate: BitRate, packet_bytes: usize) -> Self {
+        let burst_bytes = (2 * packet_bytes as u64).max(rate.bytes_in(TIMER_SLACK));
+        let most = i128::from(burst_bytes) * 8 * NANOS;
+        Self { rate, credit: most, most, updated: Duration::ZERO }
+    }
+
+    /// Whether a packet may leave now.
+    pub fn is_open(&mut self, now: Duration) -> bool {
+        self.refill(now);
+        self.credit > 0
+    }
+
+    /// Accounts for a packet of `bytes` that left.
+    pub fn spend(&mut self, bytes: usize) {
+        self.credit -= bytes as i128 * 8 * NANOS;
+    }
+
+    /// When the next packet may leave.
+    pub fn opens_at(&self) -> Duration {
+        if self.credit > 0 || self.rate.bps() == 0 {
+            return self.updated;
+        }
+        let wait = (1 - self.credit).div_euclid(i128::from(self.rate.bps())) + 1;
+        self.updated + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX))
+    }
+
+    fn refill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.updated).as_nanos() as i128;
+        let earned = passed * i128::from(self.rate.bps());
+        self.credit = (self.credit + earned).min(self.most);
+        self.updated = self.updated.max(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_rate_holds_whatever_the_sizes_and_the_timers_lateness(
+            mbps in 1u64..1000, sizes in proptest::collection::vec(60usize..1500, 200..400), late_us in 0u64..1000,
+        ) {
+            let rate = BitRate::from_bps(mbps * 1_000_000);
+            let mut pacer = Pacer::new(rate, 1500);
+            let (mut now, mut sent) = (Duration::ZERO, 0);
+            for size in &sizes {
+                while !pacer.is_open(now) {
+                    now = pacer.opens_at().max(now) + Duration::from_micros(late_us);
+                }
+                pacer.spend(*size);
+                sent += *size as u64;
+            }
+            let burst = rate.bytes_in(TIMER_SLACK).max(3000) + 1500;
+            prop_assert!(sent <= rate.bytes_in(now) + burst, "{sent} in {now:?}");
+            // Two packets are saved up, which covers the lateness at the rates a radio has.
+            if mbps <= 8 {
+                prop_assert!(sent + 3000 >= rate.bytes_in(now.saturating_sub(Duration::from_micros(late_us))));
+            }
+        }
+    }
+
+    #[test]
+    fn it_is_exact_to_the_packet() {
+        let mut pacer = Pacer::new(BitRate::from_bps(1_890_000), 1500);
+        let (mut now, mut packets) = (Duration::ZERO, 0u64);
+        while now < Duration::from_secs(60) {
+            while pacer.is_open(now) {
+                pacer.spend(1500);
+                packets += 1;
+            }
+            now = pacer.opens_at();
+        }
+        let exact = 60 * 1_890_000 / 12_000;
+        assert!((exact..=exact + 3).contains(&packets), "{packets} packets, {exact} at the rate");
+    }
+}

@@ -1,0 +1,293 @@
+//! One session between two gateways: packets in, packets out, flows in between. No sockets, no
+//! clock: `now` is the time since the program or the simulation began.
+
+mod path;
+mod receive;
+mod report;
+mod timers;
+mod transmit;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bentpipe_units::BitRate;
+
+use crate::code::ResetCode;
+use crate::crypto::{Keys, Rng};
+use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
+use crate::lane::{Lane, RecvLane, SendLane};
+use crate::settings::Settings;
+use crate::status::Counters;
+use crate::target::{Target, TargetError};
+use crate::Class;
+use path::Path;
+use report::ReportTimer;
+
+/// Flows are looked over for idleness so many times within their idle limit.
+const REAPS_PER_LIMIT: u32 = 16;
+/// Old keys open late packets for so many round trips after new ones.
+const OLD_KEYS_ROUND_TRIPS: u32 = 3;
+/// What is retained for the link, in bandwidth-delay products: at 6 to 40 % loss, retransmission
+/// alone fills the link only with a window of eight.
+pub const WINDOW_BDPS: u64 = 8;
+/// A window on a short path still covers timers and scheduling of 10 ms at 1 Gbit/s.
+const LEAST_WINDOW_BYTES: u64 = 1 << 20;
+
+/// What the peer said of itself in the handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerTerms {
+    pub rate: BitRate,
+    pub reserve_bytes: u32,
+    /// How many flows it takes; `None` where it opens none.
+    pub max_flows: u32,
+}
+
+/// Why a flow could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The session's limit is reached.
+    #[error("no more than {0} flows at once: close some, or raise the flow limit on both gateways")]
+    TooManyFlows(usize),
+    /// The name is too long for the wire.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// There is no session to the peer.
+    #[error("the ground gateway has not been reached yet")]
+    NotConnected,
+}
+
+/// One end of a session.
+pub struct Session {
+    settings: Settings,
+    peer: PeerTerms,
+    opens: bool,
+    keys: Keys,
+    old_keys: Option<(Keys, Duration)>,
+    path: Path,
+    send: [SendLane; Lane::ALL.len()],
+    recv: [RecvLane; Lane::ALL.len()],
+    flows: FlowTable,
+    next_reap: Duration,
+    /// Probe timeouts in a row without news, by lane.
+    probes: [u32; Lane::ALL.len()],
+    quiet: Option<Quiet>,
+    closing: bool,
+    closed: bool,
+    peer_closed: bool,
+    reports: ReportTimer,
+    rng: Rng,
+    counters: Counters,
+    plaintext: Vec<u8>,
+}
+
+/// Nothing is heard from the peer: data has stopped, probes go out ever more rarely.
+#[derive(Debug, Clone, Copy)]
+struct Quiet {
+    since: Duration,
+    probe_at: Duration,
+    interval: Duration,
+}
+
+impl Session {
+    /// A session under its first keys. `opens` is true at the air.
+    pub(crate) fn new(
+        settings: Settings,
+        opens: bool,
+        peer: PeerTerms,
+        keys: Keys,
+        address: SocketAddr,
+        now: Duration,
+        rng: Rng,
+    ) -> Self {
+        let flows = FlowTable::new(Terms {
+            opens,
+            max_flows: settings.max_flows.min(peer.max_flows) as usize,
+            reserve: settings.flow_reserve.bytes(),
+            peer_reserve: u64::from(peer.reserve_bytes),
+            receive_memory: settings.receive_memory.bytes(),
+            flow_send_buffer: settings.flow_send_buffer.bytes() as usize,
+            send_memory: (settings.send_memory.bytes() / 2) as usize,
+            flow_idle: settings.flow_idle,
+            flow_unread: settings.flow_unread,
+        });
+        let mut session = Self {
+            path: Path::new(0, address, &settings, now),
+            send: Lane::ALL.map(|_| SendLane::new()),
+            recv: Lane::ALL.map(RecvLane::new),
+            flows,
+            next_reap: now + reap_interval(&settings),
+            probes: [0; Lane::ALL.len()],
+            quiet: None,
+            closing: false,
+            closed: false,
+            peer_closed: false,
+            reports: ReportTimer::new(),
+            old_keys: None,
+            plaintext: Vec::new(),
+            counters: Counters::default(),
+            settings,
+            peer,
+            opens,
+            keys,
+            rng,
+        };
+        session.tune();
+        session
+    }
+
+    /// The same two instances have made new keys: everything goes on under them.
+    pub(crate) fn rekey(&mut self, keys: Keys, peer: PeerTerms, now: Duration) {
+        let until = now + self.path.rtt.get() * OLD_KEYS_ROUND_TRIPS;
+        self.old_keys = Some((std::mem::replace(&mut self.keys, keys), until));
+        self.peer = peer;
+        self.heard(now);
+        self.ask(); // the first packet under the new keys proves them to the hub
+        self.tune();
+    }
+
+    /// Sends something that asks for an answer, soon.
+    pub fn ask(&mut self) {
+        self.path.ping = true;
+    }
+
+    /// The indices under which packets for this session come.
+    pub fn indices(&self) -> impl Iterator<Item = u32> {
+        [Some(self.keys.local), self.old_keys.as_ref().map(|(keys, _)| keys.local)].into_iter().flatten()
+    }
+
+    /// Whether new keys should be made.
+    pub fn wants_new_keys(&self, now: Duration) -> bool {
+        self.keys.is_worn(now, self.settings.key_lifetime)
+    }
+
+    /// When [`Self::wants_new_keys`] turns true by age.
+    pub fn keys_worn_at(&self) -> Duration {
+        self.keys.made_at + self.settings.key_lifetime
+    }
+
+    /// Where packets go.
+    pub fn address(&self) -> SocketAddr {
+        self.path.peer
+    }
+
+    /// How long nothing has been heard although something was asked.
+    pub fn quiet_for(&self, now: Duration) -> Option<Duration> {
+        self.quiet.map(|quiet| now.saturating_sub(quiet.since))
+    }
+
+    /// The round trip, and whether it was measured.
+    pub fn round_trip(&self) -> Duration {
+        self.path.rtt.get()
+    }
+
+    /// A round trip seen elsewhere, as by the handshake.
+    pub fn saw_round_trip(&mut self, sample: Duration) {
+        self.path.rtt.sample(sample);
+        self.tune();
+    }
+
+    fn tune(&mut self) {
+        let rtt = self.path.rtt.get();
+        let towards_us = WINDOW_BDPS * self.peer.rate.bytes_in(rtt);
+        self.flows.tune(towards_us.max(LEAST_WINDOW_BYTES), rtt);
+    }
+
+    /// How many bytes of a lane may wait to be reported.
+    fn lane_window(&self) -> usize {
+        let window = WINDOW_BDPS * self.settings.rate.bytes_in(self.path.rtt.get());
+        window.clamp(LEAST_WINDOW_BYTES, self.settings.send_memory.bytes() / 4) as usize
+    }
+
+    /// What has been counted, and what is held now.
+    pub fn counters(&self) -> Counters {
+        Counters { flows: self.flows.len() as u64, held_bytes: self.held_bytes(), ..self.counters }
+    }
+
+    /// Bytes of memory that wait for the link, the peer or a reader.
+    pub fn held_bytes(&self) -> u64 {
+        let retained: usize = self.send.iter().map(SendLane::retained_bytes).sum();
+        self.flows.held_bytes() + retained as u64
+    }
+
+    // The flows' owners.
+
+    /// Opens a flow to `target`, with its first bytes.
+    pub fn open(
+        &mut self,
+        target: &Target,
+        class: Class,
+        passenger: u32,
+        first: &[u8],
+        now: Duration,
+    ) -> Result<u64, OpenError> {
+        let mut encoded = Vec::new();
+        target.encode(&mut encoded)?;
+        let limit = self.settings.max_flows.min(self.peer.max_flows) as usize;
+        let flow = self
+            .flows
+            .open(encoded, class, passenger, now)
+            .ok_or(OpenError::TooManyFlows(limit))?;
+        self.flows.write(flow, first, now);
+        Ok(flow)
+    }
+
+    /// Hands bytes to a flow.
+    pub fn write(&mut self, flow: u64, data: &[u8], now: Duration) -> Write {
+        self.flows.write(flow, data, now)
+    }
+
+    /// Takes bytes of a flow that are in order.
+    pub fn read(&mut self, flow: u64, out: &mut [u8], now: Duration) -> Read {
+        self.flows.read(flow, out, now)
+    }
+
+    /// No more will be written to the flow.
+    pub fn finish(&mut self, flow: u64) {
+        self.flows.finish(flow);
+    }
+
+    /// Ends both directions of the flow at once.
+    pub fn reset(&mut self, flow: u64, code: ResetCode) {
+        self.flows.reset(flow, code);
+    }
+
+    /// The flow's bytes are not wanted any more; the other direction goes on.
+    pub fn stop_reading(&mut self, flow: u64, code: ResetCode) {
+        self.flows.stop_reading(flow, code);
+    }
+
+    /// Nobody holds the flow any more: what is finished goes on to its end, the rest is reset.
+    pub fn release(&mut self, flow: u64) {
+        self.flows.release(flow);
+    }
+
+    /// What a flow's owner should hear.
+    pub fn next_event(&mut self) -> Option<FlowEvent> {
+        self.flows.next_event()
+    }
+
+    /// Ends every flow honestly; the peer is no longer the one they were opened to.
+    pub fn end_all_flows(&mut self) {
+        self.flows.end_all(ResetCode::Aborted);
+    }
+
+    /// Tells the peer that the session is over, with the next packet.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// The session is over: our CLOSE has left, or the peer's has come.
+    pub fn is_closed(&self) -> bool {
+        self.closed || self.peer_closed
+    }
+
+    fn break_off(&mut self, violation: Violation) {
+        tracing::warn!(peer = %self.path.peer, %violation, "closing the session");
+        self.counters.violations += 1;
+        self.closing = true;
+    }
+}
+
+fn reap_interval(settings: &Settings) -> Duration {
+    settings.flow_idle.min(settings.flow_unread) / REAPS_PER_LIMIT
+}

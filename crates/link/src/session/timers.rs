@@ -1,0 +1,112 @@
+//! What happens because time passed.
+
+use std::time::Duration;
+
+use super::{Quiet, Session, reap_interval};
+use crate::lane::{Lane, SendLane};
+
+/// The peer counts as gone after so many round trips without a packet from it …
+const QUIET_ROUND_TRIPS: u32 = 3;
+/// … but not before this.
+const LEAST_QUIET: Duration = Duration::from_secs(2);
+/// Probes of a silent peer back off to this.
+const MOST_PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// Added to what is overdue before a lane is probed: the reporter's own pacing.
+const PROBE_SLACK: Duration = Duration::from_millis(50);
+/// Probe timeouts double at most so often: 64 × 1 s.
+const MOST_PROBE_DOUBLINGS: u32 = 6;
+
+impl Quiet {
+    pub(super) fn next_probe(&mut self, now: Duration) {
+        self.probe_at = now + self.interval;
+        self.interval = (self.interval * 2).min(MOST_PROBE_INTERVAL);
+    }
+}
+
+impl Session {
+    /// Does what is due by `now`.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        if self.old_keys.as_ref().is_some_and(|(_, until)| *until <= now) {
+            self.old_keys = None;
+        }
+        if self.quiet.is_none() && self.quiet_at().is_some_and(|at| at <= now) {
+            let interval = self.path.rtt.get();
+            tracing::info!(peer = %self.path.peer, "nothing heard: data stops, probing");
+            self.quiet = Some(Quiet { since: now, probe_at: now, interval });
+        }
+        for lane in Lane::ALL {
+            if self.send[lane as usize].duplicates_due().is_some_and(|due| due <= now) {
+                self.send[lane as usize].queue_duplicates();
+            }
+            if self.probe_due(lane).is_some_and(|due| due <= now) {
+                self.send[lane as usize].probe();
+                self.probes[lane as usize] += 1;
+            }
+        }
+        if self.keepalive_at().is_some_and(|at| at <= now) {
+            self.path.ping = true;
+        }
+        if self.next_reap <= now {
+            self.flows.reap(now);
+            self.next_reap = now + reap_interval(&self.settings);
+        }
+    }
+
+    /// When [`Self::handle_timeout`] or [`Self::transmit`](Session::transmit) should be called next.
+    /// `transmit` must have returned `None` for `now`.
+    pub fn next_timeout(&mut self, now: Duration) -> Duration {
+        let paced = self.wants_to_send(now).then(|| self.path.pacer.opens_at());
+        let report = self.reports.due().map(|due| due.max(self.path.pacer.opens_at()));
+        let lanes = Lane::ALL.map(|lane| {
+            [self.send[lane as usize].duplicates_due(), self.probe_due(lane)].into_iter().flatten().min()
+        });
+        let others = [
+            Some(self.next_reap),
+            paced,
+            report,
+            self.old_keys.as_ref().map(|(_, until)| *until),
+            self.quiet.map(|quiet| quiet.probe_at).or(self.quiet_at()),
+            self.keepalive_at(),
+            self.path.candidate.as_ref().map(|candidate| candidate.next_try),
+        ];
+        lanes.into_iter().chain(others).flatten().min().unwrap_or(self.next_reap)
+    }
+
+    /// Whether a flow's owner gave the link something to do that it does not wait for yet.
+    pub fn has_news(&mut self, now: Duration) -> bool {
+        self.closing || self.wants_to_send(now)
+    }
+
+    /// Whether only the pacer keeps something from leaving.
+    fn wants_to_send(&mut self, now: Duration) -> bool {
+        if self.path.ping || self.path.response.is_some() {
+            return true;
+        }
+        if self.quiet.is_some() {
+            return false;
+        }
+        let again = self.send.iter_mut().any(SendLane::has_queued);
+        again || self.flows.next_lane(now).is_some_and(|lane| self.may_send_new(lane))
+    }
+
+    fn quiet_at(&self) -> Option<Duration> {
+        let patience = (self.path.rtt.get() * QUIET_ROUND_TRIPS).max(LEAST_QUIET);
+        self.path.waiting_since.map(|since| since + patience)
+    }
+
+    /// When a lane whose tail nobody reported on is probed.
+    fn probe_due(&mut self, lane: Lane) -> Option<Duration> {
+        let state = &mut self.send[lane as usize];
+        if state.is_clear() || state.has_queued() || self.quiet.is_some() {
+            return None;
+        }
+        let doublings = self.probes[lane as usize].min(MOST_PROBE_DOUBLINGS);
+        let patience = (self.path.rtt.overdue_after() + PROBE_SLACK) * (1 << doublings);
+        Some(state.last_sent() + patience)
+    }
+
+    fn keepalive_at(&self) -> Option<Duration> {
+        let idle = self.opens && self.quiet.is_none() && !self.path.ping;
+        idle.then(|| self.path.last_sent + self.settings.keepalive)
+    }
+}

@@ -1,0 +1,126 @@
+//! Every bound of the transport, with what it costs.
+
+use std::time::Duration;
+
+use bentpipe_units::{BitRate, ByteSize};
+
+/// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What this side may send: the lease, counted in IP bytes.
+    pub rate: BitRate,
+    /// Largest IP packet on the radio path, headers included.
+    pub mtu_bytes: usize,
+    /// Memory for received bytes that wait for their reader. With 4,096 flows of 64 KiB reserved,
+    /// the default is all of it: windows beyond the reserve come from what other flows leave free.
+    pub receive_memory: ByteSize,
+    /// Memory for symbols that wait to be reported, and bytes that wait to be sent.
+    pub send_memory: ByteSize,
+    /// What every flow may always have on its way to us. `max_flows` × this is set aside.
+    pub flow_reserve: ByteSize,
+    /// Flows open at once in the session.
+    pub max_flows: u32,
+    /// Bytes of one flow that wait to be sent; its writer waits at this.
+    pub flow_send_buffer: ByteSize,
+    /// A flow that moved nothing for so long is reset (RFC 5382, REQ-5: at least 2 h 4 min).
+    pub flow_idle: Duration,
+    /// A flow whose received bytes nobody read for so long is reset, to give its memory back.
+    pub flow_unread: Duration,
+    /// Packet keys are replaced after this.
+    pub key_lifetime: Duration,
+    /// An idle air side sends a packet this often, so that a NAT or firewall keeps the way open.
+    pub keepalive: Duration,
+    /// The round trip to assume before one is measured.
+    pub initial_rtt: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rate: BitRate::from_bps(1_000_000),
+            mtu_bytes: 1500,
+            receive_memory: ByteSize::from_bytes(512 << 20),
+            send_memory: ByteSize::from_bytes(256 << 20),
+            flow_reserve: ByteSize::from_bytes(64 << 10),
+            max_flows: 4096,
+            flow_send_buffer: ByteSize::from_bytes(256 << 10),
+            flow_idle: Duration::from_secs(2 * 3600 + 4 * 60),
+            flow_unread: Duration::from_secs(600),
+            key_lifetime: Duration::from_secs(900),
+            keepalive: Duration::from_secs(15),
+            initial_rtt: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The smallest IP packet every path carries (RFC 8200, section 5).
+pub const MIN_MTU_BYTES: usize = 1280;
+
+/// A setting that cannot work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// A link without a rate cannot send.
+    #[error("the rate is 0: give what this side may send, like \"1.89 Mbit/s\"")]
+    NoRate,
+    /// Smaller than any path.
+    #[error("an MTU of {0} bytes is too small: IPv6 paths carry at least 1280 bytes")]
+    SmallMtu(usize),
+    /// Larger than an IP packet.
+    #[error("an MTU of {0} bytes is too large: an IP packet has at most 65535 bytes")]
+    LargeMtu(usize),
+    /// The reserves alone do not fit.
+    #[error(
+        "{flows} flows with {reserve} reserved each need {needed}, more than the receive memory of {memory}: \
+         raise the memory or lower the flows"
+    )]
+    Overcommitted {
+        /// `max_flows`.
+        flows: u32,
+        /// `flow_reserve`.
+        reserve: ByteSize,
+        /// Their product.
+        needed: ByteSize,
+        /// `receive_memory`.
+        memory: ByteSize,
+    },
+}
+
+impl Settings {
+    /// Refuses what cannot work.
+    pub fn check(&self) -> Result<(), SettingsError> {
+        if self.rate.bps() == 0 {
+            return Err(SettingsError::NoRate);
+        }
+        if self.mtu_bytes < MIN_MTU_BYTES {
+            return Err(SettingsError::SmallMtu(self.mtu_bytes));
+        }
+        if self.mtu_bytes > 65_535 {
+            return Err(SettingsError::LargeMtu(self.mtu_bytes));
+        }
+        let needed = ByteSize::from_bytes(u64::from(self.max_flows) * self.flow_reserve.bytes());
+        if needed > self.receive_memory {
+            return Err(SettingsError::Overcommitted {
+                flows: self.max_flows,
+                reserve: self.flow_reserve,
+                needed,
+                memory: self.receive_memory,
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_work_and_the_impossible_says_why() {
+        assert_eq!(Settings::default().check(), Ok(()));
+        let settings = Settings { max_flows: 100_000, ..Settings::default() };
+        let error = settings.check().unwrap_err().to_string();
+        assert!(error.contains("100000 flows") && error.contains("6.104 GiB"), "{error}");
+        let settings = Settings { mtu_bytes: 576, ..Settings::default() };
+        assert_eq!(settings.check(), Err(SettingsError::SmallMtu(576)));
+    }
+}

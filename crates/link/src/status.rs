@@ -1,0 +1,32 @@
+//! What a session counts.
+
+/// Totals since the session began, and what it holds now.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// IP bytes sent, headers included.
+    pub bytes_sent: u64,
+    /// Authenticated packets received.
+    pub packets_received: u64,
+    /// Symbols sent for the first time.
+    pub symbols_sent: u64,
+    /// Symbols sent again because they were reported missing, or as probes.
+    pub repairs_sent: u64,
+    /// Symbols sent twice because they ended a burst.
+    pub duplicates_sent: u64,
+    /// Reports sent.
+    pub reports_sent: u64,
+    /// Symbols that came more than once.
+    pub symbols_redundant: u64,
+    /// Packets of ours that the peer's reports count as lost.
+    pub packets_lost: u64,
+    /// Packets of ours that the peer's reports account for, lost or not.
+    pub packets_judged: u64,
+    /// Times the session was broken off because the peer broke the protocol.
+    pub violations: u64,
+    /// Flows open now.
+    pub flows: u64,
+    /// Bytes held now: unsent, unreported and unread.
+    pub held_bytes: u64,
+}

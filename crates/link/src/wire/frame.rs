@@ -1,0 +1,225 @@
+//! What a packet's plaintext holds.
+//!
+//! A packet is an uncoded part (REPORT, PING, CHALLENGE, RESPONSE, CLOSE: the latest wins, nothing is
+//! retransmitted) and at most one symbol, which fills the rest. What must arrive travels in symbols.
+//!
+//! | tag | in the uncoded part | body |
+//! |---|---|---|
+//! | `0x01` | REPORT | see [`Report`] |
+//! | `0x02` | LEASE | reserved for granted rates |
+//! | `0x03` | CHALLENGE | 8 bytes |
+//! | `0x04` | RESPONSE | the challenge's 8 bytes |
+//! | `0x05` | PING | none; asks for a report |
+//! | `0x06` | CLOSE | none; the session ends, all flows with it |
+//! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
+//! | `0x18` + lane | REPAIR | reserved for the sliding-window code |
+//!
+//! | tag | in a symbol | body |
+//! |---|---|---|
+//! | `0x01` | OPEN | flow varint, class u8, passenger varint, credit varint, target |
+//! | `0x02` + FIN + LEN | STREAM | flow varint, offset varint, \[length varint\], bytes |
+//! | `0x08` | CREDIT | flow varint, limit varint (the offset that may not be passed) |
+//! | `0x09` | RESET | flow varint, code u8; both directions end at once |
+//! | `0x0a` | STOP | flow varint, code u8; the peer should send no more |
+
+use bentpipe_schedule::Class;
+
+use super::codec::{Malformed, Reader, put_varint, varint_len};
+use super::report::Report;
+use crate::code::ResetCode;
+use crate::lane::Lane;
+use crate::target::Target;
+
+const REPORT: u8 = 0x01;
+const CHALLENGE: u8 = 0x03;
+const RESPONSE: u8 = 0x04;
+const PING: u8 = 0x05;
+const CLOSE: u8 = 0x06;
+const SYMBOL: u8 = 0x10;
+
+const OPEN: u8 = 0x01;
+const STREAM: u8 = 0x02;
+const STREAM_FIN: u8 = 0x01;
+const STREAM_LEN: u8 = 0x04;
+const CREDIT: u8 = 0x08;
+const RESET: u8 = 0x09;
+const STOP: u8 = 0x0a;
+
+/// A path challenge's random bytes.
+pub type Challenge = [u8; 8];
+
+/// A packet as it was read: the uncoded part and where its symbol stands.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Packet<'a> {
+    pub report: Option<Report>,
+    pub challenge: Option<Challenge>,
+    pub response: Option<Challenge>,
+    pub ping: bool,
+    pub close: bool,
+    pub symbol: Option<Symbol<'a>>,
+}
+
+/// A numbered symbol of a lane.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Symbol<'a> {
+    pub lane: Lane,
+    pub number: u64,
+    pub content: &'a [u8],
+}
+
+impl<'a> Packet<'a> {
+    pub fn parse(plaintext: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(plaintext);
+        let mut packet = Packet::default();
+        while !reader.is_empty() {
+            match reader.u8()? {
+                REPORT => packet.report = Some(Report::parse(&mut reader)?),
+                CHALLENGE => packet.challenge = Some(reader.array()?),
+                RESPONSE => packet.response = Some(reader.array()?),
+                PING => packet.ping = true,
+                CLOSE => packet.close = true,
+                tag => {
+                    let lane = tag.checked_sub(SYMBOL).and_then(Lane::from_wire).ok_or(Malformed)?;
+                    let number = reader.varint()?;
+                    packet.symbol = Some(Symbol { lane, number, content: reader.rest() });
+                    break;
+                }
+            }
+        }
+        Ok(packet)
+    }
+
+    /// Whether the peer waits to hear that this packet came.
+    pub fn asks_for_report(&self) -> bool {
+        self.symbol.is_some() || self.ping || self.challenge.is_some()
+    }
+}
+
+pub fn put_report(out: &mut Vec<u8>, report: &Report) {
+    out.push(REPORT);
+    report.put(out);
+}
+
+pub fn put_challenge(out: &mut Vec<u8>, challenge: &Challenge) {
+    out.push(CHALLENGE);
+    out.extend_from_slice(challenge);
+}
+
+pub fn put_response(out: &mut Vec<u8>, challenge: &Challenge) {
+    out.push(RESPONSE);
+    out.extend_from_slice(challenge);
+}
+
+pub fn put_ping(out: &mut Vec<u8>) {
+    out.push(PING);
+}
+
+pub fn put_close(out: &mut Vec<u8>) {
+    out.push(CLOSE);
+}
+
+/// Appends a symbol's tag and number; its content follows and ends the packet.
+pub fn put_symbol_head(out: &mut Vec<u8>, lane: Lane, number: u64) {
+    out.push(SYMBOL + lane as u8);
+    put_varint(out, number);
+}
+
+/// How many bytes [`put_symbol_head`] appends.
+pub fn symbol_head_len(number: u64) -> usize {
+    1 + varint_len(number)
+}
+
+/// A frame inside a symbol.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame<'a> {
+    Open { flow: u64, class: Class, passenger: u32, credit: u64, target: Target },
+    Stream { flow: u64, offset: u64, fin: bool, data: &'a [u8] },
+    Credit { flow: u64, limit: u64 },
+    Reset { flow: u64, code: ResetCode },
+    Stop { flow: u64, code: ResetCode },
+}
+
+impl<'a> Frame<'a> {
+    /// Reads the next frame of a symbol.
+    pub fn parse(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let tag = reader.u8()?;
+        let flow = reader.varint()?;
+        match tag {
+            OPEN => Self::parse_open(flow, reader),
+            CREDIT => Ok(Frame::Credit { flow, limit: reader.varint()? }),
+            RESET => Ok(Frame::Reset { flow, code: code(reader)? }),
+            STOP => Ok(Frame::Stop { flow, code: code(reader)? }),
+            tag if tag & !(STREAM_FIN | STREAM_LEN) == STREAM => Self::parse_stream(tag, flow, reader),
+            _ => Err(Malformed),
+        }
+    }
+
+    fn parse_open(flow: u64, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let class = Class::from_u8(reader.u8()?).ok_or(Malformed)?;
+        let passenger = u32::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        let credit = reader.varint()?;
+        let (target, used) = Target::decode(reader.rest()).map_err(|_| Malformed)?;
+        reader.take(used)?;
+        Ok(Frame::Open { flow, class, passenger, credit, target })
+    }
+
+    fn parse_stream(tag: u8, flow: u64, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let offset = reader.varint()?;
+        let length = if tag & STREAM_LEN != 0 {
+            usize::try_from(reader.varint()?).map_err(|_| Malformed)?
+        } else {
+            reader.rest().len()
+        };
+        let data = reader.take(length)?;
+        offset.checked_add(length as u64).ok_or(Malformed)?;
+        Ok(Frame::Stream { flow, offset, fin: tag & STREAM_FIN != 0, data })
+    }
+}
+
+fn code(reader: &mut Reader<'_>) -> Result<ResetCode, Malformed> {
+    reader.u8().map(ResetCode::from_u8)
+}
+
+/// `target` is already encoded, so that a name too long was refused when the flow was opened.
+pub fn put_open(out: &mut Vec<u8>, flow: u64, class: Class, passenger: u32, credit: u64, target: &[u8]) {
+    out.push(OPEN);
+    put_varint(out, flow);
+    out.push(class.to_u8());
+    put_varint(out, u64::from(passenger));
+    put_varint(out, credit);
+    out.extend_from_slice(target);
+}
+
+pub fn put_credit(out: &mut Vec<u8>, flow: u64, limit: u64) {
+    out.push(CREDIT);
+    put_varint(out, flow);
+    put_varint(out, limit);
+}
+
+pub fn put_reset(out: &mut Vec<u8>, flow: u64, code: ResetCode) {
+    out.push(RESET);
+    put_varint(out, flow);
+    out.push(code.to_u8());
+}
+
+pub fn put_stop(out: &mut Vec<u8>, flow: u64, code: ResetCode) {
+    out.push(STOP);
+    put_varint(out, flow);
+    out.push(code.to_u8());
+}
+
+/// A STREAM frame's head, before its bytes. `length` is left out when the bytes end the symbol.
+pub fn put_stream_head(out: &mut Vec<u8>, flow: u64, offset: u64, fin: bool, length: Option<u64>) {
+    let fin = if fin { STREAM_FIN } else { 0 };
+    out.push(STREAM | fin | if length.is_some() { STREAM_LEN } else { 0 });
+    put_varint(out, flow);
+    put_varint(out, offset);
+    if let Some(length) = length {
+        put_varint(out, length);
+    }
+}
+
+/// How many bytes the head of a STREAM frame without length takes.
+pub fn stream_head_len(flow: u64, offset: u64) -> usize {
+    1 + varint_len(flow) + varint_len(offset)
+}

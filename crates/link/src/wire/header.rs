@@ -1,0 +1,107 @@
+//! The cleartext front of every datagram.
+//!
+//! | first byte | datagram | length |
+//! |---|---|---|
+//! | `0x01` | handshake initiation, air to ground | [`INIT_BYTES`] |
+//! | `0x02` | handshake response, ground to air | [`RESPONSE_BYTES`] |
+//! | `0x03` | cookie reply, ground to air | [`COOKIE_BYTES`] |
+//! | `0x40` + path | data | [`DATA_OVERHEAD_BYTES`] + plaintext |
+
+use super::codec::{Malformed, Reader};
+
+/// First byte of a handshake initiation.
+pub const INIT: u8 = 0x01;
+/// First byte of a handshake response.
+pub const RESPONSE: u8 = 0x02;
+/// First byte of a cookie reply.
+pub const COOKIE: u8 = 0x03;
+/// First byte of a data packet on path 0; the low four bits name the path.
+pub const DATA: u8 = 0x40;
+
+/// Type, three zero bytes, sender index, Noise message 1, padding, mac1, mac2.
+pub const INIT_BYTES: usize = 4 + 4 + INIT_NOISE_BYTES + 16 + 16;
+/// Ephemeral key, sealed static key, sealed payload.
+pub const INIT_NOISE_BYTES: usize = 32 + 48 + INIT_PAYLOAD_BYTES + 16;
+/// Counter, the air's instance, the hub's instance to resume, send rate, reserved flow credit.
+pub const INIT_PAYLOAD_BYTES: usize = 8 + 8 + 8 + 8 + 4;
+/// Type, three zero bytes, sender index, receiver index, Noise message 2, mac1, mac2.
+pub const RESPONSE_BYTES: usize = 4 + 4 + 4 + RESPONSE_NOISE_BYTES + 16 + 16;
+/// Ephemeral key and sealed payload.
+pub const RESPONSE_NOISE_BYTES: usize = 32 + RESPONSE_PAYLOAD_BYTES + 16;
+/// The hub's instance, its send rate, its reserved flow credit, its flow limit.
+pub const RESPONSE_PAYLOAD_BYTES: usize = 8 + 8 + 4 + 4;
+/// Type, three zero bytes, receiver index, nonce, sealed cookie.
+pub const COOKIE_BYTES: usize = 4 + 4 + 24 + 32;
+
+/// Type and path, receiver index, packet number.
+pub const DATA_HEADER_BYTES: usize = 1 + 4 + 7;
+/// The Poly1305 tag.
+pub const TAG_BYTES: usize = 16;
+/// What encryption and addressing add to a plaintext.
+pub const DATA_OVERHEAD_BYTES: usize = DATA_HEADER_BYTES + TAG_BYTES;
+
+/// Packet numbers are 56 bits: the nonce is path id ‖ packet number.
+pub const MAX_PACKET_NUMBER: u64 = (1 << 56) - 1;
+
+/// A data packet's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataHeader {
+    /// Which radio path, 0 to 15.
+    pub path: u8,
+    /// The receiver's name for the keys.
+    pub receiver: u32,
+    /// Rises by one with every packet on the path, over all keys of the session.
+    pub number: u64,
+}
+
+impl DataHeader {
+    /// Splits a datagram into header and ciphertext.
+    pub fn parse(datagram: &[u8]) -> Result<(Self, &[u8]), Malformed> {
+        let mut reader = Reader::new(datagram);
+        let first = reader.u8()?;
+        if first & 0xf0 != DATA {
+            return Err(Malformed);
+        }
+        let receiver = reader.u32()?;
+        let mut number = [0; 8];
+        number[..7].copy_from_slice(reader.take(7)?);
+        let header = Self { path: first & 0x0f, receiver, number: u64::from_le_bytes(number) };
+        Ok((header, reader.rest()))
+    }
+
+    /// Appends the header.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.push(DATA | self.path);
+        out.extend_from_slice(&self.receiver.to_le_bytes());
+        out.extend_from_slice(&self.number.to_le_bytes()[..7]);
+    }
+
+    /// The AEAD nonce: path id in the top byte, packet number below.
+    pub fn nonce(&self) -> u64 {
+        u64::from(self.path) << 56 | self.number
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn headers_read_back(path in 0u8..16, receiver: u32, number in 0..=MAX_PACKET_NUMBER, body: Vec<u8>) {
+            let header = DataHeader { path, receiver, number };
+            let mut bytes = Vec::new();
+            header.put(&mut bytes);
+            prop_assert_eq!(bytes.len(), DATA_HEADER_BYTES);
+            bytes.extend_from_slice(&body);
+            prop_assert_eq!(DataHeader::parse(&bytes), Ok((header, &body[..])));
+        }
+    }
+
+    #[test]
+    fn replies_are_never_larger_than_requests() {
+        const { assert!(RESPONSE_BYTES <= INIT_BYTES) };
+        const { assert!(COOKIE_BYTES <= INIT_BYTES) };
+    }
+}

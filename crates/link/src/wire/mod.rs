@@ -1,0 +1,7 @@
+//! Byte layouts: parsing of what came, writing of what goes. Nothing here keeps state.
+
+pub mod codec;
+pub mod frame;
+pub mod header;
+pub mod report;
+

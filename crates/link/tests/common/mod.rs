@@ -1,0 +1,232 @@
+//! Two ends over a pipe that loses, delays and paces: the least that shows the transport at work.
+//! The lab has the real link model; this keeps the transport's own tests by themselves.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bentpipe_link::{
+    AirConfig, AirCore, Aircraft, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey, SessionId,
+    Settings, Write,
+};
+use bentpipe_units::BitRate;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+pub const AIR: &str = "198.18.0.1:40000";
+pub const HUB: &str = "198.18.0.2:4500";
+
+/// One direction: Bernoulli loss, a serializing transmitter, a fixed delay.
+pub struct Pipe {
+    pub loss: f64,
+    pub delay: Duration,
+    pub rate: BitRate,
+    pub cut: bool,
+    free_at: Duration,
+    in_flight: BTreeMap<(Duration, u64), (Vec<u8>, SocketAddr)>,
+    count: u64,
+    pub bytes: u64,
+    pub packets: u64,
+}
+
+impl Pipe {
+    fn new(loss: f64, rate: BitRate) -> Self {
+        let delay = Duration::from_micros(380_500);
+        let in_flight = BTreeMap::new();
+        Self { loss, delay, rate, cut: false, free_at: Duration::ZERO, in_flight, count: 0, bytes: 0, packets: 0 }
+    }
+
+    fn offer(&mut self, datagram: Vec<u8>, from: SocketAddr, now: Duration, rng: &mut ChaCha8Rng) {
+        let bytes = datagram.len() as u64 + 28;
+        self.bytes += bytes;
+        self.packets += 1;
+        self.free_at = self.free_at.max(now) + self.rate.time_for(bytes);
+        self.count += 1;
+        if !self.cut && !rng.random_bool(self.loss) {
+            self.in_flight.insert((self.free_at + self.delay, self.count), (datagram, from));
+        }
+    }
+
+    fn next(&self) -> Option<Duration> {
+        self.in_flight.keys().next().map(|(at, _)| *at)
+    }
+
+    fn deliver(&mut self, now: Duration) -> Option<(Vec<u8>, SocketAddr)> {
+        let key = *self.in_flight.keys().next().filter(|(at, _)| *at <= now)?;
+        self.in_flight.remove(&key)
+    }
+}
+
+/// An air and a hub, and what the hub's flows do: each echoes, sinks or serves.
+pub struct Pair {
+    pub now: Duration,
+    pub air: AirCore,
+    pub hub: HubCore,
+    pub up: Pipe,
+    pub down: Pipe,
+    pub air_address: SocketAddr,
+    pub opened: Vec<(SessionId, u64)>,
+    pub settings: Settings,
+    pub secrets: (SecretKey, SecretKey),
+    rng: ChaCha8Rng,
+}
+
+impl Pair {
+    pub fn new(seed: u64, loss: f64) -> Self {
+        let rate = BitRate::from_bps(1_890_000);
+        Self::with(seed, loss, Settings { rate, ..Settings::default() })
+    }
+
+    pub fn with(seed: u64, loss: f64, settings: Settings) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
+        let rate = settings.rate;
+        Self {
+            now: Duration::ZERO,
+            air: new_air(&air, &hub, &settings, 1, rng.random()),
+            hub: new_hub(&air, &hub, &settings, rng.random()),
+            up: Pipe::new(loss, rate),
+            down: Pipe::new(loss, rate),
+            air_address: AIR.parse().unwrap(),
+            opened: Vec::new(),
+            settings,
+            secrets: (air, hub),
+            rng,
+        }
+    }
+
+    /// A new air process with the same key.
+    pub fn restart_air(&mut self) {
+        let seed = self.rng.random();
+        self.air = new_air(&self.secrets.0, &self.secrets.1, &self.settings, 1_000_000, seed);
+    }
+
+    /// A new hub process with the same key.
+    pub fn restart_hub(&mut self) {
+        let seed = self.rng.random();
+        self.hub = new_hub(&self.secrets.0, &self.secrets.1, &self.settings, seed);
+    }
+
+    /// Does all that is due now.
+    pub fn work(&mut self) {
+        while let Some((datagram, from)) = self.up.deliver(self.now) {
+            self.hub.handle_datagram(&datagram, from, self.now);
+        }
+        while let Some((datagram, from)) = self.down.deliver(self.now) {
+            self.air.handle_datagram(&datagram, from, self.now);
+        }
+        self.air.handle_timeout(self.now);
+        self.hub.handle_timeout(self.now);
+        self.note_opened();
+        self.flush();
+    }
+
+    /// Moves to the next moment at which anything happens.
+    pub fn advance(&mut self) {
+        self.flush();
+        let due = [self.air.next_timeout(self.now), self.hub.next_timeout(self.now)];
+        let deliveries = [self.up.next(), self.down.next()];
+        let next = due.into_iter().chain(deliveries.into_iter().flatten()).min().unwrap();
+        self.now = next.max(self.now + Duration::from_nanos(1));
+    }
+
+    pub fn flush(&mut self) {
+        let mut datagram = Vec::new();
+        while self.air.transmit(self.now, &mut datagram).is_some() {
+            self.up.offer(std::mem::take(&mut datagram), self.air_address, self.now, &mut self.rng);
+        }
+        while let Some(to) = self.hub.transmit(self.now, &mut datagram) {
+            let datagram = std::mem::take(&mut datagram);
+            if to == self.air_address {
+                self.down.offer(datagram, HUB.parse().unwrap(), self.now, &mut self.rng);
+            }
+        }
+    }
+
+    pub fn note_opened(&mut self) {
+        while let Some((session, event)) = self.hub.next_event() {
+            if let FlowEvent::Opened { flow, .. } = event {
+                self.opened.push((session, flow));
+            }
+        }
+        while self.air.next_event().is_some() {}
+    }
+
+    pub fn run_until(&mut self, what: &str, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) {
+        let end = self.now + limit;
+        loop {
+            self.work();
+            if done(self) {
+                return;
+            }
+            assert!(self.now < end, "{what} did not happen within {limit:?}");
+            self.advance();
+        }
+    }
+
+    /// Goes on for `span`, calling `each` whenever anything has happened.
+    pub fn run_for(&mut self, span: Duration, mut each: impl FnMut(&mut Self)) {
+        let end = self.now + span;
+        while self.now < end {
+            self.work();
+            each(self);
+            self.advance();
+        }
+    }
+
+    pub fn connect(&mut self) {
+        self.run_until("the session", Duration::from_secs(60), |pair| {
+            pair.air.current().is_some() && pair.hub.sessions().count() == 1
+        });
+    }
+
+    /// Opens a flow from the air with its first bytes.
+    pub fn open(&mut self, first: &[u8]) -> (SessionId, u64) {
+        let target = "origin.example:80".parse().unwrap();
+        self.air.open(&target, bentpipe_link::Class::BestEffort, 1, first, self.now).unwrap()
+    }
+
+    /// Waits until the hub has been told of its next flow.
+    pub fn accept(&mut self) -> (SessionId, u64) {
+        self.run_until("an opening", Duration::from_secs(60), |pair| !pair.opened.is_empty());
+        self.opened.remove(0)
+    }
+}
+
+fn new_air(air: &SecretKey, hub: &SecretKey, settings: &Settings, first_counter: u64, seed: [u8; 32]) -> AirCore {
+    let address = HUB.parse().unwrap();
+    let config = AirConfig { secret: air.clone(), hub: hub.public(), address, settings: settings.clone(), first_counter };
+    AirCore::new(config, seed)
+}
+
+fn new_hub(air: &SecretKey, hub: &SecretKey, settings: &Settings, seed: [u8; 32]) -> HubCore {
+    let aircraft = vec![Aircraft { key: air.public(), settings: settings.clone() }];
+    HubCore::new(HubConfig { secret: hub.clone(), aircraft }, seed)
+}
+
+/// Reads all that is there; `true` when the peer has finished.
+pub fn read_all(core: &mut impl Core, (session, flow): (SessionId, u64), now: Duration, out: &mut Vec<u8>) -> bool {
+    let Some(session) = core.session(session) else { return false };
+    let mut buffer = [0; 4096];
+    loop {
+        match session.read(flow, &mut buffer, now) {
+            Read::Taken(n) => out.extend_from_slice(&buffer[..n]),
+            Read::Blocked => return false,
+            Read::Finished => return true,
+            Read::Reset(code) => panic!("reset: {code:?}"),
+        }
+    }
+}
+
+/// Writes as much of `data[*at..]` as there is room for, then finishes.
+pub fn write_all(core: &mut impl Core, (session, flow): (SessionId, u64), now: Duration, data: &[u8], at: &mut usize) {
+    let Some(session) = core.session(session) else { return };
+    while *at < data.len() {
+        match session.write(flow, &data[*at..], now) {
+            Write::Taken(n) => *at += n,
+            Write::Blocked => return,
+            other => panic!("{other:?}"),
+        }
+    }
+    session.finish(flow);
+}

@@ -1,0 +1,292 @@
+//! Whole sessions in virtual time.
+
+mod common;
+
+use std::time::Duration;
+
+use bentpipe_link::{Core, Read, ResetCode, Settings, Write};
+use bentpipe_units::{BitRate, ByteSize};
+use common::{Pair, read_all, write_all};
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// Fetches `len` bytes with a small request; returns how long it took.
+fn fetch(pair: &mut Pair, len: usize) -> Duration {
+    let start = pair.now;
+    let flow = pair.open(b"GET");
+    pair.flush();
+    let far = pair.accept();
+    let (body, mut sent, mut got) = (bytes(len), 0, Vec::new());
+    pair.run_until("the answer", Duration::from_secs(600), |pair| {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+        pair.flush();
+        read_all(&mut pair.air, flow, pair.now, &mut got)
+    });
+    assert!(got == body, "what arrived is not what was sent");
+    let mut request = Vec::new();
+    read_all(&mut pair.hub, far, pair.now, &mut request);
+    assert_eq!(request, b"GET");
+    pair.air.session(flow.0).unwrap().release(flow.1);
+    pair.hub.session(far.0).unwrap().release(far.1);
+    pair.now - start
+}
+
+#[test]
+fn a_short_answer_costs_one_round_trip_and_its_bytes() {
+    let mut pair = Pair::new(1, 0.0);
+    pair.connect();
+    let took = fetch(&mut pair, 10_000);
+    let limit = Duration::from_millis(761) + BitRate::from_bps(1_890_000).time_for(10_000);
+    assert!(took < limit + Duration::from_millis(12), "{took:?}, the limit is {limit:?}");
+}
+
+#[test]
+fn loss_keeps_short_transfers_near_their_limit_and_bulk_near_capacity() {
+    let mut pair = Pair::new(2, 0.06);
+    pair.connect();
+    let mut times: Vec<_> = (0..200).map(|_| fetch(&mut pair, 10_000)).collect();
+    times.sort();
+    let limit = 0.761 + 8.0 * 10_000.0 / (0.94 * 1_890_000.0);
+    let (median, p95) = (times[100].as_secs_f64() / limit, times[190].as_secs_f64() / limit);
+    assert!(median < 1.10, "the median is {median:.3} x the limit");
+    assert!(p95 < 1.25, "p95 is {p95:.3} x the limit");
+
+    let took = fetch(&mut pair, 10_000_000).as_secs_f64();
+    let goodput = 8.0 * 10_000_000.0 / (took - 0.761);
+    let share = goodput / (0.94 * 1_890_000.0);
+    assert!(share > 0.92, "bulk reached {share:.3} of (1-p) x rate");
+}
+
+#[test]
+fn heavy_loss_loses_nothing() {
+    let mut pair = Pair::new(3, 0.4);
+    pair.connect();
+    for len in [0, 1, 1429, 20_000, 300_000] {
+        fetch(&mut pair, len);
+    }
+}
+
+#[test]
+fn an_outage_of_any_length_ends_with_every_byte() {
+    for outage_s in [1, 30, 4000] {
+        let mut pair = Pair::new(4, 0.06);
+        pair.connect();
+        let (flow, body) = (pair.open(b""), bytes(2_000_000));
+        let far = pair.accept();
+        let (mut sent, mut got) = (0, Vec::new());
+        let (cut_at, back_at) = (pair.now + Duration::from_secs(3), pair.now + Duration::from_secs(3 + outage_s));
+        pair.run_until("the end", Duration::from_secs(outage_s + 60), |pair| {
+            let cut = (cut_at..back_at).contains(&pair.now);
+            (pair.up.cut, pair.down.cut) = (cut, cut);
+            write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+            pair.flush();
+            read_all(&mut pair.air, flow, pair.now, &mut got)
+        });
+        assert!(got == body);
+        assert!(pair.now < back_at + Duration::from_secs(25), "resumed at {:?}", pair.now - back_at);
+    }
+}
+
+#[test]
+fn an_outage_is_probed_ever_more_rarely() {
+    let mut pair = Pair::new(5, 0.0);
+    pair.connect();
+    pair.open(&bytes(50_000));
+    (pair.up.cut, pair.down.cut) = (true, true);
+    let before = pair.up.packets;
+    pair.run_for(Duration::from_secs(600), |_| {});
+    let sent = pair.up.packets - before;
+    assert!((60..400).contains(&sent), "{sent} packets in ten minutes of silence");
+}
+
+#[test]
+fn half_close_is_half_and_resets_cross() {
+    let mut pair = Pair::new(6, 0.06);
+    pair.connect();
+    let flow = pair.open(b"first");
+    pair.air.session(flow.0).unwrap().finish(flow.1);
+    let far = pair.accept();
+    let mut request = Vec::new();
+    pair.run_until("the end of the request", Duration::from_secs(30), |pair| {
+        read_all(&mut pair.hub, far, pair.now, &mut request)
+    });
+    assert_eq!(request, b"first");
+    let (mut at, mut answer) = (0, Vec::new());
+    write_all(&mut pair.hub, far, pair.now, b"late answer", &mut at);
+    pair.run_until("the answer", Duration::from_secs(30), |pair| read_all(&mut pair.air, flow, pair.now, &mut answer));
+    assert_eq!(answer, b"late answer");
+
+    let flow = pair.open(b"x");
+    let far = pair.accept();
+    pair.hub.session(far.0).unwrap().reset(far.1, ResetCode::Refused);
+    pair.run_until("the reset", Duration::from_secs(30), |pair| {
+        let now = pair.now;
+        pair.air.session(flow.0).unwrap().read(flow.1, &mut [0; 9], now) == Read::Reset(ResetCode::Refused)
+    });
+}
+
+#[test]
+fn a_reader_that_stops_is_told_to_the_writer_and_the_rest_goes_on() {
+    let mut pair = Pair::new(7, 0.0);
+    pair.connect();
+    let flow = pair.open(b"upload");
+    let far = pair.accept();
+    pair.hub.session(far.0).unwrap().stop_reading(far.1, ResetCode::Aborted);
+    let (mut at, mut answer) = (0, Vec::new());
+    write_all(&mut pair.hub, far, pair.now, b"enough", &mut at);
+    pair.run_until("the answer", Duration::from_secs(9), |pair| read_all(&mut pair.air, flow, pair.now, &mut answer));
+    assert_eq!(answer, b"enough");
+    let now = pair.now;
+    let written = pair.air.session(flow.0).unwrap().write(flow.1, b"more", now);
+    assert_eq!(written, Write::Stopped(ResetCode::Aborted));
+}
+
+#[test]
+fn a_flow_nobody_reads_holds_only_its_credit_and_blocks_no_other() {
+    let mut pair = Pair::new(8, 0.06);
+    pair.connect();
+    let unread = pair.open(b"");
+    let far = pair.accept();
+    let (body, mut sent) = (bytes(4_000_000), 0);
+    pair.run_for(Duration::from_secs(60), |pair| {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+    });
+    let held = pair.air.session(unread.0).unwrap().held_bytes();
+    let bdp = BitRate::from_bps(1_890_000).bytes_in(Duration::from_millis(900));
+    assert!(held > 100_000 && held < 9 * bdp, "{held} bytes held");
+    let took = fetch(&mut pair, 100_000);
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[test]
+fn what_is_idle_or_never_read_is_reaped() {
+    let rate = BitRate::from_bps(1_890_000);
+    let (flow_idle, flow_unread) = (Duration::from_secs(3600), Duration::from_secs(100));
+    let mut pair = Pair::with(9, 0.0, Settings { rate, flow_idle, flow_unread, ..Settings::default() });
+    pair.connect();
+    let (unread, idle) = (pair.open(b""), pair.open(b""));
+    let far = pair.accept();
+    write_all(&mut pair.hub, far, pair.now, &bytes(1000), &mut 0);
+    let ended = |pair: &mut Pair, flow: (u64, u64)| {
+        let now = pair.now;
+        matches!(pair.air.session(flow.0).unwrap().write(flow.1, b"", now), Write::Reset(ResetCode::Idle))
+    };
+    pair.run_until("the unread flow's end", Duration::from_secs(200), |pair| ended(pair, unread));
+    assert!(!ended(&mut pair, idle));
+    pair.run_until("the idle flow's end", Duration::from_secs(2 * 3600), |pair| ended(pair, idle));
+    assert_eq!(far.0, 1);
+}
+
+#[test]
+fn a_new_address_is_followed_after_it_proved_itself() {
+    let mut pair = Pair::new(10, 0.06);
+    pair.connect();
+    fetch(&mut pair, 10_000);
+    pair.air_address = "198.18.0.77:1234".parse().unwrap();
+    let flow = pair.open(b"");
+    let far = pair.accept();
+    assert_eq!(pair.hub.session(far.0).unwrap().address(), "198.18.0.1:40000".parse().unwrap());
+    let (body, mut sent, mut got) = (bytes(50_000), 0, Vec::new());
+    pair.run_until("the answer", Duration::from_secs(60), |pair| {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+        pair.flush();
+        read_all(&mut pair.air, flow, pair.now, &mut got)
+    });
+    assert_eq!(pair.hub.session(far.0).unwrap().address(), pair.air_address);
+}
+
+#[test]
+fn keys_are_replaced_while_bytes_flow() {
+    let rate = BitRate::from_bps(1_890_000);
+    let key_lifetime = Duration::from_secs(5);
+    let mut pair = Pair::with(11, 0.06, Settings { rate, key_lifetime, ..Settings::default() });
+    pair.connect();
+    let took = fetch(&mut pair, 8_000_000);
+    assert!(took > Duration::from_secs(30), "several lifetimes passed: {took:?}");
+    assert_eq!(pair.hub.sessions().count(), 1);
+}
+
+#[test]
+fn a_restarted_end_resets_flows_honestly_and_serves_new_ones() {
+    for air_restarts in [true, false] {
+        let mut pair = Pair::new(12, 0.0);
+        pair.connect();
+        let flow = pair.open(b"hello");
+        let far = pair.accept();
+        if air_restarts { pair.restart_air() } else { pair.restart_hub() }
+        pair.run_until("the old flow's end", Duration::from_secs(120), |pair| {
+            let gone_at_hub = pair.hub.session(far.0).is_none();
+            let gone_at_air = pair.air.session(flow.0).is_none();
+            if air_restarts { gone_at_hub && pair.air.current().is_some() } else { gone_at_air && pair.air.current().is_some() }
+        });
+        pair.opened.clear();
+        fetch(&mut pair, 10_000);
+    }
+}
+
+#[test]
+fn a_full_table_refuses_and_memory_stays_within_its_bound() {
+    let rate = BitRate::from_bps(100_000_000);
+    let settings = Settings {
+        rate,
+        max_flows: 16,
+        receive_memory: ByteSize::from_bytes(4 << 20),
+        send_memory: ByteSize::from_bytes(4 << 20),
+        ..Settings::default()
+    };
+    let mut pair = Pair::with(13, 0.06, settings);
+    pair.connect();
+    let flows: Vec<_> = (0..16).map(|_| pair.open(b"")).collect();
+    let target = "x.example:1".parse().unwrap();
+    let now = pair.now;
+    assert!(pair.air.open(&target, bentpipe_link::Class::BestEffort, 1, b"", now).is_err());
+    let (body, mut sent) = (bytes(3_000_000), vec![0; 16]);
+    pair.run_until("all openings", Duration::from_secs(9), |pair| pair.opened.len() == 16);
+    let fars = pair.opened.clone();
+    pair.run_for(Duration::from_secs(20), |pair| {
+        for (far, sent) in fars.iter().zip(&mut sent) {
+            write_all(&mut pair.hub, *far, pair.now, &body, sent);
+        }
+        let air = pair.air.session(flows[0].0).unwrap().held_bytes();
+        let hub = pair.hub.session(fars[0].0).unwrap().held_bytes();
+        assert!(air <= 8 << 20 && hub <= 8 << 20, "{air} and {hub} bytes");
+    });
+    let mut got = vec![Vec::new(); 16];
+    pair.run_until("every byte", Duration::from_secs(120), |pair| {
+        for (far, sent) in fars.iter().zip(&mut sent) {
+            write_all(&mut pair.hub, *far, pair.now, &body, sent);
+        }
+        pair.flush();
+        let now = pair.now;
+        flows.iter().zip(&mut got).map(|(flow, got)| read_all(&mut pair.air, *flow, now, got)).fold(true, |a, b| a & b)
+    });
+    assert!(got.iter().all(|got| *got == body));
+}
+
+#[test]
+fn garbage_and_strangers_are_met_with_silence() {
+    let mut pair = Pair::new(14, 0.0);
+    pair.connect();
+    let stranger = Pair::new(99, 0.0);
+    let (mut other, mut datagram) = (stranger.air, Vec::new());
+    other.transmit(pair.now, &mut datagram);
+    let from = "203.0.113.9:9".parse().unwrap();
+    for len in [0, 1, 3, 5, 12, 27, 40, 1400] {
+        let garbage: Vec<u8> = bytes(len);
+        for first in [0, 1, 2, 3, 0x40, 0x4f, 0xff] {
+            let mut garbage = garbage.clone();
+            if let Some(byte) = garbage.first_mut() { *byte = first }
+            pair.hub.handle_datagram(&garbage, from, pair.now);
+            pair.air.handle_datagram(&garbage, from, pair.now);
+        }
+    }
+    pair.hub.handle_datagram(&datagram, from, pair.now);
+    let now = pair.now;
+    let mut out = Vec::new();
+    while let Some(to) = pair.hub.transmit(now, &mut out) {
+        assert_ne!(to, from, "a stranger was answered");
+    }
+    fetch(&mut pair, 10_000);
+}

@@ -1,0 +1,68 @@
+#!/bin/sh
+# Installs what building and the lab need, if it is missing, and says each step aloud.
+set -eu
+
+say() { printf 'setup: %s\n' "$*"; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null 2>&1; then
+        sudo "$@"
+    else
+        say "this needs root, and there is no sudo: run as root: $*"
+        exit 1
+    fi
+}
+
+# Each line: a command that must exist, and the package that brings it on
+# Debian/Ubuntu, Fedora, Alpine and Arch.
+needs() {
+    cat <<'LIST'
+cc gcc gcc gcc gcc
+make make make make make
+nft nftables nftables nftables nftables
+ip iproute2 iproute iproute2 iproute2
+curl curl curl curl curl
+LIST
+}
+
+missing=''
+column=2
+if command -v apt-get >/dev/null 2>&1; then column=2
+elif command -v dnf >/dev/null 2>&1; then column=3
+elif command -v apk >/dev/null 2>&1; then column=4
+elif command -v pacman >/dev/null 2>&1; then column=5
+fi
+PATH="$PATH:/usr/sbin:/sbin"
+for line in $(needs | tr ' ' ':'); do
+    command=$(printf '%s' "$line" | cut -d: -f1)
+    command -v "$command" >/dev/null 2>&1 ||
+        missing="$missing $(printf '%s' "$line" | cut -d: -f"$column")"
+done
+
+if [ -n "$missing" ]; then
+    say "installing with the system's package manager:$missing"
+    # shellcheck disable=SC2086 # the names are words
+    case $column in
+    2)
+        if ! command -v apt-get >/dev/null 2>&1; then
+            say "no known package manager here: install these yourself:$missing"
+            exit 1
+        fi
+        as_root apt-get update -qq
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libc6-dev $missing
+        ;;
+    3) as_root dnf install -y -q $missing ;;
+    4) as_root apk add --quiet musl-dev $missing ;;
+    5) as_root pacman -S --noconfirm --needed $missing ;;
+    esac
+fi
+
+if ! command -v cargo >/dev/null 2>&1; then
+    say "installing Rust (the stable toolchain, by rustup, into ~/.cargo)"
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal
+    PATH="$HOME/.cargo/bin:$PATH"
+fi
+
+say "ready: $(cargo --version), $(cc --version | head -n 1), $(nft --version | cut -d' ' -f1,2)"
