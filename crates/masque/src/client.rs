@@ -4,7 +4,7 @@ use std::{future::poll_fn, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use h3::error::{Code, StreamError};
-use http::{Method, Uri, header};
+use http::{Uri, header};
 use tokio::{
     sync::{Semaphore, mpsc, oneshot, watch},
     time::{Instant, sleep, timeout},
@@ -28,8 +28,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest `authority` we send: a name of 253 bytes, a colon and a port, with room to spare.
 const MAX_AUTHORITY_BYTES: usize = 300;
 
-/// Flows that may wait for a connection at once; each holds its first bytes.
-const MAX_OPENING: usize = 4096;
+/// Flows that may wait for a connection or a stream at once: with a packet's worth of first bytes
+/// and a task each, 64 MiB.
+const MAX_OPENING: usize = 16_384;
 
 /// How a client connects.
 #[derive(Clone, Debug)]
@@ -88,6 +89,9 @@ pub enum ConnectError {
         "the ground gateway's configured public key is not usable: copy it again from `bentpipe keys`"
     )]
     UnusableKey,
+    /// [`Client::close`] was called.
+    #[error("the connection to the ground gateway was closed here")]
+    Closed,
     /// The attempt took too long.
     #[error("the ground gateway did not answer within {} s", CONNECT_TIMEOUT.as_secs())]
     Timeout,
@@ -150,13 +154,13 @@ impl Client {
         let (recv, recv_opened) = oneshot::channel();
         let task = Opening { send, recv };
         match (
-            connect_request(authority, class, passenger),
+            Destination::new(authority, class, passenger),
             self.opening.clone().try_acquire_owned(),
         ) {
-            (Some(request), Ok(permit)) => {
+            (Some(to), Ok(permit)) => {
                 let (state, limit) = (self.state.clone(), self.open_timeout);
                 tokio::spawn(async move {
-                    let begun = timeout(limit, begin(state, request, first));
+                    let begun = timeout(limit, begin(state, to, first));
                     task.run(begun, permit).await;
                 });
             }
@@ -212,7 +216,7 @@ impl Keeper {
             _ = dropped.recv() => {}
             () = self.keep() => {}
         }
-        self.publish.send_replace(State::Down(ConnectError::Quic("closed".into())));
+        self.publish.send_replace(State::Down(ConnectError::Closed));
         self.endpoint.close(var_int(Code::H3_NO_ERROR.value()), b"");
     }
 
@@ -232,6 +236,7 @@ impl Keeper {
                     }
                     ConnectError::Quic(lost.to_string())
                 }
+                Err(ConnectError::Closed) => return,
                 Err(why) => why,
             };
             tracing::info!(server = %self.config.server, %why, "no connection");
@@ -246,7 +251,10 @@ impl Keeper {
         let conn = self
             .endpoint
             .connect_with(self.quic.clone(), self.config.server, tls::SERVER_NAME)
-            .map_err(|error| failed(&error))?
+            .map_err(|error| match error {
+                quinn::ConnectError::EndpointStopping => ConnectError::Closed,
+                other => failed(&other),
+            })?
             .await
             .map_err(|error| failed(&error))?;
         let (connection, handed) = quic::Connection::new(conn.clone());
@@ -273,20 +281,20 @@ impl Keeper {
             Proofs::new(&self.config.secret, Side::Client, &self.config.server_key, exporter)
                 .ok_or(ConnectError::UnusableKey)?;
         let own = auth::public_key(&self.config.secret);
-        let request = http::Request::builder()
-            .method(Method::GET)
-            .uri(format!("https://{}{SESSION_PATH}", tls::SERVER_NAME))
-            .header(
-                header::PROXY_AUTHORIZATION,
-                auth::write_authorization(&own, &proofs.prove(Side::Client)),
-            )
-            .body(())
-            .map_err(|error| ConnectError::Quic(error.to_string()))?;
+        let authorization = auth::write_authorization(&own, &proofs.prove(Side::Client));
+        let headers = wire::headers(&[
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", tls::SERVER_NAME),
+            (":path", SESSION_PATH),
+            (header::PROXY_AUTHORIZATION.as_str(), &authorization),
+        ]);
         let answer = async {
-            let mut stream = live.requests.send_request(request).await.ok()?;
-            let request = live.handed.take(stream.id())?;
-            let mut send = request.take_send()?;
-            send.write(request.take_held().freeze()).await.ok()?;
+            let uri =
+                Uri::builder().scheme("https").authority(tls::SERVER_NAME).path_and_query("/");
+            let request = http::Request::get(uri.build().ok()?).body(()).ok()?;
+            let (mut stream, _request, mut send) = start(live, request).await.ok()?;
+            send.write(headers).await.ok()?;
             send.finish();
             let response = stream.recv_response().await.ok()?;
             let info = response.headers().get(INFO_HEADER)?.to_str().ok()?;
@@ -361,20 +369,39 @@ impl Opening {
     }
 }
 
+/// Where a flow goes, and for whom.
+struct Destination {
+    authority: String,
+    class: u8,
+    passenger: u32,
+}
+
+impl Destination {
+    /// `None` when `authority` cannot stand in a request.
+    fn new(authority: &str, class: u8, passenger: u32) -> Option<Destination> {
+        let parsed: http::uri::Authority = authority.parse().ok()?;
+        let whole = authority.len() <= MAX_AUTHORITY_BYTES && parsed.port_u16().is_some();
+        whole.then(|| Destination { authority: authority.into(), class, passenger })
+    }
+}
+
 async fn begin(
     mut state: watch::Receiver<State>,
-    connect: http::Request<()>,
+    to: Destination,
     first: Bytes,
 ) -> Result<Begun, Refusal> {
     let mut live = match state.wait_for(|state| matches!(state, State::Up(_))).await.as_deref() {
         Ok(State::Up(live)) => live.clone(),
         _ => return Err(Refusal::Unreachable),
     };
-    let response = live.requests.send_request(connect).await.map_err(stream_refusal)?;
-    let request = live.handed.take(response.id()).ok_or(Refusal::Internal)?;
-    let mut send = request.take_send().ok_or(Refusal::Aborted)?;
-    let headers = wire::connect_headers(&request.take_held()).ok_or(Refusal::Internal)?;
-    let mut together = BytesMut::from(headers);
+    let connect = http::Request::connect(&to.authority).body(()).map_err(|_| Refusal::Internal)?;
+    let (response, request, mut send) = start(&mut live, connect).await?;
+    let mut together = BytesMut::from(wire::headers(&[
+        (":method", "CONNECT"),
+        (":authority", &to.authority),
+        (CLASS_HEADER, &to.class.to_string()),
+        (PASSENGER_HEADER, &to.passenger.to_string()),
+    ]));
     if !first.is_empty() {
         wire::data_header(first.len(), &mut together);
         together.extend_from_slice(&first);
@@ -398,17 +425,17 @@ async fn final_response(stream: &mut Response) -> Result<(), Refusal> {
     }
 }
 
-fn connect_request(authority: &str, class: u8, passenger: u32) -> Option<http::Request<()>> {
-    if authority.len() > MAX_AUTHORITY_BYTES {
-        return None;
-    }
-    http::Request::builder()
-        .method(Method::CONNECT)
-        .uri(Uri::builder().authority(authority).build().ok()?)
-        .header(CLASS_HEADER, u16::from(class))
-        .header(PASSENGER_HEADER, passenger)
-        .body(())
-        .ok()
+/// Has h3 open a stream for a request and await its response. What h3 would send is not sent: see
+/// [`wire::headers`].
+async fn start(
+    live: &mut Live,
+    request: http::Request<()>,
+) -> Result<(Response, Request, RawSend), Refusal> {
+    let response = live.requests.send_request(request).await.map_err(stream_refusal)?;
+    let request = live.handed.take(response.id()).ok_or(Refusal::Internal)?;
+    request.take_held();
+    let send = request.take_send().ok_or(Refusal::Aborted)?;
+    Ok((response, request, send))
 }
 
 fn stream_refusal(error: StreamError) -> Refusal {

@@ -53,7 +53,7 @@
 //! ties the proofs to this TLS session, so that a man in the middle, who has another session with
 //! each side, can relay neither. A server to which the key is unknown or the proof wrong closes the
 //! connection with H3_REQUEST_REJECTED and says no more; other requests on an unproven connection
-//! are answered 407, a few times, and a client that proves nothing is closed after 15 s. What
+//! are answered 407, a few times, and a client that proves nothing is closed after 30 s. What
 //! unproven clients may hold of the server's memory is bounded in number, streams and bytes.
 //!
 //! Test vector: client secret 32 × `01`, server secret 32 × `02`, exporter 32 × `09`:
@@ -88,6 +88,9 @@ mod settings;
 mod socket;
 mod tls;
 mod wire;
+
+#[cfg(test)]
+mod unproven_tests;
 
 pub use auth::{PublicKey, SecretKey, public_key};
 pub use client::{Client, ClientConfig, ConnectError};

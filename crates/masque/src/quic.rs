@@ -47,7 +47,7 @@ pub(crate) struct Request {
 struct Shared {
     send: Option<RawSend>,
     recv: Option<RawRecv>,
-    /// What h3 wrote; it leaves together with what follows.
+    /// What h3 wrote and we have not sent yet.
     held: BytesMut,
     header: HeaderBuf,
     section: BytesMut,

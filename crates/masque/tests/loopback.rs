@@ -292,3 +292,13 @@ async fn garbage_on_the_socket_changes_nothing() {
     timeout(LIMIT, far.read_to_end(&mut got)).await.unwrap().unwrap();
     assert_eq!(got, b"through");
 }
+
+#[tokio::test]
+async fn a_closed_client_opens_nothing() {
+    let (_server, client, mut flow, _far) = pair(b"").await;
+    timeout(LIMIT, client.close()).await.unwrap();
+    assert_eq!(read_error(&mut flow).await, Refusal::Aborted);
+    let mut late = client.open("example.com:80", 2, 1, Bytes::new());
+    assert_eq!(read_error(&mut late).await, Refusal::Unreachable);
+    assert_eq!(client.status(), Err(ConnectError::Closed));
+}

@@ -1,0 +1,166 @@
+//! Peers that do not keep to the rules: clients without a proof, a server without the key.
+
+use std::{
+    collections::HashSet,
+    future::poll_fn,
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use h3::error::Code;
+use http::StatusCode;
+use tokio::time::timeout;
+
+use crate::{
+    Client, ClientConfig, ConnectError, INFO_HEADER, SecretKey, Server, ServerConfig, Socket,
+    Transport, auth, public_key,
+    quic::{self, Handed},
+    settings::UNPROVEN_STREAMS,
+    tls, wire,
+};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+fn socket() -> Socket {
+    Socket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap()
+}
+
+fn secret(byte: u8) -> SecretKey {
+    SecretKey::new([byte; 32])
+}
+
+fn server() -> (Server, SocketAddr) {
+    let config = ServerConfig::new(secret(2), HashSet::from([public_key(&secret(1))]));
+    let server = Server::start(config, socket()).unwrap();
+    let at = server.local_addr().unwrap();
+    (server, at)
+}
+
+/// A client of HTTP/3 that knows nothing of ours.
+struct Stranger {
+    conn: quinn::Connection,
+    requests: h3::client::SendRequest<quic::Opener, Bytes>,
+    handed: Handed,
+    _endpoint: quinn::Endpoint,
+}
+
+impl Stranger {
+    async fn connect(to: SocketAddr) -> Stranger {
+        let mut config = tls::client().unwrap();
+        config.transport_config(Transport::default().client().unwrap());
+        let endpoint = socket().endpoint(None).unwrap();
+        let conn = endpoint.connect_with(config, to, tls::SERVER_NAME).unwrap().await.unwrap();
+        let (connection, handed) = quic::Connection::new(conn.clone());
+        let (mut driver, requests) = h3::client::new(connection).await.unwrap();
+        tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
+        Stranger { conn, requests, handed, _endpoint: endpoint }
+    }
+
+    /// The answer to a request with these fields, or `None` with the connection.
+    async fn ask(&mut self, fields: &[(&str, &str)]) -> Option<http::Response<()>> {
+        let request = http::Request::connect("a:1").body(()).unwrap();
+        let mut stream = self.requests.send_request(request).await.ok()?;
+        let request = self.handed.take(stream.id()).unwrap();
+        let mut send = request.take_send()?;
+        send.write(wire::headers(fields)).await.ok()?;
+        send.finish();
+        timeout(LIMIT, stream.recv_response()).await.expect("an answer in time").ok()
+    }
+
+    async fn close_code(&self) -> u64 {
+        match timeout(LIMIT, self.conn.closed()).await.expect("closed in time") {
+            quinn::ConnectionError::ApplicationClosed(close) => close.error_code.into_inner(),
+            other => panic!("closed with {other}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_connect_without_a_proof_is_refused_a_few_times() {
+    let (server, at) = server();
+    let mut stranger = Stranger::connect(at).await;
+    let connect = [(":method", "CONNECT"), (":authority", "example.com:80")];
+    let mut refused = 0;
+    while let Some(response) = stranger.ask(&connect).await {
+        assert_eq!(response.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
+        assert_eq!(response.headers()["proxy-authenticate"], "Bentpipe");
+        refused += 1;
+    }
+    assert!(refused < 20, "{refused}");
+    assert_eq!(stranger.close_code().await, Code::H3_EXCESSIVE_LOAD.value());
+    assert!(timeout(Duration::from_millis(50), server.accept()).await.is_err());
+}
+
+#[tokio::test]
+async fn a_proof_of_another_session_is_refused() {
+    let (_server, at) = server();
+    let mut stranger = Stranger::connect(at).await;
+    let proofs =
+        auth::Proofs::new(&secret(1), auth::Side::Client, &public_key(&secret(2)), [9; 32]);
+    let proof = proofs.unwrap().prove(auth::Side::Client);
+    let authorization = auth::write_authorization(&public_key(&secret(1)), &proof);
+    let get = [
+        (":method", "GET"),
+        (":scheme", "https"),
+        (":authority", tls::SERVER_NAME),
+        (":path", crate::SESSION_PATH),
+        ("proxy-authorization", &*authorization),
+    ];
+    assert!(stranger.ask(&get).await.is_none());
+    assert_eq!(stranger.close_code().await, Code::H3_REQUEST_REJECTED.value());
+}
+
+/// An unproven client can hold only a few streams open.
+#[tokio::test]
+async fn streams_are_few_before_the_proof() {
+    let (_server, at) = server();
+    let stranger = Stranger::connect(at).await;
+    let mut open = Vec::new();
+    while let Ok(stream) = timeout(Duration::from_millis(200), stranger.conn.open_bi()).await {
+        open.push(stream.unwrap());
+    }
+    assert_eq!(open.len(), UNPROVEN_STREAMS as usize);
+}
+
+#[tokio::test]
+async fn oversized_headers_are_refused() {
+    let (_server, at) = server();
+    let mut stranger = Stranger::connect(at).await;
+    let long = "x".repeat(quic::MAX_HEADERS_BYTES as usize);
+    let connect = [(":method", "CONNECT"), (":authority", "a:1"), ("x", &long)];
+    assert!(stranger.ask(&connect).await.is_none_or(|answer| !answer.status().is_success()));
+}
+
+/// Answers 200 to every client with a proof made of another key.
+#[tokio::test]
+async fn an_impostor_gets_no_passenger_data() {
+    let endpoint = socket().endpoint(Some(tls::server().unwrap())).unwrap();
+    let at = endpoint.local_addr().unwrap();
+    let impostor = tokio::spawn(async move {
+        let conn = endpoint.accept().await.unwrap().await.unwrap();
+        let (connection, handed) = quic::Connection::new(conn);
+        let mut h3: h3::server::Connection<_, Bytes> =
+            h3::server::Connection::new(connection).await.unwrap();
+        let resolver = h3.accept().await.unwrap().unwrap();
+        let request = handed.next().unwrap();
+        let (_, _stream) = resolver.resolve_request().await.unwrap();
+        let info = auth::write_info(&[7; 32]);
+        let mut send = request.take_send().unwrap();
+        send.write(wire::headers(&[(":status", "200"), (INFO_HEADER, &info)])).await.unwrap();
+        send.finish();
+        // Nothing further may come: the client closes.
+        assert!(h3.accept().await.is_err());
+    });
+    let mut config = ClientConfig::new(at, public_key(&secret(2)), secret(1));
+    config.reconnect_min = Duration::from_secs(100);
+    let client = Client::connect(config, socket()).unwrap();
+    let _flow = client.open("example.com:80", 2, 1, Bytes::from_static(b"secret"));
+    timeout(LIMIT, impostor).await.unwrap().unwrap();
+    let refused = async {
+        while client.status() != Err(ConnectError::Impostor) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LIMIT, refused).await.unwrap();
+}
