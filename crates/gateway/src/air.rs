@@ -23,7 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::config::{AirConfig, Auth};
 use crate::counters::Counters;
-use crate::far::FarEnd;
+use crate::far::{self, FarEnd};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
 use intake::Intake;
@@ -45,15 +45,12 @@ pub struct Air {
     drain: Duration,
 }
 
-/// Serves `config`'s listeners over `far` until `shutdown`, then lets open flows
-/// finish for the configured time.
-pub async fn run(
-    config: &AirConfig,
-    inherited: &mut Inherited,
-    far: Arc<dyn FarEnd>,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), StartError> {
-    Air::bind(config, inherited, far)?.serve(shutdown).await;
+/// Runs the air gateway of `config` until `shutdown`, then lets open flows finish
+/// for the configured time. A ground that is down is no error: it keeps trying.
+pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Result<(), StartError> {
+    let mut inherited = Inherited::from_env()?;
+    let far = far::far_end(config, &mut inherited)?;
+    Air::bind(config, &mut inherited, far)?.serve(shutdown).await;
     Ok(())
 }
 

@@ -5,6 +5,7 @@
 
 pub mod link;
 pub mod masque;
+mod start;
 
 use std::net::SocketAddr;
 
@@ -12,6 +13,8 @@ use bentpipe_link::{Class, ResetCode, Target, TargetError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use start::{arrivals, far_end};
 
 /// What the air gateway asks of the far end.
 #[derive(Debug, Clone, PartialEq, Eq)]

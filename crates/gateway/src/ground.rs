@@ -16,9 +16,9 @@ use tokio::net::TcpStream;
 
 use crate::config::GroundConfig;
 use crate::counters::Counters;
-use crate::far::{Arrivals, Incoming};
+use crate::far::{self, Arrivals, Incoming};
 use crate::flows::Flows;
-use crate::net::{self, StartError};
+use crate::net::{self, Inherited, StartError};
 use crate::relay::{Outcome, Relay, RelayLimits};
 use eyeballs::Connect;
 use fleet::{Fleet, Permit};
@@ -41,14 +41,15 @@ struct Shared {
     counters: Arc<Counters>,
 }
 
-/// Serves the flows of `arrivals` until `shutdown`, then lets them finish for the
-/// configured time. Ends early when every transport has closed.
+/// Runs the ground gateway of `config` until `shutdown`, then lets open flows finish
+/// for the configured time. Ends early when every transport has closed.
 pub async fn run(
     config: &GroundConfig,
-    arrivals: Vec<Arc<dyn Arrivals>>,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
-    Ground::new(config)?.serve(arrivals, shutdown).await;
+    let gateway = Ground::new(config)?;
+    let arrivals = far::arrivals(config, &mut Inherited::from_env()?)?;
+    gateway.serve(arrivals, shutdown).await;
     Ok(())
 }
 

@@ -44,6 +44,15 @@ pub enum StartError {
     /// Transparent interception is not possible here.
     #[error(transparent)]
     Intercept(#[from] crate::air::rules::RulesError),
+    /// A number in the config cannot work.
+    #[error(transparent)]
+    Settings(#[from] bentpipe_link::SettingsError),
+    /// The handshake counter cannot be kept.
+    #[error(transparent)]
+    Counter(#[from] crate::air::counter::CounterError),
+    /// HTTP/3 cannot start.
+    #[error(transparent)]
+    Masque(#[from] bentpipe_masque::StartError),
     /// The system's name servers are unknown.
     #[error(
         "the name servers of this machine cannot be read: {0}\n\
@@ -201,6 +210,12 @@ impl Inherited {
             }
             _ => listen_tcp(name, address),
         }
+    }
+
+    /// The UDP sockets among them, for a transport that starts later.
+    pub fn split_udp(&mut self) -> Self {
+        let is_udp = |(_, handed): &mut (String, Handed)| matches!(handed, Handed::Udp(_));
+        Self { sockets: self.sockets.extract_if(.., is_udp).collect() }
     }
 
     fn remove(&mut self, name: &str) -> Option<Handed> {

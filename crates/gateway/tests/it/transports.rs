@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bentpipe_gateway::config::{AirConfig, GroundConfig};
+use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
 use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::far::{Arrivals, FarEnd, link, masque};
 use bentpipe_gateway::net::{Inherited, bind_udp};
@@ -113,4 +113,16 @@ async fn http3_carries_flows() {
     let (socks, counters) = start_air(&configs, Arc::new(far));
     start_ground(&configs, Arc::new(server));
     exercise(socks, &counters).await;
+}
+
+#[tokio::test]
+async fn a_ground_that_is_down_or_unknown_does_not_stop_the_air() {
+    let mut configs = configs();
+    air::run(&configs.air, std::future::ready(())).await.unwrap();
+    configs.air.link.peer = "nowhere.invalid:4500".parse().unwrap();
+    air::run(&configs.air, std::future::ready(())).await.unwrap();
+    configs.air.link.transport = Transport::Masque;
+    air::run(&configs.air, std::future::ready(())).await.unwrap();
+    configs.ground.link.masque_listen = configs.ground.link.listen;
+    ground::run(&configs.ground, std::future::ready(())).await.unwrap();
 }

@@ -1,0 +1,165 @@
+//! Starting the transport that a config names.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bentpipe_link::io::{Air, Hub, UdpSocket};
+use bentpipe_link::{Host, Target};
+use bentpipe_masque::{Client, Server, Socket};
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::{Arrivals, FarEnd, FarStream, Open, OpenError, link, masque};
+use crate::air::counter;
+use crate::config::{AirConfig, GroundConfig, Transport};
+use crate::net::{Inherited, StartError};
+
+/// How often the ground's name is asked for until it has an address.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long a flow waits for the ground's address.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The way to the ground that `config` describes. Comes back at once, also when the
+/// ground is down or its name cannot be resolved yet: it keeps trying in a task of
+/// the current runtime. A UDP socket named `"link"` or `"masque"` may be inherited.
+pub fn far_end(
+    config: &AirConfig,
+    inherited: &mut Inherited,
+) -> Result<Arc<dyn FarEnd>, StartError> {
+    let peer = config.link.peer.clone();
+    match &peer.host {
+        Host::Ip(ip) => connect(config, inherited, SocketAddr::new(*ip, peer.port)),
+        Host::Name(_) => {
+            let (found, far) = watch::channel(None);
+            let (config, mut inherited) = (config.clone(), inherited.split_udp());
+            // What is wrong with the settings shows now, not when the name is known.
+            link::air_config(&config, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 0)?;
+            tokio::spawn(async move {
+                let address = tokio::select! {
+                    address = resolve(&peer) => address,
+                    () = found.closed() => return,
+                };
+                match connect(&config, &mut inherited, address) {
+                    Ok(far) => drop(found.send(Some(far))),
+                    Err(error) => tracing::error!(%error, "cannot start the link"),
+                }
+            });
+            Ok(Arc::new(Awaited(far)))
+        }
+    }
+}
+
+/// Every transport that `config` serves.
+pub fn arrivals(
+    config: &GroundConfig,
+    inherited: &mut Inherited,
+) -> Result<Vec<Arc<dyn Arrivals>>, StartError> {
+    let mut arrivals: Vec<Arc<dyn Arrivals>> = Vec::new();
+    if let Some(address) = config.link.listen {
+        let socket = link_socket(inherited, address)?;
+        arrivals.push(Arc::new(Hub::start(Box::new(socket), link::hub_config(config)?)));
+    }
+    if let Some(address) = config.link.masque_listen {
+        let socket = masque_socket(inherited, address)?;
+        let server = Server::start(masque::server_config(config), socket)?;
+        arrivals.push(Arc::new(server));
+    }
+    Ok(arrivals)
+}
+
+fn connect(
+    config: &AirConfig,
+    inherited: &mut Inherited,
+    peer: SocketAddr,
+) -> Result<Arc<dyn FarEnd>, StartError> {
+    let any = match peer {
+        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    };
+    match config.link.transport {
+        Transport::Link => {
+            let counter = counter::claim(config.link.state_file())?;
+            let socket = link_socket(inherited, any)?;
+            let config = link::air_config(config, peer, counter)?;
+            Ok(Arc::new(Air::start(Box::new(socket), config)))
+        }
+        Transport::Masque => {
+            let socket = masque_socket(inherited, any)?;
+            Ok(Arc::new(Client::connect(masque::client_config(config, peer), socket)?))
+        }
+    }
+}
+
+fn link_socket(inherited: &mut Inherited, address: SocketAddr) -> Result<UdpSocket, StartError> {
+    let socket = inherited.udp_or_bind("link", address)?;
+    UdpSocket::from_std(socket).map_err(|source| bind_error("link", address, source))
+}
+
+fn masque_socket(inherited: &mut Inherited, address: SocketAddr) -> Result<Socket, StartError> {
+    let socket = inherited.udp_or_bind("masque", address)?;
+    Socket::from_std(socket).map_err(|source| bind_error("masque", address, source))
+}
+
+fn bind_error(what: &'static str, address: SocketAddr, source: io::Error) -> StartError {
+    StartError::Bind { what, address, source }
+}
+
+/// Asks the system until the peer has an address.
+async fn resolve(peer: &Target) -> SocketAddr {
+    loop {
+        match tokio::net::lookup_host((peer.host.to_string(), peer.port)).await {
+            Ok(mut addresses) => {
+                if let Some(address) = addresses.next() {
+                    return address;
+                }
+                tracing::warn!(%peer, "the ground's name has no address; trying again");
+            }
+            Err(error) => tracing::warn!(%peer, %error, "the ground's name; trying again"),
+        }
+        sleep(RESOLVE_INTERVAL).await;
+    }
+}
+
+/// A far end whose address is still being asked for.
+struct Awaited(watch::Receiver<Option<Arc<dyn FarEnd>>>);
+
+impl FarEnd for Awaited {
+    fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
+        Box::pin(async move {
+            let mut far = self.0.clone();
+            let known = timeout(PATIENCE, far.wait_for(Option::is_some)).await;
+            let far = known.ok().and_then(Result::ok).and_then(|far| far.clone());
+            let down = || OpenError::Down("its name has no address yet".to_owned());
+            far.ok_or_else(down)?.open(open).await
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_link::Class;
+
+    #[tokio::test(start_paused = true)]
+    async fn flows_wait_for_the_address_but_not_for_ever() {
+        let (_found, far) = watch::channel(None);
+        let target = "origin.test:80".parse().unwrap();
+        let first = Default::default();
+        let open = Open { target, class: Class::BestEffort, passenger: 1, first };
+        let began = tokio::time::Instant::now();
+        let error = Awaited(far).open(open).await.err().unwrap();
+        assert!(matches!(error, OpenError::Down(_)), "{error}");
+        assert_eq!(began.elapsed(), PATIENCE);
+    }
+
+    #[tokio::test]
+    async fn a_port_in_use_is_told() {
+        let taken = crate::net::bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap();
+        let error = link_socket(&mut Inherited::default(), taken.local_addr().unwrap());
+        assert!(error.err().unwrap().to_string().contains("choose another port"));
+    }
+}
