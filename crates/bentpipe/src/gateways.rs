@@ -2,37 +2,39 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::io::IsTerminal;
 use std::path::Path;
+use std::pin::Pin;
 
 use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
-use bentpipe_gateway::net::Inherited;
-use bentpipe_gateway::start;
+use bentpipe_gateway::net::StartError;
+use bentpipe_gateway::{air, ground};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// Runs the air gateway until SIGINT or SIGTERM.
-pub fn air(file: &Path) -> Outcome {
+pub fn run_air(file: &Path) -> Outcome {
     let config = AirConfig::load(file)?;
-    run(|mut inherited, stop| async move { start::air(&config, &mut inherited, stop).await })
+    run(async move |stop| air::run(&config, stop).await)
 }
 
 /// Runs the ground gateway until SIGINT or SIGTERM.
-pub fn ground(file: &Path) -> Outcome {
+pub fn run_ground(file: &Path) -> Outcome {
     let config = GroundConfig::load(file)?;
-    run(|mut inherited, stop| async move { start::ground(&config, &mut inherited, stop).await })
+    run(async move |stop| ground::run(&config, stop).await)
 }
 
-fn run<F>(
-    gateway: impl FnOnce(Inherited, std::pin::Pin<Box<dyn Future<Output = ()>>>) -> F,
-) -> Outcome
-where
-    F: Future<Output = Result<(), start::RunError>>,
-{
+type Stop = Pin<Box<dyn Future<Output = ()>>>;
+
+fn run(gateway: impl AsyncFnOnce(Stop) -> Result<(), StartError>) -> Outcome {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let inherited = Inherited::from_env()?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let (mut int, mut term) =
@@ -51,7 +53,7 @@ where
                 std::process::exit(130);
             });
         });
-        gateway(inherited, stop).await.map_err(Into::into)
+        gateway(stop).await.map_err(Into::into)
     })
 }
 

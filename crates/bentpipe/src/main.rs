@@ -46,8 +46,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Air { config } => gateways::air(&config),
-        Command::Ground { config } => gateways::ground(&config),
+        Command::Air { config } => gateways::run_air(&config),
+        Command::Ground { config } => gateways::run_ground(&config),
         Command::Keys { out } => keys::make(&out),
         Command::Check { config } => gateways::check(&config),
     };

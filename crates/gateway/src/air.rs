@@ -50,7 +50,10 @@ pub struct Air {
 pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Result<(), StartError> {
     let mut inherited = Inherited::from_env()?;
     let far = far::far_end(config, &mut inherited)?;
-    Air::bind(config, &mut inherited, far)?.serve(shutdown).await;
+    let gateway = Air::bind(config, &mut inherited, far.clone())?;
+    gateway.log_listeners();
+    gateway.serve(shutdown).await;
+    far.close().await;
     Ok(())
 }
 
@@ -90,6 +93,18 @@ impl Air {
     /// Where HTTP clients come in.
     pub fn http_proxy_addr(&self) -> Option<SocketAddr> {
         self.http_proxy.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    fn log_listeners(&self) {
+        let addresses = [("SOCKS5", self.socks5_addr()), ("HTTP proxy", self.http_proxy_addr())];
+        for (service, address) in addresses {
+            if let Some(address) = address {
+                tracing::info!(%address, "serving {service}");
+            }
+        }
+        if self.transparent.is_some() {
+            tracing::info!("intercepting clients' TCP");
+        }
     }
 
     /// What happens here, also after [`Air::serve`] has begun.

@@ -49,7 +49,12 @@ pub async fn run(
 ) -> Result<(), StartError> {
     let gateway = Ground::new(config)?;
     let arrivals = far::arrivals(config, &mut Inherited::from_env()?)?;
-    gateway.serve(arrivals, shutdown).await;
+    for from in &arrivals {
+        let address = from.local_addr().map(|address| address.to_string()).unwrap_or_default();
+        tracing::info!(address, aircraft = config.aircraft.len(), "serving");
+    }
+    gateway.serve(arrivals.clone(), shutdown).await;
+    futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;
     Ok(())
 }
 

@@ -115,7 +115,7 @@ pub struct AirLimits {
 impl Default for AirLimits {
     fn default() -> Self {
         Self {
-            max_flows: 16_384,
+            max_flows: 4_096,
             max_flows_per_passenger: 1_024,
             handshake_timeout: seconds(10),
             idle_timeout: DEFAULT_IDLE,

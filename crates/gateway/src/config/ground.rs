@@ -117,7 +117,7 @@ pub struct GroundLimits {
 }
 
 const fn default_max_flows() -> usize {
-    16_384
+    4_096
 }
 
 const fn default_flows_per_second() -> u32 {

@@ -137,6 +137,15 @@ impl FarEnd for Awaited {
             far.ok_or_else(down)?.open(open).await
         })
     }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        let far = self.0.borrow().clone();
+        Box::pin(async move {
+            if let Some(far) = far {
+                far.close().await;
+            }
+        })
+    }
 }
 
 #[cfg(test)]
