@@ -11,6 +11,7 @@ mod key;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bentpipe_link::SecretKey;
 use bentpipe_units::Span;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +21,7 @@ pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
 };
-pub use key::{KeyError, PrivateKey, PublicKey};
+pub use key::KeyFileError;
 
 /// A duration setting with its default in seconds.
 const fn seconds(seconds: u64) -> Span {
@@ -49,9 +50,9 @@ impl Source<'_> {
     }
 
     /// Reads the private key that `path` names.
-    fn private_key(&self, path: &toml::Spanned<PathBuf>) -> Result<PrivateKey, ConfigError> {
+    fn private_key(&self, path: &toml::Spanned<PathBuf>) -> Result<SecretKey, ConfigError> {
         let full = self.beside(path.get_ref());
-        PrivateKey::read(&full).map_err(|error| {
+        key::read(&full).map_err(|error| {
             let help = format!("make one with `bentpipe keys --out {}`", full.display());
             ConfigError::at(self, Some(path.span()), error.to_string(), help)
         })

@@ -3,13 +3,12 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use bentpipe_link::Target;
+use bentpipe_link::{PublicKey, SecretKey, Target};
 use bentpipe_units::{BitRate, Span};
 use serde::Deserialize;
 
 use super::{
-    ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, PrivateKey, PublicKey, Source,
-    from_text, read, seconds,
+    ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read, seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -55,7 +54,7 @@ pub struct AirLink {
     pub rate: BitRate,
     state_file: Option<PathBuf>,
     #[serde(skip)]
-    private_key: Option<PrivateKey>,
+    private_key: Option<SecretKey>,
 }
 
 /// Where clients come in.
@@ -160,7 +159,7 @@ impl AirConfig {
 
 impl AirLink {
     /// Who this gateway is.
-    pub fn private_key(&self) -> &PrivateKey {
+    pub fn private_key(&self) -> &SecretKey {
         // AirConfig::parse, the only maker of this type, has filled it.
         self.private_key.as_ref().expect("a parsed config holds its key")
     }

@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use bentpipe_link::{PublicKey, SecretKey};
 use bentpipe_units::{BitRate, Span};
 use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::{
-    ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, PrivateKey, PublicKey, Source,
-    from_text, read, seconds,
+    ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read, seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -48,7 +48,7 @@ pub struct GroundLink {
     /// Where HTTP/3 CONNECT listens; absent where it is not served.
     pub masque_listen: Option<SocketAddr>,
     #[serde(skip)]
-    private_key: Option<PrivateKey>,
+    private_key: Option<SecretKey>,
 }
 
 /// One aircraft.
@@ -183,7 +183,7 @@ impl GroundConfig {
 
 impl GroundLink {
     /// Who this gateway is.
-    pub fn private_key(&self) -> &PrivateKey {
+    pub fn private_key(&self) -> &SecretKey {
         // GroundConfig::parse, the only maker of this type, has filled it.
         self.private_key.as_ref().expect("a parsed config holds its key")
     }

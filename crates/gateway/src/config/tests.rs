@@ -70,7 +70,7 @@ fn good_files_parse() {
     let air = AirConfig::parse(&bench.0.path().join("air.toml"), AIR).unwrap();
     assert_eq!(air.link.transport, Transport::Link);
     assert_eq!(air.link.rate.bps(), 1_890_000);
-    assert_eq!(air.link.private_key().0[31], 31);
+    assert_eq!(air.link.private_key().as_bytes()[31], 31);
     assert_eq!(air.link.state_file(), bench.0.path().join("air.state"));
     assert_eq!(air.limits.relay().idle, Duration::from_secs(3600));
     assert!(!format!("{air:?}").contains("secret"));
@@ -132,7 +132,7 @@ fn keys_say_how_to_make_one() {
     );
     assert_eq!(
         bench.ground(KEY, "AAEC"),
-        "ground.toml, line 7: \"AAEC\" is not a key: a key is 44 characters of base64; make one \
+        "ground.toml, line 7: \"AAEC\" is not a key: a key is 32 bytes in base64 (44 characters); make one \
          with `bentpipe keys`\n    public-key = \"AAEC\""
     );
     let two = format!(

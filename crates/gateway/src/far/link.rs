@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use bentpipe_link::io::{Air, Flow, Hub, Open as LinkOpen};
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, HubConfig, OpenError as LinkError, PublicKey, ResetCode,
-    SecretKey, Settings, SettingsError,
+    AirConfig as LinkAirConfig, Aircraft, HubConfig, OpenError as LinkError, ResetCode, Settings,
+    SettingsError,
 };
 use futures_util::future::BoxFuture;
 
@@ -78,8 +78,8 @@ pub fn air_config(
     let settings = settings(link.rate, config.limits.max_flows);
     settings.check()?;
     Ok(LinkAirConfig {
-        secret: SecretKey::from_bytes(link.private_key().0),
-        hub: PublicKey::from_bytes(link.peer_public_key.0),
+        secret: link.private_key().clone(),
+        hub: link.peer_public_key,
         address,
         settings,
         first_counter,
@@ -92,9 +92,9 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
     for one in &config.aircraft {
         let settings = settings(one.rate, one.max_flows);
         settings.check()?;
-        aircraft.push(Aircraft { key: PublicKey::from_bytes(one.key().0), settings });
+        aircraft.push(Aircraft { key: one.key(), settings });
     }
-    let secret = SecretKey::from_bytes(config.link.private_key().0);
+    let secret = config.link.private_key().clone();
     Ok(HubConfig { secret, aircraft })
 }
 

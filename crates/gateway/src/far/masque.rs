@@ -76,14 +76,15 @@ fn incoming(request: Request, target: Target) -> Incoming {
 
 /// What [`Client::connect`] needs. HTTP/3 finds its own rate; the config's is not for it.
 pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
-    let secret = config.link.private_key().0.into();
-    ClientConfig::new(address, config.link.peer_public_key.0, secret)
+    let secret = config.link.private_key().as_bytes().to_owned().into();
+    ClientConfig::new(address, *config.link.peer_public_key.as_bytes(), secret)
 }
 
 /// What [`Server::start`] needs.
 pub fn server_config(config: &GroundConfig) -> ServerConfig {
-    let clients: HashSet<_> = config.aircraft.iter().map(|aircraft| aircraft.key().0).collect();
-    ServerConfig::new(config.link.private_key().0.into(), clients)
+    let clients: HashSet<_> =
+        config.aircraft.iter().map(|aircraft| *aircraft.key().as_bytes()).collect();
+    ServerConfig::new(config.link.private_key().as_bytes().to_owned().into(), clients)
 }
 
 /// A CONNECT whose answer depends on the dial.

@@ -54,7 +54,7 @@ impl Fleet {
                     filled_at: None,
                 }),
             };
-            (config.key().0, Arc::new(aircraft))
+            (*config.key().as_bytes(), Arc::new(aircraft))
         };
         let aircraft = aircraft.iter().map(entry).collect();
         Self { aircraft, open: Arc::default(), max_flows }

@@ -45,7 +45,7 @@ pub fn start(air: &str, ground: &str) -> Bench {
     );
     let ground_config =
         GroundConfig::parse(&folder.path().join("ground.toml"), &ground_text).unwrap();
-    let aircraft = ground_config.aircraft[0].key().0;
+    let aircraft = *ground_config.aircraft[0].key().as_bytes();
     let (up, down) = wire::link(aircraft);
     let air = Air::bind(&air_config, &mut Inherited::default(), up.clone()).unwrap();
     let ground = Ground::new(&ground_config).unwrap();
