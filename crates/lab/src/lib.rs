@@ -2,4 +2,5 @@
 
 pub mod emu;
 pub mod profile;
+pub mod result;
 pub mod sim;
