@@ -1,5 +1,6 @@
 //! The lab: one link model under two engines, and the experiments run on them.
 
+pub mod bench;
 pub mod contender;
 pub mod emu;
 pub mod experiment;
