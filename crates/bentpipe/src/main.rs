@@ -1,7 +1,9 @@
 //! The `bentpipe` command: gateways, keys and the lab.
 
+mod demo;
 mod gateways;
 mod keys;
+mod lab;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,6 +44,12 @@ enum Command {
         #[arg(value_name = "FILE")]
         config: PathBuf,
     },
+    /// See it work: an emulated in-flight link, with and without the gateways, then a proxy to
+    /// browse through.
+    Demo(demo::Demo),
+    /// Experiments on emulated and simulated links.
+    #[command(subcommand)]
+    Lab(lab::Lab),
 }
 
 fn main() -> ExitCode {
@@ -50,6 +58,8 @@ fn main() -> ExitCode {
         Command::Ground { config } => gateways::run_ground(&config),
         Command::Keys { out } => keys::make(&out),
         Command::Check { config } => gateways::check(&config),
+        Command::Demo(demo) => demo::run(&demo),
+        Command::Lab(lab) => lab::run(&lab),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,11 @@
 //! The lab: one link model under two engines, and the experiments run on them.
 
+pub mod bench;
+pub mod contender;
 pub mod emu;
+pub mod experiment;
 pub mod profile;
+pub mod result;
+pub mod scratch;
 pub mod sim;
+pub mod workload;

@@ -10,6 +10,7 @@
 
 mod error;
 mod estimate;
+mod handover;
 mod host;
 mod measure;
 mod net;
@@ -21,6 +22,7 @@ mod wire;
 mod world;
 
 pub use error::EmuError;
+pub use handover::hand_over;
 pub use host::Host;
 pub use measure::{
     ATTEMPTS, DELAY_TOLERANCE_S, DirectionMeasured, Figure, LinkMeasured, MeasureError, Measured,

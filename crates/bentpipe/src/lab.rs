@@ -1,0 +1,266 @@
+//! `bentpipe lab`: experiments on emulated and simulated links.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bentpipe_lab::contender::Contender;
+use bentpipe_lab::emu;
+use bentpipe_lab::experiment::progress::Live;
+use bentpipe_lab::experiment::transfers::{Cell, Plan};
+use bentpipe_lab::experiment::{measure, table};
+use bentpipe_lab::profile::Profile;
+use bentpipe_lab::result::{Row, write_json};
+use bentpipe_lab::scratch::Scratch;
+use bentpipe_lab::workload::Workload;
+use bentpipe_lab::{bench, sim};
+use clap::{Args, Subcommand};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// How much of a long download is measured, in seconds.
+const BULK_SECONDS: u64 = 60;
+
+/// What the lab can do.
+#[derive(Subcommand)]
+pub enum Lab {
+    /// Run an experiment in the emulator and print its table.
+    Run(RunArgs),
+    /// Bring up a link in the emulator and compare it with its declaration.
+    Measure(LinkArgs),
+    /// Download over the radio transport in virtual time.
+    Sim(SimArgs),
+    /// Find out what this machine can carry.
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Accept connections and keep them: the server's end of `bench idle`.
+    #[command(hide = true)]
+    Hold {
+        /// Where.
+        listen: SocketAddr,
+    },
+}
+
+/// What `lab run` is told.
+#[derive(Args)]
+pub struct RunArgs {
+    /// `transfers`: contenders fetch objects, pages and bulk over a link.
+    #[arg(value_parser = ["transfers"])]
+    experiment: String,
+    #[command(flatten)]
+    link: LinkArgs,
+    /// Who carries the traffic; may be repeated [default: those of the demo].
+    #[arg(long = "contender", value_name = "NAME")]
+    contenders: Vec<Contender>,
+    /// What is carried: object-SIZE, file-SIZE, page-N, chromium-N, bulk; may be repeated
+    /// [default: those of the demo].
+    #[arg(long = "workload", value_name = "NAME")]
+    workloads: Vec<Workload>,
+    /// Runs of each cell [default: as many as give a steady figure].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    runs: Option<u16>,
+    /// All runs in one world, in seconds; what is unfinished then counts as such.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    deadline: u64,
+}
+
+/// A link, and where rows go.
+#[derive(Args)]
+pub struct LinkArgs {
+    /// The link: a built-in profile, or a file that ends in .toml.
+    #[arg(long, value_name = "PROFILE", default_value = "mss")]
+    profile: String,
+    /// Of the link's losses.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the figures there, as an array of rows.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What `lab sim` is told.
+#[derive(Args)]
+pub struct SimArgs {
+    #[command(flatten)]
+    link: LinkArgs,
+    /// Of virtual time.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    seconds: u64,
+}
+
+/// What can be found out of this machine.
+#[derive(Subcommand)]
+pub enum Bench {
+    /// TCP through both gateways beside a bare QUIC transfer, over a link without limits.
+    Relay {
+        /// Write the figures there, as an array of rows.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+    /// The memory of both gateways with 10,000 idle flows.
+    Idle {
+        /// Write the figures there, as an array of rows.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Flows.
+        #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u16).range(1..))]
+        flows: u16,
+    },
+}
+
+/// Does it.
+pub fn run(lab: &Lab) -> Outcome {
+    match lab {
+        Lab::Run(args) => transfers(args),
+        Lab::Measure(args) => measure(args),
+        Lab::Sim(args) => simulate(args),
+        Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
+        Lab::Bench(Bench::Idle { json, flows }) => idle((*flows).into(), json.as_deref()),
+        Lab::Hold { listen } => Ok(bench::idle::hold(*listen)?),
+    }
+}
+
+fn transfers(args: &RunArgs) -> Outcome {
+    let profile = Profile::find(&args.link.profile)?;
+    check_writable(args.link.json.as_deref())?;
+    emu::enter()?;
+    let scratch = Scratch::new()?;
+    let contenders =
+        if args.contenders.is_empty() { Contender::DEMO.to_vec() } else { args.contenders.clone() };
+    let workloads =
+        if args.workloads.is_empty() { Workload::demo() } else { args.workloads.clone() };
+    let plan = Plan {
+        experiment: "transfers",
+        profile: &profile,
+        contenders: &contenders,
+        workloads: &workloads,
+        runs: args.runs.map(usize::from),
+        seed: args.link.seed,
+        deadline: Duration::from_secs(args.deadline),
+        bulk_length: Duration::from_secs(BULK_SECONDS),
+        program: &std::env::current_exe()?,
+        folder: scratch.path(),
+    };
+    let cells = go(&plan)?;
+    println!("{}", profile.about);
+    print!("{}", table::transfers(&profile, &cells));
+    notes(&cells);
+    write(args.link.json.as_deref(), &plan.rows(&cells))
+}
+
+/// Runs a plan with a live line.
+pub fn go(plan: &Plan<'_>) -> Result<Vec<Cell>, Box<dyn Error>> {
+    let live = Live::new(plan);
+    Ok(plan.run(&|progress| live.tell(progress))?)
+}
+
+/// What has to be known about a table.
+pub fn notes(cells: &[Cell]) {
+    for cell in cells {
+        if let Some(first) = cell.found.failures.first() {
+            let (contender, workload) = (cell.contender, &cell.workload);
+            let count = cell.found.failures.len();
+            println!("{contender}, {workload}: {count} runs broke; the first: {first}");
+        }
+    }
+    let worst = cells.iter().map(|cell| cell.found.worst_lateness).max().unwrap_or_default();
+    println!(
+        "Every link was measured before use and found as declared; the emulator's latest delivery \
+         was {:.1} ms late.",
+        worst.as_secs_f64() * 1e3
+    );
+}
+
+fn measure(args: &LinkArgs) -> Outcome {
+    let profile = Profile::find(&args.profile)?;
+    check_writable(args.json.as_deref())?;
+    emu::enter()?;
+    let lines = measure::run(&profile, args.seed)?;
+    println!("{}", profile.about);
+    print!("{}", table::measured(&lines));
+    write(args.json.as_deref(), &measure::rows(&profile, args.seed, &lines))
+}
+
+fn simulate(args: &SimArgs) -> Outcome {
+    let LinkArgs { profile, seed, json } = &args.link;
+    let profile = Profile::find(profile)?;
+    check_writable(json.as_deref())?;
+    let transfer = sim::transfer::run(&profile, Duration::from_secs(args.seconds), *seed)?;
+    let virtual_s = args.seconds as f64;
+    let real_s = transfer.real.as_secs_f64();
+    let share = transfer.capacity_bps.map(|capacity| transfer.goodput_bps / capacity);
+    let rows = [
+        ("delivered", format!("{} bytes", transfer.bytes)),
+        ("goodput", table::megabits(transfer.goodput_bps)),
+        ("of (1−p)·rate", share.map_or("–".into(), |share| format!("{:.1} %", share * 100.0))),
+        ("sent ÷ delivered", format!("{:.3}", transfer.wire_per_byte)),
+        ("sent back ÷ sent", format!("{:.4}", transfer.back_per_forward)),
+        ("virtual time", table::seconds(virtual_s)),
+        ("real time", table::seconds(real_s)),
+        ("speed-up", format!("{:.0}×", virtual_s / real_s)),
+        ("digest", transfer.digest.to_string()),
+    ];
+    println!("{}", profile.about);
+    print!("{}", table::pairs(&rows.map(|(name, value)| (name.to_owned(), value))));
+    let row = |metric: &str, unit: &str, value: f64, limit| Row {
+        experiment: "sim".into(),
+        engine: "sim".into(),
+        contender: Some(Contender::Bentpipe.name().into()),
+        profile: Some(profile.name.clone()),
+        workload: Some(Workload::Bulk.to_string()),
+        metric: metric.into(),
+        unit: unit.into(),
+        n: 1,
+        p50: Some(value),
+        p95: Some(value),
+        mean: Some(value),
+        limit,
+        seed: Some(*seed),
+    };
+    let mut rows = vec![row("goodput", "bit/s", transfer.goodput_bps, transfer.capacity_bps)];
+    rows.extend(share.map(|share| row("utilization", "ratio", share, Some(1.0))));
+    let least = 1.0 / (1.0 - profile.forward_loss());
+    rows.push(row("overhead", "ratio", transfer.wire_per_byte, Some(least)));
+    rows.push(row("real-time", "s", real_s, None));
+    rows.push(row("speed-up", "ratio", virtual_s / real_s, None));
+    write(json.as_deref(), &rows)
+}
+
+fn relay(json: Option<&Path>) -> Outcome {
+    check_writable(json)?;
+    emu::enter()?;
+    let scratch = Scratch::new()?;
+    let found = bench::relay::run(&std::env::current_exe()?, scratch.path())?;
+    print!("{found}");
+    write(json, &found.rows())
+}
+
+fn idle(flows: usize, json: Option<&Path>) -> Outcome {
+    check_writable(json)?;
+    emu::enter()?;
+    let scratch = Scratch::new()?;
+    let found = bench::idle::run(flows, &std::env::current_exe()?, scratch.path())?;
+    print!("{found}");
+    write(json, &found.rows())
+}
+
+/// Minutes of measuring should not end at a folder that is not there.
+pub fn check_writable(json: Option<&Path>) -> Outcome {
+    if let Some(path) = json {
+        std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Writes rows, if they are wanted.
+pub fn write(json: Option<&Path>, rows: &[Row]) -> Outcome {
+    json.map_or(Ok(()), |path| {
+        write_json(path, rows)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()).into())
+    })
+}

@@ -1,0 +1,36 @@
+//! What the gateways can carry on this machine.
+
+pub mod idle;
+mod quic;
+pub mod relay;
+
+use crate::contender::pair::PairError;
+use crate::emu::EmuError;
+use crate::profile::ProfileError;
+
+/// Why a bench found nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The emulator could not be brought up.
+    #[error(transparent)]
+    Emulator(#[from] EmuError),
+    /// The link could not be had.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The gateways did not start.
+    #[error(transparent)]
+    Gateways(#[from] PairError),
+    /// A transfer did not work.
+    #[error("cannot {doing}: {why}")]
+    Transfer {
+        /// What was being done.
+        doing: &'static str,
+        /// What went wrong.
+        why: String,
+    },
+}
+
+/// For `map_err`: `doing` did not work.
+fn failed<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> BenchError {
+    move |error| BenchError::Transfer { doing, why: error.to_string() }
+}

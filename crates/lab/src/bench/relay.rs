@@ -1,0 +1,163 @@
+//! TCP through both gateways beside a bare QUIC transfer, over a link without limits: what it costs
+//! to be a gateway.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::runtime;
+use tokio::time::timeout;
+
+use super::{BenchError, failed, quic};
+use crate::contender::{Contender, Running, Stage};
+use crate::emu::{SERVER, World};
+use crate::experiment::table::{megabits, pairs};
+use crate::profile::Profile;
+use crate::result::{Percentile, Row, Samples};
+use crate::workload::fetch::{Client, FetchError};
+use crate::workload::origin::{Congestion, Origin, listen};
+use crate::workload::service::Service;
+
+/// Transfers of either kind, in turns, so that whatever else this machine does meets both.
+const ROUNDS: usize = 5;
+const LENGTH: Duration = Duration::from_secs(2);
+const RAMP: Duration = Duration::from_millis(500);
+
+/// The source's port on the server.
+const PORT: u16 = 7000;
+
+/// How long the first flow may take to come up.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Read and written at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// The share of the bare transfer that the gateways should reach.
+pub const TARGET: f64 = 0.8;
+
+/// What was found.
+pub struct Found {
+    bare: Samples,
+    relayed: Samples,
+}
+
+/// Runs it with the gateways of `program`, their files in `folder`.
+pub fn run(program: &Path, folder: &Path) -> Result<Found, BenchError> {
+    let profile = Profile::named("clean")?;
+    let world = World::new(&profile.link, None, 1)?;
+    let origin = Origin::start(&world.server, SERVER.v4.into())?;
+    let source = SocketAddr::new(SERVER.v4.into(), PORT);
+    let listener = listen(&world.server, source, Congestion::Cubic)?;
+    let _source = Service::start(&world.server, || pour(listener))?;
+    let stage = Stage { world: &world, profile: &profile, origin: &origin, folder, program };
+    let running = Contender::Bentpipe.start(&stage).map_err(failed("start the gateways"))?;
+    let client = Client { origin: source, ..running.client };
+    let (mut bare, mut relayed) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        bare.push(quic::run(&world, LENGTH)?);
+        relayed.push(through(&world, &client, &running)?);
+    }
+    Ok(Found { bare: bare.into_iter().collect(), relayed: relayed.into_iter().collect() })
+}
+
+fn through(world: &World, client: &Client, running: &Running) -> Result<f64, BenchError> {
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(failed("start a client"))?;
+    let receiving = || runtime.block_on(receive(client));
+    world.client.run(receiving)?.map_err(|error| BenchError::Transfer {
+        doing: "receive through the gateways",
+        why: format!("{error}{}", running.said()),
+    })
+}
+
+async fn receive(client: &Client) -> Result<f64, FetchError> {
+    let broken = FetchError::Connect;
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let began = Instant::now();
+    // The gateways may still be shaking hands.
+    let mut tcp = loop {
+        let mut tcp = client.open().await?;
+        match timeout(PATIENCE, tcp.read(&mut buffer)).await {
+            Ok(Ok(1..)) => break tcp,
+            _ if began.elapsed() < PATIENCE => tokio::time::sleep(RAMP).await,
+            _ => return Err(broken(std::io::ErrorKind::TimedOut.into())),
+        }
+    };
+    let mut read = async |until: Instant| {
+        let mut bytes = 0;
+        while Instant::now() < until {
+            match tcp.read(&mut buffer).await.map_err(broken)? {
+                0 => return Err(broken(std::io::ErrorKind::UnexpectedEof.into())),
+                more => bytes += more,
+            }
+        }
+        Ok(bytes)
+    };
+    read(Instant::now() + RAMP).await?;
+    let began = Instant::now();
+    let bytes = read(began + LENGTH).await?;
+    Ok(8.0 * bytes as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Sends to every client until it leaves.
+async fn pour(listener: std::net::TcpListener) {
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    while let Ok((mut tcp, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let chunk = vec![0x5a; CHUNK_BYTES];
+            while tcp.write_all(&chunk).await.is_ok() {}
+        });
+    }
+}
+
+impl Found {
+    /// Through the gateways, of the bare transfer; by the medians.
+    pub fn ratio(&self) -> f64 {
+        median(&self.relayed) / median(&self.bare)
+    }
+
+    /// As rows.
+    pub fn rows(&self) -> Vec<Row> {
+        let row = |contender: &str, metric: &str, unit: &str, limit| Row {
+            experiment: "relay".into(),
+            engine: "emu".into(),
+            contender: Some(contender.into()),
+            profile: Some("clean".into()),
+            workload: Some("bulk".into()),
+            metric: metric.into(),
+            unit: unit.into(),
+            limit,
+            seed: Some(1),
+            ..Row::default()
+        };
+        let bare = median(&self.bare);
+        vec![
+            self.bare.fill(row("quinn", "goodput", "bit/s", None)),
+            self.relayed.fill(row("bentpipe", "goodput", "bit/s", Some(bare))),
+            self.relayed.scaled(1.0 / bare).fill(row("bentpipe", "ratio", "ratio", None)),
+        ]
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spread = |samples: &Samples| {
+            let at = |q| samples.percentile(q).and_then(Percentile::known).unwrap_or(f64::NAN);
+            format!("{}  ({} – {})", megabits(at(0.5)), megabits(at(0.0)), megabits(at(1.0)))
+        };
+        let verdict = if self.ratio() >= TARGET { "reached" } else { "missed" };
+        let rows = [
+            ("bare QUIC, air ↔ ground".to_owned(), spread(&self.bare)),
+            ("TCP through both gateways".to_owned(), spread(&self.relayed)),
+            ("ratio".to_owned(), format!("{:.2}  (target ≥ {TARGET}: {verdict})", self.ratio())),
+        ];
+        write!(f, "{}", pairs(&rows))
+    }
+}
+
+fn median(samples: &Samples) -> f64 {
+    samples.percentile(0.5).and_then(Percentile::known).unwrap_or(f64::NAN)
+}

@@ -1,0 +1,254 @@
+//! An air and a ground gateway with keys and configs of their own.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bentpipe_link::SecretKey;
+use bentpipe_units::BitRate;
+
+use super::process::Process;
+use crate::profile::Profile;
+
+/// What the gateways are told of a link without limit: more than two cores can move.
+const UNLIMITED: BitRate = BitRate::from_bps(10_000_000_000);
+
+/// How long a gateway that is going to fail at its start takes to say so.
+const START_GRACE: Duration = Duration::from_millis(300);
+
+const KEY_BYTES: usize = 32;
+
+/// What carries the flows between the gateways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    /// The radio transport.
+    Link,
+    /// HTTP/3 CONNECT.
+    Masque,
+}
+
+/// What a pair is to be.
+#[derive(Debug, Clone)]
+pub struct PairSpec {
+    /// What carries the flows.
+    pub transport: Transport,
+    /// What the ground may send.
+    pub forward: BitRate,
+    /// What the aircraft may send.
+    pub back: BitRate,
+    /// Where the air gateway takes SOCKS5.
+    pub socks5: SocketAddr,
+    /// Where it takes HTTP proxying, if at all.
+    pub http_proxy: Option<SocketAddr>,
+    /// Where the ground listens on the link.
+    pub peer: SocketAddr,
+    /// Networks the ground may dial although they are private.
+    pub allow: Vec<String>,
+    /// Names that the ground answers itself.
+    pub hosts: Vec<(String, IpAddr)>,
+    /// Flows at once, of all passengers and of one.
+    pub max_flows: usize,
+    /// New flows in a second.
+    pub flows_per_second: u32,
+}
+
+/// Both gateways, running until dropped.
+#[derive(Debug)]
+pub struct Pair {
+    /// On the aircraft.
+    pub air: Process,
+    /// On the ground.
+    pub ground: Process,
+}
+
+/// Why there is no pair.
+#[derive(Debug, thiserror::Error)]
+pub enum PairError {
+    /// A file could not be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The system gives no random bytes.
+    #[error("cannot make keys: {0}")]
+    Random(String),
+    /// The program could not be run.
+    #[error("cannot run the {which} gateway: {source}")]
+    Run {
+        /// `air` or `ground`.
+        which: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It ended at once.
+    #[error("the {which} gateway ended at its start:\n{said}")]
+    Ended {
+        /// `air` or `ground`.
+        which: &'static str,
+        /// Its last words.
+        said: String,
+    },
+}
+
+impl PairSpec {
+    /// For the link of `profile`, told its rates; the ground listens at `peer`.
+    pub fn new(profile: &Profile, socks5: SocketAddr, peer: SocketAddr) -> Self {
+        Self {
+            transport: Transport::Link,
+            forward: profile.link.forward.rate().unwrap_or(UNLIMITED),
+            back: profile.link.return_.rate().unwrap_or(UNLIMITED),
+            socks5,
+            http_proxy: None,
+            peer,
+            allow: Vec::new(),
+            hosts: Vec::new(),
+            max_flows: 1024,
+            flows_per_second: 500,
+        }
+    }
+
+    fn air_toml(&self, ground: &SecretKey) -> String {
+        let transport = match self.transport {
+            Transport::Link => "link",
+            Transport::Masque => "masque",
+        };
+        let mut text = format!(
+            "[link]\ntransport = \"{transport}\"\nprivate-key-file = \"air.key\"\n\
+             peer = \"{}\"\npeer-public-key = \"{}\"\nrate = \"{} bit/s\"\n\n\
+             [listen]\nsocks5 = \"{}\"\n",
+            self.peer,
+            ground.public(),
+            self.back.bps(),
+            self.socks5
+        );
+        if let Some(http_proxy) = self.http_proxy {
+            writeln!(text, "http-proxy = \"{http_proxy}\"").expect("a string takes all");
+        }
+        let flows = self.max_flows;
+        write!(text, "\n[limits]\nmax-flows = {flows}\nmax-flows-per-passenger = {flows}\n")
+            .expect("a string takes all");
+        text
+    }
+
+    fn ground_toml(&self, air: &SecretKey) -> String {
+        let listen = match self.transport {
+            Transport::Link => "listen",
+            Transport::Masque => "masque-listen",
+        };
+        let mut text = format!(
+            "[link]\nprivate-key-file = \"ground.key\"\n{listen} = \"{}\"\n\n\
+             [dial]\nallow = {:?}\n\n\
+             [[aircraft]]\nname = \"lab\"\npublic-key = \"{}\"\nrate = \"{} bit/s\"\n\
+             max-flows = {}\nflows-per-second = {}\n\n[hosts]\n",
+            self.peer,
+            self.allow,
+            air.public(),
+            self.forward.bps(),
+            self.max_flows,
+            self.flows_per_second
+        );
+        for (name, ip) in &self.hosts {
+            writeln!(text, "\"{name}\" = \"{ip}\"").expect("a string takes all");
+        }
+        text
+    }
+}
+
+impl Pair {
+    /// Writes keys and configs into `folder` and starts the commands there: both the `bentpipe`
+    /// program, wherever each is to run.
+    pub fn start(
+        spec: &PairSpec,
+        folder: &Path,
+        air: Command,
+        ground: Command,
+    ) -> Result<Self, PairError> {
+        let (air_key, ground_key) = (new_key()?, new_key()?);
+        for (name, text) in [
+            ("air.key", air_key.to_base64()),
+            ("ground.key", ground_key.to_base64()),
+            ("air.toml", spec.air_toml(&ground_key)),
+            ("ground.toml", spec.ground_toml(&air_key)),
+        ] {
+            let path = folder.join(name);
+            write_private(&path, &text).map_err(|source| PairError::Write { path, source })?;
+        }
+        let run = |which: &'static str, mut command: Command| {
+            command.arg(which).arg("--config").arg(folder.join(format!("{which}.toml")));
+            Process::start(command, &folder.join(format!("{which}.log")))
+                .map_err(|source| PairError::Run { which, source })
+        };
+        let mut pair = Self { ground: run("ground", ground)?, air: run("air", air)? };
+        let began = Instant::now();
+        while began.elapsed() < START_GRACE {
+            pair.check()?;
+            thread::sleep(START_GRACE / 10);
+        }
+        Ok(pair)
+    }
+
+    /// Whether both still run.
+    pub fn check(&mut self) -> Result<(), PairError> {
+        for (which, process) in [("ground", &mut self.ground), ("air", &mut self.air)] {
+            if process.ended().is_some() {
+                return Err(PairError::Ended { which, said: process.tail() });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn new_key() -> Result<SecretKey, PairError> {
+    let mut bytes = [0; KEY_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| PairError::Random(error.to_string()))?;
+    Ok(SecretKey::from_bytes(bytes))
+}
+
+/// Key files are for their owner alone.
+fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+    io::Write::write_all(&mut file, text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_gateway::config::{AirConfig, GroundConfig};
+
+    #[test]
+    fn the_configs_are_ones_the_gateways_take() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = new_key().unwrap();
+        for name in ["air.key", "ground.key"] {
+            fs::write(folder.path().join(name), key.to_base64()).unwrap();
+        }
+        let socks5 = "127.0.0.1:1080".parse().unwrap();
+        let peer = "198.18.2.2:4500".parse().unwrap();
+        for profile in Profile::all().unwrap() {
+            for transport in [Transport::Link, Transport::Masque] {
+                let spec = PairSpec {
+                    transport,
+                    http_proxy: Some("127.0.0.1:8080".parse().unwrap()),
+                    allow: vec!["198.18.3.0/24".into()],
+                    hosts: vec![("page.test".into(), "192.0.2.7".parse().unwrap())],
+                    ..PairSpec::new(&profile, socks5, peer)
+                };
+                let air = AirConfig::parse(&folder.path().join("air.toml"), &spec.air_toml(&key));
+                assert_eq!(air.unwrap().link.rate, spec.back);
+                let ground = spec.ground_toml(&key);
+                let ground = GroundConfig::parse(&folder.path().join("ground.toml"), &ground);
+                assert_eq!(ground.unwrap().aircraft[0].rate, spec.forward);
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! One contender under one workload, in a world that is measured first.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tokio::runtime;
+use tokio::time::timeout;
+
+use super::ExperimentError;
+use crate::contender::{Contender, Running, Stage};
+use crate::emu::{EmuError, LinkCounters, SERVER, World};
+use crate::profile::Profile;
+use crate::result::{Sample, Samples};
+use crate::workload::fetch::FetchError;
+use crate::workload::origin::Origin;
+use crate::workload::{Workload, bulk, chromium, page};
+
+/// How long the first byte may take to come through a contender: the gateways' handshake is tried
+/// again every 1.5 round trips, and 40 % of all packets may be lost.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// An attempt to get that byte.
+const ATTEMPT: Duration = Duration::from_secs(10);
+
+/// Between two runs, so that acknowledgements and farewells of one are not in the next one's way.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What a job is to do.
+#[derive(Clone)]
+pub struct Job<'a> {
+    /// Who.
+    pub contender: Contender,
+    /// What.
+    pub workload: &'a Workload,
+    /// How often.
+    pub runs: usize,
+    /// Over what.
+    pub profile: &'a Profile,
+    /// Of this world's losses.
+    pub seed: u64,
+    /// All runs together, from the beginning of the first.
+    pub deadline: Duration,
+    /// How much of a long download is measured.
+    pub bulk_length: Duration,
+    /// The `bentpipe` program.
+    pub program: &'a Path,
+    /// For keys and configs; exists and is empty.
+    pub folder: &'a Path,
+}
+
+/// What a job found.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// One for each run: seconds, or bit/s of bulk.
+    pub samples: Samples,
+    /// IP bytes sent into the forward link per byte delivered, where all runs finished.
+    pub overhead: Option<f64>,
+    /// Runs that broke, in words; each is a [`Sample::Cut`] as well.
+    pub failures: Vec<String>,
+    /// By how much the emulator's latest delivery missed its time.
+    pub worst_lateness: Duration,
+}
+
+/// Who hears of each sample.
+pub type Tell<'a> = dyn Fn(Sample) + Sync + 'a;
+
+/// Makes the world, measures it, says so by `measured`, and does the runs; `tell` hears of each.
+pub fn run(
+    job: &Job<'_>,
+    measured: impl FnOnce(),
+    tell: &Tell<'_>,
+) -> Result<Found, ExperimentError> {
+    let world = World::new(&job.profile.link, job.profile.terrestrial.as_ref(), job.seed)?;
+    world.measure()?;
+    measured();
+    let before = lateness(&world.radio_counters()?);
+    let origin = Origin::start(&world.server, SERVER.v4.into())?;
+    let stage = Stage {
+        world: &world,
+        profile: job.profile,
+        origin: &origin,
+        folder: job.folder,
+        program: job.program,
+    };
+    let name = job.contender.name();
+    let mut running = (job.contender.start(&stage))
+        .map_err(|source| ExperimentError::Contender { contender: name, source })?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(EmuError::Thread)?;
+    let drive = || runtime.block_on(drive(job, &world, &mut running, tell));
+    let mut found = world.client.run(drive)??;
+    let counters = world.radio_counters()?;
+    if counters.unmodelled() > 0 {
+        return Err(ExperimentError::Unmodelled(counters.unmodelled()));
+    }
+    found.worst_lateness = before.max(lateness(&counters));
+    Ok(found)
+}
+
+fn lateness(counters: &LinkCounters) -> Duration {
+    counters.forward.worst_lateness.max(counters.return_.worst_lateness)
+}
+
+/// The client's part: wait until the contender carries anything, then run after run.
+async fn drive(
+    job: &Job<'_>,
+    world: &World,
+    running: &mut Running,
+    tell: &Tell<'_>,
+) -> Result<Found, ExperimentError> {
+    if job.contender.is_gateways() {
+        warm_up(job, running).await?;
+    }
+    let sent = || Ok::<_, EmuError>(world.radio_counters()?.forward.model.offered.bytes);
+    let (mut found, began) = (Found::default(), Instant::now());
+    let (sent_before, mut longest) = (sent()?, Duration::ZERO);
+    for index in 0..job.runs {
+        let left = job.deadline.saturating_sub(began.elapsed());
+        if index > 0 && left < longest {
+            // It would most likely only be cut off.
+            break;
+        }
+        let run_began = Instant::now();
+        let outcome = timeout(left, one_run(job, world, running, index)).await;
+        let took = run_began.elapsed();
+        longest = longest.max(took);
+        let sample = match outcome {
+            Ok(Ok(Outcome { value, overhead })) => {
+                found.overhead = overhead.or(found.overhead);
+                Sample::Finished(value)
+            }
+            Ok(Err(Failure::Fetch(source @ FetchError::Damaged { .. }))) => {
+                return Err(ExperimentError::Damaged { contender: job.contender.name(), source });
+            }
+            Ok(Err(failure)) => {
+                found.failures.push(failure.to_string());
+                Sample::Cut(took.as_secs_f64())
+            }
+            Err(_) => Sample::Cut(took.as_secs_f64()),
+        };
+        found.samples.0.push(sample);
+        tell(sample);
+        tokio::time::sleep(PAUSE).await;
+    }
+    if let Some(bytes) = job.workload.bytes()
+        && found.samples.mean().is_some()
+    {
+        let delivered = bytes * found.samples.len() as u64;
+        found.overhead = Some((sent()? - sent_before) as f64 / delivered as f64);
+    }
+    Ok(found)
+}
+
+/// Asks for a byte until it comes: gateways have a handshake before their first flow, and the
+/// contest is between tunnels that are up.
+async fn warm_up(job: &Job<'_>, running: &mut Running) -> Result<(), ExperimentError> {
+    let (began, mut why) = (Instant::now(), String::new());
+    while began.elapsed() < SILENCE {
+        match timeout(ATTEMPT, running.client.fetch("/object/1")).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => {
+                why = format!(" ({error})");
+                tokio::time::sleep(PAUSE).await;
+            }
+            Err(_) => {}
+        }
+        if let Err(source) = running.check() {
+            return Err(ExperimentError::Contender { contender: job.contender.name(), source });
+        }
+    }
+    let (contender, seconds) = (job.contender.name(), SILENCE.as_secs());
+    Err(ExperimentError::Silent { contender, seconds, why: why + &running.said() })
+}
+
+struct Outcome {
+    value: f64,
+    overhead: Option<f64>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    #[error(transparent)]
+    Chromium(#[from] chromium::ChromiumError),
+}
+
+async fn one_run(
+    job: &Job<'_>,
+    world: &World,
+    running: &Running,
+    index: usize,
+) -> Result<Outcome, Failure> {
+    let client = &running.client;
+    let took = match job.workload {
+        Workload::Object { bytes, .. } => client.fetch(&format!("/object/{bytes}")).await?,
+        Workload::Page { objects } => page::load(client, *objects).await?,
+        Workload::Chromium { objects } => {
+            let folder = job.folder.join(format!("chromium-{index}"));
+            let (host, origin) = (&world.client, client.origin);
+            chromium::load(host, client.route, origin, *objects, &folder).await?
+        }
+        Workload::Bulk => {
+            let mut sent = Vec::new();
+            let mark = || {
+                let counters = world.radio_counters();
+                sent.extend(counters.map(|counters| counters.forward.model.offered.bytes));
+            };
+            let stretch = bulk::run(client, job.profile.rtt(), job.bulk_length, mark).await?;
+            let overhead = match sent[..] {
+                [from, to] => Some((to - from) as f64 / stretch.bytes.max(1) as f64),
+                _ => None,
+            };
+            return Ok(Outcome { value: stretch.goodput_bps(), overhead });
+        }
+    };
+    Ok(Outcome { value: took.as_secs_f64(), overhead: None })
+}

@@ -1,0 +1,58 @@
+//! Experiments: contenders and workloads on a profile, each in a world of its own.
+
+pub mod cell;
+pub mod gate;
+pub mod measure;
+pub mod progress;
+pub mod table;
+pub mod transfers;
+
+use crate::contender::ContenderError;
+use crate::emu::{EmuError, MeasureError};
+use crate::workload::fetch::FetchError;
+
+/// Why an experiment reports nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    /// The emulator could not be brought up.
+    #[error(transparent)]
+    Emulator(#[from] EmuError),
+    /// The link is not the declared one.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    /// A contender could not be set up.
+    #[error("{contender}: {source}")]
+    Contender {
+        /// Which.
+        contender: &'static str,
+        /// Why.
+        source: ContenderError,
+    },
+    /// Nothing comes through a contender.
+    #[error("{contender}: nothing came through within {seconds} s{why}")]
+    Silent {
+        /// Which.
+        contender: &'static str,
+        /// How long it was tried.
+        seconds: u64,
+        /// What was last seen of it.
+        why: String,
+    },
+    /// A contender delivered wrong bytes.
+    #[error("{contender}: {source}")]
+    Damaged {
+        /// Which.
+        contender: &'static str,
+        /// Where.
+        source: FetchError,
+    },
+    /// The emulator itself lost packets.
+    #[error(
+        "the emulator lost {0} packets that its model let pass: this machine is too busy; run \
+         fewer worlds at once"
+    )]
+    Unmodelled(u64),
+    /// A folder for keys and configs could not be made.
+    #[error("cannot make a folder for keys and configs: {0}")]
+    Folder(#[source] std::io::Error),
+}

@@ -1,0 +1,361 @@
+//! Contenders × workloads over one profile, as many worlds at once as this machine carries.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use super::ExperimentError;
+use super::cell::{self, Found, Job};
+use super::gate::Gate;
+use crate::contender::Contender;
+use crate::profile::Profile;
+use crate::result::{Row, Sample};
+use crate::workload::Workload;
+
+/// Worlds whose links are measured at once: each sends bursts and wants its packets on time.
+const MEASURED_AT_ONCE: usize = 8;
+
+/// The traffic of all worlds together that two cores emulate to the millisecond.
+const CARRIED_BPS: u64 = 120_000_000;
+
+/// No more worlds than this, however slow: each has about six threads.
+const WORLDS_AT_ONCE: usize = 64;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub struct Plan<'a> {
+    /// The name in the rows.
+    pub experiment: &'static str,
+    /// Over what.
+    pub profile: &'a Profile,
+    /// Who.
+    pub contenders: &'a [Contender],
+    /// What.
+    pub workloads: &'a [Workload],
+    /// Runs of each cell; by default as many as give a steady median, and more where the 95th
+    /// percentile matters and runs are short.
+    pub runs: Option<usize>,
+    /// Of all losses.
+    pub seed: u64,
+    /// All runs in one world, from the beginning of the first.
+    pub deadline: Duration,
+    /// How much of a long download is measured.
+    pub bulk_length: Duration,
+    /// The `bentpipe` program.
+    pub program: &'a Path,
+    /// For keys and configs.
+    pub folder: &'a Path,
+}
+
+/// What one contender did with one workload.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    /// Who.
+    pub contender: Contender,
+    /// What.
+    pub workload: Workload,
+    /// All its worlds together.
+    pub found: Found,
+    /// The overhead of each world that has one.
+    pub overheads: Vec<f64>,
+}
+
+/// How far things are.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress {
+    /// So many worlds' links have been found as declared.
+    Measured(usize),
+    /// A run has ended.
+    Run(Contender, Sample),
+    /// Runs that will not be made, because their world's time is over.
+    Skipped(usize),
+}
+
+/// How many worlds a cell has, and how many runs each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    worlds: usize,
+    runs: usize,
+}
+
+/// Runs of TCP across a lossy link spread widely and take long: more worlds, fewer runs in each.
+fn shape(contender: Contender, workload: &Workload) -> Shape {
+    let slow = |worlds, runs| Shape { worlds, runs };
+    match (contender, workload) {
+        (_, Workload::Bulk) => slow(2, 1),
+        (_, Workload::Chromium { .. }) => slow(1, 3),
+        (Contender::Bentpipe | Contender::BentpipeMasque, workload) => match workload.bytes() {
+            Some(..50_000) => slow(1, 80),
+            Some(..400_000) => slow(1, 50),
+            _ => slow(2, 10),
+        },
+        (Contender::E2eCubic, workload) => match workload.bytes() {
+            Some(..50_000) => slow(1, 40),
+            Some(..400_000) => slow(2, 10),
+            Some(..800_000) => slow(2, 5),
+            Some(..1_200_000) => slow(5, 2),
+            _ => slow(5, 1),
+        },
+        (Contender::E2eBbr | Contender::SplitBbr, workload) => match workload.bytes() {
+            Some(..50_000) => slow(1, 40),
+            Some(..400_000) => slow(1, 20),
+            _ => slow(2, 6),
+        },
+    }
+}
+
+impl Plan<'_> {
+    /// The cells and how each is spread, the longest first.
+    fn shapes(&self) -> Vec<(Contender, &Workload, Shape)> {
+        let mut shapes = Vec::new();
+        for workload in self.workloads {
+            for contender in self.contenders {
+                let mut shape = shape(*contender, workload);
+                if let Some(runs) = self.runs {
+                    shape.worlds = shape.worlds.min(runs).max(1);
+                    shape.runs = runs.div_ceil(shape.worlds);
+                }
+                shapes.push((*contender, workload, shape));
+            }
+        }
+        // CUBIC is the slowest, and what is larger takes longer.
+        shapes.sort_by_key(|(contender, workload, _)| {
+            (*contender != Contender::E2eCubic, u64::MAX - workload.bytes().unwrap_or(0))
+        });
+        shapes
+    }
+
+    /// How many runs there will be.
+    pub fn run_count(&self) -> usize {
+        self.shapes().iter().map(|(_, _, shape)| shape.worlds * shape.runs).sum()
+    }
+
+    /// How many worlds there will be.
+    pub fn world_count(&self) -> usize {
+        self.shapes().iter().map(|(_, _, shape)| shape.worlds).sum()
+    }
+
+    fn worlds_at_once(&self) -> usize {
+        let link = &self.profile.link;
+        let rates = link.forward.rate().zip(link.return_.rate());
+        rates.map_or(1, |(forward, _)| {
+            (CARRIED_BPS / forward.bps().max(1)).clamp(1, WORLDS_AT_ONCE as u64) as usize
+        })
+    }
+
+    /// Runs all cells. The first error ends it: a figure from a run with an error in it is none.
+    pub fn run(&self, tell: &(dyn Fn(Progress) + Sync)) -> Result<Vec<Cell>, ExperimentError> {
+        let shapes = self.shapes();
+        let found: Vec<Mutex<Vec<Result<Found, ExperimentError>>>> =
+            shapes.iter().map(|_| Mutex::new(Vec::new())).collect();
+        let measured = AtomicUsize::new(0);
+        let tell_measured =
+            || tell(Progress::Measured(measured.fetch_add(1, Ordering::Relaxed) + 1));
+        let tell_measured = &tell_measured;
+        let (measuring, carrying) = (Gate::new(MEASURED_AT_ONCE), Gate::new(self.worlds_at_once()));
+        thread::scope(|scope| {
+            let mut number = 0;
+            for ((contender, workload, shape), found) in shapes.iter().zip(&found) {
+                for _ in 0..shape.worlds {
+                    number += 1;
+                    let (carry, measure) = (carrying.enter(), measuring.enter());
+                    let (contender, runs) = (*contender, shape.runs);
+                    scope.spawn(move || {
+                        let one = self.one(
+                            (contender, workload, runs),
+                            number,
+                            || {
+                                drop(measure);
+                                tell_measured();
+                            },
+                            tell,
+                        );
+                        found.lock().unwrap_or_else(PoisonError::into_inner).push(one);
+                        drop(carry);
+                    });
+                }
+            }
+        });
+        let cells = shapes.iter().zip(found).map(|((contender, workload, _), found)| {
+            let mut cell = Cell {
+                contender: *contender,
+                workload: (*workload).clone(),
+                found: Found::default(),
+                overheads: Vec::new(),
+            };
+            for one in found.into_inner().unwrap_or_else(PoisonError::into_inner) {
+                cell.add(one?);
+            }
+            Ok(cell)
+        });
+        let mut cells = cells.collect::<Result<Vec<_>, ExperimentError>>()?;
+        let place = |cell: &Cell| {
+            let workload = self.workloads.iter().position(|known| *known == cell.workload);
+            let contender = self.contenders.iter().position(|known| *known == cell.contender);
+            (workload, contender)
+        };
+        cells.sort_by_key(place);
+        Ok(cells)
+    }
+
+    fn one(
+        &self,
+        (contender, workload, runs): (Contender, &Workload, usize),
+        number: u64,
+        measured: impl FnOnce(),
+        tell: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Found, ExperimentError> {
+        let folder = self.folder.join(format!("{}-{number}", self.experiment));
+        fs::create_dir_all(&folder).map_err(ExperimentError::Folder)?;
+        let job = Job {
+            contender,
+            workload,
+            runs,
+            profile: self.profile,
+            // No two worlds of any two seeds share their losses.
+            seed: self.seed.wrapping_mul(1 << 16).wrapping_add(number),
+            deadline: self.deadline,
+            bulk_length: self.bulk_length,
+            program: self.program,
+            folder: &folder,
+        };
+        let found = cell::run(&job, measured, &|sample| tell(Progress::Run(contender, sample)))?;
+        tell(Progress::Skipped(runs - found.samples.len()));
+        Ok(found)
+    }
+
+    /// The rows that `cells` make.
+    pub fn rows(&self, cells: &[Cell]) -> Vec<Row> {
+        cells.iter().flat_map(|cell| self.rows_of(cell)).collect()
+    }
+
+    fn rows_of(&self, cell: &Cell) -> Vec<Row> {
+        let row = |metric: &str, unit: &str, limit| Row {
+            experiment: self.experiment.into(),
+            engine: "emu".into(),
+            contender: Some(cell.contender.name().into()),
+            profile: Some(self.profile.name.clone()),
+            workload: Some(cell.workload.to_string()),
+            metric: metric.into(),
+            unit: unit.into(),
+            limit,
+            seed: Some(self.seed),
+            ..Row::default()
+        };
+        let limit = limit(self.profile, &cell.workload);
+        let mut rows = Vec::new();
+        if cell.workload == Workload::Bulk {
+            rows.push(cell.found.samples.fill(row("goodput", "bit/s", limit)));
+            if let Some(limit) = limit {
+                let shares = cell.found.samples.scaled(1.0 / limit);
+                rows.push(shares.fill(row("utilization", "ratio", Some(1.0))));
+            }
+        } else {
+            rows.push(cell.found.samples.fill(row(cell.workload.metric(), "s", limit)));
+        }
+        if !cell.overheads.is_empty() {
+            let least = 1.0 / (1.0 - self.profile.forward_loss());
+            let overheads = cell.overheads.iter().copied().collect::<crate::result::Samples>();
+            rows.push(overheads.fill(row("overhead", "ratio", Some(least))));
+        }
+        rows
+    }
+}
+
+impl Cell {
+    fn add(&mut self, one: Found) {
+        self.found.samples.0.extend(one.samples.0);
+        self.found.failures.extend(one.failures);
+        self.found.worst_lateness = self.found.worst_lateness.max(one.worst_lateness);
+        self.overheads.extend(one.overhead);
+    }
+}
+
+/// What physics allows: RTT + 8·bytes/((1−p)·rate), or (1−p)·rate without end. `None` where the
+/// link has no rate.
+pub fn limit(profile: &Profile, workload: &Workload) -> Option<f64> {
+    match workload.bytes() {
+        Some(bytes) => Some(profile.forward_limit(bytes)?.as_secs_f64()),
+        None => Some((1.0 - profile.forward_loss()) * profile.link.forward.rate()?.bps() as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Samples;
+
+    fn plan<'a>(profile: &'a Profile, workloads: &'a [Workload]) -> Plan<'a> {
+        Plan {
+            experiment: "transfers",
+            profile,
+            contenders: &Contender::DEMO,
+            workloads,
+            runs: None,
+            seed: 1,
+            deadline: Duration::from_secs(150),
+            bulk_length: Duration::from_secs(60),
+            program: Path::new("bentpipe"),
+            folder: Path::new("/nowhere"),
+        }
+    }
+
+    #[test]
+    fn the_demos_grid_is_planned_with_the_slowest_first() {
+        let (mss, workloads) = (Profile::named("mss").unwrap(), Workload::demo());
+        let plan = plan(&mss, &workloads);
+        let shapes = plan.shapes();
+        assert_eq!(shapes.len(), 24);
+        assert_eq!(shapes[0].0, Contender::E2eCubic);
+        assert_eq!(shapes[0].1.to_string(), "file-1600k");
+        assert!(plan.world_count() <= plan.worlds_at_once(), "{}", plan.world_count());
+        let clean = Profile::named("clean").unwrap();
+        assert_eq!(Plan { profile: &clean, ..plan }.worlds_at_once(), 1);
+    }
+
+    #[test]
+    fn the_number_of_runs_can_be_given() {
+        let (mss, workloads) = (Profile::named("mss").unwrap(), Workload::demo());
+        for runs in [1, 2, 7] {
+            let plan = Plan { runs: Some(runs), ..plan(&mss, &workloads) };
+            for (contender, workload, shape) in plan.shapes() {
+                let made = shape.worlds * shape.runs;
+                assert!(made >= runs && made < 2 * runs.max(5), "{contender} {workload}: {made}");
+            }
+        }
+    }
+
+    #[test]
+    fn cells_become_rows_in_the_units_declared() {
+        let mss = Profile::named("mss").unwrap();
+        let workloads = Workload::demo();
+        let plan = plan(&mss, &workloads);
+        let cell = |workload: &str, values: &[f64]| Cell {
+            contender: Contender::Bentpipe,
+            workload: workload.parse().unwrap(),
+            found: Found {
+                samples: values.iter().copied().collect::<Samples>(),
+                ..Found::default()
+            },
+            overheads: vec![1.2],
+        };
+        let rows = plan.rows(&[cell("object-10k", &[0.9, 0.8, 1.0]), cell("bulk", &[1.6e6])]);
+        let names: Vec<_> =
+            rows.iter().map(|row| (row.metric.as_str(), row.unit.as_str())).collect();
+        let expected = [
+            ("completion", "s"),
+            ("overhead", "ratio"),
+            ("goodput", "bit/s"),
+            ("utilization", "ratio"),
+            ("overhead", "ratio"),
+        ];
+        assert_eq!(names, expected);
+        assert_eq!((rows[0].n, rows[0].p50), (3, Some(0.9)));
+        assert!((rows[0].limit.unwrap() - 0.806).abs() < 1e-3);
+        assert!((rows[2].limit.unwrap() - 1_776_600.0).abs() < 1.0);
+        assert!((rows[3].p50.unwrap() - 0.9006).abs() < 1e-3);
+    }
+}

@@ -1,0 +1,62 @@
+//! A folder for keys, configs and logs, gone when the command is, however it is stopped.
+
+use std::io;
+use std::path::Path;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
+
+use tempfile::TempDir;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::contender::process::kill_all;
+
+/// What a shell reports of a program that Ctrl-C ended.
+const INTERRUPTED: i32 = 130;
+
+/// The folder. While it exists SIGINT, SIGTERM and SIGHUP end the process in order: every program
+/// it started is killed, the folder is removed, and the namespaces go with the process.
+pub struct Scratch {
+    folder: TempDir,
+    exit_code: Arc<AtomicI32>,
+}
+
+impl Scratch {
+    /// Makes the folder and begins to listen for signals. Starts a thread: [`crate::emu::enter`]
+    /// comes before.
+    pub fn new() -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix("bentpipe-").tempdir()?;
+        let exit_code = Arc::new(AtomicI32::new(INTERRUPTED));
+        let (path, code) = (folder.path().to_owned(), exit_code.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let mut signals = {
+            let _inside = runtime.enter();
+            [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
+                .map(signal)
+                .into_iter()
+                .collect::<io::Result<Vec<_>>>()?
+        };
+        thread::Builder::new().name("signals".into()).spawn(move || {
+            runtime.block_on(async {
+                let any = signals.iter_mut().map(|signal| Box::pin(signal.recv()));
+                futures_util::future::select_all(any).await;
+            });
+            kill_all();
+            let _ = std::fs::remove_dir_all(&path);
+            eprintln!("\nstopped; everything is cleaned up");
+            process::exit(code.load(Ordering::Relaxed));
+        })?;
+        Ok(Self { folder, exit_code })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// From now on being stopped is how the command is meant to end.
+    pub fn expect_a_stop(&self) {
+        self.exit_code.store(0, Ordering::Relaxed);
+    }
+}

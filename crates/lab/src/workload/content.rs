@@ -1,0 +1,192 @@
+//! What the origin serves: bytes that anybody can compute from the path, so that a client checks
+//! every one of them.
+
+use std::sync::OnceLock;
+
+use bytes::Bytes;
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// What a download "without end" claims to be long: 12 hours at 200 Mbit/s.
+pub const ENDLESS_BYTES: u64 = 1 << 40;
+
+/// The noise repeats after this: a prime, so that no block of any round size recurs in place.
+const PERIOD_BYTES: usize = 1_048_573;
+
+/// Bytes handed out at once.
+const SLICE_BYTES: u64 = 64 << 10;
+
+/// Lengths of a page's inline objects, repeated where a page has more: 490 KB for 25.
+const IMAGE_BYTES: [u64; 25] = [
+    60_000, 5_000, 15_000, 5_000, 30_000, 15_000, 5_000, 10_000, 15_000, 5_000, 30_000, 5_000,
+    80_000, 5_000, 15_000, 30_000, 5_000, 15_000, 5_000, 60_000, 15_000, 5_000, 30_000, 15_000,
+    10_000,
+];
+
+/// The pixels' width of every image; the height follows from the length.
+const IMAGE_WIDTH: u32 = 64;
+const BMP_HEADER_BYTES: u32 = 54;
+
+/// Something with a path: a few bytes of its own, then noise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    head: Bytes,
+    bytes: u64,
+    /// For the `Content-Type`.
+    pub kind: &'static str,
+}
+
+impl Object {
+    /// What `path` names, if anything.
+    pub fn at(path: &str) -> Option<Self> {
+        let path = path.split('?').next().unwrap_or(path);
+        let mut parts = path.strip_prefix('/')?.split('/');
+        let object = match (parts.next()?, parts.next()) {
+            ("object", Some(bytes)) => Self {
+                head: Bytes::new(),
+                bytes: bytes.parse().ok().filter(|bytes| *bytes <= ENDLESS_BYTES)?,
+                kind: "application/octet-stream",
+            },
+            ("image", Some(number)) => image(number.strip_suffix(".bmp")?.parse().ok()?),
+            ("page", Some(objects)) => page(objects.parse().ok().filter(|n| *n <= 200)?),
+            ("", None) => page(25),
+            _ => return None,
+        };
+        parts.next().is_none().then_some(object)
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The next bytes from `offset` on; empty at the end.
+    pub fn slice(&self, offset: u64) -> Bytes {
+        let left = self.bytes.saturating_sub(offset).min(SLICE_BYTES) as usize;
+        if let Some(own) = (self.head.len() as u64).checked_sub(offset).filter(|own| *own > 0) {
+            let start = offset as usize;
+            return self.head.slice(start..start + left.min(own as usize));
+        }
+        // Objects of other lengths begin elsewhere in the noise.
+        let start = (offset.wrapping_add(self.bytes.wrapping_mul(7919))) % PERIOD_BYTES as u64;
+        let start = start as usize;
+        noise().slice(start..PERIOD_BYTES.min(start + left))
+    }
+
+    /// Whether `received`, found at `offset`, is what belongs there.
+    pub fn matches(&self, mut offset: u64, mut received: &[u8]) -> bool {
+        while !received.is_empty() {
+            let expected = self.slice(offset);
+            let common = expected.len().min(received.len());
+            if common == 0 || expected[..common] != received[..common] {
+                return false;
+            }
+            offset += common as u64;
+            received = &received[common..];
+        }
+        true
+    }
+}
+
+/// The paths of a page's inline objects.
+pub fn page_paths(objects: usize) -> impl Iterator<Item = String> {
+    (0..objects).map(|number| format!("/image/{number}.bmp"))
+}
+
+/// All bytes of a page.
+pub fn page_bytes(objects: usize) -> u64 {
+    page(objects).bytes + (0..objects).map(image_bytes).sum::<u64>()
+}
+
+fn image_bytes(number: usize) -> u64 {
+    // The lengths differ a little, so that no two images are the same.
+    IMAGE_BYTES[number % IMAGE_BYTES.len()] + number as u64
+}
+
+fn noise() -> &'static Bytes {
+    static NOISE: OnceLock<Bytes> = OnceLock::new();
+    NOISE.get_or_init(|| {
+        let mut noise = vec![0; PERIOD_BYTES];
+        ChaCha8Rng::seed_from_u64(0xbe9).fill_bytes(&mut noise);
+        noise.into()
+    })
+}
+
+/// A picture of noise: a real one, because browsers stop loading what they cannot decode, and
+/// uncompressed, so that its length is ours to choose.
+fn image(number: usize) -> Object {
+    let bytes = image_bytes(number) as u32;
+    let pixels_bytes = bytes - BMP_HEADER_BYTES;
+    let height = pixels_bytes / (4 * IMAGE_WIDTH);
+    let mut head = Vec::with_capacity(BMP_HEADER_BYTES as usize);
+    head.extend_from_slice(b"BM");
+    for field in [bytes, 0, BMP_HEADER_BYTES, 40, IMAGE_WIDTH, height] {
+        head.extend_from_slice(&field.to_le_bytes());
+    }
+    // One plane, 32 bits for each pixel, and no compression, palette or declared resolution.
+    head.extend_from_slice(&[1, 0, 32, 0]);
+    for field in [0, pixels_bytes, 0, 0, 0, 0] {
+        head.extend_from_slice(&field.to_le_bytes());
+    }
+    Object { head: head.into(), bytes: bytes.into(), kind: "image/bmp" }
+}
+
+fn page(objects: usize) -> Object {
+    let images: String =
+        page_paths(objects).map(|path| format!("<img src=\"{path}\" alt=\"\">\n")).collect();
+    let total_kb = (0..objects).map(image_bytes).sum::<u64>() / 1000;
+    let html = format!(
+        "{}<p>{objects} objects, {total_kb} KB, over an emulated satellite link: \
+         <b id=\"plt\">loading …</b></p>\n{images}</body></html>\n",
+        include_str!("page.html")
+    );
+    let head = Bytes::from(html);
+    Object { bytes: head.len() as u64, head, kind: "text/html; charset=utf-8" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(object: &Object) -> Vec<u8> {
+        let mut all = Vec::new();
+        while all.len() < object.bytes() as usize {
+            all.extend_from_slice(&object.slice(all.len() as u64));
+        }
+        all
+    }
+
+    #[test]
+    fn objects_have_their_length_and_nobody_elses_bytes() {
+        for path in ["/object/0", "/object/10000", "/object/1600000", "/image/3.bmp", "/page/25"] {
+            let object = Object::at(path).unwrap();
+            let mut all = whole(&object);
+            assert_eq!(all.len() as u64, object.bytes(), "{path}");
+            assert!(object.matches(0, &all), "{path}");
+            if let Some(byte) = all.get_mut(7) {
+                *byte ^= 1;
+                assert!(!object.matches(0, &all), "{path}");
+            }
+            assert!(!object.matches(object.bytes(), b"more"), "{path}");
+        }
+        let (a, b) = (Object::at("/object/10000").unwrap(), Object::at("/object/10001").unwrap());
+        assert_ne!(whole(&a)[..64], whole(&b)[..64]);
+        for path in ["/object/x", "/object/1/2", "/image/1", "/page/999", "/other", "object/1"] {
+            assert_eq!(Object::at(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn images_are_bitmaps_of_their_length() {
+        for number in 0..30 {
+            let object = Object::at(&format!("/image/{number}.bmp")).unwrap();
+            let head = object.slice(0);
+            assert_eq!(head.len() as u32, BMP_HEADER_BYTES);
+            assert_eq!(&head[..2], b"BM");
+            let field = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap());
+            assert_eq!(u64::from(field(2)), object.bytes());
+            assert!(4 * field(18) * field(22) + BMP_HEADER_BYTES <= field(2));
+        }
+        assert!((490_000..510_000).contains(&page_bytes(25)), "{}", page_bytes(25));
+    }
+}

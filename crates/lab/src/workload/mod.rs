@@ -1,0 +1,172 @@
+//! What the lab sends over its links: objects, pages and bulk, with the origin that serves them
+//! and the client that asks for them.
+
+pub mod bulk;
+pub mod chromium;
+pub mod content;
+pub mod fetch;
+pub mod origin;
+pub mod page;
+pub mod service;
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The most objects of a page: a browser would spend minutes on it over any profile.
+const MAX_PAGE_OBJECTS: usize = 200;
+
+/// What one run carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Workload {
+    /// One object on a connection of its own, as `object-10k` or `file-1600k`: from before the
+    /// connection is asked for to the last byte.
+    Object {
+        /// The name as written.
+        name: String,
+        /// Its length.
+        bytes: u64,
+    },
+    /// A page with this many inline objects, as `page-25`.
+    Page {
+        /// How many.
+        objects: usize,
+    },
+    /// The same page in a real browser, as `chromium-25`.
+    Chromium {
+        /// How many.
+        objects: usize,
+    },
+    /// A long download: its rate in steady state.
+    Bulk,
+}
+
+/// The name is not a workload's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no workload {0:?}: write object-SIZE or file-SIZE (object-10k, file-1600k, \
+     object-1m), page-N for a page of 1 to {MAX_PAGE_OBJECTS} objects (page-25), chromium-N \
+     for the same in a real browser, or bulk"
+)]
+pub struct UnknownWorkload(String);
+
+impl Workload {
+    /// Those of the demo.
+    pub fn demo() -> Vec<Self> {
+        ["object-10k", "object-100k", "object-1m", "file-1600k", "page-25", "bulk"]
+            .map(|name| name.parse().expect("its own names parse"))
+            .to_vec()
+    }
+
+    /// All bytes that must arrive; `None` where there is no end.
+    pub fn bytes(&self) -> Option<u64> {
+        match self {
+            Self::Object { bytes, .. } => Some(*bytes),
+            Self::Page { objects } | Self::Chromium { objects } => {
+                Some(content::page_bytes(*objects))
+            }
+            Self::Bulk => None,
+        }
+    }
+
+    /// The name of what is measured.
+    pub fn metric(&self) -> &'static str {
+        match self {
+            Self::Object { .. } => "completion",
+            Self::Page { .. } | Self::Chromium { .. } => "plt",
+            Self::Bulk => "goodput",
+        }
+    }
+
+    /// What a person calls it.
+    pub fn title(&self) -> String {
+        match self {
+            Self::Object { name, bytes } => {
+                let kind = name.split('-').next().unwrap_or("object");
+                match bytes {
+                    1_000_000.. if bytes % 100_000 == 0 => {
+                        format!("{} MB {kind}", *bytes as f64 / 1e6)
+                    }
+                    1_000.. if bytes % 1_000 == 0 => format!("{} KB {kind}", bytes / 1000),
+                    _ => format!("{bytes} B {kind}"),
+                }
+            }
+            Self::Page { objects } => format!("{objects}-object page"),
+            Self::Chromium { .. } => "page in Chromium".into(),
+            Self::Bulk => "bulk".into(),
+        }
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Object { name, .. } => f.pad(name),
+            Self::Page { objects } => f.pad(&format!("page-{objects}")),
+            Self::Chromium { objects } => f.pad(&format!("chromium-{objects}")),
+            Self::Bulk => f.pad("bulk"),
+        }
+    }
+}
+
+impl FromStr for Workload {
+    type Err = UnknownWorkload;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWorkload> {
+        let unknown = || UnknownWorkload(text.into());
+        match text.split_once('-') {
+            None if text == "bulk" => Ok(Self::Bulk),
+            Some(("object" | "file", size)) => {
+                let bytes = size_bytes(size).ok_or_else(unknown)?;
+                Ok(Self::Object { name: text.into(), bytes })
+            }
+            Some((kind @ ("page" | "chromium"), objects)) => match objects.parse() {
+                Ok(objects) if !(1..=MAX_PAGE_OBJECTS).contains(&objects) => Err(unknown()),
+                Ok(objects) if kind == "page" => Ok(Self::Page { objects }),
+                Ok(objects) => Ok(Self::Chromium { objects }),
+                Err(_) => Err(unknown()),
+            },
+            _ => Err(unknown()),
+        }
+    }
+}
+
+/// `10k` is 10,000, `1m` a million.
+fn size_bytes(text: &str) -> Option<u64> {
+    let (digits, unit) = match text.strip_suffix('k') {
+        Some(digits) => (digits, 1_000),
+        None => text.strip_suffix('m').map_or((text, 1), |digits| (digits, 1_000_000)),
+    };
+    let number: u64 = digits.parse().ok().filter(|number| *number > 0)?;
+    number.checked_mul(unit).filter(|bytes| *bytes < content::ENDLESS_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        for name in
+            ["object-10k", "object-1m", "file-1600k", "object-77", "page-25", "chromium-9", "bulk"]
+        {
+            let workload: Workload = name.parse().unwrap();
+            assert_eq!(workload.to_string(), name);
+        }
+        let bytes = |name: &str| name.parse::<Workload>().unwrap().bytes();
+        assert_eq!(bytes("file-1600k"), Some(1_600_000));
+        assert_eq!(bytes("bulk"), None);
+        let title = |name: &str| name.parse::<Workload>().unwrap().title();
+        assert_eq!(title("object-10k"), "10 KB object");
+        assert_eq!(title("object-1m"), "1 MB object");
+        assert_eq!(title("file-1600k"), "1.6 MB file");
+    }
+
+    #[test]
+    fn a_wrong_name_says_what_to_write() {
+        for name in ["object", "object-", "object-0", "object-10g", "page-0", "page-1000", "video"]
+        {
+            let error = name.parse::<Workload>().unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("page-25"), "{error}");
+        }
+    }
+}
