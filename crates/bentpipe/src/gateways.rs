@@ -14,9 +14,24 @@ use tracing_subscriber::EnvFilter;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Runs the air gateway until SIGINT or SIGTERM.
-pub fn run_air(file: &Path) -> Outcome {
-    let config = AirConfig::load(file)?;
+/// What carries the flows, as `--transport` names it.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub enum TransportName {
+    /// Bentpipe's own radio transport.
+    Link,
+    /// HTTP/3 CONNECT on a QUIC library.
+    Masque,
+}
+
+/// Runs the air gateway until SIGINT or SIGTERM, over the configured transport or another.
+pub fn run_air(file: &Path, transport: Option<TransportName>) -> Outcome {
+    let mut config = AirConfig::load(file)?;
+    if let Some(name) = transport {
+        config.link.transport = match name {
+            TransportName::Link => Transport::Link,
+            TransportName::Masque => Transport::Masque,
+        };
+    }
     run(async move |stop| air::run(&config, stop).await)
 }
 

@@ -25,6 +25,9 @@ enum Command {
         /// The configuration, TOML.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
+        /// The transport to use in place of the configured one.
+        #[arg(long, value_name = "NAME")]
+        transport: Option<gateways::TransportName>,
     },
     /// Run the ground gateway: serves known aircraft and dials for them.
     Ground {
@@ -54,7 +57,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Air { config } => gateways::run_air(&config),
+        Command::Air { config, transport } => gateways::run_air(&config, transport),
         Command::Ground { config } => gateways::run_ground(&config),
         Command::Keys { out } => keys::make(&out),
         Command::Check { config } => gateways::check(&config),
