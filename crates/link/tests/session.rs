@@ -290,3 +290,24 @@ fn garbage_and_strangers_are_met_with_silence() {
     }
     fetch(&mut pair, 10_000);
 }
+
+#[test]
+fn the_least_send_memory_works_and_holds() {
+    let rate = BitRate::from_bps(1_890_000);
+    let send_memory = ByteSize::from_bytes(16 * 1500);
+    let settings = Settings { rate, send_memory, ..Settings::default() };
+    settings.check().unwrap();
+    let mut pair = Pair::with(15, 0.06, settings);
+    pair.connect();
+    let (flow, body) = (pair.open(b""), bytes(100_000));
+    let far = pair.accept();
+    let (mut sent, mut got) = (0, Vec::new());
+    pair.run_until("the end", Duration::from_secs(300), |pair| {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+        pair.flush();
+        let held = pair.hub.session(far.0).unwrap().held_bytes();
+        assert!(held <= 16 * 1500, "{held} bytes held");
+        read_all(&mut pair.air, flow, pair.now, &mut got)
+    });
+    assert!(got == body);
+}

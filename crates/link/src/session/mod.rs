@@ -188,14 +188,16 @@ impl Session {
 
     fn tune(&mut self) {
         let rtt = self.path.rtt.get();
-        let towards_us = WINDOW_BDPS * self.peer.rate.bytes_in(rtt);
+        // The peer may claim any rate: it is a wish, which the receive memory limits.
+        let towards_us = self.peer.rate.bytes_in(rtt).saturating_mul(WINDOW_BDPS);
         self.flows.tune(towards_us.max(LEAST_WINDOW_BYTES), rtt);
     }
 
     /// How many bytes of a lane may wait to be reported.
     fn lane_window(&self) -> usize {
-        let window = WINDOW_BDPS * self.settings.rate.bytes_in(self.path.rtt.get());
-        window.clamp(LEAST_WINDOW_BYTES, self.settings.send_memory.bytes() / 4) as usize
+        let window = self.settings.rate.bytes_in(self.path.rtt.get()).saturating_mul(WINDOW_BDPS);
+        let memory = self.settings.send_memory.bytes() / 4;
+        usize::try_from(window.max(LEAST_WINDOW_BYTES).min(memory)).unwrap_or(usize::MAX)
     }
 
     /// What has been counted, and what is held now.
