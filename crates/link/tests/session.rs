@@ -311,3 +311,18 @@ fn the_least_send_memory_works_and_holds() {
     });
     assert!(got == body);
 }
+
+#[test]
+fn an_outage_amid_bulk_is_waited_for_and_not_spun_through() {
+    let mut pair = Pair::new(16, 0.0);
+    pair.connect();
+    pair.open(b"");
+    let (far, body, mut sent) = (pair.accept(), bytes(3_000_000), 0);
+    pair.run_for(Duration::from_secs(2), |pair| {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+    });
+    (pair.up.cut, pair.down.cut) = (true, true);
+    let mut steps = 0;
+    pair.run_for(Duration::from_secs(60), |_| steps += 1);
+    assert!(steps < 3000, "{steps} steps in a minute of silence");
+}
