@@ -326,3 +326,22 @@ fn an_outage_amid_bulk_is_waited_for_and_not_spun_through() {
     pair.run_for(Duration::from_secs(60), |_| steps += 1);
     assert!(steps < 3000, "{steps} steps in a minute of silence");
 }
+
+#[test]
+fn first_bytes_that_find_no_room_are_told_and_not_lost() {
+    let rate = BitRate::from_bps(1_890_000);
+    let flow_send_buffer = ByteSize::from_bytes(1000);
+    let mut pair = Pair::with(17, 0.0, Settings { rate, flow_send_buffer, ..Settings::default() });
+    pair.connect();
+    let (body, now) = (bytes(3000), pair.now);
+    let target = "origin.example:80".parse().unwrap();
+    let class = bentpipe_link::Class::BestEffort;
+    let (flow, taken) = pair.air.open(&target, class, 1, &body, now).unwrap();
+    assert_eq!(taken, 1000);
+    let (mut sent, mut got, far) = (taken, Vec::new(), pair.accept());
+    pair.run_until("every byte", Duration::from_secs(9), |pair| {
+        write_all(&mut pair.air, flow, pair.now, &body, &mut sent);
+        read_all(&mut pair.hub, far, pair.now, &mut got)
+    });
+    assert!(got == body);
+}

@@ -213,7 +213,8 @@ impl Session {
 
     // The flows' owners.
 
-    /// Opens a flow to `target`, with its first bytes.
+    /// Opens a flow to `target`, with as many of its first bytes as there is room for: returns it,
+    /// and how many those were. The rest is to be written like any other bytes.
     pub fn open(
         &mut self,
         target: &Target,
@@ -221,7 +222,7 @@ impl Session {
         passenger: u32,
         first: &[u8],
         now: Duration,
-    ) -> Result<u64, OpenError> {
+    ) -> Result<(u64, usize), OpenError> {
         let mut encoded = Vec::new();
         target.encode(&mut encoded)?;
         let limit = self.settings.max_flows.min(self.peer.max_flows) as usize;
@@ -229,8 +230,11 @@ impl Session {
             .flows
             .open(encoded, class, passenger, now)
             .ok_or(OpenError::TooManyFlows(limit))?;
-        self.flows.write(flow, first, now);
-        Ok(flow)
+        let taken = match self.flows.write(flow, first, now) {
+            Write::Taken(bytes) => bytes,
+            _ => 0,
+        };
+        Ok((flow, taken))
     }
 
     /// Hands bytes to a flow.
