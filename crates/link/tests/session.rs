@@ -345,3 +345,26 @@ fn first_bytes_that_find_no_room_are_told_and_not_lost() {
     });
     assert!(got == body);
 }
+
+#[test]
+fn bytes_that_came_before_their_opening_wait_for_it_through_an_outage() {
+    let mut pair = Pair::new(18, 0.0);
+    pair.connect();
+    let (body, from) = (bytes(2000), pair.air_address);
+    let flow = pair.open(&body);
+    let mut datagrams = [Vec::new(), Vec::new()];
+    for datagram in &mut datagrams {
+        pair.air.transmit(pair.now, datagram).unwrap();
+    }
+    // The one with the opening is lost, and then everything is for longer than a flow may be unread.
+    pair.hub.handle_datagram(&datagrams[1], from, pair.now);
+    (pair.up.cut, pair.down.cut) = (true, true);
+    pair.run_for(Duration::from_secs(1000), |_| {});
+    (pair.up.cut, pair.down.cut) = (false, false);
+    let (far, mut got) = (pair.accept(), Vec::new());
+    pair.air.session(flow.0).unwrap().finish(flow.1);
+    pair.run_until("every byte", Duration::from_secs(30), |pair| {
+        read_all(&mut pair.hub, far, pair.now, &mut got)
+    });
+    assert!(got == body);
+}
