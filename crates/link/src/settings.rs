@@ -56,6 +56,11 @@ impl Default for Settings {
 /// The smallest IP packet every path carries (RFC 8200, section 5).
 pub const MIN_MTU_BYTES: usize = 1280;
 
+/// The send memory holds at least so many of the largest packets: a lane's quarter is then four.
+const LEAST_SEND_PACKETS: u64 = 16;
+/// The least that a flow may have on its way to us: less would not fill a packet.
+const LEAST_RESERVE_BYTES: u64 = 1500;
+
 /// A setting that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SettingsError {
@@ -68,6 +73,24 @@ pub enum SettingsError {
     /// Larger than an IP packet.
     #[error("an MTU of {0} bytes is too large: an IP packet has at most 65535 bytes")]
     LargeMtu(usize),
+    /// Not even a few packets fit.
+    #[error("a send memory of {memory} is too small: packets of {mtu} bytes need at least {least}")]
+    SmallSendMemory {
+        /// `send_memory`.
+        memory: ByteSize,
+        /// `mtu_bytes`.
+        mtu: usize,
+        /// What it must be.
+        least: ByteSize,
+    },
+    /// A writer would wait for ever.
+    #[error(
+        "a flow's send buffer of 0 holds nothing: give it at least a few packets, like \"256 KiB\""
+    )]
+    NoSendBuffer,
+    /// A flow would crawl, or come to a halt.
+    #[error("a flow reserve of {0} is out of range: give 1500 bytes to 4 GiB")]
+    Reserve(ByteSize),
     /// The reserves alone do not fit.
     #[error(
         "{flows} flows with {reserve} reserved each need {needed}, more than the receive memory of {memory}: \
@@ -97,6 +120,17 @@ impl Settings {
         if self.mtu_bytes > 65_535 {
             return Err(SettingsError::LargeMtu(self.mtu_bytes));
         }
+        let least = ByteSize::from_bytes(LEAST_SEND_PACKETS * self.mtu_bytes as u64);
+        if self.send_memory < least {
+            let (memory, mtu) = (self.send_memory, self.mtu_bytes);
+            return Err(SettingsError::SmallSendMemory { memory, mtu, least });
+        }
+        if self.flow_send_buffer.bytes() == 0 {
+            return Err(SettingsError::NoSendBuffer);
+        }
+        if !(LEAST_RESERVE_BYTES..=u64::from(u32::MAX)).contains(&self.flow_reserve.bytes()) {
+            return Err(SettingsError::Reserve(self.flow_reserve));
+        }
         let needed = ByteSize::from_bytes(u64::from(self.max_flows) * self.flow_reserve.bytes());
         if needed > self.receive_memory {
             return Err(SettingsError::Overcommitted {
@@ -120,6 +154,15 @@ mod tests {
         let settings = Settings { max_flows: 100_000, ..Settings::default() };
         let error = settings.check().unwrap_err().to_string();
         assert!(error.contains("100000 flows") && error.contains("6.104 GiB"), "{error}");
+        let tiny = ByteSize::from_bytes(1000);
+        let settings = Settings { send_memory: tiny, ..Settings::default() };
+        let error = settings.check().unwrap_err().to_string();
+        assert!(error.contains("1500 bytes need at least"), "{error}");
+        let settings = Settings { flow_reserve: tiny, ..Settings::default() };
+        assert_eq!(settings.check(), Err(SettingsError::Reserve(tiny)));
+        let settings =
+            Settings { flow_send_buffer: ByteSize::from_bytes(0), ..Settings::default() };
+        assert_eq!(settings.check(), Err(SettingsError::NoSendBuffer));
         let settings = Settings { mtu_bytes: 576, ..Settings::default() };
         assert_eq!(settings.check(), Err(SettingsError::SmallMtu(576)));
     }

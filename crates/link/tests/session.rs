@@ -318,3 +318,81 @@ fn garbage_and_strangers_are_met_with_silence() {
     }
     fetch(&mut pair, 10_000);
 }
+
+#[test]
+fn the_least_send_memory_works_and_holds() {
+    let rate = BitRate::from_bps(1_890_000);
+    let send_memory = ByteSize::from_bytes(16 * 1500);
+    let settings = Settings { rate, send_memory, ..Settings::default() };
+    settings.check().unwrap();
+    let mut pair = Pair::with(15, 0.06, settings);
+    pair.connect();
+    let (flow, body) = (pair.open(b""), bytes(100_000));
+    let far = pair.accept();
+    let (mut sent, mut got) = (0, Vec::new());
+    pair.run_until("the end", Duration::from_secs(300), |pair| {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+        pair.flush();
+        let held = pair.hub.session(far.0).unwrap().held_bytes();
+        assert!(held <= 16 * 1500, "{held} bytes held");
+        read_all(&mut pair.air, flow, pair.now, &mut got)
+    });
+    assert!(got == body);
+}
+
+#[test]
+fn an_outage_amid_bulk_is_waited_for_and_not_spun_through() {
+    let mut pair = Pair::new(16, 0.0);
+    pair.connect();
+    pair.open(b"");
+    let (far, body, mut sent) = (pair.accept(), bytes(3_000_000), 0);
+    pair.run_for(Duration::from_secs(2), |pair| {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+    });
+    (pair.up.cut, pair.down.cut) = (true, true);
+    let mut steps = 0;
+    pair.run_for(Duration::from_secs(60), |_| steps += 1);
+    assert!(steps < 3000, "{steps} steps in a minute of silence");
+}
+
+#[test]
+fn first_bytes_that_find_no_room_are_told_and_not_lost() {
+    let rate = BitRate::from_bps(1_890_000);
+    let flow_send_buffer = ByteSize::from_bytes(1000);
+    let mut pair = Pair::with(17, 0.0, Settings { rate, flow_send_buffer, ..Settings::default() });
+    pair.connect();
+    let (body, now) = (bytes(3000), pair.now);
+    let target = "origin.example:80".parse().unwrap();
+    let class = bentpipe_link::Class::BestEffort;
+    let (flow, taken) = pair.air.open(&target, class, 1, &body, now).unwrap();
+    assert_eq!(taken, 1000);
+    let (mut sent, mut got, far) = (taken, Vec::new(), pair.accept());
+    pair.run_until("every byte", Duration::from_secs(9), |pair| {
+        write_all(&mut pair.air, flow, pair.now, &body, &mut sent);
+        read_all(&mut pair.hub, far, pair.now, &mut got)
+    });
+    assert!(got == body);
+}
+
+#[test]
+fn bytes_that_came_before_their_opening_wait_for_it_through_an_outage() {
+    let mut pair = Pair::new(18, 0.0);
+    pair.connect();
+    let (body, from) = (bytes(2000), pair.air_address);
+    let flow = pair.open(&body);
+    let mut datagrams = [Vec::new(), Vec::new()];
+    for datagram in &mut datagrams {
+        pair.air.transmit(pair.now, datagram).unwrap();
+    }
+    // The one with the opening is lost, and then everything is for longer than a flow may be unread.
+    pair.hub.handle_datagram(&datagrams[1], from, pair.now);
+    (pair.up.cut, pair.down.cut) = (true, true);
+    pair.run_for(Duration::from_secs(1000), |_| {});
+    (pair.up.cut, pair.down.cut) = (false, false);
+    let (far, mut got) = (pair.accept(), Vec::new());
+    pair.air.session(flow.0).unwrap().finish(flow.1);
+    pair.run_until("every byte", Duration::from_secs(30), |pair| {
+        read_all(&mut pair.hub, far, pair.now, &mut got)
+    });
+    assert!(got == body);
+}

@@ -6,5 +6,6 @@
 
 pub mod net;
 pub mod pair;
+pub mod suite;
 pub mod trace;
 pub mod transfer;

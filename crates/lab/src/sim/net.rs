@@ -306,6 +306,33 @@ impl Socket {
     }
 }
 
+impl bentpipe_link::io::Socket for Socket {
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        Socket::poll_recv(self, cx, buffers, meta)
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        Socket::try_send(self, transmit)
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Socket::poll_writable(self, cx)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(Socket::local_addr(self))
+    }
+
+    fn max_gso_segments(&self) -> usize {
+        Socket::max_gso_segments(self)
+    }
+}
+
 impl Drop for Bound {
     fn drop(&mut self) {
         self.node.net.inner.lock().nodes[self.node.id].sockets.remove(&self.port);

@@ -139,7 +139,7 @@ impl Pair {
     /// Opens a flow at the air once there is a session.
     pub fn open(&mut self, first: &[u8]) -> Option<FlowKey> {
         let target = "origin.example:80".parse().expect("the target is well formed");
-        self.air.open(&target, Class::BestEffort, 1, first, self.now).ok()
+        self.air.open(&target, Class::BestEffort, 1, first, self.now).ok().map(|(flow, _)| flow)
     }
 
     /// The next flow that has reached the hub.

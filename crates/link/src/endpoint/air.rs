@@ -86,7 +86,8 @@ impl AirCore {
         self.session.as_mut().map(|(id, session)| (*id, session))
     }
 
-    /// Opens a flow to `target`; `first` are its first bytes and travel with the opening.
+    /// Opens a flow to `target`; `first` are its first bytes and travel with the opening, as many
+    /// as there is room for: how many those were is returned with the flow.
     pub fn open(
         &mut self,
         target: &Target,
@@ -94,9 +95,9 @@ impl AirCore {
         passenger: u32,
         first: &[u8],
         now: Duration,
-    ) -> Result<(SessionId, u64), OpenError> {
+    ) -> Result<((SessionId, u64), usize), OpenError> {
         let (id, session) = self.current().ok_or(OpenError::NotConnected)?;
-        session.open(target, class, passenger, first, now).map(|flow| (id, flow))
+        session.open(target, class, passenger, first, now).map(|(flow, taken)| ((id, flow), taken))
     }
 
     fn wants_handshake(&self, now: Duration) -> bool {

@@ -92,6 +92,7 @@ impl FlowTable {
         flow.class = class;
         flow.passenger = passenger;
         flow.send.credit(credit);
+        flow.recv.unread_since = flow.recv.unread_since.map(|_| now);
         self.events.push_back(FlowEvent::Opened { flow: id, target, class, passenger });
         Ok(())
     }

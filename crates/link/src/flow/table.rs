@@ -285,8 +285,9 @@ impl FlowTable {
     /// Resets flows that nobody uses; call it now and then.
     pub fn reap(&mut self, now: Duration) {
         let idle = |flow: &Flow| {
-            let unread =
-                flow.recv.unread_since.is_some_and(|since| now - since >= self.terms.flow_unread);
+            // Bytes that came before their OPEN have nobody to read them, perhaps for a whole outage.
+            let since = flow.recv.unread_since.filter(|_| flow.opened);
+            let unread = since.is_some_and(|since| now - since >= self.terms.flow_unread);
             flow.ended.is_none()
                 && (unread || now.saturating_sub(flow.active) >= self.terms.flow_idle)
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::driver::Driver;
@@ -41,7 +42,8 @@ impl Air {
     }
 
     /// Opens a flow. Whether its target can be reached shows later, as a reset. Waits a while for
-    /// the first session, so that clients that come before the ground does are served.
+    /// the first session, so that clients that come before the ground does are served, and for
+    /// memory for its first bytes.
     pub async fn open(&self, open: Open) -> Result<Flow, OpenError> {
         let attempt = async {
             loop {
@@ -54,18 +56,23 @@ impl Air {
                 }
             }
         };
-        timeout(PATIENCE, attempt).await.unwrap_or(Err(OpenError::NotConnected))
+        let opened = timeout(PATIENCE, attempt).await;
+        let (mut flow, taken) = opened.unwrap_or(Err(OpenError::NotConnected))?;
+        // What found no room leaves when there is some. A flow that is reset before then says so
+        // itself to whoever reads or writes it next.
+        let _ = flow.write_all(&open.first[taken..]).await;
+        Ok(flow)
     }
 
-    fn try_open(&self, open: &Open) -> Result<Flow, OpenError> {
+    fn try_open(&self, open: &Open) -> Result<(Flow, usize), OpenError> {
         let shared = &self.0.0;
         let now = shared.now();
         let mut state = shared.lock();
         let Open { target, class, passenger, first } = open;
-        let key = state.core.open(target, *class, *passenger, first, now)?;
+        let (key, taken) = state.core.open(target, *class, *passenger, first, now)?;
         state.wake_driver();
         drop(state);
-        Ok(Flow::of_air(shared.clone(), key))
+        Ok((Flow::of_air(shared.clone(), key), taken))
     }
 
     /// What the session counts; `None` before the first.

@@ -9,7 +9,7 @@ mod send;
 
 pub use ranges::RangeSet;
 pub use recv::{Arrival, RecvLane};
-pub use send::{SendLane, Transmission};
+pub use send::{SLOT_BYTES, SendLane, Transmission};
 
 /// Which window a symbol belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -190,14 +190,16 @@ impl Session {
 
     fn tune(&mut self) {
         let rtt = self.path.rtt.get();
-        let towards_us = WINDOW_BDPS * self.peer.rate.bytes_in(rtt);
+        // The peer may claim any rate: it is a wish, which the receive memory limits.
+        let towards_us = self.peer.rate.bytes_in(rtt).saturating_mul(WINDOW_BDPS);
         self.flows.tune(towards_us.max(LEAST_WINDOW_BYTES), rtt);
     }
 
     /// How many bytes of a lane may wait to be reported.
     fn lane_window(&self) -> usize {
-        let window = WINDOW_BDPS * self.settings.rate.bytes_in(self.path.rtt.get());
-        window.clamp(LEAST_WINDOW_BYTES, self.settings.send_memory.bytes() / 4) as usize
+        let window = self.settings.rate.bytes_in(self.path.rtt.get()).saturating_mul(WINDOW_BDPS);
+        let memory = self.settings.send_memory.bytes() / 4;
+        usize::try_from(window.max(LEAST_WINDOW_BYTES).min(memory)).unwrap_or(usize::MAX)
     }
 
     /// What has been counted, and what is held now.
@@ -213,7 +215,8 @@ impl Session {
 
     // The flows' owners.
 
-    /// Opens a flow to `target`, with its first bytes.
+    /// Opens a flow to `target`, with as many of its first bytes as there is room for: returns it,
+    /// and how many those were. The rest is to be written like any other bytes.
     pub fn open(
         &mut self,
         target: &Target,
@@ -221,7 +224,7 @@ impl Session {
         passenger: u32,
         first: &[u8],
         now: Duration,
-    ) -> Result<u64, OpenError> {
+    ) -> Result<(u64, usize), OpenError> {
         let mut encoded = Vec::new();
         target.encode(&mut encoded)?;
         let limit = self.settings.max_flows.min(self.peer.max_flows) as usize;
@@ -229,8 +232,11 @@ impl Session {
             .flows
             .open(encoded, class, passenger, now)
             .ok_or(OpenError::TooManyFlows(limit))?;
-        self.flows.write(flow, first, now);
-        Ok(flow)
+        let taken = match self.flows.write(flow, first, now) {
+            Write::Taken(bytes) => bytes,
+            _ => 0,
+        };
+        Ok((flow, taken))
     }
 
     /// Hands bytes to a flow.

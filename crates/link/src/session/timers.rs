@@ -68,7 +68,10 @@ impl Session {
             paced,
             report,
             self.old_keys.as_ref().map(|(_, until)| *until),
-            self.quiet.map(|quiet| quiet.probe_at).or(self.quiet_at()),
+            // A probe waits for the pacer as all else does.
+            self.quiet
+                .map(|quiet| quiet.probe_at.max(self.path.pacer.opens_at()))
+                .or(self.quiet_at()),
             self.keepalive_at(),
             self.path.candidate.as_ref().map(|candidate| candidate.next_try),
         ];

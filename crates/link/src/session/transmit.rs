@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Session;
-use crate::lane::{Lane, RecvLane, Transmission};
+use crate::lane::{Lane, RecvLane, SLOT_BYTES, Transmission};
 use crate::wire::frame;
 use crate::wire::header::DATA_OVERHEAD_BYTES;
 use crate::wire::report::{MAX_RUNS, Report};
@@ -198,7 +198,8 @@ impl Session {
 
     pub(super) fn may_send_new(&self, lane: Lane) -> bool {
         let lane = &self.send[lane as usize];
-        lane.retained_bytes() < self.lane_window() && lane.has_room()
+        let longest = self.path.most_plaintext() + SLOT_BYTES;
+        lane.retained_bytes() + longest <= self.lane_window() && lane.has_room()
     }
 
     /// Seals the plaintext as the path's next packet.

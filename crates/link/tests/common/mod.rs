@@ -198,7 +198,10 @@ impl Pair {
     /// Opens a flow from the air with its first bytes.
     pub fn open(&mut self, first: &[u8]) -> (SessionId, u64) {
         let target = "origin.example:80".parse().unwrap();
-        self.air.open(&target, bentpipe_link::Class::BestEffort, 1, first, self.now).unwrap()
+        let opened = self.air.open(&target, bentpipe_link::Class::BestEffort, 1, first, self.now);
+        let (flow, taken) = opened.unwrap();
+        assert_eq!(taken, first.len());
+        flow
     }
 
     /// Waits until the hub has been told of its next flow.

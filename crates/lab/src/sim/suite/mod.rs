@@ -1,0 +1,42 @@
+//! Random flows over a link that fails in every way it can, in virtual time, judged byte by byte.
+//!
+//! A [`Scenario`] is drawn from a seed: a lossy link with an outage, flows of both ends that send,
+//! pause, close, reset and drop, and what befalls the session meanwhile (the aircraft's address
+//! changes, or its keys do). A [`Transport`] carries it; [`run`] plays it and says what was wrong.
+
+mod bytes;
+mod over_link;
+mod over_masque;
+mod play;
+mod scenario;
+mod side;
+
+pub use over_link::OverLink;
+pub use over_masque::OverMasque;
+pub use play::{Report, World, run};
+pub use scenario::{Break, FlowPlan, Limits, LinkPlan, Memory, Outage, Scenario, SidePlan};
+
+use ::bytes::Bytes;
+use bentpipe_link::ResetCode;
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// One end of a flow, whatever carries it.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Ends both directions at once.
+    fn reset(&mut self, code: ResetCode);
+    /// Why the flow ended, once reading or writing has failed.
+    fn reset_code(&self) -> Option<ResetCode>;
+}
+
+/// Both gateways' ends of a transport, running in a [`World`].
+pub trait Transport: Send + Sync {
+    /// Opens flow `number` from the aircraft; waits for a session if there is none yet.
+    fn open(&self, number: u16, first: Bytes) -> BoxFuture<'_, Result<Box<dyn Stream>, String>>;
+    /// The next flow that has come to the ground, with its number.
+    fn accept(&self) -> BoxFuture<'_, Option<(u16, Box<dyn Stream>)>>;
+    /// What the other end hears when a flow is reset with `code`.
+    fn heard_as(&self, code: ResetCode) -> ResetCode;
+    /// What is wrong with the ends right now, such as memory beyond its bound.
+    fn fault(&self) -> Option<String>;
+}

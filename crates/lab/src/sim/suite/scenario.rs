@@ -1,0 +1,288 @@
+//! What happens in one run, drawn from a seed.
+
+use std::time::Duration;
+
+use bentpipe_channel::{DirectionSpec, LinkSpec};
+use bentpipe_link::ResetCode;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// How far the draws may go: what a transport is held to.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The largest direction of a flow.
+    pub most_bytes: u64,
+    /// The most flows; at least two are drawn.
+    pub most_flows: u16,
+    /// The longest outage; at least a second is drawn.
+    pub longest_outage: Duration,
+    /// The most loss in each direction.
+    pub most_loss: f64,
+    /// Whether the link may overtake its own packets.
+    pub reorders: bool,
+}
+
+impl Limits {
+    /// What the project promises.
+    pub const PROMISED: Self = Self {
+        most_bytes: 2_000_000,
+        most_flows: 5,
+        longest_outage: Duration::from_secs(30),
+        most_loss: 0.15,
+        reorders: true,
+    };
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// What everything else was drawn from, and the transport's own randomness too.
+    pub seed: u64,
+    /// The radio link.
+    pub link: LinkPlan,
+    /// When it carries nothing.
+    pub outage: Outage,
+    /// When the aircraft's address changes.
+    pub moves_at: Option<Duration>,
+    /// How often the session's keys are replaced, where the transport can.
+    pub key_lifetime: Option<Duration>,
+    /// What each end may hold.
+    pub memory: Memory,
+    /// Flows, by number.
+    pub flows: Vec<FlowPlan>,
+}
+
+/// The same in both directions.
+#[derive(Debug, Clone, Copy)]
+pub struct LinkPlan {
+    /// bit/s.
+    pub rate_bps: u64,
+    /// One way.
+    pub delay: Duration,
+    /// The share of packets lost.
+    pub loss: f64,
+    /// Packets in a row that are lost together, on average; 1 is independent loss.
+    pub burst: u32,
+    /// The mean of what is added to the delay, exponentially distributed.
+    pub jitter: Option<Duration>,
+    /// Whether packets overtake one another by that.
+    pub reorders: bool,
+}
+
+/// The link carries nothing in either direction.
+#[derive(Debug, Clone, Copy)]
+pub struct Outage {
+    /// From when.
+    pub at: Duration,
+    /// For how long.
+    pub length: Duration,
+}
+
+/// What each end of the session may hold.
+#[derive(Debug, Clone, Copy)]
+pub struct Memory {
+    /// Received and not read.
+    pub receive_bytes: u64,
+    /// Written and not reported.
+    pub send_bytes: u64,
+    /// Of one flow.
+    pub flow_send_bytes: u64,
+    /// Set aside for each flow on its way to us.
+    pub flow_reserve_bytes: u64,
+}
+
+/// One flow.
+#[derive(Debug, Clone)]
+pub struct FlowPlan {
+    /// When the aircraft opens it.
+    pub opens_at: Duration,
+    /// How many of the aircraft's bytes go with the opening.
+    pub first_bytes: u64,
+    /// What the aircraft does.
+    pub air: SidePlan,
+    /// What the ground does.
+    pub ground: SidePlan,
+}
+
+/// What one end of a flow does.
+#[derive(Debug, Clone)]
+pub struct SidePlan {
+    /// How much it sends.
+    pub bytes: u64,
+    /// How much it hands over at once.
+    pub write_bytes: usize,
+    /// It ends its direction only after it has read the end of the other.
+    pub ends_last: bool,
+    /// It stops reading at these offsets, for so long.
+    pub pauses: Vec<(u64, Duration)>,
+    /// It does not see the flow to its end.
+    pub breaks: Option<Break>,
+}
+
+/// How an end breaks a flow off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Break {
+    /// It resets the flow after it has handed over so many of its bytes.
+    Reset(u64, ResetCode),
+    /// It drops the flow after it has handed over so many of its bytes.
+    Drop(u64),
+    /// It sends all it has, ends its direction, and reads no more.
+    Leave,
+}
+
+impl Scenario {
+    /// The run that `seed` stands for, within `limits`.
+    pub fn draw(seed: u64, limits: &Limits) -> Self {
+        let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+        let link = LinkPlan::draw(rng, limits);
+        let flows: Vec<_> = (0..rng.random_range(2..=limits.most_flows))
+            .map(|_| FlowPlan::draw(rng, limits))
+            .collect();
+        let outage_ms = rng.random_range(1000..=limits.longest_outage.as_millis() as u64);
+        let outage = Outage { at: ms(rng, 0..20_000), length: Duration::from_millis(outage_ms) };
+        let moves = rng.random_bool(0.5);
+        Self {
+            seed,
+            link,
+            outage,
+            moves_at: moves.then(|| ms(rng, 500..40_000)),
+            key_lifetime: (!moves).then(|| ms(rng, 1500..8000)),
+            memory: Memory::draw(rng),
+            flows,
+        }
+    }
+
+    /// By when everything must be over: several times what the slowest case needs.
+    pub fn deadline(&self) -> Duration {
+        let bytes: u64 = self.flows.iter().map(|flow| flow.air.bytes + flow.ground.bytes).sum();
+        let goodput_bps = self.link.rate_bps as f64 * (1.0 - self.link.loss);
+        // A window of the smallest memory is refilled once a round trip.
+        let rtt = self.link.rtt().as_secs_f64();
+        let window = self.memory.send_bytes.min(self.memory.flow_reserve_bytes) / 4;
+        let refills = bytes as f64 / window as f64 * rtt / (1.0 - self.link.loss);
+        let sending = Duration::from_secs_f64(8.0 * bytes as f64 / goodput_bps + refills);
+        let pauses = self.flows.iter().flat_map(|flow| [&flow.air, &flow.ground]);
+        let pauses: Duration = pauses.flat_map(|side| &side.pauses).map(|(_, long)| *long).sum();
+        3 * sending + self.outage.at + self.outage.length + pauses + Duration::from_secs(120)
+    }
+
+    /// The link with its outage, as the channel model takes it.
+    pub fn link_spec(&self) -> LinkSpec {
+        let LinkPlan { rate_bps, delay, loss, burst, jitter, reorders } = self.link;
+        let loss = match (loss * 100.0, burst) {
+            (loss, 1) => format!("\"{loss} %\""),
+            (loss, burst) => {
+                format!("{{ gilbert-elliott = {{ mean = \"{loss} %\", burst = {burst} }} }}")
+            }
+        };
+        let mut text = format!(
+            "rate = \"{rate_bps} bit/s\"\ndelay = \"{} us\"\nloss = {loss}\nqueue = \"2 BDP\"\n\
+             outages = {{ packets = \"lost\", scheduled = [[\"{} ms\", \"{} ms\"]] }}\n",
+            delay.as_micros(),
+            self.outage.at.as_millis(),
+            self.outage.length.as_millis(),
+        );
+        if let Some(mean) = jitter {
+            let shape = format!("shape = \"exponential\", mean = \"{} us\"", mean.as_micros());
+            text += &format!("jitter = {{ {shape} }}\n");
+            text += if reorders { "order = \"free\"\n" } else { "order = \"kept\"\n" };
+        }
+        let direction: DirectionSpec = toml::from_str(&text)
+            .unwrap_or_else(|error| panic!("a drawn link must be a valid one: {error}\n{text}"));
+        LinkSpec { forward: direction.clone(), return_: direction }
+    }
+}
+
+impl LinkPlan {
+    fn draw(rng: &mut ChaCha8Rng, limits: &Limits) -> Self {
+        let jitter =
+            rng.random_bool(0.5).then(|| Duration::from_micros(rng.random_range(100..30_000)));
+        Self {
+            rate_bps: rng.random_range(1_000_000..6_000_000),
+            delay: Duration::from_micros(rng.random_range(240_000..420_000)),
+            loss: (rng.random_range(0.0..=limits.most_loss) * 1000.0_f64).round() / 1000.0,
+            burst: if rng.random_bool(0.3) { rng.random_range(2..8) } else { 1 },
+            jitter,
+            reorders: limits.reorders && jitter.is_some() && rng.random_bool(0.5),
+        }
+    }
+
+    /// Both delays.
+    pub fn rtt(&self) -> Duration {
+        2 * (self.delay + self.jitter.unwrap_or_default())
+    }
+}
+
+impl Memory {
+    fn draw(rng: &mut ChaCha8Rng) -> Self {
+        let kib = |choices: &[u64], rng: &mut ChaCha8Rng| {
+            choices[rng.random_range(0..choices.len())] << 10
+        };
+        Self {
+            receive_bytes: kib(&[1 << 10, 8 << 10, 512 << 10], rng),
+            send_bytes: kib(&[256, 4 << 10, 256 << 10], rng),
+            flow_send_bytes: kib(&[16, 64, 256], rng),
+            flow_reserve_bytes: kib(&[16, 64], rng),
+        }
+    }
+}
+
+impl FlowPlan {
+    fn draw(rng: &mut ChaCha8Rng, limits: &Limits) -> Self {
+        let (mut air, mut ground) = (SidePlan::draw(rng, limits), SidePlan::draw(rng, limits));
+        // One of them has to end first.
+        match rng.random_range(0..4) {
+            0 => air.ends_last = true,
+            1 => ground.ends_last = true,
+            _ => {}
+        }
+        match rng.random_range(0..10) {
+            0 => air.breaks = Some(Break::draw(rng, air.bytes)),
+            1 => ground.breaks = Some(Break::draw(rng, ground.bytes)),
+            2 => {
+                air.breaks = Some(Break::draw(rng, air.bytes));
+                ground.breaks = Some(Break::draw(rng, ground.bytes));
+            }
+            _ => {}
+        }
+        let first_bytes = rng.random_range(0..=air.bytes.min(1200));
+        Self { opens_at: ms(rng, 0..15_000), first_bytes, air, ground }
+    }
+}
+
+impl SidePlan {
+    fn draw(rng: &mut ChaCha8Rng, limits: &Limits) -> Self {
+        let bytes = match rng.random_range(0..10) {
+            0 => 0,
+            1 => limits.most_bytes,
+            // As many small as large ones.
+            _ => (limits.most_bytes as f64).powf(rng.random_range(0.0..=1.0)) as u64,
+        };
+        let write_bytes = match rng.random_range(0..8) {
+            0 if bytes < 5000 => 1,
+            1 => rng.random_range(1..2000),
+            _ => rng.random_range(1..=65_536),
+        };
+        let pauses = if rng.random_bool(0.2) { rng.random_range(1..4) } else { 0 };
+        let mut pauses: Vec<_> = (0..pauses)
+            .map(|_| (rng.random_range(0..limits.most_bytes / 4), ms(rng, 10..8000)))
+            .collect();
+        pauses.sort();
+        Self { bytes, write_bytes, ends_last: false, pauses, breaks: None }
+    }
+}
+
+impl Break {
+    fn draw(rng: &mut ChaCha8Rng, bytes: u64) -> Self {
+        let after = rng.random_range(0..=bytes);
+        match rng.random_range(0..4) {
+            0 => Self::Drop(after),
+            1 => Self::Leave,
+            _ => Self::Reset(after, ResetCode::ALL[rng.random_range(0..ResetCode::ALL.len())]),
+        }
+    }
+}
+
+fn ms(rng: &mut ChaCha8Rng, range: std::ops::Range<u64>) -> Duration {
+    Duration::from_millis(rng.random_range(range))
+}

@@ -1,0 +1,83 @@
+//! Two hundred seeds of random flows over a link that fails; see [`bentpipe_lab::sim::suite`].
+//!
+//! A failure prints its seed and scenario. `SUITE_SEED=n cargo test -p bentpipe-lab --test suite`
+//! plays just that one; `SUITE_SEEDS=from..to` plays others than the usual ones.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bentpipe_lab::sim::suite::{Limits, OverLink, Report, Scenario, run};
+
+const SEEDS: std::ops::Range<u64> = 0..200;
+
+/// The seeds to play: all, or what the environment asks for.
+fn seeds(usual: std::ops::Range<u64>) -> std::ops::Range<u64> {
+    let number = |text: &str| text.parse::<u64>().expect("SUITE_SEED(S) holds numbers");
+    if let Ok(one) = std::env::var("SUITE_SEED") {
+        let one = number(&one);
+        return one..one + 1;
+    }
+    match std::env::var("SUITE_SEEDS") {
+        Ok(range) => {
+            let (from, to) = range.split_once("..").expect("SUITE_SEEDS is written from..to");
+            number(from)..number(to)
+        }
+        Err(_) => usual,
+    }
+}
+
+/// Plays every seed, on as many threads as there are processors.
+fn play_all(
+    seeds: std::ops::Range<u64>,
+    limits: &Limits,
+    play: impl Fn(&Scenario) -> Result<Report, String> + Sync,
+) {
+    let began = std::time::Instant::now();
+    let (next, failures) = (AtomicU64::new(seeds.start), Mutex::new(Vec::new()));
+    let (bytes, micros) = (AtomicU64::new(0), AtomicU64::new(0));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let scenario = Scenario::draw(seed, limits);
+                    let played = catch_unwind(AssertUnwindSafe(|| play(&scenario)));
+                    match played.unwrap_or_else(|_| Err("it panics".into())) {
+                        Ok(report) => {
+                            bytes.fetch_add(report.bytes, Ordering::Relaxed);
+                            micros.fetch_add(report.took.as_micros() as u64, Ordering::Relaxed);
+                        }
+                        Err(why) => failures.lock().unwrap().push((seed, why, scenario)),
+                    }
+                }
+            });
+        }
+    });
+    println!(
+        "seeds {seeds:?}: {} MB delivered in {} s of virtual and {:.1} s of real time",
+        bytes.load(Ordering::Relaxed) / 1_000_000,
+        micros.load(Ordering::Relaxed) / 1_000_000,
+        began.elapsed().as_secs_f64()
+    );
+    let mut failures = failures.into_inner().unwrap();
+    failures.sort_by_key(|(seed, ..)| *seed);
+    for (seed, why, _) in &failures {
+        println!("seed {seed}: {why}");
+    }
+    if let Some((seed, why, scenario)) = failures.first() {
+        panic!(
+            "{} seeds fail; the first is SUITE_SEED={seed}: {why}\n{scenario:#?}",
+            failures.len()
+        );
+    }
+}
+
+#[test]
+fn every_byte_arrives_once_and_in_order_over_the_link() {
+    play_all(seeds(SEEDS), &Limits::PROMISED, |scenario| run(scenario, OverLink::start));
+}
