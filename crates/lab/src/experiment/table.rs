@@ -61,8 +61,8 @@ fn completion_table(profile: &Profile, cells: &[&Cell]) -> String {
             ratio(median, limit),
             written(p95, seconds),
             ratio(p95, limit),
-            runs,
             overhead(cell),
+            runs,
         ]);
     }
     align(&mut table, &[1, 3, 4, 5, 6, 7, 8]);
@@ -71,8 +71,7 @@ fn completion_table(profile: &Profile, cells: &[&Cell]) -> String {
 
 fn bulk_table(profile: &Profile, cells: &[&Cell]) -> String {
     let limit = limit(profile, &Workload::Bulk);
-    let mut table =
-        table(&["bulk", "limit", "contender", "goodput", "of (1−p)·rate", "sent ÷ got", "runs"]);
+    let mut table = table(&["", "limit", "contender", "goodput", "of (1−p)·rate", "wire", "runs"]);
     for (index, cell) in cells.iter().enumerate() {
         let median = cell.found.samples.percentile(0.5);
         let share = match (median, limit) {
@@ -82,7 +81,7 @@ fn bulk_table(profile: &Profile, cells: &[&Cell]) -> String {
             _ => "–".into(),
         };
         table.add_row([
-            String::new(),
+            if index == 0 { "bulk".into() } else { String::new() },
             limit.filter(|_| index == 0).map_or(String::new(), megabits),
             cell.contender.name().into(),
             // A rate that was not reached in time has no lower bound worth telling.
