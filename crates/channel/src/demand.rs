@@ -15,9 +15,9 @@ use std::time::Duration;
 use bentpipe_units::{BitRate, Span};
 
 use crate::capacity::{Work, work};
+use crate::error::SpecError;
 use crate::sender::Sent;
 use crate::series::nanos;
-use crate::spec::SpecError;
 
 /// The most packets that wait for slots, whatever their size: 16 bytes each, 1 MB in all. A queue
 /// of 100 MB is longer than that in packets of 1500 bytes only.

@@ -194,7 +194,7 @@ fn changing_one_impairment_leaves_the_others_alone() {
     let mut steady = base.clone();
     steady.jitter = None;
     let mut lossless = base.clone();
-    lossless.loss = crate::written::ScalarOr::Scalar(Ratio::ZERO).into();
+    lossless.loss = crate::scalar::ScalarOr::Scalar(Ratio::ZERO).into();
     let [mut a, mut b, mut c] = [&base, &steady, &lossless].map(|spec| Direction::new(spec, 8));
     for i in 0..5_000 {
         let [a, b, c] = [&mut a, &mut b, &mut c].map(|d| d.offer(ms(i * 6), 1200));

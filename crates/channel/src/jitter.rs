@@ -7,8 +7,8 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::draws::{Purpose, Redrawn, exponential, normal, stream};
+use crate::error::SpecError;
 use crate::series::nanos;
-use crate::spec::SpecError;
 
 /// No packet is held back longer than this, whatever its distribution's tail says: it bounds what
 /// an emulator has on its way at once (at 10 Mbit/s, 12.5 MB).

@@ -7,9 +7,9 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::draws::{Purpose, Redrawn, stream};
+use crate::error::SpecError;
+use crate::scalar::ScalarOr;
 use crate::series::{Series, Varying, nanos};
-use crate::spec::SpecError;
-use crate::written::ScalarOr;
 
 /// The size whose sending time clocks a burst process unless it says otherwise.
 pub(crate) const CLOCK_PACKET_BYTES: u64 = 1500;

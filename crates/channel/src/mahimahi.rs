@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
+use crate::error::SpecError;
 use crate::series::{MAX_STEPS, Series};
-use crate::spec::SpecError;
 
 /// What one line lets through in the millisecond before its time: 1500 bytes in 1 ms.
 const OPPORTUNITY_BPS: u64 = 1500 * 8 * 1000;

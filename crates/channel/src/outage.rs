@@ -7,8 +7,8 @@ use bentpipe_units::Span;
 use rand_chacha::ChaCha8Rng;
 
 use crate::draws::{Purpose, exponential, stream};
+use crate::error::SpecError;
 use crate::series::{MAX_STEPS, nanos};
-use crate::spec::SpecError;
 
 /// Random outages are at least this far apart on average, so that a queue of ten minutes looks
 /// ahead at no more than about 60,000 of them (1 MB).

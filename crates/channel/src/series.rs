@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::spec::SpecError;
+use crate::error::SpecError;
 
 /// The most steps a series may have. At 16 bytes each, and 32 more for the running sum of a rate,
 /// the longest series costs 48 MB: 16 minutes of a Mahimahi trace that changes every millisecond.

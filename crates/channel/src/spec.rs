@@ -6,12 +6,14 @@ use bentpipe_units::{BitRate, ByteSize, Ratio, Span};
 use serde::Deserialize;
 
 use crate::demand::DemandSpec;
+use crate::error::SpecError;
 use crate::jitter::JitterSpec;
 use crate::loss::{LossSpec, frame_loss};
 use crate::mahimahi;
 use crate::outage::{During, OutageSpec};
+use crate::scalar::ScalarOr;
 use crate::series::Varying;
-use crate::written::{Order, Queue, RateTable, ScalarOr, WrittenDirection, WrittenLink};
+use crate::written::{Order, Queue, RateTable, WrittenDirection, WrittenLink};
 
 /// A queue that nobody gave a length holds at least ten full packets, however short the link:
 /// 15 kB.
@@ -43,24 +45,6 @@ pub struct DirectionSpec {
     /// Held outages and a demand exclude one another, and both need a rate.
     pub(crate) outages: Option<OutageSpec>,
     pub(crate) demand: Option<DemandSpec>,
-}
-
-/// Why a written link was refused, with what to write instead.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{field}` {why}")]
-pub struct SpecError {
-    field: String,
-    why: String,
-}
-
-impl SpecError {
-    pub(crate) fn new(field: &str, why: String) -> Self {
-        Self { field: field.into(), why }
-    }
-
-    fn within(self, table: &str) -> Self {
-        Self { field: format!("{table}.{}", self.field), ..self }
-    }
 }
 
 impl LinkSpec {

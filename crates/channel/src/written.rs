@@ -1,20 +1,16 @@
 //! Links as they stand in a file, before what their values mean together is checked.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::str::FromStr;
 
 use bentpipe_units::{BitRate, ByteSize, ParseQuantityError, Ratio, Span};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{
-    self, Deserialize, Deserializer, IgnoredAny, IntoDeserializer, MapAccess, Visitor,
-};
+use serde::de::{self, Deserialize, Deserializer};
 
 use crate::demand::DemandSpec;
 use crate::jitter::JitterSpec;
 use crate::loss::WrittenLoss;
 use crate::outage::OutageSpec;
-use crate::series::{Series, Varying};
+use crate::scalar::{ScalarOr, SeriesTable};
+use crate::series::Series;
 
 /// Both directions of a link as written; [`WrittenLink::check`] makes them a [`crate::LinkSpec`].
 #[derive(Debug, serde::Deserialize)]
@@ -59,46 +55,6 @@ pub(crate) enum RateTable {
     Mahimahi(String),
 }
 
-/// The table any other changing value may be.
-#[derive(Debug, Clone, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[serde(bound(deserialize = "T: Copy + Deserialize<'de>"))]
-pub(crate) enum SeriesTable<T> {
-    Series(Series<T>),
-}
-
-/// Either a bare value (`"6 %"`) or a table with one key (`{ series = … }`).
-#[derive(Debug, Clone)]
-pub(crate) enum ScalarOr<S, T> {
-    Scalar(S),
-    Table(T),
-}
-
-impl<T> From<ScalarOr<T, SeriesTable<T>>> for Varying<T> {
-    fn from(written: ScalarOr<T, SeriesTable<T>>) -> Self {
-        match written {
-            ScalarOr::Scalar(value) => Self::Constant(value),
-            ScalarOr::Table(SeriesTable::Series(series)) => Self::Series(series),
-        }
-    }
-}
-
-/// The steps of a series as written, checked by [`Series::new`].
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct WrittenSeries<T> {
-    steps: Vec<(Span, T)>,
-    repeat: Option<Span>,
-}
-
-impl<'de, T: Copy + Deserialize<'de>> Deserialize<'de> for Series<T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let written = WrittenSeries::<T>::deserialize(from)?;
-        let steps = written.steps.into_iter().map(|(at, value)| (at.duration(), value)).collect();
-        Self::new(steps, written.repeat.map(Span::duration)).map_err(de::Error::custom)
-    }
-}
-
 /// How long the queue may get: in bytes, in time at the rate, or in bandwidth-delay products.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Queue {
@@ -130,44 +86,6 @@ impl FromStr for Queue {
 impl<'de> Deserialize<'de> for Queue {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         String::deserialize(from)?.parse().map_err(de::Error::custom)
-    }
-}
-
-impl<'de, S: Deserialize<'de>, T: Deserialize<'de>> Deserialize<'de> for ScalarOr<S, T> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(ScalarOrVisitor(PhantomData))
-    }
-}
-
-struct ScalarOrVisitor<S, T>(PhantomData<(S, T)>);
-
-impl<'de, S: Deserialize<'de>, T: Deserialize<'de>> Visitor<'de> for ScalarOrVisitor<S, T> {
-    type Value = ScalarOr<S, T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a quantity like \"20 ms\", or a table like { series = { steps = [[…]] } }")
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-        S::deserialize(text.into_deserializer()).map(ScalarOr::Scalar)
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Self::Value, E> {
-        S::deserialize(value.into_deserializer()).map(ScalarOr::Scalar)
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Self::Value, E> {
-        S::deserialize(value.into_deserializer()).map(ScalarOr::Scalar)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let table = T::deserialize(MapAccessDeserializer::new(&mut map))?;
-        if map.next_key::<IgnoredAny>()?.is_some() {
-            return Err(de::Error::custom(
-                "only one of these keys can be given: remove the others",
-            ));
-        }
-        Ok(ScalarOr::Table(table))
     }
 }
 

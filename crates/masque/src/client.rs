@@ -13,11 +13,12 @@ use tokio::{
 use crate::{
     CLASS_HEADER, INFO_HEADER, PASSENGER_HEADER, SESSION_PATH, StartError,
     auth::{self, Proofs, PublicKey, SecretKey, Side},
-    flow::{Flow, RawRecv, RawSend},
-    quic::{self, Handed, MAX_HEADERS_BYTES, Opener, Request, var_int},
+    flow::Flow,
+    quic::{self, Handed, MAX_HEADERS_BYTES, Opener, Request},
     refusal::Refusal,
     settings::Transport,
     socket::Socket,
+    stream::{RawRecv, RawSend, var_int},
     tls, wire,
 };
 

@@ -6,7 +6,7 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BytesMut};
 use futures_util::FutureExt;
 use h3::error::Code;
 use tokio::{
@@ -15,8 +15,8 @@ use tokio::{
 };
 
 use crate::{
-    quic::var_int,
     refusal::Refusal,
+    stream::{RawRecv, RawSend, WriteEnd},
     wire::{self, HeaderBuf, Kind},
 };
 
@@ -27,8 +27,9 @@ pub(crate) const MAX_DATA_BYTES: usize = 16 << 10;
 /// A TCP connection's bytes in both directions.
 ///
 /// `shutdown` sends FIN; the other direction goes on. Dropping a flow whose writing side was not
-/// shut down resets it. After the peer's reset, reads and writes fail with
-/// [`io::ErrorKind::ConnectionReset`], whose inner error is [`FlowReset`].
+/// shut down resets it. After the peer's reset, reads fail with
+/// [`io::ErrorKind::ConnectionReset`]; writes fail with [`io::ErrorKind::BrokenPipe`] once the peer
+/// reads no more. The inner error of both is [`FlowReset`].
 pub struct Flow {
     send: SendHalf,
     recv: RecvHalf,
@@ -106,6 +107,14 @@ impl Flow {
         io::Error::new(io::ErrorKind::ConnectionReset, FlowReset(why))
     }
 
+    /// A peer that only stopped reading breaks the pipe; what it still sends can be read.
+    fn fail_write(&mut self, end: WriteEnd) -> io::Error {
+        match end {
+            WriteEnd::Stopped(why) => io::Error::new(io::ErrorKind::BrokenPipe, FlowReset(why)),
+            WriteEnd::Lost => self.fail(end.why()),
+        }
+    }
+
     /// Sends what a blocked write left behind.
     fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let SendHalf::Opening(opened) = &mut self.send {
@@ -122,7 +131,7 @@ impl Flow {
                 while !blocked.is_empty() {
                     match ready!(stream.poll_write(cx, blocked)) {
                         Ok(written) => blocked.advance(written),
-                        Err(why) => return Poll::Ready(Err(self.fail(why))),
+                        Err(end) => return Poll::Ready(Err(self.fail_write(end))),
                     }
                 }
                 if blocked.capacity() > 0 {
@@ -159,14 +168,14 @@ impl AsyncWrite for Flow {
         match stream.poll_write(cx, &header) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(Ok(written)) => header.advance(written),
-            Poll::Ready(Err(why)) => return Poll::Ready(Err(self.fail(why))),
+            Poll::Ready(Err(end)) => return Poll::Ready(Err(self.fail_write(end))),
         }
         let mut sent = 0;
         while header.is_empty() && sent < taken.len() {
             match stream.poll_write(cx, &taken[sent..]) {
                 Poll::Pending => break,
                 Poll::Ready(Ok(written)) => sent += written,
-                Poll::Ready(Err(why)) => return Poll::Ready(Err(self.fail(why))),
+                Poll::Ready(Err(end)) => return Poll::Ready(Err(self.fail_write(end))),
             }
         }
         blocked.extend_from_slice(&header);
@@ -284,76 +293,5 @@ impl Frames {
                 }
             }
         }
-    }
-}
-
-/// quinn finishes a stream that is dropped; a flow that is dropped unfinished must be reset.
-pub(crate) struct RawSend {
-    stream: quinn::SendStream,
-    finished: bool,
-}
-
-impl RawSend {
-    pub(crate) fn new(stream: quinn::SendStream) -> RawSend {
-        RawSend { stream, finished: false }
-    }
-
-    pub(crate) fn reset(&mut self, code: u64) {
-        // Fails only when the stream is reset already.
-        let _ = self.stream.reset(var_int(code));
-    }
-
-    pub(crate) fn finish(&mut self) {
-        // Fails only when the peer has stopped the stream, which the other half reports.
-        let _ = self.stream.finish();
-        self.finished = true;
-    }
-
-    /// Writes all of `bytes`, which belong to whole frames.
-    pub(crate) async fn write(&mut self, bytes: Bytes) -> Result<(), Refusal> {
-        self.stream.write_chunk(bytes).await.map_err(write_refusal)
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Refusal>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes).map_err(write_refusal)
-    }
-}
-
-impl Drop for RawSend {
-    fn drop(&mut self) {
-        // A reset after the end would take back what is still under way.
-        if !self.finished {
-            self.reset(Code::H3_REQUEST_CANCELLED.value());
-        }
-    }
-}
-
-/// quinn stops a stream that is dropped with code 0, which means nothing in HTTP/3.
-pub(crate) struct RawRecv(pub(crate) quinn::RecvStream);
-
-impl RawRecv {
-    pub(crate) fn stop(&mut self, code: u64) {
-        // Fails only when the stream is at its end or stopped already.
-        let _ = self.0.stop(var_int(code));
-    }
-
-    fn poll_read(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<Result<usize, Refusal>> {
-        self.0.poll_read(cx, buf).map_err(|error| match error {
-            quinn::ReadError::Reset(code) => Refusal::from_h3_code(code.into_inner()),
-            _ => Refusal::Aborted,
-        })
-    }
-}
-
-impl Drop for RawRecv {
-    fn drop(&mut self) {
-        self.stop(Code::H3_REQUEST_CANCELLED.value());
-    }
-}
-
-fn write_refusal(error: quinn::WriteError) -> Refusal {
-    match error {
-        quinn::WriteError::Stopped(code) => Refusal::from_h3_code(code.into_inner()),
-        _ => Refusal::Aborted,
     }
 }

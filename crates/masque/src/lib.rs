@@ -86,6 +86,7 @@ mod refusal;
 mod server;
 mod settings;
 mod socket;
+mod stream;
 mod tls;
 mod wire;
 

@@ -24,7 +24,7 @@ use h3::{
 };
 
 use crate::{
-    flow::{RawRecv, RawSend},
+    stream::{RawRecv, RawSend, var_int},
     wire::{self, HeaderBuf, Kind},
 };
 
@@ -432,11 +432,6 @@ fn accepted_or_closed<T>(
 ) -> Result<T, ConnectionErrorIncoming> {
     // The streams above never end; an end would mean a connection closed here.
     accepted.unwrap_or(Err(quinn::ConnectionError::LocallyClosed)).map_err(connection_error)
-}
-
-/// Error codes beyond QUIC's 62 bits do not exist; the nearest that does stands for them.
-pub(crate) fn var_int(code: u64) -> quinn::VarInt {
-    quinn::VarInt::from_u64(code).unwrap_or(quinn::VarInt::MAX)
 }
 
 fn stream_id(id: quinn::StreamId) -> StreamId {

@@ -23,10 +23,11 @@ use crate::{
     CLASS_HEADER, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER, SESSION_PATH, StartError,
     auth::{self, Proofs, PublicKey, SecretKey, Side},
     flow::Flow,
-    quic::{self, MAX_HEADERS_BYTES, Request, var_int},
+    quic::{self, MAX_HEADERS_BYTES, Request},
     refusal::Refusal,
     settings::Transport,
     socket::Socket,
+    stream::var_int,
     tls, wire,
 };
 
@@ -338,7 +339,7 @@ impl Exchange {
     async fn respond(
         mut self,
         response: http::Response<()>,
-    ) -> Result<crate::flow::RawSend, Refusal> {
+    ) -> Result<crate::stream::RawSend, Refusal> {
         let sent = self.stream.send_response(response).await;
         sent.map_err(|_| Refusal::Aborted)?;
         let mut send = self.request.take_send().ok_or(Refusal::Aborted)?;

@@ -59,7 +59,11 @@ async fn pair(first: &'static [u8]) -> (Arc<Server>, Client, Flow, Flow) {
 }
 
 fn reset_of(error: io::Error) -> Refusal {
-    assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}");
+    why_of(error, io::ErrorKind::ConnectionReset)
+}
+
+fn why_of(error: io::Error, kind: io::ErrorKind) -> Refusal {
+    assert_eq!(error.kind(), kind, "{error}");
     error.get_ref().unwrap().downcast_ref::<FlowReset>().unwrap().0
 }
 
@@ -156,7 +160,7 @@ async fn stop_reading_ends_the_peers_writing_only() {
     let written = async {
         loop {
             if let Err(error) = far.write_all(&[0; 1024]).await {
-                return reset_of(error);
+                return why_of(error, io::ErrorKind::BrokenPipe);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -1,0 +1,19 @@
+//! Why a link as written cannot be.
+
+/// Why a written link was refused, with what to write instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}` {why}")]
+pub struct SpecError {
+    field: String,
+    why: String,
+}
+
+impl SpecError {
+    pub(crate) fn new(field: &str, why: String) -> Self {
+        Self { field: field.into(), why }
+    }
+
+    pub(crate) fn within(self, table: &str) -> Self {
+        Self { field: format!("{table}.{}", self.field), ..self }
+    }
+}
