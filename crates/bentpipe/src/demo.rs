@@ -82,8 +82,8 @@ pub fn run(demo: &Demo) -> Outcome {
     let cells = go(&plan)?;
     print!("{}", table::transfers(&profile, &cells));
     println!(
-        "limit: RTT + 8·bytes/((1−p)·rate), which nothing can beat; ratio: to that limit; wire: \
-         bytes\nsent into the link for each byte delivered; >: not finished within {} s.",
+        "limit: RTT + 8·bytes/((1−p)·rate), for bulk (1−p)·rate; ratio: to the limit; wire: bytes\n\
+         sent into the link per byte delivered; >: some runs were not finished within {} s.",
         DEADLINE.as_secs()
     );
     notes(&cells);
