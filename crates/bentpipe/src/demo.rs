@@ -1,9 +1,170 @@
-//! `bentpipe demo`.
+//! `bentpipe demo`: the gateways at work over an emulated in-flight link, beside what there is
+//! without them.
+
 use std::error::Error;
-/// What it is told.
-#[derive(clap::Args)]
-pub struct Demo {}
-/// Does it.
-pub fn run(_demo: &Demo) -> Result<(), Box<dyn Error>> {
-    Ok(())
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bentpipe_lab::contender::Contender;
+use bentpipe_lab::emu;
+use bentpipe_lab::experiment::browse::Browse;
+use bentpipe_lab::experiment::table;
+use bentpipe_lab::experiment::transfers::{Cell, Plan};
+use bentpipe_lab::profile::Profile;
+use bentpipe_lab::result::{Percentile, Row};
+use bentpipe_lab::scratch::Scratch;
+use bentpipe_lab::workload::{Workload, chromium};
+use clap::Args;
+
+use crate::lab::{check_writable, go, notes, write};
+
+type Outcome = Result<(), Box<dyn Error>>;
+
+/// The link: an average flight's.
+const PROFILE: &str = "mss";
+
+/// All runs in one world. The table appears when the slowest world's time is over: under four
+/// minutes with bringing up and measuring all of them.
+const DEADLINE: Duration = Duration::from_secs(150);
+
+/// How much of a long download is measured.
+const BULK_LENGTH: Duration = Duration::from_secs(90);
+
+/// The page that Chromium loads.
+const PAGE_OBJECTS: usize = 25;
+
+/// What the demo is told.
+#[derive(Args)]
+pub struct Demo {
+    /// End after the table instead of keeping a proxy open to browse through.
+    #[arg(long)]
+    quick: bool,
+    /// Write the figures there, as an array of rows.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Of the link's losses.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Who carries the traffic; may be repeated [default: e2e-cubic, e2e-bbr, split-bbr, bentpipe].
+    #[arg(long = "contender", value_name = "NAME")]
+    contenders: Vec<Contender>,
+}
+
+/// Shows it.
+pub fn run(demo: &Demo) -> Outcome {
+    let began = Instant::now();
+    check_writable(demo.json.as_deref())?;
+    emu::enter()?;
+    let scratch = Scratch::new()?;
+    let profile = Profile::named(PROFILE)?;
+    let program = std::env::current_exe()?;
+    let contenders =
+        if demo.contenders.is_empty() { Contender::DEMO.to_vec() } else { demo.contenders.clone() };
+    let workloads = Workload::demo();
+    let plan = Plan {
+        experiment: "demo",
+        profile: &profile,
+        contenders: &contenders,
+        workloads: &workloads,
+        runs: None,
+        seed: demo.seed,
+        deadline: DEADLINE,
+        bulk_length: BULK_LENGTH,
+        program: &program,
+        folder: scratch.path(),
+    };
+    println!(
+        "The link: {}.\nClient, gateways and server are {} small networks of real kernels on this \
+         machine.\nThe table takes about three minutes; Ctrl-C stops everything.\n",
+        profile.about,
+        plan.world_count()
+    );
+    let cells = go(&plan)?;
+    print!("{}", table::transfers(&profile, &cells));
+    println!(
+        "limit: RTT + 8·bytes/((1−p)·rate), for bulk (1−p)·rate; ratio: to the limit; wire: bytes\n\
+         sent into the link per byte delivered; >: some runs were not finished within {} s.",
+        DEADLINE.as_secs()
+    );
+    notes(&cells);
+    if let Some(line) = comparison(&cells) {
+        println!("\n{line}");
+    }
+    println!("Table after {} s.", began.elapsed().as_secs());
+    let mut rows = plan.rows(&cells);
+    write(demo.json.as_deref(), &rows)?;
+
+    rows.extend(in_chromium(&plan)?);
+    write(demo.json.as_deref(), &rows)?;
+    if demo.quick {
+        return Ok(());
+    }
+    browse(&profile, demo.seed, &program, &scratch)
+}
+
+/// How much sooner a large file is there.
+fn comparison(cells: &[Cell]) -> Option<String> {
+    let median = |contender| {
+        let is_it =
+            |cell: &&Cell| cell.contender == contender && cell.workload.to_string() == "file-1600k";
+        cells.iter().find(is_it)?.found.samples.percentile(0.5)
+    };
+    let ours = median(Contender::Bentpipe)?.known()?;
+    let (least, theirs) = match median(Contender::E2eCubic)? {
+        Percentile::Known(theirs) => ("", theirs),
+        Percentile::Above(theirs) => ("more than ", theirs),
+    };
+    let times = theirs / ours;
+    Some(format!(
+        "The 1.6 MB file is there {least}{times:.1} times sooner than end to end with cubic."
+    ))
+}
+
+/// A page in a real browser, with and without the gateways.
+fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
+    let Some(program) = chromium::find() else {
+        println!("\nChromium is not installed here, so no page was loaded in a real browser.");
+        return Ok(Vec::new());
+    };
+    println!("\nThe page in real Chromium ({}):", program.display());
+    let of_interest = [Contender::E2eCubic, Contender::Bentpipe];
+    let contenders: Vec<_> =
+        of_interest.into_iter().filter(|one| plan.contenders.contains(one)).collect();
+    let workloads = [Workload::Chromium { objects: PAGE_OBJECTS }];
+    let plan = Plan { contenders: &contenders, workloads: &workloads, ..plan.clone() };
+    let cells = match go(&plan) {
+        Ok(cells) => cells,
+        Err(error) => {
+            println!("  it could not be loaded: {error}");
+            return Ok(Vec::new());
+        }
+    };
+    for cell in &cells {
+        let samples = &cell.found.samples;
+        let median = samples.percentile(0.5).and_then(Percentile::known);
+        let took = median.map_or_else(
+            || cell.found.failures.first().cloned().unwrap_or("did not finish".into()),
+            |median| format!("{} (median of {})", table::seconds(median), samples.len()),
+        );
+        println!("  {:<10} {took}", cell.contender.name());
+    }
+    Ok(plan.rows(&cells))
+}
+
+/// Keeps a proxy open until the user has seen enough.
+fn browse(profile: &Profile, seed: u64, program: &std::path::Path, scratch: &Scratch) -> Outcome {
+    let mut browse = Browse::start(profile, seed, program, &scratch.path().join("browse"))?;
+    scratch.expect_a_stop();
+    let Browse { socks5, http_proxy, page, .. } = &browse;
+    println!(
+        "\nNow browse from the aircraft: this machine → air gateway → the emulated link → ground \
+         gateway →\nthis machine's network.\n\n\
+         \x20 SOCKS5      {socks5}\n\
+         \x20 HTTP proxy  {http_proxy}\n\n\
+         \x20 curl --socks5-hostname {socks5} -o /dev/null -w '%{{time_total}} s\\n' {page}\n\
+         \x20 curl --proxy http://{http_proxy} -I https://example.com/\n\
+         \x20 chromium --proxy-server=socks5://{socks5} --user-data-dir=$(mktemp -d) {page}\n\n\
+         Ctrl-C ends it."
+    );
+    Ok(browse.serve()?)
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -51,6 +51,8 @@ pub struct PairSpec {
     pub allow: Vec<String>,
     /// Names that the ground answers itself.
     pub hosts: Vec<(String, IpAddr)>,
+    /// Whom the ground asks for names; the system's where empty.
+    pub name_servers: Vec<IpAddr>,
     /// Flows at once, of all passengers and of one.
     pub max_flows: usize,
     /// New flows in a second.
@@ -110,6 +112,8 @@ impl PairSpec {
             peer,
             allow: Vec::new(),
             hosts: Vec::new(),
+            // Nothing in a world has a name, and this machine may have no name servers.
+            name_servers: vec![Ipv4Addr::LOCALHOST.into()],
             max_flows: 1024,
             flows_per_second: 500,
         }
@@ -145,11 +149,12 @@ impl PairSpec {
         };
         let mut text = format!(
             "[link]\nprivate-key-file = \"ground.key\"\n{listen} = \"{}\"\n\n\
-             [dial]\nallow = {:?}\n\n\
+             [dial]\nallow = {:?}\n\n[dns]\nservers = {:?}\n\n\
              [[aircraft]]\nname = \"lab\"\npublic-key = \"{}\"\nrate = \"{} bit/s\"\n\
              max-flows = {}\nflows-per-second = {}\n\n[hosts]\n",
             self.peer,
             self.allow,
+            self.name_servers.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
             air.public(),
             self.forward.bps(),
             self.max_flows,

@@ -1,5 +1,6 @@
 //! Experiments: contenders and workloads on a profile, each in a world of its own.
 
+pub mod browse;
 pub mod cell;
 pub mod gate;
 pub mod measure;

@@ -1,99 +1,64 @@
 //! What a person sees of results.
 
-use comfy_table::{Cell as Field, CellAlignment, Table, presets};
+use comfy_table::{Cell as Field, CellAlignment, Table, TableComponent, presets};
 
 use super::measure::Line;
 use super::transfers::{Cell, limit};
 use crate::profile::Profile;
-use crate::result::Percentile;
+use crate::result::{Percentile, Sample};
 use crate::workload::Workload;
 
-/// The transfers' table: one row for each workload and contender, in at most 80 columns.
+/// The transfers' table: a row for each workload and contender, in 80 columns.
 pub fn transfers(profile: &Profile, cells: &[Cell]) -> String {
-    let mut out = String::new();
-    let timed: Vec<&Cell> = cells.iter().filter(|cell| cell.workload != Workload::Bulk).collect();
-    if !timed.is_empty() {
-        out += &completion_table(profile, &timed);
-    }
-    let bulk: Vec<&Cell> = cells.iter().filter(|cell| cell.workload == Workload::Bulk).collect();
-    if !bulk.is_empty() {
-        if !out.is_empty() {
-            out.push('\n');
+    let mut table = table(&["", "contender", "median", "ratio", "p95", "ratio", "wire", "runs"]);
+    for (index, group) in cells.chunk_by(|a, b| a.workload == b.workload).enumerate() {
+        if index > 0 {
+            table.add_row([""; 8]);
         }
-        out += &bulk_table(profile, &bulk);
-    }
-    out
-}
-
-fn completion_table(profile: &Profile, cells: &[&Cell]) -> String {
-    let mut table = table(&[
-        "",
-        "limit",
-        "contender",
-        "median",
-        "÷ limit",
-        "p95",
-        "÷ limit",
-        "runs",
-        "sent ÷ got",
-    ]);
-    let mut last = None;
-    for cell in cells {
-        let limit = limit(profile, &cell.workload);
-        let first = last != Some(&cell.workload);
-        if first && last.is_some() {
-            table.add_row([""; 9]);
+        let limit = limit(profile, &group[0].workload);
+        let title = group[0].workload.title();
+        let below = limit.map_or(String::new(), |limit| format!("limit {}", unit(group, limit)));
+        let mut names = [title, below].into_iter().filter(|name| !name.is_empty());
+        for cell in group {
+            let [median, ratio, p95, p95_ratio] = figures(cell, limit);
+            let (contender, name) = (cell.contender.name().into(), names.next());
+            let name = name.unwrap_or_default();
+            let (wire, runs) = (overhead(cell), runs(cell));
+            table.add_row([name, contender, median, ratio, p95, p95_ratio, wire, runs]);
         }
-        last = Some(&cell.workload);
-        let samples = &cell.found.samples;
-        let (median, p95) = (samples.percentile(0.5), samples.percentile(0.95));
-        let finished =
-            samples.0.iter().filter(|s| matches!(s, crate::result::Sample::Finished(_))).count();
-        let runs = match samples.len() {
-            all if all == finished => all.to_string(),
-            all => format!("{finished}/{all}"),
-        };
-        table.add_row([
-            if first { cell.workload.title() } else { String::new() },
-            if first { limit.map_or("–".into(), seconds) } else { String::new() },
-            cell.contender.name().into(),
-            written(median, seconds),
-            ratio(median, limit),
-            written(p95, seconds),
-            ratio(p95, limit),
-            runs,
-            overhead(cell),
-        ]);
+        for name in names {
+            table.add_row([name.as_str(), "", "", "", "", "", "", ""]);
+        }
     }
-    align(&mut table, &[1, 3, 4, 5, 6, 7, 8]);
+    align(&mut table, &[2, 3, 4, 5, 6, 7]);
     format!("{}\n", table.trim_fmt())
 }
 
-fn bulk_table(profile: &Profile, cells: &[&Cell]) -> String {
-    let limit = limit(profile, &Workload::Bulk);
-    let mut table =
-        table(&["bulk", "limit", "contender", "goodput", "of (1−p)·rate", "sent ÷ got", "runs"]);
-    for (index, cell) in cells.iter().enumerate() {
-        let median = cell.found.samples.percentile(0.5);
-        let share = match (median, limit) {
-            (Some(Percentile::Known(value)), Some(limit)) => {
-                format!("{:.1} %", 100.0 * value / limit)
-            }
-            _ => "–".into(),
-        };
-        table.add_row([
-            String::new(),
-            limit.filter(|_| index == 0).map_or(String::new(), megabits),
-            cell.contender.name().into(),
-            // A rate that was not reached in time has no lower bound worth telling.
-            median.and_then(Percentile::known).map_or("–".into(), megabits),
-            share,
-            overhead(cell),
-            cell.found.samples.len().to_string(),
-        ]);
+fn unit(group: &[Cell], value: f64) -> String {
+    if group[0].workload == Workload::Bulk { megabits(value) } else { seconds(value) }
+}
+
+/// Median, its ratio to the limit, 95th percentile and its ratio.
+fn figures(cell: &Cell, limit: Option<f64>) -> [String; 4] {
+    let samples = &cell.found.samples;
+    let (median, p95) = (samples.percentile(0.5), samples.percentile(0.95));
+    if cell.workload == Workload::Bulk {
+        // A rate that was not reached in time has no lower bound worth telling, and the highest
+        // rates are not the ones to worry about.
+        let known = median.and_then(Percentile::known);
+        let share = known.zip(limit).map(|(rate, limit)| format!("{:.1} %", 100.0 * rate / limit));
+        let none = || "–".to_owned();
+        let rate = known.map_or_else(none, megabits);
+        return [rate, share.unwrap_or_else(none), String::new(), String::new()];
     }
-    align(&mut table, &[1, 3, 4, 5, 6]);
-    format!("{}\n", table.trim_fmt())
+    [written(median, seconds), ratio(median, limit), written(p95, seconds), ratio(p95, limit)]
+}
+
+/// How many finished, of how many.
+fn runs(cell: &Cell) -> String {
+    let all = &cell.found.samples.0;
+    let finished = all.iter().filter(|sample| matches!(sample, Sample::Finished(_))).count();
+    if finished == all.len() { finished.to_string() } else { format!("{finished}/{}", all.len()) }
 }
 
 /// The emulator's accuracy: declared beside measured.
@@ -135,11 +100,8 @@ pub fn pairs(rows: &[(String, String)]) -> String {
 
 fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY).set_header(header.iter().map(Field::new));
-    table.remove_style(comfy_table::TableComponent::HorizontalLines);
-    table.remove_style(comfy_table::TableComponent::MiddleIntersections);
-    table.remove_style(comfy_table::TableComponent::LeftBorderIntersections);
-    table.remove_style(comfy_table::TableComponent::RightBorderIntersections);
+    table.load_preset(presets::NOTHING).set_header(header.iter().map(Field::new));
+    table.set_style(TableComponent::HeaderLines, '─');
     table
 }
 
@@ -199,7 +161,7 @@ mod tests {
     use super::*;
     use crate::contender::Contender;
     use crate::experiment::cell::Found;
-    use crate::result::{Sample, Samples};
+    use crate::result::Samples;
 
     fn cell(contender: Contender, workload: &str, samples: Vec<Sample>) -> Cell {
         let found = Found { samples: Samples(samples), ..Found::default() };
@@ -220,9 +182,17 @@ mod tests {
         let text = transfers(&mss, &cells);
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(widest <= 80, "{widest}\n{text}");
-        for part in
-            ["1.6 MB file", "7.97 s", "> 150 s", "> 19×", "0/1", "8.30 s", "1.04×", "92.9 %"]
-        {
+        for part in [
+            "1.6 MB file",
+            "limit 7.97 s",
+            "> 150 s",
+            "> 19×",
+            "0/1",
+            "8.30 s",
+            "1.04×",
+            "limit 2.98 s",
+            "92.9 %",
+        ] {
             assert!(text.contains(part), "{part} is missing:\n{text}");
         }
         assert!(!text.contains("12.0"), "{text}");

@@ -1,7 +1,7 @@
 //! Servers of the lab: each a thread with its own runtime inside a host.
 
 use std::future::Future;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -20,17 +20,32 @@ impl Service {
         host: &Host,
         serve: impl FnOnce() -> F + Send + 'static,
     ) -> Result<Self, EmuError> {
+        Self::run(serve, |work| host.spawn_thread(work))
+    }
+
+    /// The same on a thread of this machine's own network.
+    pub fn start_here<F: Future<Output = ()>>(
+        serve: impl FnOnce() -> F + Send + 'static,
+    ) -> Result<Self, EmuError> {
+        let thread = |work| thread::Builder::new().spawn(work).map_err(EmuError::Thread);
+        Self::run(serve, thread)
+    }
+
+    fn run<F: Future<Output = ()>>(
+        serve: impl FnOnce() -> F + Send + 'static,
+        spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> Result<JoinHandle<()>, EmuError>,
+    ) -> Result<Self, EmuError> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(EmuError::Thread)?;
         let (stop, stopped) = oneshot::channel::<()>();
-        let thread = host.spawn_thread(move || {
+        let thread = spawn(Box::new(move || {
             runtime.block_on(async {
                 tokio::select! {
                     () = serve() => {}
                     _ = stopped => {}
                 }
             });
-        })?;
+        }))?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 }

@@ -1,0 +1,113 @@
+//! The command's lab from outside: real gateways and kernels, and the rows it writes.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const KEYS: [&str; 13] = [
+    "experiment",
+    "engine",
+    "contender",
+    "profile",
+    "workload",
+    "metric",
+    "unit",
+    "n",
+    "p50",
+    "p95",
+    "mean",
+    "limit",
+    "seed",
+];
+
+fn bentpipe(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bentpipe")).args(arguments).output().expect("it runs")
+}
+
+/// The rows of a lab command, or `None`, visibly, where this machine cannot emulate networks.
+fn rows(arguments: &[&str]) -> Option<Vec<Value>> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rows.json");
+    let output = bentpipe(&[&["lab"], arguments, &["--json", &file.to_string_lossy()]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success()
+        && ["/dev/net/tun", "user namespace"].iter().any(|s| said.contains(s))
+    {
+        println!("skipped: {said}");
+        return None;
+    }
+    assert!(output.status.success(), "{arguments:?}: {said}");
+    Some(read(&file))
+}
+
+fn read(file: &Path) -> Vec<Value> {
+    let rows: Vec<Value> = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    for row in &rows {
+        let row = row.as_object().unwrap();
+        assert!(
+            row.len() == KEYS.len() && KEYS.iter().all(|key| row.contains_key(*key)),
+            "{row:?}"
+        );
+    }
+    rows
+}
+
+fn figure<'a>(rows: &'a [Value], contender: &str, workload: &str, metric: &str) -> &'a Value {
+    let wanted = [("contender", contender), ("workload", workload), ("metric", metric)];
+    let is_it = |row: &&Value| wanted.iter().all(|(key, value)| row[*key] == *value);
+    rows.iter().find(is_it).unwrap_or_else(|| panic!("no {wanted:?} in {rows:?}"))
+}
+
+/// The client checks every byte, so a row is proof of an intact arrival.
+#[test]
+fn objects_and_a_page_arrive_intact_through_the_gateways_on_a_clean_link() {
+    let names = ["object-10k", "object-1m", "page-25"];
+    let arguments = "run transfers --profile clean --contender bentpipe --runs 3 --seed 5 \
+                     --workload object-10k --workload object-1m --workload page-25";
+    let Some(rows) = rows(&arguments.split_whitespace().collect::<Vec<_>>()) else { return };
+    for (name, metric) in names.into_iter().zip(["completion", "completion", "plt"]) {
+        let row = figure(&rows, "bentpipe", name, metric);
+        assert!(row["n"].as_u64().unwrap() >= 3 && row["unit"] == "s", "{row}");
+        assert!(row["p95"].as_f64().is_some() && row["limit"].is_null(), "{row}");
+        assert_eq!((&row["profile"], &row["seed"]), (&"clean".into(), &5.into()));
+    }
+}
+
+/// One measured world with loss and delay: nothing can be faster than the limit, and what is much
+/// slower has lost its protection.
+#[test]
+fn short_objects_over_the_flight_link_take_little_more_than_a_round_trip() {
+    let arguments = "run transfers --profile mss --contender bentpipe --runs 5 --seed 7 \
+                     --workload object-10k";
+    let Some(rows) = rows(&arguments.split_whitespace().collect::<Vec<_>>()) else { return };
+    let row = figure(&rows, "bentpipe", "object-10k", "completion");
+    let (median, limit) = (row["p50"].as_f64().unwrap(), row["limit"].as_f64().unwrap());
+    // Five of them: the median of so few may well have met a loss.
+    assert!((limit - 0.01..2.0 * limit).contains(&median), "{row}");
+    let overhead = figure(&rows, "bentpipe", "object-10k", "overhead");
+    assert!((1.0..4.0).contains(&overhead["p50"].as_f64().unwrap()), "{overhead}");
+}
+
+#[test]
+fn a_simulated_minute_repeats() {
+    let of = || rows(&["sim", "--profile", "mss", "--seconds", "20", "--seed", "3"]).unwrap();
+    let (first, again) = (of(), of());
+    let goodput = figure(&first, "bentpipe", "bulk", "goodput");
+    assert_eq!(goodput, figure(&again, "bentpipe", "bulk", "goodput"));
+    assert_eq!((&goodput["engine"], &goodput["unit"]), (&"sim".into(), &"bit/s".into()));
+}
+
+#[test]
+fn wrong_names_say_which_there_are() {
+    for (arguments, expected) in [
+        (["run", "transfers", "--contender", "pepsal"], "split-bbr, bentpipe"),
+        (["run", "transfers", "--workload", "video"], "object-10k"),
+        (["run", "transfers", "--profile", "geo-rural8"], "did you mean"),
+        (["measure", "--seed", "1", "--json=/nowhere/x.json"], "cannot write /nowhere/x.json"),
+    ] {
+        let output = bentpipe(&[&["lab"], &arguments[..]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
+    }
+}

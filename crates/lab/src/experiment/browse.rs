@@ -1,0 +1,122 @@
+//! A way to browse "from the aircraft" with this machine's own programs: the gateways run on this
+//! machine, and only the link between them lies in the lab.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use super::ExperimentError;
+use crate::contender::ContenderError;
+use crate::contender::pair::{Pair, PairError, PairSpec};
+use crate::emu::{AIR, GROUND, World, hand_over};
+use crate::profile::Profile;
+use crate::workload::origin::serve_all;
+use crate::workload::service::Service;
+
+/// Usual ports of proxies; any other serves where they are taken.
+const SOCKS_PORT: u16 = 1080;
+const HTTP_PORT: u16 = 8080;
+const LINK_PORT: u16 = 4500;
+
+/// Where this machine serves the lab's page: a loopback address that nothing else is likely to
+/// listen on, so that the ground gateway may be allowed to dial it.
+const PAGE_IP: Ipv4Addr = Ipv4Addr::new(127, 198, 18, 1);
+
+/// The page's name, which the ground gateway resolves to that address.
+const PAGE_NAME: &str = "page.bentpipe.test";
+
+/// How often the gateways are looked after.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// An open way to the Internet over the emulated link, until it is dropped.
+pub struct Browse {
+    /// Where this machine's programs find SOCKS5.
+    pub socks5: SocketAddr,
+    /// Where they find the HTTP proxy.
+    pub http_proxy: SocketAddr,
+    /// The lab's page, as seen through either.
+    pub page: String,
+    // Fields drop in order: the gateways before their link.
+    pair: Pair,
+    _page: Service,
+    _world: World,
+}
+
+impl Browse {
+    /// Opens it over `profile` with the gateways of `program`, their files in `folder`. They die
+    /// with the calling thread.
+    pub fn start(
+        profile: &Profile,
+        seed: u64,
+        program: &Path,
+        folder: &Path,
+    ) -> Result<Self, ExperimentError> {
+        let world = World::new(&profile.link, None, seed)?;
+        world.measure()?;
+        let failed = |error: io::Error| {
+            let source = PairError::Run { which: "air", source: error };
+            ExperimentError::Contender { contender: "the proxy", source: source.into() }
+        };
+        let (socks5, http) =
+            (listen(SOCKS_PORT).map_err(failed)?, listen(HTTP_PORT).map_err(failed)?);
+        let page = TcpListener::bind((PAGE_IP, 0)).map_err(failed)?;
+        page.set_nonblocking(true).map_err(failed)?;
+        let page_port = page.local_addr().map_err(failed)?.port();
+        let _page = Service::start_here(|| serve_all(page))?;
+
+        let peer = SocketAddr::new(GROUND.v4.into(), LINK_PORT);
+        let from = SocketAddr::new(AIR.v4.into(), 0);
+        let spec = PairSpec {
+            http_proxy: Some(http.local_addr().map_err(failed)?),
+            allow: vec![format!("{PAGE_IP}/32")],
+            hosts: vec![(PAGE_NAME.into(), PAGE_IP.into())],
+            // A machine without name servers can still show the page.
+            name_servers: if knows_name_servers() { Vec::new() } else { vec![PAGE_IP.into()] },
+            ..PairSpec::new(profile, socks5.local_addr().map_err(failed)?, peer)
+        };
+        let (socks5_addr, http_addr) = (spec.socks5, spec.http_proxy.unwrap_or(spec.socks5));
+        let (mut air, mut ground) = (Command::new(program), Command::new(program));
+        let air_link = world.air.udp_socket(from)?;
+        let sockets =
+            vec![("link", air_link.into()), ("socks5", socks5.into()), ("http-proxy", http.into())];
+        hand_over(&mut air, sockets).map_err(failed)?;
+        let ground_link = world.ground.udp_socket(peer)?;
+        hand_over(&mut ground, vec![("link", ground_link.into())]).map_err(failed)?;
+        fs::create_dir_all(folder).map_err(ExperimentError::Folder)?;
+        let pair = Pair::start(&spec, folder, air, ground).map_err(|error| {
+            let source = ContenderError::from(error);
+            ExperimentError::Contender { contender: "the proxy", source }
+        })?;
+        Ok(Self {
+            socks5: socks5_addr,
+            http_proxy: http_addr,
+            page: format!("http://{PAGE_NAME}:{page_port}/page/25"),
+            pair,
+            _page,
+            _world: world,
+        })
+    }
+
+    /// Waits for as long as both gateways run.
+    pub fn serve(&mut self) -> Result<(), PairError> {
+        loop {
+            self.pair.check()?;
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+/// Listens on this machine's loopback, at `port` if it is free.
+fn listen(port: u16) -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+}
+
+fn knows_name_servers() -> bool {
+    let text = fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    text.lines().any(|line| line.trim_start().starts_with("nameserver"))
+}
