@@ -347,22 +347,50 @@ fn first_bytes_that_find_no_room_are_told_and_not_lost() {
 }
 
 #[test]
+fn flows_that_cannot_leave_take_no_other_passengers_memory() {
+    let rate = BitRate::from_bps(1_890_000);
+    let send_memory = ByteSize::from_bytes(8 << 20);
+    let mut pair = Pair::with(19, 0.0, Settings { rate, send_memory, ..Settings::default() });
+    pair.connect();
+    (pair.up.cut, pair.down.cut) = (true, true);
+    let (body, now) = (bytes(256 << 10), pair.now);
+    // A hundred uploads of one passenger, none of which can leave.
+    for _ in 0..100 {
+        let flow = pair.open(b"");
+        let mut at = 0;
+        while at < body.len()
+            && let Write::Taken(taken) = pair.air.session(flow.0).unwrap().write(flow.1, &body[at..], now)
+        {
+            at += taken;
+        }
+    }
+    let target = "origin.example:80".parse().unwrap();
+    let class = bentpipe_link::Class::BestEffort;
+    let (other, taken) = pair.air.open(&target, class, 2, b"GET", now).unwrap();
+    assert_eq!(taken, 3);
+    let written = pair.air.session(other.0).unwrap().write(other.1, &body, now);
+    assert!(matches!(written, Write::Taken(taken) if taken >= 8 << 10), "{written:?}");
+    assert!(pair.air.session(other.0).unwrap().held_bytes() <= 8 << 20);
+}
+
+#[test]
 fn bytes_that_came_before_their_opening_wait_for_it_through_an_outage() {
     let mut pair = Pair::new(18, 0.0);
     pair.connect();
-    let (body, from) = (bytes(2000), pair.air_address);
-    let flow = pair.open(&body);
+    pair.run_for(Duration::from_secs(3), |_| {});
+    let (body, from) = (bytes(1000), pair.air_address);
+    let (flow, mut at) = (pair.open(b""), 0);
     let mut datagrams = [Vec::new(), Vec::new()];
     for datagram in &mut datagrams {
         pair.air.transmit(pair.now, datagram).unwrap();
+        write_all(&mut pair.air, flow, pair.now, &body, &mut at);
     }
-    // The one with the opening is lost, and then everything is for longer than a flow may be unread.
+    // The opening is lost, and then everything is, for longer than a flow may be unread.
     pair.hub.handle_datagram(&datagrams[1], from, pair.now);
     (pair.up.cut, pair.down.cut) = (true, true);
     pair.run_for(Duration::from_secs(1000), |_| {});
     (pair.up.cut, pair.down.cut) = (false, false);
     let (far, mut got) = (pair.accept(), Vec::new());
-    pair.air.session(flow.0).unwrap().finish(flow.1);
     pair.run_until("every byte", Duration::from_secs(30), |pair| {
         read_all(&mut pair.hub, far, pair.now, &mut got)
     });
