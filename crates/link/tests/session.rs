@@ -396,3 +396,21 @@ fn bytes_that_came_before_their_opening_wait_for_it_through_an_outage() {
     });
     assert!(got == body);
 }
+
+#[test]
+fn flows_that_were_given_up_before_they_left_stand_in_no_later_ones_way() {
+    let mut pair = Pair::with(20, 0.0, Settings { rate: BitRate::from_bps(100_000_000), ..Settings::default() });
+    pair.connect();
+    for _ in 0..70 {
+        for _ in 0..1000 {
+            let flow = pair.open(b"");
+            pair.air.session(flow.0).unwrap().release(flow.1);
+        }
+        pair.run_for(Duration::from_millis(100), |_| {});
+    }
+    pair.run_for(Duration::from_secs(2), |_| {});
+    pair.opened.clear();
+    fetch(&mut pair, 10_000);
+    let counters = pair.hub.sessions().next().unwrap().2.counters();
+    assert_eq!((counters.violations, counters.flows), (0, 0));
+}

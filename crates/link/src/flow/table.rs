@@ -229,13 +229,12 @@ impl FlowTable {
 
     /// Ends both directions at once and tells the peer why.
     pub fn reset(&mut self, id: u64, code: ResetCode) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if flow.ended.is_some() {
+        if self.flows.get(&id).is_none_or(|flow| flow.ended.is_some()) {
             return;
         }
-        let never_told = flow.control.open.is_some();
         self.end(id, code);
-        if !never_told && let Some(flow) = self.flows.get_mut(&id) {
+        // Even where the OPEN has not left: a number that never came would be waited for.
+        if let Some(flow) = self.flows.get_mut(&id) {
             flow.control.reset = Some(code);
             self.queue_control(id);
         }
