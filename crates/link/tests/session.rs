@@ -414,3 +414,21 @@ fn flows_that_were_given_up_before_they_left_stand_in_no_later_ones_way() {
     let counters = pair.hub.sessions().next().unwrap().2.counters();
     assert_eq!((counters.violations, counters.flows), (0, 0));
 }
+
+#[test]
+fn a_session_that_only_the_hub_has_dropped_ends_honestly_at_the_air_too() {
+    let mut pair = Pair::new(21, 0.0);
+    pair.connect();
+    let flow = pair.open(b"hello");
+    let far = pair.accept();
+    // The hub's goodbye is lost.
+    pair.hub.session(far.0).unwrap().close();
+    pair.down.cut = true;
+    pair.run_for(Duration::from_secs(1), |_| {});
+    pair.down.cut = false;
+    pair.run_until("the old flow's end", Duration::from_secs(60), |pair| {
+        pair.air.session(flow.0).is_none() && pair.air.current().is_some()
+    });
+    pair.opened.clear();
+    fetch(&mut pair, 10_000);
+}

@@ -45,7 +45,7 @@ pub struct AirCore {
     mac: MacKey,
     cookies: CookieMonitor,
     instance: u64,
-    hub_instance: u64,
+    session_instance: u64,
     counter: u64,
     attempts: VecDeque<Initiator>,
     next_attempt: Duration,
@@ -66,7 +66,7 @@ impl AirCore {
             mac: MacKey::new(&config.hub),
             cookies: CookieMonitor::default(),
             instance: rng.next_u64().max(1),
-            hub_instance: 0,
+            session_instance: 0,
             counter: config.first_counter,
             attempts: VecDeque::new(),
             next_attempt: Duration::ZERO,
@@ -112,7 +112,7 @@ impl AirCore {
         let payload = InitPayload {
             counter: self.counter,
             instance: self.instance,
-            resumes: self.hub_instance,
+            resumes: self.session_instance,
             rate_bps: self.config.settings.rate.bps(),
             reserve_bytes: self.config.settings.flow_reserve.bytes() as u32,
         };
@@ -160,8 +160,8 @@ impl AirCore {
             reserve_bytes: payload.reserve_bytes,
             max_flows: payload.max_flows,
         };
-        let resumes = payload.instance == self.hub_instance;
-        self.hub_instance = payload.instance;
+        let resumes = payload.instance == self.session_instance;
+        self.session_instance = payload.instance;
         match self.session.as_mut().filter(|_| resumes) {
             Some((_, session)) => session.rekey(keys, terms, now),
             None => {
@@ -213,7 +213,7 @@ impl Core for AirCore {
                 if session.is_closed() {
                     tracing::info!(hub = %from, "the session was closed");
                     self.drop_session();
-                    self.hub_instance = 0;
+                    self.session_instance = 0;
                 }
             }
             _ => {}
@@ -229,7 +229,7 @@ impl Core for AirCore {
         let to = session.transmit(now, out);
         if to.is_none() && session.is_closed() {
             self.drop_session();
-            self.hub_instance = 0;
+            self.session_instance = 0;
         }
         to
     }
