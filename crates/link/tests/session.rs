@@ -432,3 +432,20 @@ fn a_session_that_only_the_hub_has_dropped_ends_honestly_at_the_air_too() {
     pair.opened.clear();
     fetch(&mut pair, 10_000);
 }
+
+#[test]
+fn an_outage_of_a_path_without_delay_is_no_busy_loop() {
+    let rate = BitRate::from_bps(10_000_000_000);
+    let mut pair = Pair::with(22, 0.0, Settings { rate, ..Settings::default() });
+    for pipe in [&mut pair.up, &mut pair.down] {
+        (pipe.delay, pipe.rate) = (Duration::ZERO, BitRate::from_bps(1 << 40));
+    }
+    pair.connect();
+    fetch(&mut pair, 10_000);
+    pair.open(b"lost");
+    (pair.up.cut, pair.down.cut) = (true, true);
+    let (before, mut steps) = (pair.up.packets, 0);
+    pair.run_for(Duration::from_secs(60), |_| steps += 1);
+    let sent = pair.up.packets - before;
+    assert!(sent < 200 && steps < 2000, "{sent} packets in {steps} steps");
+}

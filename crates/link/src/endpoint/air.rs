@@ -19,6 +19,8 @@ use crate::wire::header::{COOKIE, COOKIE_BYTES, DATA, DataHeader, RESPONSE, RESP
 
 /// Handshakes that may still be answered: a slow answer to an early one counts too.
 const MAX_ATTEMPTS: usize = 4;
+/// Handshakes are this far apart at least, however short the path.
+const LEAST_ATTEMPT_INTERVAL: Duration = Duration::from_millis(100);
 /// Handshakes are this far apart at most.
 const MOST_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
 /// A link that is silent for so long may be up again with a hub that has forgotten us.
@@ -127,7 +129,7 @@ impl AirCore {
         let round_trip = self.session.as_ref().map(|(_, session)| session.round_trip());
         let first = round_trip.unwrap_or(self.config.settings.initial_rtt) * 3 / 2;
         let interval = self.attempt_interval.map_or(first, |interval| interval * 3 / 2);
-        let interval = interval.min(MOST_ATTEMPT_INTERVAL);
+        let interval = interval.clamp(LEAST_ATTEMPT_INTERVAL, MOST_ATTEMPT_INTERVAL);
         self.attempt_interval = Some(interval);
         self.next_attempt = now + interval;
         out.extend_from_slice(&message);
