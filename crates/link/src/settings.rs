@@ -14,7 +14,9 @@ pub struct Settings {
     /// Memory for received bytes that wait for their reader. With 4,096 flows of 64 KiB reserved,
     /// the default is all of it: windows beyond the reserve come from what other flows leave free.
     pub receive_memory: ByteSize,
-    /// Memory for symbols that wait to be reported, and bytes that wait to be sent.
+    /// Memory for symbols that wait to be reported, and bytes that wait to be sent: half each. Of
+    /// the latter, half is set aside in equal shares, 16 KiB for each of 4,096 flows, so that none
+    /// waits for another; the rest is lent, at most a quarter of it to one passenger.
     pub send_memory: ByteSize,
     /// What every flow may always have on its way to us. `max_flows` × this is set aside.
     pub flow_reserve: ByteSize,

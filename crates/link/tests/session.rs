@@ -375,24 +375,110 @@ fn first_bytes_that_find_no_room_are_told_and_not_lost() {
 }
 
 #[test]
+fn flows_that_cannot_leave_take_no_other_passengers_memory() {
+    let rate = BitRate::from_bps(1_890_000);
+    let send_memory = ByteSize::from_bytes(8 << 20);
+    let mut pair = Pair::with(19, 0.0, Settings { rate, send_memory, ..Settings::default() });
+    pair.connect();
+    (pair.up.cut, pair.down.cut) = (true, true);
+    let (body, now) = (bytes(256 << 10), pair.now);
+    // A hundred uploads of one passenger, none of which can leave.
+    for _ in 0..100 {
+        let flow = pair.open(b"");
+        let mut at = 0;
+        while at < body.len()
+            && let Write::Taken(taken) =
+                pair.air.session(flow.0).unwrap().write(flow.1, &body[at..], now)
+        {
+            at += taken;
+        }
+    }
+    let target = "origin.example:80".parse().unwrap();
+    let class = bentpipe_link::Class::BestEffort;
+    let (other, taken) = pair.air.open(&target, class, 2, b"GET", now).unwrap();
+    assert_eq!(taken, 3);
+    let written = pair.air.session(other.0).unwrap().write(other.1, &body, now);
+    assert!(matches!(written, Write::Taken(taken) if taken >= 8 << 10), "{written:?}");
+    assert!(pair.air.session(other.0).unwrap().held_bytes() <= 8 << 20);
+}
+
+#[test]
 fn bytes_that_came_before_their_opening_wait_for_it_through_an_outage() {
     let mut pair = Pair::new(18, 0.0);
     pair.connect();
-    let (body, from) = (bytes(2000), pair.air_address);
-    let flow = pair.open(&body);
+    pair.run_for(Duration::from_secs(3), |_| {});
+    let (body, from) = (bytes(1000), pair.air_address);
+    let (flow, mut at) = (pair.open(b""), 0);
     let mut datagrams = [Vec::new(), Vec::new()];
     for datagram in &mut datagrams {
         pair.air.transmit(pair.now, datagram).unwrap();
+        write_all(&mut pair.air, flow, pair.now, &body, &mut at);
     }
-    // The one with the opening is lost, and then everything is for longer than a flow may be unread.
+    // The opening is lost, and then everything is, for longer than a flow may be unread.
     pair.hub.handle_datagram(&datagrams[1], from, pair.now);
     (pair.up.cut, pair.down.cut) = (true, true);
     pair.run_for(Duration::from_secs(1000), |_| {});
     (pair.up.cut, pair.down.cut) = (false, false);
     let (far, mut got) = (pair.accept(), Vec::new());
-    pair.air.session(flow.0).unwrap().finish(flow.1);
     pair.run_until("every byte", Duration::from_secs(30), |pair| {
         read_all(&mut pair.hub, far, pair.now, &mut got)
     });
     assert!(got == body);
+}
+
+#[test]
+fn flows_that_were_given_up_before_they_left_stand_in_no_later_ones_way() {
+    let mut pair = Pair::with(
+        20,
+        0.0,
+        Settings { rate: BitRate::from_bps(100_000_000), ..Settings::default() },
+    );
+    pair.connect();
+    for _ in 0..70 {
+        for _ in 0..1000 {
+            let flow = pair.open(b"");
+            pair.air.session(flow.0).unwrap().release(flow.1);
+        }
+        pair.run_for(Duration::from_millis(100), |_| {});
+    }
+    pair.run_for(Duration::from_secs(2), |_| {});
+    pair.opened.clear();
+    fetch(&mut pair, 10_000);
+    let counters = pair.hub.sessions().next().unwrap().2.counters();
+    assert_eq!((counters.violations, counters.flows), (0, 0));
+}
+
+#[test]
+fn a_session_that_only_the_hub_has_dropped_ends_honestly_at_the_air_too() {
+    let mut pair = Pair::new(21, 0.0);
+    pair.connect();
+    let flow = pair.open(b"hello");
+    let far = pair.accept();
+    // The hub's goodbye is lost.
+    pair.hub.session(far.0).unwrap().close();
+    pair.down.cut = true;
+    pair.run_for(Duration::from_secs(1), |_| {});
+    pair.down.cut = false;
+    pair.run_until("the old flow's end", Duration::from_secs(60), |pair| {
+        pair.air.session(flow.0).is_none() && pair.air.current().is_some()
+    });
+    pair.opened.clear();
+    fetch(&mut pair, 10_000);
+}
+
+#[test]
+fn an_outage_of_a_path_without_delay_is_no_busy_loop() {
+    let rate = BitRate::from_bps(10_000_000_000);
+    let mut pair = Pair::with(22, 0.0, Settings { rate, ..Settings::default() });
+    for pipe in [&mut pair.up, &mut pair.down] {
+        (pipe.delay, pipe.rate) = (Duration::ZERO, BitRate::from_bps(1 << 40));
+    }
+    pair.connect();
+    fetch(&mut pair, 10_000);
+    pair.open(b"lost");
+    (pair.up.cut, pair.down.cut) = (true, true);
+    let (before, mut steps) = (pair.up.packets, 0);
+    pair.run_for(Duration::from_secs(60), |_| steps += 1);
+    let sent = pair.up.packets - before;
+    assert!(sent < 200 && steps < 2000, "{sent} packets in {steps} steps");
 }

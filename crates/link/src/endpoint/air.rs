@@ -19,6 +19,8 @@ use crate::wire::header::{COOKIE, COOKIE_BYTES, DATA, DataHeader, RESPONSE, RESP
 
 /// Handshakes that may still be answered: a slow answer to an early one counts too.
 const MAX_ATTEMPTS: usize = 4;
+/// Handshakes are this far apart at least, however short the path.
+const LEAST_ATTEMPT_INTERVAL: Duration = Duration::from_millis(100);
 /// Handshakes are this far apart at most.
 const MOST_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
 /// A link that is silent for so long may be up again with a hub that has forgotten us.
@@ -45,7 +47,7 @@ pub struct AirCore {
     mac: MacKey,
     cookies: CookieMonitor,
     instance: u64,
-    hub_instance: u64,
+    session_instance: u64,
     counter: u64,
     attempts: VecDeque<Initiator>,
     next_attempt: Duration,
@@ -66,7 +68,7 @@ impl AirCore {
             mac: MacKey::new(&config.hub),
             cookies: CookieMonitor::default(),
             instance: rng.next_u64().max(1),
-            hub_instance: 0,
+            session_instance: 0,
             counter: config.first_counter,
             attempts: VecDeque::new(),
             next_attempt: Duration::ZERO,
@@ -112,7 +114,7 @@ impl AirCore {
         let payload = InitPayload {
             counter: self.counter,
             instance: self.instance,
-            resumes: self.hub_instance,
+            resumes: self.session_instance,
             rate_bps: self.config.settings.rate.bps(),
             reserve_bytes: self.config.settings.flow_reserve.bytes() as u32,
         };
@@ -127,7 +129,7 @@ impl AirCore {
         let round_trip = self.session.as_ref().map(|(_, session)| session.round_trip());
         let first = round_trip.unwrap_or(self.config.settings.initial_rtt) * 3 / 2;
         let interval = self.attempt_interval.map_or(first, |interval| interval * 3 / 2);
-        let interval = interval.min(MOST_ATTEMPT_INTERVAL);
+        let interval = interval.clamp(LEAST_ATTEMPT_INTERVAL, MOST_ATTEMPT_INTERVAL);
         self.attempt_interval = Some(interval);
         self.next_attempt = now + interval;
         out.extend_from_slice(&message);
@@ -162,8 +164,8 @@ impl AirCore {
             reserve_bytes: payload.reserve_bytes,
             max_flows: payload.max_flows,
         };
-        let resumes = payload.instance == self.hub_instance;
-        self.hub_instance = payload.instance;
+        let resumes = payload.instance == self.session_instance;
+        self.session_instance = payload.instance;
         match self.session.as_mut().filter(|_| resumes) {
             Some((_, session)) => session.rekey(keys, terms, now),
             None => {
@@ -215,7 +217,7 @@ impl Core for AirCore {
                 if session.is_closed() {
                     tracing::info!(hub = %from, "the session was closed");
                     self.drop_session();
-                    self.hub_instance = 0;
+                    self.session_instance = 0;
                 }
             }
             _ => {}
@@ -231,7 +233,7 @@ impl Core for AirCore {
         let to = session.transmit(now, out);
         if to.is_none() && session.is_closed() {
             self.drop_session();
-            self.hub_instance = 0;
+            self.session_instance = 0;
         }
         to
     }

@@ -3,6 +3,9 @@
 //! Nothing is kept for a stranger, and nothing is answered that does not carry the mac1 of our key.
 //! A handshake takes effect only when the first packet under its keys has come: until then it is
 //! one of a few pending ones, and an old session goes on.
+//!
+//! Each session has a random instance number, which the answer to a handshake names: the one it
+//! resumes, or a fresh one. So an air whose session is gone here is told, and ends its flows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -49,13 +52,36 @@ struct Entry {
     settings: Settings,
     last_counter: Option<u64>,
     pending: VecDeque<Pending>,
-    current: Option<(SessionId, u64)>,
+    current: Option<Current>,
+}
+
+/// The session that goes on, and the instances at its two ends.
+#[derive(Clone, Copy)]
+struct Current {
+    id: SessionId,
+    air: u64,
+    here: u64,
 }
 
 /// A handshake that was answered.
 struct Pending {
     keys: Keys,
     payload: InitPayload,
+    /// The instance that the answer named.
+    here: u64,
+    /// It is the current session's.
+    resumes: bool,
+}
+
+impl Entry {
+    /// The instance that `payload` asks to resume, if it is here, and whether it is in use already.
+    fn resumed(&self, payload: &InitPayload) -> Option<(u64, bool)> {
+        let current = self.current.map(|current| (current.air, current.here, true));
+        let pending = self.pending.iter().map(|it| (it.payload.instance, it.here, it.resumes));
+        let asked = (payload.instance, payload.resumes);
+        let mut known = current.into_iter().chain(pending);
+        known.find(|(air, here, _)| (*air, *here) == asked).map(|(_, here, in_use)| (here, in_use))
+    }
 }
 
 /// The ground's end of the link.
@@ -64,7 +90,6 @@ pub struct HubCore {
     mac: MacKey,
     jar: CookieJar,
     load: Load,
-    instance: u64,
     aircraft: BTreeMap<PublicKey, Entry>,
     /// Whose keys an index names.
     indices: BTreeMap<u32, PublicKey>,
@@ -92,7 +117,6 @@ impl HubCore {
             mac: MacKey::new(&public),
             jar: CookieJar::new(&public, Duration::ZERO, &mut rng),
             load: Load::default(),
-            instance: rng.next_u64().max(1),
             aircraft: config.aircraft.into_iter().map(entry).collect(),
             indices: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -142,8 +166,10 @@ impl HubCore {
                 break index;
             }
         };
+        let (here, resumes) =
+            entry.resumed(&payload).unwrap_or_else(|| (self.rng.next_u64().max(1), false));
         let answer = ResponsePayload {
-            instance: self.instance,
+            instance: here,
             rate_bps: entry.settings.rate.bps(),
             reserve_bytes: entry.settings.flow_reserve.bytes() as u32,
             max_flows: entry.settings.max_flows,
@@ -155,7 +181,7 @@ impl HubCore {
         {
             self.indices.remove(&oldest.keys.local);
         }
-        entry.pending.push_back(Pending { keys, payload });
+        entry.pending.push_back(Pending { keys, payload, here, resumes });
         self.indices.insert(index, key);
         self.replies.push_back((reply, from));
     }
@@ -169,16 +195,13 @@ impl HubCore {
             entry.pending.iter().position(|pending| pending.keys.local == header.receiver);
         let opened = if let Some(at) = waiting {
             let opened = entry.pending[at].keys.open(&header, sealed, &mut plaintext);
-            if opened && let Some(pending) = entry.pending.remove(at) {
-                self.confirm(key, pending, from, now);
-            }
-            opened
+            let pending = if opened { entry.pending.remove(at) } else { None };
+            pending.is_some_and(|pending| self.confirm(key, pending, from, now))
         } else {
-            let id = entry.current.map(|(id, _)| id);
-            let session = id.and_then(|id| self.sessions.get_mut(&id));
+            let session = entry.current.and_then(|current| self.sessions.get_mut(&current.id));
             session.is_some_and(|(_, session)| session.unseal(&header, sealed, &mut plaintext))
         };
-        let id = self.aircraft.get(&key).and_then(|entry| entry.current).map(|(id, _)| id);
+        let id = self.aircraft.get(&key).and_then(|entry| entry.current).map(|current| current.id);
         if opened
             && let Some(id) = id
             && let Some((_, session)) = self.sessions.get_mut(&id)
@@ -191,10 +214,23 @@ impl HubCore {
         self.plaintext = plaintext;
     }
 
-    /// The first packet under new keys has come: they take effect.
-    fn confirm(&mut self, key: PublicKey, pending: Pending, from: SocketAddr, now: Duration) {
-        let Some(entry) = self.aircraft.get_mut(&key) else { return };
-        let Pending { keys, payload } = pending;
+    /// The first packet under new keys has come: they take effect. `false` when they were for a
+    /// session that is gone meanwhile: the air hears nothing, and asks again.
+    fn confirm(
+        &mut self,
+        key: PublicKey,
+        pending: Pending,
+        from: SocketAddr,
+        now: Duration,
+    ) -> bool {
+        let Some(entry) = self.aircraft.get_mut(&key) else { return false };
+        let Pending { keys, payload, here, resumes } = pending;
+        let current =
+            entry.current.filter(|current| (current.air, current.here) == (payload.instance, here));
+        if resumes && current.is_none() {
+            self.indices.remove(&keys.local);
+            return false;
+        }
         let terms = PeerTerms {
             rate: BitRate::from_bps(payload.rate_bps),
             reserve_bytes: payload.reserve_bytes,
@@ -203,9 +239,7 @@ impl HubCore {
         for older in std::mem::take(&mut entry.pending) {
             self.indices.remove(&older.keys.local);
         }
-        let current = entry.current.filter(|(_, instance)| *instance == payload.instance);
-        let resumed = current.filter(|_| payload.resumes == self.instance);
-        if let Some((_, session)) = resumed.and_then(|(id, _)| self.sessions.get_mut(&id)) {
+        if let Some((_, session)) = current.and_then(|current| self.sessions.get_mut(&current.id)) {
             session.rekey(keys, terms, now);
         } else {
             let before = entry.current.take();
@@ -214,22 +248,23 @@ impl HubCore {
             self.rng.fill_bytes(&mut seed);
             self.last_session += 1;
             let id = self.last_session;
-            entry.current = Some((id, payload.instance));
+            entry.current = Some(Current { id, air: payload.instance, here });
             let rng = Rng::from_seed(seed);
             let session = Session::new(settings, false, terms, keys, from, now, rng);
             self.sessions.insert(id, (key, session));
-            if let Some((old, _)) = before {
-                self.end_session(old);
+            if let Some(old) = before {
+                self.end_session(old.id);
             }
             tracing::info!(aircraft = %key, %from, "an aircraft is here");
         }
         self.prune_indices(key);
+        true
     }
 
     /// Forgets the indices of keys that are gone.
     fn prune_indices(&mut self, key: PublicKey) {
         let Some(entry) = self.aircraft.get(&key) else { return };
-        let session = entry.current.and_then(|(id, _)| self.sessions.get(&id));
+        let session = entry.current.and_then(|current| self.sessions.get(&current.id));
         let live: Vec<u32> = session
             .into_iter()
             .flat_map(|(_, session)| session.indices())
@@ -253,7 +288,7 @@ impl HubCore {
         tracing::info!(aircraft = %key, "the session is over");
         self.end_session(id);
         if let Some(entry) = self.aircraft.get_mut(&key) {
-            entry.current = entry.current.filter(|(current, _)| *current != id);
+            entry.current = entry.current.filter(|current| current.id != id);
         }
         self.prune_indices(key);
     }

@@ -114,7 +114,7 @@ impl FlowTable {
         if wake {
             self.events.push_back(FlowEvent::Wake(id));
         }
-        self.sent_or_forgotten(len);
+        self.sent_or_forgotten(id, len);
         self.refresh(id);
         self.remove_if_over(id);
         true

@@ -132,7 +132,7 @@ impl FlowTable {
     fn peer_stops(&mut self, id: u64, code: ResetCode, now: Duration) -> Result<(), Violation> {
         if let Some(flow) = self.live(id, now)? {
             let forgotten = flow.send.stop(code);
-            self.sent_or_forgotten(forgotten);
+            self.sent_or_forgotten(id, forgotten);
             self.refresh(id);
             self.events.push_back(FlowEvent::Wake(id));
             self.remove_if_over(id);

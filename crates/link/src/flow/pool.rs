@@ -1,7 +1,7 @@
-//! The receive memory: who may have how much of it on its way to us.
+//! Shared memory: who may have how much of it, on its way to us or waiting to leave.
 //!
 //! Every flow has its reserve, set aside for as many flows as may be open. What is left is lent on
-//! top: a flow asks for what fills its link, and gets a share of what is still free, so that the
+//! top: a flow asks for what fills its link or its buffer, and gets a share of what is still free, so that the
 //! first flows get all they can use and later ones smoothly less, never nothing. No passenger
 //! holds more than a quarter of it.
 
@@ -12,7 +12,7 @@ const FLOW_PART: u64 = 64;
 /// A passenger is lent at most this part of the whole.
 const PASSENGER_PART: u64 = 4;
 
-/// Accounts for credit beyond the flows' reserves.
+/// Accounts for what is lent beyond the flows' reserves.
 #[derive(Debug)]
 pub struct Pool {
     shared: u64,

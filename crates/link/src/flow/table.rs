@@ -21,8 +21,9 @@ pub struct Terms {
     /// The same, at the peer.
     pub peer_reserve: u64,
     pub receive_memory: u64,
-    pub flow_send_buffer: usize,
-    pub send_memory: usize,
+    pub flow_send_buffer: u64,
+    /// For bytes that have not left yet.
+    pub send_memory: u64,
     pub flow_idle: Duration,
     pub flow_unread: Duration,
 }
@@ -53,6 +54,8 @@ pub(super) struct Flow {
     pub(super) recv: RecvFlow,
     /// Credit beyond the reserve, as the pool accounts for it.
     lent: u64,
+    /// Unsent bytes beyond the share that every flow has, as the pool accounts for them.
+    lent_to_send: u64,
     /// STREAM may be sent: our OPEN has left, or the peer's has come.
     pub(super) opened: bool,
     pub(super) ended: Option<ResetCode>,
@@ -89,6 +92,9 @@ pub struct FlowTable {
     pub(super) control: VecDeque<u64>,
     pub(super) refusals: VecDeque<(u64, ResetCode)>,
     pool: Pool,
+    /// What every flow may always hold unsent; all of them together half of the send memory.
+    send_share: u64,
+    send_pool: Pool,
     /// What fills the link towards us: eight bandwidth-delay products.
     want_window: u64,
     /// A flow that was quiet for so long is sparse again.
@@ -101,8 +107,9 @@ pub struct FlowTable {
 
 impl FlowTable {
     pub fn new(terms: Terms) -> Self {
-        let shared = terms.receive_memory
-            - (terms.max_flows as u64 * terms.reserve).min(terms.receive_memory);
+        let flows = terms.max_flows.max(1) as u64;
+        let shared = terms.receive_memory.saturating_sub(flows * terms.reserve);
+        let send_share = (terms.send_memory / 2 / flows).min(terms.flow_send_buffer);
         Self {
             flows: BTreeMap::new(),
             seen: RangeSet::default(),
@@ -110,6 +117,8 @@ impl FlowTable {
             control: VecDeque::new(),
             refusals: VecDeque::new(),
             pool: Pool::new(shared),
+            send_share,
+            send_pool: Pool::new(terms.send_memory - send_share * flows),
             want_window: terms.reserve,
             quiet: Duration::from_secs(1),
             unsent_bytes: 0,
@@ -176,6 +185,7 @@ impl FlowTable {
             send: SendFlow::new(send_limit),
             recv: RecvFlow::new(self.terms.reserve),
             lent: 0,
+            lent_to_send: 0,
             opened: false,
             ended: None,
             released: false,
@@ -191,17 +201,20 @@ impl FlowTable {
         if let Some(code) = flow.ended {
             return Write::Reset(code);
         }
-        let memory = self.terms.send_memory.saturating_sub(self.unsent_bytes);
-        let room = self.terms.flow_send_buffer.saturating_sub(flow.send.unsent_bytes()).min(memory);
+        let (unsent, most) = (flow.send.unsent_bytes() as u64, self.terms.flow_send_buffer);
+        let offer = self.send_pool.offer(flow.passenger, most - self.send_share, flow.lent_to_send);
+        let allowed = self.send_share + offer.max(flow.lent_to_send);
+        let room = usize::try_from(allowed.saturating_sub(unsent)).unwrap_or(usize::MAX);
         let written = flow.send.write(data, room);
         match written {
             Write::Taken(bytes) => {
                 self.unsent_bytes += bytes;
                 flow.active = now;
             }
-            Write::Blocked if memory == 0 => self.starved = true,
+            Write::Blocked if unsent < most => self.starved = true,
             _ => {}
         }
+        self.settle_unsent(id);
         self.refresh(id);
         written
     }
@@ -229,13 +242,12 @@ impl FlowTable {
 
     /// Ends both directions at once and tells the peer why.
     pub fn reset(&mut self, id: u64, code: ResetCode) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if flow.ended.is_some() {
+        if self.flows.get(&id).is_none_or(|flow| flow.ended.is_some()) {
             return;
         }
-        let never_told = flow.control.open.is_some();
         self.end(id, code);
-        if !never_told && let Some(flow) = self.flows.get_mut(&id) {
+        // Even where the OPEN has not left: a number that never came would be waited for.
+        if let Some(flow) = self.flows.get_mut(&id) {
             flow.control.reset = Some(code);
             self.queue_control(id);
         }
@@ -352,15 +364,24 @@ impl FlowTable {
         flow.control = Control { queued: flow.control.queued, ..Control::default() };
         flow.recv.stop();
         let forgotten = flow.send.stop(code);
-        self.sent_or_forgotten(forgotten);
+        self.sent_or_forgotten(id, forgotten);
         self.refresh(id);
         self.adjust_credit(id);
     }
 
+    /// Accounts for the flow's unsent bytes beyond its share; `true` when some were given back.
+    fn settle_unsent(&mut self, id: u64) -> bool {
+        let Some(flow) = self.flows.get_mut(&id) else { return false };
+        let lent = (flow.send.unsent_bytes() as u64).saturating_sub(self.send_share);
+        let before = std::mem::replace(&mut flow.lent_to_send, lent);
+        self.send_pool.settle(flow.passenger, before, lent);
+        lent < before
+    }
+
     /// Bytes left a send buffer: whoever waited for the memory may go on.
-    pub(super) fn sent_or_forgotten(&mut self, bytes: usize) {
+    pub(super) fn sent_or_forgotten(&mut self, id: u64, bytes: usize) {
         self.unsent_bytes -= bytes;
-        if bytes > 0 && std::mem::take(&mut self.starved) {
+        if self.settle_unsent(id) && std::mem::take(&mut self.starved) {
             for (&id, flow) in &mut self.flows {
                 if std::mem::take(&mut flow.send.blocked) {
                     self.events.push_back(FlowEvent::Wake(id));

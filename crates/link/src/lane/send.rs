@@ -33,7 +33,7 @@ struct Slot {
 enum State {
     InFlight,
     /// Waiting in `lost` or `duplicates` to be sent again.
-    Queued,
+    Queued(Transmission),
     Reported,
 }
 
@@ -124,7 +124,7 @@ impl SendLane {
         for number in from..self.next_number() {
             let slot = &mut self.slots[(number - self.base) as usize];
             if slot.state == State::InFlight {
-                slot.state = State::Queued;
+                slot.state = State::Queued(Transmission::Duplicate);
                 self.duplicates.push_back(number);
             }
         }
@@ -160,7 +160,7 @@ impl SendLane {
         };
         while let Some(&number) = queue.front() {
             let index = number.checked_sub(self.base);
-            if index.is_some_and(|index| self.slots[index as usize].state == State::Queued) {
+            if index.is_some_and(|index| self.slots[index as usize].state == State::Queued(kind)) {
                 return Some(number);
             }
             queue.pop_front();
@@ -222,8 +222,10 @@ impl SendLane {
             if slot.first_packet >= report.largest {
                 break; // and so did all that follow
             }
-            if slot.state == State::InFlight && slot.last_packet + late_by < report.largest {
-                slot.state = State::Queued;
+            // A duplicate that still waits is needed now, and duplicates go last.
+            let unsure = [State::InFlight, State::Queued(Transmission::Duplicate)];
+            if unsure.contains(&slot.state) && slot.last_packet + late_by < report.largest {
+                slot.state = State::Queued(Transmission::Repair);
                 let at = self.lost.partition_point(|&queued| queued < number);
                 self.lost.insert(at, number);
                 found += 1;
@@ -241,12 +243,12 @@ impl SendLane {
                 break;
             }
             match slot.state {
-                State::InFlight => {
-                    slot.state = State::Queued;
+                State::InFlight | State::Queued(Transmission::Duplicate) => {
+                    slot.state = State::Queued(Transmission::Repair);
                     self.lost.push_front(self.base + index as u64);
                     queued += 1;
                 }
-                State::Queued => queued += 1,
+                State::Queued(Transmission::Repair) => queued += 1,
                 State::Reported => {}
             }
         }
@@ -306,6 +308,17 @@ mod tests {
         assert_eq!(lane.take(Transmission::Duplicate, 111, NOW), None, "2 was reported meanwhile");
         lane.drained(Duration::from_millis(50));
         assert_eq!(lane.duplicates_due(), None, "nothing is left that had no duplicate");
+    }
+
+    #[test]
+    fn a_waiting_duplicate_that_is_reported_missing_becomes_a_repair() {
+        let mut lane = lane_of(3);
+        lane.queue_duplicates();
+        lane.push(vec![9], 103, NOW);
+        assert_eq!(lane.report(&report(103, 0, &[(1, 4)]), 0), Some(1));
+        assert!(!lane.has(Transmission::Duplicate));
+        assert_eq!(lane.take(Transmission::Repair, 104, NOW).unwrap().0, 0);
+        assert!(!lane.has_queued());
     }
 
     #[test]

@@ -105,8 +105,8 @@ impl Session {
             reserve: settings.flow_reserve.bytes(),
             peer_reserve: u64::from(peer.reserve_bytes),
             receive_memory: settings.receive_memory.bytes(),
-            flow_send_buffer: settings.flow_send_buffer.bytes() as usize,
-            send_memory: (settings.send_memory.bytes() / 2) as usize,
+            flow_send_buffer: settings.flow_send_buffer.bytes(),
+            send_memory: settings.send_memory.bytes() / 2,
             flow_idle: settings.flow_idle,
             flow_unread: settings.flow_unread,
         });

@@ -9,7 +9,9 @@ use crate::lane::{Lane, SendLane};
 const QUIET_ROUND_TRIPS: u32 = 3;
 /// … but not before this.
 const LEAST_QUIET: Duration = Duration::from_secs(2);
-/// Probes of a silent peer back off to this.
+/// Probes of a silent peer begin this far apart at least, however short the path …
+const LEAST_PROBE_INTERVAL: Duration = Duration::from_millis(20);
+/// … and back off to this.
 const MOST_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Added to what is overdue before a lane is probed: the reporter's own pacing.
 const PROBE_SLACK: Duration = Duration::from_millis(50);
@@ -30,7 +32,7 @@ impl Session {
             self.old_keys = None;
         }
         if self.quiet.is_none() && self.quiet_at().is_some_and(|at| at <= now) {
-            let interval = self.path.rtt.get();
+            let interval = self.path.rtt.get().max(LEAST_PROBE_INTERVAL);
             tracing::info!(peer = %self.path.peer, "nothing heard: data stops, probing");
             self.quiet = Some(Quiet { since: now, probe_at: now, interval });
         }

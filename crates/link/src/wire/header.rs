@@ -22,13 +22,13 @@ pub const DATA: u8 = 0x40;
 pub const INIT_BYTES: usize = 4 + 4 + INIT_NOISE_BYTES + 16 + 16;
 /// Ephemeral key, sealed static key, sealed payload.
 pub const INIT_NOISE_BYTES: usize = 32 + 48 + INIT_PAYLOAD_BYTES + 16;
-/// Counter, the air's instance, the hub's instance to resume, send rate, reserved flow credit.
+/// Counter, the air's instance, the session's instance to resume, send rate, reserved flow credit.
 pub const INIT_PAYLOAD_BYTES: usize = 8 + 8 + 8 + 8 + 4;
 /// Type, three zero bytes, sender index, receiver index, Noise message 2, mac1, mac2.
 pub const RESPONSE_BYTES: usize = 4 + 4 + 4 + RESPONSE_NOISE_BYTES + 16 + 16;
 /// Ephemeral key and sealed payload.
 pub const RESPONSE_NOISE_BYTES: usize = 32 + RESPONSE_PAYLOAD_BYTES + 16;
-/// The hub's instance, its send rate, its reserved flow credit, its flow limit.
+/// The session's instance, the hub's send rate, its reserved flow credit, its flow limit.
 pub const RESPONSE_PAYLOAD_BYTES: usize = 8 + 8 + 4 + 4;
 /// Type, three zero bytes, receiver index, nonce, sealed cookie.
 pub const COOKIE_BYTES: usize = 4 + 4 + 24 + 32;
