@@ -166,8 +166,8 @@ pub fn notes(cells: &[Cell]) {
     }
     let worst = cells.iter().map(|cell| cell.found.worst_lateness).max().unwrap_or_default();
     println!(
-        "Every link was measured before use and found as declared; the emulator's latest delivery \
-         was {:.1} ms late.",
+        "Every link was measured before use and found as declared. Of all packets, the one\n\
+         that the emulator delivered latest was {:.1} ms late.",
         worst.as_secs_f64() * 1e3
     );
 }

@@ -27,7 +27,7 @@ const LINK_PORT: u16 = 4500;
 const PAGE_IP: Ipv4Addr = Ipv4Addr::new(127, 198, 18, 1);
 
 /// The page's name, which the ground gateway resolves to that address.
-const PAGE_NAME: &str = "page.bentpipe.test";
+const PAGE_NAME: &str = "page.test";
 
 /// How often the gateways are looked after.
 const LOOK: Duration = Duration::from_millis(500);
@@ -94,7 +94,7 @@ impl Browse {
         Ok(Self {
             socks5: socks5_addr,
             http_proxy: http_addr,
-            page: format!("http://{PAGE_NAME}:{page_port}/page/25"),
+            page: format!("http://{PAGE_NAME}:{page_port}/"),
             pair,
             _page,
             _world: world,

@@ -1,6 +1,7 @@
 //! One contender under one workload, in a world that is measured first.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime;
@@ -46,6 +47,8 @@ pub struct Job<'a> {
     pub program: &'a Path,
     /// For keys and configs; exists and is empty.
     pub folder: &'a Path,
+    /// Set when another job has failed: nothing that this one finds is of use any more.
+    pub stop: &'a AtomicBool,
 }
 
 /// What a job found.
@@ -121,7 +124,10 @@ async fn drive(
             break;
         }
         let run_began = Instant::now();
-        let outcome = timeout(left, one_run(job, world, running, index)).await;
+        let outcome = tokio::select! {
+            outcome = timeout(left, one_run(job, world, running, index)) => outcome,
+            () = stopped(job.stop) => break,
+        };
         let took = run_began.elapsed();
         longest = longest.max(took);
         let sample = match outcome {
@@ -149,6 +155,13 @@ async fn drive(
         found.overhead = Some((sent()? - sent_before) as f64 / delivered as f64);
     }
     Ok(found)
+}
+
+/// Waits until `stop` is set.
+async fn stopped(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 /// Asks for a byte until it comes: gateways have a handshake before their first flow, and the
