@@ -74,8 +74,9 @@ pub fn run(demo: &Demo) -> Outcome {
         folder: scratch.path(),
     };
     println!(
-        "The link: {}.\nClient, gateways and server are {} small networks of real kernels on this \
-         machine.\nThe table takes about three minutes; Ctrl-C stops everything.\n",
+        "The link: {}.\n\
+         Client, gateways and server: {} small networks of this machine's real kernel.\n\
+         The table takes about three minutes; Ctrl-C stops everything.\n",
         profile.about,
         plan.world_count()
     );
@@ -85,7 +86,7 @@ pub fn run(demo: &Demo) -> Outcome {
         "\nlimit  RTT + 8·bytes/((1−p)·rate), which nothing can beat; for bulk (1−p)·rate\n\
          ratio  to the limit\n\
          wire   bytes sent into the link for each byte delivered\n\
-         runs   finished/begun where some were not finished after {} s; then > is a bound",
+         runs   finished/begun where some were not finished in {} s; > is then a bound",
         DEADLINE.as_secs()
     );
     notes(&cells);
@@ -133,7 +134,10 @@ fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
     let contenders: Vec<_> =
         of_interest.into_iter().filter(|one| plan.contenders.contains(one)).collect();
     let workloads = [Workload::Chromium { objects: PAGE_OBJECTS }];
-    let plan = Plan { contenders: &contenders, workloads: &workloads, ..plan.clone() };
+    let folder = plan.folder.join("chromium");
+    std::fs::create_dir(&folder)?;
+    let plan =
+        Plan { contenders: &contenders, workloads: &workloads, folder: &folder, ..plan.clone() };
     let cells = match go(&plan) {
         Ok(cells) => cells,
         Err(error) => {

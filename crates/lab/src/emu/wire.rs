@@ -25,6 +25,10 @@ pub const IN_FLIGHT_BYTES: usize = 128 << 20;
 /// Frames fetched from one device before the other gets its turn: 64 full ones take about 1 ms.
 const BATCH_FRAMES: usize = 64;
 
+/// A delivery that misses its time by more counts as late: what the measurement tolerates of the
+/// median ([`super::DELAY_TOLERANCE_S`]).
+pub const LATE: Duration = Duration::from_millis(1);
+
 /// The wire's precedence: -20 would be the kernel's highest.
 const WIRE_NICE: i32 = -15;
 
@@ -40,6 +44,8 @@ pub struct WireCounters {
     pub overflowed: u64,
     /// Packets that the receiving kernel did not take: the emulator's failing too.
     pub refused: u64,
+    /// Packets delivered more than [`LATE`] after their time.
+    pub late: u64,
     /// By how much the latest delivery missed its time.
     pub worst_lateness: Duration,
     /// Whether the wire runs at real-time priority, as it does where that is allowed (to root, or
@@ -265,7 +271,9 @@ impl Lane {
         let mut now = epoch.elapsed();
         while let Some(due) = self.next_due().filter(|due| *due <= now) {
             let Some(Reverse(packet)) = self.under_way.pop() else { return };
-            self.tally.worst_lateness = self.tally.worst_lateness.max(now - due);
+            let lateness = now - due;
+            self.tally.late += u64::from(lateness > LATE);
+            self.tally.worst_lateness = self.tally.worst_lateness.max(lateness);
             self.in_flight_bytes -= packet.frame.capacity();
             self.deliver(&packet.frame, 1, to);
             if self.spare.len() < SPARE_BUFFERS {

@@ -86,7 +86,7 @@ impl Browse {
         hand_over(&mut air, sockets).map_err(failed)?;
         let ground_link = world.ground.udp_socket(peer)?;
         hand_over(&mut ground, vec![("link", ground_link.into())]).map_err(failed)?;
-        fs::create_dir_all(folder).map_err(ExperimentError::Folder)?;
+        fs::create_dir(folder).map_err(ExperimentError::Folder)?;
         let pair = Pair::start(&spec, folder, air, ground).map_err(|error| {
             let source = ContenderError::from(error);
             ExperimentError::Contender { contender: "the proxy", source }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::ExperimentError;
 use crate::contender::{Contender, Running, Stage};
-use crate::emu::{EmuError, LinkCounters, SERVER, World};
+use crate::emu::{EmuError, LinkCounters, SERVER, WireCounters, World};
 use crate::profile::Profile;
 use crate::result::{Sample, Samples};
 use crate::workload::fetch::FetchError;
@@ -60,8 +60,39 @@ pub struct Found {
     pub overhead: Option<f64>,
     /// Runs that broke, in words; each is a [`Sample::Cut`] as well.
     pub failures: Vec<String>,
-    /// By how much the emulator's latest delivery missed its time.
-    pub worst_lateness: Duration,
+    /// How punctual the emulator was.
+    pub punctuality: Punctuality,
+}
+
+/// How close to their time packets were delivered.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Punctuality {
+    /// Packets delivered.
+    pub packets: u64,
+    /// Of which more than [`LATE`](crate::emu::LATE) late.
+    pub late: u64,
+    /// The worst of them.
+    pub worst: Duration,
+}
+
+impl Punctuality {
+    /// Both taken together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            late: self.late + other.late,
+            worst: self.worst.max(other.worst),
+        }
+    }
+
+    fn of(counters: &LinkCounters) -> Self {
+        let of = |wire: &WireCounters| Self {
+            packets: wire.model.delivered.packets,
+            late: wire.late,
+            worst: wire.worst_lateness,
+        };
+        of(&counters.forward).and(of(&counters.return_))
+    }
 }
 
 /// Who hears of each sample.
@@ -76,7 +107,6 @@ pub fn run(
     let world = World::new(&job.profile.link, job.profile.terrestrial.as_ref(), job.seed)?;
     world.measure()?;
     measured();
-    let before = lateness(&world.radio_counters()?);
     let origin = Origin::start(&world.server, SERVER.v4.into())?;
     let stage = Stage {
         world: &world,
@@ -96,12 +126,8 @@ pub fn run(
     if counters.unmodelled() > 0 {
         return Err(ExperimentError::Unmodelled(counters.unmodelled()));
     }
-    found.worst_lateness = before.max(lateness(&counters));
+    found.punctuality = Punctuality::of(&counters);
     Ok(found)
-}
-
-fn lateness(counters: &LinkCounters) -> Duration {
-    counters.forward.worst_lateness.max(counters.return_.worst_lateness)
 }
 
 /// The client's part: wait until the contender carries anything, then run after run.

@@ -88,7 +88,8 @@ struct Shape {
 fn shape(contender: Contender, workload: &Workload) -> Shape {
     let of = |worlds, runs| Shape { worlds, runs };
     match (contender, workload) {
-        (_, Workload::Bulk) => of(2, 1),
+        (Contender::E2eBbr | Contender::SplitBbr, Workload::Bulk) => of(5, 1),
+        (_, Workload::Bulk) => of(3, 1),
         (_, Workload::Chromium { .. }) => of(1, 3),
         (Contender::Bentpipe | Contender::BentpipeMasque, workload) => match workload.bytes() {
             // Two losses in a row are rare but not rarer than one run in twenty by much.
@@ -229,7 +230,7 @@ impl Plan<'_> {
             return Ok(Found::default());
         }
         let folder = self.folder.join(format!("{}-{number}", self.experiment));
-        fs::create_dir_all(&folder).map_err(ExperimentError::Folder)?;
+        fs::create_dir(&folder).map_err(ExperimentError::Folder)?;
         let job = Job {
             contender,
             workload,
@@ -290,7 +291,7 @@ impl Cell {
     fn add(&mut self, one: Found) {
         self.found.samples.0.extend(one.samples.0);
         self.found.failures.extend(one.failures);
-        self.found.worst_lateness = self.found.worst_lateness.max(one.worst_lateness);
+        self.found.punctuality = self.found.punctuality.and(one.punctuality);
         self.overheads.extend(one.overhead);
     }
 }
