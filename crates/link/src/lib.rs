@@ -21,6 +21,6 @@ pub use endpoint::{AirConfig, AirCore, Aircraft, Core, HubConfig, HubCore, Sessi
 pub use flow::{FlowEvent, Read, Write};
 pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};
 pub use session::{OpenError, Session};
-pub use settings::{MIN_MTU_BYTES, Settings, SettingsError};
+pub use settings::{MIN_MTU_BYTES, MIN_RESERVE_BYTES, Settings, SettingsError};
 pub use status::Counters;
 pub use target::{Host, MAX_NAME_BYTES, Target, TargetError};

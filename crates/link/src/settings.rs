@@ -59,7 +59,7 @@ pub const MIN_MTU_BYTES: usize = 1280;
 /// The send memory holds at least so many of the largest packets: a lane's quarter is then four.
 const LEAST_SEND_PACKETS: u64 = 16;
 /// The least that a flow may have on its way to us: less would not fill a packet.
-const LEAST_RESERVE_BYTES: u64 = 1500;
+pub const MIN_RESERVE_BYTES: u64 = 1500;
 
 /// A setting that cannot work.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -128,7 +128,7 @@ impl Settings {
         if self.flow_send_buffer.bytes() == 0 {
             return Err(SettingsError::NoSendBuffer);
         }
-        if !(LEAST_RESERVE_BYTES..=u64::from(u32::MAX)).contains(&self.flow_reserve.bytes()) {
+        if !(MIN_RESERVE_BYTES..=u64::from(u32::MAX)).contains(&self.flow_reserve.bytes()) {
             return Err(SettingsError::Reserve(self.flow_reserve));
         }
         let needed = ByteSize::from_bytes(u64::from(self.max_flows) * self.flow_reserve.bytes());

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use bentpipe_link::io::{Air, Flow, Hub, Open as LinkOpen};
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, HubConfig, OpenError as LinkError, ResetCode, Settings,
-    SettingsError,
+    AirConfig as LinkAirConfig, Aircraft, HubConfig, MIN_RESERVE_BYTES, OpenError as LinkError,
+    ResetCode, Settings, SettingsError,
 };
 use futures_util::future::BoxFuture;
 
@@ -105,8 +105,8 @@ fn settings(rate: bentpipe_units::BitRate, max_flows: usize) -> Settings {
     // The reserve shrinks where many flows share the memory: half of it stays free to be lent to
     // the flows that fill the link.
     let share = defaults.receive_memory.bytes() / 2 / u64::from(max_flows);
-    let flow_reserve =
-        bentpipe_units::ByteSize::from_bytes(share.min(defaults.flow_reserve.bytes()));
+    let reserve = share.min(defaults.flow_reserve.bytes()).max(MIN_RESERVE_BYTES);
+    let flow_reserve = bentpipe_units::ByteSize::from_bytes(reserve);
     Settings { rate, max_flows, flow_reserve, ..defaults }
 }
 
@@ -115,13 +115,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_hold_for_any_number_of_flows() {
+    fn settings_hold_for_many_flows_and_refuse_too_many() {
         let rate = bentpipe_units::BitRate::from_bps(1_890_000);
-        for flows in [1, 4096, 16_384, 1_000_000] {
+        for flows in [1, 4096, 16_384, 100_000] {
             let settings = settings(rate, flows);
             assert_eq!(settings.check(), Ok(()), "{flows} flows");
             let reserved = u64::from(settings.max_flows) * settings.flow_reserve.bytes();
             assert!(reserved <= settings.receive_memory.bytes() / 2, "{flows} flows");
         }
+        let error = settings(rate, 1_000_000).check().unwrap_err().to_string();
+        assert!(error.contains("lower the flows"), "{error}");
     }
 }
