@@ -74,23 +74,26 @@ pub fn run(demo: &Demo) -> Outcome {
         folder: scratch.path(),
     };
     println!(
-        "The link: {}.\nClient, gateways and server are {} small networks of real kernels on this \
-         machine.\nThe table takes about three minutes; Ctrl-C stops everything.\n",
+        "The link: {}.\n\
+         Client, gateways and server: {} small networks of this machine's real kernel.\n\
+         The table takes about three minutes; Ctrl-C stops everything.\n",
         profile.about,
         plan.world_count()
     );
     let cells = go(&plan)?;
     print!("{}", table::transfers(&profile, &cells));
     println!(
-        "limit: RTT + 8·bytes/((1−p)·rate), for bulk (1−p)·rate; ratio: to the limit; wire: bytes\n\
-         sent into the link per byte delivered; >: some runs were not finished within {} s.",
+        "\nlimit  RTT + 8·bytes/((1−p)·rate), which nothing can beat; for bulk (1−p)·rate\n\
+         ratio  to the limit\n\
+         wire   bytes sent into the link for each byte delivered\n\
+         runs   finished/begun where some were not finished in {} s; > is then a bound",
         DEADLINE.as_secs()
     );
     notes(&cells);
     if let Some(line) = comparison(&cells) {
         println!("\n{line}");
     }
-    println!("Table after {} s.", began.elapsed().as_secs());
+    println!("The table took {} s.", began.elapsed().as_secs());
     let mut rows = plan.rows(&cells);
     write(demo.json.as_deref(), &rows)?;
 
@@ -131,7 +134,10 @@ fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
     let contenders: Vec<_> =
         of_interest.into_iter().filter(|one| plan.contenders.contains(one)).collect();
     let workloads = [Workload::Chromium { objects: PAGE_OBJECTS }];
-    let plan = Plan { contenders: &contenders, workloads: &workloads, ..plan.clone() };
+    let folder = plan.folder.join("chromium");
+    std::fs::create_dir(&folder)?;
+    let plan =
+        Plan { contenders: &contenders, workloads: &workloads, folder: &folder, ..plan.clone() };
     let cells = match go(&plan) {
         Ok(cells) => cells,
         Err(error) => {
@@ -157,13 +163,13 @@ fn browse(profile: &Profile, seed: u64, program: &std::path::Path, scratch: &Scr
     scratch.expect_a_stop();
     let Browse { socks5, http_proxy, page, .. } = &browse;
     println!(
-        "\nNow browse from the aircraft: this machine → air gateway → the emulated link → ground \
-         gateway →\nthis machine's network.\n\n\
+        "\nNow browse from the aircraft: this machine → air gateway → the emulated link →\n\
+         ground gateway → this machine's network.\n\n\
          \x20 SOCKS5      {socks5}\n\
          \x20 HTTP proxy  {http_proxy}\n\n\
-         \x20 curl --socks5-hostname {socks5} -o /dev/null -w '%{{time_total}} s\\n' {page}\n\
+         \x20 curl --socks5-hostname {socks5} {page}\n\
          \x20 curl --proxy http://{http_proxy} -I https://example.com/\n\
-         \x20 chromium --proxy-server=socks5://{socks5} --user-data-dir=$(mktemp -d) {page}\n\n\
+         \x20 chromium --user-data-dir=/tmp/aircraft --proxy-server=socks5://{socks5} {page}\n\n\
          Ctrl-C ends it."
     );
     Ok(browse.serve()?)

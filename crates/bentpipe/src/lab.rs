@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bentpipe_lab::contender::Contender;
 use bentpipe_lab::emu;
+use bentpipe_lab::experiment::cell::Punctuality;
 use bentpipe_lab::experiment::progress::Live;
 use bentpipe_lab::experiment::transfers::{Cell, Plan};
 use bentpipe_lab::experiment::{measure, table};
@@ -164,10 +165,14 @@ pub fn notes(cells: &[Cell]) {
             println!("{contender}, {workload}: {count} runs broke; the first: {first}");
         }
     }
-    let worst = cells.iter().map(|cell| cell.found.worst_lateness).max().unwrap_or_default();
+    let punctuality = cells.iter().map(|cell| cell.found.punctuality);
+    let Punctuality { packets, late, worst } =
+        punctuality.fold(Punctuality::default(), Punctuality::and);
     println!(
-        "Every link was measured before use and found as declared; the emulator's latest delivery \
-         was {:.1} ms late.",
+        "Every link was measured before use and found as declared. The emulator delivered\n\
+         {packets} packets, {:.3} % of them over {} ms late, the worst by {:.1} ms.",
+        100.0 * late as f64 / packets.max(1) as f64,
+        emu::LATE.as_millis(),
         worst.as_secs_f64() * 1e3
     );
 }

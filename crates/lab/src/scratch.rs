@@ -15,6 +15,9 @@ use crate::contender::process::kill_all;
 /// What a shell reports of a program that Ctrl-C ended.
 const INTERRUPTED: i32 = 130;
 
+/// Attempts to remove a folder in which something may just appear.
+const REMOVALS: usize = 10;
+
 /// The folder. While it exists SIGINT, SIGTERM and SIGHUP end the process in order: every program
 /// it started is killed, the folder is removed, and the namespaces go with the process.
 pub struct Scratch {
@@ -43,7 +46,12 @@ impl Scratch {
                 futures_util::future::select_all(any).await;
             });
             kill_all();
-            let _ = std::fs::remove_dir_all(&path);
+            // Another thread may be writing a file; none makes the folder itself again.
+            for _ in 0..REMOVALS {
+                if std::fs::remove_dir_all(&path).is_ok() {
+                    break;
+                }
+            }
             eprintln!("\nstopped; everything is cleaned up");
             process::exit(code.load(Ordering::Relaxed));
         })?;

@@ -29,7 +29,7 @@ pub use measure::{
     Quantity, RATE_TOLERANCE, UNLIMITED_FLOOR_BPS,
 };
 pub use user::enter;
-pub use wire::{IN_FLIGHT_BYTES, WireCounters};
+pub use wire::{IN_FLIGHT_BYTES, LATE, WireCounters};
 pub use world::{
     AIR, AIR_CABIN, Addresses, CLIENT, GROUND, GROUND_INTERNET, LinkCounters, SERVER, World,
 };

@@ -27,7 +27,7 @@ const LINK_PORT: u16 = 4500;
 const PAGE_IP: Ipv4Addr = Ipv4Addr::new(127, 198, 18, 1);
 
 /// The page's name, which the ground gateway resolves to that address.
-const PAGE_NAME: &str = "page.bentpipe.test";
+const PAGE_NAME: &str = "page.test";
 
 /// How often the gateways are looked after.
 const LOOK: Duration = Duration::from_millis(500);
@@ -86,7 +86,7 @@ impl Browse {
         hand_over(&mut air, sockets).map_err(failed)?;
         let ground_link = world.ground.udp_socket(peer)?;
         hand_over(&mut ground, vec![("link", ground_link.into())]).map_err(failed)?;
-        fs::create_dir_all(folder).map_err(ExperimentError::Folder)?;
+        fs::create_dir(folder).map_err(ExperimentError::Folder)?;
         let pair = Pair::start(&spec, folder, air, ground).map_err(|error| {
             let source = ContenderError::from(error);
             ExperimentError::Contender { contender: "the proxy", source }
@@ -94,7 +94,7 @@ impl Browse {
         Ok(Self {
             socks5: socks5_addr,
             http_proxy: http_addr,
-            page: format!("http://{PAGE_NAME}:{page_port}/page/25"),
+            page: format!("http://{PAGE_NAME}:{page_port}/"),
             pair,
             _page,
             _world: world,

@@ -1,6 +1,7 @@
 //! One contender under one workload, in a world that is measured first.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime;
@@ -8,7 +9,7 @@ use tokio::time::timeout;
 
 use super::ExperimentError;
 use crate::contender::{Contender, Running, Stage};
-use crate::emu::{EmuError, LinkCounters, SERVER, World};
+use crate::emu::{EmuError, LinkCounters, SERVER, WireCounters, World};
 use crate::profile::Profile;
 use crate::result::{Sample, Samples};
 use crate::workload::fetch::FetchError;
@@ -46,6 +47,8 @@ pub struct Job<'a> {
     pub program: &'a Path,
     /// For keys and configs; exists and is empty.
     pub folder: &'a Path,
+    /// Set when another job has failed: nothing that this one finds is of use any more.
+    pub stop: &'a AtomicBool,
 }
 
 /// What a job found.
@@ -57,8 +60,39 @@ pub struct Found {
     pub overhead: Option<f64>,
     /// Runs that broke, in words; each is a [`Sample::Cut`] as well.
     pub failures: Vec<String>,
-    /// By how much the emulator's latest delivery missed its time.
-    pub worst_lateness: Duration,
+    /// How punctual the emulator was.
+    pub punctuality: Punctuality,
+}
+
+/// How close to their time packets were delivered.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Punctuality {
+    /// Packets delivered.
+    pub packets: u64,
+    /// Of which more than [`LATE`](crate::emu::LATE) late.
+    pub late: u64,
+    /// The worst of them.
+    pub worst: Duration,
+}
+
+impl Punctuality {
+    /// Both taken together.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            late: self.late + other.late,
+            worst: self.worst.max(other.worst),
+        }
+    }
+
+    fn of(counters: &LinkCounters) -> Self {
+        let of = |wire: &WireCounters| Self {
+            packets: wire.model.delivered.packets,
+            late: wire.late,
+            worst: wire.worst_lateness,
+        };
+        of(&counters.forward).and(of(&counters.return_))
+    }
 }
 
 /// Who hears of each sample.
@@ -73,7 +107,6 @@ pub fn run(
     let world = World::new(&job.profile.link, job.profile.terrestrial.as_ref(), job.seed)?;
     world.measure()?;
     measured();
-    let before = lateness(&world.radio_counters()?);
     let origin = Origin::start(&world.server, SERVER.v4.into())?;
     let stage = Stage {
         world: &world,
@@ -93,12 +126,8 @@ pub fn run(
     if counters.unmodelled() > 0 {
         return Err(ExperimentError::Unmodelled(counters.unmodelled()));
     }
-    found.worst_lateness = before.max(lateness(&counters));
+    found.punctuality = Punctuality::of(&counters);
     Ok(found)
-}
-
-fn lateness(counters: &LinkCounters) -> Duration {
-    counters.forward.worst_lateness.max(counters.return_.worst_lateness)
 }
 
 /// The client's part: wait until the contender carries anything, then run after run.
@@ -121,7 +150,10 @@ async fn drive(
             break;
         }
         let run_began = Instant::now();
-        let outcome = timeout(left, one_run(job, world, running, index)).await;
+        let outcome = tokio::select! {
+            outcome = timeout(left, one_run(job, world, running, index)) => outcome,
+            () = stopped(job.stop) => break,
+        };
         let took = run_began.elapsed();
         longest = longest.max(took);
         let sample = match outcome {
@@ -149,6 +181,13 @@ async fn drive(
         found.overhead = Some((sent()? - sent_before) as f64 / delivered as f64);
     }
     Ok(found)
+}
+
+/// Waits until `stop` is set.
+async fn stopped(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        tokio::time::sleep(PAUSE).await;
+    }
 }
 
 /// Asks for a byte until it comes: gateways have a handshake before their first flow, and the

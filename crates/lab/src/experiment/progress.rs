@@ -1,15 +1,19 @@
 //! A live line on a terminal; silence elsewhere.
 
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::transfers::{Plan, Progress};
+use crate::contender::Contender;
 
 /// What a running experiment shows.
 pub struct Live {
     bar: ProgressBar,
     worlds: usize,
+    to_go: Mutex<BTreeMap<Contender, usize>>,
 }
 
 impl Live {
@@ -19,11 +23,12 @@ impl Live {
             Some(plan.run_count() as u64),
             ProgressDrawTarget::stderr_with_hz(4),
         );
-        let style = ProgressStyle::with_template("{elapsed:>4} {bar:28} {pos}/{len} runs  {msg}");
+        let style =
+            ProgressStyle::with_template("{elapsed_precise} {bar:28} {pos}/{len} runs  {wide_msg}");
         bar.set_style(style.expect("a constant template").progress_chars("━╸ "));
         bar.set_message("bringing up the links");
         bar.enable_steady_tick(Duration::from_millis(250));
-        Self { bar, worlds: plan.world_count() }
+        Self { bar, worlds: plan.world_count(), to_go: Mutex::new(plan.runs_by_contender()) }
     }
 
     /// Takes in what has happened.
@@ -32,17 +37,22 @@ impl Live {
             Progress::Measured(number) if number < self.worlds => {
                 self.bar.set_message(format!("{number}/{} links are as declared", self.worlds));
             }
-            Progress::Measured(number) => {
-                self.bar.set_message(format!("all {number} links are as declared"));
-            }
-            Progress::Run(contender, _) => {
-                self.bar.inc(1);
-                if self.bar.position() * 4 > self.bar.length().unwrap_or(0) * 3 {
-                    self.bar.set_message(format!("last: {contender}"));
-                }
-            }
-            Progress::Skipped(runs) => self.bar.inc(runs as u64),
+            Progress::Measured(_) => self.count(None, 0),
+            Progress::Run(contender, _) => self.count(Some(contender), 1),
+            Progress::Skipped(contender, runs) => self.count(Some(contender), runs),
         }
+    }
+
+    /// Who still has how many runs before it, once all links are up.
+    fn count(&self, contender: Option<Contender>, runs: usize) {
+        self.bar.inc(runs as u64);
+        let mut to_go = self.to_go.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left) = contender.and_then(|contender| to_go.get_mut(&contender)) {
+            *left = left.saturating_sub(runs);
+        }
+        let left = to_go.iter().filter(|(_, left)| **left > 0);
+        let left: Vec<_> = left.map(|(contender, left)| format!("{contender} {left}")).collect();
+        self.bar.set_message(format!("to go: {}", left.join(", ")));
     }
 }
 

@@ -1,10 +1,10 @@
 //! Contenders × workloads over one profile, as many worlds at once as this machine carries.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
 use super::ExperimentError;
@@ -71,8 +71,11 @@ pub enum Progress {
     /// A run has ended.
     Run(Contender, Sample),
     /// Runs that will not be made, because their world's time is over.
-    Skipped(usize),
+    Skipped(Contender, usize),
 }
+
+/// Who hears of it.
+pub type Tell<'a> = dyn Fn(Progress) + Sync + 'a;
 
 /// How many worlds a cell has, and how many runs each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +88,8 @@ struct Shape {
 fn shape(contender: Contender, workload: &Workload) -> Shape {
     let of = |worlds, runs| Shape { worlds, runs };
     match (contender, workload) {
-        (_, Workload::Bulk) => of(2, 1),
+        (Contender::E2eBbr | Contender::SplitBbr, Workload::Bulk) => of(5, 1),
+        (_, Workload::Bulk) => of(3, 1),
         (_, Workload::Chromium { .. }) => of(1, 3),
         (Contender::Bentpipe | Contender::BentpipeMasque, workload) => match workload.bytes() {
             // Two losses in a row are rare but not rarer than one run in twenty by much.
@@ -134,6 +138,15 @@ impl Plan<'_> {
         self.shapes().iter().map(|(_, _, shape)| shape.worlds * shape.runs).sum()
     }
 
+    /// Whose they are.
+    pub fn runs_by_contender(&self) -> BTreeMap<Contender, usize> {
+        let mut runs = BTreeMap::new();
+        for (contender, _, shape) in self.shapes() {
+            *runs.entry(contender).or_default() += shape.worlds * shape.runs;
+        }
+        runs
+    }
+
     /// How many worlds there will be.
     pub fn world_count(&self) -> usize {
         self.shapes().iter().map(|(_, _, shape)| shape.worlds).sum()
@@ -148,69 +161,76 @@ impl Plan<'_> {
     }
 
     /// Runs all cells. The first error ends it: a figure from a run with an error in it is none.
-    pub fn run(&self, tell: &(dyn Fn(Progress) + Sync)) -> Result<Vec<Cell>, ExperimentError> {
+    pub fn run(&self, tell: &Tell<'_>) -> Result<Vec<Cell>, ExperimentError> {
         let shapes = self.shapes();
-        let found: Vec<Mutex<Vec<Result<Found, ExperimentError>>>> =
-            shapes.iter().map(|_| Mutex::new(Vec::new())).collect();
-        let measured = AtomicUsize::new(0);
-        let tell_measured =
-            || tell(Progress::Measured(measured.fetch_add(1, Ordering::Relaxed) + 1));
-        let tell_measured = &tell_measured;
+        let mut cells = Vec::new();
+        for ((contender, workload, _), worlds) in shapes.iter().zip(self.run_all(&shapes, tell)?) {
+            let (contender, workload) = (*contender, (*workload).clone());
+            let mut cell =
+                Cell { contender, workload, found: Found::default(), overheads: Vec::new() };
+            worlds.into_iter().for_each(|found| cell.add(found));
+            cells.push(cell);
+        }
+        cells.sort_by_key(|cell| {
+            let workload = self.workloads.iter().position(|known| *known == cell.workload);
+            let contender = self.contenders.iter().position(|known| *known == cell.contender);
+            (workload, contender)
+        });
+        Ok(cells)
+    }
+
+    /// What each world of each cell found.
+    fn run_all(
+        &self,
+        shapes: &[(Contender, &Workload, Shape)],
+        tell: &Tell<'_>,
+    ) -> Result<Vec<Vec<Found>>, ExperimentError> {
         let (measuring, carrying) = (Gate::new(MEASURED_AT_ONCE), Gate::new(self.worlds_at_once()));
+        let (measured, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let (measured, stop) = (&measured, &stop);
         thread::scope(|scope| {
             let mut number = 0;
-            for ((contender, workload, shape), found) in shapes.iter().zip(&found) {
+            let mut threads: Vec<Vec<_>> = Vec::new();
+            for (contender, workload, shape) in shapes {
+                let mut worlds = Vec::new();
                 for _ in 0..shape.worlds {
                     number += 1;
                     let (carry, measure) = (carrying.enter(), measuring.enter());
                     let (contender, runs) = (*contender, shape.runs);
-                    scope.spawn(move || {
-                        let one = self.one(
-                            (contender, workload, runs),
-                            number,
-                            || {
-                                drop(measure);
-                                tell_measured();
-                            },
-                            tell,
-                        );
-                        found.lock().unwrap_or_else(PoisonError::into_inner).push(one);
-                        drop(carry);
-                    });
+                    let as_declared = move || {
+                        drop(measure);
+                        tell(Progress::Measured(measured.fetch_add(1, Ordering::Relaxed) + 1));
+                    };
+                    worlds.push(scope.spawn(move || {
+                        let _carry = carry;
+                        let cell = (contender, *workload, runs);
+                        let found = self.one(cell, number, stop, as_declared, tell);
+                        stop.fetch_or(found.is_err(), Ordering::Relaxed);
+                        found
+                    }));
                 }
+                threads.push(worlds);
             }
-        });
-        let cells = shapes.iter().zip(found).map(|((contender, workload, _), found)| {
-            let mut cell = Cell {
-                contender: *contender,
-                workload: (*workload).clone(),
-                found: Found::default(),
-                overheads: Vec::new(),
+            let join = |world: ScopedJoinHandle<'_, _>| {
+                world.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
-            for one in found.into_inner().unwrap_or_else(PoisonError::into_inner) {
-                cell.add(one?);
-            }
-            Ok(cell)
-        });
-        let mut cells = cells.collect::<Result<Vec<_>, ExperimentError>>()?;
-        let place = |cell: &Cell| {
-            let workload = self.workloads.iter().position(|known| *known == cell.workload);
-            let contender = self.contenders.iter().position(|known| *known == cell.contender);
-            (workload, contender)
-        };
-        cells.sort_by_key(place);
-        Ok(cells)
+            threads.into_iter().map(|worlds| worlds.into_iter().map(join).collect()).collect()
+        })
     }
 
     fn one(
         &self,
         (contender, workload, runs): (Contender, &Workload, usize),
         number: u64,
-        measured: impl FnOnce(),
-        tell: &(dyn Fn(Progress) + Sync),
+        stop: &AtomicBool,
+        as_declared: impl FnOnce(),
+        tell: &Tell<'_>,
     ) -> Result<Found, ExperimentError> {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(Found::default());
+        }
         let folder = self.folder.join(format!("{}-{number}", self.experiment));
-        fs::create_dir_all(&folder).map_err(ExperimentError::Folder)?;
+        fs::create_dir(&folder).map_err(ExperimentError::Folder)?;
         let job = Job {
             contender,
             workload,
@@ -222,9 +242,10 @@ impl Plan<'_> {
             bulk_length: self.bulk_length,
             program: self.program,
             folder: &folder,
+            stop,
         };
-        let found = cell::run(&job, measured, &|sample| tell(Progress::Run(contender, sample)))?;
-        tell(Progress::Skipped(runs - found.samples.len()));
+        let found = cell::run(&job, as_declared, &|sample| tell(Progress::Run(contender, sample)))?;
+        tell(Progress::Skipped(contender, runs - found.samples.len()));
         Ok(found)
     }
 
@@ -270,7 +291,7 @@ impl Cell {
     fn add(&mut self, one: Found) {
         self.found.samples.0.extend(one.samples.0);
         self.found.failures.extend(one.failures);
-        self.found.worst_lateness = self.found.worst_lateness.max(one.worst_lateness);
+        self.found.punctuality = self.found.punctuality.and(one.punctuality);
         self.overheads.extend(one.overhead);
     }
 }

@@ -65,7 +65,7 @@ pub async fn load(
         command.arg(format!("--proxy-server=socks5://{proxy}"));
     }
     command.arg("--dump-dom").arg(format!("http://{origin}/page/{objects}"));
-    std::fs::create_dir_all(folder)?;
+    std::fs::create_dir(folder)?;
     let mut browser = Process::start(command, &folder.join("dom.html"))?;
     while browser.ended().is_none() {
         tokio::time::sleep(POLL).await;
