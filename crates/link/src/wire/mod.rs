@@ -5,3 +5,5 @@ pub mod frame;
 pub mod header;
 pub mod report;
 
+#[cfg(test)]
+mod tests;
