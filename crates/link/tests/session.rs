@@ -444,6 +444,7 @@ fn flows_that_were_given_up_before_they_left_stand_in_no_later_ones_way() {
     pair.run_for(Duration::from_secs(2), |_| {});
     pair.opened.clear();
     fetch(&mut pair, 10_000);
+    pair.run_for(Duration::from_secs(2), |_| {});
     let counters = pair.hub.sessions().next().unwrap().2.counters();
     assert_eq!((counters.violations, counters.flows), (0, 0));
 }

@@ -2,7 +2,8 @@
 //!
 //! Message 1 carries a counter that rises over the aircraft's whole life (its clock may lie), so
 //! that a recorded one is worthless, and no flow data. Both messages name *instances*, random
-//! numbers made at start: when both ends are the instances that they were, the session resumes.
+//! numbers: the air's is made at its start, the session's by the hub. When the hub names the session
+//! that the air asked for, it resumes; else what the air had of it is over.
 
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ pub struct InitPayload {
     pub counter: u64,
     /// The air's instance.
     pub instance: u64,
-    /// The hub instance it had a session with; 0 for none.
+    /// The instance of the session it has; 0 for none.
     pub resumes: u64,
     /// The rate it sends at, bit/s.
     pub rate_bps: u64,
@@ -41,7 +42,7 @@ pub struct InitPayload {
 /// What the hub says in message 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponsePayload {
-    /// The hub's instance.
+    /// The session's instance: the one asked for if it goes on, else a fresh one.
     pub instance: u64,
     /// The rate it sends at, bit/s.
     pub rate_bps: u64,

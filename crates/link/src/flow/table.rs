@@ -5,10 +5,15 @@ use std::time::Duration;
 
 use bentpipe_schedule::{Class, Scheduler};
 
-use super::{Pool, Read, RecvFlow, SendFlow, Write};
+use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
 use crate::code::ResetCode;
 use crate::lane::RangeSet;
 use crate::target::Target;
+
+/// So many pieces that wait for earlier bytes, over all flows, are many: at some 100 bytes beside
+/// their contents they are 6.5 MB. Then only each lane's oldest missing symbol is taken, until there
+/// are fewer; a peer that makes twice as many all the same is no correct one.
+const MANY_PIECES: usize = 1 << 16;
 
 /// What the two ends agreed on, and what this end can afford.
 #[derive(Debug, Clone)]
@@ -86,6 +91,8 @@ impl Control {
 pub struct FlowTable {
     pub(super) terms: Terms,
     pub(super) flows: BTreeMap<u64, Flow>,
+    /// Pieces that wait for earlier bytes, over all flows.
+    pieces: usize,
     /// Numbers of flows that were ever here.
     pub(super) seen: RangeSet,
     pub(super) scheduler: Scheduler,
@@ -112,6 +119,7 @@ impl FlowTable {
         let send_share = (terms.send_memory / 2 / flows).min(terms.flow_send_buffer);
         Self {
             flows: BTreeMap::new(),
+            pieces: 0,
             seen: RangeSet::default(),
             scheduler: Scheduler::new(),
             control: VecDeque::new(),
@@ -146,6 +154,22 @@ impl FlowTable {
     pub fn held_bytes(&self) -> u64 {
         self.unsent_bytes as u64
             + self.flows.values().map(|flow| flow.recv.held_bytes()).sum::<u64>()
+    }
+
+    /// So much waits for earlier bytes that only the oldest symbols should be taken.
+    pub fn is_shattered(&self) -> bool {
+        self.pieces >= MANY_PIECES
+    }
+
+    /// A flow's pieces were `before`; they may have changed.
+    pub(super) fn count_pieces(&mut self, id: u64, before: usize) -> Result<(), Violation> {
+        let now = self.flows.get(&id).map_or(0, |flow| flow.recv.pieces());
+        self.pieces = self.pieces - before + now;
+        if self.pieces > 2 * MANY_PIECES {
+            Err(Violation("flows in too many pieces"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Opens a flow; `None` at the limit. `target` is encoded.
@@ -262,6 +286,7 @@ impl FlowTable {
             return;
         }
         let told = flow.recv.wants_credit();
+        self.pieces -= flow.recv.pieces();
         flow.recv.stop();
         if told {
             flow.control.stop = Some(code);
@@ -362,6 +387,7 @@ impl FlowTable {
         }
         flow.ended = Some(code);
         flow.control = Control { queued: flow.control.queued, ..Control::default() };
+        self.pieces -= flow.recv.pieces();
         flow.recv.stop();
         let forgotten = flow.send.stop(code);
         self.sent_or_forgotten(id, forgotten);

@@ -45,6 +45,11 @@ impl RecvLane {
         if self.have.insert(number) { Arrival::New { gap } } else { Arrival::Duplicate }
     }
 
+    /// The oldest symbol that has not come.
+    pub fn base(&self) -> u64 {
+        self.have.base()
+    }
+
     /// What to tell the sender in at most `most_runs` runs; `None` before the first symbol.
     pub fn report(&self, most_runs: usize) -> Option<LaneReport> {
         let largest = self.largest_packet?;

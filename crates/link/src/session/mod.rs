@@ -299,3 +299,6 @@ impl Session {
 fn reap_interval(settings: &Settings) -> Duration {
     settings.flow_idle.min(settings.flow_unread) / REAPS_PER_LIMIT
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,7 +103,11 @@ impl Session {
 
     /// Acts on a symbol that is new; `true` when it shows a gap that was not known.
     fn take_symbol(&mut self, symbol: Symbol<'_>, packet: u64, now: Duration) -> bool {
-        let gap = match self.recv[symbol.lane as usize].arrive(symbol.number, packet) {
+        let lane = &mut self.recv[symbol.lane as usize];
+        if self.flows.is_shattered() && symbol.number > lane.base() {
+            return false; // as if it were lost: it comes again
+        }
+        let gap = match lane.arrive(symbol.number, packet) {
             Arrival::New { gap } => gap,
             Arrival::Duplicate => {
                 self.counters.symbols_redundant += 1;

@@ -203,7 +203,12 @@ impl Session {
     }
 
     /// Seals the plaintext as the path's next packet.
-    fn seal(&mut self, asks: bool, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    pub(super) fn seal(
+        &mut self,
+        asks: bool,
+        now: Duration,
+        out: &mut Vec<u8>,
+    ) -> Option<SocketAddr> {
         let (number, before) = (self.path.next_packet(), out.len());
         if !self.keys.seal(self.path.id, number, &self.plaintext, out) {
             out.truncate(before);

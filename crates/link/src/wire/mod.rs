@@ -4,3 +4,6 @@ pub mod codec;
 pub mod frame;
 pub mod header;
 pub mod report;
+
+#[cfg(test)]
+mod tests;

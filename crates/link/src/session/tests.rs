@@ -1,0 +1,248 @@
+//! A peer that holds the right key and means harm.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bentpipe_units::{BitRate, ByteSize};
+use proptest::prelude::*;
+use rand::SeedableRng;
+
+use super::Session;
+use crate::Class;
+use crate::code::ResetCode;
+use crate::crypto::Rng;
+use crate::endpoint::{AirConfig, AirCore, Aircraft, Core, HubConfig, HubCore};
+use crate::key::SecretKey;
+use crate::lane::Lane;
+use crate::settings::Settings;
+use crate::wire::frame;
+use crate::wire::report::{LaneReport, Report};
+
+const MEMORY: u64 = 1 << 20;
+
+fn settings(rate_bps: u64) -> Settings {
+    Settings {
+        rate: BitRate::from_bps(rate_bps),
+        receive_memory: ByteSize::from_bytes(MEMORY),
+        send_memory: ByteSize::from_bytes(MEMORY),
+        max_flows: 8,
+        flow_reserve: ByteSize::from_bytes(16 << 10),
+        ..Settings::default()
+    }
+}
+
+/// Both ends after a real handshake; flows are open, and bytes wait to leave both of them.
+struct Ends {
+    air: AirCore,
+    hub: HubCore,
+    addresses: [SocketAddr; 2],
+    now: Duration,
+}
+
+impl Ends {
+    fn connected(seed: u64, peers_rate_bps: u64, air_is_evil: bool) -> Self {
+        let mut rng = Rng::seed_from_u64(seed);
+        let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
+        let addresses = [([198, 18, 0, 1], 1).into(), ([198, 18, 0, 2], 2).into()];
+        let rate = |evil| settings(if evil { peers_rate_bps } else { 1_890_000 });
+        let config = AirConfig {
+            secret: air.clone(),
+            hub: hub.public(),
+            address: addresses[1],
+            settings: rate(air_is_evil),
+            first_counter: 1,
+        };
+        let aircraft = vec![Aircraft { key: air.public(), settings: rate(!air_is_evil) }];
+        let mut ends = Self {
+            air: AirCore::new(config, [1; 32]),
+            hub: HubCore::new(HubConfig { secret: hub, aircraft }, [2; 32]),
+            addresses,
+            now: Duration::ZERO,
+        };
+        ends.exchange();
+        let target = "origin.example:80".parse().unwrap();
+        for passenger in 0..3 {
+            let first = [7; 5000];
+            ends.air.open(&target, Class::BestEffort, passenger, &first, ends.now).unwrap();
+        }
+        ends.exchange();
+        let (_, _, session) = ends.hub.sessions().next().unwrap();
+        for flow in 0..3 {
+            session.write(flow, &[8; 5000], ends.now);
+        }
+        ends
+    }
+
+    /// Everything that may leave within a while does, and arrives at once.
+    fn exchange(&mut self) {
+        for _ in 0..20 {
+            let mut datagram = Vec::new();
+            while self.air.transmit(self.now, &mut datagram).is_some() {
+                self.hub.handle_datagram(&datagram, self.addresses[0], self.now);
+                datagram.clear();
+            }
+            while self.hub.transmit(self.now, &mut datagram).is_some() {
+                self.air.handle_datagram(&datagram, self.addresses[1], self.now);
+                datagram.clear();
+            }
+            self.now += Duration::from_millis(10);
+        }
+    }
+}
+
+/// Seals `plaintext` as the session's own next packet.
+fn seal(session: &mut Session, plaintext: &[u8], now: Duration) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    session.plaintext = plaintext.to_vec();
+    session.seal(true, now, &mut out).map(|_| out)
+}
+
+/// The end that is attacked takes a packet, and does all that follows from it.
+fn suffer(core: &mut impl Core, datagram: &[u8], from: SocketAddr, now: Duration) {
+    core.handle_datagram(datagram, from, now);
+    core.handle_timeout(now);
+    let (mut out, mut sent) = (Vec::new(), 0);
+    while core.transmit(now, &mut out).is_some() {
+        sent += 1;
+        assert!(sent < 1000, "no end of packets");
+        out.clear();
+    }
+    while core.next_event().is_some() {}
+    core.next_timeout(now);
+    for id in 1..=core.sessions_begun() {
+        let held = core.session(id).map_or(0, |session| session.held_bytes());
+        assert!(held <= 2 * MEMORY, "{held} bytes held");
+    }
+}
+
+fn frames() -> impl Strategy<Value = Vec<u8>> {
+    let flow = || prop_oneof![0u64..10, Just(70_000), any::<u64>()];
+    let offset = prop_oneof![0u64..20_000, 0u64..20, any::<u64>()];
+    let code = || any::<u8>().prop_map(ResetCode::from_u8);
+    let stream =
+        (flow(), offset, any::<bool>(), 0usize..1200).prop_map(|(flow, offset, fin, len)| {
+            let mut out = Vec::new();
+            frame::put_stream_head(&mut out, flow, offset, fin, Some(len as u64));
+            out.resize(out.len() + len, 9);
+            out
+        });
+    let put = |put: fn(&mut Vec<u8>, u64, ResetCode)| {
+        (flow(), code()).prop_map(move |(flow, code)| {
+            let mut out = Vec::new();
+            put(&mut out, flow, code);
+            out
+        })
+    };
+    let credit = (flow(), any::<u64>()).prop_map(|(flow, limit)| {
+        let mut out = Vec::new();
+        frame::put_credit(&mut out, flow, limit);
+        out
+    });
+    let open = (flow(), any::<u32>(), any::<u64>()).prop_map(|(flow, passenger, credit)| {
+        let (mut target, mut out) = (Vec::new(), Vec::new());
+        let origin: crate::Target = "origin.example:80".parse().expect("it is one");
+        origin.encode(&mut target).expect("the name is short");
+        frame::put_open(&mut out, flow, Class::Assured, passenger, credit, &target);
+        out
+    });
+    let noise = prop::collection::vec(any::<u8>(), 0..40);
+    prop_oneof![
+        8 => stream,
+        2 => open,
+        2 => credit,
+        1 => put(frame::put_reset),
+        1 => put(frame::put_stop),
+        1 => noise,
+    ]
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    let number = || prop_oneof![0u64..20, any::<u64>()];
+    let lane = (0usize..Lane::ALL.len(), number(), 0u64..10, prop::option::of((1u64..5, 1u64..5)))
+        .prop_map(|(lane, largest, base, run)| {
+            let runs = run.map(|(gap, length)| (base + gap, base + gap + length));
+            let (runs, lane) = (runs.into_iter().collect(), Lane::ALL[lane]);
+            LaneReport { lane, largest, base, runs, truncated: base % 2 == 0 }
+        });
+    let lanes = prop::collection::vec(lane, 0..=Lane::ALL.len());
+    (number(), any::<u64>(), number(), number(), lanes).prop_map(
+        |(largest, age_us, received, late_by, lanes)| {
+            let age = Duration::from_micros(age_us);
+            Report { path: 0, largest, age, received, late_by, lanes }
+        },
+    )
+}
+
+/// A packet: perhaps a report, perhaps a symbol, which follows the one before or does not.
+fn packet() -> impl Strategy<Value = (Vec<u8>, Option<(Lane, u64)>, Vec<u8>)> {
+    let uncoded = prop_oneof![
+        4 => Just(Vec::new()),
+        1 => report().prop_map(|report| {
+            let mut out = Vec::new();
+            frame::put_report(&mut out, &report);
+            out
+        }),
+        1 => any::<[u8; 8]>().prop_map(|challenge| {
+            let mut out = Vec::new();
+            frame::put_challenge(&mut out, &challenge);
+            frame::put_response(&mut out, &challenge);
+            out
+        }),
+    ];
+    let ahead = prop_oneof![8 => Just(0u64), 2 => 0u64..100, 1 => any::<u64>()];
+    let lane = (0usize..Lane::ALL.len()).prop_map(|lane| Lane::ALL[lane]);
+    let symbol = prop::option::weighted(0.9, (lane, ahead));
+    (uncoded, symbol, prop::collection::vec(frames(), 0..6).prop_map(|frames| frames.concat()))
+}
+
+proptest! {
+    #[test]
+    fn an_evil_peer_is_closed_and_neither_panics_us_nor_fills_our_memory(
+        seed: u64, air_is_evil: bool, rate_bps in prop_oneof![Just(u64::MAX), 1u64..1 << 40],
+        packets in prop::collection::vec((packet(), 0u64..3000), 1..60),
+    ) {
+        let mut ends = Ends::connected(seed, rate_bps, air_is_evil);
+        // Above what the handshake's flows have used.
+        let mut next = [100u64; Lane::ALL.len()];
+        for ((uncoded, symbol, frames), pause_ms) in packets {
+            ends.now += Duration::from_millis(pause_ms);
+            let (now, mut plaintext) = (ends.now, uncoded);
+            if let Some((lane, ahead)) = symbol {
+                let number = next[lane as usize].wrapping_add(ahead);
+                next[lane as usize] += 1;
+                frame::put_symbol_head(&mut plaintext, lane, number);
+                plaintext.extend_from_slice(&frames);
+            }
+            if air_is_evil {
+                let Some((_, session)) = ends.air.current() else { break };
+                let Some(datagram) = seal(session, &plaintext, now) else { break };
+                suffer(&mut ends.hub, &datagram, ends.addresses[0], now);
+            } else {
+                let Some((_, _, session)) = ends.hub.sessions().next() else { break };
+                let Some(datagram) = seal(session, &plaintext, now) else { break };
+                suffer(&mut ends.air, &datagram, ends.addresses[1], now);
+            }
+        }
+    }
+
+    #[test]
+    fn datagrams_of_strangers_change_nothing(datagrams in prop::collection::vec((0u8..0x50, prop::collection::vec(any::<u8>(), 0..200)), 1..40)) {
+        let mut ends = Ends::connected(1, 1_890_000, true);
+        let stranger = ([203, 0, 113, 9], 9).into();
+        for (first, mut rest) in datagrams {
+            // Handshake messages are told by their lengths.
+            let length = match first {
+                1 => crate::wire::header::INIT_BYTES,
+                2 => crate::wire::header::RESPONSE_BYTES,
+                3 => crate::wire::header::COOKIE_BYTES,
+                _ => rest.len() + 1,
+            };
+            rest.resize(length - 1, 0);
+            let datagram = [vec![first], rest].concat();
+            ends.hub.handle_datagram(&datagram, stranger, ends.now);
+            ends.air.handle_datagram(&datagram, stranger, ends.now);
+        }
+        prop_assert_eq!(ends.hub.sessions().count(), 1);
+        prop_assert!(ends.air.current().is_some());
+    }
+}

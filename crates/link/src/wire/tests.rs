@@ -1,0 +1,144 @@
+//! Whatever comes, parsing says yes or no; and what was written reads back.
+
+use std::time::Duration;
+
+use bentpipe_schedule::Class;
+use proptest::prelude::*;
+
+use super::codec::Reader;
+use super::frame::{self, Frame, Packet, Symbol};
+use super::header::DataHeader;
+use super::report::{LaneReport, MAX_RUNS, Report};
+use crate::code::ResetCode;
+use crate::lane::Lane;
+use crate::target::{Host, Target};
+
+/// Bytes as a fuzzer would find them: the tags of frames are frequent.
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![0u8..0x20, any::<u8>(), Just(0x80), Just(0xff)];
+    prop::collection::vec(byte, 0..300)
+}
+
+fn lane_report() -> impl Strategy<Value = LaneReport> {
+    let runs = prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 0..MAX_RUNS / 2);
+    (0usize..Lane::ALL.len(), any::<u64>(), 0u64..1 << 50, runs, any::<bool>()).prop_map(
+        |(lane, largest, base, steps, truncated)| {
+            let mut from = base;
+            let run = |(gap, length)| {
+                let start = from + gap;
+                from = start + length;
+                (start, from)
+            };
+            let runs = steps.into_iter().map(run).collect();
+            LaneReport { lane: Lane::ALL[lane], largest, base, runs, truncated }
+        },
+    )
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    let lanes = prop::collection::vec(lane_report(), 0..=Lane::ALL.len());
+    (any::<u8>(), any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>(), lanes).prop_map(
+        |(path, largest, age_us, received, late_by, lanes)| {
+            let age = Duration::from_micros(age_us.into());
+            Report { path, largest, age, received, late_by, lanes }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn whatever_comes_is_parsed_or_refused(bytes in bytes()) {
+        let _ = DataHeader::parse(&bytes);
+        let _ = Report::parse(&mut Reader::new(&bytes));
+        if let Ok(Packet { symbol: Some(symbol), .. }) = Packet::parse(&bytes) {
+            prop_assert!(bytes.ends_with(symbol.content));
+        }
+        let mut reader = Reader::new(&bytes);
+        while !reader.is_empty() && Frame::parse(&mut reader).is_ok() {}
+    }
+
+    #[test]
+    fn whatever_parses_as_a_report_is_in_order(bytes in bytes()) {
+        if let Ok(report) = Report::parse(&mut Reader::new(&bytes)) {
+            for lane in &report.lanes {
+                let mut below = lane.base;
+                for &(start, end) in &lane.runs {
+                    prop_assert!(below < start && start < end);
+                    below = end;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn packets_read_back(
+        report in prop::option::of(report()),
+        challenge: Option<[u8; 8]>,
+        response: Option<[u8; 8]>,
+        ping: bool,
+        close: bool,
+        symbol in prop::option::of((0usize..Lane::ALL.len(), any::<u64>(), bytes())),
+    ) {
+        let mut out = Vec::new();
+        if let Some(report) = &report { frame::put_report(&mut out, report) }
+        if let Some(challenge) = &challenge { frame::put_challenge(&mut out, challenge) }
+        if let Some(response) = &response { frame::put_response(&mut out, response) }
+        if ping { frame::put_ping(&mut out) }
+        if close { frame::put_close(&mut out) }
+        if let Some((lane, number, content)) = &symbol {
+            let before = out.len();
+            frame::put_symbol_head(&mut out, Lane::ALL[*lane], *number);
+            prop_assert_eq!(out.len() - before, frame::symbol_head_len(*number));
+            out.extend_from_slice(content);
+        }
+        let symbol = symbol.as_ref().map(|(lane, number, content)| {
+            Symbol { lane: Lane::ALL[*lane], number: *number, content }
+        });
+        let packet = Packet { report, challenge, response, ping, close, symbol };
+        prop_assert_eq!(Packet::parse(&out), Ok(packet));
+    }
+
+    #[test]
+    fn frames_read_back(
+        flow: u64, limit: u64, passenger: u32, code in 0usize..ResetCode::ALL.len(), class in 0usize..Class::ALL.len(),
+        offset in 0..=u64::MAX / 2, fin: bool, data in prop::collection::vec(any::<u8>(), 0..100), port: u16,
+    ) {
+        let (code, class) = (ResetCode::ALL[code], Class::ALL[class]);
+        let target = Target { host: Host::Name("origin.example".into()), port };
+        let (mut encoded, mut out) = (Vec::new(), Vec::new());
+        target.encode(&mut encoded).unwrap();
+        frame::put_open(&mut out, flow, class, passenger, limit, &encoded);
+        frame::put_credit(&mut out, flow, limit);
+        frame::put_reset(&mut out, flow, code);
+        frame::put_stop(&mut out, flow, code);
+        frame::put_stream_head(&mut out, flow, offset, fin, Some(data.len() as u64));
+        out.extend_from_slice(&data);
+        let before = out.len();
+        frame::put_stream_head(&mut out, flow, offset, fin, None);
+        prop_assert_eq!(out.len() - before, frame::stream_head_len(flow, offset));
+        out.extend_from_slice(&data);
+        let stream = Frame::Stream { flow, offset, fin, data: &data };
+        let expected = [
+            Frame::Open { flow, class, passenger, credit: limit, target },
+            Frame::Credit { flow, limit },
+            Frame::Reset { flow, code },
+            Frame::Stop { flow, code },
+            stream.clone(),
+            stream,
+        ];
+        let mut reader = Reader::new(&out);
+        for frame in expected {
+            prop_assert_eq!(Frame::parse(&mut reader), Ok(frame));
+        }
+        prop_assert!(reader.is_empty());
+    }
+
+    #[test]
+    fn a_report_cut_short_is_refused(report in report(), cut: prop::sample::Index) {
+        let mut out = Vec::new();
+        report.put(&mut out);
+        prop_assert_eq!(Report::parse(&mut Reader::new(&out)), Ok(report));
+        let cut = cut.index(out.len());
+        prop_assert!(Report::parse(&mut Reader::new(&out[..cut])).is_err());
+    }
+}
