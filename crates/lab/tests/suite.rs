@@ -81,3 +81,45 @@ fn play_all(
 fn every_byte_arrives_once_and_in_order_over_the_link() {
     play_all(seeds(SEEDS), &Limits::PROMISED, |scenario| run(scenario, OverLink::start));
 }
+
+/// What the project does not promise but must survive: shattered links, outages of over an hour.
+const HARSH: Limits = Limits {
+    most_bytes: 300_000,
+    most_flows: 8,
+    longest_outage: std::time::Duration::from_secs(4000),
+    most_loss: 0.4,
+    reorders: true,
+};
+
+#[test]
+fn harsher_links_lose_nothing_either() {
+    play_all(seeds(0..40), &HARSH, |scenario| run(scenario, OverLink::start));
+}
+
+fn digest_of(seed: u64) -> String {
+    let report = run(&Scenario::draw(seed, &Limits::PROMISED), OverLink::start).unwrap();
+    report.digest.to_string()
+}
+
+const CHILD: &str = "SUITE_TRACE_OF";
+
+#[test]
+fn a_seed_repeats_to_the_byte_here_and_in_another_process() {
+    if let Ok(seed) = std::env::var(CHILD) {
+        println!("digest {}", digest_of(seed.parse().unwrap()));
+        return;
+    }
+    for seed in [1, 2, 3] {
+        let here = digest_of(seed);
+        assert_eq!(here, digest_of(seed));
+        let name = "a_seed_repeats_to_the_byte_here_and_in_another_process";
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, seed.to_string())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(said.contains(&format!("digest {here}")), "seed {seed}: {here} here, there\n{said}");
+    }
+    assert_ne!(digest_of(1), digest_of(2));
+}

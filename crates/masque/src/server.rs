@@ -40,8 +40,9 @@ const MAX_UNPROVEN: usize = 256;
 /// that 40 % of loss does not end it early.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the HEADERS of a request may take to arrive in full, retransmissions included.
-const HEADERS_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the HEADERS of a request may take to arrive in full, once a later packet has told of
+/// them: through an outage of half a minute, after which QUIC's next probe may be as far off again.
+const HEADERS_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Requests refused on an unproven connection before it is closed.
 const MAX_REFUSED: u32 = 8;
