@@ -9,6 +9,7 @@ use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TokioRuntime, 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::RootCertStore;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use socket2::SockRef;
 use tokio::runtime;
 
 use super::{BenchError, failed};
@@ -19,6 +20,9 @@ const NAME: &str = "ground";
 
 /// Windows that hold nothing back: 16 MiB, as large as the kernel's for TCP here.
 const WINDOW_BYTES: u32 = 16 << 20;
+
+/// What the gateways ask of the kernel for their sockets too.
+const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 
 /// Written at once.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -36,6 +40,12 @@ pub fn run(world: &World, length: Duration) -> Result<f64, BenchError> {
     let hub = SocketAddr::new(GROUND.v4.into(), PORT);
     let sockets =
         (world.air.udp_socket(SocketAddr::new(AIR.v4.into(), 0))?, world.ground.udp_socket(hub)?);
+    for socket in [&sockets.0, &sockets.1] {
+        let socket = SockRef::from(socket);
+        // The kernel takes what it allows; quinn asks for nothing by itself.
+        let _ = socket.set_recv_buffer_size(KERNEL_BUFFER_BYTES);
+        let _ = socket.set_send_buffer_size(KERNEL_BUFFER_BYTES);
+    }
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| block_on(send(sockets.1, server)));
         let received = block_on(receive(sockets.0, client, hub, length))
@@ -49,7 +59,8 @@ pub fn run(world: &World, length: Duration) -> Result<f64, BenchError> {
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 fn block_on<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    // As many threads as the gateways have, so that neither side of the comparison is held back.
+    runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }
 
 fn configs(
