@@ -7,6 +7,7 @@ use std::path::Path;
 use std::pin::Pin;
 
 use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
+use bentpipe_gateway::far::link;
 use bentpipe_gateway::net::StartError;
 use bentpipe_gateway::{air, ground};
 use tokio::signal::unix::{SignalKind, signal};
@@ -74,10 +75,15 @@ fn run(gateway: impl AsyncFnOnce(Stop) -> Result<(), StartError>) -> Outcome {
 
 /// Says what a configuration means. Which gateway it is for shows in its tables.
 pub fn check(file: &Path) -> Outcome {
+    let complain = |error| format!("{}: the link cannot work like this: {error}", file.display());
     if is_air(file)? {
-        describe_air(&AirConfig::load(file)?);
+        let config = AirConfig::load(file)?;
+        link::air_config(&config, ([127, 0, 0, 1], 0).into(), 0).map_err(complain)?;
+        describe_air(&config);
     } else {
-        describe_ground(&GroundConfig::load(file)?);
+        let config = GroundConfig::load(file)?;
+        link::hub_config(&config).map_err(complain)?;
+        describe_ground(&config);
     }
     println!("{}: no errors", file.display());
     Ok(())

@@ -191,6 +191,13 @@ fn simulate(args: &SimArgs) -> Outcome {
     let LinkArgs { profile, seed, json } = &args.link;
     let profile = Profile::find(profile)?;
     check_writable(json.as_deref())?;
+    if profile.link.forward.rate().is_none() && args.seconds > 1 {
+        let name = &profile.name;
+        let why = "has no rate: in virtual time it carries what the ends are paced at, 10 Gbit/s, packet by packet";
+        return Err(
+            format!("{name} {why}; give --seconds 1, or see `bentpipe lab bench relay`").into()
+        );
+    }
     let transfer = sim::transfer::run(&profile, Duration::from_secs(args.seconds), *seed)?;
     let virtual_s = args.seconds as f64;
     let real_s = transfer.real.as_secs_f64();

@@ -53,7 +53,14 @@ impl Source<'_> {
     fn private_key(&self, path: &toml::Spanned<PathBuf>) -> Result<SecretKey, ConfigError> {
         let full = self.beside(path.get_ref());
         key::read(&full).map_err(|error| {
-            let help = format!("make one with `bentpipe keys --out {}`", full.display());
+            let help = match &error {
+                KeyFileError::Unreadable { source, .. }
+                    if source.kind() != std::io::ErrorKind::NotFound =>
+                {
+                    "it is there: let this user read it, or name another file".to_owned()
+                }
+                _ => format!("make one with `bentpipe keys --out {}`", full.display()),
+            };
             ConfigError::at(self, Some(path.span()), error.to_string(), help)
         })
     }

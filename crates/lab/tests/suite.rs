@@ -119,7 +119,10 @@ fn a_seed_repeats_to_the_byte_here_and_in_another_process() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&child.stdout);
-        assert!(said.contains(&format!("digest {here}")), "seed {seed}: {here} here, there\n{said}");
+        assert!(
+            said.contains(&format!("digest {here}")),
+            "seed {seed}: {here} here, there\n{said}"
+        );
     }
     assert_ne!(digest_of(1), digest_of(2));
 }

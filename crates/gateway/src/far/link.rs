@@ -65,6 +65,10 @@ impl Arrivals for Hub {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(Hub::close(self))
     }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        Hub::local_addr(self)
+    }
 }
 
 /// What [`Air::start`] needs, for a ground at `address` and a handshake counter

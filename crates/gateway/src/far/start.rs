@@ -36,8 +36,10 @@ pub fn far_end(
         Host::Name(_) => {
             let (found, far) = watch::channel(None);
             let (config, mut inherited) = (config.clone(), inherited.split_udp());
-            // What is wrong with the settings shows now, not when the name is known.
+            // What is wrong with the settings or the state file shows now, not when the name is
+            // known; a counter that is claimed for nothing costs nothing.
             link::air_config(&config, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 0)?;
+            counter::claim(config.link.state_file())?;
             tokio::spawn(async move {
                 let address = tokio::select! {
                     address = resolve(&peer) => address,

@@ -129,17 +129,27 @@ impl Initiator {
         (Self { noise: Box::new(noise), index, sent_at: now }, out)
     }
 
-    /// Reads message 2; `None` when it is not the peer's answer to this message 1.
-    pub fn finish(mut self, message: &[u8], now: Duration) -> Option<(Keys, ResponsePayload)> {
+    /// Reads message 2. What is not the peer's answer gives the attempt back, unharmed: snow undoes
+    /// what a message that fails has changed.
+    pub fn finish(
+        mut self,
+        message: &[u8],
+        now: Duration,
+    ) -> Result<(Keys, ResponsePayload), Box<Self>> {
+        let Some((remote, payload)) = self.read(message) else { return Err(Box::new(self)) };
+        let state = self.noise.into_stateless_transport_mode();
+        let state = state.expect("the handshake ends with message 2");
+        Ok((Keys::new(state, self.index, remote, now), payload))
+    }
+
+    fn read(&mut self, message: &[u8]) -> Option<(u32, ResponsePayload)> {
         let mut reader = Reader::new(message);
         reader.take(4).ok()?;
         let remote = reader.u32().ok()?;
         (reader.u32().ok()? == self.index).then_some(())?;
         let mut payload = [0; RESPONSE_PAYLOAD_BYTES];
         let read = self.noise.read_message(reader.take(RESPONSE_NOISE_BYTES).ok()?, &mut payload);
-        let payload = ResponsePayload::decode(&payload[..read.ok()?])?;
-        let state = self.noise.into_stateless_transport_mode().ok()?;
-        Some((Keys::new(state, self.index, remote, now), payload))
+        Some((remote, ResponsePayload::decode(&payload[..read.ok()?])?))
     }
 
     /// The index that a response or cookie reply names.
@@ -256,7 +266,10 @@ mod tests {
         assert_eq!((received.from, received.payload), (air.public(), INIT_PAYLOAD));
         let (mut hub_keys, response) = respond(received, &RESPONSE_PAYLOAD, 77, now).unwrap();
         assert_eq!(Initiator::named_in(&response), Some(initiator.index));
-        let (mut air_keys, payload) = initiator.finish(&response, now).unwrap();
+        let mut forged = response.clone();
+        forged[50] ^= 1;
+        let initiator = initiator.finish(&forged, now).err().expect("a forgery is refused");
+        let (mut air_keys, payload) = initiator.finish(&response, now).ok().unwrap();
         assert_eq!(payload, RESPONSE_PAYLOAD);
 
         let (mut packet, mut plaintext) = (Vec::new(), Vec::new());

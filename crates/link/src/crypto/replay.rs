@@ -6,7 +6,7 @@ pub const REPLAY_WINDOW: u64 = 4096;
 
 const WORDS: usize = REPLAY_WINDOW as usize / 64 + 1;
 
-/// Which of the latest packet numbers were seen: 520 bytes for each key and path.
+/// Which of the latest packet numbers were seen: 520 bytes for each pair of keys, which version 1 uses on one path.
 #[derive(Debug, Clone)]
 pub struct ReplayWindow {
     newest: Option<u64>,

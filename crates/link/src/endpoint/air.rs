@@ -23,8 +23,6 @@ const MAX_ATTEMPTS: usize = 4;
 const LEAST_ATTEMPT_INTERVAL: Duration = Duration::from_millis(100);
 /// Handshakes are this far apart at most.
 const MOST_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
-/// A link that is silent for so long may be up again with a hub that has forgotten us.
-const HANDSHAKE_AFTER_QUIET: Duration = Duration::from_secs(5);
 
 /// Who we are, and whom we call.
 #[derive(Debug, Clone)]
@@ -104,10 +102,10 @@ impl AirCore {
 
     fn wants_handshake(&self, now: Duration) -> bool {
         !self.closing
-            && self.session.as_ref().is_none_or(|(_, session)| {
-                session.wants_new_keys(now)
-                    || session.quiet_for(now).is_some_and(|quiet| quiet >= HANDSHAKE_AFTER_QUIET)
-            })
+            && self
+                .session
+                .as_ref()
+                .is_none_or(|(_, session)| session.wants_new_keys(now) || session.is_quiet())
     }
 
     fn start_handshake(&mut self, now: Duration, out: &mut Vec<u8>) {
@@ -145,7 +143,11 @@ impl AirCore {
         };
         let Some(attempt) = self.attempts.remove(at) else { return };
         let round_trip = now.saturating_sub(attempt.sent_at);
-        let Some((keys, payload)) = attempt.finish(message, now) else { return };
+        let (keys, payload) = match attempt.finish(message, now) {
+            Ok(finished) => finished,
+            // A forgery must not cost us the attempt.
+            Err(attempt) => return self.attempts.insert(at, *attempt),
+        };
         self.attempts.clear();
         self.attempt_interval = None;
         self.install(keys, &payload, from, round_trip, now);
@@ -241,12 +243,8 @@ impl Core for AirCore {
     fn next_timeout(&mut self, now: Duration) -> Duration {
         let attempt = if self.wants_handshake(now) { Some(self.next_attempt) } else { None };
         let session = self.session.as_mut().map(|(_, session)| {
-            let quiet = session
-                .quiet_for(now)
-                .map(|quiet| now + HANDSHAKE_AFTER_QUIET.saturating_sub(quiet));
-            let worn = session.keys_worn_at();
-            let handshake = quiet.into_iter().chain([worn]).filter(|at| *at > now).min();
-            session.next_timeout(now).min(handshake.unwrap_or(Duration::MAX))
+            let worn = Some(session.keys_worn_at()).filter(|at| *at > now);
+            session.next_timeout(now).min(worn.unwrap_or(Duration::MAX))
         });
         attempt.into_iter().chain(session).min().unwrap_or(now + MOST_ATTEMPT_INTERVAL)
     }

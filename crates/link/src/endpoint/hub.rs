@@ -67,6 +67,8 @@ struct Current {
 struct Pending {
     keys: Keys,
     payload: InitPayload,
+    /// Where our answer went: the only address that is known to be the aircraft's.
+    address: SocketAddr,
     /// The instance that the answer named.
     here: u64,
     /// It is the current session's.
@@ -181,7 +183,7 @@ impl HubCore {
         {
             self.indices.remove(&oldest.keys.local);
         }
-        entry.pending.push_back(Pending { keys, payload, here, resumes });
+        entry.pending.push_back(Pending { keys, payload, address: from, here, resumes });
         self.indices.insert(index, key);
         self.replies.push_back((reply, from));
     }
@@ -196,7 +198,7 @@ impl HubCore {
         let opened = if let Some(at) = waiting {
             let opened = entry.pending[at].keys.open(&header, sealed, &mut plaintext);
             let pending = if opened { entry.pending.remove(at) } else { None };
-            pending.is_some_and(|pending| self.confirm(key, pending, from, now))
+            pending.is_some_and(|pending| self.confirm(key, pending, now))
         } else {
             let session = entry.current.and_then(|current| self.sessions.get_mut(&current.id));
             session.is_some_and(|(_, session)| session.unseal(&header, sealed, &mut plaintext))
@@ -216,15 +218,9 @@ impl HubCore {
 
     /// The first packet under new keys has come: they take effect. `false` when they were for a
     /// session that is gone meanwhile: the air hears nothing, and asks again.
-    fn confirm(
-        &mut self,
-        key: PublicKey,
-        pending: Pending,
-        from: SocketAddr,
-        now: Duration,
-    ) -> bool {
+    fn confirm(&mut self, key: PublicKey, pending: Pending, now: Duration) -> bool {
         let Some(entry) = self.aircraft.get_mut(&key) else { return false };
-        let Pending { keys, payload, here, resumes } = pending;
+        let Pending { keys, payload, address, here, resumes } = pending;
         let current =
             entry.current.filter(|current| (current.air, current.here) == (payload.instance, here));
         if resumes && current.is_none() {
@@ -250,12 +246,12 @@ impl HubCore {
             let id = self.last_session;
             entry.current = Some(Current { id, air: payload.instance, here });
             let rng = Rng::from_seed(seed);
-            let session = Session::new(settings, false, terms, keys, from, now, rng);
+            let session = Session::new(settings, false, terms, keys, address, now, rng);
             self.sessions.insert(id, (key, session));
             if let Some(old) = before {
                 self.end_session(old.id);
             }
-            tracing::info!(aircraft = %key, %from, "an aircraft is here");
+            tracing::info!(aircraft = %key, from = %address, "an aircraft is here");
         }
         self.prune_indices(key);
         true

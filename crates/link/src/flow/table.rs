@@ -324,7 +324,8 @@ impl FlowTable {
         let idle = |flow: &Flow| {
             // Bytes that came before their OPEN have nobody to read them, perhaps for a whole outage.
             let since = flow.recv.unread_since.filter(|_| flow.opened);
-            let unread = since.is_some_and(|since| now - since >= self.terms.flow_unread);
+            let unread =
+                since.is_some_and(|since| now.saturating_sub(since) >= self.terms.flow_unread);
             flow.ended.is_none()
                 && (unread || now.saturating_sub(flow.active) >= self.terms.flow_idle)
         };

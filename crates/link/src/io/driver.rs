@@ -76,8 +76,8 @@ impl<C: Core> Driver<C> {
                     continue;
                 }
             };
-            let now = self.shared.now();
             let mut state = self.shared.lock();
+            let now = self.shared.now();
             for (buffer, meta) in self.buffers.iter().zip(&meta[..count]) {
                 for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
                     state.core.handle_datagram(datagram, meta.addr, now);
@@ -91,8 +91,8 @@ impl<C: Core> Driver<C> {
     fn send(&mut self, cx: &mut Context<'_>) -> bool {
         for _ in 0..SEND_ROUNDS {
             if self.pending.is_empty() {
-                let now = self.shared.now();
                 let mut state = self.shared.lock();
+                let now = self.shared.now();
                 collect(&mut state, now, self.most_segments, &mut self.pending);
             }
             let Some(batch) = self.pending.pop_front() else { return false };
@@ -122,8 +122,8 @@ impl<C: Core> Driver<C> {
     }
 
     fn set_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let now = self.shared.now();
         let mut state = self.shared.lock();
+        let now = self.shared.now();
         let at = self.shared.instant(state.core.next_timeout(now));
         state.driver = Some(cx.waker().clone());
         drop(state);
@@ -143,13 +143,12 @@ impl<C: Core> Driver<C> {
             self.shared.changed.notify_waiters();
         }
     }
+}
 
-    fn end(&mut self) {
-        let mut state = self.shared.lock();
-        state.ended = true;
-        state.wake_all();
-        drop(state);
-        self.shared.changed.notify_waiters();
+impl<C> Drop for Driver<C> {
+    /// However the driver ends, nobody waits for it: a fault must not leave flows hanging.
+    fn drop(&mut self) {
+        self.shared.abandon();
     }
 }
 
@@ -191,13 +190,16 @@ impl<C: Core + Unpin> Future for Driver<C> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let more_came = this.receive(cx);
-        let now = this.shared.now();
-        this.shared.lock().core.handle_timeout(now);
+        {
+            let mut state = this.shared.lock();
+            let now = this.shared.now();
+            state.core.handle_timeout(now);
+        }
         this.tell();
         let more_leaves = this.send(cx);
         this.tell();
         if this.shared.lock().closing && this.pending.is_empty() && !more_leaves {
-            this.end();
+            this.shared.abandon();
             return Poll::Ready(());
         }
         if this.set_timer(cx).is_ready() || more_came || more_leaves {

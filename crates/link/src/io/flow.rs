@@ -86,8 +86,8 @@ fn with<C: Core, T>(
     cx: Option<&Context<'_>>,
     act: impl FnOnce(&mut Session, u64, std::time::Duration) -> (T, Option<Half>),
 ) -> Option<T> {
-    let now = shared.now();
     let mut state = shared.lock();
+    let now = shared.now();
     if state.ended {
         return None;
     }

@@ -1,5 +1,6 @@
 //! The ground gateway's handle on the link.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,11 +17,14 @@ use crate::{Class, Target};
 #[derive(Clone)]
 pub struct Hub(Arc<Handle>);
 
-struct Handle(Arc<Shared<HubCore>>);
+struct Handle {
+    shared: Arc<Shared<HubCore>>,
+    address: Option<SocketAddr>,
+}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.close();
+        self.shared.close();
     }
 }
 
@@ -57,14 +61,20 @@ impl Hub {
 
     /// The same with known randomness, for simulations.
     pub fn start_seeded(socket: Box<dyn Socket>, config: HubConfig, seed: [u8; 32]) -> Self {
+        let address = socket.local_addr().ok();
         let shared = Arc::new(Shared::new(HubCore::new(config, seed)));
         tokio::spawn(Driver::new(shared.clone(), socket));
-        Self(Arc::new(Handle(shared)))
+        Self(Arc::new(Handle { shared, address }))
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.0.address
     }
 
     /// The next flow that any aircraft opens; `None` once the hub is closed.
     pub async fn accept(&self) -> Option<Incoming> {
-        let shared = &self.0.0;
+        let shared = &self.0.shared;
         loop {
             let changed = shared.changed.notified();
             tokio::pin!(changed);
@@ -80,7 +90,7 @@ impl Hub {
     }
 
     fn take_opened(&self) -> Option<Incoming> {
-        let shared = &self.0.0;
+        let shared = &self.0.shared;
         let mut state = shared.lock();
         loop {
             let (session, event) = state.opened.pop_front()?;
@@ -94,7 +104,7 @@ impl Hub {
 
     /// Every session.
     pub fn status(&self) -> Vec<(SessionId, SessionStatus)> {
-        let mut state = self.0.0.lock();
+        let mut state = self.0.shared.lock();
         let status = |(id, aircraft, session): (SessionId, PublicKey, &mut crate::Session)| {
             let (round_trip, counters) = (session.round_trip(), session.counters());
             (id, SessionStatus { aircraft, round_trip, counters })
@@ -104,7 +114,7 @@ impl Hub {
 
     /// Closes every session and waits until the aircraft have been told.
     pub async fn close(&self) {
-        self.0.0.close();
-        self.0.0.ended().await;
+        self.0.shared.close();
+        self.0.shared.ended().await;
     }
 }

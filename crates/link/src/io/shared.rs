@@ -41,6 +41,26 @@ pub struct Waiting {
     pub writer: Option<Waker>,
 }
 
+impl<C> Shared<C> {
+    /// A panic elsewhere leaves the state as consistent as a dropped packet would.
+    pub fn lock(&self) -> MutexGuard<'_, State<C>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing moves any more: whoever waits should look.
+    pub fn abandon(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        for (_, waiting) in state.waiting.drain() {
+            for waker in [waiting.reader, waiting.writer].into_iter().flatten() {
+                waker.wake();
+            }
+        }
+        drop(state);
+        self.changed.notify_waiters();
+    }
+}
+
 impl<C: Core> Shared<C> {
     pub fn new(core: C) -> Self {
         let state = State {
@@ -63,11 +83,6 @@ impl<C: Core> Shared<C> {
     pub fn instant(&self, at: Duration) -> Instant {
         const FAR: Duration = Duration::from_secs(86_400);
         self.epoch + at.min(self.now() + FAR)
-    }
-
-    /// A panic elsewhere leaves the state as consistent as a dropped packet would.
-    pub fn lock(&self) -> MutexGuard<'_, State<C>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says goodbye to the peers.
@@ -117,15 +132,6 @@ impl<C: Core> State<C> {
     fn wake_flow(&mut self, key: FlowKey) {
         if let Some(waiting) = self.waiting.get_mut(&key) {
             for waker in [waiting.reader.take(), waiting.writer.take()].into_iter().flatten() {
-                waker.wake();
-            }
-        }
-    }
-
-    /// Nothing will happen any more: whoever waits should look.
-    pub fn wake_all(&mut self) {
-        for (_, waiting) in self.waiting.drain() {
-            for waker in [waiting.reader, waiting.writer].into_iter().flatten() {
                 waker.wake();
             }
         }

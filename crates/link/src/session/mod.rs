@@ -30,6 +30,8 @@ const OLD_KEYS_ROUND_TRIPS: u32 = 3;
 /// What is retained for the link, in bandwidth-delay products: at 6 to 40 % loss, retransmission
 /// alone fills the link only with a window of eight.
 pub const WINDOW_BDPS: u64 = 8;
+/// A goodbye is said so often, since nobody answers it and it may be lost.
+const CLOSES: u32 = 3;
 /// A window on a short path still covers timers and scheduling of 10 ms at 1 Gbit/s.
 const LEAST_WINDOW_BYTES: u64 = 1 << 20;
 
@@ -71,8 +73,10 @@ pub struct Session {
     /// Probe timeouts in a row without news, by lane.
     probes: [u32; Lane::ALL.len()],
     quiet: Option<Quiet>,
+    /// When a symbol last came, until we have asked whether more will.
+    last_symbol: Option<Duration>,
     closing: bool,
-    closed: bool,
+    closes_left: u32,
     peer_closed: bool,
     reports: ReportTimer,
     rng: Rng,
@@ -118,8 +122,9 @@ impl Session {
             next_reap: now + reap_interval(&settings),
             probes: [0; Lane::ALL.len()],
             quiet: None,
+            last_symbol: None,
             closing: false,
-            closed: false,
+            closes_left: CLOSES,
             peer_closed: false,
             reports: ReportTimer::new(),
             old_keys: None,
@@ -172,9 +177,9 @@ impl Session {
         self.path.peer
     }
 
-    /// How long nothing has been heard although something was asked.
-    pub fn quiet_for(&self, now: Duration) -> Option<Duration> {
-        self.quiet.map(|quiet| now.saturating_sub(quiet.since))
+    /// Whether nothing is heard although something was asked.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet.is_some()
     }
 
     /// The round trip, and whether it was measured.
@@ -286,7 +291,7 @@ impl Session {
 
     /// The session is over: our CLOSE has left, or the peer's has come.
     pub fn is_closed(&self) -> bool {
-        self.closed || self.peer_closed
+        self.closes_left == 0 || self.peer_closed
     }
 
     fn break_off(&mut self, violation: Violation) {

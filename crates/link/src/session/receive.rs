@@ -108,7 +108,10 @@ impl Session {
             return false; // as if it were lost: it comes again
         }
         let gap = match lane.arrive(symbol.number, packet) {
-            Arrival::New { gap } => gap,
+            Arrival::New { gap } => {
+                self.last_symbol = Some(now);
+                gap
+            }
             Arrival::Duplicate => {
                 self.counters.symbols_redundant += 1;
                 return false;

@@ -47,6 +47,7 @@ impl Session {
         }
         if self.keepalive_at().is_some_and(|at| at <= now) {
             self.path.ping = true;
+            self.last_symbol = None;
         }
         if self.next_reap <= now {
             self.flows.reap(now);
@@ -98,8 +99,7 @@ impl Session {
     }
 
     fn quiet_at(&self) -> Option<Duration> {
-        let patience = (self.path.rtt.get() * QUIET_ROUND_TRIPS).max(LEAST_QUIET);
-        self.path.waiting_since.map(|since| since + patience)
+        self.path.waiting_since.map(|since| since + self.patience())
     }
 
     /// When a lane whose tail nobody reported on is probed.
@@ -113,8 +113,19 @@ impl Session {
         Some(state.last_sent() + patience)
     }
 
+    /// When the air asks without need: to keep the way open, and, with flows open, once after the
+    /// last symbol, since who only receives would not notice that the ground is gone.
     fn keepalive_at(&self) -> Option<Duration> {
-        let idle = self.opens && self.quiet.is_none() && !self.path.ping;
-        idle.then(|| self.path.last_sent + self.settings.keepalive)
+        if !self.opens || self.quiet.is_some() || self.path.ping {
+            return None;
+        }
+        let keepalive = self.path.last_sent + self.settings.keepalive;
+        let stalled = self.last_symbol.filter(|_| self.flows.len() > 0);
+        Some(stalled.map_or(keepalive, |at| keepalive.min(at + self.patience())))
+    }
+
+    /// How long an answer may take before the peer counts as silent.
+    fn patience(&self) -> Duration {
+        (self.path.rtt.get() * QUIET_ROUND_TRIPS).max(LEAST_QUIET)
     }
 }

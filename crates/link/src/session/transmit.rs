@@ -23,11 +23,11 @@ enum Pick {
 impl Session {
     /// Appends the next datagram to `out` and says where it goes; `None` when nothing may leave now.
     pub fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
-        if self.closed {
+        if self.closes_left == 0 {
             return None;
         }
         if self.closing {
-            self.closed = true;
+            self.closes_left -= 1;
             self.plaintext.clear();
             frame::put_close(&mut self.plaintext);
             return self.seal(false, now, out);
@@ -110,12 +110,13 @@ impl Session {
         match pick {
             Some(Pick::New(lane)) if room >= LEAST_SYMBOL_ROOM => self.put_new(lane, room, now),
             Some(Pick::Again(lane, kind)) => {
-                // A symbol was built for a whole packet: beside a report it may not fit.
+                // A symbol was built for a whole packet: beside a report it may not fit. Alone it goes
+                // even where the outer headers have grown since, by a move from IPv4 to IPv6.
                 let lane_state = &mut self.send[lane as usize];
                 let fits = lane_state
                     .peek_len(kind)
                     .is_some_and(|(number, len)| frame::symbol_head_len(number) + len <= room);
-                if !fits {
+                if !fits && !self.plaintext.is_empty() {
                     return false;
                 }
                 let Some((number, content)) = lane_state.take(kind, packet, now) else {
