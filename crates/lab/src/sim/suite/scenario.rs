@@ -20,6 +20,8 @@ pub struct Limits {
     pub most_loss: f64,
     /// Whether the link may overtake its own packets.
     pub reorders: bool,
+    /// Whether the aircraft may end its direction and leave without waiting for an answer.
+    pub air_leaves: bool,
 }
 
 impl Limits {
@@ -30,6 +32,7 @@ impl Limits {
         longest_outage: Duration::from_secs(30),
         most_loss: 0.15,
         reorders: true,
+        air_leaves: true,
     };
 }
 
@@ -195,7 +198,8 @@ impl Scenario {
 
 impl LinkPlan {
     fn draw(rng: &mut ChaCha8Rng, limits: &Limits) -> Self {
-        let jitter = rng.random_bool(0.5).then(|| Duration::from_micros(rng.random_range(100..30_000)));
+        let jitter =
+            rng.random_bool(0.5).then(|| Duration::from_micros(rng.random_range(100..30_000)));
         Self {
             rate_bps: rng.random_range(1_000_000..6_000_000),
             delay: Duration::from_micros(rng.random_range(240_000..420_000)),
@@ -214,7 +218,9 @@ impl LinkPlan {
 
 impl Memory {
     fn draw(rng: &mut ChaCha8Rng) -> Self {
-        let kib = |choices: &[u64], rng: &mut ChaCha8Rng| choices[rng.random_range(0..choices.len())] << 10;
+        let kib = |choices: &[u64], rng: &mut ChaCha8Rng| {
+            choices[rng.random_range(0..choices.len())] << 10
+        };
         Self {
             receive_bytes: kib(&[1 << 10, 8 << 10, 512 << 10], rng),
             send_bytes: kib(&[256, 4 << 10, 256 << 10], rng),
@@ -241,6 +247,9 @@ impl FlowPlan {
                 ground.breaks = Some(Break::draw(rng, ground.bytes));
             }
             _ => {}
+        }
+        if air.breaks == Some(Break::Leave) && !limits.air_leaves {
+            air.breaks = None;
         }
         let first_bytes = rng.random_range(0..=air.bytes.min(1200));
         Self { opens_at: ms(rng, 0..15_000), first_bytes, air, ground }
