@@ -21,7 +21,9 @@ pub struct PublicKey([u8; KEY_BYTES]);
 
 /// The text is not a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{written:?} is not a key: a key is 32 bytes in base64 (44 characters); make one with `bentpipe keys`")]
+#[error(
+    "{written:?} is not a key: a key is 32 bytes in base64 (44 characters); make one with `bentpipe keys`"
+)]
 pub struct KeyError {
     /// What the text said; empty for a secret, which no message should repeat.
     pub written: String,

@@ -86,7 +86,9 @@ pub enum SettingsError {
         least: ByteSize,
     },
     /// A writer would wait for ever.
-    #[error("a flow's send buffer of 0 holds nothing: give it at least a few packets, like \"256 KiB\"")]
+    #[error(
+        "a flow's send buffer of 0 holds nothing: give it at least a few packets, like \"256 KiB\""
+    )]
     NoSendBuffer,
     /// A flow would crawl, or come to a halt.
     #[error("a flow reserve of {0} is out of range: give 1500 bytes to 4 GiB")]
@@ -160,7 +162,8 @@ mod tests {
         assert!(error.contains("1500 bytes need at least"), "{error}");
         let settings = Settings { flow_reserve: tiny, ..Settings::default() };
         assert_eq!(settings.check(), Err(SettingsError::Reserve(tiny)));
-        let settings = Settings { flow_send_buffer: ByteSize::from_bytes(0), ..Settings::default() };
+        let settings =
+            Settings { flow_send_buffer: ByteSize::from_bytes(0), ..Settings::default() };
         assert_eq!(settings.check(), Err(SettingsError::NoSendBuffer));
         let settings = Settings { mtu_bytes: 576, ..Settings::default() };
         assert_eq!(settings.check(), Err(SettingsError::SmallMtu(576)));

@@ -4,7 +4,9 @@ use std::net::UdpSocket as StdUdpSocket;
 use std::time::Duration;
 
 use bentpipe_link::io::{Air, FlowReset, Hub, Open, UdpSocket};
-use bentpipe_link::{AirConfig, Aircraft, Class, HubConfig, OpenError, ResetCode, SecretKey, Settings};
+use bentpipe_link::{
+    AirConfig, Aircraft, Class, HubConfig, OpenError, ResetCode, SecretKey, Settings,
+};
 use bentpipe_units::BitRate;
 use bytes::Bytes;
 use rand::SeedableRng;

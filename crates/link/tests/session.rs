@@ -76,7 +76,8 @@ fn an_outage_of_any_length_ends_with_every_byte() {
         let (flow, body) = (pair.open(b""), bytes(2_000_000));
         let far = pair.accept();
         let (mut sent, mut got) = (0, Vec::new());
-        let (cut_at, back_at) = (pair.now + Duration::from_secs(3), pair.now + Duration::from_secs(3 + outage_s));
+        let (cut_at, back_at) =
+            (pair.now + Duration::from_secs(3), pair.now + Duration::from_secs(3 + outage_s));
         pair.run_until("the end", Duration::from_secs(outage_s + 60), |pair| {
             let cut = (cut_at..back_at).contains(&pair.now);
             (pair.up.cut, pair.down.cut) = (cut, cut);
@@ -85,7 +86,11 @@ fn an_outage_of_any_length_ends_with_every_byte() {
             read_all(&mut pair.air, flow, pair.now, &mut got)
         });
         assert!(got == body);
-        assert!(pair.now < back_at + Duration::from_secs(25), "resumed at {:?}", pair.now - back_at);
+        assert!(
+            pair.now < back_at + Duration::from_secs(25),
+            "resumed at {:?}",
+            pair.now - back_at
+        );
     }
 }
 
@@ -115,7 +120,9 @@ fn half_close_is_half_and_resets_cross() {
     assert_eq!(request, b"first");
     let (mut at, mut answer) = (0, Vec::new());
     write_all(&mut pair.hub, far, pair.now, b"late answer", &mut at);
-    pair.run_until("the answer", Duration::from_secs(30), |pair| read_all(&mut pair.air, flow, pair.now, &mut answer));
+    pair.run_until("the answer", Duration::from_secs(30), |pair| {
+        read_all(&mut pair.air, flow, pair.now, &mut answer)
+    });
     assert_eq!(answer, b"late answer");
 
     let flow = pair.open(b"x");
@@ -123,7 +130,8 @@ fn half_close_is_half_and_resets_cross() {
     pair.hub.session(far.0).unwrap().reset(far.1, ResetCode::Refused);
     pair.run_until("the reset", Duration::from_secs(30), |pair| {
         let now = pair.now;
-        pair.air.session(flow.0).unwrap().read(flow.1, &mut [0; 9], now) == Read::Reset(ResetCode::Refused)
+        pair.air.session(flow.0).unwrap().read(flow.1, &mut [0; 9], now)
+            == Read::Reset(ResetCode::Refused)
     });
 }
 
@@ -136,7 +144,9 @@ fn a_reader_that_stops_is_told_to_the_writer_and_the_rest_goes_on() {
     pair.hub.session(far.0).unwrap().stop_reading(far.1, ResetCode::Aborted);
     let (mut at, mut answer) = (0, Vec::new());
     write_all(&mut pair.hub, far, pair.now, b"enough", &mut at);
-    pair.run_until("the answer", Duration::from_secs(9), |pair| read_all(&mut pair.air, flow, pair.now, &mut answer));
+    pair.run_until("the answer", Duration::from_secs(9), |pair| {
+        read_all(&mut pair.air, flow, pair.now, &mut answer)
+    });
     assert_eq!(answer, b"enough");
     let now = pair.now;
     let written = pair.air.session(flow.0).unwrap().write(flow.1, b"more", now);
@@ -164,14 +174,18 @@ fn a_flow_nobody_reads_holds_only_its_credit_and_blocks_no_other() {
 fn what_is_idle_or_never_read_is_reaped() {
     let rate = BitRate::from_bps(1_890_000);
     let (flow_idle, flow_unread) = (Duration::from_secs(3600), Duration::from_secs(100));
-    let mut pair = Pair::with(9, 0.0, Settings { rate, flow_idle, flow_unread, ..Settings::default() });
+    let mut pair =
+        Pair::with(9, 0.0, Settings { rate, flow_idle, flow_unread, ..Settings::default() });
     pair.connect();
     let (unread, idle) = (pair.open(b""), pair.open(b""));
     let far = pair.accept();
     write_all(&mut pair.hub, far, pair.now, &bytes(1000), &mut 0);
     let ended = |pair: &mut Pair, flow: (u64, u64)| {
         let now = pair.now;
-        matches!(pair.air.session(flow.0).unwrap().write(flow.1, b"", now), Write::Reset(ResetCode::Idle))
+        matches!(
+            pair.air.session(flow.0).unwrap().write(flow.1, b"", now),
+            Write::Reset(ResetCode::Idle)
+        )
     };
     pair.run_until("the unread flow's end", Duration::from_secs(200), |pair| ended(pair, unread));
     assert!(!ended(&mut pair, idle));
@@ -215,11 +229,19 @@ fn a_restarted_end_resets_flows_honestly_and_serves_new_ones() {
         pair.connect();
         let flow = pair.open(b"hello");
         let far = pair.accept();
-        if air_restarts { pair.restart_air() } else { pair.restart_hub() }
+        if air_restarts {
+            pair.restart_air()
+        } else {
+            pair.restart_hub()
+        }
         pair.run_until("the old flow's end", Duration::from_secs(120), |pair| {
             let gone_at_hub = pair.hub.session(far.0).is_none();
             let gone_at_air = pair.air.session(flow.0).is_none();
-            if air_restarts { gone_at_hub && pair.air.current().is_some() } else { gone_at_air && pair.air.current().is_some() }
+            if air_restarts {
+                gone_at_hub && pair.air.current().is_some()
+            } else {
+                gone_at_air && pair.air.current().is_some()
+            }
         });
         pair.opened.clear();
         fetch(&mut pair, 10_000);
@@ -260,7 +282,11 @@ fn a_full_table_refuses_and_memory_stays_within_its_bound() {
         }
         pair.flush();
         let now = pair.now;
-        flows.iter().zip(&mut got).map(|(flow, got)| read_all(&mut pair.air, *flow, now, got)).fold(true, |a, b| a & b)
+        flows
+            .iter()
+            .zip(&mut got)
+            .map(|(flow, got)| read_all(&mut pair.air, *flow, now, got))
+            .fold(true, |a, b| a & b)
     });
     assert!(got.iter().all(|got| *got == body));
 }
@@ -277,7 +303,9 @@ fn garbage_and_strangers_are_met_with_silence() {
         let garbage: Vec<u8> = bytes(len);
         for first in [0, 1, 2, 3, 0x40, 0x4f, 0xff] {
             let mut garbage = garbage.clone();
-            if let Some(byte) = garbage.first_mut() { *byte = first }
+            if let Some(byte) = garbage.first_mut() {
+                *byte = first
+            }
             pair.hub.handle_datagram(&garbage, from, pair.now);
             pair.air.handle_datagram(&garbage, from, pair.now);
         }
@@ -359,7 +387,8 @@ fn flows_that_cannot_leave_take_no_other_passengers_memory() {
         let flow = pair.open(b"");
         let mut at = 0;
         while at < body.len()
-            && let Write::Taken(taken) = pair.air.session(flow.0).unwrap().write(flow.1, &body[at..], now)
+            && let Write::Taken(taken) =
+                pair.air.session(flow.0).unwrap().write(flow.1, &body[at..], now)
         {
             at += taken;
         }
@@ -399,7 +428,11 @@ fn bytes_that_came_before_their_opening_wait_for_it_through_an_outage() {
 
 #[test]
 fn flows_that_were_given_up_before_they_left_stand_in_no_later_ones_way() {
-    let mut pair = Pair::with(20, 0.0, Settings { rate: BitRate::from_bps(100_000_000), ..Settings::default() });
+    let mut pair = Pair::with(
+        20,
+        0.0,
+        Settings { rate: BitRate::from_bps(100_000_000), ..Settings::default() },
+    );
     pair.connect();
     for _ in 0..70 {
         for _ in 0..1000 {

@@ -91,7 +91,11 @@ mod tests {
 
     const PACKET: usize = 1400;
 
-    fn serve(scheduler: &mut Scheduler, who: &BTreeMap<FlowId, (Class, Passenger)>, packets: usize) -> BTreeMap<FlowId, usize> {
+    fn serve(
+        scheduler: &mut Scheduler,
+        who: &BTreeMap<FlowId, (Class, Passenger)>,
+        packets: usize,
+    ) -> BTreeMap<FlowId, usize> {
         let mut sent = BTreeMap::new();
         for _ in 0..packets {
             let flow = scheduler.next().expect("all flows are backlogged");

@@ -81,7 +81,8 @@ impl CookieJar {
     /// Whether `message` from `from` carries a mac2 of the current cookie.
     pub fn accepts(&self, message: &[u8], from: SocketAddr, now: Duration) -> bool {
         let Some((body, mac2)) = message.split_last_chunk::<MAC_BYTES>() else { return false };
-        now.saturating_sub(self.changed_at) < COOKIE_LIFETIME && same(&mac(&self.cookie(from), body), mac2)
+        now.saturating_sub(self.changed_at) < COOKIE_LIFETIME
+            && same(&mac(&self.cookie(from), body), mac2)
     }
 
     /// The answer to `message`, which the sender can read because it knows the mac1 it sent.
@@ -181,8 +182,10 @@ mod tests {
         let mut rng = Rng::seed_from_u64(1);
         let hub = SecretKey::generate(&mut rng).public();
         let key = MacKey::new(&hub);
-        let (mut jar, mut monitor) = (CookieJar::new(&hub, Duration::ZERO, &mut rng), CookieMonitor::default());
-        let (here, elsewhere) = ("192.0.2.1:4500".parse().unwrap(), "192.0.2.2:4500".parse().unwrap());
+        let (mut jar, mut monitor) =
+            (CookieJar::new(&hub, Duration::ZERO, &mut rng), CookieMonitor::default());
+        let (here, elsewhere) =
+            ("192.0.2.1:4500".parse().unwrap(), "192.0.2.2:4500".parse().unwrap());
         let now = Duration::from_secs(5);
 
         let mut message = vec![7; 100];

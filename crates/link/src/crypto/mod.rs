@@ -5,7 +5,7 @@ mod keys;
 mod mac;
 mod replay;
 
-pub use handshake::{Initiator, InitPayload, ReceivedInit, ResponsePayload, respond};
+pub use handshake::{InitPayload, Initiator, ReceivedInit, ResponsePayload, respond};
 pub use keys::Keys;
 pub use mac::{CookieJar, CookieMonitor, MacKey};
 pub use replay::ReplayWindow;

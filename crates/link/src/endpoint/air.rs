@@ -140,7 +140,9 @@ impl AirCore {
             return;
         }
         let Some(index) = Initiator::named_in(message) else { return };
-        let Some(at) = self.attempts.iter().position(|attempt| attempt.index == index) else { return };
+        let Some(at) = self.attempts.iter().position(|attempt| attempt.index == index) else {
+            return;
+        };
         let Some(attempt) = self.attempts.remove(at) else { return };
         let round_trip = now.saturating_sub(attempt.sent_at);
         let Some((keys, payload)) = attempt.finish(message, now) else { return };
@@ -239,7 +241,9 @@ impl Core for AirCore {
     fn next_timeout(&mut self, now: Duration) -> Duration {
         let attempt = if self.wants_handshake(now) { Some(self.next_attempt) } else { None };
         let session = self.session.as_mut().map(|(_, session)| {
-            let quiet = session.quiet_for(now).map(|quiet| now + HANDSHAKE_AFTER_QUIET.saturating_sub(quiet));
+            let quiet = session
+                .quiet_for(now)
+                .map(|quiet| now + HANDSHAKE_AFTER_QUIET.saturating_sub(quiet));
             let worn = session.keys_worn_at();
             let handshake = quiet.into_iter().chain([worn]).filter(|at| *at > now).min();
             session.next_timeout(now).min(handshake.unwrap_or(Duration::MAX))

@@ -151,7 +151,9 @@ impl HubCore {
             }
             return;
         }
-        let Some(received) = ReceivedInit::read(&self.secret, message, &mut self.rng) else { return };
+        let Some(received) = ReceivedInit::read(&self.secret, message, &mut self.rng) else {
+            return;
+        };
         let (key, payload) = (received.from, received.payload);
         let Some(entry) = self.aircraft.get_mut(&key) else { return };
         if entry.last_counter.is_some_and(|last| payload.counter <= last) {
@@ -189,7 +191,8 @@ impl HubCore {
         let Some(&key) = self.indices.get(&header.receiver) else { return };
         let Some(entry) = self.aircraft.get_mut(&key) else { return };
         let mut plaintext = std::mem::take(&mut self.plaintext);
-        let waiting = entry.pending.iter().position(|pending| pending.keys.local == header.receiver);
+        let waiting =
+            entry.pending.iter().position(|pending| pending.keys.local == header.receiver);
         let opened = if let Some(at) = waiting {
             let opened = entry.pending[at].keys.open(&header, sealed, &mut plaintext);
             let pending = if opened { entry.pending.remove(at) } else { None };
@@ -199,7 +202,10 @@ impl HubCore {
             session.is_some_and(|(_, session)| session.unseal(&header, sealed, &mut plaintext))
         };
         let id = self.aircraft.get(&key).and_then(|entry| entry.current).map(|current| current.id);
-        if opened && let Some(id) = id && let Some((_, session)) = self.sessions.get_mut(&id) {
+        if opened
+            && let Some(id) = id
+            && let Some((_, session)) = self.sessions.get_mut(&id)
+        {
             session.receive(&header, &plaintext, from, datagram.len(), now);
             if session.is_closed() {
                 self.drop_session(id);
@@ -210,10 +216,17 @@ impl HubCore {
 
     /// The first packet under new keys has come: they take effect. `false` when they were for a
     /// session that is gone meanwhile: the air hears nothing, and asks again.
-    fn confirm(&mut self, key: PublicKey, pending: Pending, from: SocketAddr, now: Duration) -> bool {
+    fn confirm(
+        &mut self,
+        key: PublicKey,
+        pending: Pending,
+        from: SocketAddr,
+        now: Duration,
+    ) -> bool {
         let Some(entry) = self.aircraft.get_mut(&key) else { return false };
         let Pending { keys, payload, here, resumes } = pending;
-        let current = entry.current.filter(|current| (current.air, current.here) == (payload.instance, here));
+        let current =
+            entry.current.filter(|current| (current.air, current.here) == (payload.instance, here));
         if resumes && current.is_none() {
             self.indices.remove(&keys.local);
             return false;
@@ -296,7 +309,8 @@ impl Core for HubCore {
             return Some(to);
         }
         let after = self.turn;
-        let mut order: Vec<SessionId> = self.sessions.range(after + 1..).map(|(id, _)| *id).collect();
+        let mut order: Vec<SessionId> =
+            self.sessions.range(after + 1..).map(|(id, _)| *id).collect();
         order.extend(self.sessions.range(..=after).map(|(id, _)| *id));
         for id in order {
             let Some((_, session)) = self.sessions.get_mut(&id) else { continue };

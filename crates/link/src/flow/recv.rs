@@ -58,7 +58,13 @@ impl RecvFlow {
     }
 
     /// Takes a STREAM frame in; `true` when there is more to read than before.
-    pub fn insert(&mut self, offset: u64, data: &[u8], fin: bool, now: Duration) -> Result<bool, Violation> {
+    pub fn insert(
+        &mut self,
+        offset: u64,
+        data: &[u8],
+        fin: bool,
+        now: Duration,
+    ) -> Result<bool, Violation> {
         let end = offset + data.len() as u64;
         if end > self.limit {
             return Err(Violation("more bytes than the credit allows"));

@@ -134,7 +134,14 @@ impl SendFlow {
     }
 
     /// Moves the next `len` bytes into `out`; `quiet` is the pause after which a burst is a new one.
-    pub fn take(&mut self, len: usize, fin: bool, out: &mut Vec<u8>, now: Duration, quiet: Duration) {
+    pub fn take(
+        &mut self,
+        len: usize,
+        fin: bool,
+        out: &mut Vec<u8>,
+        now: Duration,
+        quiet: Duration,
+    ) {
         let (front, back) = self.unsent.as_slices();
         let from_front = len.min(front.len());
         out.extend_from_slice(&front[..from_front]);

@@ -156,7 +156,8 @@ impl FlowTable {
 
     /// Bytes that wait in flows, either way.
     pub fn held_bytes(&self) -> u64 {
-        self.unsent_bytes as u64 + self.flows.values().map(|flow| flow.recv.held_bytes()).sum::<u64>()
+        self.unsent_bytes as u64
+            + self.flows.values().map(|flow| flow.recv.held_bytes()).sum::<u64>()
     }
 
     /// So much waits for earlier bytes that only the oldest symbols should be taken.
@@ -168,11 +169,21 @@ impl FlowTable {
     pub(super) fn count_pieces(&mut self, id: u64, before: usize) -> Result<(), Violation> {
         let now = self.flows.get(&id).map_or(0, |flow| flow.recv.pieces());
         self.pieces = self.pieces - before + now;
-        if self.pieces > 2 * MANY_PIECES { Err(Violation("flows in too many pieces")) } else { Ok(()) }
+        if self.pieces > 2 * MANY_PIECES {
+            Err(Violation("flows in too many pieces"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Opens a flow; `None` at the limit. `target` is encoded.
-    pub fn open(&mut self, target: Vec<u8>, class: Class, passenger: u32, now: Duration) -> Option<u64> {
+    pub fn open(
+        &mut self,
+        target: Vec<u8>,
+        class: Class,
+        passenger: u32,
+        now: Duration,
+    ) -> Option<u64> {
         if self.flows.len() >= self.terms.max_flows {
             return None;
         }
@@ -189,7 +200,13 @@ impl FlowTable {
         Some(id)
     }
 
-    pub(super) fn flow(&self, class: Class, passenger: u32, send_limit: u64, now: Duration) -> Flow {
+    pub(super) fn flow(
+        &self,
+        class: Class,
+        passenger: u32,
+        send_limit: u64,
+        now: Duration,
+    ) -> Flow {
         Flow {
             class,
             passenger,
@@ -312,9 +329,11 @@ impl FlowTable {
             // Bytes that came before their OPEN have nobody to read them, perhaps for a whole outage.
             let since = flow.recv.unread_since.filter(|_| flow.opened);
             let unread = since.is_some_and(|since| now - since >= self.terms.flow_unread);
-            flow.ended.is_none() && (unread || now.saturating_sub(flow.active) >= self.terms.flow_idle)
+            flow.ended.is_none()
+                && (unread || now.saturating_sub(flow.active) >= self.terms.flow_idle)
         };
-        let ids: Vec<_> = self.flows.iter().filter(|(_, flow)| idle(flow)).map(|(&id, _)| id).collect();
+        let ids: Vec<_> =
+            self.flows.iter().filter(|(_, flow)| idle(flow)).map(|(&id, _)| id).collect();
         for id in ids {
             self.reset(id, ResetCode::Idle);
         }

@@ -138,7 +138,11 @@ impl AsyncRead for Flow {
 }
 
 impl AsyncWrite for Flow {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = this.with(Some(cx), |session, flow, now| {
             let written = session.write(flow, data, now);

@@ -51,9 +51,8 @@ impl Socket for UdpSocket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.socket.try_io(Interest::WRITABLE, || {
-            self.state.try_send((&self.socket).into(), transmit)
-        })
+        self.socket
+            .try_io(Interest::WRITABLE, || self.state.try_send((&self.socket).into(), transmit))
     }
 
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
+use crate::Class;
 use crate::code::ResetCode;
 use crate::crypto::{Keys, Rng};
 use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
@@ -19,7 +20,6 @@ use crate::lane::{Lane, RecvLane, SendLane};
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::target::{Target, TargetError};
-use crate::Class;
 use path::Path;
 use report::ReportTimer;
 
@@ -152,7 +152,9 @@ impl Session {
 
     /// The indices under which packets for this session come.
     pub fn indices(&self) -> impl Iterator<Item = u32> {
-        [Some(self.keys.local), self.old_keys.as_ref().map(|(keys, _)| keys.local)].into_iter().flatten()
+        [Some(self.keys.local), self.old_keys.as_ref().map(|(keys, _)| keys.local)]
+            .into_iter()
+            .flatten()
     }
 
     /// Whether new keys should be made.

@@ -19,7 +19,12 @@ const CHALLENGE_TRIES: u32 = 6;
 
 impl Session {
     /// Opens a packet under the keys it names, current or old; `false` for a forgery or a replay.
-    pub(crate) fn unseal(&mut self, header: &DataHeader, sealed: &[u8], plaintext: &mut Vec<u8>) -> bool {
+    pub(crate) fn unseal(
+        &mut self,
+        header: &DataHeader,
+        sealed: &[u8],
+        plaintext: &mut Vec<u8>,
+    ) -> bool {
         if header.receiver == self.keys.local {
             return self.keys.open(header, sealed, plaintext);
         }

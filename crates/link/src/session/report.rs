@@ -36,7 +36,8 @@ impl ReportTimer {
             earliest.max(now + interval / 4)
         };
         // A repeat that was planned is overtaken by news.
-        self.due = Some(if self.unreported == 1 { due } else { self.due.map_or(due, |at| at.min(due)) });
+        self.due =
+            Some(if self.unreported == 1 { due } else { self.due.map_or(due, |at| at.min(due)) });
     }
 
     pub fn due(&self) -> Option<Duration> {

@@ -119,12 +119,13 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     let flow = || prop_oneof![0u64..10, Just(70_000), any::<u64>()];
     let offset = prop_oneof![0u64..20_000, 0u64..20, any::<u64>()];
     let code = || any::<u8>().prop_map(ResetCode::from_u8);
-    let stream = (flow(), offset, any::<bool>(), 0usize..1200).prop_map(|(flow, offset, fin, len)| {
-        let mut out = Vec::new();
-        frame::put_stream_head(&mut out, flow, offset, fin, Some(len as u64));
-        out.resize(out.len() + len, 9);
-        out
-    });
+    let stream =
+        (flow(), offset, any::<bool>(), 0usize..1200).prop_map(|(flow, offset, fin, len)| {
+            let mut out = Vec::new();
+            frame::put_stream_head(&mut out, flow, offset, fin, Some(len as u64));
+            out.resize(out.len() + len, 9);
+            out
+        });
     let put = |put: fn(&mut Vec<u8>, u64, ResetCode)| {
         (flow(), code()).prop_map(move |(flow, code)| {
             let mut out = Vec::new();

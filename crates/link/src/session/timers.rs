@@ -60,7 +60,10 @@ impl Session {
         let paced = self.wants_to_send(now).then(|| self.path.pacer.opens_at());
         let report = self.reports.due().map(|due| due.max(self.path.pacer.opens_at()));
         let lanes = Lane::ALL.map(|lane| {
-            [self.send[lane as usize].duplicates_due(), self.probe_due(lane)].into_iter().flatten().min()
+            [self.send[lane as usize].duplicates_due(), self.probe_due(lane)]
+                .into_iter()
+                .flatten()
+                .min()
         });
         let others = [
             Some(self.next_reap),
@@ -68,7 +71,9 @@ impl Session {
             report,
             self.old_keys.as_ref().map(|(_, until)| *until),
             // A probe waits for the pacer as all else does.
-            self.quiet.map(|quiet| quiet.probe_at.max(self.path.pacer.opens_at())).or(self.quiet_at()),
+            self.quiet
+                .map(|quiet| quiet.probe_at.max(self.path.pacer.opens_at()))
+                .or(self.quiet_at()),
             self.keepalive_at(),
             self.path.candidate.as_ref().map(|candidate| candidate.next_try),
         ];

@@ -118,7 +118,9 @@ impl Session {
                 if !fits {
                     return false;
                 }
-                let Some((number, content)) = lane_state.take(kind, packet, now) else { return false };
+                let Some((number, content)) = lane_state.take(kind, packet, now) else {
+                    return false;
+                };
                 frame::put_symbol_head(&mut self.plaintext, lane, number);
                 self.plaintext.extend_from_slice(content);
                 match kind {
@@ -178,7 +180,9 @@ impl Session {
 
     /// In an outage one packet goes out at a time; `true` when it is time for it.
     fn start_probe(&mut self, now: Duration) -> bool {
-        let Some(quiet) = self.quiet.as_mut().filter(|quiet| quiet.probe_at <= now) else { return false };
+        let Some(quiet) = self.quiet.as_mut().filter(|quiet| quiet.probe_at <= now) else {
+            return false;
+        };
         quiet.next_probe(now);
         self.path.ping = true;
         true
@@ -199,7 +203,12 @@ impl Session {
     }
 
     /// Seals the plaintext as the path's next packet.
-    pub(super) fn seal(&mut self, asks: bool, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
+    pub(super) fn seal(
+        &mut self,
+        asks: bool,
+        now: Duration,
+        out: &mut Vec<u8>,
+    ) -> Option<SocketAddr> {
         let (number, before) = (self.path.next_packet(), out.len());
         if !self.keys.seal(self.path.id, number, &self.plaintext, out) {
             out.truncate(before);

@@ -79,7 +79,8 @@ impl<'a> Packet<'a> {
                 PING => packet.ping = true,
                 CLOSE => packet.close = true,
                 tag => {
-                    let lane = tag.checked_sub(SYMBOL).and_then(Lane::from_wire).ok_or(Malformed)?;
+                    let lane =
+                        tag.checked_sub(SYMBOL).and_then(Lane::from_wire).ok_or(Malformed)?;
                     let number = reader.varint()?;
                     packet.symbol = Some(Symbol { lane, number, content: reader.rest() });
                     break;
@@ -149,7 +150,9 @@ impl<'a> Frame<'a> {
             CREDIT => Ok(Frame::Credit { flow, limit: reader.varint()? }),
             RESET => Ok(Frame::Reset { flow, code: code(reader)? }),
             STOP => Ok(Frame::Stop { flow, code: code(reader)? }),
-            tag if tag & !(STREAM_FIN | STREAM_LEN) == STREAM => Self::parse_stream(tag, flow, reader),
+            tag if tag & !(STREAM_FIN | STREAM_LEN) == STREAM => {
+                Self::parse_stream(tag, flow, reader)
+            }
             _ => Err(Malformed),
         }
     }
@@ -181,7 +184,14 @@ fn code(reader: &mut Reader<'_>) -> Result<ResetCode, Malformed> {
 }
 
 /// `target` is already encoded, so that a name too long was refused when the flow was opened.
-pub fn put_open(out: &mut Vec<u8>, flow: u64, class: Class, passenger: u32, credit: u64, target: &[u8]) {
+pub fn put_open(
+    out: &mut Vec<u8>,
+    flow: u64,
+    class: Class,
+    passenger: u32,
+    credit: u64,
+    target: &[u8],
+) {
     out.push(OPEN);
     put_varint(out, flow);
     out.push(class.to_u8());

@@ -33,7 +33,17 @@ impl Pipe {
     fn new(loss: f64, rate: BitRate) -> Self {
         let delay = Duration::from_micros(380_500);
         let in_flight = BTreeMap::new();
-        Self { loss, delay, rate, cut: false, free_at: Duration::ZERO, in_flight, count: 0, bytes: 0, packets: 0 }
+        Self {
+            loss,
+            delay,
+            rate,
+            cut: false,
+            free_at: Duration::ZERO,
+            in_flight,
+            count: 0,
+            bytes: 0,
+            packets: 0,
+        }
     }
 
     fn offer(&mut self, datagram: Vec<u8>, from: SocketAddr, now: Duration, rng: &mut ChaCha8Rng) {
@@ -152,7 +162,12 @@ impl Pair {
         while self.air.next_event().is_some() {}
     }
 
-    pub fn run_until(&mut self, what: &str, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) {
+    pub fn run_until(
+        &mut self,
+        what: &str,
+        limit: Duration,
+        mut done: impl FnMut(&mut Self) -> bool,
+    ) {
         let end = self.now + limit;
         loop {
             self.work();
@@ -196,9 +211,21 @@ impl Pair {
     }
 }
 
-fn new_air(air: &SecretKey, hub: &SecretKey, settings: &Settings, first_counter: u64, seed: [u8; 32]) -> AirCore {
+fn new_air(
+    air: &SecretKey,
+    hub: &SecretKey,
+    settings: &Settings,
+    first_counter: u64,
+    seed: [u8; 32],
+) -> AirCore {
     let address = HUB.parse().unwrap();
-    let config = AirConfig { secret: air.clone(), hub: hub.public(), address, settings: settings.clone(), first_counter };
+    let config = AirConfig {
+        secret: air.clone(),
+        hub: hub.public(),
+        address,
+        settings: settings.clone(),
+        first_counter,
+    };
     AirCore::new(config, seed)
 }
 
@@ -208,7 +235,12 @@ fn new_hub(air: &SecretKey, hub: &SecretKey, settings: &Settings, seed: [u8; 32]
 }
 
 /// Reads all that is there; `true` when the peer has finished.
-pub fn read_all(core: &mut impl Core, (session, flow): (SessionId, u64), now: Duration, out: &mut Vec<u8>) -> bool {
+pub fn read_all(
+    core: &mut impl Core,
+    (session, flow): (SessionId, u64),
+    now: Duration,
+    out: &mut Vec<u8>,
+) -> bool {
     let Some(session) = core.session(session) else { return false };
     let mut buffer = [0; 4096];
     loop {
@@ -222,7 +254,13 @@ pub fn read_all(core: &mut impl Core, (session, flow): (SessionId, u64), now: Du
 }
 
 /// Writes as much of `data[*at..]` as there is room for, then finishes.
-pub fn write_all(core: &mut impl Core, (session, flow): (SessionId, u64), now: Duration, data: &[u8], at: &mut usize) {
+pub fn write_all(
+    core: &mut impl Core,
+    (session, flow): (SessionId, u64),
+    now: Duration,
+    data: &[u8],
+    at: &mut usize,
+) {
     let Some(session) = core.session(session) else { return };
     while *at < data.len() {
         match session.write(flow, &data[*at..], now) {
