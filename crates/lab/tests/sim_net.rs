@@ -115,8 +115,7 @@ fn run(seed: u64) -> Digest {
             hub.send_to(&number.to_le_bytes(), aircraft.local_addr()).unwrap();
             sleep(Duration::from_millis(3)).await;
         }
-        let digest = *digest.lock().unwrap();
-        digest
+        *digest.lock().unwrap()
     })
 }
 

@@ -26,7 +26,7 @@ const fn class_weight(class: Class) -> i64 {
 
 /// Class, then passenger, then flow, each level a deficit round robin with new members first.
 ///
-/// The link pulls: it asks [`next`](Self::next) when a packet may leave, and says afterwards what
+/// The link pulls: it asks [`next_flow`](Self::next_flow) when a packet may leave, and says afterwards what
 /// was [`spent`](Self::spent). Nothing is queued here, only turns.
 #[derive(Debug, Default)]
 pub struct Scheduler {
@@ -64,7 +64,7 @@ impl Scheduler {
     }
 
     /// The flow whose turn it is. The answer stands until something is spent or changes.
-    pub fn next(&mut self) -> Option<FlowId> {
+    pub fn next_flow(&mut self) -> Option<FlowId> {
         let class = self.classes.next()?;
         let passenger = self.passengers.get_mut(&class)?.next()?;
         self.flows.get_mut(&(class, passenger))?.next()
@@ -98,7 +98,7 @@ mod tests {
     ) -> BTreeMap<FlowId, usize> {
         let mut sent = BTreeMap::new();
         for _ in 0..packets {
-            let flow = scheduler.next().expect("all flows are backlogged");
+            let flow = scheduler.next_flow().expect("all flows are backlogged");
             let (class, passenger) = who[&flow];
             scheduler.spent(flow, class, passenger, PACKET);
             *sent.entry(flow).or_insert(0) += PACKET;
@@ -149,14 +149,14 @@ mod tests {
         let mut scheduler = Scheduler::new();
         scheduler.activate(1, Class::BestEffort, 1);
         for _ in 0..10 {
-            assert_eq!(scheduler.next(), Some(1));
+            assert_eq!(scheduler.next_flow(), Some(1));
             scheduler.spent(1, Class::BestEffort, 1, PACKET);
         }
         scheduler.activate(2, Class::BestEffort, 2);
-        assert_eq!(scheduler.next(), Some(2));
+        assert_eq!(scheduler.next_flow(), Some(2));
         scheduler.deactivate(2, Class::BestEffort, 2);
-        assert_eq!(scheduler.next(), Some(1));
+        assert_eq!(scheduler.next_flow(), Some(1));
         scheduler.deactivate(1, Class::BestEffort, 1);
-        assert_eq!(scheduler.next(), None);
+        assert_eq!(scheduler.next_flow(), None);
     }
 }

@@ -23,7 +23,7 @@ impl FlowTable {
         if !self.control.is_empty() || !self.refusals.is_empty() {
             return Some(Lane::Urgent);
         }
-        let id = self.scheduler.next()?;
+        let id = self.scheduler.next_flow()?;
         self.flows.get(&id).map(|flow| self.lane_of(flow, now))
     }
 
@@ -45,7 +45,7 @@ impl FlowTable {
             self.fill_control(end, out, now);
         }
         while end - out.len() >= LEAST_ROOM {
-            let Some(id) = self.scheduler.next() else { return };
+            let Some(id) = self.scheduler.next_flow() else { return };
             let Some(flow) = self.flows.get(&id) else { return };
             if self.lane_of(flow, now) != lane || !self.fill_stream(id, end, out, now) {
                 return;

@@ -292,9 +292,9 @@ fn check(
     if reset.is_none() && end.read != peers.bytes {
         return Err(format!("{} bytes were read of {}", end.read, peers.bytes));
     }
-    let may_be_cut = peers.breaks.is_some();
     let whole = end.writing == Half::Finished && end.written == plan.bytes;
-    if !whole && !(may_be_cut && matches!(end.writing, Half::Reset(_))) {
+    let cut = peers.breaks.is_some() && matches!(end.writing, Half::Reset(_));
+    if !(whole || cut) {
         return Err(format!("writing ended as {:?}; {end:?}", end.writing));
     }
     Ok(())
