@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bentpipe_lab::sim::suite::{Limits, OverLink, Report, Scenario, run};
+use bentpipe_lab::sim::suite::{Limits, OverLink, OverMasque, Report, Scenario, run};
+use bentpipe_masque::Congestion;
 
 const SEEDS: std::ops::Range<u64> = 0..200;
 
@@ -89,6 +90,7 @@ const HARSH: Limits = Limits {
     longest_outage: std::time::Duration::from_secs(4000),
     most_loss: 0.4,
     reorders: true,
+    air_leaves: true,
 };
 
 #[test]
@@ -125,4 +127,24 @@ fn a_seed_repeats_to_the_byte_here_and_in_another_process() {
         );
     }
     assert_ne!(digest_of(1), digest_of(2));
+}
+
+/// What HTTP/3 CONNECT on quinn carries without loss; measured with this suite, 200 seeds each:
+///
+/// - Outages up to 30 s: every seed passes. From 30 to 120 s 5 of some 75 fail, from 120 to 180 s 30
+///   of 50, beyond the idle timeout of 180 s nearly all: QUIC's probes double their distance, so the
+///   first after a long outage comes too late. The connection's end resets every flow of it.
+/// - Loss up to 20 %: every seed passes. From 20 to 40 % 24 of some 100 fail: the connection dies as
+///   above, or the window is so small that the deadline passes.
+/// - A flow that its opener ends and leaves before the CONNECT was answered does not arrive: dropping
+///   it stops the response, and the server cannot accept what has no response (10 of 60 seeds).
+/// - Reset codes fold into those that HTTP/3 has, `Transport::heard_as`. What the ends hold cannot be
+///   seen, and keys do not come from the seed: neither memory nor traces are checked.
+const MASQUE: Limits = Limits { air_leaves: false, ..Limits::PROMISED };
+
+#[test]
+fn every_byte_arrives_once_and_in_order_over_masque_within_its_limits() {
+    play_all(seeds(SEEDS), &MASQUE, |scenario| {
+        run(scenario, |world, scenario| OverMasque::start(world, scenario.seed, Congestion::Cubic))
+    });
 }

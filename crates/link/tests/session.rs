@@ -483,3 +483,38 @@ fn an_outage_of_a_path_without_delay_is_no_busy_loop() {
     let sent = pair.up.packets - before;
     assert!(sent < 200 && steps < 2000, "{sent} packets in {steps} steps");
 }
+
+#[test]
+fn memory_given_back_in_an_outage_is_news_for_those_who_wait_for_it() {
+    let rate = BitRate::from_bps(1_890_000);
+    let send_memory = ByteSize::from_bytes(1 << 20);
+    let mut pair = Pair::with(23, 0.0, Settings { rate, send_memory, ..Settings::default() });
+    pair.connect();
+    let (first, second) = (pair.open(b""), pair.open(b""));
+    (pair.up.cut, pair.down.cut) = (true, true);
+    let body = bytes(1 << 20);
+    for flow in [first, second] {
+        let mut at = 0;
+        write_all_until_blocked(&mut pair, flow, &body, &mut at);
+        assert!(at < body.len());
+    }
+    pair.run_for(Duration::from_secs(10), |_| {});
+    for flow in [first, second] {
+        write_all_until_blocked(&mut pair, flow, &body, &mut 0);
+    }
+    let now = pair.now;
+    let session = pair.air.session(first.0).unwrap();
+    assert!(!session.has_news(now), "silence, and everybody waits");
+    session.release(first.1);
+    assert!(session.has_news(now));
+}
+
+fn write_all_until_blocked(pair: &mut Pair, flow: (u64, u64), body: &[u8], at: &mut usize) {
+    let now = pair.now;
+    let session = pair.air.session(flow.0).unwrap();
+    while *at < body.len()
+        && let Write::Taken(taken) = session.write(flow.1, &body[*at..], now)
+    {
+        *at += taken;
+    }
+}

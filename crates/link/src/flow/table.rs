@@ -146,6 +146,10 @@ impl FlowTable {
         self.flows.len()
     }
 
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     pub fn next_event(&mut self) -> Option<FlowEvent> {
         self.events.pop_front()
     }

@@ -81,9 +81,10 @@ impl Session {
         lanes.into_iter().chain(others).flatten().min().unwrap_or(self.next_reap)
     }
 
-    /// Whether a flow's owner gave the link something to do that it does not wait for yet.
+    /// Whether a flow's owner gave the link something to do that it does not wait for yet: to send,
+    /// or to wake another flow's owner.
     pub fn has_news(&mut self, now: Duration) -> bool {
-        self.closing || self.wants_to_send(now)
+        self.closing || self.flows.has_events() || self.wants_to_send(now)
     }
 
     /// Whether only the pacer keeps something from leaving.

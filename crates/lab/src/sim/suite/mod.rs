@@ -5,6 +5,7 @@
 //! changes, or its keys do). A [`Transport`] carries it; [`run`] plays it and says what was wrong.
 
 mod bytes;
+pub mod compare;
 mod over_link;
 mod over_masque;
 mod play;

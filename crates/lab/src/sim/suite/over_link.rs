@@ -29,9 +29,13 @@ pub struct OverLink {
 impl OverLink {
     /// Starts both, with the scenario's bounds and its seed.
     pub fn start(world: &World, scenario: &Scenario) -> Result<Self, String> {
-        let settings = settings(scenario);
+        Self::with(world, settings(scenario), scenario.seed)
+    }
+
+    /// Starts both with the same settings.
+    pub fn with(world: &World, settings: Settings, seed: u64) -> Result<Self, String> {
         settings.check().map_err(|error| error.to_string())?;
-        let mut rng = ChaCha20Rng::seed_from_u64(scenario.seed);
+        let mut rng = ChaCha20Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let most_held_bytes = settings.receive_memory.bytes() + settings.send_memory.bytes();
         let air_config = AirConfig {

@@ -9,7 +9,7 @@ use bentpipe_masque::{
 };
 use futures_util::future::BoxFuture;
 
-use super::{Scenario, Stream, Transport, World};
+use super::{Stream, Transport, World};
 
 /// A client on the aircraft and a server on the ground.
 pub struct OverMasque {
@@ -20,11 +20,7 @@ pub struct OverMasque {
 impl OverMasque {
     /// Starts both with the default settings but for the congestion controller. Keys and
     /// certificates are drawn from the operating system, so two runs differ in their bytes.
-    pub fn start(
-        world: &World,
-        scenario: &Scenario,
-        congestion: Congestion,
-    ) -> Result<Self, String> {
+    pub fn start(world: &World, seed: u64, congestion: Congestion) -> Result<Self, String> {
         let (air, ground) = (SecretKey::new([1; 32]), SecretKey::new([2; 32]));
         let server_key = public_key(&ground);
         let mut server = ServerConfig::new(ground, HashSet::from([public_key(&air)]));
@@ -32,7 +28,7 @@ impl OverMasque {
         let mut client = ClientConfig::new(world.ground.local_addr(), server_key, air);
         client.transport.congestion = congestion;
         let wrong = |error: bentpipe_masque::StartError| error.to_string();
-        let (ground_seed, air_seed) = (2 * scenario.seed, 2 * scenario.seed + 1);
+        let (ground_seed, air_seed) = (2 * seed, 2 * seed + 1);
         Ok(Self {
             server: Server::start(server, world.ground.quic(ground_seed)).map_err(wrong)?,
             client: Client::connect(client, world.air.quic(air_seed)).map_err(wrong)?,

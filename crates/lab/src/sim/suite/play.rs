@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use bentpipe_channel::LinkSpec;
 use bentpipe_link::ResetCode;
 use futures_util::future::join_all;
 use tokio::{
@@ -49,12 +50,12 @@ pub struct Report {
 }
 
 impl World {
-    fn new(scenario: &Scenario) -> Result<Self, String> {
+    pub(super) fn new(link: &LinkSpec, seed: u64) -> Result<Self, String> {
         let wrong = |error: std::io::Error| format!("the simulated network: {error}");
-        let net = Net::new(scenario.seed);
+        let net = Net::new(seed);
         let ground = net.node(GROUND).map_err(wrong)?;
         let aircraft = net.node(AIR).map_err(wrong)?;
-        net.join(&ground, &aircraft, &scenario.link_spec());
+        net.join(&ground, &aircraft, link);
         let digest = Arc::new(Mutex::new(Digest::of_contents()));
         let adding = digest.clone();
         net.on_event(move |event| {
@@ -80,26 +81,35 @@ pub fn run<T: Transport>(
     scenario: &Scenario,
     start: impl FnOnce(&World, &Scenario) -> Result<T, String>,
 ) -> Result<Report, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .map_err(|error| format!("no runtime: {error}"))?;
-    runtime.block_on(async {
-        let world = World::new(scenario)?;
+    in_virtual_time(async {
+        let world = World::new(&scenario.link_spec(), scenario.seed)?;
         let transport = start(&world, scenario)?;
         let began = tokio::time::Instant::now();
+        let open = Mutex::new(Vec::new());
         let bytes = tokio::select! {
             biased;
             fault = watch(&transport) => Err(fault),
-            bytes = timeout(scenario.deadline(), play(scenario, &world, &transport)) => {
-                bytes.unwrap_or_else(|_| Err(format!("it hangs after {:?}", scenario.deadline())))
+            bytes = timeout(scenario.deadline(), play(scenario, &world, &transport, &open)) => {
+                bytes.unwrap_or_else(|_| {
+                    let open = open.lock().map(|open| open.join(", ")).unwrap_or_default();
+                    Err(format!("it hangs after {:?}: {open}", scenario.deadline()))
+                })
             }
         }?;
         let digest = world.digest.lock().map(|digest| *digest);
         let digest = digest.map_err(|_| "the trace was lost to a panic".to_owned())?;
         Ok(Report { took: began.elapsed(), bytes, digest })
     })
+}
+
+/// Runs `what` on a clock of its own that jumps from timer to timer.
+pub fn in_virtual_time<T>(what: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .map_err(|error| format!("no runtime: {error}"))?;
+    runtime.block_on(what)
 }
 
 /// Returns once something is wrong with the ends themselves.
@@ -116,6 +126,7 @@ async fn play(
     scenario: &Scenario,
     world: &World,
     transport: &impl Transport,
+    open: &Open,
 ) -> Result<u64, String> {
     let (mut tell, mut told) = (Vec::new(), Vec::new());
     for _ in &scenario.flows {
@@ -141,7 +152,7 @@ async fn play(
         std::future::pending().await
     };
     let flows = scenario.flows.iter().zip(told).enumerate().map(|(number, (plan, far))| {
-        let flow = Flow { number: number as u16, seed: scenario.seed, plan };
+        let flow = Flow { number: number as u16, seed: scenario.seed, plan, open };
         async move { flow.play(transport, far).await.map_err(|why| format!("flow {number}: {why}")) }
     });
     tokio::select! {
@@ -152,10 +163,14 @@ async fn play(
     }
 }
 
+/// The ends of flows that are not over yet, in words.
+type Open = Mutex<Vec<String>>;
+
 struct Flow<'a> {
     number: u16,
     seed: u64,
     plan: &'a FlowPlan,
+    open: &'a Open,
 }
 
 impl Flow<'_> {
@@ -178,8 +193,11 @@ impl Flow<'_> {
         };
         let (gone, is_gone) = oneshot::channel();
         let near = async {
-            let end = near.await;
-            let _ = gone.send(());
+            let end = self.noted("the air", near).await;
+            let broke = self.plan.air.breaks.is_some_and(|breaks| breaks != Break::Leave);
+            let lost = end.as_ref().map_or(true, |end| matches!(end.reading, Half::Reset(_)));
+            // Nobody listens where the flow has reached the ground already.
+            let _ = gone.send(broke || lost);
             end
         };
         let ground = async {
@@ -187,21 +205,33 @@ impl Flow<'_> {
             let end = side::play(stream, &self.plan.ground, down, up, 0).await;
             end.map(Some).map_err(|wrong| at("the ground", wrong))
         };
-        let (air, ground) = tokio::join!(near, ground);
+        let (air, ground) = tokio::join!(near, self.noted("the ground", ground));
         self.judge(air?, ground?, &|code| transport.heard_as(code))
     }
 
-    /// The flow at the ground; `None` when the air broke it off before the ground could hear of it.
+    /// Keeps `end` among those that are open while it is played.
+    async fn noted<T>(&self, end: &str, play: impl Future<Output = T>) -> T {
+        let name = format!("{end} of flow {}", self.number);
+        if let Ok(mut open) = self.open.lock() {
+            open.push(name.clone());
+        }
+        let ended = play.await;
+        if let Ok(mut open) = self.open.lock() {
+            open.retain(|other| *other != name);
+        }
+        ended
+    }
+
+    /// The flow at the ground; `None` when it was over at the air before the ground could hear of it.
     async fn await_far(
         &self,
         far: oneshot::Receiver<Box<dyn Stream>>,
-        gone: oneshot::Receiver<()>,
+        gone: oneshot::Receiver<bool>,
     ) -> Result<Option<Box<dyn Stream>>, String> {
         // What was sent before the air broke off may still be under way, through an outage even.
         const PATIENCE: Duration = Duration::from_secs(90);
-        let may_be_missing = self.plan.air.breaks.is_some_and(|breaks| breaks != Break::Leave);
         let hopeless = async {
-            if !may_be_missing || gone.await.is_err() {
+            if !gone.await.unwrap_or(false) {
                 std::future::pending::<()>().await;
             }
             sleep(PATIENCE).await;
@@ -220,7 +250,12 @@ impl Flow<'_> {
         heard_as: &dyn Fn(ResetCode) -> ResetCode,
     ) -> Result<u64, String> {
         let FlowPlan { air: air_plan, ground: ground_plan, .. } = self.plan;
-        let Some(ground) = ground else { return Ok(air.read) };
+        let broke = air_plan.breaks.is_some_and(|breaks| breaks != Break::Leave);
+        let ground = match ground {
+            Some(ground) => ground,
+            None if broke => return Ok(air.read),
+            None => return Err(format!("it never came to the ground, and at the air {air:?}")),
+        };
         check(air, air_plan, ground_plan, ground, heard_as).map_err(|why| at("the air", why))?;
         check(ground, ground_plan, air_plan, air, heard_as).map_err(|why| at("the ground", why))?;
         Ok(air.read + ground.read)

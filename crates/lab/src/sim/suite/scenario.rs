@@ -20,6 +20,8 @@ pub struct Limits {
     pub most_loss: f64,
     /// Whether the link may overtake its own packets.
     pub reorders: bool,
+    /// Whether the aircraft may end its direction and leave without waiting for an answer.
+    pub air_leaves: bool,
 }
 
 impl Limits {
@@ -30,6 +32,7 @@ impl Limits {
         longest_outage: Duration::from_secs(30),
         most_loss: 0.15,
         reorders: true,
+        air_leaves: true,
     };
 }
 
@@ -244,6 +247,9 @@ impl FlowPlan {
                 ground.breaks = Some(Break::draw(rng, ground.bytes));
             }
             _ => {}
+        }
+        if air.breaks == Some(Break::Leave) && !limits.air_leaves {
+            air.breaks = None;
         }
         let first_bytes = rng.random_range(0..=air.bytes.min(1200));
         Self { opens_at: ms(rng, 0..15_000), first_bytes, air, ground }
