@@ -83,7 +83,8 @@ impl Path {
 
     /// IP and UDP headers in front of every packet.
     pub fn outer_bytes(&self) -> usize {
-        if self.peer.is_ipv4() { 28 } else { 48 }
+        // On a socket for both families IPv4 peers are written as IPv6 addresses.
+        if self.peer.ip().to_canonical().is_ipv4() { 28 } else { 48 }
     }
 
     /// The longest plaintext that fits.
