@@ -166,7 +166,7 @@ impl Scenario {
         let sending = Duration::from_secs_f64(8.0 * bytes as f64 / goodput_bps + refills);
         let pauses = self.flows.iter().flat_map(|flow| [&flow.air, &flow.ground]);
         let pauses: Duration = pauses.flat_map(|side| &side.pauses).map(|(_, long)| *long).sum();
-        3 * sending + self.outage.at + self.outage.length + pauses + Duration::from_secs(120)
+        3 * sending + self.outage.at + self.outage.length + pauses + Duration::from_secs(240)
     }
 
     /// The link with its outage, as the channel model takes it.
