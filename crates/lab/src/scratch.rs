@@ -1,6 +1,6 @@
 //! A folder for keys, configs and logs, gone when the command is, however it is stopped.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process;
 use std::sync::Arc;
@@ -52,7 +52,8 @@ impl Scratch {
                     break;
                 }
             }
-            eprintln!("\nstopped; everything is cleaned up");
+            // Where the terminal is gone, as at SIGHUP, nobody can be told.
+            let _ = writeln!(io::stderr(), "\nstopped; everything is cleaned up");
             process::exit(code.load(Ordering::Relaxed));
         })?;
         Ok(Self { folder, exit_code })
