@@ -12,7 +12,7 @@ pub struct Settings {
     /// Largest IP packet on the radio path, headers included.
     pub mtu_bytes: usize,
     /// Memory for received bytes that wait for their reader. With 4,096 flows of 64 KiB reserved,
-    /// the default is all of it: windows beyond the reserve come from what other flows leave free.
+    /// half of the default is set aside; the other half is lent to flows that fill the link.
     pub receive_memory: ByteSize,
     /// Memory for symbols that wait to be reported, and bytes that wait to be sent: half each. Of
     /// the latter, half is set aside in equal shares, 16 KiB for each of 4,096 flows, so that none

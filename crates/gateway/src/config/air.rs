@@ -91,7 +91,7 @@ pub struct Auth {
     pub password: String,
 }
 
-/// Bounds. A flow idles in about 5 KiB here: 10,000 take 50 MiB.
+/// Bounds. A flow idles in about 6 KiB here: 10,000 take 58 MiB (`bentpipe lab bench idle`).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AirLimits {

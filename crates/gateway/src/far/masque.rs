@@ -188,12 +188,14 @@ const CODES: [(ResetCode, Refusal); ResetCode::ALL.len()] = [
     (ResetCode::Internal, Refusal::Internal),
 ];
 
-fn refusal(code: ResetCode) -> Refusal {
+/// The same reason, as HTTP/3 has it.
+pub fn refusal(code: ResetCode) -> Refusal {
     let row = CODES.iter().find(|row| row.0 == code);
     row.map_or(Refusal::Internal, |row| row.1)
 }
 
-fn code(refusal: Refusal) -> ResetCode {
+/// The same reason, as the link has it.
+pub fn code(refusal: Refusal) -> ResetCode {
     let row = CODES.iter().find(|row| row.1 == refusal);
     row.map_or(ResetCode::Internal, |row| row.0)
 }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use ::bytes::Bytes;
+use bentpipe_gateway::far::masque;
 use bentpipe_link::ResetCode;
 use bentpipe_masque::{
     Client, ClientConfig, Congestion, Flow, Refusal, SecretKey, Server, ServerConfig, public_key,
@@ -61,7 +62,7 @@ impl Transport for OverMasque {
     }
 
     fn heard_as(&self, code: ResetCode) -> ResetCode {
-        code_of(Refusal::from_h3_code(refusal_of(code).h3_code()))
+        masque::code(Refusal::from_h3_code(masque::refusal(code).h3_code()))
     }
 
     fn fault(&self) -> Option<String> {
@@ -71,32 +72,10 @@ impl Transport for OverMasque {
 
 impl Stream for Flow {
     fn reset(&mut self, code: ResetCode) {
-        Flow::reset(self, refusal_of(code));
+        Flow::reset(self, masque::refusal(code));
     }
 
     fn reset_code(&self) -> Option<ResetCode> {
-        Flow::reset_code(self).map(code_of)
+        Flow::reset_code(self).map(masque::code)
     }
-}
-
-const SAME: [(ResetCode, Refusal); 9] = [
-    (ResetCode::Refused, Refusal::Refused),
-    (ResetCode::Unreachable, Refusal::Unreachable),
-    (ResetCode::Timeout, Refusal::Timeout),
-    (ResetCode::NameNotFound, Refusal::NameNotFound),
-    (ResetCode::Forbidden, Refusal::Forbidden),
-    (ResetCode::Limit, Refusal::Limit),
-    (ResetCode::Idle, Refusal::Idle),
-    (ResetCode::Aborted, Refusal::Aborted),
-    (ResetCode::Internal, Refusal::Internal),
-];
-
-fn refusal_of(code: ResetCode) -> Refusal {
-    SAME.iter().find(|(ours, _)| *ours == code).map_or(Refusal::Internal, |(_, theirs)| *theirs)
-}
-
-fn code_of(refusal: Refusal) -> ResetCode {
-    SAME.iter()
-        .find(|(_, theirs)| *theirs == refusal)
-        .map_or(ResetCode::Internal, |(ours, _)| *ours)
 }
