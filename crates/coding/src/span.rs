@@ -1,0 +1,48 @@
+//! The source symbols of one repair.
+
+use crate::MAX_SPAN;
+
+/// The source symbols `first .. first + count` of a lane, `1 <= count <= MAX_SPAN`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// The lowest number.
+    pub first: u64,
+    /// How many numbers.
+    pub count: u16,
+}
+
+impl Span {
+    /// A span, unless it is empty, wider than [`MAX_SPAN`] or ends past the last number.
+    pub fn new(first: u64, count: u16) -> Option<Self> {
+        let fits = count >= 1 && usize::from(count) <= MAX_SPAN;
+        first.checked_add(count.into()).filter(|_| fits).map(|_| Self { first, count })
+    }
+
+    /// The first number behind the span.
+    pub fn end(&self) -> u64 {
+        self.first.saturating_add(self.count.into())
+    }
+
+    /// Whether symbol `number` is in it.
+    pub fn contains(&self, number: u64) -> bool {
+        (self.first..self.end()).contains(&number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_proper_spans_are_made() {
+        assert_eq!(Span::new(7, 0), None);
+        assert_eq!(Span::new(7, 513), None);
+        assert_eq!(Span::new(u64::MAX, 1), None);
+        let last = Span::new(u64::MAX - 1, 1).unwrap();
+        assert!(last.contains(u64::MAX - 1) && !last.contains(u64::MAX));
+        let widest = Span::new(7, 512).unwrap();
+        assert_eq!(widest.end(), 519);
+        assert!(widest.contains(7) && widest.contains(518));
+        assert!(!widest.contains(6) && !widest.contains(519));
+    }
+}

@@ -1,0 +1,88 @@
+//! TinyMT32, the generator of RFC 8682, as RFC 8681 draws coefficients from it.
+
+/// The generator's parameters, RFC 8682 section 2.1.
+const MAT1: u32 = 0x8f70_11ee;
+const MAT2: u32 = 0xfc78_ff1f;
+const TMAT: u32 = 0x3793_fdff;
+
+/// Rounds that mix the seed into the state, and rounds thrown away after that.
+const SEED_ROUNDS: u32 = 8;
+const DISCARDED: u32 = 8;
+
+/// The pseudorandom number generator of RFC 8682. Not for cryptography.
+#[derive(Debug, Clone)]
+pub struct TinyMt32([u32; 4]);
+
+impl TinyMt32 {
+    /// Starts the sequence of `seed`.
+    pub fn new(seed: u32) -> Self {
+        let mut state = [seed, MAT1, MAT2, TMAT];
+        for round in 1..SEED_ROUNDS {
+            let last = state[(round as usize - 1) & 3];
+            let mixed = (last ^ (last >> 30)).wrapping_mul(1_812_433_253).wrapping_add(round);
+            state[round as usize & 3] ^= mixed;
+        }
+        let mut generator = Self(state);
+        for _ in 0..DISCARDED {
+            generator.step();
+        }
+        generator
+    }
+
+    /// The next 32 bits.
+    #[inline]
+    pub fn next_u32(&mut self) -> u32 {
+        self.step();
+        let [first, _, third, last] = self.0;
+        let sum = first.wrapping_add(third >> 8);
+        // All ones if the sum is odd.
+        last ^ sum ^ ((sum & 1).wrapping_neg() & TMAT)
+    }
+
+    /// `tinymt32_rand256` of RFC 8681, section 3.5: the next number of 0 to 255.
+    #[inline]
+    pub fn next_u8(&mut self) -> u8 {
+        self.next_u32() as u8
+    }
+
+    #[inline]
+    fn step(&mut self) {
+        let [first, second, third, last] = self.0;
+        let mut x = (first & 0x7fff_ffff) ^ second ^ third;
+        let mut y = last;
+        x ^= x << 1;
+        y ^= (y >> 1) ^ x;
+        let odd = (y & 1).wrapping_neg();
+        self.0 = [second, third ^ (odd & MAT1), x ^ (y << 10) ^ (odd & MAT2), y];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 8682, section 2.2: the first numbers of seed 1.
+    const FIRST: [u32; 50] = [
+        2545341989, 981918433, 3715302833, 2387538352, 3591001365, 3820442102, 2114400566,
+        2196103051, 2783359912, 764534509, 643179475, 1822416315, 881558334, 4207026366,
+        3690273640, 3240535687, 2921447122, 3984931427, 4092394160, 44209675, 2188315343,
+        2908663843, 1834519336, 3774670961, 3019990707, 4065554902, 1239765502, 4035716197,
+        3412127188, 552822483, 161364450, 353727785, 140085994, 149132008, 2547770827, 4064042525,
+        4078297538, 2057335507, 622384752, 2041665899, 2193913817, 1080849512, 33160901, 662956935,
+        642999063, 3384709977, 1723175122, 3866752252, 521822317, 2292524454,
+    ];
+
+    #[test]
+    fn it_gives_the_numbers_of_rfc_8682() {
+        let mut generator = TinyMt32::new(1);
+        assert_eq!(FIRST.map(|_| generator.next_u32()), FIRST);
+    }
+
+    /// RFC 8681, appendix A: `tinymt32_rand256` of seed 1.
+    #[test]
+    fn it_gives_the_bytes_of_rfc_8681() {
+        let mut generator = TinyMt32::new(1);
+        let first = [37, 225, 177, 176, 21, 246, 54, 139, 168, 237];
+        assert_eq!(first.map(|_| generator.next_u8()), first);
+    }
+}
