@@ -8,6 +8,7 @@ pub mod io;
 mod key;
 mod lane;
 mod pacer;
+mod redundancy;
 mod rtt;
 mod session;
 mod settings;

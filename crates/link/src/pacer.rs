@@ -30,6 +30,11 @@ impl Pacer {
         Self { rate, credit: most, most, updated: Duration::ZERO }
     }
 
+    /// The rate.
+    pub fn rate(&self) -> BitRate {
+        self.rate
+    }
+
     /// Whether a packet may leave now.
     pub fn is_open(&mut self, now: Duration) -> bool {
         self.refill(now);

@@ -18,6 +18,9 @@ pub struct Settings {
     /// the latter, half is set aside in equal shares, 16 KiB for each of 4,096 flows, so that none
     /// waits for another; the rest is lent, at most a quarter of it to one passenger.
     pub send_memory: ByteSize,
+    /// Memory for symbols that repairs combine, beyond those that wait to be reported: a quarter for
+    /// each lane in each direction. Of the default, each quarter holds 2,796 symbols of 1,500 bytes.
+    pub code_memory: ByteSize,
     /// What every flow may always have on its way to us. `max_flows` × this is set aside.
     pub flow_reserve: ByteSize,
     /// Flows open at once in the session.
@@ -43,6 +46,7 @@ impl Default for Settings {
             mtu_bytes: 1500,
             receive_memory: ByteSize::from_bytes(512 << 20),
             send_memory: ByteSize::from_bytes(256 << 20),
+            code_memory: ByteSize::from_bytes(16 << 20),
             flow_reserve: ByteSize::from_bytes(64 << 10),
             max_flows: 4096,
             flow_send_buffer: ByteSize::from_bytes(256 << 10),
@@ -111,6 +115,12 @@ pub enum SettingsError {
 }
 
 impl Settings {
+    /// How many symbols of a lane are kept for repairs at each of its ends.
+    pub(crate) fn coded_symbols(&self) -> usize {
+        let quarter = self.code_memory.bytes() / 4 / self.mtu_bytes as u64;
+        usize::try_from(quarter).unwrap_or(usize::MAX)
+    }
+
     /// Refuses what cannot work.
     pub fn check(&self) -> Result<(), SettingsError> {
         if self.rate.bps() == 0 {

@@ -12,13 +12,25 @@ pub struct Counters {
     /// Symbols sent for the first time.
     pub symbols_sent: u64,
     /// Symbols sent again because they were reported missing, or as probes.
+    pub retransmissions_sent: u64,
+    /// Combinations of symbols sent, most of them before any loss was known.
     pub repairs_sent: u64,
-    /// Symbols sent twice because they ended a burst.
-    pub duplicates_sent: u64,
     /// Reports sent.
     pub reports_sent: u64,
+    /// Bytes of symbols sent for the first time, their frames included.
+    pub symbol_bytes: u64,
+    /// Bytes of symbols sent again.
+    pub retransmission_bytes: u64,
+    /// Bytes of repairs.
+    pub repair_bytes: u64,
+    /// Bytes of reports.
+    pub report_bytes: u64,
     /// Symbols that came more than once.
     pub symbols_redundant: u64,
+    /// Symbols that repairs brought back.
+    pub symbols_recovered: u64,
+    /// Repairs that told nothing new.
+    pub repairs_redundant: u64,
     /// Packets of ours that the peer's reports count as lost.
     pub packets_lost: u64,
     /// Packets of ours that the peer's reports account for, lost or not.
@@ -29,4 +41,6 @@ pub struct Counters {
     pub flows: u64,
     /// Bytes held now: unsent, unreported and unread.
     pub held_bytes: u64,
+    /// Bytes kept for repairs alone.
+    pub coded_bytes: u64,
 }

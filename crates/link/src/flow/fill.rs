@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use super::table::Flow;
 use super::{FlowEvent, FlowTable};
+use crate::Class;
 use crate::lane::Lane;
 use crate::wire::codec::MAX_VARINT_BYTES;
 use crate::wire::frame;
@@ -33,27 +35,42 @@ impl FlowTable {
         flow.control.queued
     }
 
-    fn lane_of(&self, flow: &super::table::Flow, now: Duration) -> Lane {
+    fn lane_of(&self, flow: &Flow, now: Duration) -> Lane {
         let urgent = flow.class == bentpipe_schedule::Class::Network;
         if urgent || flow.send.is_short(now, self.quiet) { Lane::Urgent } else { Lane::Bulk }
     }
 
-    /// Fills a symbol of `lane` with up to `room` bytes of frames.
-    pub fn fill(&mut self, lane: Lane, room: usize, out: &mut Vec<u8>, now: Duration) {
+    /// Fills a symbol of `lane` with up to `room` bytes of frames. The class is of what ended with
+    /// it, if anything did: control, or all that a flow had to send for now.
+    pub fn fill(
+        &mut self,
+        lane: Lane,
+        room: usize,
+        out: &mut Vec<u8>,
+        now: Duration,
+    ) -> Option<Class> {
         let end = out.len() + room;
-        if lane == Lane::Urgent {
-            self.fill_control(end, out, now);
-        }
+        let controls = lane == Lane::Urgent && self.fill_control(end, out, now);
+        let mut ended = controls.then_some(Class::BestEffort);
         while end - out.len() >= LEAST_ROOM {
-            let Some(id) = self.scheduler.pick() else { return };
-            let Some(flow) = self.flows.get(&id) else { return };
+            let Some(id) = self.scheduler.pick() else { break };
+            let Some(flow) = self.flows.get(&id) else { break };
+            let class = flow.class;
             if self.lane_of(flow, now) != lane || !self.fill_stream(id, end, out, now) {
-                return;
+                break;
+            }
+            // What goes on in the other lane has ended in this one.
+            let goes_on = |flow: &Flow| flow.send.is_ready() && self.lane_of(flow, now) == lane;
+            if !self.flows.get(&id).is_some_and(goes_on) {
+                ended = Some(class);
             }
         }
+        ended
     }
 
-    fn fill_control(&mut self, end: usize, out: &mut Vec<u8>, now: Duration) {
+    /// `true` when there was any.
+    fn fill_control(&mut self, end: usize, out: &mut Vec<u8>, now: Duration) -> bool {
+        let before = out.len();
         while end - out.len() >= 2 * MAX_VARINT_BYTES
             && let Some((id, code)) = self.refusals.pop_front()
         {
@@ -87,6 +104,7 @@ impl FlowTable {
             }
             self.remove_if_over(id);
         }
+        out.len() > before
     }
 
     /// Puts one STREAM frame of the flow; `false` when there was nothing to put.

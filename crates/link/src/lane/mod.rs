@@ -3,13 +3,16 @@
 //! A modem may reorder between traffic classes, so what is in order and what is missing is judged
 //! lane by lane; and a short transfer beside bulk must not share bulk's window.
 
+mod guard;
 mod ranges;
 mod recv;
 mod send;
+mod steady;
 
+pub use guard::Rule;
 pub use ranges::RangeSet;
 pub use recv::{Arrival, RecvLane};
-pub use send::{SLOT_BYTES, SendLane, Transmission};
+pub use send::{SLOT_BYTES, SendLane};
 
 /// Which window a symbol belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

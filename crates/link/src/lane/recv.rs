@@ -1,7 +1,10 @@
 //! Which symbols of a lane have come, and what the next report says of them.
 
+use bentpipe_coding::{Decoder, Limits, Malformed, PREFIX_BYTES, Span};
+
 use super::{Lane, RangeSet};
-use crate::wire::report::LaneReport;
+use crate::lane::send::repair_key;
+use crate::wire::report::{LaneReport, MAX_GROUPS};
 
 /// How far above the base a symbol number may lie: four times what a sender with 8 × BDP and
 /// 64 MiB of memory retains. What lies above is not taken (and so comes again).
@@ -22,20 +25,66 @@ pub enum Arrival {
 }
 
 /// The receiver's half of a lane.
-#[derive(Debug)]
 pub struct RecvLane {
     lane: Lane,
     have: RangeSet,
     largest_packet: Option<u64>,
+    decoder: Decoder,
+    longest_repair: usize,
 }
 
 impl RecvLane {
-    pub fn new(lane: Lane) -> Self {
-        Self { lane, have: RangeSet::default(), largest_packet: None }
+    /// Keeps `kept_symbols` of up to `symbol_bytes` for repairs.
+    pub fn new(lane: Lane, kept_symbols: usize, symbol_bytes: usize) -> Self {
+        let limits = Limits { kept_symbols, max_symbol_bytes: symbol_bytes, ..Limits::default() };
+        let (have, decoder) = (RangeSet::default(), Decoder::new(limits));
+        Self {
+            lane,
+            have,
+            largest_packet: None,
+            decoder,
+            longest_repair: PREFIX_BYTES + symbol_bytes,
+        }
     }
 
-    /// Takes note of symbol `number`, carried by `packet`.
-    pub fn arrive(&mut self, number: u64, packet: u64) -> Arrival {
+    /// Takes symbol `number`, carried by `packet`.
+    pub fn arrive(&mut self, number: u64, packet: u64, content: &[u8]) -> Arrival {
+        let arrival = self.note(number, packet);
+        if let Arrival::New { .. } = arrival {
+            self.decoder.source(number, content);
+        }
+        arrival
+    }
+
+    /// Takes a repair, carried by `packet`.
+    pub fn repair(&mut self, span: Span, packet: u64, content: &[u8]) -> Result<bool, Malformed> {
+        self.largest_packet = self.largest_packet.max(Some(packet));
+        let have = &self.have;
+        let ahead = span.end().saturating_sub(have.base());
+        // A peer may have larger packets than we keep symbols for: its repairs are then of no use.
+        if ahead == 0 || ahead > MAX_AHEAD || content.len() > self.longest_repair {
+            return Ok(false);
+        }
+        self.decoder.repair(span, repair_key(packet), content, |number| have.contains(number))
+    }
+
+    /// A symbol that repairs have brought back; with `oldest_only`, just the oldest missing one.
+    pub fn next_recovered(&mut self, oldest_only: bool) -> Option<(u64, Vec<u8>)> {
+        while let Some((number, content)) = self.decoder.next_recovered() {
+            let full = oldest_only || self.have.run_count() >= MAX_KEPT_RUNS;
+            if (!full || number == self.have.base()) && self.have.insert(number) {
+                return Some((number, content));
+            }
+        }
+        None
+    }
+
+    /// Memory that waits for repairs.
+    pub fn coded_bytes(&self) -> usize {
+        self.decoder.held_bytes()
+    }
+
+    fn note(&mut self, number: u64, packet: u64) -> Arrival {
         let ahead = number.saturating_sub(self.have.base());
         if ahead > MAX_AHEAD || (ahead > 0 && self.have.run_count() >= MAX_KEPT_RUNS) {
             return Arrival::Refused;
@@ -55,7 +104,9 @@ impl RecvLane {
         let largest = self.largest_packet?;
         let truncated = self.have.run_count() > most_runs;
         let runs = self.have.runs().take(most_runs).collect();
-        Some(LaneReport { lane: self.lane, largest, base: self.have.base(), runs, truncated })
+        let groups = self.decoder.held().take(MAX_GROUPS);
+        let held = groups.map(|(first, equations)| (first, u64::from(equations))).collect();
+        Some(LaneReport { lane: self.lane, largest, base: self.have.base(), runs, truncated, held })
     }
 }
 
@@ -66,22 +117,22 @@ mod tests {
 
     #[test]
     fn gaps_are_new_once_and_reports_name_them() {
-        let mut lane = RecvLane::new(Lane::Bulk);
+        let mut lane = RecvLane::new(Lane::Bulk, 1024, 1500);
         assert_eq!(lane.report(MAX_RUNS), None);
-        assert_eq!(lane.arrive(0, 10), Arrival::New { gap: false });
-        assert_eq!(lane.arrive(2, 12), Arrival::New { gap: true });
-        assert_eq!(lane.arrive(3, 13), Arrival::New { gap: false });
-        assert_eq!(lane.arrive(2, 14), Arrival::Duplicate);
-        assert_eq!(lane.arrive(MAX_AHEAD + 2, 15), Arrival::Refused);
+        assert_eq!(lane.arrive(0, 10, &[]), Arrival::New { gap: false });
+        assert_eq!(lane.arrive(2, 12, &[]), Arrival::New { gap: true });
+        assert_eq!(lane.arrive(3, 13, &[]), Arrival::New { gap: false });
+        assert_eq!(lane.arrive(2, 14, &[]), Arrival::Duplicate);
+        assert_eq!(lane.arrive(MAX_AHEAD + 2, 15, &[]), Arrival::Refused);
         let report = lane.report(MAX_RUNS).unwrap();
         assert_eq!((report.largest, report.base, report.runs), (14, 1, vec![(2, 4)]));
     }
 
     #[test]
     fn a_report_of_a_shattered_lane_stops_short_and_says_so() {
-        let mut lane = RecvLane::new(Lane::Bulk);
+        let mut lane = RecvLane::new(Lane::Bulk, 1024, 1500);
         for number in 0..1000 {
-            lane.arrive(2 * number + 1, number);
+            lane.arrive(2 * number + 1, number, &[]);
         }
         let report = lane.report(MAX_RUNS).unwrap();
         assert!(report.truncated);
@@ -91,11 +142,11 @@ mod tests {
 
     #[test]
     fn runs_are_bounded_and_the_oldest_hole_can_always_be_filled() {
-        let mut lane = RecvLane::new(Lane::Bulk);
+        let mut lane = RecvLane::new(Lane::Bulk, 1024, 1500);
         for number in 0..3000 {
-            lane.arrive(2 * number + 1, number);
+            lane.arrive(2 * number + 1, number, &[]);
         }
-        assert_eq!(lane.arrive(9001, 9001), Arrival::Refused);
-        assert_eq!(lane.arrive(0, 9002), Arrival::New { gap: false });
+        assert_eq!(lane.arrive(9001, 9001, &[]), Arrival::Refused);
+        assert_eq!(lane.arrive(0, 9002, &[]), Arrival::New { gap: false });
     }
 }

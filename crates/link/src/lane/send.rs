@@ -1,19 +1,21 @@
-//! The scoreboard: symbols that were sent and not yet reported, and which of them to send again.
+//! The scoreboard: symbols that were sent and not yet reported, and what to send for them.
 //!
 //! A symbol is *lost* once a report names a later packet of its lane and not the symbol. That is
 //! judged by packet, so a retransmission that is lost again is found the same way, one round trip
-//! after it was sent. What nobody reports on (the tail of a burst) is sent once more
-//! [`DUPLICATE_DELAY`] after the lane's queue emptied, since losses come in bursts of time; and a
-//! probe follows when even that stays unanswered.
+//! after it was sent. Lost symbols of bulk under backlog are sent again, oldest first. Those that end
+//! a burst are left to the [`Guard`]'s repairs, most of which leave before any loss is known. When
+//! nobody reports at all, a probe follows.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::recv::MAX_AHEAD;
-use crate::wire::report::LaneReport;
+use bentpipe_coding::{PREFIX_BYTES, Span, encode};
 
-/// How long after a lane's queue emptied its unreported symbols are sent once more.
-pub const DUPLICATE_DELAY: Duration = Duration::from_millis(25);
+use super::guard::{Census, Guard, Rule, Segment};
+use super::recv::MAX_AHEAD;
+use super::steady::Steady;
+use crate::Class;
+use crate::wire::report::LaneReport;
 
 /// How many of the oldest symbols are sent again when no report came for a probe timeout.
 const PROBE_SYMBOLS: usize = 2;
@@ -32,18 +34,11 @@ struct Slot {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     InFlight,
-    /// Waiting in `lost` or `duplicates` to be sent again.
-    Queued(Transmission),
+    /// Reported missing, and left to repairs.
+    Missing,
+    /// Waiting in `lost` to be sent again.
+    Queued,
     Reported,
-}
-
-/// Why a retained symbol is sent again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transmission {
-    /// It was reported missing, or a probe.
-    Repair,
-    /// The one duplicate of a tail.
-    Duplicate,
 }
 
 /// The sender's half of a lane.
@@ -52,25 +47,29 @@ pub struct SendLane {
     base: u64,
     slots: VecDeque<Slot>,
     lost: VecDeque<u64>,
-    duplicates: VecDeque<u64>,
+    guard: Guard,
+    steady: Steady,
+    protected_below: u64,
     retained_bytes: usize,
-    /// When the lane had nothing more to send; reset by new symbols.
-    drained_at: Option<Duration>,
-    /// Symbols below have had their duplicate or do not need one.
-    duplicated_below: u64,
+    /// Reported symbols keep their contents while no more than so many follow them, since a repair
+    /// of a span needs all of it.
+    kept_symbols: u64,
+    kept_bytes: usize,
     last_sent: Duration,
 }
 
 impl SendLane {
-    pub fn new() -> Self {
+    pub fn new(kept_symbols: usize) -> Self {
         Self {
             base: 0,
             slots: VecDeque::new(),
             lost: VecDeque::new(),
-            duplicates: VecDeque::new(),
+            guard: Guard::default(),
+            steady: Steady::default(),
+            protected_below: 0,
             retained_bytes: 0,
-            drained_at: None,
-            duplicated_below: 0,
+            kept_symbols: kept_symbols as u64,
+            kept_bytes: 0,
             last_sent: Duration::ZERO,
         }
     }
@@ -83,6 +82,11 @@ impl SendLane {
     /// How many bytes wait to be reported, bookkeeping included.
     pub fn retained_bytes(&self) -> usize {
         self.retained_bytes
+    }
+
+    /// Contents of reported symbols that repairs may still need.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
     }
 
     pub fn is_clear(&self) -> bool {
@@ -101,44 +105,49 @@ impl SendLane {
         let state = State::InFlight;
         self.slots.push_back(Slot { content, first_packet: packet, last_packet: packet, state });
         self.last_sent = now;
-        self.drained_at = None;
+        if let Some(index) = self.slots.len().checked_sub(self.kept_symbols as usize + 1) {
+            self.let_go(index);
+        }
         number
     }
 
-    /// The lane's flows have nothing more to send: its duplicates become due.
-    pub fn drained(&mut self, now: Duration) {
-        if self.drained_at.is_none() && self.duplicated_below < self.next_number() {
-            self.drained_at = Some(now);
+    /// A burst of `class` ended with the newest symbol: repairs for all that is unreported become due.
+    pub fn protect(&mut self, class: Class, now: Duration, rule: &mut Rule) {
+        let end = self.next_number();
+        let oldest = self.base.max(end.saturating_sub(self.kept_symbols));
+        self.guard.extend(oldest, end);
+        let symbols = end - std::mem::replace(&mut self.protected_below, end);
+        if let Some(accrued) = self.steady.ended(symbols, class, rule.loss, now) {
+            return self.guard.accrue(&accrued);
         }
+        let (base, slots) = (self.base, &self.slots);
+        self.guard.flush(now, rule, |segment| census(base, slots, segment));
     }
 
-    /// When [`Self::queue_duplicates`] should be called.
-    pub fn duplicates_due(&self) -> Option<Duration> {
-        self.drained_at.map(|at| at + DUPLICATE_DELAY)
+    /// When [`Self::protect_again`] should be called.
+    pub fn repairs_due(&self) -> Option<Duration> {
+        self.guard.due()
     }
 
-    /// Queues one duplicate of every unreported symbol that has had none.
-    pub fn queue_duplicates(&mut self) {
-        self.drained_at = None;
-        let from = self.duplicated_below.max(self.base);
-        for number in from..self.next_number() {
-            let slot = &mut self.slots[(number - self.base) as usize];
-            if slot.state == State::InFlight {
-                slot.state = State::Queued(Transmission::Duplicate);
-                self.duplicates.push_back(number);
-            }
-        }
-        self.duplicated_below = self.next_number();
+    /// The second half of a flush is due.
+    pub fn protect_again(&mut self, now: Duration, rule: &mut Rule) {
+        let (base, slots) = (self.base, &self.slots);
+        self.guard.flush_rest(now, rule, |segment| census(base, slots, segment));
     }
 
-    /// Whether a symbol waits to be sent again for that reason.
-    pub fn has(&mut self, kind: Transmission) -> bool {
-        self.settle(kind).is_some()
+    /// Whether a repair waits to be sent.
+    pub fn has_repair(&self) -> bool {
+        self.guard.ready().is_some()
     }
 
-    /// Whether any symbol waits to be sent again.
+    /// Whether a lost symbol waits to be sent again.
+    pub fn has_lost(&mut self) -> bool {
+        self.settle().is_some()
+    }
+
+    /// Whether anything waits to be sent again or for the first time as a repair.
     pub fn has_queued(&mut self) -> bool {
-        self.has(Transmission::Repair) || self.has(Transmission::Duplicate)
+        self.has_lost() || self.has_repair()
     }
 
     /// Whether the next new symbol is one that the peer would take.
@@ -147,34 +156,27 @@ impl SendLane {
     }
 
     /// Number and content length of what [`Self::take`] would give.
-    pub fn peek_len(&mut self, kind: Transmission) -> Option<(u64, usize)> {
-        let number = self.settle(kind)?;
+    pub fn peek_len(&mut self) -> Option<(u64, usize)> {
+        let number = self.settle()?;
         Some((number, self.slots[(number - self.base) as usize].content.len()))
     }
 
     /// The first in the queue that still has to be sent.
-    fn settle(&mut self, kind: Transmission) -> Option<u64> {
-        let queue = match kind {
-            Transmission::Repair => &mut self.lost,
-            Transmission::Duplicate => &mut self.duplicates,
-        };
-        while let Some(&number) = queue.front() {
+    fn settle(&mut self) -> Option<u64> {
+        while let Some(&number) = self.lost.front() {
             let index = number.checked_sub(self.base);
-            if index.is_some_and(|index| self.slots[index as usize].state == State::Queued(kind)) {
+            if index.is_some_and(|index| self.slots[index as usize].state == State::Queued) {
                 return Some(number);
             }
-            queue.pop_front();
+            self.lost.pop_front();
         }
         None
     }
 
-    /// Takes the next queued symbol of that kind, as leaving in `packet`.
-    pub fn take(&mut self, kind: Transmission, packet: u64, now: Duration) -> Option<(u64, &[u8])> {
-        let number = self.settle(kind)?;
-        match kind {
-            Transmission::Repair => self.lost.pop_front(),
-            Transmission::Duplicate => self.duplicates.pop_front(),
-        };
+    /// Takes the oldest lost symbol, as leaving in `packet`.
+    pub fn take(&mut self, packet: u64, now: Duration) -> Option<(u64, &[u8])> {
+        let number = self.settle()?;
+        self.lost.pop_front();
         let slot = &mut self.slots[(number - self.base) as usize];
         slot.state = State::InFlight;
         slot.last_packet = packet;
@@ -182,10 +184,49 @@ impl SendLane {
         Some((number, &slot.content))
     }
 
-    /// Believes a report: forgets what has come, queues what is missing. `late_by` packets of
+    /// The span of the repair that [`Self::take_repair`] would make, and its length.
+    pub fn peek_repair(&self) -> Option<(Span, usize)> {
+        let segment = self.guard.ready()?;
+        let from = segment.start.max(self.base);
+        let open =
+            |number: &u64| self.slots[(number - self.base) as usize].state != State::Reported;
+        let first = (from..segment.end).find(open)?;
+        let last = (first..segment.end).rev().find(open)?;
+        let span = Span::new(first, (last - first + 1) as u16)?;
+        let longest = self.span(span).map(|slot| slot.content.len()).max().unwrap_or(0);
+        Some((span, PREFIX_BYTES + longest))
+    }
+
+    /// Appends the repair of `span`, as [`Self::peek_repair`] gave it, as leaving in `packet`.
+    pub fn take_repair(&mut self, span: Span, packet: u64, now: Duration, out: &mut Vec<u8>) {
+        let sources: Vec<&[u8]> = self.span(span).map(|slot| &slot.content[..]).collect();
+        encode(repair_key(packet), &sources, out);
+        self.guard.sent(packet);
+        self.last_sent = now;
+    }
+
+    fn span(&self, span: Span) -> impl Iterator<Item = &Slot> {
+        let start = (span.first - self.base) as usize;
+        self.slots.range(start..start + usize::from(span.count))
+    }
+
+    /// The next repair would not fit into a packet: its symbols are sent again one by one.
+    pub fn give_up_repair(&mut self) {
+        if let Some((start, end)) = self.guard.give_up() {
+            self.queue_missing(start, end);
+        }
+    }
+
+    /// Believes a report: forgets what has come, finds what is missing. `late_by` packets of
     /// reordering are waited for. Returns how many symbols were newly found lost, or `None` when
     /// the report names symbols that were never sent.
-    pub fn report(&mut self, report: &LaneReport, late_by: u64) -> Option<usize> {
+    pub fn report(
+        &mut self,
+        report: &LaneReport,
+        late_by: u64,
+        now: Duration,
+        rule: &mut Rule,
+    ) -> Option<usize> {
         let end = report.runs.last().map_or(report.base, |&(_, end)| end);
         if end > self.next_number() {
             return None;
@@ -198,18 +239,60 @@ impl SendLane {
                 self.forget(number);
             }
         }
+        self.advance();
+        let found = self.find_lost(report, late_by);
+        let (base, slots) = (self.base, &self.slots);
+        let judged = report.largest.saturating_sub(late_by);
+        let count = |segment: &Segment| census(base, slots, segment);
+        let given_up = self.guard.review(judged, &report.held, now, rule, count);
+        for (start, end) in given_up {
+            self.queue_missing(start, end);
+        }
+        Some(found)
+    }
+
+    /// The packet that carried symbol `number` last is known to have come, or to be lost; for
+    /// symbols that a truncated report does not reach.
+    pub fn fate(&mut self, number: u64, packet: u64, lost: bool) {
+        let Some(index) = number.checked_sub(self.base) else { return };
+        if !lost {
+            self.forget(number);
+            self.advance();
+        } else if let Some(slot) = self.slots.get_mut(index as usize)
+            && slot.last_packet == packet
+            && slot.state == State::InFlight
+        {
+            self.lose(number);
+        }
+    }
+
+    fn advance(&mut self) {
         while self.slots.front().is_some_and(|slot| slot.state == State::Reported) {
+            self.let_go(0);
             self.slots.pop_front();
             self.base += 1;
         }
-        Some(self.find_lost(report, late_by))
     }
 
     fn forget(&mut self, number: u64) {
-        let slot = &mut self.slots[(number - self.base) as usize];
+        let next = self.next_number();
+        let index = (number - self.base) as usize;
+        let Some(slot) = self.slots.get_mut(index) else { return };
         if slot.state != State::Reported {
             slot.state = State::Reported;
             self.retained_bytes -= slot.content.len() + SLOT_BYTES;
+            self.kept_bytes += slot.content.len();
+            if number + self.kept_symbols < next {
+                self.let_go(index);
+            }
+        }
+    }
+
+    /// Frees the content of a reported symbol.
+    fn let_go(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        if slot.state == State::Reported {
+            self.kept_bytes -= slot.content.len();
             slot.content = Vec::new();
         }
     }
@@ -218,122 +301,222 @@ impl SendLane {
         let judged = report.covers_below().min(self.next_number());
         let mut found = 0;
         for number in self.base..judged {
-            let slot = &mut self.slots[(number - self.base) as usize];
+            let slot = &self.slots[(number - self.base) as usize];
             if slot.first_packet >= report.largest {
                 break; // and so did all that follow
             }
-            // A duplicate that still waits is needed now, and duplicates go last.
-            let unsure = [State::InFlight, State::Queued(Transmission::Duplicate)];
-            if unsure.contains(&slot.state) && slot.last_packet + late_by < report.largest {
-                slot.state = State::Queued(Transmission::Repair);
-                let at = self.lost.partition_point(|&queued| queued < number);
-                self.lost.insert(at, number);
+            if slot.state == State::InFlight && slot.last_packet + late_by < report.largest {
+                self.lose(number);
                 found += 1;
             }
         }
         found
     }
 
+    fn lose(&mut self, number: u64) {
+        let kept = number + self.kept_symbols >= self.next_number();
+        if kept && self.guard.covers(number) {
+            self.slots[(number - self.base) as usize].state = State::Missing;
+        } else {
+            self.queue(number);
+        }
+    }
+
+    fn queue(&mut self, number: u64) {
+        self.slots[(number - self.base) as usize].state = State::Queued;
+        let at = self.lost.partition_point(|&queued| queued < number);
+        self.lost.insert(at, number);
+    }
+
+    fn queue_missing(&mut self, start: u64, end: u64) {
+        for number in start.max(self.base)..end {
+            if self.slots[(number - self.base) as usize].state == State::Missing {
+                self.queue(number);
+            }
+        }
+    }
+
     /// Nobody has answered for a probe timeout: sends the oldest symbols again, since whatever
-    /// report they cause tells the fate of all that left before them.
-    pub fn probe(&mut self) {
+    /// report they cause tells the fate of all that left before them; and repairs anew, spread over
+    /// time, since what took all of the last may be a burst that still goes on.
+    pub fn probe(&mut self, now: Duration, rule: &mut Rule) {
+        self.guard.forget_repairs();
+        let (base, slots) = (self.base, &self.slots);
+        self.guard.flush(now, rule, |segment| census(base, slots, segment));
+        self.probe_oldest();
+    }
+
+    /// Sends the oldest symbols again.
+    pub fn probe_oldest(&mut self) {
         let mut queued = 0;
-        for (index, slot) in self.slots.iter_mut().enumerate() {
+        for index in 0..self.slots.len() {
             if queued == PROBE_SYMBOLS {
                 break;
             }
-            match slot.state {
-                State::InFlight | State::Queued(Transmission::Duplicate) => {
-                    slot.state = State::Queued(Transmission::Repair);
-                    self.lost.push_front(self.base + index as u64);
+            match self.slots[index].state {
+                State::InFlight | State::Missing => {
+                    self.queue(self.base + index as u64);
                     queued += 1;
                 }
-                State::Queued(Transmission::Repair) => queued += 1,
+                State::Queued => queued += 1,
                 State::Reported => {}
             }
         }
-        self.lost.make_contiguous().sort_unstable();
     }
+}
+
+/// The key of the repair in `packet`: RFC 8681 gives it 16 bits.
+pub fn repair_key(packet: u64) -> u16 {
+    packet as u16
+}
+
+fn census(base: u64, slots: &VecDeque<Slot>, segment: &Segment) -> Census {
+    let mut census = Census::default();
+    let (start, end) = (segment.start.max(base), segment.end.max(base));
+    for slot in slots.range((start - base) as usize..(end - base) as usize) {
+        match slot.state {
+            State::InFlight | State::Queued => census.in_flight += 1,
+            State::Missing => census.missing += 1,
+            State::Reported => {}
+        }
+    }
+    census
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::lane::Lane;
+    use crate::redundancy::Loss;
 
     const NOW: Duration = Duration::ZERO;
 
     fn report(largest: u64, base: u64, runs: &[(u64, u64)]) -> LaneReport {
-        LaneReport { lane: Lane::Bulk, largest, base, runs: runs.to_vec(), truncated: false }
+        let (lane, runs) = (Lane::Bulk, runs.to_vec());
+        LaneReport { lane, largest, base, runs, truncated: false, held: Vec::new() }
     }
 
     fn lane_of(symbols: u64) -> SendLane {
-        let mut lane = SendLane::new();
+        let mut lane = SendLane::new(1024);
         for packet in 0..symbols {
             lane.push(vec![packet as u8; 10], 100 + packet, NOW);
         }
         lane
     }
 
+    fn tell(lane: &mut SendLane, report: &LaneReport, rule: &mut Rule) -> Option<usize> {
+        lane.report(report, 0, NOW, rule)
+    }
+
+    fn lossy() -> Rule {
+        Rule { loss: Loss { rate: 0.12, correlation: 0.0 }, ..Rule::default() }
+    }
+
     #[test]
     fn a_gap_is_sent_again_and_a_lost_repair_is_found_again() {
-        let mut lane = lane_of(4);
-        assert_eq!(lane.report(&report(102, 1, &[(2, 3)]), 0), Some(1));
-        assert_eq!(lane.take(Transmission::Repair, 104, NOW), Some((1, &[1; 10][..])));
-        assert_eq!(lane.report(&report(103, 1, &[(2, 4)]), 0), Some(0), "the repair is on its way");
+        let (mut lane, rule) = (lane_of(4), &mut lossy());
+        assert_eq!(tell(&mut lane, &report(102, 1, &[(2, 3)]), rule), Some(1));
+        assert_eq!(lane.take(104, NOW), Some((1, &[1; 10][..])));
+        let on_its_way = tell(&mut lane, &report(103, 1, &[(2, 4)]), rule);
+        assert_eq!(on_its_way, Some(0));
         lane.push(vec![9], 105, NOW);
-        assert_eq!(lane.report(&report(105, 1, &[(2, 5)]), 0), Some(1), "the repair was lost");
-        assert_eq!(lane.take(Transmission::Repair, 106, NOW).unwrap().0, 1);
-        assert_eq!(lane.report(&report(106, 5, &[]), 0), Some(0));
+        let lost_again = tell(&mut lane, &report(105, 1, &[(2, 5)]), rule);
+        assert_eq!(lost_again, Some(1));
+        assert_eq!(lane.take(106, NOW).unwrap().0, 1);
+        assert_eq!(tell(&mut lane, &report(106, 5, &[]), rule), Some(0));
         assert!(lane.is_clear());
-        assert_eq!(lane.retained_bytes(), 0);
+        assert_eq!((lane.retained_bytes(), lane.kept_bytes()), (0, 0));
     }
 
     #[test]
     fn reordering_is_waited_for() {
-        let mut lane = lane_of(6);
-        assert_eq!(lane.report(&report(103, 1, &[(2, 4)]), 2), Some(0));
-        assert_eq!(lane.report(&report(104, 1, &[(2, 5)]), 2), Some(1));
+        let (mut lane, rule) = (lane_of(6), &mut lossy());
+        assert_eq!(lane.report(&report(103, 1, &[(2, 4)]), 2, NOW, rule), Some(0));
+        assert_eq!(lane.report(&report(104, 1, &[(2, 5)]), 2, NOW, rule), Some(1));
+    }
+
+    /// Sends every repair that is planned; returns when each left.
+    fn send_repairs(lane: &mut SendLane, rule: &mut Rule, mut packet: u64) -> Vec<Duration> {
+        let (mut now, mut sent) = (NOW, Vec::new());
+        loop {
+            while let Some((span, _)) = lane.peek_repair() {
+                lane.take_repair(span, packet, now, &mut Vec::new());
+                packet += 1;
+                sent.push(now);
+            }
+            let Some(due) = lane.repairs_due() else { return sent };
+            now = due;
+            lane.protect_again(now, rule);
+        }
     }
 
     #[test]
-    fn a_tail_is_duplicated_once_and_only_what_is_unreported() {
-        let mut lane = lane_of(3);
-        lane.drained(Duration::from_millis(5));
-        assert_eq!(lane.duplicates_due(), Some(Duration::from_millis(30)));
-        lane.report(&report(100, 1, &[]), 0);
-        lane.queue_duplicates();
-        assert_eq!(lane.take(Transmission::Duplicate, 110, NOW).unwrap().0, 1);
-        lane.report(&report(110, 3, &[]), 0);
-        assert_eq!(lane.take(Transmission::Duplicate, 111, NOW), None, "2 was reported meanwhile");
-        lane.drained(Duration::from_millis(50));
-        assert_eq!(lane.duplicates_due(), None, "nothing is left that had no duplicate");
+    fn the_end_of_a_burst_gets_repairs_half_of_them_later() {
+        let (mut lane, rule) = (lane_of(8), &mut lossy());
+        lane.protect(Class::BestEffort, NOW, rule);
+        assert_eq!(lane.peek_repair(), Some((Span { first: 0, count: 8 }, 12)));
+        let sent = send_repairs(&mut lane, rule, 108);
+        let part = rule.delay / 3;
+        assert_eq!(sent, [NOW, NOW, rule.delay, rule.delay + part]);
     }
 
     #[test]
-    fn a_waiting_duplicate_that_is_reported_missing_becomes_a_repair() {
-        let mut lane = lane_of(3);
-        lane.queue_duplicates();
-        lane.push(vec![9], 103, NOW);
-        assert_eq!(lane.report(&report(103, 0, &[(1, 4)]), 0), Some(1));
-        assert!(!lane.has(Transmission::Duplicate));
-        assert_eq!(lane.take(Transmission::Repair, 104, NOW).unwrap().0, 0);
-        assert!(!lane.has_queued());
+    fn what_repairs_in_flight_will_mend_is_not_sent_again() {
+        let (mut lane, rule) = (lane_of(8), &mut lossy());
+        lane.protect(Class::BestEffort, NOW, rule);
+        assert_eq!(send_repairs(&mut lane, rule, 108).len(), 4);
+        let one_missing = report(107, 3, &[(4, 8)]);
+        assert_eq!(tell(&mut lane, &one_missing, rule), Some(1));
+        assert!(!lane.has_queued(), "four repairs are under way for it");
+        let all_lost = report(112, 3, &[(4, 8)]);
+        tell(&mut lane, &all_lost, rule);
+        lane.protect_again(rule.delay, rule);
+        let (span, _) = lane.peek_repair().unwrap();
+        assert_eq!(span, Span { first: 3, count: 1 }, "none of them came");
+    }
+
+    #[test]
+    fn symbols_that_repairs_do_not_bring_back_are_sent_themselves() {
+        let (mut lane, rule) = (lane_of(2), &mut lossy());
+        lane.protect(Class::BestEffort, NOW, rule);
+        let mut packet = 102;
+        for _ in 0..20 {
+            lane.protect_again(rule.delay, rule);
+            while let Some((span, _)) = lane.peek_repair() {
+                lane.take_repair(span, packet, NOW, &mut Vec::new());
+                packet += 1;
+            }
+            tell(&mut lane, &report(packet, 0, &[(1, 2)]), rule);
+        }
+        assert_eq!(lane.take(packet, NOW).map(|(number, _)| number), Some(0));
+        assert!(packet < 120, "{packet} packets");
+    }
+
+    #[test]
+    fn packets_tell_of_symbols_that_a_truncated_report_does_not_reach() {
+        let (mut lane, rule) = (lane_of(4), &mut lossy());
+        let truncated = LaneReport { truncated: true, ..report(103, 0, &[]) };
+        assert_eq!(tell(&mut lane, &truncated, rule), Some(0));
+        lane.fate(2, 102, true);
+        lane.fate(3, 103, false);
+        lane.fate(1, 55, true);
+        assert_eq!(lane.take(104, NOW).map(|(number, _)| number), Some(2));
+        assert_eq!(lane.take(105, NOW), None, "another packet carried 1 last, and 3 has come");
     }
 
     #[test]
     fn a_probe_sends_the_oldest_again() {
         let mut lane = lane_of(5);
-        lane.report(&report(100, 1, &[]), 0);
-        lane.probe();
-        assert_eq!(lane.take(Transmission::Repair, 120, NOW).unwrap().0, 1);
-        assert_eq!(lane.take(Transmission::Repair, 121, NOW).unwrap().0, 2);
-        assert_eq!(lane.take(Transmission::Repair, 122, NOW), None);
+        tell(&mut lane, &report(100, 1, &[]), &mut lossy());
+        lane.probe_oldest();
+        assert_eq!(lane.take(120, NOW).unwrap().0, 1);
+        assert_eq!(lane.take(121, NOW).unwrap().0, 2);
+        assert_eq!(lane.take(122, NOW), None);
     }
 
     #[test]
     fn a_report_of_the_unsent_is_refused() {
-        assert_eq!(lane_of(3).report(&report(102, 4, &[]), 0), None);
-        assert_eq!(lane_of(3).report(&report(102, 1, &[(2, 9)]), 0), None);
+        assert_eq!(tell(&mut lane_of(3), &report(102, 4, &[]), &mut lossy()), None);
+        assert_eq!(tell(&mut lane_of(3), &report(102, 1, &[(2, 9)]), &mut lossy()), None);
     }
 }

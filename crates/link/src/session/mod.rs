@@ -1,6 +1,7 @@
 //! One session between two gateways: packets in, packets out, flows in between. No sockets, no
 //! clock: `now` is the time since the program or the simulation began.
 
+mod arrivals;
 mod path;
 mod receive;
 mod report;
@@ -16,7 +17,7 @@ use crate::Class;
 use crate::code::ResetCode;
 use crate::crypto::{Keys, Rng};
 use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
-use crate::lane::{Lane, RecvLane, SendLane};
+use crate::lane::{Lane, RecvLane, Rule, SendLane};
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::target::{Target, TargetError};
@@ -68,6 +69,8 @@ pub struct Session {
     path: Path,
     send: [SendLane; Lane::ALL.len()],
     recv: [RecvLane; Lane::ALL.len()],
+    /// How much redundancy goes with what is sent.
+    rule: Rule,
     flows: FlowTable,
     next_reap: Duration,
     /// Probe timeouts in a row without news, by lane.
@@ -116,8 +119,10 @@ impl Session {
         });
         let mut session = Self {
             path: Path::new(0, address, &settings, now),
-            send: Lane::ALL.map(|_| SendLane::new()),
-            recv: Lane::ALL.map(RecvLane::new),
+            send: Lane::ALL.map(|_| SendLane::new(settings.coded_symbols())),
+            recv: Lane::ALL
+                .map(|lane| RecvLane::new(lane, settings.coded_symbols(), settings.mtu_bytes)),
+            rule: Rule::default(),
             flows,
             next_reap: now + reap_interval(&settings),
             probes: [0; Lane::ALL.len()],
@@ -209,13 +214,21 @@ impl Session {
 
     /// What has been counted, and what is held now.
     pub fn counters(&self) -> Counters {
-        Counters { flows: self.flows.len() as u64, held_bytes: self.held_bytes(), ..self.counters }
+        let (held_bytes, coded_bytes) = (self.held_bytes(), self.coded_bytes());
+        Counters { flows: self.flows.len() as u64, held_bytes, coded_bytes, ..self.counters }
     }
 
     /// Bytes of memory that wait for the link, the peer or a reader.
     pub fn held_bytes(&self) -> u64 {
         let retained: usize = self.send.iter().map(SendLane::retained_bytes).sum();
         self.flows.held_bytes() + retained as u64
+    }
+
+    /// Bytes of memory kept for repairs alone, at both ends of our lanes.
+    pub fn coded_bytes(&self) -> u64 {
+        let kept: usize = self.send.iter().map(SendLane::kept_bytes).sum();
+        let coded: usize = self.recv.iter().map(RecvLane::coded_bytes).sum();
+        (kept + coded) as u64
     }
 
     // The flows' owners.

@@ -4,18 +4,23 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::arrivals::{Arrivals, MAX_LATE_BY};
+use crate::lane::Lane;
 use crate::pacer::Pacer;
+use crate::redundancy::{Estimator, Fate};
 use crate::rtt::Rtt;
 use crate::settings::Settings;
 use crate::wire::frame::Challenge;
 use crate::wire::header::DATA_OVERHEAD_BYTES;
 use crate::wire::report::Report;
 
-/// Send times kept for round-trip samples: 16 bytes each, 1 MiB a path. A packet that was sent
-/// longer ago gives no sample.
-const MAX_SEND_TIMES: usize = 1 << 16;
-/// By how many packets a late one may come and still be waited for.
-const MAX_LATE_BY: u64 = 64;
+/// Sent packets remembered until they are judged: 40 bytes each, 2.5 MiB a path. Of a packet that
+/// was sent longer ago nothing is learned.
+const MAX_SENT: usize = 1 << 16;
+/// Packets that left no more than so many packet times apart may fall to one burst.
+const TRAIN_PACKET_TIMES: u32 = 2;
+/// A train is not torn by a timer that fires so late.
+const TIMER_GRAIN: Duration = Duration::from_millis(1);
 
 /// A path's state in both directions.
 pub struct Path {
@@ -26,23 +31,43 @@ pub struct Path {
     mtu_bytes: usize,
 
     next_packet: u64,
-    /// Send times of packets `next_packet - len ..`.
-    send_times: VecDeque<Duration>,
+    /// Packets `next_packet - len ..`.
+    sent: VecDeque<Sent>,
+    /// The next packet whose fate is to be judged.
+    unjudged: u64,
+    /// What the direction towards the peer loses.
+    pub estimator: Estimator,
     /// The oldest packet that asked for an answer since the peer was last heard.
     pub waiting_since: Option<Duration>,
     pub last_sent: Duration,
     peer_largest: Option<u64>,
-    peer_received: u64,
     /// Reordering the peer sees, in packets.
     pub peer_late_by: u64,
 
-    pub largest: Option<(u64, Duration)>,
-    pub received: u64,
-    late_by: u64,
+    /// Packets of the peer's that came of late.
+    pub arrivals: Arrivals,
 
     pub ping: bool,
     pub response: Option<Challenge>,
     pub candidate: Option<Candidate>,
+}
+
+/// A packet that left.
+#[derive(Debug, Clone, Copy)]
+pub struct Sent {
+    pub at: Duration,
+    /// It left right behind the one before.
+    pub follows: bool,
+    /// The symbol it carried.
+    pub symbol: Option<(Lane, u64)>,
+}
+
+/// A packet whose fate a report tells.
+#[derive(Debug, Clone, Copy)]
+pub struct Judged {
+    pub packet: u64,
+    pub lost: bool,
+    pub symbol: Option<(Lane, u64)>,
 }
 
 /// An address that the peer may have moved to; nothing but challenges goes there until it echoes one.
@@ -64,15 +89,14 @@ impl Path {
             pacer: Pacer::new(settings.rate, settings.mtu_bytes),
             mtu_bytes: settings.mtu_bytes,
             next_packet: 0,
-            send_times: VecDeque::new(),
+            sent: VecDeque::new(),
+            unjudged: 0,
+            estimator: Estimator::new(),
             waiting_since: None,
             last_sent: now,
             peer_largest: None,
-            peer_received: 0,
             peer_late_by: 0,
-            largest: None,
-            received: 0,
-            late_by: 0,
+            arrivals: Arrivals::default(),
             ping: false,
             response: None,
             candidate: None,
@@ -97,62 +121,65 @@ impl Path {
         self.next_packet
     }
 
-    /// A packet leaves.
-    pub fn sent(&mut self, asks_for_report: bool, now: Duration) {
+    /// A packet leaves, with `symbol` in it.
+    pub fn sent(&mut self, symbol: Option<(Lane, u64)>, asks_for_report: bool, now: Duration) {
         self.next_packet += 1;
-        if self.send_times.len() == MAX_SEND_TIMES {
-            self.send_times.pop_front();
+        if self.sent.len() == MAX_SENT {
+            self.sent.pop_front();
         }
-        self.send_times.push_back(now);
+        let train = self.pacer.rate().time_for(self.mtu_bytes as u64) * TRAIN_PACKET_TIMES;
+        let follows = now.saturating_sub(self.last_sent) <= train + TIMER_GRAIN;
+        self.sent.push_back(Sent { at: now, follows, symbol });
         self.last_sent = now;
         if asks_for_report && self.waiting_since.is_none() {
             self.waiting_since = Some(now);
         }
     }
 
-    fn send_time(&self, packet: u64) -> Option<Duration> {
-        let first = self.next_packet - self.send_times.len() as u64;
-        self.send_times.get(usize::try_from(packet.checked_sub(first)?).ok()?).copied()
+    fn sent_packet(&self, packet: u64) -> Option<Sent> {
+        let first = self.next_packet - self.sent.len() as u64;
+        self.sent.get(usize::try_from(packet.checked_sub(first)?).ok()?).copied()
     }
 
-    /// A packet came; `true` when it is the newest.
-    pub fn came(&mut self, packet: u64, now: Duration) -> bool {
-        self.received += 1;
-        match self.largest {
-            Some((largest, _)) if packet < largest => {
-                self.late_by = self.late_by.max((largest - packet).min(MAX_LATE_BY));
-                false
-            }
-            _ => {
-                self.largest = Some((packet, now));
-                true
-            }
-        }
-    }
-
-    /// Reordering seen, for the report.
-    pub fn late_by(&self) -> u64 {
-        self.late_by
-    }
-
-    /// Learns from the peer's report of this path. Returns (lost, judged) packets since the last
-    /// one, or `None` when it speaks of packets that were never sent or is older than the last.
-    pub fn reported(&mut self, report: &Report, now: Duration) -> Option<(u64, u64)> {
-        if report.largest >= self.next_packet || report.received > report.largest + 1 {
-            return None;
+    /// Learns from the peer's report of this path; `false` when it speaks of packets that were
+    /// never sent.
+    pub fn reported(&mut self, report: &Report, now: Duration) -> bool {
+        if report.largest >= self.next_packet {
+            return false;
         }
         self.peer_late_by = report.late_by.min(MAX_LATE_BY);
-        let before = self.peer_largest;
-        if before.is_some_and(|before| report.largest <= before) {
-            return Some((0, 0));
+        if self.peer_largest.is_none_or(|before| report.largest > before) {
+            self.peer_largest = Some(report.largest);
+            if let Some(sent) = self.sent_packet(report.largest) {
+                self.rtt.sample(now.saturating_sub(sent.at).saturating_sub(report.age));
+            }
         }
-        if let Some(sent) = self.send_time(report.largest) {
-            self.rtt.sample(now.saturating_sub(sent).saturating_sub(report.age));
+        true
+    }
+
+    /// The fates of packets that `report` tells and none before it did, in the order of sending.
+    pub fn judge(&mut self, report: &Report) -> Vec<Judged> {
+        let end = (report.largest + 1).saturating_sub(self.peer_late_by);
+        let oldest = report.packets.last().map_or(end, |&(start, _)| start);
+        let forgotten = self.next_packet - self.sent.len() as u64;
+        let from = self.unjudged.max(oldest).max(forgotten);
+        if from > self.unjudged {
+            self.estimator.skip();
         }
-        let judged = report.largest + 1 - before.map_or(0, |before| before + 1);
-        let arrived = report.received.saturating_sub(self.peer_received).min(judged);
-        self.peer_largest = Some(report.largest);
-        self.peer_received = report.received.max(self.peer_received);
-        Some((judged - arrived, judged))
+        let mut judged = Vec::new();
+        let mut runs = report.packets.iter().rev().peekable();
+        for packet in from..end {
+            while runs.next_if(|(_, end)| *end <= packet).is_some() {}
+            let lost = runs.peek().is_none_or(|(start, _)| *start > packet);
+            let Some(sent) = self.sent_packet(packet) else { break };
+            self.estimator.saw(Fate { lost, follows: sent.follows });
+            judged.push(Judged { packet, lost, symbol: sent.symbol });
+        }
+        self.unjudged = self.unjudged.max(end);
+        // What is judged needs no memory but the last, which the next report may name again.
+        while self.next_packet - (self.sent.len() as u64) < report.largest.min(self.unjudged) {
+            self.sent.pop_front();
+        }
+        judged
     }
 }

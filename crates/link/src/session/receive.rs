@@ -8,12 +8,21 @@ use rand::RngCore;
 use super::Session;
 use super::path::Candidate;
 use crate::flow::Violation;
-use crate::lane::Arrival;
+use crate::lane::{Arrival, Lane};
 use crate::wire::codec::Reader;
-use crate::wire::frame::{Frame, Packet, Symbol};
+use crate::wire::frame::{Carried, Frame, Packet, Repair, Symbol};
 use crate::wire::header::DataHeader;
 use crate::wire::report::Report;
 
+/// The second half of a flush of repairs waits at least this long: losses come in bursts of time,
+/// and in the air a fade of a few packets at 2 Mbit/s takes as long.
+const LEAST_REPAIR_DELAY: Duration = Duration::from_millis(25);
+/// … or so many mean bursts: one burst in twenty is longer than three.
+const REPAIR_DELAY_BURSTS: u32 = 3;
+/// … but never longer than this: then a report is here first.
+const MOST_REPAIR_DELAY: Duration = Duration::from_millis(400);
+/// Whatever rate the peer claims, a packet of its takes no longer than this.
+const MOST_PACKET_TIME: Duration = Duration::from_millis(100);
 /// How often a challenge is sent to a new address before the move is given up.
 const CHALLENGE_TRIES: u32 = 6;
 
@@ -46,7 +55,7 @@ impl Session {
         }
         self.counters.packets_received += 1;
         self.heard(now);
-        let newest = self.path.came(header.number, now);
+        let newest = self.path.arrivals.came(header.number, now);
         let Ok(packet) = Packet::parse(plaintext) else {
             return self.break_off(Violation("an authenticated packet that does not parse"));
         };
@@ -61,9 +70,16 @@ impl Session {
         if let Some(report) = packet.report {
             self.take_report(&report, now);
         }
-        let gap = packet.symbol.is_some_and(|symbol| self.take_symbol(symbol, header.number, now));
+        let gap = match packet.carried {
+            Some(Carried::Symbol(symbol)) => self.take_symbol(&symbol, header.number, now),
+            Some(Carried::Repair(repair)) => {
+                self.take_repair(&repair, header.number, now);
+                false
+            }
+            None => false,
+        };
         if asks {
-            self.reports.came(gap, self.path.rtt.get(), now);
+            self.reports.came(gap, self.pace(), now);
         }
         if packet.close {
             self.peer_closed = true;
@@ -82,32 +98,55 @@ impl Session {
         if report.path != self.path.id {
             return;
         }
-        let Some((lost, judged)) = self.path.reported(report, now) else {
+        if !self.path.reported(report, now) {
             return self.break_off(Violation("a report of packets that were never sent"));
-        };
-        self.counters.packets_lost += lost;
-        self.counters.packets_judged += judged;
+        }
+        let judged = self.path.judge(report);
+        self.counters.packets_lost += judged.iter().filter(|packet| packet.lost).count() as u64;
+        self.counters.packets_judged += judged.len() as u64;
+        self.adapt();
         let late_by = self.path.peer_late_by;
         for lane_report in &report.lanes {
             let lane = lane_report.lane as usize;
             let before = self.send[lane].retained_bytes();
-            let Some(found) = self.send[lane].report(lane_report, late_by) else {
+            let found = self.send[lane].report(lane_report, late_by, now, &mut self.rule);
+            let Some(found) = found else {
                 return self.break_off(Violation("a report of symbols that were never sent"));
             };
             if found > 0 || self.send[lane].retained_bytes() < before {
                 self.probes[lane] = 0;
             }
         }
+        for packet in judged {
+            if let Some((lane, number)) = packet.symbol {
+                self.send[lane as usize].fate(number, packet.packet, packet.lost);
+            }
+        }
         self.tune();
     }
 
+    /// Takes to heart what the path loses now.
+    fn adapt(&mut self) {
+        let loss = self.path.estimator.loss();
+        let packet_bytes = self.settings.mtu_bytes as u64;
+        let towards_peer =
+            self.path.pacer.rate().time_for(packet_bytes).mul_f64(loss.burst_packets());
+        // Who sends little sees few bursts; but it sees those of the other direction.
+        let towards_us = self.peer.rate.time_for(packet_bytes).min(MOST_PACKET_TIME);
+        let towards_us = towards_us.mul_f64(self.path.arrivals.burst_packets());
+        let burst = towards_peer.max(towards_us);
+        self.rule.loss = loss;
+        self.rule.delay =
+            (burst * REPAIR_DELAY_BURSTS).clamp(LEAST_REPAIR_DELAY, MOST_REPAIR_DELAY);
+    }
+
     /// Acts on a symbol that is new; `true` when it shows a gap that was not known.
-    fn take_symbol(&mut self, symbol: Symbol<'_>, packet: u64, now: Duration) -> bool {
+    fn take_symbol(&mut self, symbol: &Symbol<'_>, packet: u64, now: Duration) -> bool {
         let lane = &mut self.recv[symbol.lane as usize];
         if self.flows.is_shattered() && symbol.number > lane.base() {
             return false; // as if it were lost: it comes again
         }
-        let gap = match lane.arrive(symbol.number, packet) {
+        let gap = match lane.arrive(symbol.number, packet, symbol.content) {
             Arrival::New { gap } => {
                 self.last_symbol = Some(now);
                 gap
@@ -118,21 +157,41 @@ impl Session {
             }
             Arrival::Refused => return false,
         };
-        let mut reader = Reader::new(symbol.content);
+        self.take_frames(symbol.content, now);
+        self.take_recovered(symbol.lane, now);
+        gap
+    }
+
+    fn take_repair(&mut self, repair: &Repair<'_>, packet: u64, now: Duration) {
+        match self.recv[repair.lane as usize].repair(repair.span, packet, repair.content) {
+            Ok(true) => {}
+            Ok(false) => self.counters.repairs_redundant += 1,
+            Err(_) => return self.break_off(Violation("a repair that contradicts its symbols")),
+        }
+        self.take_recovered(repair.lane, now);
+    }
+
+    fn take_recovered(&mut self, lane: Lane, now: Duration) {
+        loop {
+            let oldest_only = self.flows.is_shattered();
+            let next = self.recv[lane as usize].next_recovered(oldest_only);
+            let Some((_, content)) = next.filter(|_| !self.closing) else { return };
+            self.counters.symbols_recovered += 1;
+            self.last_symbol = Some(now);
+            self.take_frames(&content, now);
+        }
+    }
+
+    fn take_frames(&mut self, content: &[u8], now: Duration) {
+        let mut reader = Reader::new(content);
         while !reader.is_empty() {
-            let frame = match Frame::parse(&mut reader) {
-                Ok(frame) => frame,
-                Err(_) => {
-                    self.break_off(Violation("a symbol that does not parse"));
-                    return false;
-                }
+            let Ok(frame) = Frame::parse(&mut reader) else {
+                return self.break_off(Violation("a symbol that does not parse"));
             };
             if let Err(violation) = self.flows.take_frame(frame, now) {
-                self.break_off(violation);
-                return false;
+                return self.break_off(violation);
             }
         }
-        gap
     }
 
     /// The peer's newest packet came from elsewhere: perhaps it moved. Nothing but challenges go

@@ -2,12 +2,20 @@
 
 use std::time::Duration;
 
-/// Reports in steady state are this part of a round trip apart.
+use bentpipe_units::BitRate;
+
+/// Reports in steady state are this part of a round trip apart …
 const PER_ROUND_TRIP: u32 = 8;
+/// … unless they would take more than this part of the direction they travel in …
+const OF_OUR_RATE: u64 = 10;
+/// … or of the direction they report on.
+const OF_PEERS_RATE: u64 = 50;
 /// But never closer than the clock's tick.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
-/// So many packets are never left unreported, however short the path: at 1,500 bytes they are
-/// 375 KiB, of which a report of 60 bytes is 0.02 %.
+/// And never further than this, whatever the peer says its rate is.
+const MOST_INTERVAL: Duration = Duration::from_secs(1);
+/// So many packets are not left unreported, however long the path, where reports can be afforded:
+/// at 1,500 bytes they are 375 KiB, of which a report of 60 bytes is 0.02 %.
 const MOST_UNREPORTED: u32 = 256;
 /// The last report is repeated once, so long after, because it may be lost.
 const REPEAT_AFTER: Duration = Duration::from_millis(25);
@@ -18,22 +26,34 @@ pub struct ReportTimer {
     due: Option<Duration>,
     last: Option<Duration>,
     unreported: u32,
+    /// What the last report cost.
+    bytes: u64,
+}
+
+/// What the time between reports depends on.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    pub rtt: Duration,
+    pub our_rate: BitRate,
+    pub peers_rate: BitRate,
 }
 
 impl ReportTimer {
     pub fn new() -> Self {
-        Self { due: None, last: None, unreported: 0 }
+        Self { due: None, last: None, unreported: 0, bytes: 0 }
     }
 
     /// A packet that asks for a report came; `gap` when it showed one that was not known.
-    pub fn came(&mut self, gap: bool, rtt: Duration, now: Duration) {
-        let interval = (rtt / PER_ROUND_TRIP).max(LEAST_INTERVAL);
-        let earliest = self.last.map_or(now, |last| last + interval);
+    pub fn came(&mut self, gap: bool, pace: Pace, now: Duration) {
+        let interval = self.interval(pace);
+        let earliest = |after: Duration| self.last.map_or(now, |last| now.max(last + after));
         self.unreported += 1;
-        let due = if (gap && earliest <= now) || self.unreported >= MOST_UNREPORTED {
+        let due = if self.unreported >= MOST_UNREPORTED {
+            earliest(self.affordable(pace))
+        } else if gap && earliest(interval) == now {
             now
         } else {
-            earliest.max(now + interval / 4)
+            earliest(interval).max(now + interval / 4)
         };
         // A repeat that was planned is overtaken by news.
         self.due =
@@ -48,12 +68,24 @@ impl ReportTimer {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// A report leaves. The last one is repeated once.
-    pub fn sent(&mut self, rtt: Duration, now: Duration) {
+    /// A report leaves, for which `bytes` are sent. The last one is repeated once.
+    pub fn sent(&mut self, bytes: u64, pace: Pace, now: Duration) {
+        self.bytes = bytes;
         let news = self.unreported > 0;
-        self.due = news.then(|| now + REPEAT_AFTER.max(rtt / PER_ROUND_TRIP));
+        self.due = news.then(|| now + REPEAT_AFTER.max(self.interval(pace)));
         self.last = Some(now);
         self.unreported = 0;
+    }
+
+    fn interval(&self, pace: Pace) -> Duration {
+        (pace.rtt / PER_ROUND_TRIP).max(LEAST_INTERVAL).max(self.affordable(pace))
+    }
+
+    /// The time between reports of the last one's size that both directions can afford.
+    fn affordable(&self, pace: Pace) -> Duration {
+        let ours = pace.our_rate.bps() / OF_OUR_RATE;
+        let budget = BitRate::from_bps(ours.min(pace.peers_rate.bps() / OF_PEERS_RATE).max(1));
+        budget.time_for(self.bytes).min(MOST_INTERVAL)
     }
 }
 
@@ -61,7 +93,8 @@ impl ReportTimer {
 mod tests {
     use super::*;
 
-    const RTT: Duration = Duration::from_millis(800);
+    const FAST: BitRate = BitRate::from_bps(2_000_000);
+    const PACE: Pace = Pace { rtt: Duration::from_millis(800), our_rate: FAST, peers_rate: FAST };
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -72,10 +105,10 @@ mod tests {
         let (mut timer, mut reports) = (ReportTimer::new(), 0);
         for at in 0..8000 {
             if at % 6 == 0 {
-                timer.came(false, RTT, ms(at));
+                timer.came(false, PACE, ms(at));
             }
             if timer.is_due(ms(at)) {
-                timer.sent(RTT, ms(at));
+                timer.sent(100, PACE, ms(at));
                 reports += 1;
             }
         }
@@ -85,15 +118,34 @@ mod tests {
     #[test]
     fn a_gap_after_quiet_is_reported_at_once_and_repeated_once() {
         let mut timer = ReportTimer::new();
-        timer.came(false, RTT, ms(0));
+        timer.came(false, PACE, ms(0));
         assert!(!timer.is_due(ms(0)));
-        timer.came(true, RTT, ms(10));
+        timer.came(true, PACE, ms(10));
         assert!(timer.is_due(ms(10)));
-        timer.sent(RTT, ms(10));
+        timer.sent(100, PACE, ms(10));
         assert_eq!(timer.due(), Some(ms(110)));
-        timer.sent(RTT, ms(110));
+        timer.sent(100, PACE, ms(110));
         assert_eq!(timer.due(), None);
-        timer.came(true, RTT, ms(120));
+        timer.came(true, PACE, ms(120));
         assert_eq!(timer.due(), Some(ms(210)), "gaps in a row are paced too");
+    }
+
+    #[test]
+    fn reports_take_a_fiftieth_of_one_way_and_a_tenth_of_the_other() {
+        for (our_bps, peers_bps) in [(256_000, 8_000_000), (32_000, 20_000_000), (64_000, 400_000)]
+        {
+            let (our_rate, peers_rate) = (BitRate::from_bps(our_bps), BitRate::from_bps(peers_bps));
+            let pace = Pace { our_rate, peers_rate, ..PACE };
+            let (mut timer, mut sent_bytes) = (ReportTimer::new(), 0);
+            for at in 0..100_000 {
+                timer.came(at % 7 == 0, pace, ms(at));
+                if timer.is_due(ms(at)) {
+                    timer.sent(400, pace, ms(at));
+                    sent_bytes += 400;
+                }
+            }
+            let most = f64::min(our_bps as f64 / 10.0, peers_bps as f64 / 50.0) * 100.0 / 8.0;
+            assert!((sent_bytes as f64) < 1.05 * most, "{our_bps}: {sent_bytes} of {most}");
+        }
     }
 }

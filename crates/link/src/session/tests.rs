@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bentpipe_coding::Span;
 use bentpipe_units::{BitRate, ByteSize};
 use proptest::prelude::*;
 use rand::SeedableRng;
@@ -25,6 +26,7 @@ fn settings(rate_bps: u64) -> Settings {
         rate: BitRate::from_bps(rate_bps),
         receive_memory: ByteSize::from_bytes(MEMORY),
         send_memory: ByteSize::from_bytes(MEMORY),
+        code_memory: ByteSize::from_bytes(MEMORY),
         max_flows: 8,
         flow_reserve: ByteSize::from_bytes(16 << 10),
         ..Settings::default()
@@ -94,7 +96,7 @@ impl Ends {
 fn seal(session: &mut Session, plaintext: &[u8], now: Duration) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     session.plaintext = plaintext.to_vec();
-    session.seal(true, now, &mut out).map(|_| out)
+    session.seal(None, true, now, &mut out).map(|_| out)
 }
 
 /// The end that is attacked takes a packet, and does all that follows from it.
@@ -110,8 +112,12 @@ fn suffer(core: &mut impl Core, datagram: &[u8], from: SocketAddr, now: Duration
     while core.next_event().is_some() {}
     core.next_timeout(now);
     for id in 1..=core.sessions_begun() {
-        let held = core.session(id).map_or(0, |session| session.held_bytes());
+        let (held, coded) = core
+            .session(id)
+            .map_or((0, 0), |session| (session.held_bytes(), session.coded_bytes()));
         assert!(held <= 2 * MEMORY, "{held} bytes held");
+        // Equations come on top of the contents, and their lanes are all but idle here.
+        assert!(coded <= 2 * MEMORY, "{coded} bytes kept for repairs");
     }
 }
 
@@ -162,19 +168,22 @@ fn report() -> impl Strategy<Value = Report> {
         .prop_map(|(lane, largest, base, run)| {
             let runs = run.map(|(gap, length)| (base + gap, base + gap + length));
             let (runs, lane) = (runs.into_iter().collect(), Lane::ALL[lane]);
-            LaneReport { lane, largest, base, runs, truncated: base % 2 == 0 }
+            let held = vec![(base + 1, largest)];
+            LaneReport { lane, largest, base, runs, truncated: base % 2 == 0, held }
         });
     let lanes = prop::collection::vec(lane, 0..=Lane::ALL.len());
-    (number(), any::<u64>(), number(), number(), lanes).prop_map(
-        |(largest, age_us, received, late_by, lanes)| {
+    let largest = number().prop_map(|largest| largest.min(u64::MAX - 1));
+    (largest, any::<u64>(), any::<prop::sample::Index>(), number(), lanes).prop_map(
+        |(largest, age_us, from, late_by, lanes)| {
             let age = Duration::from_micros(age_us);
-            Report { path: 0, largest, age, received, late_by, lanes }
+            let packets = vec![(from.index(largest.min(1 << 40) as usize + 1) as u64, largest + 1)];
+            Report { path: 0, largest, age, late_by, packets, lanes }
         },
     )
 }
 
-/// A packet: perhaps a report, perhaps a symbol, which follows the one before or does not.
-fn packet() -> impl Strategy<Value = (Vec<u8>, Option<(Lane, u64)>, Vec<u8>)> {
+/// A packet: perhaps a report, perhaps a symbol or a repair, which follows the one before or does not.
+fn packet() -> impl Strategy<Value = (Vec<u8>, Option<(Lane, u64, u16)>, Vec<u8>)> {
     let uncoded = prop_oneof![
         4 => Just(Vec::new()),
         1 => report().prop_map(|report| {
@@ -191,7 +200,8 @@ fn packet() -> impl Strategy<Value = (Vec<u8>, Option<(Lane, u64)>, Vec<u8>)> {
     ];
     let ahead = prop_oneof![8 => Just(0u64), 2 => 0u64..100, 1 => any::<u64>()];
     let lane = (0usize..Lane::ALL.len()).prop_map(|lane| Lane::ALL[lane]);
-    let symbol = prop::option::weighted(0.9, (lane, ahead));
+    let count = prop_oneof![4 => Just(0u16), 1 => 1u16..=512];
+    let symbol = prop::option::weighted(0.9, (lane, ahead, count));
     (uncoded, symbol, prop::collection::vec(frames(), 0..6).prop_map(|frames| frames.concat()))
 }
 
@@ -207,10 +217,15 @@ proptest! {
         for ((uncoded, symbol, frames), pause_ms) in packets {
             ends.now += Duration::from_millis(pause_ms);
             let (now, mut plaintext) = (ends.now, uncoded);
-            if let Some((lane, ahead)) = symbol {
+            if let Some((lane, ahead, count)) = symbol {
                 let number = next[lane as usize].wrapping_add(ahead);
-                next[lane as usize] += 1;
-                frame::put_symbol_head(&mut plaintext, lane, number);
+                match Span::new(number.saturating_sub(count.into()), count) {
+                    None => {
+                        next[lane as usize] += 1;
+                        frame::put_symbol_head(&mut plaintext, lane, number);
+                    }
+                    Some(span) => frame::put_repair_head(&mut plaintext, lane, span),
+                }
                 plaintext.extend_from_slice(&frames);
             }
             if air_is_evil {

@@ -37,11 +37,11 @@ impl Session {
             self.quiet = Some(Quiet { since: now, probe_at: now, interval });
         }
         for lane in Lane::ALL {
-            if self.send[lane as usize].duplicates_due().is_some_and(|due| due <= now) {
-                self.send[lane as usize].queue_duplicates();
+            if self.send[lane as usize].repairs_due().is_some_and(|due| due <= now) {
+                self.send[lane as usize].protect_again(now, &mut self.rule);
             }
             if self.probe_due(lane).is_some_and(|due| due <= now) {
-                self.send[lane as usize].probe();
+                self.send[lane as usize].probe(now, &mut self.rule);
                 self.probes[lane as usize] += 1;
             }
         }
@@ -61,7 +61,7 @@ impl Session {
         let paced = self.wants_to_send(now).then(|| self.path.pacer.opens_at());
         let report = self.reports.due().map(|due| due.max(self.path.pacer.opens_at()));
         let lanes = Lane::ALL.map(|lane| {
-            [self.send[lane as usize].duplicates_due(), self.probe_due(lane)]
+            [self.send[lane as usize].repairs_due(), self.probe_due(lane)]
                 .into_iter()
                 .flatten()
                 .min()

@@ -1,7 +1,7 @@
 //! What a packet's plaintext holds.
 //!
 //! A packet is an uncoded part (REPORT, PING, CHALLENGE, RESPONSE, CLOSE: the latest wins, nothing is
-//! retransmitted) and at most one symbol, which fills the rest. What must arrive travels in symbols.
+//! retransmitted) and at most one symbol or repair, which fills the rest. What must arrive travels in symbols.
 //!
 //! | tag | in the uncoded part | body |
 //! |---|---|---|
@@ -12,7 +12,7 @@
 //! | `0x05` | PING | none; asks for a report |
 //! | `0x06` | CLOSE | none; the session ends, all flows with it |
 //! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
-//! | `0x18` + lane | REPAIR | reserved for the sliding-window code |
+//! | `0x18` + lane | REPAIR | first symbol varint, symbols less one varint, then the repair symbol to the end |
 //!
 //! | tag | in a symbol | body |
 //! |---|---|---|
@@ -22,6 +22,7 @@
 //! | `0x09` | RESET | flow varint, code u8; both directions end at once |
 //! | `0x0a` | STOP | flow varint, code u8; the peer should send no more |
 
+use bentpipe_coding::{PREFIX_BYTES, Span};
 use bentpipe_schedule::Class;
 
 use super::codec::{Malformed, Reader, put_varint, varint_len};
@@ -36,6 +37,7 @@ const RESPONSE: u8 = 0x04;
 const PING: u8 = 0x05;
 const CLOSE: u8 = 0x06;
 const SYMBOL: u8 = 0x10;
+const REPAIR: u8 = 0x18;
 
 const OPEN: u8 = 0x01;
 const STREAM: u8 = 0x02;
@@ -56,7 +58,14 @@ pub struct Packet<'a> {
     pub response: Option<Challenge>,
     pub ping: bool,
     pub close: bool,
-    pub symbol: Option<Symbol<'a>>,
+    pub carried: Option<Carried<'a>>,
+}
+
+/// What fills a packet.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Carried<'a> {
+    Symbol(Symbol<'a>),
+    Repair(Repair<'a>),
 }
 
 /// A numbered symbol of a lane.
@@ -64,6 +73,14 @@ pub struct Packet<'a> {
 pub struct Symbol<'a> {
     pub lane: Lane,
     pub number: u64,
+    pub content: &'a [u8],
+}
+
+/// A combination of a span of a lane's symbols; its coefficients are those of the packet's number.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Repair<'a> {
+    pub lane: Lane,
+    pub span: Span,
     pub content: &'a [u8],
 }
 
@@ -79,10 +96,7 @@ impl<'a> Packet<'a> {
                 PING => packet.ping = true,
                 CLOSE => packet.close = true,
                 tag => {
-                    let lane =
-                        tag.checked_sub(SYMBOL).and_then(Lane::from_wire).ok_or(Malformed)?;
-                    let number = reader.varint()?;
-                    packet.symbol = Some(Symbol { lane, number, content: reader.rest() });
+                    packet.carried = Some(Carried::parse(tag, &mut reader)?);
                     break;
                 }
             }
@@ -92,7 +106,24 @@ impl<'a> Packet<'a> {
 
     /// Whether the peer waits to hear that this packet came.
     pub fn asks_for_report(&self) -> bool {
-        self.symbol.is_some() || self.ping || self.challenge.is_some()
+        self.carried.is_some() || self.ping || self.challenge.is_some()
+    }
+}
+
+impl<'a> Carried<'a> {
+    fn parse(tag: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let lane = Lane::from_wire(tag & 0x07).ok_or(Malformed)?;
+        let first = reader.varint()?;
+        match tag & !0x07 {
+            SYMBOL => Ok(Self::Symbol(Symbol { lane, number: first, content: reader.rest() })),
+            REPAIR => {
+                let more = u16::try_from(reader.varint()?).map_err(|_| Malformed)?;
+                let count = more.checked_add(1).ok_or(Malformed)?;
+                let span = Span::new(first, count).ok_or(Malformed)?;
+                Ok(Self::Repair(Repair { lane, span, content: reader.rest() }))
+            }
+            _ => Err(Malformed),
+        }
     }
 }
 
@@ -129,6 +160,22 @@ pub fn put_symbol_head(out: &mut Vec<u8>, lane: Lane, number: u64) {
 pub fn symbol_head_len(number: u64) -> usize {
     1 + varint_len(number)
 }
+
+/// Appends a repair's tag and span; its content follows and ends the packet.
+pub fn put_repair_head(out: &mut Vec<u8>, lane: Lane, span: Span) {
+    out.push(REPAIR + lane as u8);
+    put_varint(out, span.first);
+    put_varint(out, u64::from(span.count) - 1);
+}
+
+/// How many bytes [`put_repair_head`] appends.
+pub fn repair_head_len(span: Span) -> usize {
+    1 + varint_len(span.first) + varint_len(u64::from(span.count) - 1)
+}
+
+/// By how much a repair is longer at most than the longest of its symbols would be in their own
+/// packets: the span's length, and that of the symbol, are on top.
+pub const REPAIR_EXTRA_BYTES: usize = 2 + PREFIX_BYTES;
 
 /// A frame inside a symbol.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,17 @@
 //! REPORT: what the receiver of one path has, the latest wins.
 //!
 //! ```text
-//! path u8 · largest packet varint · age of it in us varint · packets received varint
-//! · late by (packets) varint · lanes u8 · per lane:
+//! path u8 · largest packet varint · age of it in us varint · late by (packets) varint
+//! · received up to the largest varint · gaps varint
+//!   · per gap, newest first: missing packets varint · received packets varint
+//! · lanes u8 · per lane:
 //!   lane u8 · largest packet on the lane varint · base varint · flags u8 · runs varint
 //!   · per run: gap varint (missing symbols) · length varint (received symbols)
+//!   · groups varint · per group: first missing symbol above base varint · equations varint
 //! ```
+//!
+//! Packets are named so that the sender learns what the path loses, and when; symbols, so that it
+//! knows what is still needed.
 
 use std::time::Duration;
 
@@ -15,6 +21,11 @@ use crate::lane::Lane;
 /// Most runs one report names, over all lanes: at the 6 bytes that the farthest of them take, they
 /// fill 1,152 bytes, which fits beside the rest of a report in the smallest packet there is.
 pub const MAX_RUNS: usize = 192;
+
+/// Most runs of packets one report names: at four bytes each, 256 bytes.
+pub const MAX_PACKET_RUNS: usize = 64;
+/// Most groups of equations one report names for a lane.
+pub const MAX_GROUPS: usize = 8;
 
 const TRUNCATED: u8 = 0x01;
 
@@ -27,10 +38,11 @@ pub struct Report {
     pub largest: u64,
     /// How long ago it came, for the sender's round-trip estimate.
     pub age: Duration,
-    /// How many packets were received in all.
-    pub received: u64,
     /// By how many packets the latest of the late packets came behind a later one.
     pub late_by: u64,
+    /// Packets received of late, as half-open ranges, newest first; the first ends behind `largest`.
+    /// Between them packets are missing; of those before the last range nothing is said.
+    pub packets: Vec<(u64, u64)>,
     /// One entry for each lane in use, in lane order.
     pub lanes: Vec<LaneReport>,
 }
@@ -48,6 +60,9 @@ pub struct LaneReport {
     pub runs: Vec<(u64, u64)>,
     /// The runs stop short of what was received; nothing is said of symbols above the last run.
     pub truncated: bool,
+    /// Equations held for missing symbols, by groups that hang together: (lowest missing symbol,
+    /// independent equations), rising.
+    pub held: Vec<(u64, u64)>,
 }
 
 impl Report {
@@ -56,8 +71,8 @@ impl Report {
         out.push(self.path);
         put_varint(out, self.largest);
         put_varint(out, u64::try_from(self.age.as_micros()).unwrap_or(u64::MAX));
-        put_varint(out, self.received);
         put_varint(out, self.late_by);
+        self.put_packets(out);
         out.push(self.lanes.len() as u8);
         for lane in &self.lanes {
             lane.put(out);
@@ -69,14 +84,49 @@ impl Report {
         let path = reader.u8()?;
         let largest = reader.varint()?;
         let age = Duration::from_micros(reader.varint()?);
-        let received = reader.varint()?;
         let late_by = reader.varint()?;
+        let packets = Self::parse_packets(largest, reader)?;
         let count = reader.u8()?;
         if usize::from(count) > Lane::ALL.len() {
             return Err(Malformed);
         }
         let lanes = (0..count).map(|_| LaneReport::parse(reader)).collect::<Result<_, _>>()?;
-        Ok(Self { path, largest, age, received, late_by, lanes })
+        Ok(Self { path, largest, age, late_by, packets, lanes })
+    }
+
+    fn put_packets(&self, out: &mut Vec<u8>) {
+        let mut runs = self.packets.iter();
+        let mut above = runs.next().map_or(self.largest, |&(start, end)| {
+            put_varint(out, end - start);
+            start
+        });
+        put_varint(out, runs.len() as u64);
+        for &(start, end) in runs {
+            put_varint(out, above - end);
+            put_varint(out, end - start);
+            above = start;
+        }
+    }
+
+    fn parse_packets(largest: u64, reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
+        let mut end = largest.checked_add(1).ok_or(Malformed)?;
+        let first = reader.varint()?;
+        let gaps = reader.varint()?;
+        if first == 0 || gaps >= MAX_PACKET_RUNS as u64 {
+            return Err(Malformed);
+        }
+        let mut start = end.checked_sub(first).ok_or(Malformed)?;
+        let mut runs = vec![(start, end)];
+        for _ in 0..gaps {
+            let (missing, received) = (reader.varint()?, reader.varint()?);
+            if missing == 0 || received == 0 {
+                return Err(Malformed);
+            }
+            end = start.checked_sub(missing).ok_or(Malformed)?;
+            start = end.checked_sub(received).ok_or(Malformed)?;
+            runs.push((start, end));
+        }
+        Ok(runs)
     }
 }
 
@@ -92,6 +142,13 @@ impl LaneReport {
             put_varint(out, start - from);
             put_varint(out, end - start);
             from = end;
+        }
+        put_varint(out, self.held.len() as u64);
+        let mut from = self.base;
+        for &(first, equations) in &self.held {
+            put_varint(out, first - from);
+            put_varint(out, equations);
+            from = first;
         }
     }
 
@@ -119,7 +176,21 @@ impl LaneReport {
             from = start.checked_add(length).ok_or(Malformed)?;
             runs.push((start, from));
         }
-        Ok(Self { lane, largest, base, runs, truncated })
+        let held = Self::parse_held(base, reader)?;
+        Ok(Self { lane, largest, base, runs, truncated, held })
+    }
+
+    fn parse_held(base: u64, reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
+        let count = reader.varint()?;
+        if count > MAX_GROUPS as u64 {
+            return Err(Malformed);
+        }
+        let mut from = base;
+        let mut group = || {
+            from = from.checked_add(reader.varint()?).ok_or(Malformed)?;
+            Ok((from, reader.varint()?))
+        };
+        (0..count).map(|_| group()).collect()
     }
 
     /// The first symbol number that this report says nothing of.

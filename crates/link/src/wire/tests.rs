@@ -6,9 +6,11 @@ use bentpipe_schedule::Class;
 use proptest::prelude::*;
 
 use super::codec::Reader;
-use super::frame::{self, Frame, Packet, Symbol};
+use bentpipe_coding::Span;
+
+use super::frame::{self, Carried, Frame, Packet, Repair, Symbol};
 use super::header::DataHeader;
-use super::report::{LaneReport, MAX_RUNS, Report};
+use super::report::{LaneReport, MAX_PACKET_RUNS, MAX_RUNS, Report};
 use crate::code::ResetCode;
 use crate::lane::Lane;
 use crate::target::{Host, Target};
@@ -30,17 +32,26 @@ fn lane_report() -> impl Strategy<Value = LaneReport> {
                 (start, from)
             };
             let runs = steps.into_iter().map(run).collect();
-            LaneReport { lane: Lane::ALL[lane], largest, base, runs, truncated }
+            let held = vec![(base, 3), (base + 1, 1)];
+            LaneReport { lane: Lane::ALL[lane], largest, base, runs, truncated, held }
         },
     )
 }
 
 fn report() -> impl Strategy<Value = Report> {
     let lanes = prop::collection::vec(lane_report(), 0..=Lane::ALL.len());
-    (any::<u8>(), any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>(), lanes).prop_map(
-        |(path, largest, age_us, received, late_by, lanes)| {
+    let runs = prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 1..=MAX_PACKET_RUNS);
+    (any::<u8>(), 1u64 << 50..u64::MAX, any::<u32>(), runs, any::<u64>(), lanes).prop_map(
+        |(path, largest, age_us, steps, late_by, lanes)| {
             let age = Duration::from_micros(age_us.into());
-            Report { path, largest, age, received, late_by, lanes }
+            let mut above = largest + 1 + steps[0].0;
+            let run = |(gap, length)| {
+                let end = above - gap;
+                above = end - length;
+                (above, end)
+            };
+            let packets = steps.into_iter().map(run).collect();
+            Report { path, largest, age, late_by, packets, lanes }
         },
     )
 }
@@ -50,8 +61,13 @@ proptest! {
     fn whatever_comes_is_parsed_or_refused(bytes in bytes()) {
         let _ = DataHeader::parse(&bytes);
         let _ = Report::parse(&mut Reader::new(&bytes));
-        if let Ok(Packet { symbol: Some(symbol), .. }) = Packet::parse(&bytes) {
-            prop_assert!(bytes.ends_with(symbol.content));
+        match Packet::parse(&bytes).ok().and_then(|packet| packet.carried) {
+            Some(Carried::Symbol(symbol)) => prop_assert!(bytes.ends_with(symbol.content)),
+            Some(Carried::Repair(repair)) => {
+                prop_assert!(bytes.ends_with(repair.content));
+                prop_assert_eq!(Span::new(repair.span.first, repair.span.count), Some(repair.span));
+            }
+            None => {}
         }
         let mut reader = Reader::new(&bytes);
         while !reader.is_empty() && Frame::parse(&mut reader).is_ok() {}
@@ -77,7 +93,7 @@ proptest! {
         response: Option<[u8; 8]>,
         ping: bool,
         close: bool,
-        symbol in prop::option::of((0usize..Lane::ALL.len(), any::<u64>(), bytes())),
+        carried in prop::option::of((0usize..Lane::ALL.len(), 0..u64::MAX - 512, 0u16..=512, bytes())),
     ) {
         let mut out = Vec::new();
         if let Some(report) = &report { frame::put_report(&mut out, report) }
@@ -85,16 +101,32 @@ proptest! {
         if let Some(response) = &response { frame::put_response(&mut out, response) }
         if ping { frame::put_ping(&mut out) }
         if close { frame::put_close(&mut out) }
-        if let Some((lane, number, content)) = &symbol {
-            let before = out.len();
-            frame::put_symbol_head(&mut out, Lane::ALL[*lane], *number);
-            prop_assert_eq!(out.len() - before, frame::symbol_head_len(*number));
-            out.extend_from_slice(content);
-        }
-        let symbol = symbol.as_ref().map(|(lane, number, content)| {
-            Symbol { lane: Lane::ALL[*lane], number: *number, content }
+        let before = out.len();
+        let carried = carried.as_ref().map(|(lane, number, count, content)| {
+            let (lane, number) = (Lane::ALL[*lane], *number);
+            match Span::new(number, *count) {
+                None => {
+                    frame::put_symbol_head(&mut out, lane, number);
+                    Carried::Symbol(Symbol { lane, number, content })
+                }
+                Some(span) => {
+                    frame::put_repair_head(&mut out, lane, span);
+                    Carried::Repair(Repair { lane, span, content })
+                }
+            }
         });
-        let packet = Packet { report, challenge, response, ping, close, symbol };
+        let head = match &carried {
+            None => 0,
+            Some(Carried::Symbol(symbol)) => frame::symbol_head_len(symbol.number),
+            Some(Carried::Repair(repair)) => frame::repair_head_len(repair.span),
+        };
+        prop_assert_eq!(out.len() - before, head);
+        out.extend_from_slice(match &carried {
+            None => &[],
+            Some(Carried::Symbol(symbol)) => symbol.content,
+            Some(Carried::Repair(repair)) => repair.content,
+        });
+        let packet = Packet { report, challenge, response, ping, close, carried };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));
     }
 

@@ -1,0 +1,43 @@
+//! How much redundancy the measured loss calls for. Pure arithmetic: counts in, counts out.
+
+mod estimate;
+mod need;
+
+pub use estimate::{Estimator, Fate};
+pub use need::{BATCHES, Need, Plan};
+
+/// What a direction loses, as a chain of two states: a packet is lost with probability `rate`, and
+/// after a loss the next packet of a train with probability `rate + correlation × (1 − rate)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Loss {
+    /// The share of packets lost.
+    pub rate: f64,
+    /// 0: each by itself; towards 1: in ever longer bursts.
+    pub correlation: f64,
+}
+
+impl Loss {
+    /// The probability that a loss follows a loss.
+    pub fn after_loss(self) -> f64 {
+        self.rate + self.correlation * (1.0 - self.rate)
+    }
+
+    /// The probability that a loss follows an arrival.
+    pub fn after_arrival(self) -> f64 {
+        self.rate * (1.0 - self.correlation)
+    }
+
+    /// Mean length of a burst in packets of a train.
+    pub fn burst_packets(self) -> f64 {
+        1.0 / (1.0 - self.after_loss()).max(LEAST_WAY_OUT)
+    }
+
+    /// By how much the variance of a count of losses exceeds that of independent ones.
+    pub fn variance_factor(self) -> f64 {
+        (1.0 + self.correlation) / (1.0 - self.correlation).max(LEAST_WAY_OUT)
+    }
+}
+
+/// A burst ends with at least this probability at each packet: longer ones are outages, and no
+/// redundancy helps against those.
+const LEAST_WAY_OUT: f64 = 0.01;
