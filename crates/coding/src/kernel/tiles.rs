@@ -1,6 +1,6 @@
 //! The loop that all vector kernels share.
 
-use super::Term;
+use super::{Term, portable};
 
 /// Registers of sums that are held at once: with them, the factor and what is in the works, 16
 /// registers suffice.
@@ -40,32 +40,32 @@ pub(super) trait Register: Copy {
 #[inline(always)]
 #[expect(unsafe_code, reason = "the methods of a register are unsafe")]
 pub(super) unsafe fn add_multiples<R: Register>(destination: &mut [u8], terms: &[Term<'_>]) {
-    let whole = destination.len() / R::BYTES;
-    let mut start = 0;
+    if destination.len() < R::BYTES {
+        return portable::add_multiples(destination, terms);
+    }
+    let full = destination.len() / (TILE * R::BYTES);
     // SAFETY: what the caller promised.
     unsafe {
-        for _ in 0..whole / TILE {
-            tile::<R, TILE>(&mut destination[start..], start, terms);
-            start += TILE * R::BYTES;
+        for index in 0..full {
+            tile::<R, TILE>(destination, index * TILE * R::BYTES, terms);
         }
-        let rest = &mut destination[start..];
-        // The last register is filled up with zeros.
-        match rest.len().div_ceil(R::BYTES) {
+        let start = full * TILE * R::BYTES;
+        match (destination.len() - start).div_ceil(R::BYTES) {
             0 => {}
-            1 => tile::<R, 1>(rest, start, terms),
-            2 => tile::<R, 2>(rest, start, terms),
-            3 => tile::<R, 3>(rest, start, terms),
-            4 => tile::<R, 4>(rest, start, terms),
-            5 => tile::<R, 5>(rest, start, terms),
-            6 => tile::<R, 6>(rest, start, terms),
-            7 => tile::<R, 7>(rest, start, terms),
-            _ => tile::<R, TILE>(rest, start, terms),
+            1 => tile::<R, 1>(destination, start, terms),
+            2 => tile::<R, 2>(destination, start, terms),
+            3 => tile::<R, 3>(destination, start, terms),
+            4 => tile::<R, 4>(destination, start, terms),
+            5 => tile::<R, 5>(destination, start, terms),
+            6 => tile::<R, 6>(destination, start, terms),
+            7 => tile::<R, 7>(destination, start, terms),
+            _ => tile::<R, TILE>(destination, start, terms),
         }
     }
 }
 
-/// Adds to the first `N` registers of `destination`, which begins at `start` of the whole. It may be
-/// shorter than they are.
+/// Adds to the `N` registers of `destination` from `start` on. Where its end is not a multiple of a
+/// register, the last one lies over the end of the one before, and only its own bytes are added.
 ///
 /// # Safety
 ///
@@ -77,32 +77,48 @@ unsafe fn tile<R: Register, const N: usize>(
     start: usize,
     terms: &[Term<'_>],
 ) {
-    let bytes = (N * R::BYTES).min(destination.len());
-    // A source with fewer bytes than the registers, and the sums' way back, go through this.
-    let mut padded = [0; TILE * WIDEST];
-    // SAFETY: the instructions are there, as the caller promised. All pointers are to the first
-    // `N * R::BYTES` bytes of slices that are at least that long: `padded` is by its type, as N is at
-    // most TILE and BYTES at most WIDEST, and `source` was compared.
+    let end = (start + N * R::BYTES).min(destination.len());
+    // Where the last register begins, and where the first that is loaded.
+    let last = end - R::BYTES;
+    let base = start.min(last);
+    let needed = last + R::BYTES - base;
+    let offset = |index: usize| {
+        if index + 1 < N { start - base + index * R::BYTES } else { last - base }
+    };
+    // Sources that end too early go through this, filled up with zeros.
+    let mut padded = [0; (TILE + 1) * WIDEST];
+    let mut bytes = [0; TILE * WIDEST];
+    // SAFETY: the instructions are there, as the caller promised. All loads are from the first
+    // `needed` bytes of a slice that is at least that long: `source` was compared, and `padded` is by
+    // its type, as N is at most TILE and BYTES at most WIDEST, and `last` no more than a register
+    // before `start`. All stores are to the first N registers of `bytes`.
     unsafe {
         let mut sums = [R::zero(); N];
         for term in terms {
-            let Some(mut source) = term.source.get(start..) else { continue };
-            if source.len() < N * R::BYTES {
-                let (copy, zeros) = padded[..N * R::BYTES].split_at_mut(source.len());
+            let Some(mut source) = term.source.get(base..) else { continue };
+            if source.len() < needed {
+                let (copy, zeros) = padded[..needed].split_at_mut(source.len());
                 copy.copy_from_slice(source);
                 zeros.fill(0);
-                source = &padded[..N * R::BYTES];
+                source = &padded[..needed];
             }
             let factor = R::factor(term.factor);
             for (index, sum) in sums.iter_mut().enumerate() {
-                *sum = sum.plus(factor, R::load(source.as_ptr().add(index * R::BYTES)));
+                *sum = sum.plus(factor, R::load(source.as_ptr().add(offset(index))));
             }
         }
         for (index, sum) in sums.into_iter().enumerate() {
-            sum.store(padded.as_mut_ptr().add(index * R::BYTES));
+            sum.store(bytes.as_mut_ptr().add(index * R::BYTES));
         }
     }
-    for (sum, byte) in destination[..bytes].iter_mut().zip(&padded) {
+    let (before_last, own) = destination[start..end].split_at_mut((N - 1) * R::BYTES);
+    add(before_last, &bytes);
+    add(own, &bytes[N * R::BYTES - own.len()..]);
+}
+
+#[inline(always)]
+fn add(destination: &mut [u8], source: &[u8]) {
+    for (sum, byte) in destination.iter_mut().zip(source) {
         *sum ^= byte;
     }
 }
