@@ -32,7 +32,7 @@ pub(super) trait Register: Copy {
     unsafe fn plus(self, factor: Self::Factor, source: Self) -> Self;
 }
 
-/// Adds every term to `destination`. No source may be longer.
+/// Adds every term to `destination`.
 ///
 /// # Safety
 ///
