@@ -19,6 +19,9 @@ use crate::kernel::Kernel;
 /// The most reductions of one equation by another in one call.
 pub(super) const MAX_STEPS: usize = 8 * MAX_SPAN;
 
+/// What the tables take for a row, beside the row: nodes are at least half full.
+pub(super) const ROW_TABLE_BYTES: usize = 2 * 2 * size_of::<(u64, u64)>();
+
 /// A symbol that was recovered.
 pub(super) type Recovered = (u64, Vec<u8>);
 
@@ -42,9 +45,7 @@ impl Rows {
 
     /// The memory of all.
     pub fn bytes(&self) -> usize {
-        // A node of either tree is at least half full.
-        let tables = 2 * 2 * size_of::<(u64, u64)>();
-        self.rows.values().map(|row| row.bytes() + tables).sum()
+        self.rows.values().map(|row| row.bytes() + ROW_TABLE_BYTES).sum()
     }
 
     /// Adds an equation and gives what can be recovered with it.
