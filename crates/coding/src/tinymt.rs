@@ -179,13 +179,10 @@ mod tests {
     fn lanes_give_the_same_numbers() {
         let mut generator = TinyMt32::new(4711);
         let mut lanes = Lanes::new(&generator);
-        let mut found = [[0; LANE]; 4];
-        for at in 0..LANE {
-            for (lane, byte) in lanes.next_u8s().into_iter().enumerate() {
-                found[lane][at] = byte;
-            }
+        let drawn: [[u8; 4]; LANE] = std::array::from_fn(|_| lanes.next_u8s());
+        for lane in 0..4 {
+            assert!(drawn.iter().all(|bytes| bytes[lane] == generator.next_u8()));
         }
-        assert!(found.iter().flatten().all(|byte| *byte == generator.next_u8()));
         let (mut last, next) = (lanes.last(), generator.next_u32());
         assert_eq!(last.next_u32(), next);
     }

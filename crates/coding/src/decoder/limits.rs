@@ -19,7 +19,7 @@ use crate::symbol::{MAX_SYMBOL_BYTES, PREFIX_BYTES};
 /// Contents are held as they come and grow to their bound only on a lane that has had that many;
 /// a decoder that has had nothing holds nothing.
 ///
-/// **Work**, in multiply-adds of one payload (1,500 bytes: about 30 ns with AVX-512, 0.3 µs without
+/// **Work**, in multiply-adds of one payload (1,500 bytes: about 30 ns with AVX-512, 0.4 µs without
 /// any vector instruction), whatever the peer sends:
 ///
 /// - a repair: at most [`MAX_SPAN`](crate::MAX_SPAN) to cancel what is known. Reducing the equations
