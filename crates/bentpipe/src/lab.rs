@@ -99,6 +99,12 @@ pub enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// The sliding-window code beside RaptorQ and Reed-Solomon, on one core.
+    Coding {
+        /// Write the figures there, as an array of rows.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// The memory of both gateways with 10,000 idle flows.
     Idle {
         /// Write the figures there, as an array of rows.
@@ -117,6 +123,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
+        Lab::Bench(Bench::Coding { json }) => coding(json.as_deref()),
         Lab::Bench(Bench::Idle { json, flows }) => idle((*flows).into(), json.as_deref()),
         Lab::Hold { listen } => Ok(bench::idle::hold(*listen)?),
     }
@@ -244,6 +251,13 @@ fn relay(json: Option<&Path>) -> Outcome {
     emu::enter()?;
     let scratch = Scratch::new()?;
     let found = bench::relay::run(&std::env::current_exe()?, scratch.path())?;
+    print!("{found}");
+    write(json, &found.rows())
+}
+
+fn coding(json: Option<&Path>) -> Outcome {
+    check_writable(json)?;
+    let found = bench::coding::run()?;
     print!("{found}");
     write(json, &found.rows())
 }

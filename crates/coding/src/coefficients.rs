@@ -1,13 +1,39 @@
 //! Which multiple of which source makes a repair: RFC 8681, section 3.6.
 
-use crate::tinymt::TinyMt32;
+use crate::tinymt::{LANE, Lanes, TinyMt32};
 
 /// Fills `out` with the coefficients of the repair `key`, in the order of its span.
 ///
 /// This is `generate_coding_coefficients` with m = 8 and the density threshold 15: none is zero.
 pub fn coefficients(key: u16, out: &mut [u8]) {
     let mut generator = TinyMt32::new(key.into());
-    for coefficient in out {
+    let mut filled = 0;
+    // Below this the lanes would mostly work for nothing.
+    if out.len() > 2 * LANE {
+        let mut drawn = [[0; LANE]; 4];
+        let mut lanes = Lanes::new(&generator);
+        for at in 0..LANE {
+            for (lane, byte) in drawn.iter_mut().zip(lanes.next_u8s()) {
+                lane[at] = byte;
+            }
+        }
+        let count = out.len().min(4 * LANE);
+        for byte in &drawn.as_flattened()[..count] {
+            // A zero is written over by the next.
+            out[filled] = *byte;
+            filled += usize::from(*byte != 0);
+        }
+        generator = lanes.last();
+        // A shorter span has not used all, and may lack as many as there were zeros.
+        let mut spare = drawn.as_flattened()[count..].iter().filter(|byte| **byte != 0);
+        while filled < out.len()
+            && let Some(byte) = spare.next()
+        {
+            out[filled] = *byte;
+            filled += 1;
+        }
+    }
+    for coefficient in &mut out[filled..] {
         *coefficient = nonzero(&mut generator);
     }
 }
@@ -35,9 +61,12 @@ mod tests {
             let mut generator = TinyMt32::new(key.into());
             let drawn = std::iter::repeat_with(|| generator.next_u8());
             let expected: Vec<u8> = drawn.filter(|number| *number != 0).take(MAX_SPAN).collect();
-            let mut found = [0; MAX_SPAN];
-            coefficients(key, &mut found);
-            assert_eq!(found[..], expected);
+            for count in (0..300).chain([400, 511, 512]) {
+                let mut found = [0; MAX_SPAN];
+                coefficients(key, &mut found[..count]);
+                assert_eq!(found[..count], expected[..count]);
+                assert_eq!(found[count..], [0; MAX_SPAN][count..]);
+            }
         }
     }
 

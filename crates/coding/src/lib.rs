@@ -31,6 +31,9 @@ mod coefficients;
 mod decoder;
 mod encoder;
 mod field;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod kernel;
 mod span;
 mod symbol;

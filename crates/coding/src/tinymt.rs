@@ -47,14 +47,103 @@ impl TinyMt32 {
 
     #[inline]
     fn step(&mut self) {
-        let [first, second, third, last] = self.0;
-        let mut x = (first & 0x7fff_ffff) ^ second ^ third;
-        let mut y = last;
-        x ^= x << 1;
-        y ^= (y >> 1) ^ x;
-        let odd = (y & 1).wrapping_neg();
-        self.0 = [second, third ^ (odd & MAT1), x ^ (y << 10) ^ (odd & MAT2), y];
+        self.0 = next(self.0);
     }
+}
+
+/// Four generators of one sequence, each [`LANE`] numbers behind the next, so that the processor
+/// works on four numbers at a time: one alone waits for its last.
+pub(crate) struct Lanes([[u32; 4]; 4]);
+
+/// Numbers that each of the [`Lanes`] gives before it meets the next.
+pub(crate) const LANE: usize = 128;
+
+impl Lanes {
+    /// Four lanes from here on.
+    pub fn new(generator: &TinyMt32) -> Self {
+        let mut lanes = [generator.0; 4];
+        for lane in 1..4 {
+            lanes[lane] = JUMP.apply(lanes[lane - 1]);
+        }
+        // Word by word, so that one register holds a word of all lanes.
+        Self(std::array::from_fn(|word| lanes.map(|lane| lane[word])))
+    }
+
+    /// The next byte of each lane.
+    #[inline]
+    pub fn next_u8s(&mut self) -> [u8; 4] {
+        let mut bytes = [0; 4];
+        for (lane, byte) in bytes.iter_mut().enumerate() {
+            let mut generator = TinyMt32(self.0.map(|word| word[lane]));
+            *byte = generator.next_u8();
+            for (word, next) in self.0.iter_mut().zip(generator.0) {
+                word[lane] = next;
+            }
+        }
+        bytes
+    }
+
+    /// The generator where the last lane is: after `4 * LANE` numbers, at the end of the four.
+    pub fn last(&self) -> TinyMt32 {
+        TinyMt32(self.0.map(|word| word[3]))
+    }
+}
+
+/// [`LANE`] steps at once. A step is linear over GF(2), so many are, and the states of single bits
+/// say what becomes of any: here for every value of each four bits of the state.
+struct Jump([[[u32; 4]; 16]; 32]);
+
+static JUMP: Jump = Jump::new();
+
+impl Jump {
+    const fn new() -> Self {
+        let mut table = [[[0; 4]; 16]; 32];
+        let mut bit = 0;
+        while bit < 128 {
+            let mut state = [0; 4];
+            state[bit / 32] = 1 << (bit % 32);
+            let mut step = 0;
+            while step < LANE {
+                state = next(state);
+                step += 1;
+            }
+            let mut value = 0;
+            while value < 16 {
+                if value >> (bit % 4) & 1 != 0 {
+                    let mut word = 0;
+                    while word < 4 {
+                        table[bit / 4][value][word] ^= state[word];
+                        word += 1;
+                    }
+                }
+                value += 1;
+            }
+            bit += 1;
+        }
+        Self(table)
+    }
+
+    fn apply(&self, state: [u32; 4]) -> [u32; 4] {
+        let mut sum = [0; 4];
+        for (index, of_value) in self.0.iter().enumerate() {
+            let value = state[index / 8] >> (4 * (index % 8)) & 0x0f;
+            for (word, part) in sum.iter_mut().zip(of_value[value as usize]) {
+                *word ^= part;
+            }
+        }
+        sum
+    }
+}
+
+/// The state after the next number.
+#[inline]
+const fn next([first, second, third, last]: [u32; 4]) -> [u32; 4] {
+    let mut x = (first & 0x7fff_ffff) ^ second ^ third;
+    let mut y = last;
+    x ^= x << 1;
+    y ^= (y >> 1) ^ x;
+    let odd = (y & 1).wrapping_neg();
+    [second, third ^ (odd & MAT1), x ^ (y << 10) ^ (odd & MAT2), y]
 }
 
 #[cfg(test)]
@@ -84,5 +173,17 @@ mod tests {
         let mut generator = TinyMt32::new(1);
         let first = [37, 225, 177, 176, 21, 246, 54, 139, 168, 237];
         assert_eq!(first.map(|_| generator.next_u8()), first);
+    }
+
+    #[test]
+    fn lanes_give_the_same_numbers() {
+        let mut generator = TinyMt32::new(4711);
+        let mut lanes = Lanes::new(&generator);
+        let drawn: [[u8; 4]; LANE] = std::array::from_fn(|_| lanes.next_u8s());
+        for lane in 0..4 {
+            assert!(drawn.iter().all(|bytes| bytes[lane] == generator.next_u8()));
+        }
+        let (mut last, next) = (lanes.last(), generator.next_u32());
+        assert_eq!(last.next_u32(), next);
     }
 }

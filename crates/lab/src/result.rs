@@ -9,9 +9,9 @@ use serde::Serialize;
 /// One figure. Times are in seconds, rates in bit/s; what is unknown is null.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Row {
-    /// What was done: `demo`, `transfers`, `measure`, `sim`, `relay`, `idle`.
+    /// What was done: `demo`, `transfers`, `measure`, `sim`, `relay`, `idle`, `coding`.
     pub experiment: String,
-    /// `emu` or `sim`.
+    /// `emu` or `sim`; empty where there is no link.
     pub engine: String,
     /// Who carried the traffic.
     pub contender: Option<String>,
@@ -21,7 +21,7 @@ pub struct Row {
     pub workload: Option<String>,
     /// What the figure is: `completion`, `goodput`, `plt`, `overhead`, …
     pub metric: String,
-    /// `s`, `bit/s`, `ratio` or `bytes`.
+    /// `s`, `bit/s`, `bytes/s`, `ratio` or `bytes`.
     pub unit: String,
     /// Over how many samples.
     pub n: usize,

@@ -25,3 +25,6 @@ pub use session::{OpenError, Session};
 pub use settings::{MIN_MTU_BYTES, MIN_RESERVE_BYTES, Settings, SettingsError};
 pub use status::Counters;
 pub use target::{Host, MAX_NAME_BYTES, Target, TargetError};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use wire::fuzz::fuzz;

@@ -1,20 +1,25 @@
 //! What a decoder may hold, and what can be wrong with a repair.
 
+use super::contents::Slot;
+use super::row::Row;
+use super::rows::{ROW_TABLE_BYTES, Recovered};
+use crate::MAX_SPAN;
 use crate::symbol::{MAX_SYMBOL_BYTES, PREFIX_BYTES};
 
 /// What a decoder may hold, and with that how much work it may be given.
 ///
-/// **Memory**, with the defaults (2,048 symbols of 1,500 bytes, 512 equations):
+/// **Memory** is at most [`max_bytes`](Self::max_bytes). With the defaults (2,048 symbols of 1,500
+/// bytes, 512 equations):
 ///
-/// - contents: 2,048 × (1,500 bytes + 40 of the table) = 3.2 MB;
-/// - equations: 512 × (1,502 of payload + up to 512 coefficients + 160 of the tables) = 1.1 MB;
-/// - recovered symbols nobody has taken yet: at most twice `rows`, 1,024 × 1,532 bytes = 1.6 MB. A
-///   caller who takes them after every call holds those of one call only.
+/// - contents: 2,048 × (1,502 bytes + 32 of the table) = 3.1 MB;
+/// - equations: 512 × (1,502 of payload + up to 512 coefficients + 120 of the tables) = 1.1 MB;
+/// - recovered symbols nobody has taken yet: at most twice `rows`, 1,024 × (1,502 bytes + 64 of the
+///   table) = 1.6 MB. A caller who takes them after every call holds those of one call only.
 ///
 /// Contents are held as they come and grow to their bound only on a lane that has had that many;
-/// an idle decoder holds nothing.
+/// a decoder that has had nothing holds nothing.
 ///
-/// **Work**, in multiply-adds of one payload (1,500 bytes: about 30 ns with AVX-512, 0.3 µs without
+/// **Work**, in multiply-adds of one payload (1,500 bytes: about 30 ns with AVX-512, 0.4 µs without
 /// any vector instruction), whatever the peer sends:
 ///
 /// - a repair: at most [`MAX_SPAN`](crate::MAX_SPAN) to cancel what is known. Reducing the equations
@@ -43,6 +48,16 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The most memory that a decoder holds.
+    pub fn max_bytes(&self) -> usize {
+        let repair = self.max_repair_bytes();
+        let contents = self.kept_symbols.max(1) * (size_of::<Slot>() + repair);
+        let rows = self.rows * (size_of::<Row>() + MAX_SPAN + ROW_TABLE_BYTES + repair);
+        // A queue doubles its table when it is full, and starts with a few places.
+        let waiting = 2 * self.rows + 2;
+        contents + rows + waiting * (2 * size_of::<Recovered>() + repair)
+    }
+
     /// The longest repair.
     pub(super) fn max_repair_bytes(&self) -> usize {
         PREFIX_BYTES + self.max_symbol_bytes.min(MAX_SYMBOL_BYTES)

@@ -15,7 +15,7 @@ use row::Row;
 use rows::{Recovered, Rows};
 
 use crate::kernel::{Kernel, Term};
-use crate::symbol::{PREFIX_BYTES, add_sources};
+use crate::symbol::PREFIX_BYTES;
 use crate::{MAX_SPAN, Span, coefficients};
 
 /// Recovers missing source symbols of one lane from repairs.
@@ -55,7 +55,7 @@ impl Decoder {
     /// held, from which others may follow. What was [recovered](Self::next_recovered) here need not
     /// be given.
     pub fn source(&mut self, number: u64, content: &[u8]) {
-        if number < self.contents.floor() || self.contents.get(number).is_some() {
+        if number < self.contents.floor() || self.contents.has(number) {
             return;
         }
         if content.len() + PREFIX_BYTES <= self.limits.max_repair_bytes() {
@@ -146,31 +146,40 @@ impl Decoder {
     /// What a repair says of the symbols that are missing; `None` if that is nothing, or if a content
     /// that is needed is not kept.
     fn equation(
-        &self,
+        &mut self,
         span: Span,
         key: u16,
         payload: &[u8],
         has: impl Fn(u64) -> bool,
     ) -> Result<Option<Row>, Malformed> {
+        self.contents.prepare();
+        let slots = || self.contents.runs(span).flatten().zip(span.first..);
+        // Most repairs that tell nothing are seen to before any of the real work.
+        let mut missing = 0;
+        for (slot, number) in slots() {
+            match slot.coded(number) {
+                Some(source) if source.len() > payload.len() => {
+                    return Err(Malformed::Shorter { number });
+                }
+                Some(_) => {}
+                None if has(number) => return Ok(None),
+                None => missing += 1,
+            }
+        }
+        if missing == 0 {
+            return Ok(None);
+        }
         let mut factors = [0; MAX_SPAN];
         let factors = &mut factors[..span.count.into()];
         coefficients(key, factors);
-        let mut known = Vec::with_capacity(factors.len());
-        for (number, factor) in (span.first..).zip(factors.iter_mut()) {
-            if let Some(source) = self.contents.get(number) {
-                if PREFIX_BYTES + source.len() > payload.len() {
-                    return Err(Malformed::Shorter { number });
-                }
+        let mut known = Vec::with_capacity(factors.len() - missing);
+        for ((slot, number), factor) in slots().zip(factors.iter_mut()) {
+            if let Some(source) = slot.coded(number) {
                 known.push(Term { factor: std::mem::take(factor), source });
-            } else if has(number) {
-                return Ok(None);
             }
         }
-        if known.len() == factors.len() {
-            return Ok(None);
-        }
         let mut payload = payload.to_vec();
-        add_sources(self.kernel, &mut payload, &known);
+        self.kernel.add_multiples(&mut payload, &known);
         Ok(Some(Row::new(span.first, factors, payload)))
     }
 

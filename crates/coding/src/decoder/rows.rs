@@ -19,6 +19,9 @@ use crate::kernel::Kernel;
 /// The most reductions of one equation by another in one call.
 pub(super) const MAX_STEPS: usize = 8 * MAX_SPAN;
 
+/// What the tables take for a row, beside the row: nodes are at least half full.
+pub(super) const ROW_TABLE_BYTES: usize = 2 * 2 * size_of::<(u64, u64)>();
+
 /// A symbol that was recovered.
 pub(super) type Recovered = (u64, Vec<u8>);
 
@@ -42,9 +45,7 @@ impl Rows {
 
     /// The memory of all.
     pub fn bytes(&self) -> usize {
-        // A node of either tree is at least half full.
-        let tables = 2 * 2 * size_of::<(u64, u64)>();
-        self.rows.values().map(|row| row.bytes() + tables).sum()
+        self.rows.values().map(|row| row.bytes() + ROW_TABLE_BYTES).sum()
     }
 
     /// Adds an equation and gives what can be recovered with it.
@@ -59,6 +60,10 @@ impl Rows {
         number: u64,
         source: &[u8],
     ) -> Result<Vec<Recovered>, Malformed> {
+        let end = self.starts.last_key_value().map_or(0, |(end, _)| *end);
+        if number >= end {
+            return Ok(Vec::new());
+        }
         let mut unsettled = Vec::new();
         self.substitute(kernel, number, source, &mut unsettled)?;
         self.settle(kernel, unsettled)
@@ -89,44 +94,55 @@ impl Rows {
         let mut recovered = Vec::new();
         let mut steps = 0;
         while let Some(row) = unsettled.pop() {
-            match row.width() {
-                0 if row.contradicts() => return Err(Malformed::Contradiction),
-                0 => continue,
-                1 => {
-                    let (number, source) = row.solve(kernel)?;
-                    for row in &mut unsettled {
-                        row.put_in(kernel, number, &source)?;
-                    }
-                    self.substitute(kernel, number, &source, &mut unsettled)?;
-                    recovered.push((number, source));
-                    continue;
-                }
-                _ => {}
+            let Some(row) = self.reduce(kernel, row, &mut unsettled, &mut steps)? else { continue };
+            let (number, source) = row.solve(kernel)?;
+            for row in &mut unsettled {
+                row.put_in(kernel, number, &source)?;
             }
-            let Some((number, held)) = self.take_rival(&row) else {
-                self.starts.insert(row.end(), row.start());
-                self.rows.insert(row.start(), row);
-                continue;
-            };
-            let (narrow, mut wide) =
-                if held.width() <= row.width() { (held, row) } else { (row, held) };
-            steps += 1;
-            if steps <= MAX_STEPS {
-                wide.reduce(kernel, number, &narrow);
-                unsettled.push(wide);
-            }
-            unsettled.push(narrow);
+            self.substitute(kernel, number, &source, &mut unsettled)?;
+            recovered.push((number, source));
         }
         Ok(recovered)
     }
 
-    /// Takes out an equation that begins or ends where `row` does, with the symbol they share there.
-    fn take_rival(&mut self, row: &Row) -> Option<(u64, Row)> {
-        if let Some(held) = self.take(row.start()) {
-            return Some((row.start(), held));
+    /// Reduces a row by those held until it has a place among them, or nothing is left of it; gives
+    /// it back if a single symbol is. Wider rows that are in its way go to `unsettled`.
+    fn reduce(
+        &mut self,
+        kernel: Kernel,
+        mut row: Row,
+        unsettled: &mut Vec<Row>,
+        steps: &mut usize,
+    ) -> Result<Option<Row>, Malformed> {
+        while row.width() > 1 {
+            let Some((number, start)) = self.rival(&row) else {
+                self.starts.insert(row.end(), row.start());
+                self.rows.insert(row.start(), row);
+                return Ok(None);
+            };
+            match self.rows.get(&start) {
+                Some(held) if held.width() <= row.width() => {
+                    *steps += 1;
+                    if *steps > MAX_STEPS {
+                        return Ok(None);
+                    }
+                    row.reduce(kernel, number, held);
+                }
+                _ => unsettled.extend(self.take(start)),
+            }
         }
-        let start = *self.starts.get(&row.end())?;
-        Some((row.end() - 1, self.take(start)?))
+        if row.contradicts() {
+            return Err(Malformed::Contradiction);
+        }
+        Ok(Some(row).filter(|row| row.width() == 1))
+    }
+
+    /// The row that begins or ends where `row` does, by its start, and the symbol they share there.
+    fn rival(&self, row: &Row) -> Option<(u64, u64)> {
+        if self.rows.contains_key(&row.start()) {
+            return Some((row.start(), row.start()));
+        }
+        self.starts.get(&row.end()).map(|start| (row.end() - 1, *start))
     }
 
     fn take(&mut self, start: u64) -> Option<Row> {

@@ -175,3 +175,158 @@ fn two_repairs_recover_two_symbols() {
     assert_eq!(drain(&mut decoder), [(3, vec![3; 3]), (9, vec![9; 9])]);
     assert_eq!(decoder.held().count(), 0);
 }
+
+/// Symbols of many lengths, told by their numbers.
+fn symbol(number: u64) -> Vec<u8> {
+    (0..number * 7 % 90).map(|at| (number ^ (at * at)) as u8).collect()
+}
+
+#[test]
+fn a_third_of_the_widest_span_is_recovered() {
+    let span = Span::new(BASE, 512).unwrap();
+    let lost = |number: u64| number % 3 == 1;
+    let mut decoder = Decoder::new(Limits::default());
+    (span.first..span.end()).filter(|n| !lost(*n)).for_each(|n| decoder.source(n, &symbol(n)));
+    let missing: Vec<u64> = (span.first..span.end()).filter(|n| lost(*n)).collect();
+    for key in 0..missing.len() as u16 {
+        assert_eq!(decoder.held().map(|(_, equations)| equations).sum::<u32>(), u32::from(key));
+        let payload = repair(span, key, symbol);
+        assert_eq!(decoder.repair(span, key, &payload, |n| !lost(n)), Ok(true));
+    }
+    let expected: Vec<_> = missing.iter().map(|number| (*number, symbol(*number))).collect();
+    assert_eq!(drain(&mut decoder), expected);
+    assert_eq!(decoder.held().count(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// A stream with losses alone or in bursts, a repair every ten symbols over the last hundred,
+    /// some lost, and a retransmission of what leaves the window: everything is had in the end, and
+    /// all that came by repairs is right.
+    #[test]
+    fn a_stream_with_losses_comes_through(
+        losses in prop::collection::vec((1u64..60, 1u64..12), 60),
+        reordered: bool,
+    ) {
+        let mut decoder = Decoder::new(Limits { kept_symbols: 256, ..Limits::default() });
+        let (mut here, mut by_repair, mut retransmitted) = (BTreeSet::new(), 0, 0);
+        let mut lost = BTreeSet::new();
+        losses.iter().fold(0, |from, (gap, burst)| {
+            lost.extend(from + gap..from + gap + burst);
+            from + gap + burst
+        });
+        for number in 0..2000u64 {
+            // Pairs may change places.
+            let came = if reordered { number ^ 1 } else { number };
+            if !lost.contains(&came) {
+                decoder.source(came, &symbol(came));
+                here.insert(came);
+            }
+            if number % 10 == 9 && number >= 100 && !lost.contains(&number) {
+                let span = Span::new(number - 99, 100).unwrap();
+                let payload = repair(span, number as u16, symbol);
+                let told = decoder.repair(span, number as u16, &payload, |n| here.contains(&n));
+                prop_assert!(told.is_ok());
+            }
+            for (number, content) in drain(&mut decoder) {
+                prop_assert_eq!(content, symbol(number));
+                prop_assert!(here.insert(number));
+                by_repair += 1;
+            }
+            if let Some(leaving) = number.checked_sub(100).filter(|number| !here.contains(number)) {
+                decoder.source(leaving, &symbol(leaving));
+                here.insert(leaving);
+                retransmitted += 1;
+            }
+        }
+        prop_assert_eq!(by_repair + retransmitted, lost.range(..1900).count()
+            + lost.range(1900..2000).filter(|n| here.contains(n)).count());
+        prop_assert!(by_repair > 0);
+    }
+}
+
+#[test]
+fn what_no_encoder_sends_is_refused() {
+    let limits = Limits { max_symbol_bytes: 100, ..Limits::default() };
+    let span = Span::new(10, 2).unwrap();
+    let mut decoder = Decoder::new(limits);
+    let mut told = |span, payload: &[u8]| decoder.repair(span, 1, payload, |_| false);
+    let bytes = |bytes| Err(Malformed::Bytes { bytes, limit: 102 });
+    assert_eq!(told(span, &[0]), bytes(1));
+    assert_eq!(told(span, &[0; 103]), bytes(103));
+    for (first, count) in [(10, 0), (10, 513), (u64::MAX, 1)] {
+        let refused = Err(Malformed::Span { first, count });
+        assert_eq!(told(Span { first, count }, &[0; 9]), refused);
+    }
+    // A single source whose length says more than there is.
+    let one = Span::new(10, 1).unwrap();
+    assert_eq!(told(one, &[255; 9]), Err(Malformed::Symbol { number: 10 }));
+    assert_eq!(decoder.held().count(), 0);
+}
+
+#[test]
+fn repairs_that_contradict_are_refused() {
+    let span = Span::new(0, 3).unwrap();
+    let mut decoder = Decoder::new(Limits::default());
+    let mut payload = repair(span, 1, symbol);
+    assert_eq!(decoder.repair(span, 1, &payload, |_| false), Ok(true));
+    payload[3] ^= 1;
+    assert_eq!(decoder.repair(span, 1, &payload, |_| false), Err(Malformed::Contradiction));
+    // A source longer than a repair that has it.
+    let mut decoder = Decoder::new(Limits::default());
+    decoder.source(1, &[7; 50]);
+    let short = Err(Malformed::Shorter { number: 1 });
+    assert_eq!(decoder.repair(span, 1, &[1; 51], |_| false), short);
+    // One that comes later is believed; what is wrong is told with the next repair.
+    let mut decoder = Decoder::new(Limits::default());
+    assert_eq!(decoder.repair(span, 1, &[1; 51], |_| false), Ok(true));
+    decoder.source(1, &[7; 50]);
+    assert_eq!(decoder.repair(span, 2, &[1; 60], |_| false), short);
+}
+
+#[test]
+fn a_repair_of_what_is_no_longer_kept_is_useless() {
+    let mut decoder = Decoder::new(Limits { kept_symbols: 4, ..Limits::default() });
+    (0..9).filter(|n| *n != 6).for_each(|n| decoder.source(n, &symbol(n)));
+    let mut told = |first, count| {
+        let span = Span::new(first, count).unwrap();
+        decoder.repair(span, 3, &repair(span, 3, symbol), |n| n != 6)
+    };
+    assert_eq!(told(4, 5), Ok(false));
+    assert_eq!(told(5, 4), Ok(true));
+    decoder.forget_below(6);
+    let span = Span::new(5, 8).unwrap();
+    assert_eq!(decoder.repair(span, 3, &[0; 9], |_| false), Ok(false));
+}
+
+#[test]
+fn no_more_equations_are_held_than_there_is_room_for() {
+    let limits = Limits { rows: 3, ..Limits::default() };
+    let mut decoder = Decoder::new(limits);
+    let span = Span::new(0, 8).unwrap();
+    let told: Vec<bool> = (0..5)
+        .map(|key| decoder.repair(span, key, &repair(span, key, symbol), |_| false).unwrap())
+        .collect();
+    assert_eq!(told, [true, true, true, false, false]);
+    assert_eq!(decoder.held().collect::<Vec<_>>(), [(0, 3)]);
+    // Whatever was dropped, each that is held saves a symbol.
+    (0..5).for_each(|number| decoder.source(number, &symbol(number)));
+    let found = drain(&mut decoder);
+    assert_eq!(found.len(), 3);
+    found.into_iter().for_each(|(number, content)| assert_eq!(content, symbol(number)));
+}
+
+#[test]
+fn groups_that_share_nothing_are_told_apart() {
+    let mut decoder = Decoder::new(Limits::default());
+    for (first, keys) in [(20, 0..3u16), (0, 3..4), (2, 4..6), (40, 6..7)] {
+        let span = Span::new(first, 5).unwrap();
+        for key in keys {
+            assert_eq!(decoder.repair(span, key, &repair(span, key, symbol), |_| false), Ok(true));
+        }
+    }
+    assert_eq!(decoder.held().collect::<Vec<_>>(), [(0, 3), (20, 3), (40, 1)]);
+    decoder.forget_below(21);
+    assert_eq!(decoder.held().collect::<Vec<_>>(), [(21, 2), (40, 1)]);
+}

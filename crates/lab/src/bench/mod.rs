@@ -1,5 +1,6 @@
-//! What the gateways can carry on this machine.
+//! What the gateways and their code can carry on this machine.
 
+pub mod coding;
 pub mod idle;
 mod quic;
 pub mod relay;

@@ -2,6 +2,8 @@
 
 pub mod codec;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 pub mod header;
 pub mod report;
 

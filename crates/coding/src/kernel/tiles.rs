@@ -1,0 +1,124 @@
+//! The loop that all vector kernels share.
+
+use super::{Term, portable};
+
+/// Registers of sums that are held at once: with them, the factor and what is in the works, 16
+/// registers suffice.
+const TILE: usize = 8;
+
+/// The widest register, in bytes.
+const WIDEST: usize = 64;
+
+/// One vector register.
+///
+/// # Safety
+///
+/// All methods may only be called where the processor has the instructions of the kernel, and with
+/// pointers to [`BYTES`](Self::BYTES) bytes that may be read or written. They must be inlined into a
+/// function that has these instructions enabled.
+#[expect(unsafe_code, reason = "registers are loaded and stored through pointers")]
+pub(super) trait Register: Copy {
+    /// How many bytes it has.
+    const BYTES: usize;
+
+    /// A factor, as the multiplication needs it.
+    type Factor: Copy;
+
+    unsafe fn zero() -> Self;
+    unsafe fn load(from: *const u8) -> Self;
+    unsafe fn store(self, to: *mut u8);
+    unsafe fn factor(factor: u8) -> Self::Factor;
+    /// `self + factor · source`
+    unsafe fn plus(self, factor: Self::Factor, source: Self) -> Self;
+}
+
+/// Adds every term to `destination`.
+///
+/// # Safety
+///
+/// The processor must have the instructions of `R`.
+#[inline(always)]
+#[expect(unsafe_code, reason = "the methods of a register are unsafe")]
+pub(super) unsafe fn add_multiples<R: Register>(destination: &mut [u8], terms: &[Term<'_>]) {
+    if destination.len() < R::BYTES {
+        return portable::add_multiples(destination, terms);
+    }
+    let full = destination.len() / (TILE * R::BYTES);
+    // SAFETY: what the caller promised.
+    unsafe {
+        for index in 0..full {
+            tile::<R, TILE>(destination, index * TILE * R::BYTES, terms);
+        }
+        let start = full * TILE * R::BYTES;
+        match (destination.len() - start).div_ceil(R::BYTES) {
+            0 => {}
+            1 => tile::<R, 1>(destination, start, terms),
+            2 => tile::<R, 2>(destination, start, terms),
+            3 => tile::<R, 3>(destination, start, terms),
+            4 => tile::<R, 4>(destination, start, terms),
+            5 => tile::<R, 5>(destination, start, terms),
+            6 => tile::<R, 6>(destination, start, terms),
+            7 => tile::<R, 7>(destination, start, terms),
+            _ => tile::<R, TILE>(destination, start, terms),
+        }
+    }
+}
+
+/// Adds to the `N` registers of `destination` from `start` on. Where its end is not a multiple of a
+/// register, the last one lies over the end of the one before, and only its own bytes are added.
+///
+/// # Safety
+///
+/// The processor must have the instructions of `R`.
+#[inline(always)]
+#[expect(unsafe_code, reason = "the methods of a register are unsafe")]
+unsafe fn tile<R: Register, const N: usize>(
+    destination: &mut [u8],
+    start: usize,
+    terms: &[Term<'_>],
+) {
+    let end = (start + N * R::BYTES).min(destination.len());
+    // Where the last register begins, and where the first that is loaded.
+    let last = end - R::BYTES;
+    let base = start.min(last);
+    let needed = last + R::BYTES - base;
+    let offset = |index: usize| {
+        if index + 1 < N { start - base + index * R::BYTES } else { last - base }
+    };
+    // Sources that end too early go through this, filled up with zeros.
+    let mut padded = [0; (TILE + 1) * WIDEST];
+    let mut bytes = [0; TILE * WIDEST];
+    // SAFETY: the instructions are there, as the caller promised. All loads are from the first
+    // `needed` bytes of a slice that is at least that long: `source` was compared, and `padded` is by
+    // its type, as N is at most TILE and BYTES at most WIDEST, and `last` no more than a register
+    // before `start`. All stores are to the first N registers of `bytes`.
+    unsafe {
+        let mut sums = [R::zero(); N];
+        for term in terms {
+            let Some(mut source) = term.source.get(base..) else { continue };
+            if source.len() < needed {
+                let (copy, zeros) = padded[..needed].split_at_mut(source.len());
+                copy.copy_from_slice(source);
+                zeros.fill(0);
+                source = &padded[..needed];
+            }
+            let factor = R::factor(term.factor);
+            for (index, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.plus(factor, R::load(source.as_ptr().add(offset(index))));
+            }
+        }
+        for (index, sum) in sums.into_iter().enumerate() {
+            sum.store(bytes.as_mut_ptr().add(index * R::BYTES));
+        }
+    }
+    let (before_last, own) = destination[start..end].split_at_mut((N - 1) * R::BYTES);
+    add(before_last, &bytes);
+    add(own, &bytes[N * R::BYTES - own.len()..]);
+}
+
+#[inline(always)]
+fn add(destination: &mut [u8], source: &[u8]) {
+    for (sum, byte) in destination.iter_mut().zip(source) {
+        *sum ^= byte;
+    }
+}

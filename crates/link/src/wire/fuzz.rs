@@ -1,0 +1,68 @@
+//! What the fuzz target and a property test do with a packet.
+
+use super::codec::Reader;
+use super::frame::{Frame, Packet};
+use super::header::DataHeader;
+use super::report::Report;
+
+/// Parses whatever came, as a datagram and as what one holds once it is opened: a packet with its
+/// symbol, and frames. Panics if a parser breaks a promise.
+pub fn fuzz(bytes: &[u8]) {
+    if let Ok((header, sealed)) = DataHeader::parse(bytes) {
+        let mut again = Vec::new();
+        header.put(&mut again);
+        assert_eq!([&again, sealed].concat(), bytes, "a header has two spellings");
+    }
+    if let Ok(packet) = Packet::parse(bytes) {
+        if let Some(report) = &packet.report {
+            check(report);
+        }
+        if let Some(symbol) = &packet.symbol {
+            assert!(bytes.ends_with(symbol.content), "a symbol does not fill its packet");
+            frames(symbol.content);
+        }
+    }
+    frames(bytes);
+}
+
+/// A report is in order and reads back as what it is.
+fn check(report: &Report) {
+    for lane in &report.lanes {
+        let mut below = lane.base;
+        for &(start, end) in &lane.runs {
+            assert!(below < start && start < end, "runs out of order");
+            below = end;
+        }
+    }
+    let mut again = Vec::new();
+    report.put(&mut again);
+    let read = Report::parse(&mut Reader::new(&again));
+    assert_eq!(read.as_ref(), Ok(report), "a report does not read back");
+}
+
+/// Reads frames until one is wrong; none reaches beyond the end.
+fn frames(bytes: &[u8]) {
+    let mut reader = Reader::new(bytes);
+    while !reader.is_empty() {
+        let before = reader.rest().len();
+        let Ok(frame) = Frame::parse(&mut reader) else { break };
+        assert!(reader.rest().len() < before, "a frame of no bytes");
+        if let Frame::Stream { offset, data, .. } = frame {
+            assert!(offset.checked_add(data.len() as u64).is_some(), "a stream without end");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn no_packet_breaks_a_parser(
+            bytes in prop::collection::vec(prop_oneof![0u8..0x20, any::<u8>(), Just(0x80)], 0..300),
+        ) {
+            super::fuzz(&bytes);
+        }
+    }
+}
