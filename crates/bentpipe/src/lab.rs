@@ -229,6 +229,7 @@ fn simulate(args: &SimArgs) -> Outcome {
         mean: Some(value),
         limit,
         seed: Some(*seed),
+        ..Row::default()
     };
     let mut rows = vec![row("goodput", "bit/s", transfer.goodput_bps, transfer.capacity_bps)];
     rows.extend(share.map(|share| row("utilization", "ratio", share, Some(1.0))));

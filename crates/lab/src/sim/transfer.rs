@@ -41,6 +41,12 @@ pub struct NoSession {
     profile: String,
 }
 
+impl NoSession {
+    pub(super) fn over(profile: &Profile) -> Self {
+        Self { profile: profile.name.clone() }
+    }
+}
+
 /// Downloads for `length` of virtual time, as fast as the link allows.
 pub fn run(profile: &Profile, length: Duration, seed: u64) -> Result<Transfer, NoSession> {
     let began = Instant::now();
@@ -53,7 +59,7 @@ pub fn run(profile: &Profile, length: Duration, seed: u64) -> Result<Transfer, N
         air.is_some() && hub.is_some()
     });
     let (Some(air), Some(hub), true) = (air, hub, up) else {
-        return Err(NoSession { profile: profile.name.clone() });
+        return Err(NoSession::over(profile));
     };
     let chunk = [0x5a; CHUNK_BYTES];
     let mut buffer = [0; CHUNK_BYTES];
