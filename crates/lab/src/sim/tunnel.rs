@@ -20,7 +20,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes handed over or taken at once.
 const CHUNK_BYTES: usize = 16 << 10;
 /// A request as long as a browser's short ones; it travels with the flow's opening.
-const REQUEST: [u8; 200] = [b'q'; 200];
+pub const REQUEST_BYTES: u64 = 200;
+const REQUEST: [u8; REQUEST_BYTES as usize] = [b'q'; REQUEST_BYTES as usize];
 /// Who asks for objects.
 const READER: u32 = 1;
 /// Who downloads without end.

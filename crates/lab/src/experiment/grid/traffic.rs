@@ -1,0 +1,130 @@
+//! What was sent, by what it was for.
+
+use bentpipe_link::Counters;
+
+/// What one end sent in a stretch of time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Traffic {
+    /// IP bytes, headers included.
+    pub bytes: u64,
+    /// Of which bytes that a flow's owner wrote.
+    pub payload_bytes: u64,
+    /// By what they were for.
+    pub kinds: Kinds,
+    /// What the rate would have let pass in that time.
+    pub possible_bytes: f64,
+}
+
+/// IP bytes and packets by what they carried.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Kinds {
+    /// Packets with a symbol for the first time: payload and headers.
+    pub source_bytes: f64,
+    /// Packets with what protects symbols before anything is reported missing.
+    pub repair_bytes: f64,
+    /// Packets with what was reported missing, or probes for it.
+    pub retransmission_bytes: f64,
+    /// Reports.
+    pub report_bytes: f64,
+    /// Symbols sent for the first time.
+    pub sources: u64,
+    /// Repairs and retransmissions.
+    pub repairs: u64,
+}
+
+/// A report by itself: 28 bytes outside, 27 of our header and tag, and about five runs.
+const REPORT_BYTES: f64 = 80.0;
+
+/// What `counters` say of kinds. They count packets: reports are taken at their usual size, and
+/// the other bytes are shared out by number.
+pub fn kinds(counters: &Counters) -> Kinds {
+    let symbols = counters.symbols_sent;
+    let (again, twice) = (counters.repairs_sent, counters.duplicates_sent);
+    let report_bytes =
+        (counters.reports_sent as f64 * REPORT_BYTES).min(counters.bytes_sent as f64);
+    let each =
+        (counters.bytes_sent as f64 - report_bytes) / (symbols + again + twice).max(1) as f64;
+    Kinds {
+        source_bytes: each * symbols as f64,
+        repair_bytes: each * twice as f64,
+        retransmission_bytes: each * again as f64,
+        report_bytes,
+        sources: symbols,
+        repairs: again + twice,
+    }
+}
+
+impl Traffic {
+    /// What was sent between two counts, `payload_bytes` of it payload, where `possible_bytes`
+    /// would have passed.
+    pub fn between(
+        before: &Counters,
+        after: &Counters,
+        payload_bytes: u64,
+        possible_bytes: f64,
+    ) -> Self {
+        let bytes = after.bytes_sent - before.bytes_sent;
+        let (from, to) = (kinds(before), kinds(after));
+        let kinds = Kinds {
+            source_bytes: to.source_bytes - from.source_bytes,
+            repair_bytes: to.repair_bytes - from.repair_bytes,
+            retransmission_bytes: to.retransmission_bytes - from.retransmission_bytes,
+            report_bytes: to.report_bytes - from.report_bytes,
+            sources: to.sources - from.sources,
+            repairs: to.repairs - from.repairs,
+        };
+        Self { bytes, payload_bytes, kinds, possible_bytes }
+    }
+
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        let (a, b) = (self.kinds, other.kinds);
+        Self {
+            bytes: self.bytes + other.bytes,
+            payload_bytes: self.payload_bytes + other.payload_bytes,
+            kinds: Kinds {
+                source_bytes: a.source_bytes + b.source_bytes,
+                repair_bytes: a.repair_bytes + b.repair_bytes,
+                retransmission_bytes: a.retransmission_bytes + b.retransmission_bytes,
+                report_bytes: a.report_bytes + b.report_bytes,
+                sources: a.sources + b.sources,
+                repairs: a.repairs + b.repairs,
+            },
+            possible_bytes: self.possible_bytes + other.possible_bytes,
+        }
+    }
+
+    /// The share of the bytes sent that is headers and frames around sources.
+    pub fn header(&self) -> f64 {
+        (self.kinds.source_bytes - self.payload_bytes as f64).max(0.0) / self.sent()
+    }
+
+    /// The share that protects.
+    pub fn repair(&self) -> f64 {
+        self.kinds.repair_bytes / self.sent()
+    }
+
+    /// The share that was sent again.
+    pub fn retransmission(&self) -> f64 {
+        self.kinds.retransmission_bytes / self.sent()
+    }
+
+    /// The share that is reports.
+    pub fn ack(&self) -> f64 {
+        self.kinds.report_bytes / self.sent()
+    }
+
+    /// Repairs and retransmissions per source.
+    pub fn redundancy(&self) -> f64 {
+        self.kinds.repairs as f64 / self.kinds.sources.max(1) as f64
+    }
+
+    /// The share of bytes that is not payload, whatever it is.
+    pub fn overhead(&self) -> f64 {
+        1.0 - self.payload_bytes as f64 / self.sent()
+    }
+
+    fn sent(&self) -> f64 {
+        self.bytes.max(1) as f64
+    }
+}
