@@ -49,8 +49,8 @@ pub struct GridArgs {
     /// Write the figures there, as an array of rows.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the simulated figures there, as a CSV file for each link.
-    #[arg(long, value_name = "FOLDER")]
+    /// Put the simulated figures into the CSV files there, one for each link.
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["runs", "seed"])]
     golden: Option<PathBuf>,
     /// Fail if a target is missed.
     #[arg(long)]
@@ -108,10 +108,8 @@ fn simulate(args: &GridArgs, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, Box
     print!("{}", table::grid(&outcomes));
     println!("{} cells simulated in {:.0} s.", outcomes.len(), began.elapsed().as_secs_f64());
     if let Some(folder) = &args.golden {
-        std::fs::create_dir_all(folder)?;
-        for (link, text) in golden::files(&outcomes) {
-            std::fs::write(folder.join(format!("{link}.csv")), text)?;
-        }
+        golden::update(folder, &outcomes)
+            .map_err(|error| format!("cannot write to {}: {error}", folder.display()))?;
     }
     Ok(outcomes)
 }

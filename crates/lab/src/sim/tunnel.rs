@@ -15,8 +15,9 @@ use super::transfer::NoSession;
 use crate::profile::Profile;
 use crate::result::Sample;
 
-/// The session must be up within this.
-const CONNECT_LIMIT: Duration = Duration::from_secs(60);
+/// The session must be up within this: where two packets of five are lost each way, a handshake
+/// fails two times in three, and is tried again ever more rarely.
+const CONNECT_LIMIT: Duration = Duration::from_secs(600);
 /// Bytes handed over or taken at once.
 const CHUNK_BYTES: usize = 16 << 10;
 /// A request as long as a browser's short ones; it travels with the flow's opening.
@@ -69,7 +70,7 @@ impl Tunnel {
         let buffer = vec![0; CHUNK_BYTES];
         let mut tunnel = Self { pair, downloads: Vec::new(), hub_session: None, buffer };
         let up = tunnel.run_until(CONNECT_LIMIT, |tunnel| tunnel.pair.air.current().is_some());
-        if up { Ok(tunnel) } else { Err(NoSession::over(profile)) }
+        if up { Ok(tunnel) } else { Err(NoSession::over(profile, CONNECT_LIMIT)) }
     }
 
     /// Fetches one object of `bytes`: the time from the flow's opening to the last byte read, or

@@ -23,6 +23,8 @@ pub struct Outcome {
     pub limit: f64,
     /// Bytes by kind, where they were counted.
     pub traffic: Option<Both>,
+    /// Sessions that broke, in words.
+    pub broken: Vec<String>,
 }
 
 /// Both directions' traffic.
@@ -35,7 +37,7 @@ pub struct Both {
 }
 
 /// What one session found.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Part {
     /// As in [`Outcome::samples`].
     pub samples: Vec<Sample>,
@@ -45,6 +47,8 @@ pub struct Part {
     pub forward: Traffic,
     /// Sent back.
     pub back: Traffic,
+    /// Why the session broke, if it did.
+    pub broken: Option<String>,
 }
 
 impl Outcome {
@@ -65,6 +69,7 @@ impl Outcome {
             outcome.samples.0.extend(samples.0);
             traffic.forward = traffic.forward.and(part.forward);
             traffic.back = traffic.back.and(part.back);
+            outcome.broken.extend(part.broken);
         }
         Ok(Self { traffic: Some(traffic), ..outcome })
     }
@@ -78,7 +83,7 @@ impl Outcome {
         traffic: Option<Both>,
     ) -> Self {
         let ratios = samples.scaled(1.0 / limit);
-        Self { cell, work, samples, ratios, limit, traffic }
+        Self { cell, work, samples, ratios, limit, traffic, broken: Vec::new() }
     }
 
     /// Bulk has a rate, all else a time.
@@ -162,6 +167,11 @@ impl Both {
         ]
     }
 
+    /// The aircraft's reports ÷ the bytes that were sent to it.
+    pub fn acks_per_forward(&self) -> f64 {
+        self.back.kinds.report_bytes / self.forward.bytes.max(1) as f64
+    }
+
     /// The aircraft's reports ÷ what the forward link could have carried meanwhile.
     pub fn reports_of_downlink(&self) -> f64 {
         self.back.kinds.report_bytes / self.forward.possible_bytes.max(1.0)
@@ -193,8 +203,7 @@ mod tests {
 
     fn outcome(work: &str, samples: Vec<Sample>, drawn_loss: Option<f64>) -> Outcome {
         let cell = Cell { profile: "mss".into(), loss: Ratio::new(0.06).unwrap(), burst: 1.0 };
-        let (forward, back) = (Traffic::default(), Traffic::default());
-        let parts = vec![Part { samples, drawn_loss, forward, back }];
+        let parts = vec![Part { samples, drawn_loss, ..Part::default() }];
         let link = cell.link().unwrap();
         Outcome::of_parts(cell, work.parse().unwrap(), &link, parts).unwrap()
     }

@@ -17,7 +17,6 @@ use super::{Cell, CellError, Work};
 use crate::profile::Profile;
 use crate::result::Sample;
 use crate::sim::trace::Digest;
-use crate::sim::transfer::NoSession;
 use crate::sim::tunnel::{Seen, Tunnel};
 use crate::workload::Workload;
 
@@ -55,36 +54,6 @@ pub struct Shape {
     pub objects: usize,
 }
 
-/// Why a session found nothing.
-#[derive(Debug, thiserror::Error)]
-pub enum SimError {
-    /// The link cannot be.
-    #[error(transparent)]
-    Cell(#[from] CellError),
-    /// The session did not come up.
-    #[error("{cell}, {work}, seed {seed}: {source}")]
-    NoSession {
-        /// Where.
-        cell: String,
-        /// With what.
-        work: String,
-        /// Of this session.
-        seed: u64,
-        /// Why.
-        source: NoSession,
-    },
-    /// The session broke.
-    #[error("{cell}, {work}, seed {seed}: the session did not live to the end")]
-    Broken {
-        /// Where.
-        cell: String,
-        /// With what.
-        work: String,
-        /// Of this session.
-        seed: u64,
-    },
-}
-
 impl Shape {
     /// That of `work`, or with `runs` in all.
     pub fn of(work: &Work, runs: Option<usize>) -> Self {
@@ -110,7 +79,7 @@ pub fn run(
     runs: Option<usize>,
     seed: u64,
     tell: &(dyn Fn(usize, usize) + Sync),
-) -> Result<Vec<Outcome>, SimError> {
+) -> Result<Vec<Outcome>, CellError> {
     let mut jobs = Vec::new();
     for (index, (_, work)) in works.iter().enumerate() {
         jobs.extend((0..Shape::of(work, runs).sessions).map(|session| (index, session)));
@@ -139,29 +108,31 @@ pub fn run(
         parts[*index].push(part.expect("every job was run, or its panic was passed on")?);
     }
     let outcomes = works.iter().zip(parts).map(|((cell, work), parts)| {
-        Ok(Outcome::of_parts(cell.clone(), work.clone(), &cell.link()?, parts)?)
+        Outcome::of_parts(cell.clone(), work.clone(), &cell.link()?, parts)
     });
     outcomes.collect()
 }
 
-/// What one session finds.
-pub fn one(cell: &Cell, work: &Work, objects: usize, seed: u64) -> Result<Part, SimError> {
-    let (in_cell, with) = (cell.to_string(), work.to_string());
+/// What one session finds. One that breaks is not an error: its objects count as never come.
+pub fn one(cell: &Cell, work: &Work, objects: usize, seed: u64) -> Result<Part, CellError> {
     let link = cell.link()?;
-    let tunnel = Tunnel::new(&link, Digest::of_sizes(), seed);
-    let tunnel = tunnel.map_err(|source| SimError::NoSession {
-        cell: in_cell.clone(),
-        work: with.clone(),
-        seed,
-        source,
-    })?;
-    let random = ChaCha8Rng::seed_from_u64(seed);
-    let mut session = Session { cell, work, link, tunnel, random };
-    let part = match work.workload.bytes() {
-        None => session.bulk(),
-        Some(bytes) => session.objects(bytes, objects),
+    let found = match Tunnel::new(&link, Digest::of_sizes(), seed) {
+        Err(error) => Err(error.to_string()),
+        Ok(tunnel) => {
+            let random = ChaCha8Rng::seed_from_u64(seed);
+            let mut session = Session { cell, work, link, tunnel, random };
+            let part = match work.workload.bytes() {
+                None => session.bulk(),
+                Some(bytes) => session.objects(bytes, objects),
+            };
+            part.ok_or_else(|| "the session did not live to the end".to_owned())
+        }
     };
-    part.ok_or(SimError::Broken { cell: in_cell, work: with, seed })
+    Ok(found.unwrap_or_else(|why| Part {
+        samples: vec![Sample::Cut(0.0); objects],
+        broken: Some(format!("{cell}: {work}, seed {seed}: {why}")),
+        ..Part::default()
+    }))
 }
 
 struct Session<'a> {
@@ -226,10 +197,9 @@ impl Session<'_> {
         let (forward, back) = (&self.link.link.forward, &self.link.link.return_);
         let asked = requests * crate::sim::tunnel::REQUEST_BYTES;
         Some(Part {
-            samples: Vec::new(),
-            drawn_loss: None,
             forward: Traffic::between(&before.hub, &after.hub, payload, possible(forward)?),
             back: Traffic::between(&before.air, &after.air, asked, possible(back)?),
+            ..Part::default()
         })
     }
 }

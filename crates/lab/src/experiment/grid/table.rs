@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::outcome::Outcome;
-use super::targets::{self, Figure, Verdict};
+use super::targets::{self, Figure, Target, Verdict};
 use super::{Cell, Work};
 use crate::experiment::table::{align, table};
 use crate::result::Percentile;
@@ -35,6 +35,9 @@ pub fn grid(outcomes: &[Outcome]) -> String {
         }
         text.push('\n');
     }
+    for broken in outcomes.iter().flat_map(|outcome| &outcome.broken) {
+        let _ = writeln!(text, "broken: {broken}");
+    }
     text.push_str(&misses(&verdicts));
     text
 }
@@ -63,7 +66,8 @@ pub fn comparison(simulated: &[Outcome], emulated: &[Outcome]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// How many targets hold, and which do not.
+/// How many targets hold, and which do not: of one figure of one work the worst, with how many
+/// more there are.
 fn misses(verdicts: &[Verdict]) -> String {
     if verdicts.is_empty() {
         return String::new();
@@ -71,10 +75,29 @@ fn misses(verdicts: &[Verdict]) -> String {
     let missed: Vec<_> = verdicts.iter().filter(|verdict| !verdict.holds).collect();
     let held = verdicts.len() - missed.len();
     let mut text = format!("{held} of {} targets hold", verdicts.len());
-    text.push_str(if missed.is_empty() { ".\n" } else { "; missed ({MISS}):\n" });
-    let mut text = text.replace("{MISS}", &MISS.to_string());
+    if missed.is_empty() {
+        return text + ".\n";
+    }
+    let _ = writeln!(text, "; missed ({MISS}), worst first of each kind:");
+    let mut kinds: Vec<Vec<&Verdict>> = Vec::new();
     for verdict in missed {
-        let _ = writeln!(text, "  {verdict}");
+        let like = |other: &Target| {
+            let target = &verdict.target;
+            let (a, b) = (&target.cell.profile, &other.cell.profile);
+            (a, &target.work, target.figure) == (b, &other.work, other.figure)
+        };
+        match kinds.iter_mut().find(|kind| like(&kind[0].target)) {
+            Some(kind) => kind.push(verdict),
+            None => kinds.push(vec![verdict]),
+        }
+    }
+    for mut kind in kinds {
+        kind.sort_by(|a, b| b.shortfall().total_cmp(&a.shortfall()));
+        let more = match kind.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let _ = writeln!(text, "  {}{more}", kind[0]);
     }
     text
 }
@@ -188,7 +211,7 @@ impl<'a> Grid<'a> {
     fn shares(&self, outcome: Option<&Outcome>) -> [String; 4] {
         let Some(both) = outcome.and_then(|one| one.traffic) else { return Default::default() };
         let forward = &both.forward;
-        let ack = both.back.kinds.report_bytes / forward.bytes.max(1) as f64;
+        let ack = both.acks_per_forward();
         let mark = |value, figures: &[Figure]| self.marked(percent(value), outcome, figures);
         [
             mark(forward.header(), &[Figure::Overhead]),
@@ -219,4 +242,52 @@ fn name(work: &Work) -> String {
     let name = work.workload.to_string();
     let size = name.split_once('-').map_or(&*name, |(_, size)| size);
     if work.beside_bulk { format!("+{size}") } else { size.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Sample, Samples};
+    use bentpipe_units::Ratio;
+
+    fn outcome(loss: f64, work: &str, sample: Sample) -> Outcome {
+        let cell = Cell { profile: "mss".into(), loss: Ratio::new(loss).unwrap(), burst: 1.0 };
+        let samples = Samples(vec![sample; 20]);
+        Outcome::of_samples(cell, work.parse().unwrap(), 2.0, samples, None)
+    }
+
+    #[test]
+    fn a_missed_target_is_marked_where_it_stands_and_told_below() {
+        let outcomes = [
+            outcome(0.2, "object-10k", Sample::Finished(2.1)),
+            outcome(0.06, "object-10k", Sample::Finished(3.0)),
+            outcome(0.06, "bulk", Sample::Finished(1.9)),
+            outcome(0.2, "object-100k", Sample::Cut(90.0)),
+        ];
+        let text = grid(&outcomes);
+        for part in [" 6 %      –  0.950   1.50   1.50!", "1.05   1.05", ">45!", "2 of 4 targets"]
+        {
+            assert!(text.contains(part), "{part:?} is missing:\n{text}");
+        }
+        assert!(text.contains("mss, 20 %: object-100k, p95 ÷ limit: unbounded"), "{text}");
+        assert!(!text.contains("header"), "traffic that nobody counted has no table:\n{text}");
+    }
+
+    #[test]
+    fn misses_of_a_kind_are_told_by_their_worst() {
+        let sample = Sample::Finished(1.0);
+        let text = grid(&[outcome(0.06, "bulk", sample), outcome(0.4, "bulk", sample)]);
+        assert!(
+            text.contains("mss, 6 %: bulk, utilization: 0.500, not at least 0.93 (and 1 more)")
+        );
+    }
+
+    #[test]
+    fn engines_are_compared_figure_by_figure() {
+        let sim = [outcome(0.06, "object-10k", Sample::Finished(2.0))];
+        let emu = [outcome(0.06, "object-10k", Sample::Finished(2.1))];
+        let text = comparison(&sim, &emu);
+        let line = text.lines().find(|line| line.contains("median")).unwrap();
+        assert!(["1.000", "1.050"].iter().all(|part| line.contains(part)), "{text}");
+    }
 }

@@ -62,6 +62,17 @@ pub struct Verdict {
     pub holds: bool,
 }
 
+impl Verdict {
+    /// How far the figure is on the wrong side of its bound, as a share of it.
+    pub fn shortfall(&self) -> f64 {
+        let Some(found) = self.found else { return f64::INFINITY };
+        match self.target.bound {
+            Bound::AtLeast(least) => 1.0 - found / least,
+            Bound::AtMost(most) => found / most.max(f64::MIN_POSITIVE) - 1.0,
+        }
+    }
+}
+
 /// All of them.
 pub fn all() -> Vec<Target> {
     [bulk(), short(), repairs(), beside_bulk(), harshest(), long(), clean(), reports()].concat()

@@ -35,21 +35,22 @@ pub struct Kinds {
 /// A report by itself: 28 bytes outside, 27 of our header and tag, and about five runs.
 const REPORT_BYTES: f64 = 80.0;
 
-/// What `counters` say of kinds. They count packets: reports are taken at their usual size, and
-/// the other bytes are shared out by number.
-pub fn kinds(counters: &Counters) -> Kinds {
-    let symbols = counters.symbols_sent;
-    let (again, twice) = (counters.repairs_sent, counters.duplicates_sent);
-    let report_bytes =
-        (counters.reports_sent as f64 * REPORT_BYTES).min(counters.bytes_sent as f64);
-    let each =
-        (counters.bytes_sent as f64 - report_bytes) / (symbols + again + twice).max(1) as f64;
+/// What was sent between two counts, by kind. They count packets: reports are taken at their
+/// usual size, and the other bytes are shared out by number.
+fn kinds(before: &Counters, after: &Counters) -> Kinds {
+    let sources = after.symbols_sent - before.symbols_sent;
+    let again = after.repairs_sent - before.repairs_sent;
+    let twice = after.duplicates_sent - before.duplicates_sent;
+    let reports = after.reports_sent - before.reports_sent;
+    let bytes = (after.bytes_sent - before.bytes_sent) as f64;
+    let report_bytes = (reports as f64 * REPORT_BYTES).min(bytes);
+    let each = (bytes - report_bytes) / (sources + again + twice).max(1) as f64;
     Kinds {
-        source_bytes: each * symbols as f64,
+        source_bytes: each * sources as f64,
         repair_bytes: each * twice as f64,
         retransmission_bytes: each * again as f64,
         report_bytes,
-        sources: symbols,
+        sources,
         repairs: again + twice,
     }
 }
@@ -64,15 +65,7 @@ impl Traffic {
         possible_bytes: f64,
     ) -> Self {
         let bytes = after.bytes_sent - before.bytes_sent;
-        let (from, to) = (kinds(before), kinds(after));
-        let kinds = Kinds {
-            source_bytes: to.source_bytes - from.source_bytes,
-            repair_bytes: to.repair_bytes - from.repair_bytes,
-            retransmission_bytes: to.retransmission_bytes - from.retransmission_bytes,
-            report_bytes: to.report_bytes - from.report_bytes,
-            sources: to.sources - from.sources,
-            repairs: to.repairs - from.repairs,
-        };
+        let kinds = kinds(before, after);
         Self { bytes, payload_bytes, kinds, possible_bytes }
     }
 
@@ -126,5 +119,32 @@ impl Traffic {
 
     fn sent(&self) -> f64 {
         self.bytes.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_of_a_kind_and_the_shares_are_of_all() {
+        let before = Counters { bytes_sent: 50_000, symbols_sent: 40, ..Counters::default() };
+        let after = Counters {
+            bytes_sent: before.bytes_sent + 110 * 1000 + 2 * REPORT_BYTES as u64,
+            symbols_sent: before.symbols_sent + 100,
+            repairs_sent: 6,
+            duplicates_sent: 4,
+            reports_sent: 2,
+            ..Counters::default()
+        };
+        let traffic = Traffic::between(&before, &after, 90_000, 1e6);
+        let all = traffic.header() + traffic.repair() + traffic.retransmission() + traffic.ack();
+        let payload = traffic.payload_bytes as f64 / traffic.bytes as f64;
+        assert!((all + payload - 1.0).abs() < 1e-9, "{all}");
+        assert!((traffic.overhead() - all).abs() < 1e-9);
+        assert!((traffic.redundancy() - 0.1).abs() < 1e-9);
+        assert!(traffic.header() > 0.08 && traffic.retransmission() > traffic.repair());
+        let twice = traffic.and(traffic);
+        assert_eq!((twice.bytes, twice.header()), (2 * traffic.bytes, traffic.header()));
     }
 }
