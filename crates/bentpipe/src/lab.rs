@@ -1,5 +1,7 @@
 //! `bentpipe lab`: experiments on emulated and simulated links.
 
+mod grid;
+
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -26,8 +28,9 @@ const BULK_SECONDS: u64 = 60;
 /// What the lab can do.
 #[derive(Subcommand)]
 pub enum Lab {
-    /// Run an experiment in the emulator and print its table.
-    Run(RunArgs),
+    /// Run an experiment and print its table.
+    #[command(subcommand)]
+    Run(Run),
     /// Bring up a link in the emulator and compare it with its declaration.
     Measure(LinkArgs),
     /// Download over the radio transport in virtual time.
@@ -43,12 +46,18 @@ pub enum Lab {
     },
 }
 
-/// What `lab run` is told.
+/// The experiments.
+#[derive(Subcommand)]
+pub enum Run {
+    /// Contenders fetch objects, pages and bulk over a link in the emulator.
+    Transfers(TransfersArgs),
+    /// The radio transport over every loss × burst × link, in virtual time or in the emulator.
+    Grid(grid::GridArgs),
+}
+
+/// What `lab run transfers` is told.
 #[derive(Args)]
-pub struct RunArgs {
-    /// `transfers`: contenders fetch objects, pages and bulk over a link.
-    #[arg(value_parser = ["transfers"])]
-    experiment: String,
+pub struct TransfersArgs {
     #[command(flatten)]
     link: LinkArgs,
     /// Who carries the traffic; may be repeated [default: those of the demo].
@@ -119,7 +128,8 @@ pub enum Bench {
 /// Does it.
 pub fn run(lab: &Lab) -> Outcome {
     match lab {
-        Lab::Run(args) => transfers(args),
+        Lab::Run(Run::Transfers(args)) => transfers(args),
+        Lab::Run(Run::Grid(args)) => grid::run(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
@@ -129,7 +139,7 @@ pub fn run(lab: &Lab) -> Outcome {
     }
 }
 
-fn transfers(args: &RunArgs) -> Outcome {
+fn transfers(args: &TransfersArgs) -> Outcome {
     let profile = Profile::find(&args.link.profile)?;
     check_writable(args.link.json.as_deref())?;
     emu::enter()?;
@@ -236,6 +246,7 @@ fn simulate(args: &SimArgs) -> Outcome {
         mean: Some(value),
         limit,
         seed: Some(*seed),
+        ..Row::default()
     };
     let mut rows = vec![row("goodput", "bit/s", transfer.goodput_bps, transfer.capacity_bps)];
     rows.extend(share.map(|share| row("utilization", "ratio", share, Some(1.0))));

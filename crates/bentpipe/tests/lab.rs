@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 15] = [
     "experiment",
     "engine",
     "contender",
@@ -19,6 +19,8 @@ const KEYS: [&str; 13] = [
     "mean",
     "limit",
     "seed",
+    "loss",
+    "burst",
 ];
 
 fn bentpipe(arguments: &[&str]) -> Output {

@@ -242,6 +242,17 @@ impl Drawn {
 }
 
 impl LossSpec {
+    /// A constant loss: of each packet by itself where `burst` is 1, else in bursts of time.
+    pub fn of(mean: Ratio, burst: f64) -> Result<Self, SpecError> {
+        let mean = Level::Varying(Varying::Constant(mean));
+        if burst == 1.0 {
+            return Ok(Self::Independent(mean));
+        }
+        check_burst(&mean, burst)?;
+        let chain = Chain::MeanAndBurst { mean, burst };
+        Ok(Self::Bursts(BurstSpec { chain, clock: Clock::Time, packet_time: None }))
+    }
+
     /// The share of packets lost in the long run.
     pub fn mean(&self) -> f64 {
         match self {

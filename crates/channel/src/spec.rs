@@ -83,6 +83,19 @@ impl DirectionSpec {
         Self { ber: Varying::Constant(ber), ..self }
     }
 
+    /// The same direction losing the share `mean` of its packets and nothing else, bit errors
+    /// included: each by itself where `burst` is 1, else in bursts of that many packet times on
+    /// average (Gilbert and Elliott), for sweeps over both. An error where such bursts cannot
+    /// lose so much, or the direction has no rate that would give a packet its time.
+    pub fn with_loss(self, mean: Ratio, burst: f64) -> Result<Self, SpecError> {
+        let loss = LossSpec::of(mean, burst)?;
+        if loss.needs_packet_time() && self.rate.is_none() {
+            let why = "comes in bursts of time, but without a `rate` a packet has none".into();
+            return Err(SpecError::new("loss", why));
+        }
+        Ok(Self { loss, ber: Varying::Constant(Ratio::ZERO), ..self })
+    }
+
     /// The rate, or its mean in the long run; `None` is unlimited.
     pub fn rate(&self) -> Option<BitRate> {
         self.rate.as_ref().map(mean_rate)
@@ -306,6 +319,22 @@ mod tests {
         assert_eq!(spec.mean_delay(), Duration::from_millis(120));
         let expected = 1.0 - 0.9 * (1.0 - 1e-5f64).powi(8000);
         assert!((spec.mean_loss(1000) - expected).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_sweep_replaces_every_loss_of_a_direction() {
+        let spec = direction("rate = '1 Mbit/s'\nloss = '3 %'\nber = 1e-5").unwrap();
+        let six = Ratio::new(0.06).unwrap();
+        let random = spec.clone().with_loss(six, 1.0).unwrap();
+        assert_eq!(random, direction("rate = '1 Mbit/s'\nloss = '6 %'").unwrap());
+        let bursts = spec.clone().with_loss(six, 4.0).unwrap();
+        let written = "rate = '1 Mbit/s'\nloss = { gilbert-elliott = { mean = '6 %', burst = 4 } }";
+        assert_eq!(bursts, direction(written).unwrap());
+        let most = Ratio::new(0.9).unwrap();
+        let error = spec.clone().with_loss(most, 4.0).unwrap_err().to_string();
+        assert!(error.contains("make `burst` longer"), "{error}");
+        assert!(spec.with_loss(six, 0.5).is_err());
+        assert!(direction("").unwrap().with_loss(six, 4.0).is_err());
     }
 
     #[test]

@@ -122,6 +122,15 @@ impl Profile {
         self
     }
 
+    /// The same profile losing the share `mean` of all packets in each direction of its link, each
+    /// by itself or in bursts of `burst` packet times, and none otherwise. An error where such
+    /// bursts cannot lose so much.
+    pub fn with_loss(mut self, mean: Ratio, burst: f64) -> Result<Self, SpecError> {
+        self.link.forward = self.link.forward.with_loss(mean, burst)?;
+        self.link.return_ = self.link.return_.with_loss(mean, burst)?;
+        Ok(self)
+    }
+
     /// A round trip from aircraft to server without queues or sending times.
     pub fn rtt(&self) -> Duration {
         self.link.rtt() + self.terrestrial.as_ref().map_or(Duration::ZERO, LinkSpec::rtt)

@@ -9,7 +9,7 @@ use serde::Serialize;
 /// One figure. Times are in seconds, rates in bit/s; what is unknown is null.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Row {
-    /// What was done: `demo`, `transfers`, `measure`, `sim`, `relay`, `idle`, `coding`.
+    /// What was done: `demo`, `transfers`, `measure`, `sim`, `grid`, `relay`, `idle`, `coding`, …
     pub experiment: String,
     /// `emu` or `sim`; empty where there is no link.
     pub engine: String,
@@ -35,6 +35,11 @@ pub struct Row {
     pub limit: Option<f64>,
     /// Of the link's losses.
     pub seed: Option<u64>,
+    /// The share of packets lost in each direction, where an experiment sets it.
+    pub loss: Option<f64>,
+    /// How many packet times a burst of losses takes on average, where an experiment sets it; 1
+    /// is independent loss.
+    pub burst: Option<f64>,
 }
 
 /// Writes `rows` to `path` as a JSON array.
@@ -200,6 +205,8 @@ mod tests {
             "mean",
             "limit",
             "seed",
+            "loss",
+            "burst",
         ];
         expected.sort_unstable();
         let mut keys = keys;

@@ -3,6 +3,7 @@
 pub mod browse;
 pub mod cell;
 pub mod gate;
+pub mod grid;
 pub mod measure;
 pub mod progress;
 pub mod table;

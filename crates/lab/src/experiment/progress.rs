@@ -61,3 +61,34 @@ impl Drop for Live {
         self.bar.finish_and_clear();
     }
 }
+
+/// How far simulated sessions are.
+pub struct Sessions(ProgressBar);
+
+impl Sessions {
+    /// Drawn on standard error if that is a terminal.
+    pub fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
+        let style = ProgressStyle::with_template("{elapsed_precise} {bar:28} {pos}/{len} sessions");
+        bar.set_style(style.expect("a constant template").progress_chars("━╸ "));
+        Self(bar)
+    }
+
+    /// So many of so many are over.
+    pub fn tell(&self, over: usize, all: usize) {
+        self.0.set_length(all as u64);
+        self.0.set_position(over as u64);
+    }
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

@@ -114,14 +114,14 @@ pub fn coding(lines: &[[String; 7]]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-fn table(header: &[&str]) -> Table {
+pub(super) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(header.iter().map(Field::new));
     table.set_style(TableComponent::HeaderLines, '─');
     table
 }
 
-fn align(table: &mut Table, right: &[usize]) {
+pub(super) fn align(table: &mut Table, right: &[usize]) {
     for index in right {
         if let Some(column) = table.column_mut(*index) {
             column.set_cell_alignment(CellAlignment::Right);

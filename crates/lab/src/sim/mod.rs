@@ -9,3 +9,4 @@ pub mod pair;
 pub mod suite;
 pub mod trace;
 pub mod transfer;
+pub mod tunnel;

@@ -101,13 +101,23 @@ impl Pair {
         (self.to_air.direction.counters(), self.to_hub.direction.counters())
     }
 
+    /// Takes another digest than that over every byte, which costs as much as the encryption.
+    pub fn with_digest(self, digest: Digest) -> Self {
+        Self { digest, ..self }
+    }
+
     /// Moves to the next moment at which anything happens, and does what is due then.
     pub fn step(&mut self) {
+        self.step_within(Duration::MAX);
+    }
+
+    /// As [`Self::step`], but goes no further than `end`, which is still to come.
+    pub fn step_within(&mut self, end: Duration) {
         self.flush();
         let timers = [self.air.next_timeout(self.now), self.hub.next_timeout(self.now)];
         let arrivals = [self.to_air.next(), self.to_hub.next()].into_iter().flatten();
         let next = timers.into_iter().chain(arrivals).min().unwrap_or(self.now);
-        self.now = next.max(self.now + Duration::from_nanos(1));
+        self.now = next.max(self.now + Duration::from_nanos(1)).min(end).max(self.now);
         while let Some(datagram) = self.to_hub.arrive(self.now) {
             self.hub.handle_datagram(&datagram, self.to_hub.from, self.now);
         }
@@ -136,10 +146,16 @@ impl Pair {
         true
     }
 
-    /// Opens a flow at the air once there is a session.
+    /// Opens a flow of passenger 1 at the air once there is a session.
     pub fn open(&mut self, first: &[u8]) -> Option<FlowKey> {
+        self.open_for(1, first)
+    }
+
+    /// Opens a flow of a passenger at the air once there is a session.
+    pub fn open_for(&mut self, passenger: u32, first: &[u8]) -> Option<FlowKey> {
         let target = "origin.example:80".parse().expect("the target is well formed");
-        self.air.open(&target, Class::BestEffort, 1, first, self.now).ok().map(|(flow, _)| flow)
+        let opened = self.air.open(&target, Class::BestEffort, passenger, first, self.now);
+        opened.ok().map(|(flow, _)| flow)
     }
 
     /// The next flow that has reached the hub.

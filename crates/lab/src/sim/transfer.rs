@@ -36,9 +36,16 @@ pub struct Transfer {
 
 /// The transfer could not begin.
 #[derive(Debug, thiserror::Error)]
-#[error("no session over {profile} within {CONNECT_LIMIT:?} of virtual time")]
+#[error("no session over {profile} within {limit:?} of virtual time")]
 pub struct NoSession {
     profile: String,
+    limit: Duration,
+}
+
+impl NoSession {
+    pub(super) fn over(profile: &Profile, limit: Duration) -> Self {
+        Self { profile: profile.name.clone(), limit }
+    }
 }
 
 /// Downloads for `length` of virtual time, as fast as the link allows.
@@ -53,7 +60,7 @@ pub fn run(profile: &Profile, length: Duration, seed: u64) -> Result<Transfer, N
         air.is_some() && hub.is_some()
     });
     let (Some(air), Some(hub), true) = (air, hub, up) else {
-        return Err(NoSession { profile: profile.name.clone() });
+        return Err(NoSession::over(profile, CONNECT_LIMIT));
     };
     let chunk = [0x5a; CHUNK_BYTES];
     let mut buffer = [0; CHUNK_BYTES];

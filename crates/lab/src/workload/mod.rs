@@ -83,6 +83,7 @@ impl Workload {
             Self::Object { name, bytes } => {
                 let kind = name.split('-').next().unwrap_or("object");
                 match bytes {
+                    1_048_576.. if bytes % (1 << 20) == 0 => format!("{} MiB {kind}", bytes >> 20),
                     1_000_000.. if bytes % 100_000 == 0 => {
                         format!("{} MB {kind}", *bytes as f64 / 1e6)
                     }
@@ -130,12 +131,11 @@ impl FromStr for Workload {
     }
 }
 
-/// `10k` is 10,000, `1m` a million.
+/// `10k` is 10,000, `1m` a million, `10mib` ten times 1,048,576.
 fn size_bytes(text: &str) -> Option<u64> {
-    let (digits, unit) = match text.strip_suffix('k') {
-        Some(digits) => (digits, 1_000),
-        None => text.strip_suffix('m').map_or((text, 1), |digits| (digits, 1_000_000)),
-    };
+    let units = [("mib", 1 << 20), ("k", 1_000), ("m", 1_000_000), ("", 1)];
+    let (digits, unit) = (units.into_iter())
+        .find_map(|(name, unit)| text.strip_suffix(name).map(|digits| (digits, unit)))?;
     let number: u64 = digits.parse().ok().filter(|number| *number > 0)?;
     number.checked_mul(unit).filter(|bytes| *bytes < content::ENDLESS_BYTES)
 }
@@ -154,11 +154,13 @@ mod tests {
         }
         let bytes = |name: &str| name.parse::<Workload>().unwrap().bytes();
         assert_eq!(bytes("file-1600k"), Some(1_600_000));
+        assert_eq!(bytes("file-10mib"), Some(10_485_760));
         assert_eq!(bytes("bulk"), None);
         let title = |name: &str| name.parse::<Workload>().unwrap().title();
         assert_eq!(title("object-10k"), "10 KB object");
         assert_eq!(title("object-1m"), "1 MB object");
         assert_eq!(title("file-1600k"), "1.6 MB file");
+        assert_eq!(title("file-10mib"), "10 MiB file");
     }
 
     #[test]

@@ -1,0 +1,141 @@
+//! The same works through real gateways and kernels, to see that the simulator tells the truth.
+//!
+//! Requests go through SOCKS5 and HTTP there: some hundred bytes more each way than the
+//! simulator's, on a link with the same round trip, held against the same limit.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::outcome::{Outcome, limit};
+use super::{Cell, CellError, Choice, Work, percent};
+use crate::contender::Contender;
+use crate::experiment::ExperimentError;
+use crate::experiment::progress::Live;
+use crate::experiment::transfers::{Cell as Found, Plan};
+
+/// How much of a long download is measured.
+const BULK_LENGTH: Duration = Duration::from_secs(60);
+
+/// Why the emulator found nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum EmuGridError {
+    /// The link cannot be.
+    #[error(transparent)]
+    Cell(#[from] CellError),
+    /// The emulator or the gateways failed.
+    #[error("{cell}: {source}")]
+    Experiment {
+        /// Where.
+        cell: String,
+        /// Why.
+        source: ExperimentError,
+    },
+    /// Two clients at once are not what the emulator's client does.
+    #[error("the emulator does not carry {0}: choose --engine sim for it")]
+    NotCarried(Work),
+}
+
+/// What the emulator is run with.
+#[derive(Debug, Clone, Copy)]
+pub struct Emulator<'a> {
+    /// Runs of each work in each cell, in place of as many as give a steady figure.
+    pub runs: Option<usize>,
+    /// Of all losses.
+    pub seed: u64,
+    /// All runs in one world; what is unfinished then counts as such.
+    pub deadline: Duration,
+    /// The `bentpipe` program.
+    pub program: &'a Path,
+    /// For keys and configs.
+    pub folder: &'a Path,
+}
+
+/// Where both engines are compared: two links with the losses they have anyway, in per cent.
+const COMPARED: [(&str, f64); 2] = [("mss", 6.0), ("geo-satl", 1.0)];
+
+/// What of `choice` the emulator is to run: where it names no link, those that both engines are
+/// compared on; where it names no loss, their own; where it names no burst, none.
+pub fn works(choice: &Choice) -> Result<Vec<(Cell, Work)>, EmuGridError> {
+    if let Some(work) = choice.works.iter().find(|work| work.beside_bulk) {
+        return Err(EmuGridError::NotCarried(work.clone()));
+    }
+    let mut all = Vec::new();
+    let links = match &choice.profiles[..] {
+        [] => COMPARED.iter().map(|(link, _)| (*link).to_owned()).collect(),
+        links => links.to_vec(),
+    };
+    for link in links {
+        let mut of_link = Choice { profiles: vec![link.clone()], ..choice.clone() };
+        let own = COMPARED.iter().find(|(name, _)| *name == link);
+        if let (true, Some((_, loss))) = (choice.losses.is_empty(), own) {
+            of_link.losses = vec![percent(*loss)];
+        }
+        if choice.bursts.is_empty() {
+            of_link.bursts = vec![1.0];
+        }
+        if choice.works.is_empty() {
+            of_link.works = super::works();
+        }
+        all.extend(of_link.all());
+    }
+    Ok(all)
+}
+
+impl Emulator<'_> {
+    /// Runs all of `works`, which are as [`works`] gives them, those of a cell at once.
+    pub fn run(&self, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, EmuGridError> {
+        let mut outcomes = Vec::new();
+        for (number, of_cell) in works.chunk_by(|a, b| a.0 == b.0).enumerate() {
+            outcomes.extend(self.cell(number, of_cell)?);
+        }
+        Ok(outcomes)
+    }
+
+    fn cell(&self, number: usize, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, EmuGridError> {
+        let cell = &works[0].0;
+        let error = |source| EmuGridError::Experiment { cell: cell.to_string(), source };
+        let link = cell.link()?;
+        let workloads: Vec<_> = works.iter().map(|(_, work)| work.workload.clone()).collect();
+        let folder = self.folder.join(number.to_string());
+        std::fs::create_dir(&folder).map_err(|e| error(ExperimentError::Folder(e)))?;
+        let plan = Plan {
+            experiment: "grid",
+            profile: &link,
+            contenders: &[Contender::Bentpipe],
+            workloads: &workloads,
+            runs: self.runs,
+            seed: self.seed,
+            deadline: self.deadline,
+            bulk_length: BULK_LENGTH,
+            program: self.program,
+            folder: &folder,
+        };
+        let live = Live::new(&plan);
+        let found = plan.run(&|progress| live.tell(progress)).map_err(error)?;
+        drop(live);
+        let outcome = |found: Found| {
+            let work = Work { workload: found.workload, beside_bulk: false };
+            let limit = limit(&link, &work)?;
+            Ok(Outcome::of_samples(cell.clone(), work, limit, found.found.samples, None))
+        };
+        found.into_iter().map(outcome).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+
+    #[test]
+    fn the_compared_cells_are_the_links_as_they_are() {
+        let all = works(&Choice::default()).unwrap();
+        assert_eq!(all.len(), COMPARED.len() * super::super::WORKS.len());
+        for (cell, _) in all {
+            assert_eq!(cell.link().unwrap(), Profile::named(&cell.profile).unwrap());
+        }
+        let beside = vec!["object-10k-beside-bulk".parse().unwrap()];
+        let error = works(&Choice { works: beside, ..Choice::default() }).unwrap_err();
+        assert!(error.to_string().contains("--engine sim"), "{error}");
+    }
+}

@@ -1,0 +1,293 @@
+//! The grid for a person: a table for each link, a line for each loss and burst.
+
+use std::fmt::Write as _;
+
+use super::outcome::Outcome;
+use super::targets::{self, Figure, Target, Verdict};
+use super::{Cell, Work};
+use crate::experiment::table::{align, table};
+use crate::result::Percentile;
+
+/// What follows a figure whose target is missed.
+const MISS: char = '!';
+
+/// Two tables for each link, of what came when and of what it cost, and the targets missed.
+pub fn grid(outcomes: &[Outcome]) -> String {
+    let verdicts = targets::judge(outcomes);
+    let mut text = String::new();
+    let mut links: Vec<&str> = Vec::new();
+    for outcome in outcomes {
+        if !links.contains(&&*outcome.cell.profile) {
+            links.push(&outcome.cell.profile);
+        }
+    }
+    for link in links {
+        let of: Vec<_> = outcomes.iter().filter(|one| one.cell.profile == link).collect();
+        let grid = Grid::new(&of, &verdicts);
+        let _ = writeln!(text, "{link}: goodput ÷ (1−p)·rate; completion ÷ limit (median, p95)\n");
+        text.push_str(&grid.times());
+        if of.iter().any(|one| one.traffic.is_some()) {
+            let _ = writeln!(
+                text,
+                "\n{link}: bulk's bytes in % of those sent (ack: sent back); repairs in % of sources\n"
+            );
+            text.push_str(&grid.costs());
+        }
+        text.push('\n');
+    }
+    for broken in outcomes.iter().flat_map(|outcome| &outcome.broken) {
+        let _ = writeln!(text, "broken: {broken}");
+    }
+    text.push_str(&misses(&verdicts));
+    text
+}
+
+/// What both engines found, and how far the emulator is from the simulator.
+pub fn comparison(simulated: &[Outcome], emulated: &[Outcome]) -> String {
+    let mut table = table(&["link", "", "", "sim", "emu", "emu ÷ sim"]);
+    for emu in emulated {
+        let is_it = |one: &&Outcome| one.cell == emu.cell && one.work == emu.work;
+        let Some(sim) = simulated.iter().find(is_it) else { continue };
+        let known = |one: &Outcome, q| one.completion(q).and_then(Percentile::known);
+        let figures = if emu.is_bulk() {
+            vec![("÷ (1−p)·rate", sim.utilization(), emu.utilization())]
+        } else {
+            let of = |name, q| (name, known(sim, q), known(emu, q));
+            vec![of("median ÷ limit", 0.5), of("p95 ÷ limit", 0.95)]
+        };
+        for (name, sim, emu_value) in figures {
+            let text = |value: Option<f64>| value.map_or("–".to_owned(), |v| format!("{v:.3}"));
+            let ratio = sim.zip(emu_value).map(|(sim, emu)| emu / sim);
+            let (cell, work) = (emu.cell.to_string(), emu.work.to_string());
+            table.add_row([cell, work, name.into(), text(sim), text(emu_value), text(ratio)]);
+        }
+    }
+    align(&mut table, &[3, 4, 5]);
+    format!("{}\n", table.trim_fmt())
+}
+
+/// How many targets hold, and which do not: of one figure of one work the worst, with how many
+/// more there are.
+fn misses(verdicts: &[Verdict]) -> String {
+    if verdicts.is_empty() {
+        return String::new();
+    }
+    let missed: Vec<_> = verdicts.iter().filter(|verdict| !verdict.holds).collect();
+    let held = verdicts.len() - missed.len();
+    let mut text = format!("{held} of {} targets hold", verdicts.len());
+    if missed.is_empty() {
+        return text + ".\n";
+    }
+    let _ = writeln!(text, "; missed ({MISS}), worst first of each kind:");
+    let mut kinds: Vec<Vec<&Verdict>> = Vec::new();
+    for verdict in missed {
+        let like = |other: &Target| {
+            let target = &verdict.target;
+            let (a, b) = (&target.cell.profile, &other.cell.profile);
+            (a, &target.work, target.figure) == (b, &other.work, other.figure)
+        };
+        match kinds.iter_mut().find(|kind| like(&kind[0].target)) {
+            Some(kind) => kind.push(verdict),
+            None => kinds.push(vec![verdict]),
+        }
+    }
+    for mut kind in kinds {
+        kind.sort_by(|a, b| b.shortfall().total_cmp(&a.shortfall()));
+        let more = match kind.len() - 1 {
+            0 => String::new(),
+            more => format!(" (and {more} more)"),
+        };
+        let _ = writeln!(text, "  {}{more}", kind[0]);
+    }
+    text
+}
+
+struct Grid<'a> {
+    of: &'a [&'a Outcome],
+    verdicts: &'a [Verdict],
+    cells: Vec<&'a Cell>,
+    works: Vec<&'a Work>,
+}
+
+impl<'a> Grid<'a> {
+    fn new(of: &'a [&'a Outcome], verdicts: &'a [Verdict]) -> Self {
+        let (mut cells, mut works): (Vec<&Cell>, Vec<&Work>) = (Vec::new(), Vec::new());
+        for one in of {
+            if !cells.contains(&&one.cell) {
+                cells.push(&one.cell);
+            }
+            if !works.contains(&&one.work) {
+                works.push(&one.work);
+            }
+        }
+        cells.sort_by(|a, b| {
+            let at = |cell: &Cell| (cell.loss.get(), cell.burst);
+            at(a).partial_cmp(&at(b)).unwrap_or(std::cmp::Ordering::Equal)
+        });
+        works.sort_by_key(|work| (work.beside_bulk, work.workload.bytes()));
+        Self { of, verdicts, cells, works }
+    }
+
+    fn times(&self) -> String {
+        let mut header = vec!["loss".to_owned(), "burst".to_owned()];
+        for work in &self.works {
+            let name = name(work);
+            match work.workload.bytes() {
+                None => header.push(name),
+                Some(_) => header.extend([name, "p95".to_owned()]),
+            }
+        }
+        self.table(&header, |cell| {
+            let mut fields = Vec::new();
+            for work in &self.works {
+                let outcome = self.outcome(cell, work);
+                fields.extend(match work.workload.bytes() {
+                    None => vec![self.utilization(outcome)],
+                    Some(_) => self.completion(outcome).to_vec(),
+                });
+            }
+            fields
+        })
+    }
+
+    fn costs(&self) -> String {
+        let mut header: Vec<_> = ["loss", "burst"].map(str::to_owned).into();
+        let bulk = self.works.iter().find(|work| work.workload.bytes().is_none());
+        if bulk.is_some() {
+            header.extend(["header", "repair", "again", "ack"].map(str::to_owned));
+        }
+        let objects = self.works.iter().filter(|work| work.workload.bytes().is_some());
+        let objects: Vec<_> = objects.filter(|work| !work.beside_bulk).collect();
+        header.extend(objects.iter().map(|work| name(work)));
+        self.table(&header, |cell| {
+            let mut fields = Vec::new();
+            if let Some(bulk) = bulk {
+                fields.extend(self.shares(self.outcome(cell, bulk)));
+            }
+            for work in &objects {
+                let outcome = self.outcome(cell, work);
+                let redundancy = outcome.and_then(|one| Some(one.traffic?.forward.redundancy()));
+                let text = redundancy.map_or(String::new(), percent);
+                fields.push(self.marked(text, outcome, &[Figure::RepairsPerSource]));
+            }
+            fields
+        })
+    }
+
+    fn table(&self, header: &[String], fields: impl Fn(&Cell) -> Vec<String>) -> String {
+        let header: Vec<&str> = header.iter().map(|name| &**name).collect();
+        let mut table = table(&header);
+        for cell in &self.cells {
+            let burst = if cell.burst == 1.0 { "–".to_owned() } else { cell.burst.to_string() };
+            let mut row = vec![cell.loss.to_string(), burst];
+            row.extend(fields(cell));
+            table.add_row(row);
+        }
+        align(&mut table, &(0..header.len()).collect::<Vec<_>>());
+        format!("{}\n", table.trim_fmt())
+    }
+
+    fn outcome(&self, cell: &Cell, work: &Work) -> Option<&'a Outcome> {
+        self.of.iter().find(|one| one.cell == *cell && one.work == *work).copied()
+    }
+
+    fn utilization(&self, outcome: Option<&Outcome>) -> String {
+        let text = outcome.and_then(Outcome::utilization).map(|value| format!("{value:.3}"));
+        self.marked(text.unwrap_or_default(), outcome, &[Figure::Utilization])
+    }
+
+    fn completion(&self, outcome: Option<&Outcome>) -> [String; 2] {
+        let text = |q| match outcome.and_then(|one| one.completion(q)) {
+            Some(Percentile::Known(ratio)) => format!("{ratio:.2}"),
+            Some(Percentile::Above(ratio)) => format!(">{ratio:.0}"),
+            None => String::new(),
+        };
+        [
+            self.marked(text(0.5), outcome, &[Figure::MedianSeconds]),
+            self.marked(text(0.95), outcome, &[Figure::P95, Figure::Failures]),
+        ]
+    }
+
+    fn shares(&self, outcome: Option<&Outcome>) -> [String; 4] {
+        let Some(both) = outcome.and_then(|one| one.traffic) else { return Default::default() };
+        let forward = &both.forward;
+        let ack = both.acks_per_forward();
+        let mark = |value, figures: &[Figure]| self.marked(percent(value), outcome, figures);
+        [
+            mark(forward.header(), &[Figure::Overhead]),
+            mark(forward.repair(), &[]),
+            mark(forward.retransmission(), &[Figure::RepairBytes]),
+            mark(ack, &[Figure::ReportsOfDownlink, Figure::ReportsOfUplink]),
+        ]
+    }
+
+    /// `text`, with a mark where one of `figures` misses its target.
+    fn marked(&self, text: String, outcome: Option<&Outcome>, figures: &[Figure]) -> String {
+        let missed = outcome.is_some_and(|one| {
+            self.verdicts.iter().any(|Verdict { target, holds, .. }| {
+                let here = target.cell == one.cell && target.work == one.work;
+                here && !holds && figures.contains(&target.figure)
+            })
+        });
+        // A blank keeps the digits of a column in line.
+        if text.is_empty() { text } else { format!("{text}{}", if missed { MISS } else { ' ' }) }
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}", share * 100.0)
+}
+
+fn name(work: &Work) -> String {
+    let name = work.workload.to_string();
+    let size = name.split_once('-').map_or(&*name, |(_, size)| size);
+    if work.beside_bulk { format!("+{size}") } else { size.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Sample, Samples};
+    use bentpipe_units::Ratio;
+
+    fn outcome(loss: f64, work: &str, sample: Sample) -> Outcome {
+        let cell = Cell { profile: "mss".into(), loss: Ratio::new(loss).unwrap(), burst: 1.0 };
+        let samples = Samples(vec![sample; 20]);
+        Outcome::of_samples(cell, work.parse().unwrap(), 2.0, samples, None)
+    }
+
+    #[test]
+    fn a_missed_target_is_marked_where_it_stands_and_told_below() {
+        let outcomes = [
+            outcome(0.2, "object-10k", Sample::Finished(2.1)),
+            outcome(0.06, "object-10k", Sample::Finished(3.0)),
+            outcome(0.06, "bulk", Sample::Finished(1.9)),
+            outcome(0.2, "object-100k", Sample::Cut(90.0)),
+        ];
+        let text = grid(&outcomes);
+        for part in [" 6 %      –  0.950   1.50   1.50!", "1.05   1.05", ">45!", "2 of 4 targets"]
+        {
+            assert!(text.contains(part), "{part:?} is missing:\n{text}");
+        }
+        assert!(text.contains("mss, 20 %: object-100k, p95 ÷ limit: unbounded"), "{text}");
+        assert!(!text.contains("header"), "traffic that nobody counted has no table:\n{text}");
+    }
+
+    #[test]
+    fn misses_of_a_kind_are_told_by_their_worst() {
+        let sample = Sample::Finished(1.0);
+        let text = grid(&[outcome(0.06, "bulk", sample), outcome(0.4, "bulk", sample)]);
+        assert!(
+            text.contains("mss, 6 %: bulk, utilization: 0.500, not at least 0.93 (and 1 more)")
+        );
+    }
+
+    #[test]
+    fn engines_are_compared_figure_by_figure() {
+        let sim = [outcome(0.06, "object-10k", Sample::Finished(2.0))];
+        let emu = [outcome(0.06, "object-10k", Sample::Finished(2.1))];
+        let text = comparison(&sim, &emu);
+        let line = text.lines().find(|line| line.contains("median")).unwrap();
+        assert!(["1.000", "1.050"].iter().all(|part| line.contains(part)), "{text}");
+    }
+}

@@ -1,0 +1,279 @@
+//! What the radio transport must reach, cell by cell: the one list of it.
+
+use std::fmt;
+
+use super::outcome::{Both, Outcome};
+use super::{BURSTS, Cell, LOSSES, PROFILES, Work, percent};
+use crate::result::Percentile;
+
+/// What is bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Figure {
+    /// Bulk goodput ÷ ((1−p)·rate).
+    Utilization,
+    /// The median completion in seconds.
+    MedianSeconds,
+    /// The 95th percentile of completion ÷ limit.
+    P95,
+    /// Objects that never came.
+    Failures,
+    /// Repairs and retransmissions per source, towards the aircraft.
+    RepairsPerSource,
+    /// The share of bytes towards the aircraft that is not payload.
+    Overhead,
+    /// The share of bytes towards the aircraft that is repairs and retransmissions.
+    RepairBytes,
+    /// The aircraft's reports ÷ what the forward link can carry.
+    ReportsOfDownlink,
+    /// The aircraft's reports ÷ what the return link can carry.
+    ReportsOfUplink,
+}
+
+/// Where it must lie.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bound {
+    /// Here or above.
+    AtLeast(f64),
+    /// Here or below.
+    AtMost(f64),
+}
+
+/// One bound on one figure of one work in one cell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Target {
+    /// Where.
+    pub cell: Cell,
+    /// Of what.
+    pub work: Work,
+    /// Which figure.
+    pub figure: Figure,
+    /// Where it must lie.
+    pub bound: Bound,
+}
+
+/// A target with what was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// The target.
+    pub target: Target,
+    /// What was found; `None` where it is above all that was seen.
+    pub found: Option<f64>,
+    /// Whether the target is met.
+    pub holds: bool,
+}
+
+impl Verdict {
+    /// How far the figure is on the wrong side of its bound, as a share of it.
+    pub fn shortfall(&self) -> f64 {
+        let Some(found) = self.found else { return f64::INFINITY };
+        match self.target.bound {
+            Bound::AtLeast(least) => 1.0 - found / least,
+            Bound::AtMost(most) => found / most.max(f64::MIN_POSITIVE) - 1.0,
+        }
+    }
+}
+
+/// All of them.
+pub fn all() -> Vec<Target> {
+    [bulk(), short(), repairs(), beside_bulk(), harshest(), long(), clean(), reports()].concat()
+}
+
+/// Those of the works that were run, in their order.
+pub fn judge(outcomes: &[Outcome]) -> Vec<Verdict> {
+    let judged = all().into_iter().filter_map(|target| {
+        let is_it = |one: &&Outcome| (&one.cell, &one.work) == (&target.cell, &target.work);
+        let outcome = outcomes.iter().find(is_it)?;
+        target.judge(outcome)
+    });
+    judged.collect()
+}
+
+impl Target {
+    fn new(link: &str, at: (f64, f64), work: &str, figure: Figure, bound: Bound) -> Self {
+        let cell = Cell { profile: link.into(), loss: percent(at.0), burst: at.1 };
+        Self { cell, work: work.parse().expect("the works of targets parse"), figure, bound }
+    }
+
+    /// `None` where the outcome does not have the figure at all, as traffic in the emulator.
+    fn judge(self, outcome: &Outcome) -> Option<Verdict> {
+        let of = |figure: fn(&Both) -> f64| Some(figure(outcome.traffic.as_ref()?));
+        let found = match self.figure {
+            Figure::Utilization => Some(outcome.utilization()?),
+            Figure::MedianSeconds => outcome.samples.percentile(0.5).and_then(Percentile::known),
+            Figure::P95 => outcome.completion(0.95).and_then(Percentile::known),
+            Figure::Failures => Some(outcome.failures() as f64),
+            Figure::RepairsPerSource => Some(of(|both| both.forward.redundancy())?),
+            Figure::Overhead => Some(of(|both| both.forward.overhead())?),
+            Figure::RepairBytes => {
+                Some(of(|both| both.forward.repair() + both.forward.retransmission())?)
+            }
+            Figure::ReportsOfDownlink => Some(of(Both::reports_of_downlink)?),
+            Figure::ReportsOfUplink => Some(of(Both::reports_of_uplink)?),
+        };
+        let holds = found.is_some_and(|found| match self.bound {
+            Bound::AtLeast(least) => found >= least,
+            Bound::AtMost(most) => found <= most,
+        });
+        Some(Verdict { target: self, found, holds })
+    }
+}
+
+/// Bulk fills the link, by itself and in bursts of 4. Of bursts of 20 nothing is asked.
+fn bulk() -> Vec<Target> {
+    let mut targets = Vec::new();
+    for link in ["mss", "geo-satl"] {
+        for loss in LOSSES {
+            for burst in if loss == 0.0 { &[1.0][..] } else { &[1.0, 4.0][..] } {
+                let least = match (loss, burst) {
+                    (40.0.., _) => 0.88,
+                    (_, 1.0) => 0.93,
+                    _ => 0.91,
+                };
+                let (at, bound) = ((loss, *burst), Bound::AtLeast(least));
+                targets.push(Target::new(link, at, "bulk", Figure::Utilization, bound));
+            }
+        }
+    }
+    targets
+}
+
+/// Short transfers almost never pay a second round trip.
+fn short() -> Vec<Target> {
+    let most = [
+        ((6.0, 1.0), [1.10, 1.12, 1.12]),
+        ((6.0, 4.0), [1.20, 1.25, 1.20]),
+        ((20.0, 1.0), [1.15, 1.20, 1.15]),
+    ];
+    let of = |(at, most): ((f64, f64), [f64; 3])| {
+        let works = ["object-10k", "object-100k", "object-1m"].into_iter().zip(most);
+        works
+            .map(move |(work, most)| Target::new("mss", at, work, Figure::P95, Bound::AtMost(most)))
+    };
+    most.into_iter().flat_map(of).collect()
+}
+
+/// With no more repairs than that.
+fn repairs() -> Vec<Target> {
+    let most = [("object-10k", 0.40), ("object-100k", 0.20), ("object-1m", 0.10)];
+    let of = |(work, most)| {
+        [1.0, 4.0].map(|burst| {
+            let bound = Bound::AtMost(most);
+            Target::new("mss", (6.0, burst), work, Figure::RepairsPerSource, bound)
+        })
+    };
+    most.into_iter().flat_map(of).collect()
+}
+
+/// Nor do they beside a neighbour's bulk.
+fn beside_bulk() -> Vec<Target> {
+    let of = |work| {
+        [(6.0, 1.0), (6.0, 4.0), (20.0, 1.0)]
+            .map(|at| Target::new("mss", at, work, Figure::P95, Bound::AtMost(1.25)))
+    };
+    ["object-10k-beside-bulk", "object-100k-beside-bulk"].into_iter().flat_map(of).collect()
+}
+
+/// Where nothing else works, nothing fails.
+fn harshest() -> Vec<Target> {
+    let at = (40.0, 10.0);
+    let mut targets: Vec<_> = (["object-10k", "object-100k", "object-1m"].into_iter())
+        .map(|work| Target::new("mss", at, work, Figure::Failures, Bound::AtMost(0.0)))
+        .collect();
+    targets.push(Target::new("mss", at, "object-100k", Figure::P95, Bound::AtMost(2.0)));
+    targets
+}
+
+/// 10 MiB over the QUIC runs' lossy GEO scenario.
+fn long() -> Vec<Target> {
+    let (figure, bound) = (Figure::MedianSeconds, Bound::AtMost(5.15));
+    vec![Target::new("geo-satl", (1.0, 1.0), "file-10mib", figure, bound)]
+}
+
+/// A clean link pays for headers and next to nothing else.
+fn clean() -> Vec<Target> {
+    let of = |link| {
+        [(Figure::Overhead, 0.06), (Figure::RepairBytes, 0.005)].map(|(figure, most)| {
+            Target::new(link, (0.0, 1.0), "bulk", figure, Bound::AtMost(most))
+        })
+    };
+    PROFILES.into_iter().flat_map(of).collect()
+}
+
+/// What the aircraft tells is little beside what it hears.
+fn reports() -> Vec<Target> {
+    let mut targets = Vec::new();
+    for link in PROFILES {
+        for loss in LOSSES {
+            for burst in if loss == 0.0 { &[1.0][..] } else { &BURSTS[..] } {
+                let shares = [(Figure::ReportsOfDownlink, 0.02), (Figure::ReportsOfUplink, 0.10)];
+                targets.extend(shares.map(|(figure, most)| {
+                    Target::new(link, (loss, *burst), "bulk", figure, Bound::AtMost(most))
+                }));
+            }
+        }
+    }
+    targets
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Utilization => "utilization",
+            Self::MedianSeconds => "median in seconds",
+            Self::P95 => "p95 ÷ limit",
+            Self::Failures => "failures",
+            Self::RepairsPerSource => "repairs per source",
+            Self::Overhead => "overhead",
+            Self::RepairBytes => "share of repairs",
+            Self::ReportsOfDownlink => "reports ÷ downlink",
+            Self::ReportsOfUplink => "reports ÷ uplink",
+        })
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Target { cell, work, figure, bound } = &self.target;
+        write!(f, "{cell}: {work}, {figure}: ")?;
+        match self.found {
+            Some(found) => write!(f, "{found:.3}")?,
+            None => f.write_str("unbounded")?,
+        }
+        match bound {
+            Bound::AtLeast(least) => write!(f, ", not at least {least}"),
+            Bound::AtMost(most) => write!(f, ", not at most {most}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::{Sample, Samples};
+
+    fn outcome(samples: Vec<Sample>) -> Outcome {
+        let cell = Cell { profile: "mss".into(), loss: percent(6.0), burst: 1.0 };
+        let work = "object-10k".parse().unwrap();
+        Outcome::of_samples(cell, work, 1.0, Samples(samples), None)
+    }
+
+    #[test]
+    fn a_bound_holds_up_to_itself_and_the_unknown_is_a_miss() {
+        let holds = |sample| {
+            let verdicts = judge(&[outcome(vec![sample])]);
+            // What the emulator cannot count is not judged.
+            assert_eq!(verdicts.len(), 1, "{verdicts:?}");
+            verdicts[0].holds
+        };
+        assert!(holds(Sample::Finished(1.10)));
+        assert!(!holds(Sample::Finished(1.11)));
+        assert!(!holds(Sample::Cut(1.0)));
+    }
+
+    #[test]
+    fn a_miss_says_where_and_by_how_much() {
+        let verdicts = judge(&[outcome(vec![Sample::Finished(1.3)])]);
+        let text = verdicts[0].to_string();
+        assert_eq!(text, "mss, 6 %: object-10k, p95 ÷ limit: 1.300, not at most 1.1");
+    }
+}

@@ -1,0 +1,154 @@
+//! What was sent, by what it was for.
+
+use bentpipe_link::Counters;
+
+/// What one end sent in a stretch of time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Traffic {
+    /// IP bytes, headers included.
+    pub bytes: u64,
+    /// Of which bytes that a flow's owner wrote.
+    pub payload_bytes: u64,
+    /// By what they were for.
+    pub kinds: Kinds,
+    /// What the rate would have let pass in that time.
+    pub possible_bytes: f64,
+}
+
+/// IP bytes and packets by what they carried.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Kinds {
+    /// Packets with a symbol for the first time, and what carries neither symbol nor report.
+    pub source_bytes: f64,
+    /// Packets with what protects symbols before anything is reported missing.
+    pub repair_bytes: f64,
+    /// Packets with what was reported missing, or probes for it.
+    pub retransmission_bytes: f64,
+    /// Reports.
+    pub report_bytes: f64,
+    /// Symbols sent for the first time.
+    pub sources: u64,
+    /// Repairs and retransmissions.
+    pub repairs: u64,
+}
+
+/// What a packet adds to a symbol or repair: IPv4 and UDP headers, ours and the tag, the symbol's
+/// tag and number.
+const PACKET_BYTES: u64 = 28 + 28 + 4;
+
+/// What was sent between two counts, by kind.
+fn kinds(before: &Counters, after: &Counters) -> Kinds {
+    let since = |count: fn(&Counters) -> u64| count(after) - count(before);
+    let sources = since(|it| it.symbols_sent);
+    let repairs = since(|it| it.repairs_sent);
+    let again = since(|it| it.retransmissions_sent);
+    let repair_bytes = since(|it| it.repair_bytes) + repairs * PACKET_BYTES;
+    let retransmission_bytes = since(|it| it.retransmission_bytes) + again * PACKET_BYTES;
+    let report_bytes = since(|it| it.report_bytes);
+    let others = repair_bytes + retransmission_bytes + report_bytes;
+    Kinds {
+        source_bytes: since(|it| it.bytes_sent).saturating_sub(others) as f64,
+        repair_bytes: repair_bytes as f64,
+        retransmission_bytes: retransmission_bytes as f64,
+        report_bytes: report_bytes as f64,
+        sources,
+        repairs: repairs + again,
+    }
+}
+
+impl Traffic {
+    /// What was sent between two counts, `payload_bytes` of it payload, where `possible_bytes`
+    /// would have passed.
+    pub fn between(
+        before: &Counters,
+        after: &Counters,
+        payload_bytes: u64,
+        possible_bytes: f64,
+    ) -> Self {
+        let bytes = after.bytes_sent - before.bytes_sent;
+        let kinds = kinds(before, after);
+        Self { bytes, payload_bytes, kinds, possible_bytes }
+    }
+
+    /// Both together.
+    pub fn and(self, other: Self) -> Self {
+        let (a, b) = (self.kinds, other.kinds);
+        Self {
+            bytes: self.bytes + other.bytes,
+            payload_bytes: self.payload_bytes + other.payload_bytes,
+            kinds: Kinds {
+                source_bytes: a.source_bytes + b.source_bytes,
+                repair_bytes: a.repair_bytes + b.repair_bytes,
+                retransmission_bytes: a.retransmission_bytes + b.retransmission_bytes,
+                report_bytes: a.report_bytes + b.report_bytes,
+                sources: a.sources + b.sources,
+                repairs: a.repairs + b.repairs,
+            },
+            possible_bytes: self.possible_bytes + other.possible_bytes,
+        }
+    }
+
+    /// The share of the bytes sent that is headers and frames around sources.
+    pub fn header(&self) -> f64 {
+        (self.kinds.source_bytes - self.payload_bytes as f64).max(0.0) / self.sent()
+    }
+
+    /// The share that protects.
+    pub fn repair(&self) -> f64 {
+        self.kinds.repair_bytes / self.sent()
+    }
+
+    /// The share that was sent again.
+    pub fn retransmission(&self) -> f64 {
+        self.kinds.retransmission_bytes / self.sent()
+    }
+
+    /// The share that is reports.
+    pub fn ack(&self) -> f64 {
+        self.kinds.report_bytes / self.sent()
+    }
+
+    /// Repairs and retransmissions per source.
+    pub fn redundancy(&self) -> f64 {
+        self.kinds.repairs as f64 / self.kinds.sources.max(1) as f64
+    }
+
+    /// The share of bytes that is not payload, whatever it is.
+    pub fn overhead(&self) -> f64 {
+        1.0 - self.payload_bytes as f64 / self.sent()
+    }
+
+    fn sent(&self) -> f64 {
+        self.bytes.max(1) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_is_of_a_kind_and_the_shares_are_of_all() {
+        let before = Counters { bytes_sent: 50_000, symbols_sent: 40, ..Counters::default() };
+        let after = Counters {
+            bytes_sent: before.bytes_sent + 110 * 1000 + 2 * 80,
+            symbols_sent: before.symbols_sent + 100,
+            retransmissions_sent: 6,
+            retransmission_bytes: 6 * 940,
+            repairs_sent: 4,
+            repair_bytes: 4 * 940,
+            reports_sent: 2,
+            report_bytes: 160,
+            ..Counters::default()
+        };
+        let traffic = Traffic::between(&before, &after, 90_000, 1e6);
+        let all = traffic.header() + traffic.repair() + traffic.retransmission() + traffic.ack();
+        let payload = traffic.payload_bytes as f64 / traffic.bytes as f64;
+        assert!((all + payload - 1.0).abs() < 1e-9, "{all}");
+        assert!((traffic.overhead() - all).abs() < 1e-9);
+        assert!((traffic.redundancy() - 0.1).abs() < 1e-9);
+        assert!(traffic.header() > 0.08 && traffic.retransmission() > traffic.repair());
+        let twice = traffic.and(traffic);
+        assert_eq!((twice.bytes, twice.header()), (2 * traffic.bytes, traffic.header()));
+    }
+}

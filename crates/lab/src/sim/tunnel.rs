@@ -1,0 +1,262 @@
+//! A tunnel in virtual time with a client before it and a server behind it, kept up for many
+//! downloads.
+//!
+//! The server answers at once: a flow's whole object is written as soon as the flow reaches the
+//! hub. So what a download takes is the radio transport's doing alone.
+
+use std::time::Duration;
+
+use bentpipe_channel as channel;
+use bentpipe_link::{Core, Counters, Read, ResetCode, SessionId, Settings, Write};
+
+use super::pair::{FlowKey, Pair};
+use super::trace::Digest;
+use super::transfer::NoSession;
+use crate::profile::Profile;
+use crate::result::Sample;
+
+/// The session must be up within this: where two packets of five are lost each way, a handshake
+/// fails two times in three, and is tried again ever more rarely.
+const CONNECT_LIMIT: Duration = Duration::from_secs(600);
+/// Bytes handed over or taken at once.
+const CHUNK_BYTES: usize = 16 << 10;
+/// A request as long as a browser's short ones; it travels with the flow's opening.
+pub const REQUEST_BYTES: u64 = 200;
+const REQUEST: [u8; REQUEST_BYTES as usize] = [b'q'; REQUEST_BYTES as usize];
+/// Who asks for objects.
+const READER: u32 = 1;
+/// Who downloads without end.
+const NEIGHBOUR: u32 = 2;
+
+/// Both ends, and what is being downloaded.
+pub struct Tunnel {
+    pair: Pair,
+    downloads: Vec<Download>,
+    hub_session: Option<SessionId>,
+    buffer: Vec<u8>,
+}
+
+/// What both ends of a tunnel and the link between them have counted.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// When.
+    pub at: Duration,
+    /// The hub's session: what goes towards the aircraft.
+    pub hub: Counters,
+    /// The air's session: what goes back.
+    pub air: Counters,
+    /// The link towards the aircraft.
+    pub forward: channel::Counters,
+    /// The link back.
+    pub back: channel::Counters,
+}
+
+/// A flow and the object that comes on it.
+struct Download {
+    flow: FlowKey,
+    at_hub: Option<FlowKey>,
+    /// Still to be written at the hub.
+    left: u64,
+    /// Bytes read at the air, in order.
+    read: u64,
+    /// The server has let go of it: all was written, and the client has closed.
+    is_served: bool,
+}
+
+impl Tunnel {
+    /// A tunnel over `profile`'s radio link, up.
+    pub fn new(profile: &Profile, digest: Digest, seed: u64) -> Result<Self, NoSession> {
+        let pair = Pair::new(profile, &Settings::default(), seed).with_digest(digest);
+        let buffer = vec![0; CHUNK_BYTES];
+        let mut tunnel = Self { pair, downloads: Vec::new(), hub_session: None, buffer };
+        let up = tunnel.run_until(CONNECT_LIMIT, |tunnel| tunnel.pair.air.current().is_some());
+        if up { Ok(tunnel) } else { Err(NoSession::over(profile, CONNECT_LIMIT)) }
+    }
+
+    /// Fetches one object of `bytes`: the time from the flow's opening to the last byte read, or
+    /// how long was waited in vain.
+    pub fn fetch(&mut self, bytes: u64, patience: Duration) -> Sample {
+        let began = self.pair.now();
+        let mut flow = None;
+        let came = self.run_until(patience, |tunnel| {
+            let opened = flow.or_else(|| tunnel.start(READER, bytes));
+            flow = opened;
+            opened.is_some_and(|flow| tunnel.is_read(flow, bytes))
+        });
+        let took = (self.pair.now() - began).as_secs_f64();
+        if let Some(flow) = flow {
+            self.end(flow, came);
+        }
+        if came { Sample::Finished(took) } else { Sample::Cut(took) }
+    }
+
+    /// Begins a download without end, of another passenger than the fetches'.
+    pub fn start_bulk(&mut self) -> Option<FlowKey> {
+        self.start(NEIGHBOUR, u64::MAX)
+    }
+
+    /// How many bytes of a download have been read.
+    pub fn bytes_read(&self, flow: FlowKey) -> u64 {
+        let download = self.downloads.iter().find(|download| download.flow == flow);
+        download.map_or(0, |download| download.read)
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, length: Duration) {
+        self.run_until(length, |_| false);
+    }
+
+    /// What was counted so far; `None` before the first flow reached the hub, and when the
+    /// session did not survive.
+    pub fn seen(&mut self) -> Option<Seen> {
+        let (forward, back) = self.pair.counters();
+        let hub = self.pair.hub.session(self.hub_session?)?.counters();
+        let air = self.pair.air.current()?.1.counters();
+        Some(Seen { at: self.pair.now(), hub, air, forward, back })
+    }
+
+    /// Over every datagram so far, with what the tunnel was told to take in of each.
+    pub fn digest(&self) -> Digest {
+        self.pair.digest()
+    }
+
+    fn start(&mut self, passenger: u32, bytes: u64) -> Option<FlowKey> {
+        let flow = self.pair.open_for(passenger, &REQUEST)?;
+        let download = Download { flow, at_hub: None, left: bytes, read: 0, is_served: false };
+        self.downloads.push(download);
+        Some(flow)
+    }
+
+    fn is_read(&self, flow: FlowKey, bytes: u64) -> bool {
+        self.bytes_read(flow) >= bytes
+    }
+
+    /// The client closes: what it read to the end ends well, the rest is reset.
+    fn end(&mut self, flow: FlowKey, came: bool) {
+        if let Some(session) = self.pair.air.session(flow.0) {
+            if came {
+                session.finish(flow.1);
+            } else {
+                session.reset(flow.1, ResetCode::Aborted);
+            }
+            session.release(flow.1);
+        }
+    }
+
+    /// Steps until `done`; `false` when that took longer than `limit`.
+    fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.pair.now() + limit;
+        loop {
+            self.tend();
+            if done(self) {
+                return true;
+            }
+            if self.pair.now() >= end {
+                return false;
+            }
+            self.pair.step_within(end);
+        }
+    }
+
+    /// Server and client do what they can.
+    fn tend(&mut self) {
+        while let Some(flow) = self.pair.accept() {
+            self.hub_session = Some(flow.0);
+            // A flow has one number at both ends.
+            let known = self.downloads.iter_mut().find(|download| download.flow.1 == flow.1);
+            known.into_iter().for_each(|download| download.at_hub = Some(flow));
+        }
+        for download in &mut self.downloads {
+            download.serve(&mut self.pair, &mut self.buffer);
+            download.read(&mut self.pair, &mut self.buffer);
+        }
+        self.downloads.retain(|download| !download.is_served);
+    }
+}
+
+impl Download {
+    fn serve(&mut self, pair: &mut Pair, buffer: &mut [u8]) {
+        let Some(flow) = self.at_hub else { return };
+        let now = pair.now();
+        let Some(session) = pair.hub.session(flow.0) else {
+            self.is_served = true; // there is nobody left to serve
+            return;
+        };
+        while self.left > 0 {
+            let most = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            match session.write(flow.1, &buffer[..most], now) {
+                Write::Taken(bytes) => self.left -= bytes as u64,
+                Write::Blocked => return,
+                Write::Stopped(_) | Write::Reset(_) => break,
+            }
+        }
+        session.finish(flow.1);
+        while let Read::Taken(_) = session.read(flow.1, buffer, now) {}
+        if !matches!(session.read(flow.1, buffer, now), Read::Blocked) {
+            session.release(flow.1);
+            self.is_served = true;
+        }
+    }
+
+    fn read(&mut self, pair: &mut Pair, buffer: &mut [u8]) {
+        while let Some(Read::Taken(bytes)) = pair.fetch(self.flow, buffer) {
+            self.read += bytes as u64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clean() -> Profile {
+        let mss = Profile::named("mss").unwrap();
+        mss.with_loss(bentpipe_units::Ratio::ZERO, 1.0).unwrap()
+    }
+
+    #[test]
+    fn on_a_clean_link_an_object_takes_its_round_trip_and_its_sending_time() {
+        let mut tunnel = Tunnel::new(&clean(), Digest::of_contents(), 1).unwrap();
+        tunnel.pass(Duration::from_secs(5));
+        let Sample::Finished(took) = tunnel.fetch(100_000, CONNECT_LIMIT) else { panic!("cut") };
+        let limit = clean().forward_limit(100_000).unwrap().as_secs_f64();
+        assert!((1.0..1.1).contains(&(took / limit)), "{took} s of at least {limit} s");
+        let seen = tunnel.seen().unwrap();
+        assert!(seen.hub.symbols_sent >= 70 && seen.forward.offered.bytes >= 100_000);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_bytes_on_the_link() {
+        let mss = Profile::named("mss").unwrap();
+        let digest = |seed| {
+            let mut tunnel = Tunnel::new(&mss, Digest::of_contents(), seed).unwrap();
+            let took = tunnel.fetch(30_000, CONNECT_LIMIT);
+            tunnel.start_bulk().unwrap();
+            tunnel.pass(Duration::from_secs(10));
+            (tunnel.digest(), took)
+        };
+        assert_eq!(digest(1), digest(1));
+        assert_ne!(digest(1), digest(2));
+    }
+
+    #[test]
+    fn impatience_is_not_a_figure_and_the_tunnel_goes_on() {
+        let mut tunnel = Tunnel::new(&clean(), Digest::of_sizes(), 1).unwrap();
+        let cut = tunnel.fetch(1_000_000, Duration::from_secs(1));
+        assert_eq!(cut, Sample::Cut(1.0));
+        tunnel.pass(Duration::from_secs(10));
+        assert!(matches!(tunnel.fetch(10_000, CONNECT_LIMIT), Sample::Finished(_)));
+        tunnel.pass(Duration::from_secs(10));
+        assert_eq!(tunnel.seen().unwrap().hub.flows, 0, "nothing is left behind");
+    }
+
+    #[test]
+    fn a_neighbours_bulk_goes_on_beside_fetches() {
+        let mut tunnel = Tunnel::new(&clean(), Digest::of_sizes(), 1).unwrap();
+        let bulk = tunnel.start_bulk().unwrap();
+        tunnel.pass(Duration::from_secs(20));
+        let before = tunnel.bytes_read(bulk);
+        assert!(matches!(tunnel.fetch(100_000, CONNECT_LIMIT), Sample::Finished(_)));
+        assert!(tunnel.bytes_read(bulk) > before && before > 2_000_000);
+    }
+}
