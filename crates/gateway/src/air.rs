@@ -69,8 +69,8 @@ pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Resu
 async fn follow_modem(modem: Option<&RateSource>) {
     let Some(modem) = modem else { return std::future::pending().await };
     rate::follow(modem, |rates| match rates {
-        Some(rates) => tracing::info!(transmit = %rates.transmit, "the modem's rate"),
-        None => tracing::info!("no rate from the modem"),
+        Some(rates) => tracing::debug!(transmit = %rates.transmit, "the modem's rate"),
+        None => tracing::debug!("no rate from the modem"),
     })
     .await;
 }

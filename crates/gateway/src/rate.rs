@@ -119,6 +119,11 @@ impl Publisher {
         self.replace(Some(ModemRates { transmit, receive, latency, framing_bytes }))
     }
 
+    /// Whether nothing is said at present.
+    fn is_silent(&self) -> bool {
+        self.said.borrow().is_none()
+    }
+
     /// Takes back what was said; true if anything was.
     fn unsay(&self) -> bool {
         self.replace(None)

@@ -239,8 +239,15 @@ impl Client {
         let receive = Some(rates.receive_bps).filter(|bps| *bps > 0).map(BitRate::from_bps);
         let latency = Some(rates.latency).filter(|latency| !latency.is_zero());
         let transmit = BitRate::from_bps(rates.transmit_bps);
-        if self.said.say(transmit, receive, latency) {
-            tracing::debug!(%at, %transmit, ?receive, ?latency, "the modem's rate");
+        let first = self.said.is_silent();
+        if !self.said.say(transmit, receive, latency) {
+            return;
+        }
+        // A modem may change its mind as often as it likes, which must not fill the log.
+        if first {
+            tracing::info!(%at, %transmit, ?receive, ?latency, "the modem names its rate");
+        } else {
+            tracing::debug!(%at, %transmit, ?receive, ?latency, "the modem's new rate");
         }
     }
 }
