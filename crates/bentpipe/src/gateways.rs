@@ -6,9 +6,10 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::pin::Pin;
 
-use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
+use bentpipe_gateway::config::{AirConfig, GroundConfig, ModemConfig, ModemSource, Transport};
 use bentpipe_gateway::far::link;
 use bentpipe_gateway::net::StartError;
+use bentpipe_gateway::rate::dlep::Finding;
 use bentpipe_gateway::{air, ground};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -45,12 +46,7 @@ pub fn run_ground(file: &Path) -> Outcome {
 type Stop = Pin<Box<dyn Future<Output = ()>>>;
 
 fn run(gateway: impl AsyncFnOnce(Stop) -> Result<(), StartError>) -> Outcome {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    log_to_stderr();
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let (mut int, mut term) =
@@ -71,6 +67,16 @@ fn run(gateway: impl AsyncFnOnce(Stop) -> Result<(), StartError>) -> Outcome {
         });
         gateway(stop).await.map_err(Into::into)
     })
+}
+
+/// Writes the log to stderr, filtered by `RUST_LOG`.
+pub fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
 }
 
 /// Says what a configuration means. Which gateway it is for shows in its tables.
@@ -108,6 +114,9 @@ fn describe_air(config: &AirConfig) {
     };
     println!("air gateway");
     println!("  calls         {} (key {}) over {transport}", link.peer, link.peer_public_key);
+    if let Some(modem) = &link.modem {
+        println!("  modem         {}", describe_modem(modem));
+    }
     if let Some(address) = listen.socks5 {
         println!("  SOCKS5        {address}");
     }
@@ -123,6 +132,17 @@ fn describe_air(config: &AirConfig) {
         "  flows         {}, {} a passenger",
         limits.max_flows, limits.max_flows_per_passenger
     );
+}
+
+fn describe_modem(modem: &ModemConfig) -> String {
+    let who = match &modem.source {
+        ModemSource::Dlep(Finding::At(address)) => format!("tells its rate by DLEP from {address}"),
+        ModemSource::Dlep(Finding::On(interface)) => {
+            format!("is looked for on {interface} and tells its rate by DLEP")
+        }
+        ModemSource::File(file) => format!("has its rate written to {}", file.display()),
+    };
+    format!("{who}; {} bytes of framing a packet", modem.framing_bytes)
 }
 
 fn describe_ground(config: &GroundConfig) {

@@ -7,17 +7,20 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_lab::contender::Contender;
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::cell::Punctuality;
 use bentpipe_lab::experiment::progress::Live;
 use bentpipe_lab::experiment::transfers::{Cell, Plan};
 use bentpipe_lab::experiment::{measure, table};
+use bentpipe_lab::modem::{self, SimulatedModem};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::{Row, write_json};
 use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::workload::Workload;
 use bentpipe_lab::{bench, sim};
+use bentpipe_units::{BitRate, Ratio};
 use clap::{Args, Subcommand};
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -35,6 +38,8 @@ pub enum Lab {
     Measure(LinkArgs),
     /// Download over the radio transport in virtual time.
     Sim(SimArgs),
+    /// Be a modem that speaks DLEP, until Ctrl-C.
+    Modem(ModemArgs),
     /// Find out what this machine can carry.
     #[command(subcommand)]
     Bench(Bench),
@@ -99,6 +104,31 @@ pub struct SimArgs {
     seconds: u64,
 }
 
+/// What `lab modem` is told.
+#[derive(Args)]
+pub struct ModemArgs {
+    /// Where it takes sessions.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:854")]
+    listen: SocketAddr,
+    /// Where it answers those who look for a modem, on port 854.
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    #[command(flatten)]
+    rate: ModemRate,
+}
+
+/// What the modem says of its link.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+struct ModemRate {
+    /// This rate in both directions, for ever.
+    #[arg(long, value_name = "RATE")]
+    rate: Option<BitRate>,
+    /// The rates of this link, as they change: a built-in profile, or a file that ends in .toml.
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<String>,
+}
+
 /// What can be found out of this machine.
 #[derive(Subcommand)]
 pub enum Bench {
@@ -132,6 +162,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::Grid(args)) => grid::run(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
+        Lab::Modem(args) => modem(args),
         Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
         Lab::Bench(Bench::Coding { json }) => coding(json.as_deref()),
         Lab::Bench(Bench::Idle { json, flows }) => idle((*flows).into(), json.as_deref()),
@@ -255,6 +286,37 @@ fn simulate(args: &SimArgs) -> Outcome {
     rows.push(row("real-time", "s", real_s, None));
     rows.push(row("speed-up", "ratio", virtual_s / real_s, None));
     write(json.as_deref(), &rows)
+}
+
+fn modem(args: &ModemArgs) -> Outcome {
+    let link = match (&args.rate.profile, args.rate.rate) {
+        (Some(profile), _) => Profile::find(profile)?.link,
+        (None, rate) => {
+            let rate =
+                rate.filter(|rate| rate.bps() > 0).ok_or("a modem needs a rate above zero")?;
+            let direction = DirectionSpec::fixed(Some(rate), Duration::ZERO, Ratio::ZERO);
+            LinkSpec { forward: direction.clone(), return_: direction }
+        }
+    };
+    super::gateways::log_to_stderr();
+    let settings = modem::Settings {
+        listen: args.listen,
+        discovery: args.interface.clone().map(|name| (name, bentpipe_dlep::DEFAULT_PORT)),
+        heartbeat: bentpipe_dlep::DEFAULT_HEARTBEAT,
+        rates: modem::rates_at(&link, Duration::ZERO),
+    };
+    let runtime = tokio::runtime::Runtime::new()?;
+    runtime.block_on(async {
+        let failed = |error| format!("cannot be a modem at {}: {error}", args.listen);
+        let modem = SimulatedModem::start(&settings).map_err(failed)?;
+        println!("a modem at {}; Ctrl-C switches it off", modem.address());
+        tokio::select! {
+            () = modem.follow(&link) => {}
+            stopped = tokio::signal::ctrl_c() => stopped?,
+        }
+        modem.close().await;
+        Ok(())
+    })
 }
 
 fn relay(json: Option<&Path>) -> Outcome {

@@ -12,7 +12,7 @@ use crate::loss::{LossSpec, frame_loss};
 use crate::mahimahi;
 use crate::outage::{During, OutageSpec};
 use crate::scalar::ScalarOr;
-use crate::series::Varying;
+use crate::series::{Varying, nanos};
 use crate::written::{Order, Queue, RateTable, WrittenDirection, WrittenLink};
 
 /// A queue that nobody gave a length holds at least ten full packets, however short the link:
@@ -99,6 +99,12 @@ impl DirectionSpec {
     /// The rate, or its mean in the long run; `None` is unlimited.
     pub fn rate(&self) -> Option<BitRate> {
         self.rate.as_ref().map(mean_rate)
+    }
+
+    /// The rate at `at`, the time since the run began; `None` is unlimited. Zero in a pause of a
+    /// series.
+    pub fn rate_at(&self, at: Duration) -> Option<BitRate> {
+        self.rate.as_ref().map(|rate| rate.at(nanos(at)))
     }
 
     /// The mean delay of a packet that meets no queue, its jitter included.

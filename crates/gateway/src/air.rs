@@ -26,6 +26,7 @@ use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
+use crate::rate::{self, RateSource};
 use intake::Intake;
 use passengers::Ticket;
 use tproxy::Transparent;
@@ -52,9 +53,26 @@ pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Resu
     let far = far::far_end(config, &mut inherited)?;
     let gateway = Air::bind(config, &mut inherited, far.clone())?;
     gateway.log_listeners();
-    gateway.serve(shutdown).await;
+    let modem = config.link.modem.as_ref().map(RateSource::start);
+    tokio::select! {
+        () = gateway.serve(shutdown) => {}
+        () = follow_modem(modem.as_ref()) => {}
+    }
+    if let Some(modem) = modem {
+        modem.close().await;
+    }
     far.close().await;
     Ok(())
+}
+
+/// Passes on what the modem says; for ever.
+async fn follow_modem(modem: Option<&RateSource>) {
+    let Some(modem) = modem else { return std::future::pending().await };
+    rate::follow(modem, |rates| match rates {
+        Some(rates) => tracing::debug!(transmit = %rates.transmit, "the modem's rate"),
+        None => tracing::debug!("no rate from the modem"),
+    })
+    .await;
 }
 
 impl Air {

@@ -7,6 +7,7 @@ mod air;
 mod error;
 mod ground;
 mod key;
+mod modem;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
 };
 pub use key::KeyFileError;
+pub use modem::{ModemConfig, ModemSource};
 
 /// A duration setting with its default in seconds.
 const fn seconds(seconds: u64) -> Span {
@@ -47,6 +49,24 @@ impl Source<'_> {
     /// A path in the file is relative to the file.
     fn beside(&self, path: &Path) -> PathBuf {
         self.file.parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    /// Refuses what cannot be the name of an interface; `example` shows one that can.
+    fn interface_name(
+        &self,
+        name: &toml::Spanned<String>,
+        example: &str,
+    ) -> Result<(), ConfigError> {
+        let text = name.get_ref();
+        // The kernel's own rule for names, less what nft would read as syntax.
+        let good = (1..16).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.@".contains(&b));
+        if good {
+            return Ok(());
+        }
+        let why = format!("{text:?} is not the name of a network interface");
+        let help = format!("`ip link` lists them: {example}");
+        Err(ConfigError::at(self, Some(name.span()), why, help))
     }
 
     /// Reads the private key that `path` names.

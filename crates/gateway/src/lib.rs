@@ -2,7 +2,8 @@
 //!
 //! [`air`] ends the passengers' TCP connections and asks the far end for flows;
 //! [`ground`] takes the flows of many aircraft and dials their destinations. What
-//! lies between them is behind the traits in [`far`].
+//! lies between them is behind the traits in [`far`]. What the modem knows of the
+//! radio comes by [`rate`].
 
 pub mod air;
 pub mod config;
@@ -11,4 +12,5 @@ pub mod far;
 mod flows;
 pub mod ground;
 pub mod net;
+pub mod rate;
 pub mod relay;

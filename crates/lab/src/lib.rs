@@ -4,6 +4,7 @@ pub mod bench;
 pub mod contender;
 pub mod emu;
 pub mod experiment;
+pub mod modem;
 pub mod profile;
 pub mod result;
 pub mod scratch;

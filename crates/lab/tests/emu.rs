@@ -13,6 +13,8 @@ use bentpipe_lab::emu;
 mod links;
 #[path = "emu/measured.rs"]
 mod measured;
+#[path = "emu/modem.rs"]
+mod modem;
 #[path = "emu/reach.rs"]
 mod reach;
 #[path = "emu/vanish.rs"]
@@ -31,6 +33,7 @@ const TESTS: &[Test] = &[
     ("a_true_declaration_is_measured_on_a_busy_machine", measured::busy),
     ("a_false_declaration_is_refused", measured::differs),
     ("commands_run_inside_their_host", reach::command),
+    ("a_modem_is_discovered_on_its_segment", modem::discovered),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),
     ("programs_die_with_the_process", vanish::programs),
     ("many_worlds_run_at_once", measured::many_worlds),

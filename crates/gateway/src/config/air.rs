@@ -7,6 +7,7 @@ use bentpipe_link::{PublicKey, SecretKey, Target};
 use bentpipe_units::{BitRate, Span};
 use serde::Deserialize;
 
+use super::modem::{ModemConfig, WrittenModem};
 use super::{
     ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read, seconds,
 };
@@ -53,6 +54,11 @@ pub struct AirLink {
     /// What this side may send.
     pub rate: BitRate,
     state_file: Option<PathBuf>,
+    #[serde(rename = "modem")]
+    written_modem: Option<WrittenModem>,
+    /// Who knows how fast the radio is, where somebody does.
+    #[serde(skip)]
+    pub modem: Option<ModemConfig>,
     #[serde(skip)]
     private_key: Option<SecretKey>,
 }
@@ -152,6 +158,7 @@ impl AirConfig {
             Some(path) => source.beside(&path),
             None => source.beside(link.private_key_file.get_ref()).with_extension("state"),
         });
+        link.modem = link.written_modem.take().map(|modem| modem.check(&source)).transpose()?;
         config.listen.check(&source)?;
         Ok(config)
     }
@@ -194,14 +201,7 @@ impl Tproxy {
         }
         for name in &self.interfaces {
             let text = name.get_ref();
-            // The kernel's own rule for names, less what nft would read as syntax.
-            let good = (1..16).contains(&text.len())
-                && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.@".contains(&b));
-            if !good {
-                let why = format!("{text:?} is not the name of a network interface");
-                let help = "`ip link` lists them: interfaces = [\"eth1\"]".to_owned();
-                return Err(ConfigError::at(source, Some(name.span()), why, help));
-            }
+            source.interface_name(name, "interfaces = [\"eth1\"]")?;
             if text == "lo" {
                 let why = "intercepting \"lo\" would catch this machine's own connections";
                 let help = "name the interface the clients come in by: interfaces = [\"eth1\"]";

@@ -1,6 +1,7 @@
 //! The messages a wrong file gives, in full.
 
 use super::*;
+use crate::rate::dlep::Finding;
 
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
@@ -88,7 +89,7 @@ fn unknown_keys_name_the_nearest() {
         "air.toml, line 5: there is no setting \"ratte\" here\n    \
          ratte = \"1.89 Mbit/s\"\n\
          did you mean \"rate\"? What may stand here: transport, private-key-file, peer, \
-         peer-public-key, rate, state-file"
+         peer-public-key, rate, state-file, modem"
     );
     assert_eq!(
         bench.ground("max-flows", "colour"),
@@ -164,4 +165,51 @@ fn places_are_checked() {
     let choice = bench.air("[link]\n", "[link]\ntransport = \"masq\"\n");
     assert!(choice.contains("did you mean \"masque\"?"), "{choice}");
     assert!(bench.air("rate = ", "rate ").contains("line 5"));
+}
+
+#[test]
+fn a_modem_is_found_by_address_or_interface_or_is_a_file() {
+    let bench = Bench::new();
+    let parse = |table: &str| {
+        let text = AIR.replacen("[listen]", &format!("[link.modem]\n{table}\n[listen]"), 1);
+        AirConfig::parse(&bench.0.path().join("air.toml"), &text)
+    };
+    let modem = |table: &str| parse(table).unwrap().link.modem.unwrap();
+    let at = |address: &str| ModemSource::Dlep(Finding::At(address.parse().unwrap()));
+    let found = modem("protocol = \"dlep\"\naddress = \"192.0.2.2\"\nframing-bytes = 18");
+    assert_eq!(found, ModemConfig { source: at("192.0.2.2:854"), framing_bytes: 18 });
+    let found = modem("protocol = \"dlep\"\naddress = \"[2001:db8::2]:8540\"");
+    assert_eq!(found, ModemConfig { source: at("[2001:db8::2]:8540"), framing_bytes: 0 });
+    let found = modem("protocol = \"dlep\"\ninterface = \"eth2\"").source;
+    assert_eq!(found, ModemSource::Dlep(Finding::On("eth2".into())));
+    let found = modem("protocol = \"file\"\nfile = \"rate\"").source;
+    assert_eq!(found, ModemSource::File(bench.0.path().join("rate")));
+    assert_eq!(AirConfig::parse(&bench.0.path().join("air.toml"), AIR).unwrap().link.modem, None);
+
+    let wrong = |table: &str| bench.message(parse(table));
+    assert_eq!(
+        wrong("protocol = \"dlep\""),
+        "air.toml, line 7: nothing says where the modem is\n    protocol = \"dlep\"\n\
+         write interface = \"eth2\", where it is looked for, or address = \"192.0.2.2\", where it is"
+    );
+    assert_eq!(
+        wrong("protocol = \"dlpe\""),
+        "air.toml, line 7: \"dlpe\" is none of the choices\n    protocol = \"dlpe\"\n\
+         did you mean \"dlep\"? What may stand here: dlep, file"
+    );
+    let cases = [
+        ("address = \"192.0.2.2\"", "the setting \"protocol\" is missing"),
+        ("protocol = \"dlep\"\naddress = \"modem\"", "line 8: \"modem\" is no address"),
+        ("protocol = \"dlep\"\ninterface = \"a b\"", "line 8: \"a b\" is not the name of"),
+        ("protocol = \"dlep\"\naddress = \"::1\"\ninterface = \"lo\"", "line 9: the modem has"),
+        ("protocol = \"dlep\"\nfile = \"x\"", "line 8: \"file\" is for protocol = \"file\""),
+        ("protocol = \"file\"", "line 7: nothing says which file"),
+        ("protocol = \"file\"\nfile = \"x\"\ninterface = \"lo\"", "line 9: this is for"),
+        ("protocol = \"file\"\nfile = \"x\"\nframing-bytes = 257", "line 9: 257 bytes on top"),
+        ("protocol = \"file\"\nfile = \"x\"\nframing-bytes = -1", "line 9: invalid value"),
+    ];
+    for (table, message) in cases {
+        let found = wrong(table);
+        assert!(found.contains(message), "{found}");
+    }
 }

@@ -1,0 +1,210 @@
+//! The modem's end of a session, for simulators.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use dlep_core::{LinkMetrics, MacAddress};
+use dlep_fsm::events::DestinationAddrs;
+use dlep_fsm::session_modem::{ModemSessionFsm, ModemSessionState};
+use dlep_fsm::{FsmAction, FsmEvent, SessionConfig};
+
+use crate::ending::Ending;
+use crate::engine::{Engine, Machine};
+use crate::{INITIALIZATION_TIMEOUT, MAX_DESTINATIONS, Rates, StatusCode, TERMINATION_TIMEOUT};
+
+/// What a modem announces.
+#[derive(Debug, Clone)]
+pub struct ModemSettings {
+    /// What it calls itself (section 13.4).
+    pub description: String,
+    /// How often it sends heartbeats (section 13.5); less than a second becomes a second.
+    pub heartbeat: Duration,
+    /// Session-wide figures at the start.
+    pub rates: Rates,
+}
+
+/// What a modem learns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ModemEvent {
+    /// The session is up.
+    Up,
+    /// The session is ending.
+    Ended(Ending),
+}
+
+/// The modem's end of one session, from the TCP connection's coming up to its closing.
+pub struct Modem {
+    engine: Engine<ModemSessionFsm>,
+    events: VecDeque<ModemEvent>,
+    up: bool,
+    /// Session-wide figures to tell when the last update was answered (section 8: one at a time).
+    session: Option<Rates>,
+    /// The same for each destination, at most [`MAX_DESTINATIONS`]; `None`: to be withdrawn.
+    destinations: BTreeMap<MacAddress, Option<Rates>>,
+}
+
+impl Machine for ModemSessionFsm {
+    fn step(&mut self, event: FsmEvent) -> Vec<FsmAction> {
+        self.step(event)
+    }
+
+    fn is_up(&self) -> bool {
+        self.state == ModemSessionState::InSession
+    }
+
+    fn is_alive(&self) -> bool {
+        matches!(self.state, ModemSessionState::AwaitingSessionInit | ModemSessionState::InSession)
+    }
+}
+
+/// Maximum rates equal the current ones: section 13.14 demands no less.
+fn metrics(rates: Rates) -> LinkMetrics {
+    LinkMetrics {
+        max_data_rate_rx_bps: rates.receive_bps,
+        max_data_rate_tx_bps: rates.transmit_bps,
+        current_data_rate_rx_bps: rates.receive_bps,
+        current_data_rate_tx_bps: rates.transmit_bps,
+        latency: rates.latency,
+        ..LinkMetrics::default()
+    }
+}
+
+impl Modem {
+    /// A session on a TCP connection that a router opened at `now`.
+    pub fn new(settings: &ModemSettings, now: Duration) -> Self {
+        let machine = ModemSessionFsm::with_config(SessionConfig {
+            peer_description: settings.description.clone(),
+            initial_metrics: metrics(settings.rates),
+            heartbeat_interval_ms: settings.heartbeat.as_millis().try_into().unwrap_or(u32::MAX),
+            session_init_timeout: INITIALIZATION_TIMEOUT,
+            termination_timeout: Some(TERMINATION_TIMEOUT),
+            ..SessionConfig::default()
+        });
+        let mut modem = Self {
+            engine: Engine::new(machine),
+            events: VecDeque::new(),
+            up: false,
+            session: None,
+            destinations: BTreeMap::new(),
+        };
+        let never = |code| Ending::ours(code, "the session could not begin");
+        modem.engine.step(now, FsmEvent::TcpAccepted, never);
+        modem
+    }
+
+    /// Takes bytes from the router.
+    pub fn receive(&mut self, now: Duration, bytes: &[u8]) {
+        self.engine.push(bytes);
+        while let Some(message) = self.engine.next() {
+            match message {
+                Ok(message) => self.engine.message(now, message),
+                Err(error) => self.engine.refuse(now, Ending::unreadable(&error)),
+            }
+            self.settle(now);
+        }
+    }
+
+    /// Tells the router new session-wide figures (section 12.7), now or when it has answered the
+    /// last ones; of several that wait, the newest goes.
+    pub fn set_session(&mut self, now: Duration, rates: Rates) {
+        self.session = Some(rates);
+        self.settle(now);
+    }
+
+    /// Brings a destination up (section 12.11) or tells new figures of it (section 12.17).
+    /// Destinations beyond [`MAX_DESTINATIONS`] that wait are forgotten.
+    pub fn set_destination(&mut self, now: Duration, mac: MacAddress, rates: Rates) {
+        self.want(now, mac, Some(rates));
+    }
+
+    /// Takes a destination down (section 12.15).
+    pub fn drop_destination(&mut self, now: Duration, mac: MacAddress) {
+        self.want(now, mac, None);
+    }
+
+    fn want(&mut self, now: Duration, mac: MacAddress, rates: Option<Rates>) {
+        if self.destinations.len() < MAX_DESTINATIONS || self.destinations.contains_key(&mac) {
+            self.destinations.insert(mac, rates);
+        }
+        self.settle(now);
+    }
+
+    /// Tells what waits, as far as earlier requests were answered, and turns changes into events.
+    fn settle(&mut self, now: Duration) {
+        self.engine.said.clear();
+        if !self.up && self.engine.machine.is_up() {
+            self.up = true;
+            self.events.push_back(ModemEvent::Up);
+        }
+        if self.engine.machine.is_up() {
+            self.tell(now);
+        }
+        if let Some(ending) = self.engine.take_ending() {
+            self.events.push_back(ModemEvent::Ended(ending));
+        }
+    }
+
+    fn tell(&mut self, now: Duration) {
+        let never = |code| Ending::ours(code, "the modem's own figures were refused");
+        if !self.engine.machine.tx.session_busy()
+            && let Some(rates) = self.session.take()
+        {
+            let event = FsmEvent::AppSessionUpdate { metrics: metrics(rates) };
+            self.engine.step(now, event, never);
+        }
+        let machine = &self.engine.machine;
+        let free = |mac: &MacAddress| !machine.tx.destination_busy(mac);
+        let ready: Vec<_> = self.destinations.keys().filter(|mac| free(mac)).copied().collect();
+        for mac in ready {
+            let known = self.engine.machine.destinations.contains_key(&mac);
+            let event = match (self.destinations.remove(&mac).flatten().map(metrics), known) {
+                (Some(metrics), true) => FsmEvent::AppUpdateMetrics { mac, metrics },
+                (Some(metrics), false) => {
+                    FsmEvent::AppAddDestination { mac, metrics, addrs: DestinationAddrs::default() }
+                }
+                (None, true) => FsmEvent::AppDropDestination { mac, reason: StatusCode::SUCCESS },
+                (None, false) => continue,
+            };
+            self.engine.step(now, event, never);
+        }
+    }
+
+    /// The router has closed the connection, or it broke.
+    pub fn disconnected(&mut self, now: Duration) {
+        self.engine.disconnected(now);
+        self.settle(now);
+    }
+
+    /// Ends the session in order (section 7.4).
+    pub fn shut_down(&mut self, now: Duration) {
+        self.engine.shut_down(now);
+        self.settle(now);
+    }
+
+    /// Does what is due at `now`.
+    pub fn advance(&mut self, now: Duration) {
+        self.engine.advance(now);
+        self.settle(now);
+    }
+
+    /// When [`Modem::advance`] has something to do.
+    pub fn next_due(&self) -> Option<Duration> {
+        self.engine.next_due()
+    }
+
+    /// The bytes to send; empty when there is nothing.
+    pub fn take_output(&mut self) -> Bytes {
+        self.engine.take_output()
+    }
+
+    /// What has happened.
+    pub fn poll_event(&mut self) -> Option<ModemEvent> {
+        self.events.pop_front()
+    }
+
+    /// Whether the connection is to be closed, when the output has been sent.
+    pub fn is_closed(&self) -> bool {
+        self.engine.is_closed()
+    }
+}
