@@ -9,6 +9,7 @@ mod key;
 mod lane;
 mod pacer;
 mod rtt;
+pub mod secure;
 mod session;
 mod settings;
 mod status;
