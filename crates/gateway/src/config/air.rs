@@ -8,7 +8,8 @@ use bentpipe_units::{BitRate, Span};
 use serde::Deserialize;
 
 use super::{
-    ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read, seconds,
+    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read,
+    seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -20,6 +21,8 @@ pub struct AirConfig {
     pub link: AirLink,
     /// Where clients come in.
     pub listen: Listen,
+    /// What AeroTCP is told, where it is the transport.
+    pub aerotcp: Option<AeroTcp>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
@@ -34,13 +37,16 @@ pub enum Transport {
     Link,
     /// HTTP/3 CONNECT.
     Masque,
+    /// AeroTCP, as its paper has it.
+    #[serde(rename = "aerotcp")]
+    AeroTcp,
 }
 
 /// The way to the ground.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AirLink {
-    /// `"link"` or `"masque"`.
+    /// `"link"`, `"masque"` or `"aerotcp"`.
     #[serde(default)]
     pub transport: Transport,
     private_key_file: toml::Spanned<PathBuf>,

@@ -47,6 +47,7 @@ const MISSING: &[(&str, &str)] = &[
     ("public-key", "write the aircraft's public key; `bentpipe keys` on the aircraft shows it"),
     ("peer", "write where the ground listens: peer = \"hub.example.net:4500\""),
     ("rate", "write what may be sent: rate = \"1.89 Mbit/s\""),
+    ("rtt", "write the round trip between the gateways: rtt = \"480 ms\""),
     ("name", "write what the log should call it: name = \"D-ABCD\""),
 ];
 
