@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bentpipe_lab::contender::Contender;
 use bentpipe_lab::emu;
@@ -23,10 +23,13 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// How much of a long download is measured, in seconds.
 const BULK_SECONDS: u64 = 60;
 
+/// The link that commands take where none is named.
+const DEFAULT_PROFILE: &str = "mss";
+
 /// What the lab can do.
 #[derive(Subcommand)]
 pub enum Lab {
-    /// Run an experiment in the emulator and print its table.
+    /// Run an experiment and print its table.
     Run(RunArgs),
     /// Bring up a link in the emulator and compare it with its declaration.
     Measure(LinkArgs),
@@ -46,9 +49,13 @@ pub enum Lab {
 /// What `lab run` is told.
 #[derive(Args)]
 pub struct RunArgs {
-    /// `transfers`: contenders fetch objects, pages and bulk over a link.
-    #[arg(value_parser = ["transfers"])]
+    /// `transfers`: contenders fetch objects, pages and bulk over an emulated link; `aerotcp`: ten
+    /// files at once over AeroTCP's own link in virtual time, at bit-error rates from 1e-8 to 1e-5.
+    #[arg(value_parser = ["transfers", "aerotcp"])]
     experiment: String,
+    /// `emu`, real kernels, or `sim`, virtual time [default: the one the experiment is made for].
+    #[arg(long, value_parser = ["emu", "sim"])]
+    engine: Option<String>,
     #[command(flatten)]
     link: LinkArgs,
     /// Who carries the traffic; may be repeated [default: those of the demo].
@@ -70,7 +77,7 @@ pub struct RunArgs {
 #[derive(Args)]
 pub struct LinkArgs {
     /// The link: a built-in profile, or a file that ends in .toml.
-    #[arg(long, value_name = "PROFILE", default_value = "mss")]
+    #[arg(long, value_name = "PROFILE", default_value = DEFAULT_PROFILE)]
     profile: String,
     /// Of the link's losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -113,13 +120,54 @@ pub enum Bench {
 /// Does it.
 pub fn run(lab: &Lab) -> Outcome {
     match lab {
-        Lab::Run(args) => transfers(args),
+        Lab::Run(args) => experiment(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
         Lab::Bench(Bench::Idle { json, flows }) => idle((*flows).into(), json.as_deref()),
         Lab::Hold { listen } => Ok(bench::idle::hold(*listen)?),
     }
+}
+
+fn experiment(args: &RunArgs) -> Outcome {
+    match (args.experiment.as_str(), args.engine.as_deref()) {
+        ("aerotcp", Some("sim") | None) => aerotcp(args),
+        ("transfers", Some("emu") | None) => transfers(args),
+        (name, engine) => {
+            let engine = engine.unwrap_or("any");
+            Err(format!("there is no {name} in the engine {engine}: leave --engine out").into())
+        }
+    }
+}
+
+fn aerotcp(args: &RunArgs) -> Outcome {
+    let runs = args.runs.map_or(sim::aerotcp::DEFAULT_RUNS, usize::from);
+    let wanted = |cell: &sim::aerotcp::Cell| {
+        args.contenders.is_empty() || args.contenders.contains(&cell.contender)
+    };
+    let cells: Vec<_> = sim::aerotcp::cells().into_iter().filter(wanted).collect();
+    if cells.is_empty() {
+        return Err("the aerotcp experiment compares bentpipe and bentpipe-aerotcp".into());
+    }
+    if !args.workloads.is_empty() || args.link.profile != DEFAULT_PROFILE {
+        let why = "the aerotcp experiment has its own link and workload: leave --profile and \
+                   --workload out";
+        return Err(why.into());
+    }
+    check_writable(args.link.json.as_deref())?;
+    let began = Instant::now();
+    let found = sim::aerotcp::run(&cells, runs, args.link.seed)?;
+    println!(
+        "{} files of {} kB at once over {}; payload ÷ rate from the first byte to the last, \
+         median of {runs}",
+        sim::aerotcp::FILES,
+        sim::aerotcp::FILE_BYTES / 1000,
+        Profile::named(sim::aerotcp::PROFILE)?.about
+    );
+    print!("{}", table::sweep(&found));
+    println!("limit is 1−p. The sweep took {} s.", began.elapsed().as_secs());
+    let rows: Vec<Row> = found.iter().flat_map(|found| found.rows(args.link.seed)).collect();
+    write(args.link.json.as_deref(), &rows)
 }
 
 fn transfers(args: &RunArgs) -> Outcome {
@@ -229,6 +277,7 @@ fn simulate(args: &SimArgs) -> Outcome {
         mean: Some(value),
         limit,
         seed: Some(*seed),
+        ..Row::default()
     };
     let mut rows = vec![row("goodput", "bit/s", transfer.goodput_bps, transfer.capacity_bps)];
     rows.extend(share.map(|share| row("utilization", "ratio", share, Some(1.0))));

@@ -9,7 +9,7 @@ use serde::Serialize;
 /// One figure. Times are in seconds, rates in bit/s; what is unknown is null.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Row {
-    /// What was done: `demo`, `transfers`, `measure`, `sim`, `relay`, `idle`.
+    /// What was done: `demo`, `transfers`, `measure`, `sim`, `relay`, `idle`, `aerotcp`.
     pub experiment: String,
     /// `emu` or `sim`.
     pub engine: String,
@@ -35,6 +35,9 @@ pub struct Row {
     pub limit: Option<f64>,
     /// Of the link's losses.
     pub seed: Option<u64>,
+    /// The link's bit-error rate, where that is what was swept; absent from other rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ber: Option<f64>,
 }
 
 /// Writes `rows` to `path` as a JSON array.
@@ -207,5 +210,7 @@ mod tests {
         assert_eq!(keys, expected);
         assert!(json[0]["limit"].is_null() && json[0]["contender"].is_null());
         assert_eq!(json[0]["seed"], 7);
+        let swept = Row { ber: Some(1e-5), ..Row::default() };
+        assert_eq!(serde_json::to_value(swept).unwrap()["ber"], 1e-5);
     }
 }
