@@ -36,7 +36,9 @@
 //!   its SACK blocks and without content; others may share one, or travel with content.
 //! - **The timer** is RFC 6298's without its minimum of a second, with a grain of 10 ms. It runs
 //!   for the oldest packet, from when it was last sent, and doubles in silence, up to 10 s. Of the
-//!   two copies, `pipe` counts one: nothing would take the other off.
+//!   two copies, `pipe` counts one: nothing would take the other off. Where TCP takes everything
+//!   outstanding to be lost after a timeout, here what is overdue as well is: else a window lost
+//!   as a whole, of which no duplicate tells, would come back by one packet a round trip.
 //! - **The table** is looked up by the number of connections that are open when one begins: the
 //!   paper keys it by "measurements of the traffic characteristics", which it leaves open.
 //! - **Peak rate.** It bounds the window as well as the buffers. Where none is given, a connection

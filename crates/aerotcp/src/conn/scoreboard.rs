@@ -17,8 +17,9 @@ pub struct Scoreboard {
     /// Everything before this place was reported by a SACK block or sent again. It never needs to
     /// go back: a packet sent again is no hole any more, and a report is never taken back.
     first_hole: usize,
-    /// The number behind the highest one that a SACK block reported.
-    highest_sacked: u64,
+    /// The number behind the highest packet that a SACK block reported or that was given up:
+    /// whatever below it was not reported is missing.
+    judged: u64,
     bytes: usize,
 }
 
@@ -97,7 +98,7 @@ impl Scoreboard {
             if packet.end > block.end {
                 break;
             }
-            self.highest_sacked = self.highest_sacked.max(packet.end);
+            self.judged = self.judged.max(packet.end);
             if !packet.sacked {
                 packet.sacked = true;
                 news.arrived += 1;
@@ -108,11 +109,11 @@ impl Scoreboard {
     }
 
     /// The next packet "inferred to be missing at the receiver" that was not sent again yet: one
-    /// below a packet that has arrived, since a satellite channel keeps the order. It counts as
-    /// sent again from now on.
+    /// below a packet that has arrived, since a satellite channel keeps the order, or one given up.
+    /// It counts as sent again from now on.
     pub fn take_hole(&mut self, now: Duration) -> Option<Packet> {
         while let Some(packet) = self.packets.get_mut(self.first_hole) {
-            if packet.end > self.highest_sacked {
+            if packet.end > self.judged {
                 return None;
             }
             self.first_hole += 1;
@@ -121,6 +122,18 @@ impl Scoreboard {
             }
         }
         None
+    }
+
+    /// Takes everything that was sent up to `before`, and was neither reported nor sent again, to be
+    /// missing.
+    pub fn give_up(&mut self, before: Duration) {
+        let overdue = self.packets.iter().rev().find(|p| !p.again && p.sent_at <= before);
+        self.judged = overdue.map_or(self.judged, |packet| self.judged.max(packet.end));
+    }
+
+    /// Packets that were sent since `since` and are not known to have arrived.
+    pub fn sent_since(&self, since: Duration) -> usize {
+        self.packets.iter().filter(|packet| !packet.sacked && packet.sent_at > since).count()
     }
 
     /// The oldest packet, which counts as sent again from now on.

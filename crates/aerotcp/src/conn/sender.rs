@@ -280,24 +280,23 @@ impl Sender {
         if self.deadline().is_none_or(|at| at > now) {
             return false;
         }
+        let overdue = now.saturating_sub(self.timer.timeout());
         self.timer.back_off();
-        let Some(oldest) = self.board.oldest() else {
+        // "Retransmit timeouts as the recovery method of last resort": as TCP's, which takes all
+        // that is outstanding to be lost, but only what is overdue as well, and in a window that
+        // stays. Pipe is counted anew. Of the two copies it counts one: nothing would take the
+        // other off.
+        self.board.give_up(overdue);
+        self.copies.clear();
+        let Some(packet) = self.board.send_oldest_again(now) else {
             self.asked_at = Some(now);
             return true;
         };
         self.timeouts += 1;
-        if let Some(recovery) = &mut self.recovery
-            && !oldest.again
-        {
-            // Not sent again so far, so pipe does not count a retransmission yet. Where it does,
-            // the one that was lost makes room for this one. The second copy is redundancy and is
-            // not counted: nothing would take it off.
-            recovery.pipe += 1;
-        }
-        self.copies.clear();
-        if let Some(packet) = self.board.send_oldest_again(now) {
-            self.copies.extend(std::iter::repeat_n(packet, COPIES_AFTER_TIMEOUT));
-        }
+        self.copies.extend(std::iter::repeat_n(packet, COPIES_AFTER_TIMEOUT));
+        let pipe = u32::try_from(self.board.sent_since(overdue)).unwrap_or(u32::MAX);
+        let point = self.recovery.map_or(self.next, |recovery| recovery.point);
+        self.recovery = Some(Recovery { point, pipe });
         false
     }
 }

@@ -83,14 +83,19 @@ fn a_lost_tail_waits_for_the_timer_too() {
     assert_eq!((sender.recovery(), all(&mut sender, 8, RTT)), (None, vec![]));
     let due = sender.deadline().unwrap();
     sender.on_timeout(due);
-    assert_eq!(all(&mut sender, 8, due), [2, 2]);
+    // 3 left with 2 and is overdue too: it is missing, and the window is what it was.
+    assert_eq!(all(&mut sender, 8, due), [2, 2, 3]);
+    assert_eq!(sender.recovery().map(|recovery| recovery.pipe), Some(2));
     let second = sender.deadline().unwrap();
     assert!(second - due > due, "the timeout has doubled: {second:?} after {due:?}");
     sender.acknowledge(&ack(3, &[]), 8, due + RTT).unwrap();
-    // The next one was last sent long ago: it is overdue at once.
-    assert!(sender.deadline().unwrap() <= due + RTT);
-    sender.on_timeout(due + RTT);
-    assert_eq!(all(&mut sender, 8, due + RTT), [3, 3]);
+    assert_eq!(all(&mut sender, 8, due + RTT), [], "3 was sent again only a round trip ago");
+    let third = sender.deadline().unwrap();
+    assert_eq!(third, due + sender.timer().timeout());
+    sender.on_timeout(third);
+    assert_eq!(all(&mut sender, 8, third), [3, 3]);
+    sender.acknowledge(&ack(4, &[]), 8, third + RTT).unwrap();
+    assert_eq!((sender.recovery(), sender.deadline()), (None, None));
 }
 
 #[test]

@@ -200,3 +200,12 @@ fn a_retransmission_lost_again_costs_a_timeout_and_nothing_of_the_window() {
     assert_eq!(channel.sendings[&1], 4, "two copies after the timeout");
     assert!(channel.sendings.iter().all(|(number, times)| *number == 1 || *times == 1));
 }
+
+#[test]
+fn a_window_lost_as_a_whole_is_back_after_one_timeout() {
+    let mut channel = Channel::new(8, 64);
+    channel.run(120, |number, sending| number <= 8 && sending == 1);
+    assert_eq!(channel.received, 64, "{}", channel.trace);
+    let timeouts = channel.sender.timeouts();
+    assert!(timeouts <= 2, "{timeouts} timeouts:\n{}", channel.trace);
+}

@@ -137,8 +137,9 @@ fn run_cell(profile: &Profile, cell: Cell, runs: usize, seed: u64) -> Result<Fou
         let one = match cell.contender {
             Contender::BentpipeAeroTcp => {
                 let buffer_factor = if loss > HIGH_LOSS { 4 } else { 2 };
-                let settings =
-                    AeroSettings { window: Window::Adaptive, buffer_factor, ..Default::default() };
+                // Section VI: 400 kbit/s for each of ten connections.
+                let window = Window::Static { connections: FILES as u32 };
+                let settings = AeroSettings { window, buffer_factor, ..Default::default() };
                 download(&mut AeroPair::new(&profile, &settings, seed))
             }
             _ => download(&mut Pair::new(&profile, &Settings::default(), seed)),
