@@ -34,8 +34,8 @@
 //!   sent again.
 //! - **Acknowledgements.** Every packet that leaves a gap behind it is acknowledged by itself, with
 //!   its SACK blocks and without content; others may share one, or travel with content.
-//! - **The timer** is RFC 6298's without its minimum of a second, with a grain of 10 ms. It runs
-//!   for the oldest packet, from when it was last sent, and doubles in silence, up to 10 s. Of the
+//! - **The timer** is RFC 6298's without its minimum of a second, with a grain of 10 ms and at least
+//!   a quarter of the round trip to spare. It runs for the oldest packet, from when it was last sent, and doubles in silence, up to 10 s. Of the
 //!   two copies, `pipe` counts one: nothing would take the other off. Where TCP takes everything
 //!   outstanding to be lost after a timeout, here what is overdue as well is: else a window lost
 //!   as a whole, of which no duplicate tells, would come back by one packet a round trip.

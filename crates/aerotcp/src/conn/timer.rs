@@ -6,6 +6,11 @@ use std::time::Duration;
 /// whose ticks were half a second and whose least timeout is one (RFC 6298, 2.4).
 pub const GRAIN: Duration = Duration::from_millis(10);
 
+/// A timeout leaves room for so large a part of the round trip: where it has been steady for long,
+/// the queue that another connection's retransmissions make would look like a loss, and the copies
+/// that follow would make it longer.
+const SLACK_PART: u32 = 4;
+
 /// The longest timeout, however often it was doubled: an outage is probed at least this often.
 pub const LONGEST: Duration = Duration::from_secs(10);
 
@@ -41,7 +46,8 @@ impl Timer {
 
     /// How long an acknowledgement may take.
     pub fn timeout(&self) -> Duration {
-        let base = self.smoothed + (self.variation * 4).max(GRAIN);
+        let slack = (self.variation * 4).max(self.smoothed / SLACK_PART).max(GRAIN);
+        let base = self.smoothed + slack;
         (base * (1 << self.doublings)).min(LONGEST.max(base))
     }
 
@@ -74,7 +80,7 @@ mod tests {
             timer.sample(rtt);
         }
         let steady = timer.timeout();
-        assert!(steady >= rtt + GRAIN && steady < rtt + GRAIN * 2, "{steady:?}");
+        assert_eq!(steady, rtt + rtt / SLACK_PART);
         timer.back_off();
         assert_eq!(timer.timeout(), steady * 2);
         for _ in 0..20 {
