@@ -36,6 +36,9 @@ const LINGER_TIMEOUTS: u32 = 3;
 /// for so long.
 const ABANDONED_LIFETIME: Duration = Duration::from_secs(120);
 
+/// A window smaller than this holds no full packet: the peer takes it for closed.
+const CLOSED_WINDOW_BYTES: u64 = 1500;
+
 /// What a connection is told of its association whenever it may send.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
@@ -356,11 +359,11 @@ impl Connection {
     }
 
     /// Whether the peer should hear of a window that has opened since it last heard of it: a
-    /// quarter of the buffer, or the first packet's worth.
+    /// quarter of the buffer, or anything where the window was closed.
     fn should_tell_window(&self) -> bool {
         let ack = self.receiver.ack();
         let opened = (ack.number + ack.window).saturating_sub(self.told_edge);
-        let closed = self.told_edge.saturating_sub(ack.number) < 1500;
+        let closed = self.told_edge.saturating_sub(ack.number) < CLOSED_WINDOW_BYTES;
         opened >= self.buffers.receive as u64 / 4 || (closed && opened > 0)
     }
 

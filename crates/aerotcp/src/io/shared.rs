@@ -78,8 +78,7 @@ impl Shared {
         self.epoch + at.min(self.now() + FAR)
     }
 
-    /// Runs `act` on a connection's association, if both ends of the lock are still there. When it
-    /// returns a half, the task of `cx` is woken when that half may go on.
+    /// Runs `act` on a connection's association, if it is still there. When it returns a half, the task of `cx` is woken when that half may go on.
     pub fn with<T>(
         &self,
         key: FlowKey,
