@@ -6,8 +6,10 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::pin::Pin;
 
-use bentpipe_gateway::config::{AirConfig, GroundConfig, ModemConfig, ModemSource, Transport};
-use bentpipe_gateway::far::link;
+use bentpipe_gateway::config::{
+    AeroTcp, AirConfig, GroundConfig, ModemConfig, ModemSource, Transport, WindowKind,
+};
+use bentpipe_gateway::far::{aerotcp, link};
 use bentpipe_gateway::net::StartError;
 use bentpipe_gateway::rate::dlep::Finding;
 use bentpipe_gateway::{air, ground};
@@ -23,6 +25,9 @@ pub enum TransportName {
     Link,
     /// HTTP/3 CONNECT on a QUIC library.
     Masque,
+    /// AeroTCP, as its paper has it.
+    #[value(name = "aerotcp")]
+    AeroTcp,
 }
 
 /// Runs the air gateway until SIGINT or SIGTERM, over the configured transport or another.
@@ -32,6 +37,7 @@ pub fn run_air(file: &Path, transport: Option<TransportName>) -> Outcome {
         config.link.transport = match name {
             TransportName::Link => Transport::Link,
             TransportName::Masque => Transport::Masque,
+            TransportName::AeroTcp => Transport::AeroTcp,
         };
     }
     run(async move |stop| air::run(&config, stop).await)
@@ -82,13 +88,22 @@ pub fn log_to_stderr() {
 /// Says what a configuration means. Which gateway it is for shows in its tables.
 pub fn check(file: &Path) -> Outcome {
     let complain = |error| format!("{}: the link cannot work like this: {error}", file.display());
+    let complain_of_aerotcp =
+        |error| format!("{}: AeroTCP cannot work like this: {error}", file.display());
     if is_air(file)? {
         let config = AirConfig::load(file)?;
-        link::air_config(&config, ([127, 0, 0, 1], 0).into(), 0).map_err(complain)?;
+        let anywhere = ([127, 0, 0, 1], 0).into();
+        link::air_config(&config, anywhere, 0).map_err(complain)?;
+        if config.link.transport == Transport::AeroTcp || config.aerotcp.is_some() {
+            aerotcp::air_config(&config, anywhere, 0).map_err(complain_of_aerotcp)?;
+        }
         describe_air(&config);
     } else {
         let config = GroundConfig::load(file)?;
         link::hub_config(&config).map_err(complain)?;
+        if config.link.aerotcp_listen.is_some() || config.aerotcp.is_some() {
+            aerotcp::ground_config(&config).map_err(complain_of_aerotcp)?;
+        }
         describe_ground(&config);
     }
     println!("{}: no errors", file.display());
@@ -111,6 +126,7 @@ fn describe_air(config: &AirConfig) {
     let transport = match link.transport {
         Transport::Link => format!("the radio transport, sending {}", link.rate),
         Transport::Masque => "HTTP/3 CONNECT, finding its own rate".to_owned(),
+        Transport::AeroTcp => format!("AeroTCP, {}", describe_aerotcp(config.aerotcp.as_ref())),
     };
     println!("air gateway");
     println!("  calls         {} (key {}) over {transport}", link.peer, link.peer_public_key);
@@ -145,6 +161,17 @@ fn describe_modem(modem: &ModemConfig) -> String {
     format!("{who}; {} bytes of framing a packet", modem.framing_bytes)
 }
 
+fn describe_aerotcp(table: Option<&AeroTcp>) -> String {
+    let Some(table) = table else { return "not told of the satellite".to_owned() };
+    let window = match (table.window, table.connections) {
+        (WindowKind::Static, Some(n)) => format!("static windows for {n} connections"),
+        (WindowKind::Static, None) => "static windows".to_owned(),
+        (WindowKind::Adaptive, _) => "windows by the connections that are open".to_owned(),
+        (WindowKind::Table, _) => format!("windows from a table of {}", table.table.len()),
+    };
+    format!("{window}, round trip {}", table.rtt)
+}
+
 fn describe_ground(config: &GroundConfig) {
     println!("ground gateway");
     if let Some(address) = config.link.listen {
@@ -152,6 +179,9 @@ fn describe_ground(config: &GroundConfig) {
     }
     if let Some(address) = config.link.masque_listen {
         println!("  HTTP/3        {address}/udp");
+    }
+    if let Some(address) = config.link.aerotcp_listen {
+        println!("  AeroTCP       {address}/udp, {}", describe_aerotcp(config.aerotcp.as_ref()));
     }
     for aircraft in &config.aircraft {
         let (name, key, rate) = (&aircraft.name, aircraft.key(), aircraft.rate);

@@ -1,5 +1,6 @@
 //! `bentpipe lab`: experiments on emulated and simulated links.
 
+mod aerotcp;
 mod grid;
 
 use std::error::Error;
@@ -27,6 +28,9 @@ type Outcome = Result<(), Box<dyn Error>>;
 
 /// How much of a long download is measured, in seconds.
 const BULK_SECONDS: u64 = 60;
+
+/// The link that commands take where none is named.
+const DEFAULT_PROFILE: &str = "mss";
 
 /// What the lab can do.
 #[derive(Subcommand)]
@@ -58,6 +62,8 @@ pub enum Run {
     Transfers(TransfersArgs),
     /// The radio transport over every loss × burst × link, in virtual time or in the emulator.
     Grid(grid::GridArgs),
+    /// Ten files at once over AeroTCP's own link in virtual time, at bit-error rates from 1e-8 to 1e-5.
+    Aerotcp(aerotcp::AeroTcpArgs),
 }
 
 /// What `lab run transfers` is told.
@@ -84,7 +90,7 @@ pub struct TransfersArgs {
 #[derive(Args)]
 pub struct LinkArgs {
     /// The link: a built-in profile, or a file that ends in .toml.
-    #[arg(long, value_name = "PROFILE", default_value = "mss")]
+    #[arg(long, value_name = "PROFILE", default_value = DEFAULT_PROFILE)]
     profile: String,
     /// Of the link's losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -160,6 +166,7 @@ pub fn run(lab: &Lab) -> Outcome {
     match lab {
         Lab::Run(Run::Transfers(args)) => transfers(args),
         Lab::Run(Run::Grid(args)) => grid::run(args),
+        Lab::Run(Run::Aerotcp(args)) => aerotcp::run(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),

@@ -3,6 +3,7 @@
 //! Quantities are text with their unit. Unknown keys are errors. Every error names
 //! the file and the line, shows the line, and says what to write instead.
 
+mod aerotcp;
 mod air;
 mod error;
 mod ground;
@@ -17,6 +18,7 @@ use bentpipe_units::Span;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+pub use aerotcp::{AeroTcp, TableRow, WindowKind};
 pub use air::{AirConfig, AirLimits, AirLink, Auth, Listen, Tproxy, Transport};
 pub use error::ConfigError;
 pub use ground::{

@@ -3,6 +3,7 @@
 //! The radio transport and the HTTP/3 one both satisfy these traits, and so does
 //! anything a test wants to put in their place.
 
+pub mod aerotcp;
 pub mod link;
 pub mod masque;
 mod start;
@@ -90,9 +91,24 @@ pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
     /// Why the peer reset the flow, once it has.
     fn reset_code(&self) -> Option<ResetCode>;
 
+    /// How large the buffers of the local TCP connection beside this flow should be, where the
+    /// transport has a rule for them; they are the system's own otherwise.
+    fn local_buffers(&self) -> LocalBuffers {
+        LocalBuffers::default()
+    }
+
     /// The ground's dial has succeeded. A transport that has an answer to give
     /// (CONNECT's 200) gives it here; a reset before this is its refusal.
     fn connected(&mut self) {}
+}
+
+/// Buffers of a local TCP connection, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LocalBuffers {
+    /// For what goes to the local peer.
+    pub send: Option<usize>,
+    /// For what comes from it.
+    pub receive: Option<usize>,
 }
 
 /// A flow that reached the ground.

@@ -32,8 +32,8 @@ pub enum StartError {
     /// A socket handed over by the service manager cannot be used.
     #[error(
         "the inherited socket {name:?} cannot be used: {source}\n\
-         LISTEN_FDNAMES may name UDP sockets \"link\" and \"masque\" and TCP listeners \
-         \"socks5\" and \"http-proxy\""
+         LISTEN_FDNAMES may name UDP sockets \"link\", \"masque\" and \"aerotcp\" and TCP \
+         listeners \"socks5\" and \"http-proxy\""
     )]
     Inherited {
         /// Its name in LISTEN_FDNAMES.
@@ -53,6 +53,9 @@ pub enum StartError {
     /// HTTP/3 cannot start.
     #[error(transparent)]
     Masque(#[from] bentpipe_masque::StartError),
+    /// AeroTCP cannot work as configured.
+    #[error(transparent)]
+    AeroTcp(#[from] crate::far::aerotcp::AeroTcpError),
     /// The system's name servers are unknown.
     #[error(
         "the name servers of this machine cannot be read: {0}\n\
@@ -128,6 +131,19 @@ pub fn tune(tcp: &TcpStream) -> io::Result<()> {
     SockRef::from(tcp).set_tcp_keepalive(&keepalive)
 }
 
+/// Sizes a connection's buffers as the transport beside it wants them. The kernel doubles each for
+/// its own bookkeeping and caps it (`net.core.wmem_max`, `rmem_max`): a smaller one only slows the
+/// connection, so a refusal is none of ours.
+pub fn size_buffers(tcp: &TcpStream, buffers: crate::far::LocalBuffers) {
+    let socket = SockRef::from(tcp);
+    if let Some(bytes) = buffers.send {
+        let _ = socket.set_send_buffer_size(bytes);
+    }
+    if let Some(bytes) = buffers.receive {
+        let _ = socket.set_recv_buffer_size(bytes);
+    }
+}
+
 /// Lets this process hold as many descriptors as the system allows: two per flow
 /// would otherwise end at 1,024.
 pub fn raise_descriptor_limit() {
@@ -167,7 +183,9 @@ impl Inherited {
         for index in 0..fds.len() {
             let name = names.next().unwrap_or_default().to_owned();
             let taken = match name.as_str() {
-                "link" | "masque" => fds.take_udp_socket(index).map(|fd| fd.map(Handed::Udp)),
+                "link" | "masque" | "aerotcp" => {
+                    fds.take_udp_socket(index).map(|fd| fd.map(Handed::Udp))
+                }
                 "socks5" | "http-proxy" => {
                     fds.take_tcp_listener(index).map(|fd| fd.map(Handed::Tcp))
                 }

@@ -71,6 +71,7 @@ impl Relay {
         counters: Arc<Counters>,
     ) -> Self {
         counters.relayed.add(1);
+        crate::net::size_buffers(&tcp, far.local_buffers());
         let now = Instant::now();
         let mut relay = Self {
             tcp,

@@ -40,6 +40,9 @@ pub struct Row {
     /// How many packet times a burst of losses takes on average, where an experiment sets it; 1
     /// is independent loss.
     pub burst: Option<f64>,
+    /// The link's bit-error rate, where that is what was swept; absent from other rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ber: Option<f64>,
 }
 
 /// Writes `rows` to `path` as a JSON array.
@@ -214,5 +217,7 @@ mod tests {
         assert_eq!(keys, expected);
         assert!(json[0]["limit"].is_null() && json[0]["contender"].is_null());
         assert_eq!(json[0]["seed"], 7);
+        let swept = Row { ber: Some(1e-5), ..Row::default() };
+        assert_eq!(serde_json::to_value(swept).unwrap()["ber"], 1e-5);
     }
 }

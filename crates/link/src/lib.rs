@@ -10,6 +10,7 @@ mod lane;
 mod pacer;
 mod redundancy;
 mod rtt;
+pub mod secure;
 mod session;
 mod settings;
 mod status;

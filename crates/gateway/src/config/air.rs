@@ -9,7 +9,8 @@ use serde::Deserialize;
 
 use super::modem::{ModemConfig, WrittenModem};
 use super::{
-    ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read, seconds,
+    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read,
+    seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -21,6 +22,8 @@ pub struct AirConfig {
     pub link: AirLink,
     /// Where clients come in.
     pub listen: Listen,
+    /// What AeroTCP is told, where it is the transport.
+    pub aerotcp: Option<AeroTcp>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
@@ -35,13 +38,16 @@ pub enum Transport {
     Link,
     /// HTTP/3 CONNECT.
     Masque,
+    /// AeroTCP, as its paper has it.
+    #[serde(rename = "aerotcp")]
+    AeroTcp,
 }
 
 /// The way to the ground.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AirLink {
-    /// `"link"` or `"masque"`.
+    /// `"link"`, `"masque"` or `"aerotcp"`.
     #[serde(default)]
     pub transport: Transport,
     private_key_file: toml::Spanned<PathBuf>,

@@ -11,7 +11,8 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::{
-    ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read, seconds,
+    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read,
+    seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -24,6 +25,8 @@ pub struct GroundConfig {
     /// The aircraft it serves.
     #[serde(default)]
     pub aircraft: Vec<AircraftConfig>,
+    /// What AeroTCP is told, where it is served.
+    pub aerotcp: Option<AeroTcp>,
     /// How it dials.
     #[serde(default)]
     pub dial: Dial,
@@ -47,6 +50,8 @@ pub struct GroundLink {
     pub listen: Option<SocketAddr>,
     /// Where HTTP/3 CONNECT listens; absent where it is not served.
     pub masque_listen: Option<SocketAddr>,
+    /// Where AeroTCP listens; absent where it is not served.
+    pub aerotcp_listen: Option<SocketAddr>,
     #[serde(skip)]
     private_key: Option<SecretKey>,
 }
@@ -163,10 +168,11 @@ impl GroundConfig {
         let source = Source { file, text };
         let mut config: Self = source.parse()?;
         config.link.private_key = Some(source.private_key(&config.link.private_key_file)?);
-        if config.link.listen.is_none() && config.link.masque_listen.is_none() {
+        let link = &config.link;
+        if [link.listen, link.masque_listen, link.aerotcp_listen].iter().all(Option::is_none) {
             let why = "nothing to listen on".to_owned();
-            let help = "write listen = \"[::]:4500\" or masque-listen = \"[::]:4433\", \
-                        or both, under [link]";
+            let help = "write listen = \"[::]:4500\", masque-listen = \"[::]:4433\" or \
+                        aerotcp-listen = \"[::]:4501\", or several, under [link]";
             return Err(ConfigError::at(&source, None, why, help.to_owned()));
         }
         let mut seen = BTreeSet::new();

@@ -213,3 +213,36 @@ fn a_modem_is_found_by_address_or_interface_or_is_a_file() {
         assert!(found.contains(message), "{found}");
     }
 }
+
+#[test]
+fn aerotcp_has_a_table_of_its_own_in_either_file() {
+    let bench = Bench::new();
+    let table = "[aerotcp]\nrtt = \"480 ms\"\nwindow = \"static\"\nconnections = 10\n";
+    let text = format!("{AIR}{table}").replacen("[link]\n", "[link]\ntransport = \"aerotcp\"\n", 1);
+    let air = AirConfig::parse(&bench.0.path().join("air.toml"), &text).unwrap();
+    assert_eq!(air.link.transport, Transport::AeroTcp);
+    let aerotcp = air.aerotcp.unwrap();
+    assert_eq!((aerotcp.window, aerotcp.connections), (WindowKind::Static, Some(10)));
+    assert_eq!((aerotcp.buffer_factor, aerotcp.peak_rate), (2, None));
+
+    let text = format!("{GROUND}{table}").replacen("masque-listen", "aerotcp-listen", 1);
+    let ground = GroundConfig::parse(&bench.0.path().join("ground.toml"), &text).unwrap();
+    assert_eq!(ground.link.aerotcp_listen.unwrap().port(), 4433);
+    assert_eq!(ground.aerotcp.unwrap().rtt, Span::new(Duration::from_millis(480)));
+
+    let missing = bench.air("[limits]\n", "[aerotcp]\nwindow = \"adaptive\"\n[limits]\n");
+    assert_eq!(
+        missing,
+        "air.toml, line 11: the setting \"rtt\" is missing\n    [aerotcp]\n\
+         write the round trip between the gateways: rtt = \"480 ms\""
+    );
+    let unknown =
+        bench.air("[limits]\n", "[aerotcp]\nrtt = \"1 s\"\npeek-rate = \"1 Mbit/s\"\n[limits]\n");
+    assert!(
+        unknown.contains("line 13") && unknown.contains("did you mean \"peak-rate\"?"),
+        "{unknown}"
+    );
+    let kind =
+        bench.air("[limits]\n", "[aerotcp]\nrtt = \"1 s\"\nwindow = \"adaptiv\"\n[limits]\n");
+    assert!(kind.contains("did you mean \"adaptive\"?"), "{kind}");
+}

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::{Arrivals, FarEnd, FarStream, Open, OpenError, link, masque};
+use super::{Arrivals, FarEnd, FarStream, Open, OpenError, aerotcp, link, masque};
 use crate::air::counter;
 use crate::config::{AirConfig, GroundConfig, Transport};
 use crate::net::{Inherited, StartError};
@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The way to the ground that `config` describes. Comes back at once, also when the
 /// ground is down or its name cannot be resolved yet: it keeps trying in a task of
-/// the current runtime. A UDP socket named `"link"` or `"masque"` may be inherited.
+/// the current runtime. A UDP socket named as the transport is may be inherited.
 pub fn far_end(
     config: &AirConfig,
     inherited: &mut Inherited,
@@ -38,7 +38,13 @@ pub fn far_end(
             let (config, mut inherited) = (config.clone(), inherited.split_udp());
             // What is wrong with the settings or the state file shows now, not when the name is
             // known; a counter that is claimed for nothing costs nothing.
-            link::air_config(&config, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 0)?;
+            let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            match config.link.transport {
+                Transport::AeroTcp => drop(aerotcp::air_config(&config, anywhere, 0)?),
+                Transport::Link | Transport::Masque => {
+                    drop(link::air_config(&config, anywhere, 0)?)
+                }
+            }
             counter::claim(config.link.state_file())?;
             tokio::spawn(async move {
                 let address = tokio::select! {
@@ -62,13 +68,18 @@ pub fn arrivals(
 ) -> Result<Vec<Arc<dyn Arrivals>>, StartError> {
     let mut arrivals: Vec<Arc<dyn Arrivals>> = Vec::new();
     if let Some(address) = config.link.listen {
-        let socket = link_socket(inherited, address)?;
+        let socket = plain_socket(inherited, "link", address)?;
         arrivals.push(Arc::new(Hub::start(Box::new(socket), link::hub_config(config)?)));
     }
     if let Some(address) = config.link.masque_listen {
         let socket = masque_socket(inherited, address)?;
         let server = Server::start(masque::server_config(config), socket)?;
         arrivals.push(Arc::new(server));
+    }
+    if let Some(address) = config.link.aerotcp_listen {
+        let config = aerotcp::ground_config(config)?;
+        let socket = plain_socket(inherited, "aerotcp", address)?;
+        arrivals.push(Arc::new(bentpipe_aerotcp::io::Ground::start(Box::new(socket), config)));
     }
     Ok(arrivals)
 }
@@ -85,7 +96,7 @@ fn connect(
     match config.link.transport {
         Transport::Link => {
             let counter = counter::claim(config.link.state_file())?;
-            let socket = link_socket(inherited, any)?;
+            let socket = plain_socket(inherited, "link", any)?;
             let config = link::air_config(config, peer, counter)?;
             Ok(Arc::new(Air::start(Box::new(socket), config)))
         }
@@ -93,12 +104,22 @@ fn connect(
             let socket = masque_socket(inherited, any)?;
             Ok(Arc::new(Client::connect(masque::client_config(config, peer), socket)?))
         }
+        Transport::AeroTcp => {
+            let counter = counter::claim(config.link.state_file())?;
+            let socket = plain_socket(inherited, "aerotcp", any)?;
+            let config = aerotcp::air_config(config, peer, counter)?;
+            Ok(Arc::new(bentpipe_aerotcp::io::Air::start(Box::new(socket), config)))
+        }
     }
 }
 
-fn link_socket(inherited: &mut Inherited, address: SocketAddr) -> Result<UdpSocket, StartError> {
-    let socket = inherited.udp_or_bind("link", address)?;
-    UdpSocket::from_std(socket).map_err(|source| bind_error("link", address, source))
+fn plain_socket(
+    inherited: &mut Inherited,
+    name: &'static str,
+    address: SocketAddr,
+) -> Result<UdpSocket, StartError> {
+    let socket = inherited.udp_or_bind(name, address)?;
+    UdpSocket::from_std(socket).map_err(|source| bind_error(name, address, source))
 }
 
 fn masque_socket(inherited: &mut Inherited, address: SocketAddr) -> Result<Socket, StartError> {
@@ -170,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn a_port_in_use_is_told() {
         let taken = crate::net::bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap();
-        let error = link_socket(&mut Inherited::default(), taken.local_addr().unwrap());
+        let error = plain_socket(&mut Inherited::default(), "link", taken.local_addr().unwrap());
         assert!(error.err().unwrap().to_string().contains("choose another port"));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
 use bentpipe_gateway::counters::Counters;
-use bentpipe_gateway::far::{Arrivals, FarEnd, link, masque};
+use bentpipe_gateway::far::{Arrivals, FarEnd, aerotcp, link, masque};
 use bentpipe_gateway::net::{Inherited, bind_udp};
 use bentpipe_gateway::{air, ground};
 use bentpipe_link::io::{Air, Hub, UdpSocket};
@@ -13,7 +13,7 @@ use bentpipe_link::{PublicKey, ResetCode, SecretKey};
 use bentpipe_masque::{Client, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::bench::{closed_port, echo, expect_reset, read_all, socks_client, soon};
+use crate::bench::{closed_port, echo, echoes, expect_reset, read_all, socks_client, soon};
 
 /// A folder with both sides' keys and configs.
 struct Configs {
@@ -33,11 +33,12 @@ fn configs() -> Configs {
     let air_text = format!(
         "[link]\nprivate-key-file = \"air.key\"\npeer = \"127.0.0.1:4500\"\n\
          peer-public-key = \"{ground}\"\nrate = \"100 Mbit/s\"\n\
-         [listen]\nsocks5 = \"127.0.0.1:0\"\n"
+         [aerotcp]\nrtt = \"20 ms\"\n[listen]\nsocks5 = \"127.0.0.1:0\"\n"
     );
     let ground_text = format!(
         "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"127.0.0.1:0\"\n\
          [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{air}\"\nrate = \"100 Mbit/s\"\n\
+         [aerotcp]\nrtt = \"20 ms\"\n\
          [dial]\nallow = [\"127.0.0.0/8\"]\n[dns]\nservers = [\"127.0.0.1:9\"]\n"
     );
     Configs {
@@ -85,6 +86,18 @@ async fn exercise(socks: SocketAddr, counters: &Counters) {
     assert_eq!(read_all(&mut early).await.unwrap(), []);
 }
 
+/// A thousand flows of a few bytes each, a hundred at a time.
+async fn many_small_flows(socks: SocketAddr) {
+    let origin = echo("127.0.0.1:0").await;
+    for round in 0..10 {
+        let flow = |number: u32| async move {
+            let text = format!("round {round}, flow {number}");
+            echoes(socks_client(socks, origin).await, text.as_bytes()).await;
+        };
+        futures_util::future::join_all((0..100).map(flow)).await;
+    }
+}
+
 #[tokio::test]
 async fn the_radio_transport_carries_flows() {
     let configs = configs();
@@ -99,6 +112,7 @@ async fn the_radio_transport_carries_flows() {
     let hub = Hub::start(socket, link::hub_config(&configs.ground).unwrap());
     start_ground(&configs, Arc::new(hub));
     exercise(socks, &counters).await;
+    many_small_flows(socks).await;
 }
 
 #[tokio::test]
@@ -113,6 +127,37 @@ async fn http3_carries_flows() {
     let (socks, counters) = start_air(&configs, Arc::new(far));
     start_ground(&configs, Arc::new(server));
     exercise(socks, &counters).await;
+    many_small_flows(socks).await;
+}
+
+#[tokio::test]
+async fn aerotcp_carries_flows() {
+    let configs = configs();
+    let ground_socket = udp();
+    let address = ground_socket.local_addr().unwrap();
+    let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
+    let config = aerotcp::air_config(&configs.air, address, counter).unwrap();
+    let socket = Box::new(UdpSocket::from_std(udp()).unwrap());
+    let far = bentpipe_aerotcp::io::Air::start(socket, config);
+    let (socks, counters) = start_air(&configs, Arc::new(far));
+    let socket = Box::new(UdpSocket::from_std(ground_socket).unwrap());
+    let config = aerotcp::ground_config(&configs.ground).unwrap();
+    start_ground(&configs, Arc::new(bentpipe_aerotcp::io::Ground::start(socket, config)));
+    exercise(socks, &counters).await;
+    many_small_flows(socks).await;
+}
+
+#[tokio::test]
+async fn aerotcp_without_its_table_says_what_to_write() {
+    let mut configs = configs();
+    configs.air.aerotcp = None;
+    configs.air.link.transport = Transport::AeroTcp;
+    let error = air::run(&configs.air, std::future::ready(())).await.unwrap_err().to_string();
+    assert!(error.contains("write [aerotcp]"), "{error}");
+    configs.ground.aerotcp = None;
+    configs.ground.link.aerotcp_listen = configs.ground.link.listen;
+    let error = ground::run(&configs.ground, std::future::ready(())).await.unwrap_err().to_string();
+    assert!(error.contains("write [aerotcp]"), "{error}");
 }
 
 #[tokio::test]
@@ -121,8 +166,11 @@ async fn a_ground_that_is_down_or_unknown_does_not_stop_the_air() {
     air::run(&configs.air, std::future::ready(())).await.unwrap();
     configs.air.link.peer = "nowhere.invalid:4500".parse().unwrap();
     air::run(&configs.air, std::future::ready(())).await.unwrap();
-    configs.air.link.transport = Transport::Masque;
-    air::run(&configs.air, std::future::ready(())).await.unwrap();
+    for transport in [Transport::Masque, Transport::AeroTcp] {
+        configs.air.link.transport = transport;
+        air::run(&configs.air, std::future::ready(())).await.unwrap();
+    }
     configs.ground.link.masque_listen = configs.ground.link.listen;
+    configs.ground.link.aerotcp_listen = configs.ground.link.listen;
     ground::run(&configs.ground, std::future::ready(())).await.unwrap();
 }

@@ -30,6 +30,8 @@ pub enum Contender {
     Bentpipe,
     /// The gateways over HTTP/3.
     BentpipeMasque,
+    /// The gateways over AeroTCP.
+    BentpipeAeroTcp,
 }
 
 /// The name is not a contender's.
@@ -101,8 +103,14 @@ impl Running {
 
 impl Contender {
     /// All there are.
-    pub const ALL: [Self; 5] =
-        [Self::E2eCubic, Self::E2eBbr, Self::SplitBbr, Self::Bentpipe, Self::BentpipeMasque];
+    pub const ALL: [Self; 6] = [
+        Self::E2eCubic,
+        Self::E2eBbr,
+        Self::SplitBbr,
+        Self::Bentpipe,
+        Self::BentpipeMasque,
+        Self::BentpipeAeroTcp,
+    ];
 
     /// Those of the demo.
     pub const DEMO: [Self; 4] = [Self::E2eCubic, Self::E2eBbr, Self::SplitBbr, Self::Bentpipe];
@@ -115,12 +123,13 @@ impl Contender {
             Self::SplitBbr => "split-bbr",
             Self::Bentpipe => "bentpipe",
             Self::BentpipeMasque => "bentpipe-masque",
+            Self::BentpipeAeroTcp => "bentpipe-aerotcp",
         }
     }
 
     /// Whether it is a pair of our gateways.
     pub fn is_gateways(self) -> bool {
-        matches!(self, Self::Bentpipe | Self::BentpipeMasque)
+        matches!(self, Self::Bentpipe | Self::BentpipeMasque | Self::BentpipeAeroTcp)
     }
 
     /// Sets it up on `stage`.
@@ -131,6 +140,7 @@ impl Contender {
             Self::SplitBbr => split::start(stage),
             Self::Bentpipe => bentpipe::start(stage, Transport::Link),
             Self::BentpipeMasque => bentpipe::start(stage, Transport::Masque),
+            Self::BentpipeAeroTcp => bentpipe::start(stage, Transport::AeroTcp),
         }
     }
 

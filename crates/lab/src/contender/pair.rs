@@ -21,6 +21,9 @@ const UNLIMITED: BitRate = BitRate::from_bps(10_000_000_000);
 /// How long a gateway that is going to fail at its start takes to say so.
 const START_GRACE: Duration = Duration::from_millis(300);
 
+/// What is taken for the round trip of a link that has none: a window is made of it.
+const LEAST_RTT: Duration = Duration::from_millis(10);
+
 const KEY_BYTES: usize = 32;
 
 /// What carries the flows between the gateways.
@@ -30,6 +33,8 @@ pub enum Transport {
     Link,
     /// HTTP/3 CONNECT.
     Masque,
+    /// AeroTCP, with windows by the connections that are open.
+    AeroTcp,
 }
 
 /// What a pair is to be.
@@ -37,6 +42,8 @@ pub enum Transport {
 pub struct PairSpec {
     /// What carries the flows.
     pub transport: Transport,
+    /// The round trip between the gateways.
+    pub rtt: Duration,
     /// What the ground may send.
     pub forward: BitRate,
     /// What the aircraft may send.
@@ -105,6 +112,7 @@ impl PairSpec {
     pub fn new(profile: &Profile, socks5: SocketAddr, peer: SocketAddr) -> Self {
         Self {
             transport: Transport::Link,
+            rtt: profile.link.rtt().max(LEAST_RTT),
             forward: profile.link.forward.rate().unwrap_or(UNLIMITED),
             back: profile.link.return_.rate().unwrap_or(UNLIMITED),
             socks5,
@@ -123,6 +131,7 @@ impl PairSpec {
         let transport = match self.transport {
             Transport::Link => "link",
             Transport::Masque => "masque",
+            Transport::AeroTcp => "aerotcp",
         };
         let mut text = format!(
             "[link]\ntransport = \"{transport}\"\nprivate-key-file = \"air.key\"\n\
@@ -136,6 +145,7 @@ impl PairSpec {
         if let Some(http_proxy) = self.http_proxy {
             writeln!(text, "http-proxy = \"{http_proxy}\"").expect("a string takes all");
         }
+        self.write_aerotcp(&mut text);
         let flows = self.max_flows;
         write!(text, "\n[limits]\nmax-flows = {flows}\nmax-flows-per-passenger = {flows}\n")
             .expect("a string takes all");
@@ -146,12 +156,13 @@ impl PairSpec {
         let listen = match self.transport {
             Transport::Link => "listen",
             Transport::Masque => "masque-listen",
+            Transport::AeroTcp => "aerotcp-listen",
         };
         let mut text = format!(
             "[link]\nprivate-key-file = \"ground.key\"\n{listen} = \"{}\"\n\n\
              [dial]\nallow = {:?}\n\n[dns]\nservers = {:?}\n\n\
              [[aircraft]]\nname = \"lab\"\npublic-key = \"{}\"\nrate = \"{} bit/s\"\n\
-             max-flows = {}\nflows-per-second = {}\n\n[hosts]\n",
+             max-flows = {}\nflows-per-second = {}\n",
             self.peer,
             self.allow,
             self.name_servers.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
@@ -160,10 +171,23 @@ impl PairSpec {
             self.max_flows,
             self.flows_per_second
         );
+        self.write_aerotcp(&mut text);
+        text.push_str("\n[hosts]\n");
         for (name, ip) in &self.hosts {
             writeln!(text, "\"{name}\" = \"{ip}\"").expect("a string takes all");
         }
         text
+    }
+}
+
+impl PairSpec {
+    /// What AeroTCP is told, where it is what carries the flows. Both ends are told the same.
+    fn write_aerotcp(&self, text: &mut String) {
+        if self.transport == Transport::AeroTcp {
+            let rtt_ms = self.rtt.as_secs_f64() * 1e3;
+            write!(text, "\n[aerotcp]\nrtt = \"{rtt_ms} ms\"\nwindow = \"adaptive\"\n")
+                .expect("a string takes all");
+        }
     }
 }
 
@@ -240,7 +264,7 @@ mod tests {
         let socks5 = "127.0.0.1:1080".parse().unwrap();
         let peer = "198.18.2.2:4500".parse().unwrap();
         for profile in Profile::all().unwrap() {
-            for transport in [Transport::Link, Transport::Masque] {
+            for transport in [Transport::Link, Transport::Masque, Transport::AeroTcp] {
                 let spec = PairSpec {
                     transport,
                     http_proxy: Some("127.0.0.1:8080".parse().unwrap()),
@@ -249,7 +273,9 @@ mod tests {
                     ..PairSpec::new(&profile, socks5, peer)
                 };
                 let air = AirConfig::parse(&folder.path().join("air.toml"), &spec.air_toml(&key));
-                assert_eq!(air.unwrap().link.rate, spec.back);
+                let air = air.unwrap();
+                assert_eq!(air.link.rate, spec.back);
+                assert_eq!(air.aerotcp.is_some(), transport == Transport::AeroTcp);
                 let ground = spec.ground_toml(&key);
                 let ground = GroundConfig::parse(&folder.path().join("ground.toml"), &ground);
                 assert_eq!(ground.unwrap().aircraft[0].rate, spec.forward);

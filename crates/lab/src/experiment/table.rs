@@ -4,8 +4,10 @@ use comfy_table::{Cell as Field, CellAlignment, Table, TableComponent, presets};
 
 use super::measure::Line;
 use super::transfers::{Cell, limit};
+use crate::contender::Contender;
 use crate::profile::Profile;
 use crate::result::{Percentile, Sample};
+use crate::sim;
 use crate::workload::Workload;
 
 /// The transfers' table: a row for each workload and contender, in 80 columns.
@@ -84,6 +86,35 @@ pub fn measured(lines: &[Line]) -> String {
         ]);
     }
     align(&mut table, &[3, 4, 5, 6]);
+    format!("{}\n", table.trim_fmt())
+}
+
+/// AeroTCP's sweep: a row for each bit-error rate and kind of loss, its contenders side by side.
+pub fn sweep(found: &[sim::aerotcp::Found]) -> String {
+    let header =
+        ["BER", "losses", "limit", "AeroTCP", "÷ limit", "Bentpipe", "÷ limit", "files, median"];
+    let mut table = table(&header);
+    for pair in found.chunk_by(|a, b| (a.cell.ber, a.cell.bursts) == (b.cell.ber, b.cell.bursts)) {
+        let limit = 1.0 - pair[0].loss;
+        let of = |contender| pair.iter().find(|found| found.cell.contender == contender);
+        let contenders = [Contender::BentpipeAeroTcp, Contender::Bentpipe].map(of);
+        let mut fields = vec![
+            format!("{:.1e}", pair[0].cell.ber),
+            if pair[0].cell.bursts { "in bursts".into() } else { "apart".into() },
+            format!("{limit:.3}"),
+        ];
+        for found in contenders {
+            let median = found.and_then(|found| found.utilization.percentile(0.5)?.known());
+            fields.push(median.map_or("–".into(), |median| format!("{median:.3}")));
+            fields.push(median.map_or("–".into(), |median| format!("{:.3}", median / limit)));
+        }
+        let completion = contenders.map(|found| {
+            written(found.and_then(|found| found.completion.percentile(0.5)), seconds)
+        });
+        fields.push(completion.join(", "));
+        table.add_row(fields);
+    }
+    align(&mut table, &[0, 2, 3, 4, 5, 6, 7]);
     format!("{}\n", table.trim_fmt())
 }
 
@@ -175,7 +206,6 @@ pub fn megabits(bps: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contender::Contender;
     use crate::experiment::cell::Found;
     use crate::result::Samples;
 

@@ -91,7 +91,10 @@ fn shape(contender: Contender, workload: &Workload) -> Shape {
         (Contender::E2eBbr | Contender::SplitBbr, Workload::Bulk) => of(5, 1),
         (_, Workload::Bulk) => of(3, 1),
         (_, Workload::Chromium { .. }) => of(1, 3),
-        (Contender::Bentpipe | Contender::BentpipeMasque, workload) => match workload.bytes() {
+        (
+            Contender::Bentpipe | Contender::BentpipeMasque | Contender::BentpipeAeroTcp,
+            workload,
+        ) => match workload.bytes() {
             // Two losses in a row are rare but not rarer than one run in twenty by much.
             Some(..50_000) => of(3, 100),
             Some(..400_000) => of(1, 50),

@@ -4,6 +4,7 @@
 //! timer whenever nothing is left to do. tokio's timers count whole milliseconds, so whatever
 //! happens between two of them happens at the later one, in order.
 
+pub mod aerotcp;
 pub mod net;
 pub mod pair;
 pub mod suite;

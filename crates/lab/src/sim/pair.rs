@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_channel::{Counters, Direction, Fate};
+use bentpipe_channel::{Counters, Direction, DirectionSpec, Fate};
 use bentpipe_link::{
     AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey,
     SessionId, Settings, Write,
@@ -42,11 +42,11 @@ pub struct Pair {
 }
 
 /// One direction with what is under way on it.
-struct Way {
-    direction: Direction,
+pub(super) struct Way {
+    pub(super) direction: Direction,
     in_flight: BinaryHeap<Reverse<(Duration, u64, Vec<u8>)>>,
     sent: u64,
-    from: SocketAddr,
+    pub(super) from: SocketAddr,
     to: SocketAddr,
 }
 
@@ -68,19 +68,12 @@ impl Pair {
             first_counter: 1,
         };
         let aircraft = vec![Aircraft { key: air.public(), settings: forward }];
-        let way = |spec, seed, from, to| Way {
-            direction: Direction::new(spec, seed),
-            in_flight: BinaryHeap::new(),
-            sent: 0,
-            from,
-            to,
-        };
         Self {
             now: Duration::ZERO,
             air: AirCore::new(air_config, rng.random()),
             hub: HubCore::new(HubConfig { secret: hub, aircraft }, rng.random()),
-            to_air: way(&profile.link.forward, rng.random(), addresses[1], addresses[0]),
-            to_hub: way(&profile.link.return_, rng.random(), addresses[0], addresses[1]),
+            to_air: Way::new(&profile.link.forward, rng.random(), addresses[1], addresses[0]),
+            to_hub: Way::new(&profile.link.return_, rng.random(), addresses[0], addresses[1]),
             digest: Digest::of_contents(),
             opened: Vec::new(),
         }
@@ -190,7 +183,12 @@ impl Pair {
 }
 
 impl Way {
-    fn offer(&mut self, datagram: Vec<u8>, now: Duration, digest: &mut Digest) {
+    pub(super) fn new(spec: &DirectionSpec, seed: u64, from: SocketAddr, to: SocketAddr) -> Self {
+        let direction = Direction::new(spec, seed);
+        Self { direction, in_flight: BinaryHeap::new(), sent: 0, from, to }
+    }
+
+    pub(super) fn offer(&mut self, datagram: Vec<u8>, now: Duration, digest: &mut Digest) {
         let fate = self.direction.offer(now, datagram.len() + OUTER_BYTES);
         let outcome = Outcome::Link(fate);
         digest.add(&Event { at: now, from: self.from, to: self.to, bytes: &datagram, outcome });
@@ -200,17 +198,17 @@ impl Way {
         }
     }
 
-    fn next(&self) -> Option<Duration> {
+    pub(super) fn next(&self) -> Option<Duration> {
         self.in_flight.peek().map(|Reverse((at, ..))| *at)
     }
 
-    fn arrive(&mut self, now: Duration) -> Option<Vec<u8>> {
+    pub(super) fn arrive(&mut self, now: Duration) -> Option<Vec<u8>> {
         self.next().filter(|at| *at <= now)?;
         self.in_flight.pop().map(|Reverse((.., datagram))| datagram)
     }
 }
 
 /// The rate that a direction has at the start, as its operator would configure it.
-fn rate_of(direction: &bentpipe_channel::DirectionSpec) -> BitRate {
+pub(super) fn rate_of(direction: &DirectionSpec) -> BitRate {
     direction.rate().unwrap_or(UNLIMITED)
 }

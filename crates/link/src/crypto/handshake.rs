@@ -114,8 +114,20 @@ impl Initiator {
         now: Duration,
         rng: &mut Rng,
     ) -> (Self, Vec<u8>) {
+        Self::start_as(PROLOGUE, secret, peer, payload, now, rng)
+    }
+
+    /// The same for the protocol that `prologue` names: a message of one means nothing to another.
+    pub fn start_as(
+        prologue: &[u8],
+        secret: &SecretKey,
+        peer: &PublicKey,
+        payload: &InitPayload,
+        now: Duration,
+        rng: &mut Rng,
+    ) -> (Self, Vec<u8>) {
         let index = rng.next_u32();
-        let mut noise = builder(secret, rng)
+        let mut noise = builder(prologue, secret, rng)
             .remote_public_key(peer.as_bytes())
             .and_then(Builder::build_initiator)
             .expect("keys have the length that the pattern wants");
@@ -177,8 +189,18 @@ impl ReceivedInit {
 
     /// Decrypts message 1; `None` for garbage.
     pub fn read(secret: &SecretKey, message: &[u8], rng: &mut Rng) -> Option<Self> {
+        Self::read_as(PROLOGUE, secret, message, rng)
+    }
+
+    /// The same for the protocol that `prologue` names.
+    pub fn read_as(
+        prologue: &[u8],
+        secret: &SecretKey,
+        message: &[u8],
+        rng: &mut Rng,
+    ) -> Option<Self> {
         let sender = Self::sender(message)?;
-        let mut noise = builder(secret, rng).build_responder().ok()?;
+        let mut noise = builder(prologue, secret, rng).build_responder().ok()?;
         let mut payload = [0; INIT_PAYLOAD_BYTES];
         let read = noise.read_message(message.get(8..8 + INIT_NOISE_BYTES)?, &mut payload).ok()?;
         let payload = InitPayload::decode(&payload[..read])?;
@@ -204,13 +226,13 @@ pub fn respond(
     Some((Keys::new(state, index, received.sender, now), out))
 }
 
-fn builder<'a>(secret: &'a SecretKey, rng: &mut Rng) -> Builder<'a> {
+fn builder<'a>(prologue: &'a [u8], secret: &'a SecretKey, rng: &mut Rng) -> Builder<'a> {
     let mut seed = [0; 32];
     rng.fill_bytes(&mut seed);
     let params = PATTERN.parse().expect("the pattern's name is well formed");
     Builder::with_resolver(params, Box::new(SeededResolver(seed)))
         .local_private_key(secret.as_bytes())
-        .and_then(|builder| builder.prologue(PROLOGUE))
+        .and_then(|builder| builder.prologue(prologue))
         .expect("each is set once")
 }
 
@@ -290,5 +312,15 @@ mod tests {
         let wrong = SecretKey::generate(&mut rng).public();
         let (_, init) = Initiator::start(&air, &wrong, &INIT_PAYLOAD, Duration::ZERO, &mut rng);
         assert!(ReceivedInit::read(&hub, &init, &mut rng).is_none());
+    }
+
+    #[test]
+    fn a_message_of_another_protocol_is_not_understood() {
+        let mut rng = Rng::seed_from_u64(5);
+        let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
+        let (peer, now) = (hub.public(), Duration::ZERO);
+        let (_, init) = Initiator::start_as(b"another", &air, &peer, &INIT_PAYLOAD, now, &mut rng);
+        assert!(ReceivedInit::read(&hub, &init, &mut rng).is_none());
+        assert!(ReceivedInit::read_as(b"another", &hub, &init, &mut rng).is_some());
     }
 }

@@ -25,7 +25,12 @@ pub struct Keys {
 }
 
 impl Keys {
-    pub fn new(state: StatelessTransportState, local: u32, remote: u32, now: Duration) -> Self {
+    pub(super) fn new(
+        state: StatelessTransportState,
+        local: u32,
+        remote: u32,
+        now: Duration,
+    ) -> Self {
         let state = Box::new(state);
         Self { state, local, remote, made_at: now, sealed: 0, replay: ReplayWindow::default() }
     }

@@ -35,6 +35,7 @@ pub struct MacKey {
 }
 
 impl MacKey {
+    /// Those of `receiver`.
     pub fn new(receiver: &PublicKey) -> Self {
         let derive = |label: &[u8]| {
             let mut hash = Blake2s256::new();
@@ -46,7 +47,7 @@ impl MacKey {
     }
 
     /// Fills in the last 32 bytes of `message`: mac1, and mac2 by `cookie` (zeros without one).
-    pub fn sign(&self, message: &mut [u8], cookie: Option<&Mac>) -> Mac {
+    pub fn sign(&self, message: &mut [u8], cookie: Option<&[u8; MAC_BYTES]>) -> [u8; MAC_BYTES] {
         let (mac1_at, mac2_at) = (message.len() - 2 * MAC_BYTES, message.len() - MAC_BYTES);
         let mac1 = mac(&self.mac1, &message[..mac1_at]);
         message[mac1_at..mac2_at].copy_from_slice(&mac1);
@@ -72,6 +73,7 @@ pub struct CookieJar {
 }
 
 impl CookieJar {
+    /// A jar with a fresh secret.
     pub fn new(receiver: &PublicKey, now: Duration, rng: &mut Rng) -> Self {
         let mut secret = [0; 32];
         rng.fill_bytes(&mut secret);
@@ -135,6 +137,7 @@ pub struct CookieMonitor {
 pub struct CookieError;
 
 impl CookieMonitor {
+    /// Signs a message with the cookie that was given, if it still holds.
     pub fn sign(&mut self, key: &MacKey, message: &mut [u8], now: Duration) {
         let cookie = self.cookie.filter(|(_, at)| now.saturating_sub(*at) < COOKIE_LIFETIME);
         self.last_mac1 = Some(key.sign(message, cookie.as_ref().map(|(cookie, _)| cookie)));

@@ -7,7 +7,8 @@ mod replay;
 
 pub use handshake::{InitPayload, Initiator, ReceivedInit, ResponsePayload, respond};
 pub use keys::Keys;
-pub use mac::{CookieJar, CookieMonitor, MacKey};
+pub use keys::MAX_PACKETS_PER_KEY;
+pub use mac::{CookieError, CookieJar, CookieMonitor, MAC_BYTES, MacKey};
 pub use replay::ReplayWindow;
 
 /// A strong generator, seeded by the edge, that everything random in a session comes from.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 pub use air::{AirConfig, AirCore};
 pub use hub::{Aircraft, HubConfig, HubCore};
+pub use load::Load;
 
 use crate::flow::FlowEvent;
 use crate::session::Session;

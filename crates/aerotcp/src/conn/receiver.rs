@@ -1,0 +1,290 @@
+//! The receiving half of a connection: what is in order waits for its reader, what is not is kept
+//! until the gap before it is filled (section V.B), and SACK blocks tell of it (section V.D).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{Buf, Bytes};
+
+use crate::pool::Pool;
+use crate::segment::{Ack, Block, Data, MAX_SACK_BLOCKS};
+
+/// Most gaps in what has come: a window of 4,096 packets has no more. What would make one more is
+/// dropped, and comes again.
+pub const MAX_GAPS: usize = 4096;
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct Receiver {
+    /// The next number awaited.
+    next: u64,
+    /// In order, unread.
+    unread: VecDeque<Bytes>,
+    unread_bytes: usize,
+    /// Out of order, by first number.
+    early: BTreeMap<u64, Early>,
+    early_bytes: usize,
+    /// What `early` covers; the block that grew last first.
+    blocks: Vec<Block>,
+    /// The buffer: section V.B.
+    buffer: usize,
+    /// Nothing more comes: the FIN was taken in order.
+    finished: bool,
+    /// Nobody reads any more: what comes is acknowledged and forgotten.
+    discards: bool,
+}
+
+/// A packet out of order.
+#[derive(Debug)]
+struct Early {
+    end: u64,
+    fin: bool,
+    payload: Bytes,
+}
+
+impl Receiver {
+    /// A half that awaits number `first`: 0 where a SYN comes first, else 1.
+    pub fn new(first: u64, buffer: usize) -> Self {
+        Self {
+            next: first,
+            unread: VecDeque::new(),
+            unread_bytes: 0,
+            early: BTreeMap::new(),
+            early_bytes: 0,
+            blocks: Vec::new(),
+            buffer,
+            finished: false,
+            discards: false,
+        }
+    }
+
+    /// Takes a packet's content. Whatever becomes of it, an acknowledgement is due.
+    pub fn take(&mut self, data: &Data<'_>, pool: &mut Pool) {
+        let end = data.seq + data.numbers();
+        let payload = data.payload;
+        if end <= self.next || self.finished || !self.has_room(end - u64::from(data.fin)) {
+            return;
+        }
+        if data.seq > self.next {
+            self.take_early(data, end, pool);
+        } else if data.seq == self.next {
+            // Room in the pool is not asked for while the reader keeps up: what waits behind the
+            // gap could not leave without it.
+            let stalled = self.unread_bytes > 0;
+            if !stalled || self.discards || pool.admits(self.held_bytes(), payload.len()) {
+                self.deliver(end, data.fin, Bytes::copy_from_slice(payload), pool);
+                self.deliver_early(pool);
+            }
+        }
+        // Packets keep their boundaries when they are sent again, so one that begins before `next`
+        // and ends behind it is nothing that our sender makes.
+    }
+
+    /// What the other side should hear now.
+    pub fn ack(&self) -> Ack {
+        let blocks = self.blocks.iter().take(MAX_SACK_BLOCKS).copied().collect();
+        Ack { number: self.next, window: self.window(), blocks }
+    }
+
+    /// Bytes that there is room for: the buffer less what waits for its reader. What came out of
+    /// order lies within it.
+    pub fn window(&self) -> u64 {
+        self.buffer.saturating_sub(self.unread_bytes) as u64
+    }
+
+    /// Moves what is in order into `buffer`; how much that was.
+    pub fn read(&mut self, buffer: &mut [u8], pool: &mut Pool) -> usize {
+        let mut taken = 0;
+        while let Some(first) = self.unread.front_mut().filter(|_| taken < buffer.len()) {
+            let bytes = first.len().min(buffer.len() - taken);
+            first.copy_to_slice(&mut buffer[taken..taken + bytes]);
+            taken += bytes;
+            if first.is_empty() {
+                self.unread.pop_front();
+            }
+        }
+        self.unread_bytes -= taken;
+        pool.give_back(taken);
+        taken
+    }
+
+    /// Nobody reads any more; what waits is forgotten.
+    pub fn discard(&mut self, pool: &mut Pool) {
+        self.discards = true;
+        self.unread.clear();
+        pool.give_back(std::mem::take(&mut self.unread_bytes));
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self, pool: &mut Pool) {
+        pool.give_back(self.held_bytes());
+        self.early.clear();
+        self.blocks.clear();
+        self.early_bytes = 0;
+        self.unread.clear();
+        self.unread_bytes = 0;
+    }
+
+    /// Whether everything has come.
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Bytes that wait, in order or not.
+    pub fn held_bytes(&self) -> usize {
+        self.unread_bytes + self.early_bytes
+    }
+
+    fn has_room(&self, end: u64) -> bool {
+        // The SYN takes no room.
+        end <= self.next.max(1) + self.window()
+    }
+
+    fn take_early(&mut self, data: &Data<'_>, end: u64, pool: &mut Pool) {
+        let block = Block { start: data.seq, end };
+        if let Some(known) = self.blocks.iter().position(|known| overlap(*known, block)) {
+            // It came before: the block that the latest packet is in is reported first all the same.
+            let known = self.blocks.remove(known);
+            return self.blocks.insert(0, known);
+        }
+        if self.early.len() >= MAX_GAPS || !pool.admits(self.held_bytes(), data.payload.len()) {
+            return;
+        }
+        let payload = Bytes::copy_from_slice(data.payload);
+        pool.take(payload.len());
+        self.early_bytes += payload.len();
+        self.early.insert(data.seq, Early { end, fin: data.fin, payload });
+        let mut grown = block;
+        self.blocks.retain(|known| {
+            let joins = known.end == block.start || known.start == block.end;
+            if joins {
+                grown =
+                    Block { start: grown.start.min(known.start), end: grown.end.max(known.end) };
+            }
+            !joins
+        });
+        self.blocks.insert(0, grown);
+    }
+
+    fn deliver_early(&mut self, pool: &mut Pool) {
+        while let Some(first) = self.early.first_entry().filter(|first| *first.key() <= self.next) {
+            let (start, early) = first.remove_entry();
+            self.early_bytes -= early.payload.len();
+            pool.give_back(early.payload.len());
+            if start == self.next && !self.finished {
+                self.deliver(early.end, early.fin, early.payload, pool);
+            }
+        }
+        self.blocks.retain(|block| block.start > self.next);
+    }
+
+    fn deliver(&mut self, end: u64, fin: bool, payload: Bytes, pool: &mut Pool) {
+        self.next = end;
+        self.finished |= fin;
+        if !self.discards && !payload.is_empty() {
+            pool.take(payload.len());
+            self.unread_bytes += payload.len();
+            self.unread.push_back(payload);
+        }
+    }
+}
+
+fn overlap(a: Block, b: Block) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(seq: u64, payload: &[u8]) -> Data<'_> {
+        Data { seq, syn: None, fin: false, payload }
+    }
+
+    fn block(start: u64, end: u64) -> Block {
+        Block { start, end }
+    }
+
+    /// A half that awaits number 1, and what it may hold.
+    fn half(buffer: usize) -> (Receiver, Pool) {
+        (Receiver::new(1, buffer), Pool::new(1 << 20))
+    }
+
+    fn read(half: &mut Receiver, pool: &mut Pool) -> Vec<u8> {
+        let mut buffer = [0; 64];
+        let taken = half.read(&mut buffer, pool);
+        buffer[..taken].to_vec()
+    }
+
+    #[test]
+    fn the_latest_block_comes_first_and_earlier_ones_are_repeated() {
+        let (mut half, mut pool) = half(1000);
+        let blocks = |half: &Receiver| half.ack().blocks;
+        half.take(&data(3, b"c"), &mut pool);
+        assert_eq!(blocks(&half), [block(3, 4)]);
+        half.take(&data(5, b"e"), &mut pool);
+        assert_eq!(blocks(&half), [block(5, 6), block(3, 4)]);
+        half.take(&data(7, b"g"), &mut pool);
+        half.take(&data(9, b"i"), &mut pool);
+        assert_eq!(blocks(&half), [block(9, 10), block(7, 8), block(5, 6)], "room for three");
+        half.take(&data(4, b"d"), &mut pool);
+        assert_eq!(blocks(&half), [block(3, 6), block(9, 10), block(7, 8)], "two grew together");
+        half.take(&data(7, b"g"), &mut pool);
+        assert_eq!(blocks(&half), [block(7, 8), block(3, 6), block(9, 10)], "a copy");
+        half.take(&data(1, b"ab"), &mut pool);
+        assert_eq!(half.ack().number, 6);
+        assert_eq!(blocks(&half), [block(7, 8), block(9, 10)]);
+        assert_eq!(read(&mut half, &mut pool), b"abcde");
+        half.take(&data(6, b"f"), &mut pool);
+        let fin = Data { seq: 8, syn: None, fin: true, payload: b"" };
+        half.take(&fin, &mut pool);
+        assert_eq!(read(&mut half, &mut pool), b"fg");
+        assert!(half.is_finished() && half.held_bytes() == 0);
+        half.clear(&mut pool);
+        assert_eq!(pool.held(), 0);
+    }
+
+    #[test]
+    fn the_window_is_what_is_free_and_nothing_beyond_it_is_kept() {
+        let (mut half, mut pool) = half(10);
+        half.take(&data(1, b"abcd"), &mut pool);
+        assert_eq!((half.ack().number, half.ack().window), (5, 6));
+        half.take(&data(7, b"ghij"), &mut pool);
+        assert_eq!(half.ack().window, 6, "what is out of order lies within the window");
+        half.take(&data(11, b"k"), &mut pool);
+        assert_eq!(half.ack().blocks, [block(7, 11)], "beyond the window");
+        half.take(&data(5, b"ef"), &mut pool);
+        assert_eq!((half.ack().number, half.ack().window), (11, 0));
+        half.take(&data(11, b"k"), &mut pool);
+        assert_eq!(half.ack().number, 11);
+        assert_eq!(read(&mut half, &mut pool), b"abcdefghij");
+        assert_eq!(half.ack().window, 10);
+    }
+
+    #[test]
+    fn a_full_pool_drops_what_the_reserve_does_not_hold_but_never_what_fills_the_gap() {
+        let (mut half, mut pool) = (Receiver::new(1, 1 << 20), Pool::new(0));
+        let chunk = [7; 1000];
+        for seq in (1001..40_000).step_by(1000) {
+            half.take(&data(seq, &chunk), &mut pool);
+        }
+        assert!(half.held_bytes() <= crate::RESERVE_BYTES, "{}", half.held_bytes());
+        half.take(&data(1, &chunk), &mut pool);
+        assert!(half.ack().number > 10_000, "the gap is filled");
+        let before = half.ack().number;
+        half.take(&data(before, &chunk), &mut pool);
+        assert_eq!(half.ack().number, before, "its reader does not keep up");
+        half.discard(&mut pool);
+        half.take(&data(before, &chunk), &mut pool);
+        assert_eq!((half.ack().number, half.held_bytes()), (before + 1000, 0));
+    }
+
+    #[test]
+    fn what_our_sender_never_makes_is_ignored() {
+        let (mut half, mut pool) = half(1000);
+        half.take(&data(5, b"efgh"), &mut pool);
+        half.take(&data(7, b"XX34"), &mut pool);
+        half.take(&data(1, b"abcd"), &mut pool);
+        half.take(&data(8, b"YYYY"), &mut pool);
+        assert_eq!(read(&mut half, &mut pool), b"abcdefgh");
+    }
+}

@@ -1,0 +1,326 @@
+//! What travels in one packet: a segment, the plaintext that a packet's keys protect.
+//!
+//! Integers are LEB128 varints unless a size is given. Fields stand in this order, those in
+//! brackets where the bit of the first byte says so:
+//!
+//! | field | size | |
+//! |---|---|---|
+//! | bits | 1 | below; the top two bits are the number of SACK blocks, 0 to 3 |
+//! | connection | varint | 0 is the association itself |
+//! | acknowledgement | varint | the next sequence number awaited (`A` of the paper's Figure 4) |
+//! | window | varint | bytes from there on for which there is room (rwnd) |
+//! | SACK blocks | 2 varints each | start − acknowledgement, length; in the receiver's order |
+//! | \[`RST` or `STOP`\] code | 1 | a [`ResetCode`] |
+//! | \[`SYN`\] class, passenger, target | 1, varint, [`Target`]'s own | as the link's OPEN |
+//! | \[`DATA`\] sequence number | varint | of the SYN or the first byte |
+//! | payload | the rest | only behind a sequence number |
+//!
+//! Sequence numbers are 64 bits wide and never wrap. The SYN takes number 0 and the FIN the one
+//! behind the last byte; the ground's half of a connection has no SYN and begins at 1.
+
+use bentpipe_link::secure::{Malformed, Reader, put_varint, varint_len};
+use bentpipe_link::{Class, ResetCode, Target};
+
+/// Section V.D: "each SACK option is assumed to have room for three SACK blocks".
+pub const MAX_SACK_BLOCKS: usize = 3;
+
+/// Opens a connection: target, class and passenger follow.
+const SYN: u8 = 0x01;
+/// No more bytes follow in this direction.
+const FIN: u8 = 0x02;
+/// Both directions are over. With [`ASK`] it wants an answer; without, it is one.
+const RST: u8 = 0x04;
+/// The receiver reads no more; its own direction goes on.
+const STOP: u8 = 0x08;
+/// An acknowledgement is wanted even though nothing is sent: a window's or a peer's probe.
+const ASK: u8 = 0x10;
+/// A sequence number follows, and bytes, a SYN or a FIN with it.
+const DATA: u8 = 0x20;
+/// The two bits above count SACK blocks.
+const BLOCKS_SHIFT: u32 = 6;
+
+/// Numbers up to here are allowed, so that sums of two never overflow.
+const MAX_NUMBER: u64 = 1 << 62;
+
+/// A range of sequence numbers that was received: from the first up to, not including, the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Its first number.
+    pub start: u64,
+    /// The number behind its last.
+    pub end: u64,
+}
+
+/// What a SYN says of the connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Opening {
+    /// Where the ground should dial.
+    pub target: Target,
+    /// How the flow should be treated.
+    pub class: Class,
+    /// Whose it is on board.
+    pub passenger: u32,
+}
+
+/// What is acknowledged, and what there is room for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ack {
+    /// The next sequence number awaited.
+    pub number: u64,
+    /// Bytes from there on that there is room for.
+    pub window: u64,
+    /// What came beyond it, at most [`MAX_SACK_BLOCKS`]: the block of the packet received last
+    /// first, then those reported before, most recent first.
+    pub blocks: Vec<Block>,
+}
+
+/// Numbered content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Data<'a> {
+    /// The number of the SYN, or of the first byte, or of the FIN.
+    pub seq: u64,
+    /// The SYN's content, at number 0.
+    pub syn: Option<Opening>,
+    /// Whether the FIN follows the bytes.
+    pub fin: bool,
+    /// The bytes.
+    pub payload: &'a [u8],
+}
+
+/// What a segment is for, besides acknowledging.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind<'a> {
+    /// Nothing; with `ask`, an answer is wanted.
+    Plain {
+        /// Whether one is.
+        ask: bool,
+    },
+    /// Content.
+    Data(Data<'a>),
+    /// The end of both directions; with `ask` it wants to be answered, without it is the answer.
+    Reset {
+        /// Why.
+        code: ResetCode,
+        /// Whether it wants an answer.
+        ask: bool,
+    },
+}
+
+/// One segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment<'a> {
+    /// The connection's number, or 0.
+    pub connection: u32,
+    /// What was received.
+    pub ack: Ack,
+    /// Why the sender of this segment reads no more, where it does not. Not with a reset.
+    pub stop: Option<ResetCode>,
+    /// The rest.
+    pub kind: Kind<'a>,
+}
+
+impl Data<'_> {
+    /// How many sequence numbers it takes.
+    pub fn numbers(&self) -> u64 {
+        self.payload.len() as u64 + u64::from(self.syn.is_some()) + u64::from(self.fin)
+    }
+}
+
+impl Opening {
+    /// How many bytes it takes in a segment; `None` for a name that cannot travel.
+    pub fn encoded_len(&self) -> Option<usize> {
+        let mut target = Vec::new();
+        self.target.encode(&mut target).ok()?;
+        Some(1 + varint_len(self.passenger.into()) + target.len())
+    }
+}
+
+/// The most bytes that stand before the payload at `seq` of a segment without a SYN and without
+/// SACK blocks, however far its acknowledgement has come when it is sent again.
+pub fn most_header_bytes(connection: u32, seq: u64) -> usize {
+    const CODE_BYTES: usize = 1;
+    let numbers = varint_len(connection.into()) + varint_len(seq) + 2 * varint_len(MAX_NUMBER);
+    1 + numbers + CODE_BYTES
+}
+
+impl<'a> Segment<'a> {
+    /// Reads a segment; everything must be used and in range.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let bits = reader.u8()?;
+        let connection = u32::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        let number = number(&mut reader)?;
+        let mut ack = Ack { number, window: self::number(&mut reader)?, blocks: Vec::new() };
+        for _ in 0..bits >> BLOCKS_SHIFT {
+            let start = ack.number + self::number(&mut reader)?;
+            let end = start + self::number(&mut reader)?;
+            if start <= ack.number || end <= start || end > MAX_NUMBER {
+                return Err(Malformed);
+            }
+            ack.blocks.push(Block { start, end });
+        }
+        let (reset, stops) = (bits & RST != 0, bits & STOP != 0);
+        let code = if reset || stops { Some(ResetCode::from_u8(reader.u8()?)) } else { None };
+        let stop = code.filter(|_| stops);
+        let ask = bits & ASK != 0;
+        let kind = match (reset, bits & DATA != 0, code) {
+            (true, false, Some(code)) if !stops && bits & (SYN | FIN) == 0 => {
+                Kind::Reset { code, ask }
+            }
+            (false, false, _) if bits & (SYN | FIN) == 0 => Kind::Plain { ask },
+            (false, true, _) if !ask => Kind::Data(data(bits, &mut reader)?),
+            _ => return Err(Malformed),
+        };
+        if !matches!(kind, Kind::Data(_)) && !reader.is_empty() {
+            return Err(Malformed);
+        }
+        Ok(Self { connection, ack, stop, kind })
+    }
+
+    /// Appends the segment; `false`, with `out` as it was, for a name that cannot travel.
+    pub fn put(&self, out: &mut Vec<u8>) -> bool {
+        let blocks = &self.ack.blocks[..self.ack.blocks.len().min(MAX_SACK_BLOCKS)];
+        let kind = match &self.kind {
+            Kind::Plain { ask } => ask_bit(*ask),
+            Kind::Data(data) => {
+                let syn = if data.syn.is_some() { SYN } else { 0 };
+                DATA | syn | if data.fin { FIN } else { 0 }
+            }
+            Kind::Reset { ask, .. } => RST | ask_bit(*ask),
+        };
+        let code = match (&self.kind, self.stop) {
+            (Kind::Reset { code, .. }, _) => Some(*code),
+            (_, stop) => stop,
+        };
+        let stop = if code.is_some() && kind & RST == 0 { STOP } else { 0 };
+        let begin = out.len();
+        out.push(kind | stop | (blocks.len() as u8) << BLOCKS_SHIFT);
+        put_varint(out, self.connection.into());
+        put_varint(out, self.ack.number);
+        put_varint(out, self.ack.window);
+        for block in blocks {
+            put_varint(out, block.start - self.ack.number);
+            put_varint(out, block.end - block.start);
+        }
+        out.extend(code.map(ResetCode::to_u8));
+        if let Kind::Data(data) = &self.kind {
+            if let Some(opening) = &data.syn {
+                out.push(opening.class.to_u8());
+                put_varint(out, opening.passenger.into());
+                if opening.target.encode(out).is_err() {
+                    out.truncate(begin);
+                    return false;
+                }
+            }
+            put_varint(out, data.seq);
+            out.extend_from_slice(data.payload);
+        }
+        true
+    }
+}
+
+fn ask_bit(ask: bool) -> u8 {
+    if ask { ASK } else { 0 }
+}
+
+fn data<'a>(bits: u8, reader: &mut Reader<'a>) -> Result<Data<'a>, Malformed> {
+    let syn = if bits & SYN != 0 { Some(opening(reader)?) } else { None };
+    let seq = number(reader)?;
+    let data = Data { seq, syn, fin: bits & FIN != 0, payload: reader.rest() };
+    // A SYN is number 0 and nothing else is; what takes no number is no content.
+    if data.syn.is_some() != (seq == 0) || data.numbers() == 0 {
+        return Err(Malformed);
+    }
+    Ok(data)
+}
+
+fn opening(reader: &mut Reader<'_>) -> Result<Opening, Malformed> {
+    let class = Class::from_u8(reader.u8()?).ok_or(Malformed)?;
+    let passenger = u32::try_from(reader.varint()?).map_err(|_| Malformed)?;
+    let (target, taken) = Target::decode(reader.rest()).map_err(|_| Malformed)?;
+    reader.take(taken)?;
+    Ok(Opening { target, class, passenger })
+}
+
+fn number(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+    reader.varint().ok().filter(|number| *number <= MAX_NUMBER).ok_or(Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ack() -> impl Strategy<Value = Ack> {
+        let blocks = proptest::collection::vec((1..1u64 << 40, 1..1u64 << 40), 0..=3);
+        (0..1u64 << 50, 0..1u64 << 40, blocks).prop_map(|(number, window, blocks)| Ack {
+            number,
+            window,
+            blocks: (blocks.into_iter())
+                .map(|(start, length)| (number + start, number + start + length))
+                .map(|(start, end)| Block { start, end })
+                .collect(),
+        })
+    }
+
+    fn code() -> impl Strategy<Value = ResetCode> {
+        (0..ResetCode::ALL.len()).prop_map(|at| ResetCode::ALL[at])
+    }
+
+    proptest! {
+        #[test]
+        fn segments_read_back(
+            connection: u32,
+            ack in ack(),
+            stop in proptest::option::of(code()),
+            code in code(),
+            ask: bool,
+            seq in 1..MAX_NUMBER,
+            fin: bool,
+            payload in proptest::collection::vec(any::<u8>(), 1..50),
+            which in 0..4,
+        ) {
+            let opening = Opening {
+                target: "origin.example:443".parse().unwrap(),
+                class: Class::Assured,
+                passenger: connection,
+            };
+            let kind = match which {
+                0 => Kind::Plain { ask },
+                1 => Kind::Reset { code, ask },
+                2 => Kind::Data(Data { seq, syn: None, fin, payload: &payload }),
+                _ => Kind::Data(Data { seq: 0, syn: Some(opening), fin, payload: &payload }),
+            };
+            let stop = stop.filter(|_| which != 1);
+            let segment = Segment { connection, ack, stop, kind };
+            let mut bytes = Vec::new();
+            prop_assert!(segment.put(&mut bytes));
+            prop_assert_eq!(Segment::parse(&bytes), Ok(segment.clone()));
+            if which == 2 && segment.ack.blocks.is_empty() {
+                let header = bytes.len() - payload.len();
+                prop_assert!(header <= most_header_bytes(connection, seq));
+            }
+        }
+
+        #[test]
+        fn anything_parses_or_is_refused(bytes: Vec<u8>) {
+            if let Ok(segment) = Segment::parse(&bytes) {
+                let mut again = Vec::new();
+                prop_assert!(segment.put(&mut again));
+                prop_assert_eq!(Segment::parse(&again), Ok(segment));
+            }
+        }
+    }
+
+    #[test]
+    fn what_means_nothing_is_refused() {
+        let refused = |bytes: &[u8]| Segment::parse(bytes).is_err();
+        assert!(!refused(&[ASK, 1, 0, 0]));
+        assert!(refused(&[ASK, 1, 0, 0, 9]), "trailing bytes");
+        assert!(refused(&[DATA, 1, 0, 0, 5]), "content that takes no number");
+        assert!(refused(&[DATA, 1, 0, 0, 0, 9]), "number 0 without a SYN");
+        assert!(refused(&[RST | STOP, 1, 0, 0, 3]));
+        assert!(refused(&[SYN, 1, 0, 0]));
+        assert!(refused(&[1 << BLOCKS_SHIFT, 1, 7, 0, 0, 5]), "a block of what is acknowledged");
+    }
+}

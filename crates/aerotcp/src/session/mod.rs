@@ -1,0 +1,475 @@
+//! The association of two gateways: all their connections under one pair of packet keys. Packets
+//! in, packets out; no sockets, no clock.
+//!
+//! Connections take turns, one packet each. There is no pacing and no scheduling beyond that: how
+//! much each may send is its window's business (section V.C), and the aircraft's modem and the
+//! satellite's queue see what the windows let out.
+
+mod seen;
+mod turns;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bentpipe_link::secure::{DataHeader, Keys};
+use bentpipe_link::{Class, Read, ResetCode, Target, TargetError, Write};
+use bentpipe_units::BitRate;
+
+use crate::conn::{Connection, Made, Pools};
+use crate::pool::Pool;
+use crate::segment::{Ack, Kind, Opening, Segment};
+use crate::settings::{Buffers, Settings};
+use seen::Seen;
+
+/// The connection number of the association itself.
+const ASSOCIATION: u32 = 0;
+/// Old keys open late packets for so many round trips after new ones.
+const OLD_KEYS_ROUND_TRIPS: u32 = 3;
+/// A goodbye is said so often, since nobody answers it.
+const GOODBYES: u32 = 3;
+/// Answers to segments of connections that are gone or not wanted; more are dropped, and asked for
+/// again.
+const MAX_REPLIES: usize = 256;
+/// Finished connections that are remembered, to acknowledge a FIN that comes once more: 16 KiB.
+const MAX_COMPLETED: usize = 1024;
+/// Nothing heard for so many round trips, and at least [`LEAST_SILENCE`], after something was sent
+/// that must be answered: a new handshake is tried.
+const SILENT_ROUND_TRIPS: u32 = 4;
+const LEAST_SILENCE: Duration = Duration::from_secs(3);
+
+/// What the peer said of itself in the handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PeerTerms {
+    /// What it may send.
+    pub bandwidth: BitRate,
+    /// What there is room for there in a connection that begins, bytes.
+    pub window: u32,
+    /// Connections it takes at once.
+    pub max_connections: u32,
+}
+
+/// Why a connection could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OpenError {
+    /// The limit is reached.
+    #[error(
+        "no more than {0} connections at once: close some, or raise the flow limit on both gateways"
+    )]
+    TooMany(u32),
+    /// The name is too long for the wire.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// There is no association with the peer.
+    #[error("the ground gateway has not been reached yet")]
+    NotConnected,
+}
+
+/// What the owner of connections should hear.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The peer opened a connection.
+    Opened {
+        /// Its number.
+        connection: u32,
+        /// Where it should lead.
+        target: Target,
+        /// How it should be treated.
+        class: Class,
+        /// Whose it is on board.
+        passenger: u32,
+    },
+    /// Reading or writing this connection may go on.
+    Wake(u32),
+}
+
+/// What an association counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Authenticated packets received.
+    pub packets_received: u64,
+    /// Packets whose keys fit but whose content was refused.
+    pub violations: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Connections now.
+    pub connections: usize,
+    /// Bytes held now: not acknowledged, or not read.
+    pub held_bytes: usize,
+}
+
+/// One end of an association.
+pub struct Session {
+    settings: Settings,
+    peer: PeerTerms,
+    opens: bool,
+    keys: Keys,
+    old_keys: Option<(Keys, Duration)>,
+    address: SocketAddr,
+    round_trip: Duration,
+    next_packet: u64,
+    connections: BTreeMap<u32, Connection>,
+    next_connection: u32,
+    /// The numbers that connections have had: none is used twice.
+    seen: Seen,
+    live: u32,
+    pools: Pools,
+    /// Connections that may have something to send, in turn; each stands in it once.
+    ready: VecDeque<u32>,
+    in_ready: BTreeSet<u32>,
+    /// When connections want to be called.
+    timers: BTreeSet<(Duration, u32)>,
+    timer_of: BTreeMap<u32, Duration>,
+    events: VecDeque<Event>,
+    replies: VecDeque<(u32, Ack, Kind<'static>)>,
+    /// Connections that finished last, and what they acknowledge.
+    completed: VecDeque<(u32, u64)>,
+    last_sent: Duration,
+    last_heard: Duration,
+    /// Since when an answer is owed to us.
+    owed_since: Option<Duration>,
+    goodbyes_left: u32,
+    closing: bool,
+    closed: bool,
+    counters: Counters,
+    plaintext: Vec<u8>,
+}
+
+impl Session {
+    /// An association under its first keys, with the peer at `address`. `opens` is true at the air.
+    pub(crate) fn new(
+        settings: Settings,
+        opens: bool,
+        peer: PeerTerms,
+        keys: Keys,
+        address: SocketAddr,
+        now: Duration,
+    ) -> Self {
+        let half = usize::try_from(settings.memory.bytes() / 2).unwrap_or(usize::MAX);
+        let mut session = Self {
+            round_trip: settings.rtt,
+            settings,
+            peer,
+            opens,
+            keys,
+            old_keys: None,
+            address,
+            next_packet: 0,
+            connections: BTreeMap::new(),
+            next_connection: ASSOCIATION + 1,
+            seen: Seen::default(),
+            live: 0,
+            pools: Pools { send: Pool::new(half), receive: Pool::new(half) },
+            ready: VecDeque::new(),
+            in_ready: BTreeSet::new(),
+            timers: BTreeSet::new(),
+            timer_of: BTreeMap::new(),
+            events: VecDeque::new(),
+            replies: VecDeque::new(),
+            completed: VecDeque::new(),
+            last_sent: now,
+            last_heard: now,
+            owed_since: None,
+            goodbyes_left: GOODBYES,
+            closing: false,
+            closed: false,
+            counters: Counters::default(),
+            plaintext: Vec::new(),
+        };
+        session.ask();
+        session
+    }
+
+    /// The same two instances have made new keys: everything goes on under them.
+    pub(crate) fn rekey(
+        &mut self,
+        keys: Keys,
+        peer: PeerTerms,
+        address: SocketAddr,
+        now: Duration,
+    ) {
+        let until = now + self.round_trip * OLD_KEYS_ROUND_TRIPS;
+        self.old_keys = Some((std::mem::replace(&mut self.keys, keys), until));
+        (self.peer, self.address) = (peer, address);
+        (self.last_heard, self.owed_since) = (now, None);
+        self.ask();
+    }
+
+    /// The first packet under new keys proves them to the ground.
+    fn ask(&mut self) {
+        if self.opens {
+            self.reply(ASSOCIATION, Kind::Plain { ask: true });
+        }
+    }
+
+    /// The indices under which packets for this association come.
+    pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
+        let old = self.old_keys.as_ref().map(|(keys, _)| keys.local);
+        std::iter::once(self.keys.local).chain(old)
+    }
+
+    /// The measured round trip, or the one that was configured.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
+    }
+
+    /// What it counts.
+    pub fn counters(&self) -> Counters {
+        let open = self.connections.values().map(Connection::timeouts).sum::<u64>();
+        Counters {
+            timeouts: self.counters.timeouts + open,
+            connections: self.connections.len(),
+            held_bytes: self.pools.send.held() + self.pools.receive.held(),
+            ..self.counters
+        }
+    }
+
+    /// The buffers that the rules give a connection.
+    pub fn buffers(&self) -> Buffers {
+        self.settings.buffers(self.peer.bandwidth)
+    }
+
+    /// Whether the keys should be replaced, or the peer is silent.
+    pub(crate) fn wants_handshake(&self, now: Duration) -> bool {
+        self.keys.is_worn(now, self.settings.key_lifetime)
+            || self.silent_at().is_some_and(|at| at <= now)
+    }
+
+    fn silent_at(&self) -> Option<Duration> {
+        let patience = (self.round_trip * SILENT_ROUND_TRIPS).max(LEAST_SILENCE);
+        self.owed_since.map(|since| since + patience)
+    }
+
+    /// Whether the peer, or we, have said goodbye.
+    pub fn is_closed(&self) -> bool {
+        self.closed || (self.closing && self.goodbyes_left == 0)
+    }
+
+    /// Says goodbye with the next packets.
+    pub fn close(&mut self) {
+        self.closing = true;
+    }
+
+    /// Ends every connection: the association is over.
+    pub(crate) fn end_all(&mut self) {
+        let Self { connections, pools, events, .. } = self;
+        for (id, connection) in connections {
+            connection.lose(pools);
+            events.push_back(Event::Wake(*id));
+        }
+    }
+
+    /// What connections' owners should hear.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Opens a connection to `target`; `first` are its first bytes, of which the SYN takes as many
+    /// as there is room for: how many were taken at all is returned with the connection's number.
+    pub fn open(
+        &mut self,
+        target: &Target,
+        class: Class,
+        passenger: u32,
+        first: &[u8],
+        now: Duration,
+    ) -> Result<(u32, usize), OpenError> {
+        let most = self.settings.max_connections.min(self.peer.max_connections);
+        if self.connections.len() >= most as usize || self.next_connection == u32::MAX {
+            return Err(OpenError::TooMany(most));
+        }
+        let opening = Opening { target: target.clone(), class, passenger };
+        opening.target.encode(&mut Vec::new())?;
+        let id = self.next_connection;
+        self.next_connection += 1;
+        let made = self.made(now);
+        let connection = Connection::open(id, opening, self.peer.window.into(), made);
+        self.connections.insert(id, connection);
+        self.settle(id, false);
+        let taken = match self.write(id, first, now) {
+            Write::Taken(taken) => taken,
+            _ => 0,
+        };
+        self.touch(id, now);
+        Ok((id, taken))
+    }
+
+    /// Writes what there is room for.
+    pub fn write(&mut self, id: u32, data: &[u8], now: Duration) -> Write {
+        let Some(connection) = self.connections.get_mut(&id) else { return Write::Reset(GONE) };
+        let written = connection.write(data, &mut self.pools.send);
+        self.touch(id, now);
+        written
+    }
+
+    /// Reads what has come.
+    pub fn read(&mut self, id: u32, buffer: &mut [u8], now: Duration) -> Read {
+        let Some(connection) = self.connections.get_mut(&id) else { return Read::Reset(GONE) };
+        let read = connection.read(buffer, &mut self.pools.receive);
+        if matches!(read, Read::Taken(_)) {
+            self.touch(id, now);
+        }
+        read
+    }
+
+    /// Ends the sending direction.
+    pub fn finish(&mut self, id: u32, now: Duration) {
+        self.act(id, now, |connection, _| connection.finish());
+    }
+
+    /// Ends both directions at once.
+    pub fn reset(&mut self, id: u32, code: ResetCode, now: Duration) {
+        self.act(id, now, |connection, pools| connection.reset(code, pools, now));
+    }
+
+    /// Tells the peer to send no more.
+    pub fn stop_reading(&mut self, id: u32, code: ResetCode, now: Duration) {
+        self.act(id, now, |connection, pools| connection.stop_reading(code, pools));
+    }
+
+    /// The owner of a connection has gone.
+    pub fn release(&mut self, id: u32, now: Duration) {
+        self.act(id, now, |connection, pools| connection.release(pools, now));
+    }
+
+    fn act(&mut self, id: u32, now: Duration, act: impl FnOnce(&mut Connection, &mut Pools)) {
+        if let Some(connection) = self.connections.get_mut(&id) {
+            let was_live = connection.is_live();
+            act(connection, &mut self.pools);
+            self.settle(id, was_live);
+            self.touch(id, now);
+        }
+    }
+
+    fn made(&self, now: Duration) -> Made {
+        let (buffers, rtt) = (self.buffers(), self.round_trip);
+        Made { buffers, rtt, found_live: self.live + 1, now }
+    }
+
+    /// Opens a packet for this association into `plaintext`.
+    pub(crate) fn unseal(
+        &mut self,
+        header: &DataHeader,
+        sealed: &[u8],
+        plaintext: &mut Vec<u8>,
+    ) -> bool {
+        if header.receiver == self.keys.local {
+            return self.keys.open(header, sealed, plaintext);
+        }
+        let old = self.old_keys.as_mut().filter(|(keys, _)| header.receiver == keys.local);
+        old.is_some_and(|(keys, _)| keys.open(header, sealed, plaintext))
+    }
+
+    /// Takes the content of an authenticated packet.
+    pub(crate) fn receive(&mut self, plaintext: &[u8], now: Duration) {
+        self.last_heard = now;
+        self.owed_since = None;
+        self.counters.packets_received += 1;
+        if self.old_keys.as_ref().is_some_and(|(_, until)| *until <= now) {
+            self.old_keys = None;
+        }
+        let Ok(segment) = Segment::parse(plaintext) else {
+            self.counters.violations += 1;
+            return;
+        };
+        if segment.connection == ASSOCIATION {
+            match segment.kind {
+                Kind::Plain { ask: true } => self.reply(ASSOCIATION, Kind::Plain { ask: false }),
+                Kind::Reset { .. } => self.closed = true,
+                Kind::Plain { ask: false } | Kind::Data(_) => {}
+            }
+            return;
+        }
+        let id = segment.connection;
+        if !self.connections.contains_key(&id) && !self.take_new(&segment, now) {
+            return;
+        }
+        let window = self.window_of(id);
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let (was_live, opened_before) = (connection.is_live(), connection.opening().is_some());
+        if connection.receive(&segment, window, &mut self.pools, now).is_err() {
+            self.counters.violations += 1;
+            connection.reset(ResetCode::Internal, &mut self.pools, now);
+        }
+        let opening = connection.opening().filter(|_| !opened_before).cloned();
+        if let Some(Opening { target, class, passenger }) = opening {
+            self.events.push_back(Event::Opened { connection: id, target, class, passenger });
+        }
+        self.events.push_back(Event::Wake(id));
+        self.settle(id, was_live);
+        self.touch(id, now);
+    }
+
+    /// Makes room for a connection of which something came for the first time: its SYN, or, where
+    /// that was lost, what followed it. `false` where the segment is answered or dropped instead.
+    fn take_new(&mut self, segment: &Segment<'_>, now: Duration) -> bool {
+        let id = segment.connection;
+        if let Kind::Reset { ask, code } = segment.kind {
+            if ask {
+                self.reply(id, Kind::Reset { code, ask: false });
+                self.seen.insert(id);
+            }
+            return false;
+        }
+        if let Some((_, number)) = self.completed.iter().find(|(finished, _)| *finished == id) {
+            let ack = Ack { number: *number, ..Ack::default() };
+            if matches!(segment.kind, Kind::Data(_)) && self.replies.len() < MAX_REPLIES {
+                self.replies.push_back((id, ack, Kind::Plain { ask: false }));
+            }
+            return false;
+        }
+        if self.opens || self.seen.contains(id) {
+            // Gone here. Who only acknowledges need not be told.
+            if !matches!(segment.kind, Kind::Plain { ask: false }) {
+                self.reply(id, Kind::Reset { code: GONE, ask: true });
+            }
+            return false;
+        }
+        if !matches!(segment.kind, Kind::Data(_)) {
+            return false;
+        }
+        if self.connections.len() >= self.settings.max_connections as usize {
+            self.reply(id, Kind::Reset { code: ResetCode::Limit, ask: true });
+            return false;
+        }
+        let made = self.made(now);
+        self.connections.insert(id, Connection::accept(id, made));
+        true
+    }
+
+    fn reply(&mut self, id: u32, kind: Kind<'static>) {
+        if self.replies.len() < MAX_REPLIES {
+            self.replies.push_back((id, Ack::default(), kind));
+        }
+    }
+
+    /// The congestion window of a connection, in packets.
+    fn window_of(&self, id: u32) -> u32 {
+        let found = self.connections.get(&id).map_or(1, Connection::found_live);
+        match self.settings.window {
+            crate::Window::Table(_) => self.settings.window_packets(found),
+            crate::Window::Static { .. } | crate::Window::Adaptive => {
+                self.settings.window_packets(self.live)
+            }
+        }
+    }
+
+    /// Keeps count of the live connections after something was done to one; where windows widen by
+    /// it, all may send.
+    fn settle(&mut self, id: u32, was_live: bool) {
+        let is_live = self.connections.get(&id).is_some_and(Connection::is_live);
+        self.live = self.live + u32::from(is_live) - u32::from(was_live);
+        if was_live && !is_live && self.settings.window == crate::Window::Adaptive {
+            let all: Vec<u32> = self.connections.keys().copied().collect();
+            all.into_iter().for_each(|id| self.make_ready(id));
+        }
+    }
+}
+
+/// What is said of a connection that is not here any more.
+const GONE: ResetCode = ResetCode::Aborted;
+
+#[cfg(test)]
+mod tests;
