@@ -32,13 +32,14 @@ impl Session {
         old.is_some_and(|(keys, _)| keys.open(header, sealed, plaintext))
     }
 
-    /// Acts on an authenticated packet. `bytes` is its length as it came.
+    /// Acts on an authenticated packet: `bytes` is its length as it came, `ce` whether it came
+    /// marked Congestion Experienced.
     pub(crate) fn receive(
         &mut self,
         header: &DataHeader,
         plaintext: &[u8],
         from: SocketAddr,
-        bytes: usize,
+        (bytes, ce): (usize, bool),
         now: Duration,
     ) {
         if header.path != self.path.id || self.closing {
@@ -46,7 +47,7 @@ impl Session {
         }
         self.counters.packets_received += 1;
         self.heard(now);
-        let newest = self.path.came(header.number, now);
+        let newest = self.path.came(header.number, ce, now);
         let Ok(packet) = Packet::parse(plaintext) else {
             return self.break_off(Violation("an authenticated packet that does not parse"));
         };
@@ -74,6 +75,9 @@ impl Session {
     pub(super) fn heard(&mut self, now: Duration) {
         self.path.waiting_since = None;
         if let Some(quiet) = self.quiet.take() {
+            if let Some(congestion) = &mut self.path.congestion {
+                congestion.heard_again(now);
+            }
             tracing::info!(peer = %self.path.peer, after = ?now.saturating_sub(quiet.since), "the link is back");
         }
     }

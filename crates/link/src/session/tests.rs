@@ -78,11 +78,11 @@ impl Ends {
         for _ in 0..20 {
             let mut datagram = Vec::new();
             while self.air.transmit(self.now, &mut datagram).is_some() {
-                self.hub.handle_datagram(&datagram, self.addresses[0], self.now);
+                self.hub.handle_datagram(&datagram, self.addresses[0], false, self.now);
                 datagram.clear();
             }
             while self.hub.transmit(self.now, &mut datagram).is_some() {
-                self.air.handle_datagram(&datagram, self.addresses[1], self.now);
+                self.air.handle_datagram(&datagram, self.addresses[1], false, self.now);
                 datagram.clear();
             }
             self.now += Duration::from_millis(10);
@@ -99,7 +99,7 @@ fn seal(session: &mut Session, plaintext: &[u8], now: Duration) -> Option<Vec<u8
 
 /// The end that is attacked takes a packet, and does all that follows from it.
 fn suffer(core: &mut impl Core, datagram: &[u8], from: SocketAddr, now: Duration) {
-    core.handle_datagram(datagram, from, now);
+    core.handle_datagram(datagram, from, false, now);
     core.handle_timeout(now);
     let (mut out, mut sent) = (Vec::new(), 0);
     while core.transmit(now, &mut out).is_some() {
@@ -165,10 +165,10 @@ fn report() -> impl Strategy<Value = Report> {
             LaneReport { lane, largest, base, runs, truncated: base % 2 == 0 }
         });
     let lanes = prop::collection::vec(lane, 0..=Lane::ALL.len());
-    (number(), any::<u64>(), number(), number(), lanes).prop_map(
-        |(largest, age_us, received, late_by, lanes)| {
+    (number(), any::<u64>(), number(), number(), number(), lanes).prop_map(
+        |(largest, age_us, received, late_by, marked, lanes)| {
             let age = Duration::from_micros(age_us);
-            Report { path: 0, largest, age, received, late_by, lanes }
+            Report { path: 0, largest, age, received, late_by, marked, lanes }
         },
     )
 }
@@ -239,8 +239,8 @@ proptest! {
             };
             rest.resize(length - 1, 0);
             let datagram = [vec![first], rest].concat();
-            ends.hub.handle_datagram(&datagram, stranger, ends.now);
-            ends.air.handle_datagram(&datagram, stranger, ends.now);
+            ends.hub.handle_datagram(&datagram, stranger, false, ends.now);
+            ends.air.handle_datagram(&datagram, stranger, false, ends.now);
         }
         prop_assert_eq!(ends.hub.sessions().count(), 1);
         prop_assert!(ends.air.current().is_some());

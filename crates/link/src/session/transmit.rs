@@ -98,12 +98,18 @@ impl Session {
             age: now.saturating_sub(at),
             received: self.path.received,
             late_by: self.path.late_by(),
+            marked: self.path.marked,
             lanes: self.recv.iter().filter_map(&mut lane_report).collect(),
         })
     }
 
     /// At most one symbol; `true` when there is one.
     fn put_symbol(&mut self, probing: bool, now: Duration) -> bool {
+        // In an outage the probes have their own pace.
+        if self.quiet.is_none() && !self.path.takes_more() {
+            self.held_back(now);
+            return false;
+        }
         let packet = self.path.next_packet();
         let room = self.path.most_plaintext() - self.plaintext.len();
         let pick = if self.quiet.is_some() { self.pick_probe(probing) } else { self.pick(now) };
@@ -131,6 +137,15 @@ impl Session {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// The congestion window is full. It may grow only where it kept something from leaving.
+    fn held_back(&mut self, now: Duration) {
+        if self.has_symbols(now)
+            && let Some(congestion) = &mut self.path.congestion
+        {
+            congestion.held_back(now);
         }
     }
 
@@ -216,7 +231,7 @@ impl Session {
             return None;
         }
         let bytes = out.len() - before + self.path.outer_bytes();
-        self.path.sent(asks, now);
+        self.path.sent(asks, bytes, now);
         self.path.pacer.spend(bytes);
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += bytes as u64;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! path u8 · largest packet varint · age of it in us varint · packets received varint
-//! · late by (packets) varint · lanes u8 · per lane:
+//! · late by (packets) varint · packets marked varint · lanes u8 · per lane:
 //!   lane u8 · largest packet on the lane varint · base varint · flags u8 · runs varint
 //!   · per run: gap varint (missing symbols) · length varint (received symbols)
 //! ```
@@ -31,6 +31,8 @@ pub struct Report {
     pub received: u64,
     /// By how many packets the latest of the late packets came behind a later one.
     pub late_by: u64,
+    /// How many of the received came marked Congestion Experienced (RFC 3168).
+    pub marked: u64,
     /// One entry for each lane in use, in lane order.
     pub lanes: Vec<LaneReport>,
 }
@@ -58,6 +60,7 @@ impl Report {
         put_varint(out, u64::try_from(self.age.as_micros()).unwrap_or(u64::MAX));
         put_varint(out, self.received);
         put_varint(out, self.late_by);
+        put_varint(out, self.marked);
         out.push(self.lanes.len() as u8);
         for lane in &self.lanes {
             lane.put(out);
@@ -71,12 +74,13 @@ impl Report {
         let age = Duration::from_micros(reader.varint()?);
         let received = reader.varint()?;
         let late_by = reader.varint()?;
+        let marked = reader.varint()?;
         let count = reader.u8()?;
         if usize::from(count) > Lane::ALL.len() {
             return Err(Malformed);
         }
         let lanes = (0..count).map(|_| LaneReport::parse(reader)).collect::<Result<_, _>>()?;
-        Ok(Self { path, largest, age, received, late_by, lanes })
+        Ok(Self { path, largest, age, received, late_by, marked, lanes })
     }
 }
 

@@ -37,10 +37,11 @@ fn lane_report() -> impl Strategy<Value = LaneReport> {
 
 fn report() -> impl Strategy<Value = Report> {
     let lanes = prop::collection::vec(lane_report(), 0..=Lane::ALL.len());
-    (any::<u8>(), any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>(), lanes).prop_map(
-        |(path, largest, age_us, received, late_by, lanes)| {
+    let counts = (any::<u64>(), any::<u64>(), any::<u64>());
+    (any::<u8>(), any::<u64>(), any::<u32>(), counts, lanes).prop_map(
+        |(path, largest, age_us, (received, late_by, marked), lanes)| {
             let age = Duration::from_micros(age_us.into());
-            Report { path, largest, age, received, late_by, lanes }
+            Report { path, largest, age, received, late_by, marked, lanes }
         },
     )
 }
