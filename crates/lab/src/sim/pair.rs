@@ -41,10 +41,13 @@ pub struct Pair {
     opened: Vec<FlowKey>,
 }
 
+/// When a datagram arrives, its place in the order of sending, what it is, and whether marked.
+type UnderWay = (Duration, u64, Vec<u8>, bool);
+
 /// One direction with what is under way on it.
 struct Way {
     direction: Direction,
-    in_flight: BinaryHeap<Reverse<(Duration, u64, Vec<u8>, bool)>>,
+    in_flight: BinaryHeap<Reverse<UnderWay>>,
     sent: u64,
     from: SocketAddr,
     to: SocketAddr,
