@@ -23,6 +23,8 @@ pub struct Counters {
     pub lost: Count,
     /// Sent, and arriving.
     pub delivered: Count,
+    /// Of the delivered: marked Congestion Experienced.
+    pub marked: Count,
 }
 
 impl Count {

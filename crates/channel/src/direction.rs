@@ -32,6 +32,7 @@ pub struct Direction {
     delay: Varying<Span>,
     jitter: Option<Jitter>,
     order: Order,
+    mark_above_bytes: Option<u64>,
     now_ns: u64,
     last_arrival_ns: u64,
     counters: Counters,
@@ -65,6 +66,7 @@ impl Direction {
             delay: spec.delay.clone(),
             jitter: spec.jitter.map(|jitter| Jitter::new(jitter, seed)),
             order: spec.order,
+            mark_above_bytes: spec.mark_above_bytes,
             now_ns: 0,
             last_arrival_ns: 0,
             counters: Counters::default(),
@@ -94,6 +96,20 @@ impl Direction {
             self.last_arrival_ns = at_ns;
         }
         Fate::Delivered { at: Duration::from_nanos(at_ns) }
+    }
+
+    /// Offers a packet whose IP header says ECT(0) or ECT(1). The second value says whether it
+    /// arrives with Congestion Experienced in its place (RFC 3168, section 5): whether it found
+    /// more than the threshold queued.
+    pub fn offer_ect(&mut self, now: Duration, bytes: usize) -> (Fate, bool) {
+        let queued = self.queued_bytes(now);
+        let fate = self.offer(now, bytes);
+        let delivered = matches!(fate, Fate::Delivered { .. });
+        let marked = delivered && self.mark_above_bytes.is_some_and(|above| queued > above);
+        if marked {
+            self.counters.marked.add(bytes);
+        }
+        (fate, marked)
     }
 
     /// Bytes accepted and not yet sent at `now`, the rest of the packet being sent included.

@@ -46,6 +46,24 @@ fn a_perfect_link_changes_nothing() {
 }
 
 #[test]
+fn a_packet_that_finds_more_than_the_threshold_is_marked_and_nothing_else_changes() {
+    let text = "rate = '8 Mbit/s'\ndelay = '10 ms'\nqueue = '10 kB'";
+    let mut marking = Direction::new(&spec(&format!("{text}\necn-threshold = '3 kB'")), 1);
+    let mut plain = Direction::new(&spec(text), 1);
+    // All at once: the n-th finds n kB before it, and the eleventh no room.
+    for n in 0..11 {
+        let (fate, marked) = marking.offer_ect(ms(0), 1000);
+        assert_eq!(fate, plain.offer(ms(0), 1000));
+        assert_eq!(marked, (4..10).contains(&n), "packet {n}");
+    }
+    assert!(!plain.offer_ect(ms(5), 1000).1, "no threshold, no marks");
+    let marked = marking.counters().marked;
+    assert_eq!((marked.packets, marked.bytes), (6, 6000));
+    marking.offer(ms(5), 1000);
+    assert_eq!(marking.counters().marked, marked, "what does not allow it is never marked");
+}
+
+#[test]
 fn a_rate_never_drifts() {
     let mut direction = Direction::new(
         &DirectionSpec::fixed(Some(BitRate::from_bps(1_890_000)), ms(380), Ratio::ZERO),

@@ -30,6 +30,7 @@
 //! | `jitter` | `{ shape = "uniform" \| "exponential" \| "normal" \| "log-normal", mean = "20 ms", deviation = "5 ms", redraw = "2 s" }`, added to the delay |
 //! | `order` | `"kept"` (the default) or `"free"`: whether a packet may overtake another |
 //! | `queue` | `"650 kB"`; `"250 ms"` of the rate; `"1 BDP"` (the default) |
+//! | `ecn-threshold` | like `queue`, and shorter: a packet that allows it and finds more queued is marked; absent: none is |
 //! | `loss` | `"6 %"`; `{ series = … }`; `{ drawn = { every = "100 s", points = [["12 %", "0 %"], ["100 %", "36 %"]] } }`; `{ gilbert-elliott = … }` |
 //! | `ber` | `1e-6`; `{ series = … }` |
 //! | `outages` | `{ packets = "lost" \| "held", scheduled = [["10 s", "3 s"]], repeat = "60 s", random = { mean-gap = "120 s", mean-length = "5 s" } }` |

@@ -40,6 +40,8 @@ pub struct DirectionSpec {
     pub(crate) order: Order,
     /// Absent exactly when the rate is: nothing waits then.
     pub(crate) queue_bytes: Option<u64>,
+    /// A packet that finds more than this queued is marked, if it may be. Needs a rate.
+    pub(crate) mark_above_bytes: Option<u64>,
     pub(crate) loss: LossSpec,
     pub(crate) ber: Varying<Ratio>,
     /// Held outages and a demand exclude one another, and both need a rate.
@@ -71,6 +73,7 @@ impl DirectionSpec {
             jitter: None,
             order: Order::Kept,
             queue_bytes,
+            mark_above_bytes: None,
             loss: ScalarOr::Scalar(loss).into(),
             ber: Varying::Constant(Ratio::ZERO),
             outages: None,
@@ -117,6 +120,11 @@ impl DirectionSpec {
         self.queue_bytes.map(ByteSize::from_bytes)
     }
 
+    /// The queue above which packets that allow it are marked; `None` where none are.
+    pub fn ecn_threshold(&self) -> Option<ByteSize> {
+        self.mark_above_bytes.map(ByteSize::from_bytes)
+    }
+
     /// The share of packets of `bytes` lost in the long run outside outages, to the loss process
     /// and to bit errors.
     pub fn mean_loss(&self, bytes: usize) -> f64 {
@@ -155,7 +163,14 @@ impl WrittenDirection {
             check_demand(demand, rate.as_ref(), self.outages.as_ref())?;
         }
         let wait = self.demand.map_or(Duration::ZERO, |demand| demand.longest_wait());
-        let queue_bytes = checked_queue(self.queue, rate.as_ref().map(mean_rate), rtt + wait)?;
+        let mean = rate.as_ref().map(mean_rate);
+        let queue_bytes = checked_queue(self.queue, mean, rtt + wait)?;
+        let mark_above_bytes = checked_threshold(self.ecn_threshold, mean, rtt + wait)?;
+        if mark_above_bytes.zip(queue_bytes).is_some_and(|(mark, queue)| mark >= queue) {
+            let why =
+                "is not below the `queue`, so that packets would be dropped before any is marked";
+            return Err(SpecError::new("ecn-threshold", why.into()));
+        }
         let held = self.outages.as_ref().is_some_and(|o| o.packets() == During::Held);
         if held && rate.is_none() {
             let why = "hold packets, but without a `rate` nothing waits: write packets = \"lost\"";
@@ -169,7 +184,18 @@ impl WrittenDirection {
         }
         let ber = self.ber.map_or(Varying::Constant(Ratio::ZERO), Varying::from);
         let (jitter, order, outages, demand) = (self.jitter, self.order, self.outages, self.demand);
-        Ok(DirectionSpec { rate, delay, jitter, order, queue_bytes, loss, ber, outages, demand })
+        Ok(DirectionSpec {
+            rate,
+            delay,
+            jitter,
+            order,
+            queue_bytes,
+            mark_above_bytes,
+            loss,
+            ber,
+            outages,
+            demand,
+        })
     }
 
     fn delay(&self) -> Varying<Span> {
@@ -240,10 +266,27 @@ fn checked_queue(
     };
     Ok(Some(match written {
         None => default_queue(rate, rtt),
-        Some(Queue::Bytes(size)) => size.bytes(),
-        Some(Queue::Time(span)) => rate.bytes_in(span.duration()),
-        Some(Queue::Bdp(factor)) => (rate.bytes_in(rtt) as f64 * factor) as u64,
+        Some(queue) => queue_bytes_of(queue, rate, rtt),
     }))
+}
+
+fn checked_threshold(
+    written: Option<Queue>,
+    rate: Option<BitRate>,
+    rtt: Duration,
+) -> Result<Option<u64>, SpecError> {
+    let Some(written) = written else { return Ok(None) };
+    let why = "speaks of a queue, but without a `rate` nothing waits: give a rate or remove it";
+    let rate = rate.ok_or_else(|| SpecError::new("ecn-threshold", why.into()))?;
+    Ok(Some(queue_bytes_of(written, rate, rtt)))
+}
+
+fn queue_bytes_of(written: Queue, rate: BitRate, rtt: Duration) -> u64 {
+    match written {
+        Queue::Bytes(size) => size.bytes(),
+        Queue::Time(span) => rate.bytes_in(span.duration()),
+        Queue::Bdp(factor) => (rate.bytes_in(rtt) as f64 * factor) as u64,
+    }
 }
 
 fn check_demand(
@@ -299,6 +342,16 @@ mod tests {
         let short = direction("rate = '1 Mbit/s'\ndelay = '1 ms'").unwrap();
         assert_eq!(short.queue().unwrap().bytes(), 15_000);
         assert_eq!(direction("delay = '1 s'").unwrap().queue(), None);
+    }
+
+    #[test]
+    fn a_threshold_for_marks_is_written_like_a_queue_and_lies_below_it() {
+        let rate = "rate = '8 Mbit/s'\ndelay = '325 ms'\n";
+        let marks = direction(&format!("{rate}ecn-threshold = '0.5 BDP'")).unwrap();
+        assert_eq!(marks.ecn_threshold(), Some(ByteSize::from_bytes(325_000)));
+        assert_eq!(direction(rate).unwrap().ecn_threshold(), None);
+        assert!(why(&format!("{rate}ecn-threshold = '1 BDP'")).contains("not below the `queue`"));
+        assert!(why("ecn-threshold = '10 ms'").contains("`rate`"));
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub struct WrittenDirection {
     pub(crate) jitter: Option<JitterSpec>,
     pub(crate) order: Order,
     pub(crate) queue: Option<Queue>,
+    pub(crate) ecn_threshold: Option<Queue>,
     pub(crate) loss: Option<WrittenLoss>,
     pub(crate) ber: Option<ScalarOr<Ratio, SeriesTable<Ratio>>>,
     pub(crate) outages: Option<OutageSpec>,

@@ -306,11 +306,11 @@ fn garbage_and_strangers_are_met_with_silence() {
             if let Some(byte) = garbage.first_mut() {
                 *byte = first
             }
-            pair.hub.handle_datagram(&garbage, from, pair.now);
-            pair.air.handle_datagram(&garbage, from, pair.now);
+            pair.hub.handle_datagram(&garbage, from, false, pair.now);
+            pair.air.handle_datagram(&garbage, from, false, pair.now);
         }
     }
-    pair.hub.handle_datagram(&datagram, from, pair.now);
+    pair.hub.handle_datagram(&datagram, from, false, pair.now);
     let now = pair.now;
     let mut out = Vec::new();
     while let Some(to) = pair.hub.transmit(now, &mut out) {
@@ -415,7 +415,7 @@ fn bytes_that_came_before_their_opening_wait_for_it_through_an_outage() {
         write_all(&mut pair.air, flow, pair.now, &body, &mut at);
     }
     // The opening is lost, and then everything is, for longer than a flow may be unread.
-    pair.hub.handle_datagram(&datagrams[1], from, pair.now);
+    pair.hub.handle_datagram(&datagrams[1], from, false, pair.now);
     (pair.up.cut, pair.down.cut) = (true, true);
     pair.run_for(Duration::from_secs(1000), |_| {});
     (pair.up.cut, pair.down.cut) = (false, false);

@@ -21,6 +21,7 @@ use crate::crypto::{
 };
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
+use crate::memory::Remembered;
 use crate::session::{PeerTerms, Session};
 use crate::settings::Settings;
 use crate::wire::header::{DATA, DataHeader, INIT, INIT_BYTES};
@@ -53,6 +54,8 @@ struct Entry {
     last_counter: Option<u64>,
     pending: VecDeque<Pending>,
     current: Option<Current>,
+    /// What was learned of the path to it by the session before.
+    remembered: Option<Remembered>,
 }
 
 /// The session that goes on, and the instances at its two ends.
@@ -102,6 +105,8 @@ pub struct HubCore {
     replies: VecDeque<(Vec<u8>, SocketAddr)>,
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
+    /// The datagram given last leaves as ECT(0).
+    ect: bool,
     rng: Rng,
 }
 
@@ -113,7 +118,7 @@ impl HubCore {
         let entry = |aircraft: Aircraft| {
             let Aircraft { key, settings } = aircraft;
             let pending = VecDeque::new();
-            (key, Entry { settings, last_counter: None, pending, current: None })
+            (key, Entry { settings, last_counter: None, pending, current: None, remembered: None })
         };
         Self {
             mac: MacKey::new(&public),
@@ -127,6 +132,7 @@ impl HubCore {
             replies: VecDeque::new(),
             events: VecDeque::new(),
             plaintext: Vec::new(),
+            ect: false,
             rng,
             secret: config.secret,
         }
@@ -188,7 +194,7 @@ impl HubCore {
         self.replies.push_back((reply, from));
     }
 
-    fn take_data(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
+    fn take_data(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         let Ok((header, sealed)) = DataHeader::parse(datagram) else { return };
         let Some(&key) = self.indices.get(&header.receiver) else { return };
         let Some(entry) = self.aircraft.get_mut(&key) else { return };
@@ -208,7 +214,7 @@ impl HubCore {
             && let Some(id) = id
             && let Some((_, session)) = self.sessions.get_mut(&id)
         {
-            session.receive(&header, &plaintext, from, datagram.len(), now);
+            session.receive(&header, &plaintext, from, (datagram.len(), ce), now);
             if session.is_closed() {
                 self.drop_session(id);
             }
@@ -246,11 +252,12 @@ impl HubCore {
             let id = self.last_session;
             entry.current = Some(Current { id, air: payload.instance, here });
             let rng = Rng::from_seed(seed);
-            let session = Session::new(settings, false, terms, keys, address, now, rng);
-            self.sessions.insert(id, (key, session));
             if let Some(old) = before {
                 self.end_session(old.id);
             }
+            let prior = self.aircraft.get(&key).and_then(|entry| entry.remembered);
+            let session = Session::new(settings, false, terms, keys, address, prior, now, rng);
+            self.sessions.insert(id, (key, session));
             tracing::info!(aircraft = %key, from = %address, "an aircraft is here");
         }
         self.prune_indices(key);
@@ -269,9 +276,12 @@ impl HubCore {
         self.indices.retain(|index, owner| *owner != key || live.contains(index));
     }
 
-    /// Ends a session's flows and forgets it.
+    /// Ends a session's flows and forgets it, but for what it learned of the path.
     fn end_session(&mut self, id: SessionId) {
-        if let Some((_, mut session)) = self.sessions.remove(&id) {
+        if let Some((key, mut session)) = self.sessions.remove(&id) {
+            if let Some(entry) = self.aircraft.get_mut(&key) {
+                entry.remembered = session.remembered().or(entry.remembered);
+            }
             session.end_all_flows();
             while let Some(event) = session.next_event() {
                 self.events.push_back((id, event));
@@ -291,15 +301,16 @@ impl HubCore {
 }
 
 impl Core for HubCore {
-    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
+    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         match datagram.first() {
             Some(&INIT) if datagram.len() == INIT_BYTES => self.take_init(datagram, from, now),
-            Some(first) if first & 0xf0 == DATA => self.take_data(datagram, from, now),
+            Some(first) if first & 0xf0 == DATA => self.take_data(datagram, from, ce, now),
             _ => {}
         }
     }
 
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        self.ect = false;
         if let Some((reply, to)) = self.replies.pop_front() {
             out.extend_from_slice(&reply);
             return Some(to);
@@ -312,6 +323,7 @@ impl Core for HubCore {
             let Some((_, session)) = self.sessions.get_mut(&id) else { continue };
             if let Some(to) = session.transmit(now, out) {
                 self.turn = id;
+                self.ect = session.is_ect();
                 return Some(to);
             }
             if session.is_closed() {
@@ -319,6 +331,10 @@ impl Core for HubCore {
             }
         }
         None
+    }
+
+    fn is_ect(&self) -> bool {
+        self.ect
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {

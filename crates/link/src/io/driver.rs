@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use quinn_udp::{RecvMeta, Transmit};
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit};
 use tokio::time::{Instant, Sleep};
 
 use super::shared::{Shared, State};
@@ -26,11 +26,12 @@ const MAX_DATAGRAM_BYTES: usize = 65_507;
 /// Room for one datagram in a receive buffer where nothing is coalesced.
 const PLAIN_BUFFER_BYTES: usize = 9_216;
 
-/// Datagrams of one length (the last may be shorter) to one address.
+/// Datagrams of one length (the last may be shorter) to one address, ECN-capable or not.
 struct Batch {
     contents: Vec<u8>,
     segment: usize,
     to: SocketAddr,
+    ect: bool,
 }
 
 /// Runs an end until it is closed.
@@ -79,8 +80,9 @@ impl<C: Core> Driver<C> {
             let mut state = self.shared.lock();
             let now = self.shared.now();
             for (buffer, meta) in self.buffers.iter().zip(&meta[..count]) {
+                let ce = meta.ecn == Some(EcnCodepoint::Ce);
                 for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
-                    state.core.handle_datagram(datagram, meta.addr, now);
+                    state.core.handle_datagram(datagram, meta.addr, ce, now);
                 }
             }
         }
@@ -98,7 +100,7 @@ impl<C: Core> Driver<C> {
             let Some(batch) = self.pending.pop_front() else { return false };
             let transmit = Transmit {
                 destination: batch.to,
-                ecn: None,
+                ecn: batch.ect.then_some(EcnCodepoint::Ect0),
                 contents: &batch.contents,
                 segment_size: (batch.contents.len() > batch.segment).then_some(batch.segment),
                 src_ip: None,
@@ -161,10 +163,10 @@ fn collect<C: Core>(
 ) {
     let mut datagram = Vec::new();
     while let Some(to) = state.core.transmit(now, &mut datagram) {
-        let length = datagram.len();
+        let (length, ect) = (datagram.len(), state.core.is_ect());
         let last = pending.back_mut().filter(|batch| {
             let segments = batch.contents.len().div_ceil(batch.segment);
-            batch.to == to
+            (batch.to, batch.ect) == (to, ect)
                 && length <= batch.segment
                 && batch.contents.len() % batch.segment == 0
                 && segments < most_segments
@@ -174,7 +176,7 @@ fn collect<C: Core>(
             Some(batch) => batch.contents.extend_from_slice(&datagram),
             None => {
                 let contents = std::mem::take(&mut datagram);
-                pending.push_back(Batch { segment: length, contents, to });
+                pending.push_back(Batch { segment: length, contents, to, ect });
             }
         }
         datagram.clear();

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use bentpipe_coding::{PREFIX_BYTES, Span, encode};
 
-use super::guard::{Census, Guard, Rule, Segment};
+use super::guard::Guard;
 use super::recv::MAX_AHEAD;
+use super::segment::{Census, Rule};
 use super::steady::Steady;
 use crate::Class;
 use crate::wire::report::LaneReport;
@@ -49,6 +50,8 @@ pub struct SendLane {
     lost: VecDeque<u64>,
     guard: Guard,
     steady: Steady,
+    /// What has ended and is not protected yet: of which class, and since when.
+    ended: Option<(Class, Duration)>,
     protected_below: u64,
     retained_bytes: usize,
     /// Reported symbols keep their contents while no more than so many follow them, since a repair
@@ -66,6 +69,7 @@ impl SendLane {
             lost: VecDeque::new(),
             guard: Guard::default(),
             steady: Steady::default(),
+            ended: None,
             protected_below: 0,
             retained_bytes: 0,
             kept_symbols: kept_symbols as u64,
@@ -111,8 +115,20 @@ impl SendLane {
         number
     }
 
-    /// A burst of `class` ended with the newest symbol: repairs for all that is unreported become due.
-    pub fn protect(&mut self, class: Class, now: Duration, rule: &mut Rule) {
+    /// A burst of `class` ended with the newest symbol: it wants to be protected.
+    pub fn ended(&mut self, class: Class, now: Duration) {
+        self.ended.get_or_insert((class, now));
+    }
+
+    /// Whether what has ended should be protected now: when nothing more of the lane follows, or
+    /// when it has waited so long that the repairs of what follows would come late for it.
+    pub fn wants_protection(&self, more_follows: bool, now: Duration, rule: &Rule) -> bool {
+        self.ended.is_some_and(|(_, since)| !more_follows || since + rule.delay <= now)
+    }
+
+    /// Repairs for all that is unreported become due.
+    pub fn protect(&mut self, now: Duration, rule: &mut Rule) {
+        let Some((class, _)) = self.ended.take() else { return };
         let end = self.next_number();
         let oldest = self.base.max(end.saturating_sub(self.kept_symbols));
         self.guard.extend(oldest, end);
@@ -121,7 +137,7 @@ impl SendLane {
             return self.guard.accrue(&accrued);
         }
         let (base, slots) = (self.base, &self.slots);
-        self.guard.flush(now, rule, |segment| census(base, slots, segment));
+        self.guard.flush(now, rule, |start, end| census(base, slots, start, end));
     }
 
     /// When [`Self::protect_again`] should be called.
@@ -132,7 +148,7 @@ impl SendLane {
     /// The second half of a flush is due.
     pub fn protect_again(&mut self, now: Duration, rule: &mut Rule) {
         let (base, slots) = (self.base, &self.slots);
-        self.guard.flush_rest(now, rule, |segment| census(base, slots, segment));
+        self.guard.flush_rest(now, rule, |start, end| census(base, slots, start, end));
     }
 
     /// Whether a repair waits to be sent.
@@ -147,7 +163,7 @@ impl SendLane {
 
     /// Whether anything waits to be sent again or for the first time as a repair.
     pub fn has_queued(&mut self) -> bool {
-        self.has_lost() || self.has_repair()
+        self.has_lost() || self.has_repair() || self.ended.is_some()
     }
 
     /// Whether the next new symbol is one that the peer would take.
@@ -243,7 +259,7 @@ impl SendLane {
         let found = self.find_lost(report, late_by);
         let (base, slots) = (self.base, &self.slots);
         let judged = report.largest.saturating_sub(late_by);
-        let count = |segment: &Segment| census(base, slots, segment);
+        let count = |start: u64, end: u64| census(base, slots, start, end);
         let given_up = self.guard.review(judged, &report.held, now, rule, count);
         for (start, end) in given_up {
             self.queue_missing(start, end);
@@ -342,7 +358,7 @@ impl SendLane {
     pub fn probe(&mut self, now: Duration, rule: &mut Rule) {
         self.guard.forget_repairs();
         let (base, slots) = (self.base, &self.slots);
-        self.guard.flush(now, rule, |segment| census(base, slots, segment));
+        self.guard.flush(now, rule, |start, end| census(base, slots, start, end));
         self.probe_oldest();
     }
 
@@ -370,9 +386,9 @@ pub fn repair_key(packet: u64) -> u16 {
     packet as u16
 }
 
-fn census(base: u64, slots: &VecDeque<Slot>, segment: &Segment) -> Census {
+fn census(base: u64, slots: &VecDeque<Slot>, start: u64, end: u64) -> Census {
     let mut census = Census::default();
-    let (start, end) = (segment.start.max(base), segment.end.max(base));
+    let (start, end) = (start.max(base), end.max(base));
     for slot in slots.range((start - base) as usize..(end - base) as usize) {
         match slot.state {
             State::InFlight | State::Queued => census.in_flight += 1,
@@ -453,7 +469,8 @@ mod tests {
     #[test]
     fn the_end_of_a_burst_gets_repairs_half_of_them_later() {
         let (mut lane, rule) = (lane_of(8), &mut lossy());
-        lane.protect(Class::BestEffort, NOW, rule);
+        lane.ended(Class::BestEffort, NOW);
+        lane.protect(NOW, rule);
         assert_eq!(lane.peek_repair(), Some((Span { first: 0, count: 8 }, 12)));
         let sent = send_repairs(&mut lane, rule, 108);
         let part = rule.delay / 3;
@@ -463,7 +480,8 @@ mod tests {
     #[test]
     fn what_repairs_in_flight_will_mend_is_not_sent_again() {
         let (mut lane, rule) = (lane_of(8), &mut lossy());
-        lane.protect(Class::BestEffort, NOW, rule);
+        lane.ended(Class::BestEffort, NOW);
+        lane.protect(NOW, rule);
         assert_eq!(send_repairs(&mut lane, rule, 108).len(), 4);
         let one_missing = report(107, 3, &[(4, 8)]);
         assert_eq!(tell(&mut lane, &one_missing, rule), Some(1));
@@ -478,7 +496,8 @@ mod tests {
     #[test]
     fn symbols_that_repairs_do_not_bring_back_are_sent_themselves() {
         let (mut lane, rule) = (lane_of(2), &mut lossy());
-        lane.protect(Class::BestEffort, NOW, rule);
+        lane.ended(Class::BestEffort, NOW);
+        lane.protect(NOW, rule);
         let mut packet = 102;
         for _ in 0..20 {
             lane.protect_again(rule.delay, rule);

@@ -5,6 +5,7 @@ mod arrivals;
 mod path;
 mod receive;
 mod report;
+mod sent;
 mod timers;
 mod transmit;
 
@@ -15,9 +16,11 @@ use bentpipe_units::BitRate;
 
 use crate::Class;
 use crate::code::ResetCode;
+use crate::congestion::Congestion;
 use crate::crypto::{Keys, Rng};
 use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
 use crate::lane::{Lane, RecvLane, Rule, SendLane};
+use crate::memory::Remembered;
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::target::{Target, TargetError};
@@ -67,6 +70,8 @@ pub struct Session {
     keys: Keys,
     old_keys: Option<(Keys, Duration)>,
     path: Path,
+    /// What an earlier session learned of the path.
+    prior: Option<Remembered>,
     send: [SendLane; Lane::ALL.len()],
     recv: [RecvLane; Lane::ALL.len()],
     /// How much redundancy goes with what is sent.
@@ -96,16 +101,20 @@ struct Quiet {
 }
 
 impl Session {
-    /// A session under its first keys. `opens` is true at the air.
+    /// A session under its first keys, with what is remembered of its path. `opens` is true at
+    /// the air.
+    #[expect(clippy::too_many_arguments, reason = "each is another thing that a handshake gives")]
     pub(crate) fn new(
         settings: Settings,
         opens: bool,
         peer: PeerTerms,
         keys: Keys,
         address: SocketAddr,
+        prior: Option<Remembered>,
         now: Duration,
         rng: Rng,
     ) -> Self {
+        let prior = prior.filter(|prior| prior.is_fresh(now));
         let flows = FlowTable::new(Terms {
             opens,
             max_flows: settings.max_flows.min(peer.max_flows) as usize,
@@ -118,7 +127,8 @@ impl Session {
             flow_unread: settings.flow_unread,
         });
         let mut session = Self {
-            path: Path::new(0, address, &settings, now),
+            path: Path::new(0, address, &settings, prior.as_ref(), now),
+            prior,
             send: Lane::ALL.map(|_| SendLane::new(settings.coded_symbols())),
             recv: Lane::ALL
                 .map(|lane| RecvLane::new(lane, settings.coded_symbols(), settings.mtu_bytes)),
@@ -153,6 +163,27 @@ impl Session {
         self.heard(now);
         self.ask(); // the first packet under the new keys proves them to the hub
         self.tune();
+    }
+
+    /// What is worth remembering of the path: what this session learned, or, before it has learned
+    /// anything, what it was told.
+    pub fn remembered(&self) -> Option<Remembered> {
+        self.path.remembered().or(self.prior)
+    }
+
+    /// What an earlier session learned of the path, as it was given to this one.
+    pub fn prior(&self) -> Option<&Remembered> {
+        self.prior.as_ref()
+    }
+
+    /// Whether packets leave as ECN-capable: where a congestion controller heeds the marks.
+    pub fn is_ect(&self) -> bool {
+        self.path.congestion.as_ref().is_some_and(Congestion::marks_ect)
+    }
+
+    /// What may be in flight, where a congestion controller decides that.
+    pub fn congestion_window_bytes(&self) -> Option<u64> {
+        self.path.congestion.as_ref().map(Congestion::window_bytes)
     }
 
     /// Sends something that asks for an answer, soon.

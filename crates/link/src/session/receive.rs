@@ -41,13 +41,14 @@ impl Session {
         old.is_some_and(|(keys, _)| keys.open(header, sealed, plaintext))
     }
 
-    /// Acts on an authenticated packet. `bytes` is its length as it came.
+    /// Acts on an authenticated packet: `bytes` is its length as it came, `ce` whether it came
+    /// marked Congestion Experienced.
     pub(crate) fn receive(
         &mut self,
         header: &DataHeader,
         plaintext: &[u8],
         from: SocketAddr,
-        bytes: usize,
+        (bytes, ce): (usize, bool),
         now: Duration,
     ) {
         if header.path != self.path.id || self.closing {
@@ -55,7 +56,7 @@ impl Session {
         }
         self.counters.packets_received += 1;
         self.heard(now);
-        let newest = self.path.arrivals.came(header.number, now);
+        let newest = self.path.came(header.number, ce, now);
         let Ok(packet) = Packet::parse(plaintext) else {
             return self.break_off(Violation("an authenticated packet that does not parse"));
         };
@@ -90,6 +91,9 @@ impl Session {
     pub(super) fn heard(&mut self, now: Duration) {
         self.path.waiting_since = None;
         if let Some(quiet) = self.quiet.take() {
+            if let Some(congestion) = &mut self.path.congestion {
+                congestion.heard_again(now);
+            }
             tracing::info!(peer = %self.path.peer, after = ?now.saturating_sub(quiet.since), "the link is back");
         }
     }
@@ -98,10 +102,9 @@ impl Session {
         if report.path != self.path.id {
             return;
         }
-        if !self.path.reported(report, now) {
+        let Some(judged) = self.path.reported(report, now) else {
             return self.break_off(Violation("a report of packets that were never sent"));
-        }
-        let judged = self.path.judge(report);
+        };
         self.counters.packets_lost += judged.iter().filter(|packet| packet.lost).count() as u64;
         self.counters.packets_judged += judged.len() as u64;
         self.adapt();
@@ -118,7 +121,7 @@ impl Session {
             }
         }
         for packet in judged {
-            if let Some((lane, number)) = packet.symbol {
+            if let Some((lane, number)) = packet.sent.symbol {
                 self.send[lane as usize].fate(number, packet.packet, packet.lost);
             }
         }

@@ -80,11 +80,11 @@ impl Ends {
         for _ in 0..20 {
             let mut datagram = Vec::new();
             while self.air.transmit(self.now, &mut datagram).is_some() {
-                self.hub.handle_datagram(&datagram, self.addresses[0], self.now);
+                self.hub.handle_datagram(&datagram, self.addresses[0], false, self.now);
                 datagram.clear();
             }
             while self.hub.transmit(self.now, &mut datagram).is_some() {
-                self.air.handle_datagram(&datagram, self.addresses[1], self.now);
+                self.air.handle_datagram(&datagram, self.addresses[1], false, self.now);
                 datagram.clear();
             }
             self.now += Duration::from_millis(10);
@@ -101,7 +101,7 @@ fn seal(session: &mut Session, plaintext: &[u8], now: Duration) -> Option<Vec<u8
 
 /// The end that is attacked takes a packet, and does all that follows from it.
 fn suffer(core: &mut impl Core, datagram: &[u8], from: SocketAddr, now: Duration) {
-    core.handle_datagram(datagram, from, now);
+    core.handle_datagram(datagram, from, false, now);
     core.handle_timeout(now);
     let (mut out, mut sent) = (Vec::new(), 0);
     while core.transmit(now, &mut out).is_some() {
@@ -173,11 +173,11 @@ fn report() -> impl Strategy<Value = Report> {
         });
     let lanes = prop::collection::vec(lane, 0..=Lane::ALL.len());
     let largest = number().prop_map(|largest| largest.min(u64::MAX - 1));
-    (largest, any::<u64>(), any::<prop::sample::Index>(), number(), lanes).prop_map(
-        |(largest, age_us, from, late_by, lanes)| {
+    (largest, any::<u64>(), any::<prop::sample::Index>(), number(), number(), lanes).prop_map(
+        |(largest, age_us, from, late_by, marked, lanes)| {
             let age = Duration::from_micros(age_us);
             let packets = vec![(from.index(largest.min(1 << 40) as usize + 1) as u64, largest + 1)];
-            Report { path: 0, largest, age, late_by, packets, lanes }
+            Report { path: 0, largest, age, late_by, marked, packets, lanes }
         },
     )
 }
@@ -254,8 +254,8 @@ proptest! {
             };
             rest.resize(length - 1, 0);
             let datagram = [vec![first], rest].concat();
-            ends.hub.handle_datagram(&datagram, stranger, ends.now);
-            ends.air.handle_datagram(&datagram, stranger, ends.now);
+            ends.hub.handle_datagram(&datagram, stranger, false, ends.now);
+            ends.air.handle_datagram(&datagram, stranger, false, ends.now);
         }
         prop_assert_eq!(ends.hub.sessions().count(), 1);
         prop_assert!(ends.air.current().is_some());

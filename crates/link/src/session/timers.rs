@@ -15,6 +15,8 @@ const LEAST_PROBE_INTERVAL: Duration = Duration::from_millis(20);
 const MOST_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Added to what is overdue before a lane is probed: the reporter's own pacing.
 const PROBE_SLACK: Duration = Duration::from_millis(50);
+/// Packets that may leave for a probe although the congestion window is full (RFC 9002, 6.2.4).
+const PROBE_PACKETS: u32 = 2;
 /// Probe timeouts double at most so often: 64 × 1 s.
 const MOST_PROBE_DOUBLINGS: u32 = 6;
 
@@ -35,6 +37,9 @@ impl Session {
             let interval = self.path.rtt.get().max(LEAST_PROBE_INTERVAL);
             tracing::info!(peer = %self.path.peer, "nothing heard: data stops, probing");
             self.quiet = Some(Quiet { since: now, probe_at: now, interval });
+            if let Some(congestion) = &mut self.path.congestion {
+                congestion.timed_out();
+            }
         }
         for lane in Lane::ALL {
             if self.send[lane as usize].repairs_due().is_some_and(|due| due <= now) {
@@ -42,6 +47,9 @@ impl Session {
             }
             if self.probe_due(lane).is_some_and(|due| due <= now) {
                 self.send[lane as usize].probe(now, &mut self.rule);
+                if let Some(congestion) = &mut self.path.congestion {
+                    congestion.allow_probes(PROBE_PACKETS);
+                }
                 self.probes[lane as usize] += 1;
             }
         }
@@ -92,9 +100,11 @@ impl Session {
         if self.path.ping || self.path.response.is_some() {
             return true;
         }
-        if self.quiet.is_some() {
-            return false;
-        }
+        self.quiet.is_none() && self.path.takes_more() && self.has_symbols(now)
+    }
+
+    /// Whether there is a symbol that the peer would take.
+    pub(super) fn has_symbols(&mut self, now: Duration) -> bool {
         let again = self.send.iter_mut().any(SendLane::has_queued);
         again || self.flows.next_lane(now).is_some_and(|lane| self.may_send_new(lane))
     }
@@ -105,8 +115,10 @@ impl Session {
 
     /// When a lane whose tail nobody reported on is probed.
     fn probe_due(&mut self, lane: Lane) -> Option<Duration> {
+        // What is queued would tell as much as a probe, unless the window keeps it from leaving.
+        let held_back = !self.path.takes_more();
         let state = &mut self.send[lane as usize];
-        if state.is_clear() || state.has_queued() || self.quiet.is_some() {
+        if state.is_clear() || (state.has_queued() && !held_back) || self.quiet.is_some() {
             return None;
         }
         let doublings = self.probes[lane as usize].min(MOST_PROBE_DOUBLINGS);

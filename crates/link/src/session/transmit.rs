@@ -134,12 +134,18 @@ impl Session {
             age: now.saturating_sub(at),
             late_by: self.path.arrivals.late_by(),
             packets: self.path.arrivals.to_report(),
+            marked: self.path.marked,
             lanes: self.recv.iter().filter_map(&mut lane_report).collect(),
         })
     }
 
     /// At most one symbol or repair.
     fn put_load(&mut self, probing: bool, now: Duration) -> Load {
+        // In an outage the probes have their own pace.
+        if self.quiet.is_none() && !self.path.takes_more() {
+            self.held_back(now);
+            return Load::default();
+        }
         let room = self.path.most_plaintext() - self.plaintext.len();
         let pick = if self.quiet.is_some() { self.pick_probe(probing) } else { self.pick(now) };
         match pick {
@@ -185,6 +191,15 @@ impl Session {
         Load { symbol: None, asks: true }
     }
 
+    /// The congestion window is full. It may grow only where it kept something from leaving.
+    fn held_back(&mut self, now: Duration) {
+        if self.has_symbols(now)
+            && let Some(congestion) = &mut self.path.congestion
+        {
+            congestion.held_back(now);
+        }
+    }
+
     fn put_new(&mut self, lane: Lane, room: usize, now: Duration) -> Load {
         let number = self.send[lane as usize].next_number();
         // A repair of this symbol has to fit into a packet too.
@@ -201,7 +216,7 @@ impl Session {
         self.counters.symbol_bytes += content.len() as u64;
         self.send[lane as usize].push(content, self.path.next_packet(), now);
         if let Some(class) = ended {
-            self.send[lane as usize].protect(class, now, &mut self.rule);
+            self.send[lane as usize].ended(class, now);
         }
         Load { symbol: Some((lane, number)), asks: true }
     }
@@ -214,10 +229,16 @@ impl Session {
             let lost = state.has_lost().then_some(Pick::Lost(lane));
             lost.or_else(|| state.has_repair().then_some(Pick::Repair(lane)))
         };
+        let next = self.flows.next_lane(now).filter(|&lane| self.may_send_new(lane));
+        for lane in Lane::ALL {
+            let state = &mut self.send[lane as usize];
+            if state.wants_protection(next == Some(lane), now, &self.rule) {
+                state.protect(now, &mut self.rule);
+            }
+        }
         if let Some(pick) = again(urgent, &mut self.send[urgent as usize]) {
             return Some(pick);
         }
-        let next = self.flows.next_lane(now).filter(|&lane| self.may_send_new(lane));
         if next == Some(urgent) {
             return Some(Pick::New(urgent));
         }
@@ -262,7 +283,7 @@ impl Session {
             return None;
         }
         let bytes = out.len() - before + self.path.outer_bytes();
-        self.path.sent(symbol, asks, now);
+        self.path.sent(symbol, asks, bytes, now);
         self.path.pacer.spend(bytes);
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += bytes as u64;

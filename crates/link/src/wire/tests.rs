@@ -41,8 +41,9 @@ fn lane_report() -> impl Strategy<Value = LaneReport> {
 fn report() -> impl Strategy<Value = Report> {
     let lanes = prop::collection::vec(lane_report(), 0..=Lane::ALL.len());
     let runs = prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 1..=MAX_PACKET_RUNS);
-    (any::<u8>(), 1u64 << 50..u64::MAX, any::<u32>(), runs, any::<u64>(), lanes).prop_map(
-        |(path, largest, age_us, steps, late_by, lanes)| {
+    let counts = (any::<u64>(), any::<u64>());
+    (any::<u8>(), 1u64 << 50..u64::MAX, any::<u32>(), runs, counts, lanes).prop_map(
+        |(path, largest, age_us, steps, (late_by, marked), lanes)| {
             let age = Duration::from_micros(age_us.into());
             let mut above = largest + 1 + steps[0].0;
             let run = |(gap, length)| {
@@ -51,7 +52,7 @@ fn report() -> impl Strategy<Value = Report> {
                 (above, end)
             };
             let packets = steps.into_iter().map(run).collect();
-            Report { path, largest, age, late_by, packets, lanes }
+            Report { path, largest, age, late_by, marked, packets, lanes }
         },
     )
 }

@@ -16,14 +16,19 @@ use rand_chacha::ChaCha8Rng;
 pub const AIR: &str = "198.18.0.1:40000";
 pub const HUB: &str = "198.18.0.2:4500";
 
+/// A datagram, where it is from, and whether it comes marked.
+type Arrival = (Vec<u8>, SocketAddr, bool);
+
 /// One direction: Bernoulli loss, a serializing transmitter, a fixed delay.
 pub struct Pipe {
     pub loss: f64,
     pub delay: Duration,
     pub rate: BitRate,
     pub cut: bool,
+    /// Everything that allows it arrives marked.
+    pub marks: bool,
     free_at: Duration,
-    in_flight: BTreeMap<(Duration, u64), (Vec<u8>, SocketAddr)>,
+    in_flight: BTreeMap<(Duration, u64), Arrival>,
     count: u64,
     pub bytes: u64,
     pub packets: u64,
@@ -38,6 +43,7 @@ impl Pipe {
             delay,
             rate,
             cut: false,
+            marks: false,
             free_at: Duration::ZERO,
             in_flight,
             count: 0,
@@ -46,14 +52,15 @@ impl Pipe {
         }
     }
 
-    fn offer(&mut self, datagram: Vec<u8>, from: SocketAddr, now: Duration, rng: &mut ChaCha8Rng) {
+    fn offer(&mut self, (datagram, from, ect): Arrival, now: Duration, rng: &mut ChaCha8Rng) {
         let bytes = datagram.len() as u64 + 28;
         self.bytes += bytes;
         self.packets += 1;
         self.free_at = self.free_at.max(now) + self.rate.time_for(bytes);
         self.count += 1;
         if !self.cut && !rng.random_bool(self.loss) {
-            self.in_flight.insert((self.free_at + self.delay, self.count), (datagram, from));
+            let arrival = (datagram, from, ect && self.marks);
+            self.in_flight.insert((self.free_at + self.delay, self.count), arrival);
         }
     }
 
@@ -61,7 +68,7 @@ impl Pipe {
         self.in_flight.keys().next().map(|(at, _)| *at)
     }
 
-    fn deliver(&mut self, now: Duration) -> Option<(Vec<u8>, SocketAddr)> {
+    fn deliver(&mut self, now: Duration) -> Option<Arrival> {
         let key = *self.in_flight.keys().next().filter(|(at, _)| *at <= now)?;
         self.in_flight.remove(&key)
     }
@@ -119,11 +126,11 @@ impl Pair {
 
     /// Does all that is due now.
     pub fn work(&mut self) {
-        while let Some((datagram, from)) = self.up.deliver(self.now) {
-            self.hub.handle_datagram(&datagram, from, self.now);
+        while let Some((datagram, from, ce)) = self.up.deliver(self.now) {
+            self.hub.handle_datagram(&datagram, from, ce, self.now);
         }
-        while let Some((datagram, from)) = self.down.deliver(self.now) {
-            self.air.handle_datagram(&datagram, from, self.now);
+        while let Some((datagram, from, ce)) = self.down.deliver(self.now) {
+            self.air.handle_datagram(&datagram, from, ce, self.now);
         }
         self.air.handle_timeout(self.now);
         self.hub.handle_timeout(self.now);
@@ -143,12 +150,14 @@ impl Pair {
     pub fn flush(&mut self) {
         let mut datagram = Vec::new();
         while self.air.transmit(self.now, &mut datagram).is_some() {
-            self.up.offer(std::mem::take(&mut datagram), self.air_address, self.now, &mut self.rng);
+            let arrival = (std::mem::take(&mut datagram), self.air_address, self.air.is_ect());
+            self.up.offer(arrival, self.now, &mut self.rng);
         }
         while let Some(to) = self.hub.transmit(self.now, &mut datagram) {
             let datagram = std::mem::take(&mut datagram);
             if to == self.air_address {
-                self.down.offer(datagram, HUB.parse().unwrap(), self.now, &mut self.rng);
+                let arrival = (datagram, HUB.parse().unwrap(), self.hub.is_ect());
+                self.down.offer(arrival, self.now, &mut self.rng);
             }
         }
     }
