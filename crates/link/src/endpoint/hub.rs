@@ -321,6 +321,12 @@ impl Core for HubCore {
         None
     }
 
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) {
+        for (_, session) in self.sessions.values_mut().filter(|(_, it)| it.address() == to) {
+            session.too_large(bytes, now);
+        }
+    }
+
     fn next_timeout(&mut self, now: Duration) -> Duration {
         let sessions = self.sessions.values_mut().map(|(_, session)| session.next_timeout(now));
         sessions.min().unwrap_or(Duration::MAX)

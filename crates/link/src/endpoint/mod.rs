@@ -22,6 +22,9 @@ pub trait Core {
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, now: Duration);
     /// Appends the next datagram to `out` and says where it goes; `None` when none may leave now.
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr>;
+    /// The operating system refuses to send `to` a datagram of `bytes`: its interface has a smaller
+    /// MTU. The datagram is lost.
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration);
     /// When to call [`Self::handle_timeout`] next, once `transmit` has returned `None`.
     fn next_timeout(&mut self, now: Duration) -> Duration;
     /// Does what is due, after which `transmit` may have something again.

@@ -1,7 +1,10 @@
 //! One session between two gateways: packets in, packets out, flows in between. No sockets, no
 //! clock: `now` is the time since the program or the simulation began.
 
+mod fragment;
+mod mtu;
 mod path;
+mod probe;
 mod receive;
 mod report;
 mod timers;
@@ -20,7 +23,9 @@ use crate::lane::{Lane, RecvLane, SendLane};
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::target::{Target, TargetError};
+use fragment::{Assembly, Outgoing};
 use path::Path;
+use probe::Arrivals;
 use report::ReportTimer;
 
 /// Flows are looked over for idleness so many times within their idle limit.
@@ -79,6 +84,10 @@ pub struct Session {
     closes_left: u32,
     peer_closed: bool,
     reports: ReportTimer,
+    /// A body too large for one packet that has begun to leave.
+    fragments: Option<Outgoing>,
+    assembly: Assembly,
+    arrivals: Arrivals,
     rng: Rng,
     counters: Counters,
     plaintext: Vec<u8>,
@@ -90,6 +99,8 @@ struct Quiet {
     since: Duration,
     probe_at: Duration,
     interval: Duration,
+    /// The last probe carried no symbol, so as to be small.
+    bare: bool,
 }
 
 impl Session {
@@ -127,6 +138,9 @@ impl Session {
             closes_left: CLOSES,
             peer_closed: false,
             reports: ReportTimer::new(),
+            fragments: None,
+            assembly: Assembly::default(),
+            arrivals: Arrivals::default(),
             old_keys: None,
             plaintext: Vec::new(),
             counters: Counters::default(),
@@ -209,13 +223,18 @@ impl Session {
 
     /// What has been counted, and what is held now.
     pub fn counters(&self) -> Counters {
-        Counters { flows: self.flows.len() as u64, held_bytes: self.held_bytes(), ..self.counters }
+        Counters {
+            flows: self.flows.len() as u64,
+            held_bytes: self.held_bytes(),
+            mtu_bytes: self.mtu_bytes() as u64,
+            ..self.counters
+        }
     }
 
     /// Bytes of memory that wait for the link, the peer or a reader.
     pub fn held_bytes(&self) -> u64 {
         let retained: usize = self.send.iter().map(SendLane::retained_bytes).sum();
-        self.flows.held_bytes() + retained as u64
+        self.flows.held_bytes() + (retained + self.assembly.held_bytes()) as u64
     }
 
     // The flows' owners.

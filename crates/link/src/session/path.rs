@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::mtu::Mtu;
 use crate::pacer::Pacer;
 use crate::rtt::Rtt;
 use crate::settings::Settings;
@@ -11,9 +12,9 @@ use crate::wire::frame::Challenge;
 use crate::wire::header::DATA_OVERHEAD_BYTES;
 use crate::wire::report::Report;
 
-/// Send times kept for round-trip samples: 16 bytes each, 1 MiB a path. A packet that was sent
-/// longer ago gives no sample.
-const MAX_SEND_TIMES: usize = 1 << 16;
+/// Packets whose time and size are kept: 24 bytes each, 1.5 MiB a path. A packet that was sent
+/// longer ago gives no round-trip sample and tells nothing of the MTU.
+const MAX_SENT: usize = 1 << 16;
 /// By how many packets a late one may come and still be waited for.
 const MAX_LATE_BY: u64 = 64;
 
@@ -23,11 +24,11 @@ pub struct Path {
     pub peer: SocketAddr,
     pub rtt: Rtt,
     pub pacer: Pacer,
-    mtu_bytes: usize,
+    pub mtu: Mtu,
 
     next_packet: u64,
-    /// Send times of packets `next_packet - len ..`.
-    send_times: VecDeque<Duration>,
+    /// Packets `next_packet - len ..`.
+    sent: VecDeque<Sent>,
     /// The oldest packet that asked for an answer since the peer was last heard.
     pub waiting_since: Option<Duration>,
     pub last_sent: Duration,
@@ -43,6 +44,14 @@ pub struct Path {
     pub ping: bool,
     pub response: Option<Challenge>,
     pub candidate: Option<Candidate>,
+}
+
+/// A packet that left.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    at: Duration,
+    /// With its IP header; no IP packet has more than 65,535.
+    bytes: u16,
 }
 
 /// An address that the peer may have moved to; nothing but challenges goes there until it echoes one.
@@ -62,9 +71,9 @@ impl Path {
             peer,
             rtt: Rtt::guess(settings.initial_rtt),
             pacer: Pacer::new(settings.rate, settings.mtu_bytes),
-            mtu_bytes: settings.mtu_bytes,
+            mtu: Mtu::new(settings.mtu_bytes, now),
             next_packet: 0,
-            send_times: VecDeque::new(),
+            sent: VecDeque::new(),
             waiting_since: None,
             last_sent: now,
             peer_largest: None,
@@ -89,7 +98,13 @@ impl Path {
 
     /// The longest plaintext that fits.
     pub fn most_plaintext(&self) -> usize {
-        self.mtu_bytes - self.outer_bytes() - DATA_OVERHEAD_BYTES
+        self.plaintext_of(self.mtu.current())
+    }
+
+    /// The plaintext that makes a packet of `bytes`, of which there are at least
+    /// [`MIN_MTU_BYTES`](crate::settings::MIN_MTU_BYTES).
+    pub fn plaintext_of(&self, bytes: usize) -> usize {
+        bytes - self.outer_bytes() - DATA_OVERHEAD_BYTES
     }
 
     /// The number that the next packet will have.
@@ -97,22 +112,31 @@ impl Path {
         self.next_packet
     }
 
-    /// A packet leaves.
-    pub fn sent(&mut self, asks_for_report: bool, now: Duration) {
+    /// A packet leaves, of `bytes` with its IP header.
+    pub fn sent(&mut self, bytes: usize, asks_for_report: bool, now: Duration) {
+        self.mtu.sent(self.next_packet, bytes, now);
         self.next_packet += 1;
-        if self.send_times.len() == MAX_SEND_TIMES {
-            self.send_times.pop_front();
+        if self.sent.len() == MAX_SENT {
+            self.sent.pop_front();
         }
-        self.send_times.push_back(now);
+        let bytes = u16::try_from(bytes).unwrap_or(u16::MAX);
+        self.sent.push_back(Sent { at: now, bytes });
         self.last_sent = now;
         if asks_for_report && self.waiting_since.is_none() {
             self.waiting_since = Some(now);
         }
     }
 
-    fn send_time(&self, packet: u64) -> Option<Duration> {
-        let first = self.next_packet - self.send_times.len() as u64;
-        self.send_times.get(usize::try_from(packet.checked_sub(first)?).ok()?).copied()
+    fn sent_packet(&self, packet: u64) -> Option<Sent> {
+        let first = self.next_packet - self.sent.len() as u64;
+        self.sent.get(usize::try_from(packet.checked_sub(first)?).ok()?).copied()
+    }
+
+    /// The peer has said that it has `packet`: the path carries packets of that size.
+    pub fn arrived(&mut self, packet: u64, now: Duration) {
+        if let Some(sent) = self.sent_packet(packet) {
+            self.mtu.arrived(packet, usize::from(sent.bytes), now);
+        }
     }
 
     /// A packet came; `true` when it is the newest.
@@ -146,13 +170,14 @@ impl Path {
         if before.is_some_and(|before| report.largest <= before) {
             return Some((0, 0));
         }
-        if let Some(sent) = self.send_time(report.largest) {
-            self.rtt.sample(now.saturating_sub(sent).saturating_sub(report.age));
+        if let Some(sent) = self.sent_packet(report.largest) {
+            self.rtt.sample(now.saturating_sub(sent.at).saturating_sub(report.age));
         }
         let judged = report.largest + 1 - before.map_or(0, |before| before + 1);
         let arrived = report.received.saturating_sub(self.peer_received).min(judged);
         self.peer_largest = Some(report.largest);
         self.peer_received = report.received.max(self.peer_received);
+        self.mtu.judged(report.largest, judged - arrived, judged);
         Some((judged - arrived, judged))
     }
 }

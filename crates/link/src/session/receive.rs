@@ -10,7 +10,7 @@ use super::path::Candidate;
 use crate::flow::Violation;
 use crate::lane::Arrival;
 use crate::wire::codec::Reader;
-use crate::wire::frame::{Frame, Packet, Symbol};
+use crate::wire::frame::{Fragment, Frame, Packet, Symbol};
 use crate::wire::header::DataHeader;
 use crate::wire::report::Report;
 
@@ -61,7 +61,16 @@ impl Session {
         if let Some(report) = packet.report {
             self.take_report(&report, now);
         }
-        let gap = packet.symbol.is_some_and(|symbol| self.take_symbol(symbol, header.number, now));
+        if packet.probe {
+            self.arrivals.add(header.number, self.path.rtt.get(), now);
+        }
+        for &arrived in &packet.arrived {
+            self.path.arrived(arrived, now);
+        }
+        let gap = match packet.fragment {
+            Some(fragment) => self.take_fragment(fragment, header.number, now),
+            None => packet.symbol.is_some_and(|it| self.take_symbol(it, header.number, now)),
+        };
         if asks {
             self.reports.came(gap, self.path.rtt.get(), now);
         }
@@ -85,6 +94,7 @@ impl Session {
         let Some((lost, judged)) = self.path.reported(report, now) else {
             return self.break_off(Violation("a report of packets that were never sent"));
         };
+        self.learn_mtu(report, now);
         self.counters.packets_lost += lost;
         self.counters.packets_judged += judged;
         let late_by = self.path.peer_late_by;
@@ -99,6 +109,23 @@ impl Session {
             }
         }
         self.tune();
+    }
+
+    /// Keeps a fragment, or acts on the symbol that it makes whole.
+    fn take_fragment(&mut self, fragment: Fragment<'_>, packet: u64, now: Duration) -> bool {
+        let body = match self.assembly.take(fragment) {
+            Ok(None) => return false,
+            Ok(Some(body)) => body,
+            Err(violation) => {
+                self.break_off(violation);
+                return false;
+            }
+        };
+        let Ok(symbol) = Symbol::parse_body(&body) else {
+            self.break_off(Violation("fragments of something that does not parse"));
+            return false;
+        };
+        self.take_symbol(symbol, packet, now)
     }
 
     /// Acts on a symbol that is new; `true` when it shows a gap that was not known.
@@ -155,6 +182,10 @@ impl Session {
             candidate.received_bytes += bytes;
             if response == Some(candidate.challenge) {
                 tracing::info!(was = %self.path.peer, is = %from, "the peer moved");
+                // A NAT that gives another port does not change the way.
+                if from.ip() != self.path.peer.ip() {
+                    self.path.mtu.moved(now);
+                }
                 self.path.peer = from;
                 self.path.candidate = None;
             }

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Session;
+use super::fragment::Outgoing;
 use crate::lane::{Lane, RecvLane, SLOT_BYTES, Transmission};
+use crate::wire::codec::MAX_VARINT_BYTES;
 use crate::wire::frame;
 use crate::wire::header::DATA_OVERHEAD_BYTES;
 use crate::wire::report::{MAX_RUNS, Report};
@@ -37,6 +39,9 @@ impl Session {
         }
         if !self.path.pacer.is_open(now) {
             return None;
+        }
+        if let Some(to) = self.transmit_probe(now, out) {
+            return Some(to);
         }
         self.plaintext.clear();
         let probing = self.start_probe(now);
@@ -71,6 +76,7 @@ impl Session {
             && let Some(report) = self.report(now)
         {
             frame::put_report(&mut self.plaintext, &report);
+            self.put_arrived(now);
             self.reports.sent(self.path.rtt.get(), now);
             self.counters.reports_sent += 1;
         }
@@ -105,13 +111,16 @@ impl Session {
     /// At most one symbol; `true` when there is one.
     fn put_symbol(&mut self, probing: bool, now: Duration) -> bool {
         let packet = self.path.next_packet();
-        let room = self.path.most_plaintext() - self.plaintext.len();
+        let room = self.path.most_plaintext().saturating_sub(self.plaintext.len());
+        if self.fragments.is_some() {
+            return self.put_fragment(room);
+        }
         let pick = if self.quiet.is_some() { self.pick_probe(probing) } else { self.pick(now) };
         match pick {
             Some(Pick::New(lane)) if room >= LEAST_SYMBOL_ROOM => self.put_new(lane, room, now),
             Some(Pick::Again(lane, kind)) => {
                 // A symbol was built for a whole packet: beside a report it may not fit. Alone it goes
-                // even where the outer headers have grown since, by a move from IPv4 to IPv6.
+                // in fragments where packets have become smaller since.
                 let lane_state = &mut self.send[lane as usize];
                 let fits = lane_state
                     .peek_len(kind)
@@ -122,16 +131,39 @@ impl Session {
                 let Some((number, content)) = lane_state.take(kind, packet, now) else {
                     return false;
                 };
-                frame::put_symbol_head(&mut self.plaintext, lane, number);
-                self.plaintext.extend_from_slice(content);
                 match kind {
                     Transmission::Repair => self.counters.repairs_sent += 1,
                     Transmission::Duplicate => self.counters.duplicates_sent += 1,
                 }
-                true
+                let mut body = Vec::with_capacity(room.max(content.len() + MAX_VARINT_BYTES + 1));
+                frame::put_symbol_head(&mut body, lane, number);
+                body.extend_from_slice(content);
+                self.put_body(body, room)
             }
             _ => false,
         }
+    }
+
+    /// Puts a symbol with its head: whole where it fits, else the first of its fragments.
+    fn put_body(&mut self, body: Vec<u8>, room: usize) -> bool {
+        if body.len() <= room {
+            self.plaintext.extend_from_slice(&body);
+            return true;
+        }
+        self.fragments = Some(Outgoing::new(body, self.path.next_packet(), room));
+        self.put_fragment(room)
+    }
+
+    /// Puts the next fragment of the body that has begun to leave.
+    fn put_fragment(&mut self, room: usize) -> bool {
+        let Some(fragments) = &mut self.fragments else { return false };
+        let put = fragments.put_next(room, &mut self.plaintext);
+        self.counters.fragments_sent += u64::from(put);
+        // One cut for larger packets than there are now is dropped: it counts as lost.
+        if fragments.is_done() || (!put && self.plaintext.is_empty()) {
+            self.fragments = None;
+        }
+        put
     }
 
     fn put_new(&mut self, lane: Lane, room: usize, now: Duration) -> bool {
@@ -186,7 +218,9 @@ impl Session {
         };
         quiet.next_probe(now);
         self.path.ping = true;
-        true
+        // The silence may be that of large packets only: every other probe is small then.
+        quiet.bare = !quiet.bare && self.path.mtu.is_in_doubt();
+        !quiet.bare
     }
 
     /// A probe carries the oldest symbol, so that its answer tells what else is missing.
@@ -216,7 +250,7 @@ impl Session {
             return None;
         }
         let bytes = out.len() - before + self.path.outer_bytes();
-        self.path.sent(asks, now);
+        self.path.sent(bytes, asks, now);
         self.path.pacer.spend(bytes);
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += bytes as u64;

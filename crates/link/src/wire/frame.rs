@@ -1,18 +1,25 @@
 //! What a packet's plaintext holds.
 //!
-//! A packet is an uncoded part (REPORT, PING, CHALLENGE, RESPONSE, CLOSE: the latest wins, nothing is
+//! A packet is an uncoded part (REPORT, PING, CHALLENGE, RESPONSE, CLOSE, …: the latest wins, nothing is
 //! retransmitted) and at most one symbol, which fills the rest. What must arrive travels in symbols.
 //!
 //! | tag | in the uncoded part | body |
 //! |---|---|---|
+//! | `0x00` | PADDING | none; makes a packet longer and means nothing |
 //! | `0x01` | REPORT | see [`Report`] |
 //! | `0x02` | LEASE | reserved for granted rates |
 //! | `0x03` | CHALLENGE | 8 bytes |
 //! | `0x04` | RESPONSE | the challenge's 8 bytes |
 //! | `0x05` | PING | none; asks for a report |
 //! | `0x06` | CLOSE | none; the session ends, all flows with it |
+//! | `0x0c` | PROBE | none; asks for ARRIVED, which shall name this packet |
+//! | `0x0d` | ARRIVED | count u8, largest packet varint, then for each more how far below varint |
 //! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
 //! | `0x18` + lane | REPAIR | reserved for the sliding-window code |
+//! | `0x20` | FRAGMENT | packet of the first fragment varint, total varint, offset varint, then bytes to the end of the packet |
+//!
+//! The fragments of one body follow each other; together they are a SYMBOL or REPAIR with its tag,
+//! made for larger packets than the path carries now. One that is lost is sent again as a whole.
 //!
 //! | tag | in a symbol | body |
 //! |---|---|---|
@@ -35,7 +42,17 @@ const CHALLENGE: u8 = 0x03;
 const RESPONSE: u8 = 0x04;
 const PING: u8 = 0x05;
 const CLOSE: u8 = 0x06;
+const PROBE: u8 = 0x0c;
+const ARRIVED: u8 = 0x0d;
 const SYMBOL: u8 = 0x10;
+const FRAGMENT: u8 = 0x20;
+
+/// PADDING is this byte, as often as wanted.
+pub const PADDING: u8 = 0x00;
+/// Most packets that one ARRIVED names: at the 10 bytes of the longest varint they take 82 bytes.
+pub const MAX_ARRIVED: usize = 8;
+/// The longest body in fragments: no packet is longer.
+pub const MAX_BODY_BYTES: usize = 65_535;
 
 const OPEN: u8 = 0x01;
 const STREAM: u8 = 0x02;
@@ -56,7 +73,12 @@ pub struct Packet<'a> {
     pub response: Option<Challenge>,
     pub ping: bool,
     pub close: bool,
+    /// The peer wants to hear that just this packet came.
+    pub probe: bool,
+    /// Packets of ours that came, largest first.
+    pub arrived: Vec<u64>,
     pub symbol: Option<Symbol<'a>>,
+    pub fragment: Option<Fragment<'a>>,
 }
 
 /// A numbered symbol of a lane.
@@ -65,6 +87,47 @@ pub struct Symbol<'a> {
     pub lane: Lane,
     pub number: u64,
     pub content: &'a [u8],
+}
+
+/// A part of a body too long for one packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragment<'a> {
+    /// The packet that carried the first fragment: names the body.
+    pub first: u64,
+    /// The body's length: more than what is here, at most [`MAX_BODY_BYTES`].
+    pub total: usize,
+    /// Where in the body `content` stands.
+    pub offset: usize,
+    pub content: &'a [u8],
+}
+
+impl<'a> Fragment<'a> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let first = reader.varint()?;
+        let total = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        let offset = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        let content = reader.rest();
+        let end = offset.checked_add(content.len()).ok_or(Malformed)?;
+        if content.is_empty() || content.len() >= total || end > total || total > MAX_BODY_BYTES {
+            return Err(Malformed);
+        }
+        Ok(Self { first, total, offset, content })
+    }
+}
+
+impl<'a> Symbol<'a> {
+    /// Reads a body that came in fragments.
+    pub fn parse_body(body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let tag = reader.u8()?;
+        Self::parse(tag, &mut reader)
+    }
+
+    fn parse(tag: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let lane = tag.checked_sub(SYMBOL).and_then(Lane::from_wire).ok_or(Malformed)?;
+        let number = reader.varint()?;
+        Ok(Self { lane, number, content: reader.rest() })
+    }
 }
 
 impl<'a> Packet<'a> {
@@ -78,11 +141,15 @@ impl<'a> Packet<'a> {
                 RESPONSE => packet.response = Some(reader.array()?),
                 PING => packet.ping = true,
                 CLOSE => packet.close = true,
+                PADDING => {}
+                PROBE => packet.probe = true,
+                ARRIVED => packet.arrived = parse_arrived(&mut reader)?,
+                FRAGMENT => {
+                    packet.fragment = Some(Fragment::parse(&mut reader)?);
+                    break;
+                }
                 tag => {
-                    let lane =
-                        tag.checked_sub(SYMBOL).and_then(Lane::from_wire).ok_or(Malformed)?;
-                    let number = reader.varint()?;
-                    packet.symbol = Some(Symbol { lane, number, content: reader.rest() });
+                    packet.symbol = Some(Symbol::parse(tag, &mut reader)?);
                     break;
                 }
             }
@@ -92,8 +159,26 @@ impl<'a> Packet<'a> {
 
     /// Whether the peer waits to hear that this packet came.
     pub fn asks_for_report(&self) -> bool {
-        self.symbol.is_some() || self.ping || self.challenge.is_some()
+        self.symbol.is_some()
+            || self.fragment.is_some()
+            || self.ping
+            || self.probe
+            || self.challenge.is_some()
     }
+}
+
+fn parse_arrived(reader: &mut Reader<'_>) -> Result<Vec<u64>, Malformed> {
+    let count = usize::from(reader.u8()?);
+    if !(1..=MAX_ARRIVED).contains(&count) {
+        return Err(Malformed);
+    }
+    let mut packet = reader.varint()?;
+    let mut arrived = vec![packet];
+    while arrived.len() < count {
+        packet = packet.checked_sub(reader.varint()?).ok_or(Malformed)?;
+        arrived.push(packet);
+    }
+    Ok(arrived)
 }
 
 pub fn put_report(out: &mut Vec<u8>, report: &Report) {
@@ -117,6 +202,33 @@ pub fn put_ping(out: &mut Vec<u8>) {
 
 pub fn put_close(out: &mut Vec<u8>) {
     out.push(CLOSE);
+}
+
+pub fn put_probe(out: &mut Vec<u8>) {
+    out.push(PROBE);
+}
+
+/// `arrived` are one to [`MAX_ARRIVED`] packet numbers, largest first.
+pub fn put_arrived(out: &mut Vec<u8>, arrived: &[u64]) {
+    out.extend_from_slice(&[ARRIVED, arrived.len() as u8]);
+    let mut above = None;
+    for &packet in arrived {
+        put_varint(out, above.map_or(packet, |above| above - packet));
+        above = Some(packet);
+    }
+}
+
+/// Appends a fragment's head; its content follows and ends the packet.
+pub fn put_fragment_head(out: &mut Vec<u8>, first: u64, total: usize, offset: usize) {
+    out.push(FRAGMENT);
+    put_varint(out, first);
+    put_varint(out, total as u64);
+    put_varint(out, offset as u64);
+}
+
+/// How many bytes [`put_fragment_head`] appends at most, for a body of `total` bytes.
+pub fn fragment_head_len(first: u64, total: usize) -> usize {
+    1 + varint_len(first) + 2 * varint_len(total as u64)
 }
 
 /// Appends a symbol's tag and number; its content follows and ends the packet.

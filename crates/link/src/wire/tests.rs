@@ -6,7 +6,7 @@ use bentpipe_schedule::Class;
 use proptest::prelude::*;
 
 use super::codec::Reader;
-use super::frame::{self, Frame, Packet, Symbol};
+use super::frame::{self, Fragment, Frame, Packet, Symbol};
 use super::header::DataHeader;
 use super::report::{LaneReport, MAX_RUNS, Report};
 use crate::code::ResetCode;
@@ -77,6 +77,10 @@ proptest! {
         response: Option<[u8; 8]>,
         ping: bool,
         close: bool,
+        probe: bool,
+        arrived in prop::collection::btree_set(any::<u64>(), 0..=frame::MAX_ARRIVED),
+        padding in 0usize..40,
+        fragment in prop::option::of((any::<u64>(), bytes(), 0usize..30_000, 1usize..30_000)),
         symbol in prop::option::of((0usize..Lane::ALL.len(), any::<u64>(), bytes())),
     ) {
         let mut out = Vec::new();
@@ -85,6 +89,17 @@ proptest! {
         if let Some(response) = &response { frame::put_response(&mut out, response) }
         if ping { frame::put_ping(&mut out) }
         if close { frame::put_close(&mut out) }
+        if probe { frame::put_probe(&mut out) }
+        let arrived: Vec<u64> = arrived.into_iter().rev().collect();
+        if !arrived.is_empty() { frame::put_arrived(&mut out, &arrived) }
+        out.resize(out.len() + padding, frame::PADDING);
+        let fragment = fragment.filter(|(_, content, ..)| !content.is_empty() && symbol.is_none());
+        if let Some((first, content, offset, more)) = &fragment {
+            let (before, total) = (out.len(), offset + content.len() + more);
+            frame::put_fragment_head(&mut out, *first, total, *offset);
+            prop_assert!(out.len() - before <= frame::fragment_head_len(*first, total));
+            out.extend_from_slice(content);
+        }
         if let Some((lane, number, content)) = &symbol {
             let before = out.len();
             frame::put_symbol_head(&mut out, Lane::ALL[*lane], *number);
@@ -94,7 +109,12 @@ proptest! {
         let symbol = symbol.as_ref().map(|(lane, number, content)| {
             Symbol { lane: Lane::ALL[*lane], number: *number, content }
         });
-        let packet = Packet { report, challenge, response, ping, close, symbol };
+        let fragment = fragment.as_ref().map(|(first, content, offset, more)| Fragment {
+            first: *first, total: offset + content.len() + more, offset: *offset, content,
+        });
+        let packet = Packet {
+            report, challenge, response, ping, close, probe, arrived, symbol, fragment,
+        };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));
     }
 
