@@ -6,11 +6,7 @@ use std::time::Duration;
 
 use bentpipe_link::{Core, Read, ResetCode, Settings, Write};
 use bentpipe_units::{BitRate, ByteSize};
-use common::{Pair, read_all, write_all};
-
-fn bytes(len: usize) -> Vec<u8> {
-    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
-}
+use common::{Pair, bytes, read_all, write_all};
 
 /// Fetches `len` bytes with a small request; returns how long it took.
 fn fetch(pair: &mut Pair, len: usize) -> Duration {

@@ -226,7 +226,7 @@ impl Lane {
             let bytes = segments.map_or(frame.len() - HEADER_BYTES, |s| s.packet_bytes(index));
             fates.push(match self.model.offer(now, bytes) {
                 Fate::Delivered { at } => Some(at),
-                Fate::Lost | Fate::QueueDropped => None,
+                Fate::Lost | Fate::QueueDropped | Fate::TooLong => None,
             });
         }
         // Before anybody can see the packets arrive.

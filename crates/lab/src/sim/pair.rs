@@ -96,6 +96,12 @@ impl Pair {
         self.digest
     }
 
+    /// From now on the link drops IP packets longer than `bytes`, both ways, and tells nobody.
+    pub fn set_mtu(&mut self, bytes: Option<usize>) {
+        self.to_air.direction.set_mtu(bytes);
+        self.to_hub.direction.set_mtu(bytes);
+    }
+
     /// What the link counted: towards the aircraft, and back.
     pub fn counters(&self) -> (Counters, Counters) {
         (self.to_air.direction.counters(), self.to_hub.direction.counters())

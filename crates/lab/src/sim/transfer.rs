@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use bentpipe_channel::Counters;
 use bentpipe_link::{Read, Settings};
 
 use super::pair::Pair;
@@ -72,7 +73,8 @@ pub fn run(profile: &Profile, length: Duration, seed: u64) -> Result<Transfer, N
     let (forward, back) = pair.counters();
     let sent = forward.offered.bytes - before.offered.bytes;
     let lost = (forward.lost.bytes - before.lost.bytes) as f64;
-    let dropped = forward.queue_dropped.bytes - before.queue_dropped.bytes;
+    let refused = |counters: &Counters| counters.queue_dropped.bytes + counters.too_long.bytes;
+    let dropped = refused(&forward) - refused(&before);
     let loss = lost / (sent - dropped).max(1) as f64;
     Ok(Transfer {
         bytes,

@@ -107,6 +107,11 @@ impl Path {
         bytes - self.outer_bytes() - DATA_OVERHEAD_BYTES
     }
 
+    /// The packet that a plaintext makes, in bytes with its IP header.
+    pub fn bytes_of(&self, plaintext: usize) -> usize {
+        plaintext + self.outer_bytes() + DATA_OVERHEAD_BYTES
+    }
+
     /// The number that the next packet will have.
     pub fn next_packet(&self) -> u64 {
         self.next_packet
@@ -114,7 +119,7 @@ impl Path {
 
     /// A packet leaves, of `bytes` with its IP header.
     pub fn sent(&mut self, bytes: usize, asks_for_report: bool, now: Duration) {
-        self.mtu.sent(self.next_packet, bytes, now);
+        self.mtu.sent(self.next_packet);
         self.next_packet += 1;
         if self.sent.len() == MAX_SENT {
             self.sent.pop_front();

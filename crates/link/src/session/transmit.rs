@@ -46,7 +46,11 @@ impl Session {
         self.plaintext.clear();
         let probing = self.start_probe(now);
         let asks = self.put_uncoded(now) | self.put_symbol(probing, now);
-        if self.plaintext.is_empty() { None } else { self.seal(asks, now, out) }
+        if self.plaintext.is_empty() {
+            return None;
+        }
+        self.path.mtu.used(self.path.bytes_of(self.plaintext.len()), now);
+        self.seal(asks, now, out)
     }
 
     fn challenge_candidate(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
@@ -112,6 +116,10 @@ impl Session {
     fn put_symbol(&mut self, probing: bool, now: Duration) -> bool {
         let packet = self.path.next_packet();
         let room = self.path.most_plaintext().saturating_sub(self.plaintext.len());
+        // Large packets may be vanishing: what the peer needs to know goes by itself.
+        if !self.plaintext.is_empty() && !probing && self.path.mtu.is_in_doubt() {
+            return false;
+        }
         if self.fragments.is_some() {
             return self.put_fragment(room);
         }

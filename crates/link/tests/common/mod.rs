@@ -22,11 +22,15 @@ pub struct Pipe {
     pub delay: Duration,
     pub rate: BitRate,
     pub cut: bool,
+    /// Longer IP packets vanish.
+    pub mtu_bytes: usize,
     free_at: Duration,
     in_flight: BTreeMap<(Duration, u64), (Vec<u8>, SocketAddr)>,
     count: u64,
     pub bytes: u64,
     pub packets: u64,
+    /// The longest IP packet offered.
+    pub longest: u64,
 }
 
 impl Pipe {
@@ -38,16 +42,30 @@ impl Pipe {
             delay,
             rate,
             cut: false,
+            mtu_bytes: usize::MAX,
             free_at: Duration::ZERO,
             in_flight,
             count: 0,
             bytes: 0,
             packets: 0,
+            longest: 0,
         }
     }
 
-    fn offer(&mut self, datagram: Vec<u8>, from: SocketAddr, now: Duration, rng: &mut ChaCha8Rng) {
-        let bytes = datagram.len() as u64 + 28;
+    /// `from` is whom the receiver sees, `air` what the air's address is now: of its family are the
+    /// outer headers, both ways.
+    fn offer(
+        &mut self,
+        datagram: Vec<u8>,
+        [from, air]: [SocketAddr; 2],
+        now: Duration,
+        rng: &mut ChaCha8Rng,
+    ) {
+        let bytes = datagram.len() as u64 + if air.is_ipv4() { 28 } else { 48 };
+        self.longest = self.longest.max(bytes);
+        if bytes > self.mtu_bytes as u64 {
+            return;
+        }
         self.bytes += bytes;
         self.packets += 1;
         self.free_at = self.free_at.max(now) + self.rate.time_for(bytes);
@@ -143,12 +161,15 @@ impl Pair {
     pub fn flush(&mut self) {
         let mut datagram = Vec::new();
         while self.air.transmit(self.now, &mut datagram).is_some() {
-            self.up.offer(std::mem::take(&mut datagram), self.air_address, self.now, &mut self.rng);
+            let datagram = std::mem::take(&mut datagram);
+            let addresses = [self.air_address; 2];
+            self.up.offer(datagram, addresses, self.now, &mut self.rng);
         }
         while let Some(to) = self.hub.transmit(self.now, &mut datagram) {
             let datagram = std::mem::take(&mut datagram);
             if to == self.air_address {
-                self.down.offer(datagram, HUB.parse().unwrap(), self.now, &mut self.rng);
+                let addresses = [HUB.parse().unwrap(), self.air_address];
+                self.down.offer(datagram, addresses, self.now, &mut self.rng);
             }
         }
     }
@@ -232,6 +253,11 @@ fn new_air(
 fn new_hub(air: &SecretKey, hub: &SecretKey, settings: &Settings, seed: [u8; 32]) -> HubCore {
     let aircraft = vec![Aircraft { key: air.public(), settings: settings.clone() }];
     HubCore::new(HubConfig { secret: hub.clone(), aircraft }, seed)
+}
+
+/// `len` bytes that repeat nowhere near.
+pub fn bytes(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
 /// Reads all that is there; `true` when the peer has finished.

@@ -54,9 +54,11 @@ pub struct Mtu {
     /// Loss while the size in use was known to pass, and what was counted since.
     known: Loss,
     counted: Loss,
-    last_sent: u64,
-    /// Losses among packets up to this one were the size's fault.
-    blamed_to: Option<u64>,
+    next_packet: u64,
+    /// No packet below proves anything any more: reports name the same packets again and again.
+    proved_below: u64,
+    /// Losses among packets below were the size's fault.
+    blamed_below: Option<u64>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -78,8 +80,9 @@ impl Mtu {
             unverified: 0,
             known: Loss::default(),
             counted: Loss::default(),
-            last_sent: 0,
-            blamed_to: None,
+            next_packet: 0,
+            proved_below: 0,
+            blamed_below: None,
         };
         mtu.search(now);
         mtu
@@ -113,9 +116,13 @@ impl Mtu {
         }
     }
 
-    /// `packet` left with `bytes`, probe or not.
-    pub fn sent(&mut self, packet: u64, bytes: usize, now: Duration) {
-        self.last_sent = packet;
+    /// `packet` left, a probe or another.
+    pub fn sent(&mut self, packet: u64) {
+        self.next_packet = packet + 1;
+    }
+
+    /// A packet of `bytes` leaves that is no probe.
+    pub fn used(&mut self, bytes: usize, now: Duration) {
         if bytes > MIN_MTU_BYTES {
             self.unverified_since.get_or_insert(now);
             self.unverified = self.unverified.saturating_add(1);
@@ -129,7 +136,9 @@ impl Mtu {
 
     /// The peer has `packet`, of `bytes`.
     pub fn arrived(&mut self, packet: u64, bytes: usize, now: Duration) {
-        if bytes >= self.current {
+        let proves = bytes >= self.current && packet >= self.proved_below;
+        if proves {
+            self.proved_below = packet + 1;
             self.unverified_since = None;
             self.unverified = 0;
             self.known.add(std::mem::take(&mut self.counted));
@@ -137,7 +146,8 @@ impl Mtu {
         let Some(trial) = &mut self.trial else { return };
         trial.arrived(packet);
         let size = trial.bytes();
-        if bytes >= size {
+        let settles = if size == self.current { proves } else { trial.is_later(packet) };
+        if bytes >= size && settles {
             self.trial = None;
             self.current = size.max(self.current);
             if self.raise_at.is_none() {
@@ -149,9 +159,9 @@ impl Mtu {
     /// The peer's report accounts for `judged` more packets, up to number `largest`, `lost` of
     /// them lost.
     pub fn judged(&mut self, largest: u64, lost: u64, judged: u64) {
-        match self.blamed_to {
-            Some(blamed) if largest <= blamed => {}
-            Some(_) => self.blamed_to = None,
+        match self.blamed_below {
+            Some(blamed) if largest < blamed => {}
+            Some(_) => self.blamed_below = None,
             None => self.counted.add(Loss { lost, judged }),
         }
     }
@@ -180,7 +190,9 @@ impl Mtu {
 
     /// The peer has another address: nothing is known of the way there.
     pub fn moved(&mut self, now: Duration) {
-        *self = Self { known: self.known, ..Self::new(self.most, now) };
+        let (known, next) = (self.known, self.next_packet);
+        *self = Self { known, next_packet: next, proved_below: next, ..Self::new(self.most, now) };
+        self.search(now);
     }
 
     /// Does what is due. Not to be called in silence, which says nothing of any packet.
@@ -212,7 +224,7 @@ impl Mtu {
 
     fn doubt(&mut self, now: Duration) {
         if self.current > MIN_MTU_BYTES {
-            self.trial = Some(Trial::new(self.current, now));
+            self.trial = Some(Trial::new(self.current, self.next_packet, now));
         }
     }
 
@@ -222,7 +234,7 @@ impl Mtu {
         self.unverified_since = None;
         self.unverified = 0;
         self.counted = Loss::default();
-        self.blamed_to = Some(self.last_sent);
+        self.blamed_below = Some(self.next_packet);
         self.search(now);
     }
 
@@ -234,7 +246,8 @@ impl Mtu {
             self.current + (self.too_large - self.current) / 2
         };
         let worth = self.too_large - self.current > GRAIN_BYTES || candidate == self.most;
-        self.trial = (candidate > self.current && worth).then(|| Trial::new(candidate, now));
+        self.trial = (candidate > self.current && worth)
+            .then(|| Trial::new(candidate, self.next_packet, now));
         let at_rest = self.trial.is_none() && self.current < self.most;
         self.raise_at = at_rest.then_some(now + RAISE_AFTER);
     }

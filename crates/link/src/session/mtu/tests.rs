@@ -71,7 +71,7 @@ impl Bench {
         let packet = self.next_packet;
         self.next_packet += 1;
         self.largest_sent = self.largest_sent.max(bytes);
-        self.mtu.sent(packet, bytes, self.now);
+        self.mtu.sent(packet);
         if !self.is_lost() && bytes <= self.carries {
             // Half of the packets are never named by any report.
             let report_interval = RTT / 8;
@@ -98,7 +98,9 @@ impl Bench {
                 self.mtu.probed(packet, &self.rtt, self.now);
                 self.probes += 1;
             } else if data {
-                self.send(self.mtu.current());
+                let bytes = self.mtu.current();
+                self.mtu.used(bytes, self.now);
+                self.send(bytes);
             }
             self.least = self.least.min(self.mtu.current());
             self.now += GAP;

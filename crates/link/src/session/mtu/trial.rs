@@ -45,6 +45,7 @@ pub enum Verdict {
 #[derive(Debug)]
 pub struct Trial {
     bytes: usize,
+    from: u64,
     /// The next pair's first packet leaves then.
     next_pair: Duration,
     /// The first of a pair has left, the second is due.
@@ -67,10 +68,11 @@ struct Pair {
 }
 
 impl Trial {
-    /// A trial of `bytes` that begins at once.
-    pub fn new(bytes: usize, now: Duration) -> Self {
+    /// A trial of `bytes` that begins at once, before `next_packet` leaves.
+    pub fn new(bytes: usize, next_packet: u64, now: Duration) -> Self {
         Self {
             bytes,
+            from: next_packet,
             next_pair: now,
             half: None,
             waiting: VecDeque::new(),
@@ -84,6 +86,11 @@ impl Trial {
     /// The size in question.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Whether `packet` left after the trial had begun.
+    pub fn is_later(&self, packet: u64) -> bool {
+        packet >= self.from
     }
 
     /// When the next packet should leave; `None` while enough wait for their fate.
