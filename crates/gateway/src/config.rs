@@ -7,6 +7,7 @@ mod air;
 mod error;
 mod ground;
 mod key;
+mod radio;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
 };
 pub use key::KeyFileError;
+pub use radio::Memory;
 
 /// A duration setting with its default in seconds.
 const fn seconds(seconds: u64) -> Span {

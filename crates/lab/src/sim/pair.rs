@@ -67,7 +67,11 @@ impl Pair {
             settings: back,
             first_counter: 1,
         };
-        let aircraft = vec![Aircraft { key: air.public(), settings: forward }];
+        let aircraft = vec![Aircraft {
+            key: air.public(),
+            settings: forward,
+            highest_class: Class::BestEffort,
+        }];
         let way = |spec, seed, from, to| Way {
             direction: Direction::new(spec, seed),
             in_flight: BinaryHeap::new(),

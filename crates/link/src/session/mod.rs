@@ -154,6 +154,11 @@ impl Session {
         session
     }
 
+    /// The peer's flows may have no class more favoured than this.
+    pub(crate) fn grant(&mut self, highest: Class) {
+        self.flows.grant(highest);
+    }
+
     /// The same two instances have made new keys: everything goes on under them.
     pub(crate) fn rekey(&mut self, keys: Keys, peer: PeerTerms, now: Duration) {
         let until = now + self.path.rtt.get() * OLD_KEYS_ROUND_TRIPS;

@@ -52,7 +52,11 @@ impl Ends {
             settings: rate(air_is_evil),
             first_counter: 1,
         };
-        let aircraft = vec![Aircraft { key: air.public(), settings: rate(!air_is_evil) }];
+        let aircraft = vec![Aircraft {
+            key: air.public(),
+            settings: rate(!air_is_evil),
+            highest_class: Class::BestEffort,
+        }];
         let mut ends = Self {
             air: AirCore::new(config, [1; 32]),
             hub: HubCore::new(HubConfig { secret: hub, aircraft }, [2; 32]),
@@ -173,6 +177,41 @@ fn report() -> impl Strategy<Value = Report> {
     )
 }
 
+#[test]
+fn a_report_of_what_was_never_sent_ends_the_session() {
+    let honest = |session: &Session| Report {
+        path: 0,
+        largest: session.path.next_packet() - 1,
+        age: Duration::ZERO,
+        received: 1,
+        late_by: 0,
+        lanes: Vec::new(),
+    };
+    let lie = |change: fn(&mut Report, &Session)| {
+        let mut ends = Ends::connected(7, 1_890_000, true);
+        let (_, _, session) = ends.hub.sessions().next().expect("it is connected");
+        let mut report = honest(session);
+        change(&mut report, session);
+        let mut plaintext = Vec::new();
+        frame::put_report(&mut plaintext, &report);
+        let (now, from) = (ends.now, ends.addresses[0]);
+        let (_, evil) = ends.air.current().expect("it is connected");
+        let datagram = seal(evil, &plaintext, now).expect("the key is fresh");
+        ends.hub.handle_datagram(&datagram, from, now);
+        let (_, _, session) = ends.hub.sessions().next().expect("its goodbye has not left");
+        (session.closing, session.counters().violations)
+    };
+    assert_eq!(lie(|_, _| ()), (false, 0), "the truth is believed");
+    assert_eq!(lie(|report, _| report.largest += 1), (true, 1), "a packet");
+    assert_eq!(lie(|report, _| report.received = report.largest + 2), (true, 1), "a count");
+    let symbol = |report: &mut Report, session: &Session| {
+        let (lane, largest) = (Lane::Urgent, report.largest);
+        let base = session.send[lane as usize].next_number() + 1;
+        report.lanes = vec![LaneReport { lane, largest, base, runs: Vec::new(), truncated: false }];
+    };
+    assert_eq!(lie(symbol), (true, 1), "a symbol");
+}
+
 /// A packet: perhaps a report, perhaps a symbol, which follows the one before or does not.
 fn packet() -> impl Strategy<Value = (Vec<u8>, Option<(Lane, u64)>, Vec<u8>)> {
     let uncoded = prop_oneof![
@@ -188,11 +227,26 @@ fn packet() -> impl Strategy<Value = (Vec<u8>, Option<(Lane, u64)>, Vec<u8>)> {
             frame::put_response(&mut out, &challenge);
             out
         }),
+        1 => prop::collection::btree_set(prop_oneof![0u64..20, any::<u64>()], 1..8).prop_map(|packets| {
+            let mut out = vec![frame::PADDING; 9];
+            frame::put_probe(&mut out);
+            frame::put_arrived(&mut out, &packets.into_iter().rev().collect::<Vec<_>>());
+            out
+        }),
     ];
+    let fragment = (0u64..4, 2usize..3000, 0usize..3000, 1usize..900);
+    let fragment = fragment.prop_map(|(first, total, offset, len)| {
+        let mut out = Vec::new();
+        frame::put_fragment_head(&mut out, first, total, offset);
+        // What it becomes may look like a symbol.
+        out.resize(out.len() + len, 0x10);
+        out
+    });
     let ahead = prop_oneof![8 => Just(0u64), 2 => 0u64..100, 1 => any::<u64>()];
     let lane = (0usize..Lane::ALL.len()).prop_map(|lane| Lane::ALL[lane]);
     let symbol = prop::option::weighted(0.9, (lane, ahead));
-    (uncoded, symbol, prop::collection::vec(frames(), 0..6).prop_map(|frames| frames.concat()))
+    let whole = (uncoded, symbol, prop::collection::vec(frames(), 0..6).prop_map(|it| it.concat()));
+    prop_oneof![8 => whole, 1 => fragment.prop_map(|out| (out, None, Vec::new()))]
 }
 
 proptest! {

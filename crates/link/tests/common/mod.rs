@@ -1,13 +1,15 @@
 //! Two ends over a pipe that loses, delays and paces: the least that shows the transport at work.
 //! The lab has the real link model; this keeps the transport's own tests by themselves.
 
+#![allow(dead_code)] // each test binary uses its part of it
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::{
-    AirConfig, AirCore, Aircraft, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey, SessionId,
-    Settings, Write,
+    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey,
+    SessionId, Settings, Write,
 };
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
@@ -94,6 +96,8 @@ pub struct Pair {
     pub down: Pipe,
     pub air_address: SocketAddr,
     pub opened: Vec<(SessionId, u64)>,
+    /// The classes of all flows that the hub was told of.
+    pub classes: Vec<Class>,
     pub settings: Settings,
     pub secrets: (SecretKey, SecretKey),
     rng: ChaCha8Rng,
@@ -117,6 +121,7 @@ impl Pair {
             down: Pipe::new(loss, rate),
             air_address: AIR.parse().unwrap(),
             opened: Vec::new(),
+            classes: Vec::new(),
             settings,
             secrets: (air, hub),
             rng,
@@ -176,8 +181,9 @@ impl Pair {
 
     pub fn note_opened(&mut self) {
         while let Some((session, event)) = self.hub.next_event() {
-            if let FlowEvent::Opened { flow, .. } = event {
+            if let FlowEvent::Opened { flow, class, .. } = event {
                 self.opened.push((session, flow));
+                self.classes.push(class);
             }
         }
         while self.air.next_event().is_some() {}
@@ -251,13 +257,38 @@ fn new_air(
 }
 
 fn new_hub(air: &SecretKey, hub: &SecretKey, settings: &Settings, seed: [u8; 32]) -> HubCore {
-    let aircraft = vec![Aircraft { key: air.public(), settings: settings.clone() }];
+    let aircraft = vec![Aircraft {
+        key: air.public(),
+        settings: settings.clone(),
+        highest_class: Class::BestEffort,
+    }];
     HubCore::new(HubConfig { secret: hub.clone(), aircraft }, seed)
 }
 
 /// `len` bytes that repeat nowhere near.
 pub fn bytes(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// Fetches `len` bytes with a small request; returns how long it took.
+pub fn fetch(pair: &mut Pair, len: usize) -> Duration {
+    let start = pair.now;
+    let flow = pair.open(b"GET");
+    pair.flush();
+    let far = pair.accept();
+    let (body, mut sent, mut got) = (bytes(len), 0, Vec::new());
+    pair.run_until("the answer", Duration::from_secs(600), |pair| {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+        pair.flush();
+        read_all(&mut pair.air, flow, pair.now, &mut got)
+    });
+    assert!(got == body, "what arrived is not what was sent");
+    let mut request = Vec::new();
+    read_all(&mut pair.hub, far, pair.now, &mut request);
+    assert_eq!(request, b"GET");
+    pair.air.session(flow.0).unwrap().release(flow.1);
+    pair.hub.session(far.0).unwrap().release(far.1);
+    pair.now - start
 }
 
 /// Reads all that is there; `true` when the peer has finished.
