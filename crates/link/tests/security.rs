@@ -172,9 +172,10 @@ fn a_flood_of_handshakes_costs_the_flooder_more() {
     let mut pair = Pair::new(34, 0.0);
     pair.connect();
     let hub = pair.secrets.1.public();
-    let mut rng = ChaCha8Rng::seed_from_u64(34);
+    let mut rng = ChaCha8Rng::seed_from_u64(1034);
     let stranger = SecretKey::generate(&mut rng);
     let own = pair.secrets.0.clone();
+    assert_ne!(stranger.public(), own.public());
     let before = pair.hub.curve_operations();
     let (mut asked, mut answered) = ((0, 0), (0, 0));
     // A second: 2,000 first messages with a right mac1, from a thousand addresses, half of them by
@@ -203,8 +204,9 @@ fn a_flood_of_handshakes_costs_the_flooder_more() {
 fn an_unknown_key_is_met_with_silence() {
     let mut pair = Pair::new(35, 0.0);
     pair.connect();
-    let mut rng = ChaCha8Rng::seed_from_u64(35);
+    let mut rng = ChaCha8Rng::seed_from_u64(1035);
     let stranger = SecretKey::generate(&mut rng);
+    assert_ne!(stranger.public(), pair.secrets.0.public());
     let mut caller = caller(&stranger, pair.secrets.1.public(), 1, 1);
     let (from, now) = (ELSEWHERE.parse().unwrap(), pair.now);
     let message = first_message(&mut caller, now);
