@@ -268,7 +268,7 @@ proptest! {
         packets in prop::collection::vec((0u64..20_000, 0usize..1600), 1..400),
     ) {
         let text = if held { ROUGH.replace("'lost'", "'held'") } else { ROUGH.into() };
-        let mut direction = Direction::new(&spec(&text), seed);
+        let mut direction = Direction::new(&spec(&format!("{text}mtu = 1500\n")), seed);
         let (mut now, mut seen, mut last) = (Duration::ZERO, Counters::default(), Duration::ZERO);
         for (gap_us, bytes) in packets {
             now += Duration::from_micros(gap_us);
@@ -277,10 +277,14 @@ proptest! {
             match direction.offer(now, bytes) {
                 Fate::Delivered { at } => {
                     seen.delivered.add(bytes);
-                    prop_assert!(at >= now + ms(250) && at >= last);
+                    prop_assert!(bytes <= 1500 && at >= now + ms(250) && at >= last);
                     last = at;
                 }
                 Fate::Lost => seen.lost.add(bytes),
+                Fate::TooLong => {
+                    seen.too_long.add(bytes);
+                    prop_assert!(bytes > 1500 && direction.queued_bytes(now) == before);
+                }
                 Fate::QueueDropped => {
                     seen.queue_dropped.add(bytes);
                     prop_assert!(before + bytes as u64 > 40_000);
@@ -290,7 +294,8 @@ proptest! {
         }
         let counters = direction.counters();
         prop_assert_eq!(counters, seen);
-        let parts = [counters.queue_dropped, counters.lost, counters.delivered];
+        let parts =
+            [counters.too_long, counters.queue_dropped, counters.lost, counters.delivered];
         prop_assert_eq!(counters.offered.packets, parts.iter().map(|count| count.packets).sum::<u64>());
         prop_assert_eq!(counters.offered.bytes, parts.iter().map(|count| count.bytes).sum::<u64>());
     }

@@ -18,6 +18,8 @@ use crate::written::{Order, Queue, RateTable, WrittenDirection, WrittenLink};
 /// A queue that nobody gave a length holds at least ten full packets, however short the link:
 /// 15 kB.
 const SHORTEST_DEFAULT_QUEUE: u64 = 10 * 1500;
+/// No link has a smaller MTU (RFC 8200, section 5).
+const LEAST_MTU_BYTES: usize = 1280;
 
 /// Both directions of a link.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -44,6 +46,8 @@ pub struct DirectionSpec {
     pub(crate) mark_above_bytes: Option<u64>,
     pub(crate) loss: LossSpec,
     pub(crate) ber: Varying<Ratio>,
+    /// The longest IP packet carried; absent: any.
+    pub(crate) mtu_bytes: Option<usize>,
     /// Held outages and a demand exclude one another, and both need a rate.
     pub(crate) outages: Option<OutageSpec>,
     pub(crate) demand: Option<DemandSpec>,
@@ -76,6 +80,7 @@ impl DirectionSpec {
             mark_above_bytes: None,
             loss: ScalarOr::Scalar(loss).into(),
             ber: Varying::Constant(Ratio::ZERO),
+            mtu_bytes: None,
             outages: None,
             demand: None,
         }
@@ -97,6 +102,11 @@ impl DirectionSpec {
             return Err(SpecError::new("loss", why));
         }
         Ok(Self { loss, ber: Varying::Constant(Ratio::ZERO), ..self })
+    }
+
+    /// The same direction as one that drops IP packets longer than `mtu_bytes`.
+    pub fn with_mtu(self, mtu_bytes: Option<usize>) -> Self {
+        Self { mtu_bytes, ..self }
     }
 
     /// The rate, or its mean in the long run; `None` is unlimited.
@@ -183,7 +193,12 @@ impl WrittenDirection {
             return Err(SpecError::new("loss", why.into()));
         }
         let ber = self.ber.map_or(Varying::Constant(Ratio::ZERO), Varying::from);
-        let (jitter, order, outages, demand) = (self.jitter, self.order, self.outages, self.demand);
+        let mtu_bytes = self.mtu.map(|mtu| mtu as usize);
+        if mtu_bytes.is_some_and(|mtu| mtu < LEAST_MTU_BYTES) {
+            let why = "is too small: every IPv6 path carries packets of 1280 bytes";
+            return Err(SpecError::new("mtu", why.into()));
+        }
+        let Self { jitter, order, outages, demand, .. } = self;
         Ok(DirectionSpec {
             rate,
             delay,
@@ -193,6 +208,7 @@ impl WrittenDirection {
             mark_above_bytes,
             loss,
             ber,
+            mtu_bytes,
             outages,
             demand,
         })
@@ -415,6 +431,8 @@ mod tests {
             "demand = { frame = '45 ms', slots = 16, free-slots = 1, request-delay = '520 ms' }";
         assert!(why(demand).contains("constant `rate`"));
         assert!(why(&format!("rate = '1 kbit/s'\n{demand}")).contains("fewer slots"));
+        assert!(why("mtu = 576").contains("`mtu` is too small"));
+        assert!(why("mtu = '1400'").contains("expected u32"));
         assert!(why("order = 'any'").contains("expected `kept` or `free`"));
     }
 

@@ -11,7 +11,9 @@ pub struct Settings {
     pub rate: BitRate,
     /// What decides how much of `rate` is used.
     pub control: Control,
-    /// Largest IP packet on the radio path, headers included.
+    /// Largest IP packet on the radio path, headers included: what the operator provisioned, never
+    /// exceeded. It is in use once the path has shown that it carries it, a round trip after the
+    /// start; a path that does not is found out, and smaller packets go.
     pub mtu_bytes: usize,
     /// Memory for received bytes that wait for their reader. With 4,096 flows of 64 KiB reserved,
     /// half of the default is set aside; the other half is lent to flows that fill the link.
@@ -74,7 +76,7 @@ impl Default for Settings {
     }
 }
 
-/// The smallest IP packet every path carries (RFC 8200, section 5).
+/// The IP packet that every path carries (RFC 8200, section 5; over IPv4 it is a condition).
 pub const MIN_MTU_BYTES: usize = 1280;
 
 /// The send memory holds at least so many of the largest packets: a lane's quarter is then four.

@@ -234,7 +234,7 @@ impl Lane {
             };
             fates.push(match fate {
                 Fate::Delivered { at } => Some((at, marked)),
-                Fate::Lost | Fate::QueueDropped => None,
+                Fate::Lost | Fate::QueueDropped | Fate::TooLong => None,
             });
         }
         // Before anybody can see the packets arrive.

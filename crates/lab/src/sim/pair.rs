@@ -70,7 +70,8 @@ impl Pair {
             settings: back,
             first_counter: 1,
         };
-        let aircraft = vec![Aircraft { key: air.public(), settings: forward }];
+        let highest_class = Class::BestEffort;
+        let aircraft = vec![Aircraft { key: air.public(), settings: forward, highest_class }];
         Self {
             now: Duration::ZERO,
             air: AirCore::new(air_config, rng.random()),
@@ -90,6 +91,12 @@ impl Pair {
     /// Every datagram so far, byte for byte.
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// From now on the link drops IP packets longer than `bytes`, both ways, and tells nobody.
+    pub fn set_mtu(&mut self, bytes: Option<usize>) {
+        self.to_air.direction.set_mtu(bytes);
+        self.to_hub.direction.set_mtu(bytes);
     }
 
     /// What the link counted: towards the aircraft, and back.

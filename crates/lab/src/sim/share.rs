@@ -140,8 +140,11 @@ impl Ends {
     ) -> io::Result<Self> {
         let hub = SecretKey::generate(rng);
         let aircraft: Vec<_> = race.senders.iter().map(|_| SecretKey::generate(rng)).collect();
-        let entry =
-            |key: &SecretKey| Aircraft { key: key.public(), settings: race.settings.clone() };
+        let entry = |key: &SecretKey| Aircraft {
+            key: key.public(),
+            settings: race.settings.clone(),
+            highest_class: Class::BestEffort,
+        };
         let config =
             HubConfig { secret: hub.clone(), aircraft: aircraft.iter().map(entry).collect() };
         let socket = ground.bind(HUB_PORT)?;

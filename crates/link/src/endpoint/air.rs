@@ -268,6 +268,12 @@ impl Core for AirCore {
         self.ect
     }
 
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) {
+        if let Some((_, session)) = self.session.as_mut().filter(|(_, it)| it.address() == to) {
+            session.too_large(bytes, now);
+        }
+    }
+
     fn next_timeout(&mut self, now: Duration) -> Duration {
         let attempt = if self.wants_handshake(now) { Some(self.next_attempt) } else { None };
         let session = self.session.as_mut().map(|(_, session)| {

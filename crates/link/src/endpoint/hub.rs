@@ -16,6 +16,7 @@ use rand::{RngCore, SeedableRng};
 
 use super::load::Load;
 use super::{Core, SessionId};
+use crate::Class;
 use crate::crypto::{
     CookieJar, InitPayload, Keys, MacKey, ReceivedInit, ResponsePayload, Rng, respond,
 };
@@ -30,6 +31,11 @@ use crate::wire::header::{DATA, DataHeader, INIT, INIT_BYTES};
 const MAX_PENDING: usize = 4;
 /// Handshake messages that wait to be sent; more are dropped, their senders ask again.
 const MAX_REPLIES: usize = 256;
+
+/// Curve operations to read message 1 (es, ss) …
+const READ_OPERATIONS: u64 = 2;
+/// … and to answer it (an ephemeral key, ee, se).
+const RESPOND_OPERATIONS: u64 = 3;
 
 /// Who we are, and whom we serve.
 #[derive(Debug, Clone)]
@@ -47,10 +53,13 @@ pub struct Aircraft {
     pub key: PublicKey,
     /// Bounds and timers of its session; the rate is what we may send to it.
     pub settings: Settings,
+    /// The most favoured class that its flows may have; those that ask for more get this one.
+    pub highest_class: Class,
 }
 
 struct Entry {
     settings: Settings,
+    highest_class: Class,
     last_counter: Option<u64>,
     pending: VecDeque<Pending>,
     current: Option<Current>,
@@ -107,6 +116,7 @@ pub struct HubCore {
     plaintext: Vec<u8>,
     /// The datagram given last leaves as ECT(0).
     ect: bool,
+    curve_operations: u64,
     rng: Rng,
 }
 
@@ -116,9 +126,16 @@ impl HubCore {
         let mut rng = Rng::from_seed(seed);
         let public = config.secret.public();
         let entry = |aircraft: Aircraft| {
-            let Aircraft { key, settings } = aircraft;
-            let pending = VecDeque::new();
-            (key, Entry { settings, last_counter: None, pending, current: None, remembered: None })
+            let Aircraft { key, settings, highest_class } = aircraft;
+            let entry = Entry {
+                settings,
+                highest_class,
+                last_counter: None,
+                pending: VecDeque::new(),
+                current: None,
+                remembered: None,
+            };
+            (key, entry)
         };
         Self {
             mac: MacKey::new(&public),
@@ -133,6 +150,7 @@ impl HubCore {
             events: VecDeque::new(),
             plaintext: Vec::new(),
             ect: false,
+            curve_operations: 0,
             rng,
             secret: config.secret,
         }
@@ -141,6 +159,11 @@ impl HubCore {
     /// Every session, with the key of its aircraft.
     pub fn sessions(&mut self) -> impl Iterator<Item = (SessionId, PublicKey, &mut Session)> {
         self.sessions.iter_mut().map(|(id, (key, session))| (*id, *key, session))
+    }
+
+    /// How many curve operations handshakes have cost so far: what a flood of them costs most.
+    pub fn curve_operations(&self) -> u64 {
+        self.curve_operations
     }
 
     /// Whose session it is.
@@ -159,6 +182,7 @@ impl HubCore {
             }
             return;
         }
+        self.curve_operations += READ_OPERATIONS;
         let Some(received) = ReceivedInit::read(&self.secret, message, &mut self.rng) else {
             return;
         };
@@ -182,6 +206,7 @@ impl HubCore {
             reserve_bytes: entry.settings.flow_reserve.bytes() as u32,
             max_flows: entry.settings.max_flows,
         };
+        self.curve_operations += RESPOND_OPERATIONS;
         let Some((keys, mut reply)) = respond(received, &answer, index, now) else { return };
         MacKey::new(&key).sign(&mut reply, None);
         if entry.pending.len() == MAX_PENDING
@@ -251,12 +276,13 @@ impl HubCore {
             self.last_session += 1;
             let id = self.last_session;
             entry.current = Some(Current { id, air: payload.instance, here });
-            let rng = Rng::from_seed(seed);
+            let (rng, highest_class) = (Rng::from_seed(seed), entry.highest_class);
             if let Some(old) = before {
                 self.end_session(old.id);
             }
             let prior = self.aircraft.get(&key).and_then(|entry| entry.remembered);
-            let session = Session::new(settings, false, terms, keys, address, prior, now, rng);
+            let mut session = Session::new(settings, false, terms, keys, address, prior, now, rng);
+            session.grant(highest_class);
             self.sessions.insert(id, (key, session));
             tracing::info!(aircraft = %key, from = %address, "an aircraft is here");
         }
@@ -335,6 +361,12 @@ impl Core for HubCore {
 
     fn is_ect(&self) -> bool {
         self.ect
+    }
+
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) {
+        for (_, session) in self.sessions.values_mut().filter(|(_, it)| it.address() == to) {
+            session.too_large(bytes, now);
+        }
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {

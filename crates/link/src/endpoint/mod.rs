@@ -25,6 +25,9 @@ pub trait Core {
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr>;
     /// Whether the datagram that `transmit` gave last is to leave as ECT(0).
     fn is_ect(&self) -> bool;
+    /// The operating system refuses to send `to` a datagram of `bytes`: its interface has a smaller
+    /// MTU. The datagram is lost.
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration);
     /// When to call [`Self::handle_timeout`] next, once `transmit` has returned `None`.
     fn next_timeout(&mut self, now: Duration) -> Duration;
     /// Does what is due, after which `transmit` may have something again.

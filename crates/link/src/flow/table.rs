@@ -96,6 +96,8 @@ pub struct FlowTable {
     /// Numbers of flows that were ever here.
     pub(super) seen: RangeSet,
     pub(super) scheduler: Scheduler,
+    /// The most favoured class that the peer's flows may have.
+    pub(super) highest_class: Class,
     pub(super) control: VecDeque<u64>,
     pub(super) refusals: VecDeque<(u64, ResetCode)>,
     pool: Pool,
@@ -122,6 +124,7 @@ impl FlowTable {
             pieces: 0,
             seen: RangeSet::default(),
             scheduler: Scheduler::new(),
+            highest_class: Class::Network,
             control: VecDeque::new(),
             refusals: VecDeque::new(),
             pool: Pool::new(shared),
@@ -140,6 +143,11 @@ impl FlowTable {
     pub fn tune(&mut self, want_window: u64, round_trip: Duration) {
         self.want_window = want_window.max(self.terms.reserve);
         self.quiet = round_trip;
+    }
+
+    /// Flows that the peer opens have no class more favoured than `highest`.
+    pub fn grant(&mut self, highest: Class) {
+        self.highest_class = highest;
     }
 
     pub fn len(&self) -> usize {

@@ -34,6 +34,18 @@ struct Batch {
     ect: bool,
 }
 
+impl Batch {
+    /// Its datagrams one by one.
+    fn split(&self) -> impl DoubleEndedIterator<Item = Batch> + '_ {
+        self.contents.chunks(self.segment).map(|datagram| Batch {
+            contents: datagram.to_vec(),
+            segment: datagram.len(),
+            to: self.to,
+            ect: self.ect,
+        })
+    }
+}
+
 /// Runs an end until it is closed.
 pub struct Driver<C> {
     shared: Arc<Shared<C>>,
@@ -42,7 +54,6 @@ pub struct Driver<C> {
     buffers: Vec<Vec<u8>>,
     /// Put together, but the socket would block, or it ended another batch.
     pending: VecDeque<Batch>,
-    most_segments: usize,
     sessions_seen: u64,
     send_failed: bool,
 }
@@ -55,7 +66,6 @@ impl<C: Core> Driver<C> {
             timer: Box::pin(tokio::time::sleep_until(Instant::now())),
             buffers: vec![vec![0; buffer]; RECV_BUFFERS],
             pending: VecDeque::new(),
-            most_segments: socket.max_gso_segments(),
             sessions_seen: 0,
             send_failed: false,
             shared,
@@ -95,7 +105,9 @@ impl<C: Core> Driver<C> {
             if self.pending.is_empty() {
                 let mut state = self.shared.lock();
                 let now = self.shared.now();
-                collect(&mut state, now, self.most_segments, &mut self.pending);
+                // It may fall to one: the socket notices devices that cannot do it.
+                let most_segments = self.socket.max_gso_segments();
+                collect(&mut state, now, most_segments, &mut self.pending);
             }
             let Some(batch) = self.pending.pop_front() else { return false };
             let transmit = Transmit {
@@ -112,6 +124,17 @@ impl<C: Core> Driver<C> {
                     if self.socket.poll_writable(cx).is_pending() {
                         return false;
                     }
+                }
+                // Of several some may be small enough; which is not said.
+                Err(_) if batch.contents.len() > batch.segment => {
+                    for single in batch.split().rev() {
+                        self.pending.push_front(single);
+                    }
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                    let mut state = self.shared.lock();
+                    let now = self.shared.now();
+                    state.core.too_large(batch.to, batch.contents.len(), now);
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut self.send_failed, true) {

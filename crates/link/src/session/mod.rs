@@ -2,7 +2,10 @@
 //! clock: `now` is the time since the program or the simulation began.
 
 mod arrivals;
+mod fragment;
+mod mtu;
 mod path;
+mod probe;
 mod receive;
 mod report;
 mod sent;
@@ -24,6 +27,7 @@ use crate::memory::Remembered;
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::target::{Target, TargetError};
+use fragment::{Assembly, Outgoing};
 use path::Path;
 use report::ReportTimer;
 
@@ -87,6 +91,9 @@ pub struct Session {
     closes_left: u32,
     peer_closed: bool,
     reports: ReportTimer,
+    /// A body too large for one packet that has begun to leave.
+    fragments: Option<Outgoing>,
+    assembly: Assembly,
     rng: Rng,
     counters: Counters,
     plaintext: Vec<u8>,
@@ -98,6 +105,8 @@ struct Quiet {
     since: Duration,
     probe_at: Duration,
     interval: Duration,
+    /// The last probe carried no symbol, so as to be small.
+    bare: bool,
 }
 
 impl Session {
@@ -142,6 +151,8 @@ impl Session {
             closes_left: CLOSES,
             peer_closed: false,
             reports: ReportTimer::new(),
+            fragments: None,
+            assembly: Assembly::default(),
             old_keys: None,
             plaintext: Vec::new(),
             counters: Counters::default(),
@@ -153,6 +164,11 @@ impl Session {
         };
         session.tune();
         session
+    }
+
+    /// The peer's flows may have no class more favoured than this.
+    pub(crate) fn grant(&mut self, highest: Class) {
+        self.flows.grant(highest);
     }
 
     /// The same two instances have made new keys: everything goes on under them.
@@ -246,13 +262,19 @@ impl Session {
     /// What has been counted, and what is held now.
     pub fn counters(&self) -> Counters {
         let (held_bytes, coded_bytes) = (self.held_bytes(), self.coded_bytes());
-        Counters { flows: self.flows.len() as u64, held_bytes, coded_bytes, ..self.counters }
+        Counters {
+            flows: self.flows.len() as u64,
+            held_bytes,
+            coded_bytes,
+            mtu_bytes: self.mtu_bytes() as u64,
+            ..self.counters
+        }
     }
 
     /// Bytes of memory that wait for the link, the peer or a reader.
     pub fn held_bytes(&self) -> u64 {
         let retained: usize = self.send.iter().map(SendLane::retained_bytes).sum();
-        self.flows.held_bytes() + retained as u64
+        self.flows.held_bytes() + (retained + self.assembly.held_bytes()) as u64
     }
 
     /// Bytes of memory kept for repairs alone, at both ends of our lanes.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use bentpipe_units::BitRate;
 
 use super::arrivals::{Arrivals, MAX_LATE_BY};
-use super::sent::{Judged, Sent, SentPackets};
+use super::mtu::Mtu;
+use super::sent::{Cargo, Judged, Sent, SentPackets};
 use crate::congestion::{BURST_PACKETS, Congestion, News, PERSISTENT_TIMEOUTS, Saved};
-use crate::lane::Lane;
 use crate::memory::{Observed, Remembered, Reported};
 use crate::pacer::Pacer;
 use crate::redundancy::{Estimator, Fate, Loss};
@@ -29,7 +29,7 @@ pub struct Path {
     pub peer: SocketAddr,
     pub rtt: Rtt,
     pub pacer: Pacer,
-    mtu_bytes: usize,
+    pub mtu: Mtu,
 
     packets: SentPackets,
     /// What the direction towards the peer loses.
@@ -89,7 +89,7 @@ impl Path {
             peer,
             rtt: Rtt::guess(remembered.map_or(settings.initial_rtt, |it| it.rtt)),
             pacer: Pacer::new(settings.rate, settings.mtu_bytes),
-            mtu_bytes: settings.mtu_bytes,
+            mtu: Mtu::new(settings.mtu_bytes, now),
             packets: SentPackets::default(),
             estimator: loss.map_or_else(Estimator::new, Estimator::remembering),
             congestion: controlled.then(|| Congestion::new(settings.mtu_bytes, saved, now)),
@@ -122,7 +122,18 @@ impl Path {
 
     /// The longest plaintext that fits.
     pub fn most_plaintext(&self) -> usize {
-        self.mtu_bytes - self.outer_bytes() - DATA_OVERHEAD_BYTES
+        self.plaintext_of(self.mtu.current())
+    }
+
+    /// The plaintext that makes a packet of `bytes`, of which there are at least
+    /// [`MIN_MTU_BYTES`](crate::settings::MIN_MTU_BYTES).
+    pub fn plaintext_of(&self, bytes: usize) -> usize {
+        bytes - self.outer_bytes() - DATA_OVERHEAD_BYTES
+    }
+
+    /// The packet that a plaintext makes, in bytes with its IP header.
+    pub fn bytes_of(&self, plaintext: usize) -> usize {
+        plaintext + self.outer_bytes() + DATA_OVERHEAD_BYTES
     }
 
     /// The number that the next packet will have.
@@ -130,27 +141,22 @@ impl Path {
         self.packets.next()
     }
 
-    /// A packet of `bytes` on the wire leaves, with `symbol` in it.
-    pub fn sent(
-        &mut self,
-        symbol: Option<(Lane, u64)>,
-        asks_for_report: bool,
-        bytes: usize,
-        now: Duration,
-    ) {
-        let train = self.pacer.rate().time_for(self.mtu_bytes as u64) * TRAIN_PACKET_TIMES;
+    /// A packet of `bytes` with its IP header leaves.
+    pub fn sent(&mut self, cargo: Cargo, bytes: usize, now: Duration) {
+        self.mtu.sent(self.next_packet());
+        let train = self.pacer.rate().time_for(self.mtu.current() as u64) * TRAIN_PACKET_TIMES;
         let follows = now.saturating_sub(self.last_sent) <= train + TIMER_GRAIN;
-        let answered_bytes = if asks_for_report { bytes } else { 0 };
-        let answered_bytes = u32::try_from(answered_bytes).unwrap_or(u32::MAX);
-        let forgotten = self.packets.push(Sent { at: now, answered_bytes, follows, symbol });
+        let sent =
+            Sent { at: now, bytes: u32::try_from(bytes).unwrap_or(u32::MAX), follows, cargo };
+        let forgotten = self.packets.push(sent).map_or(0, |sent| sent.answered_bytes());
         if let Some(congestion) = &mut self.congestion {
-            congestion.forgotten(forgotten.map_or(0, |sent| sent.answered_bytes as usize));
-            if asks_for_report {
+            congestion.forgotten(usize::try_from(forgotten).unwrap_or(usize::MAX));
+            if cargo.asks {
                 congestion.sent(bytes);
             }
         }
         self.last_sent = now;
-        if asks_for_report && self.waiting_since.is_none() {
+        if cargo.asks && self.waiting_since.is_none() {
             self.waiting_since = Some(now);
         }
     }
@@ -201,9 +207,17 @@ impl Path {
         if skipped_bytes.is_some() {
             self.estimator.skip();
         }
-        for packet in &judged {
-            self.estimator.saw(Fate { lost: packet.lost, follows: packet.sent.follows });
+        for &Judged { packet, lost, sent } in &judged {
+            if !lost {
+                self.mtu.arrived(packet, sent.bytes as usize, now);
+            }
+            // A probe that is lost may have been too large.
+            if !sent.cargo.probe {
+                self.estimator.saw(Fate { lost, follows: sent.follows });
+            }
         }
+        let lost = judged.iter().filter(|packet| packet.lost).count();
+        self.mtu.judged(report.largest, lost as u64, judged.len() as u64);
         let mut news = self.news(&judged, report);
         (news.now, news.sample) = (now, sample);
         (news.largest_sent, news.largest) = (newest.map_or(now, |sent| sent.at), report.largest);
@@ -223,7 +237,7 @@ impl Path {
         };
         let mut lost_since = None;
         for packet in judged {
-            let (at, bytes) = (packet.sent.at, u64::from(packet.sent.answered_bytes));
+            let (at, bytes) = (packet.sent.at, packet.sent.answered_bytes());
             if packet.lost {
                 news.lost_bytes += bytes;
                 news.congested_sent = Some(at);

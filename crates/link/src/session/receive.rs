@@ -10,7 +10,7 @@ use super::path::Candidate;
 use crate::flow::Violation;
 use crate::lane::{Arrival, Lane};
 use crate::wire::codec::Reader;
-use crate::wire::frame::{Carried, Frame, Packet, Repair, Symbol};
+use crate::wire::frame::{Carried, Fragment, Frame, Packet, Repair, Symbol};
 use crate::wire::header::DataHeader;
 use crate::wire::report::Report;
 
@@ -77,6 +77,7 @@ impl Session {
                 self.take_repair(&repair, header.number, now);
                 false
             }
+            Some(Carried::Fragment(fragment)) => self.take_fragment(fragment, header.number, now),
             None => false,
         };
         if asks {
@@ -121,7 +122,7 @@ impl Session {
             }
         }
         for packet in judged {
-            if let Some((lane, number)) = packet.sent.symbol {
+            if let Some((lane, number)) = packet.sent.cargo.symbol {
                 self.send[lane as usize].fate(number, packet.packet, packet.lost);
             }
         }
@@ -131,7 +132,7 @@ impl Session {
     /// Takes to heart what the path loses now.
     fn adapt(&mut self) {
         let loss = self.path.estimator.loss();
-        let packet_bytes = self.settings.mtu_bytes as u64;
+        let packet_bytes = self.path.mtu.current() as u64;
         let towards_peer =
             self.path.pacer.rate().time_for(packet_bytes).mul_f64(loss.burst_packets());
         // Who sends little sees few bursts; but it sees those of the other direction.
@@ -141,6 +142,23 @@ impl Session {
         self.rule.loss = loss;
         self.rule.delay =
             (burst * REPAIR_DELAY_BURSTS).clamp(LEAST_REPAIR_DELAY, MOST_REPAIR_DELAY);
+    }
+
+    /// Keeps a fragment, or acts on the symbol that it makes whole.
+    fn take_fragment(&mut self, fragment: Fragment<'_>, packet: u64, now: Duration) -> bool {
+        let body = match self.assembly.take(fragment) {
+            Ok(None) => return false,
+            Ok(Some(body)) => body,
+            Err(violation) => {
+                self.break_off(violation);
+                return false;
+            }
+        };
+        let Ok(symbol) = Symbol::parse_body(&body) else {
+            self.break_off(Violation("fragments of something that does not parse"));
+            return false;
+        };
+        self.take_symbol(&symbol, packet, now)
     }
 
     /// Acts on a symbol that is new; `true` when it shows a gap that was not known.
@@ -217,6 +235,10 @@ impl Session {
             candidate.received_bytes += bytes;
             if response == Some(candidate.challenge) {
                 tracing::info!(was = %self.path.peer, is = %from, "the peer moved");
+                // A NAT that gives another port does not change the way.
+                if from.ip() != self.path.peer.ip() {
+                    self.path.mtu.moved(now);
+                }
                 self.path.peer = from;
                 self.path.candidate = None;
             }

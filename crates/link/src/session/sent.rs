@@ -10,16 +10,33 @@ use crate::wire::report::Report;
 /// longer ago nothing is learned.
 const MAX_SENT: usize = 1 << 16;
 
+/// What a packet carries.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Cargo {
+    /// The symbol, new or again.
+    pub symbol: Option<(Lane, u64)>,
+    /// It asks for a report.
+    pub asks: bool,
+    /// It finds out whether the path carries its size.
+    pub probe: bool,
+}
+
 /// A packet that left.
 #[derive(Debug, Clone, Copy)]
 pub struct Sent {
     pub at: Duration,
-    /// Its bytes on the wire where somebody answers it, else 0.
-    pub answered_bytes: u32,
+    /// With its IP header.
+    pub bytes: u32,
     /// It left right behind the one before.
     pub follows: bool,
-    /// The symbol it carried.
-    pub symbol: Option<(Lane, u64)>,
+    pub cargo: Cargo,
+}
+
+impl Sent {
+    /// Its bytes where somebody answers it, else 0.
+    pub fn answered_bytes(&self) -> u64 {
+        if self.cargo.asks { self.bytes.into() } else { 0 }
+    }
 }
 
 /// A packet whose fate a report tells.
@@ -70,7 +87,7 @@ impl SentPackets {
         let unjudged = self.unjudged.max(self.first());
         let from = unjudged.max(told).min(end.max(unjudged));
         let skips = from > self.unjudged;
-        let bytes = |packet| self.get(packet).map_or(0, |sent: Sent| sent.answered_bytes.into());
+        let bytes = |packet| self.get(packet).map_or(0, |sent: Sent| sent.answered_bytes());
         let skipped = skips.then(|| (unjudged..from).map(bytes).sum());
         let mut judged = Vec::new();
         let mut runs = report.packets.iter().rev().peekable();
@@ -102,7 +119,8 @@ mod tests {
         let mut all = SentPackets::default();
         for packet in 0..packets {
             let at = Duration::from_millis(packet);
-            let forgotten = all.push(Sent { at, answered_bytes: 100, follows: true, symbol: None });
+            let cargo = Cargo { asks: true, ..Cargo::default() };
+            let forgotten = all.push(Sent { at, bytes: 100, follows: true, cargo });
             assert!(forgotten.is_none());
         }
         all
@@ -142,8 +160,9 @@ mod tests {
     #[test]
     fn the_oldest_are_forgotten() {
         let mut all = sent(MAX_SENT as u64);
-        let newest = Sent { at: Duration::ZERO, answered_bytes: 7, follows: false, symbol: None };
-        assert_eq!(all.push(newest).map(|sent| sent.answered_bytes), Some(100));
+        let cargo = Cargo::default();
+        let newest = Sent { at: Duration::ZERO, bytes: 7, follows: false, cargo };
+        assert_eq!(all.push(newest).map(|sent| sent.bytes), Some(100));
         assert!(all.get(0).is_none() && all.get(1).is_some());
     }
 }

@@ -36,10 +36,14 @@ impl Session {
         if self.quiet.is_none() && self.quiet_at().is_some_and(|at| at <= now) {
             let interval = self.path.rtt.get().max(LEAST_PROBE_INTERVAL);
             tracing::info!(peer = %self.path.peer, "nothing heard: data stops, probing");
-            self.quiet = Some(Quiet { since: now, probe_at: now, interval });
+            self.quiet = Some(Quiet { since: now, probe_at: now, interval, bare: true });
+            self.path.mtu.silence(now);
             if let Some(congestion) = &mut self.path.congestion {
                 congestion.timed_out();
             }
+        }
+        if self.quiet.is_none() {
+            self.path.mtu.handle_timeout(&self.path.rtt, now);
         }
         for lane in Lane::ALL {
             if self.send[lane as usize].repairs_due().is_some_and(|due| due <= now) {
@@ -84,6 +88,8 @@ impl Session {
                 .map(|quiet| quiet.probe_at.max(self.path.pacer.opens_at()))
                 .or(self.quiet_at()),
             self.keepalive_at(),
+            self.probe_at(),
+            self.path.mtu.next_timeout(&self.path.rtt).filter(|_| self.quiet.is_none()),
             self.path.candidate.as_ref().map(|candidate| candidate.next_try),
         ];
         lanes.into_iter().chain(others).flatten().min().unwrap_or(self.next_reap)
@@ -97,7 +103,7 @@ impl Session {
 
     /// Whether only the pacer keeps something from leaving.
     fn wants_to_send(&mut self, now: Duration) -> bool {
-        if self.path.ping || self.path.response.is_some() {
+        if self.path.ping || self.path.response.is_some() || self.fragments.is_some() {
             return true;
         }
         self.quiet.is_none() && self.path.takes_more() && self.has_symbols(now)

@@ -25,6 +25,9 @@ pub fn fuzz(bytes: &[u8]) {
             Some(Carried::Repair(repair)) => {
                 assert!(bytes.ends_with(repair.content), "a repair does not fill its packet");
             }
+            Some(Carried::Fragment(fragment)) => {
+                assert!(fragment.offset + fragment.content.len() <= fragment.total);
+            }
             None => {}
         }
     }
