@@ -17,6 +17,8 @@ mod session;
 mod settings;
 mod status;
 mod target;
+#[cfg(test)]
+mod vectors;
 mod wire;
 
 pub use bentpipe_schedule::Class;

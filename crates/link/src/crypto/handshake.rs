@@ -53,7 +53,7 @@ pub struct ResponsePayload {
 }
 
 impl InitPayload {
-    fn encode(&self) -> [u8; INIT_PAYLOAD_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; INIT_PAYLOAD_BYTES] {
         let mut out = [0; INIT_PAYLOAD_BYTES];
         out[..8].copy_from_slice(&self.counter.to_le_bytes());
         out[8..16].copy_from_slice(&self.instance.to_le_bytes());
@@ -76,7 +76,7 @@ impl InitPayload {
 }
 
 impl ResponsePayload {
-    fn encode(&self) -> [u8; RESPONSE_PAYLOAD_BYTES] {
+    pub(crate) fn encode(&self) -> [u8; RESPONSE_PAYLOAD_BYTES] {
         let mut out = [0; RESPONSE_PAYLOAD_BYTES];
         out[..8].copy_from_slice(&self.instance.to_le_bytes());
         out[8..16].copy_from_slice(&self.rate_bps.to_le_bytes());

@@ -13,6 +13,8 @@ mod steady;
 pub use ranges::RangeSet;
 pub use recv::{Arrival, RecvLane};
 pub use segment::Rule;
+#[cfg(test)]
+pub use send::repair_key;
 pub use send::{SLOT_BYTES, SendLane};
 
 /// Which window a symbol belongs to.
