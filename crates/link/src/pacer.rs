@@ -12,10 +12,12 @@ const TIMER_SLACK: Duration = Duration::from_millis(2);
 
 const NANOS: i128 = 1_000_000_000;
 
-/// Paces IP bytes.
+/// Paces IP bytes, and what a modem adds to every packet where the lease counts that.
 #[derive(Debug, Clone)]
 pub struct Pacer {
     rate: BitRate,
+    packet_bytes: usize,
+    framing_bytes: u16,
     /// In bits × 10⁻⁹, so that no fraction of a bit is lost between ticks.
     credit: i128,
     most: i128,
@@ -25,9 +27,22 @@ pub struct Pacer {
 impl Pacer {
     /// Paces at `rate`; saves up at most two packets, or what the timer's slack is worth.
     pub fn new(rate: BitRate, packet_bytes: usize) -> Self {
-        let burst_bytes = (2 * packet_bytes as u64).max(rate.bytes_in(TIMER_SLACK));
-        let most = i128::from(burst_bytes) * 8 * NANOS;
-        Self { rate, credit: most, most, updated: Duration::ZERO }
+        let most = most_credit(rate, packet_bytes);
+        let updated = Duration::ZERO;
+        Self { rate, packet_bytes, framing_bytes: 0, credit: most, most, updated }
+    }
+
+    /// From `now` on `rate` holds, which counts `framing_bytes` more for every packet. What was
+    /// earned until now was earned at the rate before, and what was overdrawn stays so.
+    pub fn set_rate(&mut self, rate: BitRate, framing_bytes: u16, now: Duration) {
+        self.framing_bytes = framing_bytes;
+        if rate == self.rate {
+            return;
+        }
+        self.refill(now);
+        self.rate = rate;
+        self.most = most_credit(rate, self.packet_bytes);
+        self.credit = self.credit.min(self.most);
     }
 
     /// Whether a packet may leave now.
@@ -38,7 +53,7 @@ impl Pacer {
 
     /// Accounts for a packet of `bytes` that left.
     pub fn spend(&mut self, bytes: usize) {
-        self.credit -= bytes as i128 * 8 * NANOS;
+        self.credit -= (bytes as i128 + i128::from(self.framing_bytes)) * 8 * NANOS;
     }
 
     /// When the next packet may leave.
@@ -56,6 +71,11 @@ impl Pacer {
         self.credit = (self.credit + earned).min(self.most);
         self.updated = self.updated.max(now);
     }
+}
+
+fn most_credit(rate: BitRate, packet_bytes: usize) -> i128 {
+    let burst_bytes = (2 * packet_bytes as u64).max(rate.bytes_in(TIMER_SLACK));
+    i128::from(burst_bytes) * 8 * NANOS
 }
 
 #[cfg(test)]
@@ -84,6 +104,31 @@ mod tests {
             if mbps <= 8 {
                 prop_assert!(sent + 3000 >= rate.bytes_in(now.saturating_sub(Duration::from_micros(late_us))));
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_rate_holds_while_it_lasts(
+            steps in proptest::collection::vec((1u64..8, 1u64..3000), 1..30), framing in 0u16..100,
+        ) {
+            let mut pacer = Pacer::new(BitRate::from_bps(1_000_000), 1500);
+            let (mut now, mut sent, mut allowed) = (Duration::ZERO, 0, 0);
+            for (mbps, ms) in steps {
+                let (rate, end) = (BitRate::from_bps(mbps * 1_000_000), now + Duration::from_millis(ms));
+                pacer.set_rate(rate, framing, now);
+                while now < end {
+                    while pacer.is_open(now) {
+                        pacer.spend(1500 - usize::from(framing));
+                        sent += 1500u64;
+                    }
+                    now = pacer.opens_at().min(end);
+                }
+                allowed += rate.bytes_in(Duration::from_millis(ms));
+            }
+            // No more than the burst saved at the start and the packet that overdraws it; no less
+            // than all that was allowed.
+            prop_assert!((allowed - 30..=allowed + 4500).contains(&sent), "{sent} of {allowed}");
         }
     }
 

@@ -4,11 +4,18 @@ use std::time::Duration;
 
 use bentpipe_units::{BitRate, ByteSize};
 
+use crate::lease::{LeaseMode, Share};
+
 /// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What this side may send: the lease, counted in IP bytes.
+    /// What the operator lets this side send, in IP bytes: the lease itself where `lease` says so,
+    /// and the most that any other lease is used up to.
     pub rate: BitRate,
+    /// Where the rate comes from.
+    pub lease: LeaseMode,
+    /// At the ground: the aircraft's share of a beam that several use.
+    pub share: Share,
     /// Largest IP packet on the radio path, headers included.
     pub mtu_bytes: usize,
     /// Memory for received bytes that wait for their reader. With 4,096 flows of 64 KiB reserved,
@@ -40,6 +47,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             rate: BitRate::from_bps(1_000_000),
+            lease: LeaseMode::Static,
+            share: Share::default(),
             mtu_bytes: 1500,
             receive_memory: ByteSize::from_bytes(512 << 20),
             send_memory: ByteSize::from_bytes(256 << 20),

@@ -12,6 +12,7 @@ use crate::Class;
 use crate::crypto::{CookieMonitor, InitPayload, Initiator, Keys, MacKey, ResponsePayload, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
+use crate::lease::ModemRate;
 use crate::session::{OpenError, PeerTerms, Session};
 use crate::settings::Settings;
 use crate::target::Target;
@@ -55,6 +56,8 @@ pub struct AirCore {
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
     closing: bool,
+    /// What the modem last told, and when: it outlives sessions.
+    modem: Option<(ModemRate, Duration)>,
     rng: Rng,
 }
 
@@ -76,6 +79,7 @@ impl AirCore {
             events: VecDeque::new(),
             plaintext: Vec::new(),
             closing: false,
+            modem: None,
             rng,
             config,
         }
@@ -84,6 +88,15 @@ impl AirCore {
     /// The session, once the hub has answered.
     pub fn current(&mut self) -> Option<(SessionId, &mut Session)> {
         self.session.as_mut().map(|(id, session)| (*id, session))
+    }
+
+    /// The modem tells what it sends at, or that nothing is known of it any more. Counts for
+    /// [`crate::MODEM_LEASE`]; tell it again before that.
+    pub fn set_modem_rate(&mut self, told: Option<ModemRate>, now: Duration) {
+        self.modem = told.map(|told| (told, now));
+        if let Some((_, session)) = &mut self.session {
+            session.set_modem_rate(told, now);
+        }
     }
 
     /// Opens a flow to `target`; `first` are its first bytes and travel with the opening, as many
@@ -178,6 +191,9 @@ impl AirCore {
                 let rng = Rng::from_seed(seed);
                 let mut session = Session::new(settings, true, terms, keys, from, now, rng);
                 session.saw_round_trip(round_trip);
+                if let Some((told, at)) = self.modem {
+                    session.set_modem_rate(Some(told), at);
+                }
                 session.ask();
                 self.last_session += 1;
                 self.session = Some((self.last_session, session));

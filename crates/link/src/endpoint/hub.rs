@@ -15,12 +15,14 @@ use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
 use super::load::Load;
+use super::sharing::Sharing;
 use super::{Core, SessionId};
 use crate::crypto::{
     CookieJar, InitPayload, Keys, MacKey, ReceivedInit, ResponsePayload, Rng, respond,
 };
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
+use crate::lease::{BeamError, ModemRate};
 use crate::session::{PeerTerms, Session};
 use crate::settings::Settings;
 use crate::wire::header::{DATA, DataHeader, INIT, INIT_BYTES};
@@ -53,6 +55,8 @@ struct Entry {
     last_counter: Option<u64>,
     pending: VecDeque<Pending>,
     current: Option<Current>,
+    /// What the modem towards the aircraft last told, and when.
+    modem: Option<(ModemRate, Duration)>,
 }
 
 /// The session that goes on, and the instances at its two ends.
@@ -102,6 +106,7 @@ pub struct HubCore {
     replies: VecDeque<(Vec<u8>, SocketAddr)>,
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
+    sharing: Sharing,
     rng: Rng,
 }
 
@@ -113,7 +118,7 @@ impl HubCore {
         let entry = |aircraft: Aircraft| {
             let Aircraft { key, settings } = aircraft;
             let pending = VecDeque::new();
-            (key, Entry { settings, last_counter: None, pending, current: None })
+            (key, Entry { settings, last_counter: None, pending, current: None, modem: None })
         };
         Self {
             mac: MacKey::new(&public),
@@ -127,6 +132,7 @@ impl HubCore {
             replies: VecDeque::new(),
             events: VecDeque::new(),
             plaintext: Vec::new(),
+            sharing: Sharing::default(),
             rng,
             secret: config.secret,
         }
@@ -135,6 +141,40 @@ impl HubCore {
     /// Every session, with the key of its aircraft.
     pub fn sessions(&mut self) -> impl Iterator<Item = (SessionId, PublicKey, &mut Session)> {
         self.sessions.iter_mut().map(|(id, (key, session))| (*id, *key, session))
+    }
+
+    /// The aircraft share a beam of these rates, towards them and from them, from `now` on; `None`
+    /// where a direction is not shared. Call it again when the beam's rates change.
+    ///
+    /// Fails where a direction begins to be shared and the aircraft's floors do not fit into it. If
+    /// it shrinks below them later, all are cut in proportion.
+    pub fn set_beam(
+        &mut self,
+        forward: Option<BitRate>,
+        back: Option<BitRate>,
+        now: Duration,
+    ) -> Result<(), BeamError> {
+        let shares = self.aircraft.iter().map(|(key, entry)| (*key, entry.settings.share));
+        self.sharing.set_rates(forward, back, shares, now)?;
+        self.share_out(now);
+        Ok(())
+    }
+
+    /// The modem towards an aircraft tells what it sends at, or that nothing is known of it any
+    /// more. Counts for [`crate::MODEM_LEASE`]; tell it again before that.
+    pub fn set_modem_rate(&mut self, aircraft: &PublicKey, told: Option<ModemRate>, now: Duration) {
+        let Some(entry) = self.aircraft.get_mut(aircraft) else { return };
+        entry.modem = told.map(|told| (told, now));
+        let session = entry.current.and_then(|current| self.sessions.get_mut(&current.id));
+        if let Some((_, session)) = session {
+            session.set_modem_rate(told, now);
+        }
+    }
+
+    /// Divides the beam as the aircraft want it now.
+    fn share_out(&mut self, now: Duration) {
+        let sessions = self.sessions.values_mut().map(|(key, session)| (*key, session));
+        self.sharing.divide(sessions, now);
     }
 
     /// Whose session it is.
@@ -209,6 +249,9 @@ impl HubCore {
             && let Some((_, session)) = self.sessions.get_mut(&id)
         {
             session.receive(&header, &plaintext, from, datagram.len(), now);
+            if let Some(demand) = session.take_demand() {
+                self.sharing.asked(key, &demand, now);
+            }
             if session.is_closed() {
                 self.drop_session(id);
             }
@@ -246,7 +289,12 @@ impl HubCore {
             let id = self.last_session;
             entry.current = Some(Current { id, air: payload.instance, here });
             let rng = Rng::from_seed(seed);
-            let session = Session::new(settings, false, terms, keys, address, now, rng);
+            let modem = entry.modem;
+            let mut session = Session::new(settings, false, terms, keys, address, now, rng);
+            if let Some((told, at)) = modem {
+                session.set_modem_rate(Some(told), at);
+            }
+            self.sharing.joined(key);
             self.sessions.insert(id, (key, session));
             if let Some(old) = before {
                 self.end_session(old.id);
@@ -312,6 +360,7 @@ impl Core for HubCore {
             let Some((_, session)) = self.sessions.get_mut(&id) else { continue };
             if let Some(to) = session.transmit(now, out) {
                 self.turn = id;
+                self.sharing.sent(now);
                 return Some(to);
             }
             if session.is_closed() {
@@ -323,12 +372,16 @@ impl Core for HubCore {
 
     fn next_timeout(&mut self, now: Duration) -> Duration {
         let sessions = self.sessions.values_mut().map(|(_, session)| session.next_timeout(now));
-        sessions.min().unwrap_or(Duration::MAX)
+        let first = sessions.min().unwrap_or(Duration::MAX);
+        first.min(self.sharing.next_timeout().unwrap_or(Duration::MAX))
     }
 
     fn handle_timeout(&mut self, now: Duration) {
         for (_, session) in self.sessions.values_mut() {
             session.handle_timeout(now);
+        }
+        if self.sharing.next_timeout().is_some_and(|at| at <= now) {
+            self.share_out(now);
         }
     }
 

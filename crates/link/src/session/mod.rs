@@ -17,6 +17,7 @@ use crate::code::ResetCode;
 use crate::crypto::{Keys, Rng};
 use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
 use crate::lane::{Lane, RecvLane, SendLane};
+use crate::lease::{Demand, Grant, Lease, ModemRate};
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::target::{Target, TargetError};
@@ -209,13 +210,56 @@ impl Session {
 
     /// What has been counted, and what is held now.
     pub fn counters(&self) -> Counters {
-        Counters { flows: self.flows.len() as u64, held_bytes: self.held_bytes(), ..self.counters }
+        Counters {
+            flows: self.flows.len() as u64,
+            held_bytes: self.held_bytes(),
+            breaker_trips: self.path.lease.trips(),
+            ..self.counters
+        }
     }
 
     /// Bytes of memory that wait for the link, the peer or a reader.
     pub fn held_bytes(&self) -> u64 {
         let retained: usize = self.send.iter().map(SendLane::retained_bytes).sum();
         self.flows.held_bytes() + retained as u64
+    }
+
+    // The lease.
+
+    /// The lease that counts now, its rate as far as the breaker lets it be used.
+    pub fn lease(&mut self, now: Duration) -> Lease {
+        self.path.lease.lease(now)
+    }
+
+    /// The queueing delay towards the peer, as its newest report shows it.
+    pub fn queue(&self) -> Duration {
+        self.path.lease.queue()
+    }
+
+    /// The modem tells what it sends at, or that nothing is known of it any more.
+    pub fn set_modem_rate(&mut self, told: Option<ModemRate>, now: Duration) {
+        self.path.lease.set_modem(told, now);
+    }
+
+    /// Our part of a beam into which this end sends to several; `None` where there is none.
+    pub(crate) fn set_part(&mut self, part: Option<BitRate>) {
+        self.path.lease.set_part(part);
+    }
+
+    /// The rate that could be used for what waits.
+    pub(crate) fn useful_rate(&mut self, now: Duration) -> BitRate {
+        let waiting = self.waiting_bytes(now);
+        self.path.lease.useful(waiting, self.path.rtt.get(), now)
+    }
+
+    /// What the aircraft asked for since this was last called.
+    pub(crate) fn take_demand(&mut self) -> Option<Demand> {
+        self.path.lease.take_demand()
+    }
+
+    /// Tells the aircraft what it may send.
+    pub(crate) fn grant(&mut self, grant: Grant, now: Duration) {
+        self.path.lease.grant(grant, now);
     }
 
     // The flows' owners.

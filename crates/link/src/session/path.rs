@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::lease::{Control, Observation};
 use crate::pacer::Pacer;
 use crate::rtt::Rtt;
 use crate::settings::Settings;
@@ -11,8 +12,8 @@ use crate::wire::frame::Challenge;
 use crate::wire::header::DATA_OVERHEAD_BYTES;
 use crate::wire::report::Report;
 
-/// Send times kept for round-trip samples: 16 bytes each, 1 MiB a path. A packet that was sent
-/// longer ago gives no sample.
+/// Packets whose sending is remembered for round-trip samples: 24 bytes each, 1.5 MiB a path. A
+/// packet that was sent longer ago gives no sample.
 const MAX_SEND_TIMES: usize = 1 << 16;
 /// By how many packets a late one may come and still be waited for.
 const MAX_LATE_BY: u64 = 64;
@@ -23,11 +24,15 @@ pub struct Path {
     pub peer: SocketAddr,
     pub rtt: Rtt,
     pub pacer: Pacer,
+    pub lease: Control,
     mtu_bytes: usize,
 
     next_packet: u64,
-    /// Send times of packets `next_packet - len ..`.
-    send_times: VecDeque<Duration>,
+    /// The sending of packets `next_packet - len ..`.
+    sent: VecDeque<Sent>,
+    sent_bytes: u64,
+    /// IP bytes of all packets up to the newest that the peer reported.
+    judged_bytes: u64,
     /// The oldest packet that asked for an answer since the peer was last heard.
     pub waiting_since: Option<Duration>,
     pub last_sent: Duration,
@@ -43,6 +48,13 @@ pub struct Path {
     pub ping: bool,
     pub response: Option<Challenge>,
     pub candidate: Option<Candidate>,
+}
+
+/// When a packet left, and how many bytes had left with it in all.
+#[derive(Clone, Copy)]
+struct Sent {
+    at: Duration,
+    total_bytes: u64,
 }
 
 /// An address that the peer may have moved to; nothing but challenges goes there until it echoes one.
@@ -62,9 +74,12 @@ impl Path {
             peer,
             rtt: Rtt::guess(settings.initial_rtt),
             pacer: Pacer::new(settings.rate, settings.mtu_bytes),
+            lease: Control::new(settings.lease, settings.rate),
             mtu_bytes: settings.mtu_bytes,
             next_packet: 0,
-            send_times: VecDeque::new(),
+            sent: VecDeque::new(),
+            sent_bytes: 0,
+            judged_bytes: 0,
             waiting_since: None,
             last_sent: now,
             peer_largest: None,
@@ -78,6 +93,7 @@ impl Path {
             candidate: None,
         };
         path.pacer.is_open(now);
+        path.follow_lease(now);
         path
     }
 
@@ -97,22 +113,31 @@ impl Path {
         self.next_packet
     }
 
-    /// A packet leaves.
-    pub fn sent(&mut self, asks_for_report: bool, now: Duration) {
+    /// Paces at what the lease allows now.
+    pub fn follow_lease(&mut self, now: Duration) {
+        let lease = self.lease.lease(now);
+        self.pacer.set_rate(lease.rate, lease.framing_bytes, now);
+    }
+
+    /// A packet of `bytes` leaves.
+    pub fn sent(&mut self, asks_for_report: bool, bytes: usize, now: Duration) {
         self.next_packet += 1;
-        if self.send_times.len() == MAX_SEND_TIMES {
-            self.send_times.pop_front();
+        if self.sent.len() == MAX_SEND_TIMES {
+            self.sent.pop_front();
         }
-        self.send_times.push_back(now);
+        self.sent_bytes += bytes as u64;
+        self.sent.push_back(Sent { at: now, total_bytes: self.sent_bytes });
+        self.pacer.spend(bytes);
+        self.lease.sent(bytes, asks_for_report, self.rtt.get(), now);
         self.last_sent = now;
         if asks_for_report && self.waiting_since.is_none() {
             self.waiting_since = Some(now);
         }
     }
 
-    fn send_time(&self, packet: u64) -> Option<Duration> {
-        let first = self.next_packet - self.send_times.len() as u64;
-        self.send_times.get(usize::try_from(packet.checked_sub(first)?).ok()?).copied()
+    fn sending_of(&self, packet: u64) -> Option<Sent> {
+        let first = self.next_packet - self.sent.len() as u64;
+        self.sent.get(usize::try_from(packet.checked_sub(first)?).ok()?).copied()
     }
 
     /// A packet came; `true` when it is the newest.
@@ -146,13 +171,25 @@ impl Path {
         if before.is_some_and(|before| report.largest <= before) {
             return Some((0, 0));
         }
-        if let Some(sent) = self.send_time(report.largest) {
-            self.rtt.sample(now.saturating_sub(sent).saturating_sub(report.age));
-        }
         let judged = report.largest + 1 - before.map_or(0, |before| before + 1);
         let arrived = report.received.saturating_sub(self.peer_received).min(judged);
         self.peer_largest = Some(report.largest);
         self.peer_received = report.received.max(self.peer_received);
+        if let Some(sent) = self.sending_of(report.largest) {
+            let rtt = now.saturating_sub(sent.at).saturating_sub(report.age);
+            self.rtt.sample(rtt);
+            self.lease.observe(&Observation {
+                now,
+                rtt,
+                sent_at: sent.at,
+                arrived: report.arrived,
+                judged,
+                lost: judged - arrived,
+                judged_bytes: sent.total_bytes - self.judged_bytes,
+                in_flight_bytes: self.sent_bytes - sent.total_bytes,
+            });
+            self.judged_bytes = sent.total_bytes;
+        }
         Some((judged - arrived, judged))
     }
 }

@@ -61,6 +61,12 @@ impl Session {
         if let Some(report) = packet.report {
             self.take_report(&report, now);
         }
+        // Each side believes only what the other's part is: the ground grants, the air asks.
+        match (packet.grant, packet.demand) {
+            (Some(grant), _) if self.opens => self.path.lease.take_grant(&grant),
+            (_, Some(demand)) if !self.opens => self.path.lease.hear_demand(demand),
+            _ => {}
+        }
         let gap = packet.symbol.is_some_and(|symbol| self.take_symbol(symbol, header.number, now));
         if asks {
             self.reports.came(gap, self.path.rtt.get(), now);

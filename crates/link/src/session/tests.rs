@@ -168,7 +168,8 @@ fn report() -> impl Strategy<Value = Report> {
     (number(), any::<u64>(), number(), number(), lanes).prop_map(
         |(largest, age_us, received, late_by, lanes)| {
             let age = Duration::from_micros(age_us);
-            Report { path: 0, largest, age, received, late_by, lanes }
+            let arrived = Duration::from_micros(age_us.rotate_left(32));
+            Report { path: 0, largest, age, arrived, received, late_by, lanes }
         },
     )
 }

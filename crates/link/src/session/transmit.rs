@@ -35,6 +35,7 @@ impl Session {
         if let Some(to) = self.challenge_candidate(now, out) {
             return Some(to);
         }
+        self.path.follow_lease(now);
         if !self.path.pacer.is_open(now) {
             return None;
         }
@@ -74,6 +75,13 @@ impl Session {
             self.reports.sent(self.path.rtt.get(), now);
             self.counters.reports_sent += 1;
         }
+        if let Some(grant) = self.path.lease.say_grant(self.path.rtt.get(), now) {
+            frame::put_grant(&mut self.plaintext, &grant);
+        }
+        let waiting = self.waiting_bytes(now);
+        if let Some(demand) = self.path.lease.say_demand(waiting, self.path.rtt.get(), now) {
+            frame::put_demand(&mut self.plaintext, &demand);
+        }
         if let Some(challenge) = self.path.response.take() {
             frame::put_response(&mut self.plaintext, &challenge);
         }
@@ -96,6 +104,7 @@ impl Session {
             path: self.path.id,
             largest,
             age: now.saturating_sub(at),
+            arrived: at,
             received: self.path.received,
             late_by: self.path.late_by(),
             lanes: self.recv.iter().filter_map(&mut lane_report).collect(),
@@ -106,7 +115,13 @@ impl Session {
     fn put_symbol(&mut self, probing: bool, now: Duration) -> bool {
         let packet = self.path.next_packet();
         let room = self.path.most_plaintext() - self.plaintext.len();
-        let pick = if self.quiet.is_some() { self.pick_probe(probing) } else { self.pick(now) };
+        let pick = if self.quiet.is_some() {
+            self.pick_probe(probing)
+        } else if self.path.lease.holds_data() {
+            None
+        } else {
+            self.pick(now)
+        };
         match pick {
             Some(Pick::New(lane)) if room >= LEAST_SYMBOL_ROOM => self.put_new(lane, room, now),
             Some(Pick::Again(lane, kind)) => {
@@ -216,8 +231,7 @@ impl Session {
             return None;
         }
         let bytes = out.len() - before + self.path.outer_bytes();
-        self.path.sent(asks, now);
-        self.path.pacer.spend(bytes);
+        self.path.sent(asks, bytes, now);
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += bytes as u64;
         Some(self.path.peer)

@@ -3,6 +3,7 @@
 pub mod codec;
 pub mod frame;
 pub mod header;
+pub mod lease;
 pub mod report;
 
 #[cfg(test)]

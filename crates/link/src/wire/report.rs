@@ -1,8 +1,8 @@
 //! REPORT: what the receiver of one path has, the latest wins.
 //!
 //! ```text
-//! path u8 · largest packet varint · age of it in us varint · packets received varint
-//! · late by (packets) varint · lanes u8 · per lane:
+//! path u8 · largest packet varint · age of it in us varint · its arrival in us varint
+//! · packets received varint · late by (packets) varint · lanes u8 · per lane:
 //!   lane u8 · largest packet on the lane varint · base varint · flags u8 · runs varint
 //!   · per run: gap varint (missing symbols) · length varint (received symbols)
 //! ```
@@ -27,6 +27,9 @@ pub struct Report {
     pub largest: u64,
     /// How long ago it came, for the sender's round-trip estimate.
     pub age: Duration,
+    /// When it came, on the receiver's own clock: how much later than others a packet came than it
+    /// was sent is its queueing delay in this direction, whatever the two clocks say.
+    pub arrived: Duration,
     /// How many packets were received in all.
     pub received: u64,
     /// By how many packets the latest of the late packets came behind a later one.
@@ -56,6 +59,7 @@ impl Report {
         out.push(self.path);
         put_varint(out, self.largest);
         put_varint(out, u64::try_from(self.age.as_micros()).unwrap_or(u64::MAX));
+        put_varint(out, u64::try_from(self.arrived.as_micros()).unwrap_or(u64::MAX));
         put_varint(out, self.received);
         put_varint(out, self.late_by);
         out.push(self.lanes.len() as u8);
@@ -69,6 +73,7 @@ impl Report {
         let path = reader.u8()?;
         let largest = reader.varint()?;
         let age = Duration::from_micros(reader.varint()?);
+        let arrived = Duration::from_micros(reader.varint()?);
         let received = reader.varint()?;
         let late_by = reader.varint()?;
         let count = reader.u8()?;
@@ -76,7 +81,7 @@ impl Report {
             return Err(Malformed);
         }
         let lanes = (0..count).map(|_| LaneReport::parse(reader)).collect::<Result<_, _>>()?;
-        Ok(Self { path, largest, age, received, late_by, lanes })
+        Ok(Self { path, largest, age, arrived, received, late_by, lanes })
     }
 }
 

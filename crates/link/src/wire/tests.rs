@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bentpipe_schedule::Class;
+use bentpipe_units::BitRate;
 use proptest::prelude::*;
 
 use super::codec::Reader;
@@ -11,6 +12,7 @@ use super::header::DataHeader;
 use super::report::{LaneReport, MAX_RUNS, Report};
 use crate::code::ResetCode;
 use crate::lane::Lane;
+use crate::lease::{Demand, Grant};
 use crate::target::{Host, Target};
 
 /// Bytes as a fuzzer would find them: the tags of frames are frequent.
@@ -40,7 +42,28 @@ fn report() -> impl Strategy<Value = Report> {
     (any::<u8>(), any::<u64>(), any::<u32>(), any::<u64>(), any::<u64>(), lanes).prop_map(
         |(path, largest, age_us, received, late_by, lanes)| {
             let age = Duration::from_micros(age_us.into());
-            Report { path, largest, age, received, late_by, lanes }
+            let arrived = age * 3;
+            Report { path, largest, age, arrived, received, late_by, lanes }
+        },
+    )
+}
+
+fn grant() -> impl Strategy<Value = Grant> {
+    (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
+        |(sequence, answers, bps, ms)| {
+            let (rate, lifetime) = (BitRate::from_bps(bps), Duration::from_millis(ms));
+            Grant { sequence, answers, rate, lifetime }
+        },
+    )
+}
+
+fn demand() -> impl Strategy<Value = Demand> {
+    (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
+        |(number, follows, waiting_bytes, bps)| Demand {
+            number,
+            follows,
+            waiting_bytes,
+            useful: BitRate::from_bps(bps),
         },
     )
 }
@@ -73,6 +96,8 @@ proptest! {
     #[test]
     fn packets_read_back(
         report in prop::option::of(report()),
+        grant in prop::option::of(grant()),
+        demand in prop::option::of(demand()),
         challenge: Option<[u8; 8]>,
         response: Option<[u8; 8]>,
         ping: bool,
@@ -81,6 +106,8 @@ proptest! {
     ) {
         let mut out = Vec::new();
         if let Some(report) = &report { frame::put_report(&mut out, report) }
+        if let Some(grant) = &grant { frame::put_grant(&mut out, grant) }
+        if let Some(demand) = &demand { frame::put_demand(&mut out, demand) }
         if let Some(challenge) = &challenge { frame::put_challenge(&mut out, challenge) }
         if let Some(response) = &response { frame::put_response(&mut out, response) }
         if ping { frame::put_ping(&mut out) }
@@ -94,7 +121,7 @@ proptest! {
         let symbol = symbol.as_ref().map(|(lane, number, content)| {
             Symbol { lane: Lane::ALL[*lane], number: *number, content }
         });
-        let packet = Packet { report, challenge, response, ping, close, symbol };
+        let packet = Packet { report, grant, demand, challenge, response, ping, close, symbol };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));
     }
 
