@@ -4,8 +4,11 @@
 //! timer whenever nothing is left to do. tokio's timers count whole milliseconds, so whatever
 //! happens between two of them happens at the later one, in order.
 
+pub mod fade;
+pub mod fleet;
 pub mod net;
 pub mod pair;
+pub mod steady;
 pub mod suite;
 pub mod trace;
 pub mod transfer;

@@ -23,6 +23,8 @@ pub struct Sharing {
     forward: Option<Forward>,
     back: Option<Beam<PublicKey>>,
     next: Option<Duration>,
+    /// It was said that somebody asks in vain.
+    complained: bool,
 }
 
 struct Forward {
@@ -68,9 +70,19 @@ impl Sharing {
     /// An aircraft says what it wants to send. It is answered at the next [`Self::divide`], which
     /// is due at once.
     pub fn asked(&mut self, key: PublicKey, demand: &Demand, now: Duration) {
-        if let Some(beam) = &mut self.back {
-            beam.asked(key, demand, now);
-            self.next = Some(now);
+        match &mut self.back {
+            Some(beam) => {
+                beam.asked(key, demand, now);
+                self.next = Some(now);
+            }
+            None if !std::mem::replace(&mut self.complained, true) => {
+                tracing::warn!(
+                    aircraft = %key,
+                    "it asks for a rate to send at, and there is no beam to grant from: configure \
+                     the beam's return rate here, or a static lease there"
+                );
+            }
+            None => {}
         }
     }
 

@@ -14,6 +14,7 @@ use crate::crypto::Rng;
 use crate::endpoint::{AirConfig, AirCore, Aircraft, Core, HubConfig, HubCore};
 use crate::key::SecretKey;
 use crate::lane::Lane;
+use crate::lease::{Demand, Grant};
 use crate::settings::Settings;
 use crate::wire::frame;
 use crate::wire::report::{LaneReport, Report};
@@ -181,6 +182,14 @@ fn packet() -> impl Strategy<Value = (Vec<u8>, Option<(Lane, u64)>, Vec<u8>)> {
         1 => report().prop_map(|report| {
             let mut out = Vec::new();
             frame::put_report(&mut out, &report);
+            out
+        }),
+        1 => any::<[u64; 8]>().prop_map(|[sequence, answers, bps, ms, number, follows, waiting_bytes, useful]| {
+            let (rate, lifetime) = (BitRate::from_bps(bps), Duration::from_millis(ms));
+            let useful = BitRate::from_bps(useful);
+            let mut out = Vec::new();
+            frame::put_grant(&mut out, &Grant { sequence, answers, rate, lifetime });
+            frame::put_demand(&mut out, &Demand { number, follows, waiting_bytes, useful });
             out
         }),
         1 => any::<[u8; 8]>().prop_map(|challenge| {
