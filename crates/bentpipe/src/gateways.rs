@@ -6,10 +6,13 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::pin::Pin;
 
-use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
+use bentpipe_gateway::config::{
+    AirConfig, AirLink, AircraftConfig, Beam, GroundConfig, LeaseSource, Transport,
+};
 use bentpipe_gateway::far::link;
 use bentpipe_gateway::net::StartError;
 use bentpipe_gateway::{air, ground};
+use bentpipe_link::IDLE_GRANT;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -103,7 +106,7 @@ fn is_air(file: &Path) -> Result<bool, Box<dyn Error>> {
 fn describe_air(config: &AirConfig) {
     let (link, listen) = (&config.link, &config.listen);
     let transport = match link.transport {
-        Transport::Link => format!("the radio transport, sending {}", link.rate),
+        Transport::Link => format!("the radio transport, sending {}", lease(link)),
         Transport::Masque => "HTTP/3 CONNECT, finding its own rate".to_owned(),
     };
     println!("air gateway");
@@ -125,6 +128,36 @@ fn describe_air(config: &AirConfig) {
     );
 }
 
+/// What is sent, and who says so.
+fn lease(link: &AirLink) -> String {
+    let rate = link.rate;
+    match link.lease {
+        LeaseSource::Static => rate.to_string(),
+        LeaseSource::Granted => format!(
+            "what the ground grants, up to {rate} ({IDLE_GRANT} until then; the ground needs a [beam])"
+        ),
+        LeaseSource::Modem => {
+            format!("what the modem says, up to {rate} ({IDLE_GRANT} while it says nothing)")
+        }
+    }
+}
+
+fn describe_beam(beam: &Beam, aircraft: &[AircraftConfig]) {
+    let weights: u32 = aircraft.iter().map(|one| one.share().weight).sum();
+    for (name, rate) in [("to all", beam.forward), ("from all", beam.return_)] {
+        if let Some(rate) = rate {
+            println!("  beam          {rate} {name}, divided by demand and weight");
+        }
+    }
+    for one in aircraft {
+        let share = one.share();
+        println!(
+            "                {}: {} of {weights}, over {}",
+            one.name, share.weight, share.floor
+        );
+    }
+}
+
 fn describe_ground(config: &GroundConfig) {
     println!("ground gateway");
     if let Some(address) = config.link.listen {
@@ -136,6 +169,9 @@ fn describe_ground(config: &GroundConfig) {
     for aircraft in &config.aircraft {
         let (name, key, rate) = (&aircraft.name, aircraft.key(), aircraft.rate);
         println!("  aircraft      {name} (key {key}): {rate}, {} flows", aircraft.max_flows);
+    }
+    if let Some(beam) = config.beam() {
+        describe_beam(beam, &config.aircraft);
     }
     if config.aircraft.is_empty() {
         println!("  aircraft      none: nobody will be served");

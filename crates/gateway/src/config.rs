@@ -4,6 +4,7 @@
 //! the file and the line, shows the line, and says what to write instead.
 
 mod air;
+mod beam;
 mod error;
 mod ground;
 mod key;
@@ -16,7 +17,8 @@ use bentpipe_units::Span;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-pub use air::{AirConfig, AirLimits, AirLink, Auth, Listen, Tproxy, Transport};
+pub use air::{AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, Tproxy, Transport};
+pub use beam::Beam;
 pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,

@@ -43,10 +43,7 @@ fn what_the_ground_grants_is_followed_in_3_round_trips() {
             assert!(faded.followed <= RTT * 3, "{aircraft} at {loss}: {faded:?}");
             assert!(faded.queue_gone <= RTT * 8, "{aircraft} at {loss}: {faded:?}");
             let again = faded.used_again;
-            assert!(
-                again.is_some_and(|after| after <= RTT * 10),
-                "{aircraft} at {loss}: {faded:?}"
-            );
+            assert!(again.is_some_and(|after| after <= RTT * 3), "{aircraft} at {loss}: {faded:?}");
             assert!(faded.used_later >= 0.9, "{aircraft} at {loss}: {faded:?}");
         }
     }

@@ -36,6 +36,19 @@ pub enum Transport {
     Masque,
 }
 
+/// Who says what this gateway may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseSource {
+    /// `rate`, for ever.
+    #[default]
+    Static,
+    /// The ground, which shares a beam among several; `rate` is the most.
+    Granted,
+    /// The modem; `rate` is the most.
+    Modem,
+}
+
 /// The way to the ground.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -52,6 +65,9 @@ pub struct AirLink {
     pub peer_public_key: PublicKey,
     /// What this side may send.
     pub rate: BitRate,
+    /// `"static"`, `"granted"` or `"modem"`: what is sent at up to `rate`.
+    #[serde(default)]
+    pub lease: LeaseSource,
     state_file: Option<PathBuf>,
     #[serde(skip)]
     private_key: Option<SecretKey>,
@@ -152,6 +168,11 @@ impl AirConfig {
             Some(path) => source.beside(&path),
             None => source.beside(link.private_key_file.get_ref()).with_extension("state"),
         });
+        if config.link.transport == Transport::Masque && config.link.lease != LeaseSource::Static {
+            let why = "HTTP/3 finds its own rate: it cannot be leased".to_owned();
+            let help = "write transport = \"link\", or leave lease out".to_owned();
+            return Err(ConfigError::at(&source, None, why, help));
+        }
         config.listen.check(&source)?;
         Ok(config)
     }

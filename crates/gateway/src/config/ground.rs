@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::{
-    ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read, seconds,
+    Beam, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read, seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -21,6 +21,8 @@ use crate::relay::RelayLimits;
 pub struct GroundConfig {
     /// The way to the aircraft.
     pub link: GroundLink,
+    /// What the aircraft share; absent where each has rates of its own.
+    beam: Option<toml::Spanned<Beam>>,
     /// The aircraft it serves.
     #[serde(default)]
     pub aircraft: Vec<AircraftConfig>,
@@ -60,8 +62,14 @@ pub struct AircraftConfig {
     /// Who it is.
     #[serde(deserialize_with = "spanned_key")]
     public_key: toml::Spanned<PublicKey>,
-    /// What may be sent to it.
+    /// What may be sent to it; at most, where a beam is shared.
     pub rate: BitRate,
+    /// How much of a shared beam it gets when several want it, against the others' weights: 1.
+    pub(super) weight: Option<toml::Spanned<u32>>,
+    /// What it gets of a shared beam before the rest is divided: 16 kbit/s.
+    pub(super) floor: Option<toml::Spanned<BitRate>>,
+    /// The most it is granted of a shared beam's return rate; else all of it.
+    pub(super) return_rate: Option<toml::Spanned<BitRate>>,
     /// Flows it may hold at once.
     #[serde(default = "default_max_flows")]
     pub max_flows: usize,
@@ -176,8 +184,17 @@ impl GroundConfig {
                 let help = "every aircraft has its own: make one with `bentpipe keys`".to_owned();
                 return Err(ConfigError::at(&source, Some(aircraft.public_key.span()), why, help));
             }
+            aircraft.check_share(config.beam(), &source)?;
+        }
+        if let Some(beam) = &config.beam {
+            beam.get_ref().check(&config.aircraft, &source, beam.span())?;
         }
         Ok(config)
+    }
+
+    /// What the aircraft share.
+    pub fn beam(&self) -> Option<&Beam> {
+        self.beam.as_ref().map(toml::Spanned::get_ref)
     }
 }
 

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 
 use bentpipe_link::io::{Air, Flow, Hub, Open as LinkOpen};
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, HubConfig, MIN_RESERVE_BYTES, OpenError as LinkError,
-    ResetCode, Settings, SettingsError,
+    AirConfig as LinkAirConfig, Aircraft, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
+    OpenError as LinkError, ResetCode, Settings, SettingsError,
 };
 use futures_util::future::BoxFuture;
 
 use super::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
-use crate::config::{AirConfig, GroundConfig};
+use crate::config::{AirConfig, GroundConfig, LeaseSource};
 
 /// Flows a session holds beyond what the gateway admits: those of either side that
 /// the other has not seen end yet.
@@ -79,7 +79,12 @@ pub fn air_config(
     first_counter: u64,
 ) -> Result<LinkAirConfig, SettingsError> {
     let link = &config.link;
-    let settings = settings(link.rate, config.limits.max_flows);
+    let lease = match link.lease {
+        LeaseSource::Static => LeaseMode::Static,
+        LeaseSource::Granted => LeaseMode::Granted,
+        LeaseSource::Modem => LeaseMode::Modem,
+    };
+    let settings = Settings { lease, ..settings(link.rate, config.limits.max_flows) };
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key().clone(),
@@ -94,7 +99,7 @@ pub fn air_config(
 pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
     let mut aircraft = Vec::with_capacity(config.aircraft.len());
     for one in &config.aircraft {
-        let settings = settings(one.rate, one.max_flows);
+        let settings = Settings { share: one.share(), ..settings(one.rate, one.max_flows) };
         settings.check()?;
         aircraft.push(Aircraft { key: one.key(), settings });
     }

@@ -63,7 +63,11 @@ pub fn arrivals(
     let mut arrivals: Vec<Arc<dyn Arrivals>> = Vec::new();
     if let Some(address) = config.link.listen {
         let socket = link_socket(inherited, address)?;
-        arrivals.push(Arc::new(Hub::start(Box::new(socket), link::hub_config(config)?)));
+        let hub = Hub::start(Box::new(socket), link::hub_config(config)?);
+        if let Some(beam) = config.beam() {
+            hub.set_beam(beam.forward, beam.return_)?;
+        }
+        arrivals.push(Arc::new(hub));
     }
     if let Some(address) = config.link.masque_listen {
         let socket = masque_socket(inherited, address)?;
