@@ -95,7 +95,8 @@ impl AircraftConfig {
             let help = format!("write 1 to {MAX_WEIGHT}: twice the weight gets twice the rate");
             return Err(ConfigError::at(source, Some(weight.span()), why, help));
         }
-        for rate in [floor, back].into_iter().flatten().filter(|it| *it.get_ref() < IDLE_GRANT) {
+        let too_low = |rate: &&toml::Spanned<BitRate>| *rate.get_ref() < IDLE_GRANT;
+        if let Some(rate) = [floor, back].into_iter().flatten().find(too_low) {
             let why = format!("{} is less than an aircraft needs to ask for more", rate.get_ref());
             let help = format!("write {IDLE_GRANT} or more, or leave it out");
             return Err(ConfigError::at(source, Some(rate.span()), why, help));

@@ -24,6 +24,9 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// A flow's name at one end.
 type FlowKey = (SessionId, u64);
 
+/// When, as the how-manieth, whose, and what.
+type Arrival = (Duration, u64, usize, Vec<u8>);
+
 /// One aircraft of a fleet: both ends' settings.
 #[derive(Debug, Clone)]
 pub struct Craft {
@@ -60,7 +63,7 @@ struct Flow {
 /// One direction, with what is under way on it and which aircraft's that is.
 struct Way {
     direction: Direction,
-    in_flight: BinaryHeap<Reverse<(Duration, u64, usize, Vec<u8>)>>,
+    in_flight: BinaryHeap<Reverse<Arrival>>,
     accepted: u64,
     offered_bytes: u64,
 }
