@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use bentpipe_coding::{Span, encode};
 use bentpipe_schedule::Class;
+use bentpipe_units::BitRate;
 
 use super::Vectors;
 use crate::code::ResetCode;
 use crate::lane::Lane;
+use crate::lease::{Demand, Grant};
 use crate::target::Target;
 use crate::wire::codec::{Reader, put_varint};
 use crate::wire::frame::{self, Frame, PADDING, Packet};
@@ -45,7 +47,21 @@ fn frames() {
     let mut out = Vectors::new("frames.txt", "Frames, each with its tag.");
     out.note("\nIn the uncoded part.");
     let challenge = [1, 2, 3, 4, 5, 6, 7, 8];
-    let uncoded: [(&str, Put<'_>); 8] = [
+    let demand = Demand {
+        number: 9,
+        follows: 4,
+        waiting_bytes: 300_000,
+        useful: BitRate::from_bps(512_000),
+    };
+    let grant = Grant {
+        sequence: 5,
+        answers: 9,
+        rate: BitRate::from_bps(256_000),
+        lifetime: Duration::from_secs(6),
+    };
+    let uncoded: [(&str, Put<'_>); 10] = [
+        ("demand", &|out| frame::put_demand(out, &demand)),
+        ("lease", &|out| frame::put_grant(out, &grant)),
         ("padding", &|out| out.push(PADDING)),
         ("challenge", &|out| frame::put_challenge(out, &challenge)),
         ("response", &|out| frame::put_response(out, &challenge)),
@@ -119,6 +135,7 @@ fn report() -> Report {
         path: 0,
         largest: 1000,
         age: Duration::from_micros(2500),
+        arrived: Duration::from_micros(90_000_000),
         late_by: 3,
         marked: 7,
         packets: vec![(995, 1001), (980, 993), (970, 979)],
