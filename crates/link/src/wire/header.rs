@@ -18,7 +18,7 @@ pub const COOKIE: u8 = 0x03;
 /// First byte of a data packet on path 0; the low four bits name the path.
 pub const DATA: u8 = 0x40;
 
-/// Type, three zero bytes, sender index, Noise message 1, padding, mac1, mac2.
+/// Type, three zero bytes, sender index, Noise message 1, mac1, mac2.
 pub const INIT_BYTES: usize = 4 + 4 + INIT_NOISE_BYTES + 16 + 16;
 /// Ephemeral key, sealed static key, sealed payload.
 pub const INIT_NOISE_BYTES: usize = 32 + 48 + INIT_PAYLOAD_BYTES + 16;
