@@ -11,7 +11,7 @@ use std::time::Duration;
 use bentpipe_coding::MAX_SPAN;
 
 use super::steady::Accrued;
-use crate::redundancy::{BATCHES, Estimator, Loss, Need, Plan};
+use crate::redundancy::{BATCHES, Estimator, Loss, Need, Plan, at_once};
 
 /// Segments of a lane at once: 16 × 512 symbols.
 const MAX_SEGMENTS: usize = 16;
@@ -106,7 +106,7 @@ impl Guard {
         for segment in &mut self.segments {
             let repairs = rule.need.repairs(segment.plan(census(segment)), rule.loss);
             let due = segment.due;
-            segment.split(repairs, now + rule.delay);
+            segment.split(repairs, now, rule);
             segment.due = due.filter(|_| repairs > 0).or(segment.due);
         }
     }
@@ -183,7 +183,7 @@ impl Guard {
                     return false;
                 }
             }
-            segment.split(repairs, now + rule.delay);
+            segment.split(repairs, now, rule);
             true
         });
         given_up
@@ -224,11 +224,11 @@ impl Segment {
         }
     }
 
-    /// Half of `repairs` now, and the rest from `due` on.
-    fn split(&mut self, repairs: u32, due: Duration) {
-        self.ready = repairs / 2;
+    /// Some of `repairs` now, and the rest after the rule's delay.
+    fn split(&mut self, repairs: u32, now: Duration, rule: &Rule) {
+        self.ready = at_once(repairs, rule.loss);
         self.later = repairs - self.ready;
-        self.due = (repairs > 0).then_some(due);
+        self.due = (repairs > 0).then_some(now + rule.delay);
         self.batches = BATCHES;
     }
 

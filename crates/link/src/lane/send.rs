@@ -20,6 +20,11 @@ use crate::wire::report::LaneReport;
 /// How many of the oldest symbols are sent again when no report came for a probe timeout.
 const PROBE_SYMBOLS: usize = 2;
 
+/// From so many losses of one symbol on, it is sent twice. Few are lost so often, and those few hold
+/// up all that follow: at 40 % one symbol in forty, where otherwise one of the 8,000 in the window of
+/// a long path is lost ten times in a row and empties the window.
+const COPIED_FROM: u8 = 4;
+
 /// Bookkeeping charged for each retained symbol beside its content.
 pub const SLOT_BYTES: usize = 64;
 
@@ -29,6 +34,8 @@ struct Slot {
     first_packet: u64,
     last_packet: u64,
     state: State,
+    /// How often it was queued as lost.
+    losses: u8,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +54,8 @@ pub struct SendLane {
     base: u64,
     slots: VecDeque<Slot>,
     lost: VecDeque<u64>,
+    /// Second copies, which follow all that is lost: one burst should not take both.
+    copies: VecDeque<u64>,
     guard: Guard,
     steady: Steady,
     protected_below: u64,
@@ -64,6 +73,7 @@ impl SendLane {
             base: 0,
             slots: VecDeque::new(),
             lost: VecDeque::new(),
+            copies: VecDeque::new(),
             guard: Guard::default(),
             steady: Steady::default(),
             protected_below: 0,
@@ -103,7 +113,13 @@ impl SendLane {
         let number = self.next_number();
         self.retained_bytes += content.len() + SLOT_BYTES;
         let state = State::InFlight;
-        self.slots.push_back(Slot { content, first_packet: packet, last_packet: packet, state });
+        self.slots.push_back(Slot {
+            content,
+            first_packet: packet,
+            last_packet: packet,
+            state,
+            losses: 0,
+        });
         self.last_sent = now;
         if let Some(index) = self.slots.len().checked_sub(self.kept_symbols as usize + 1) {
             self.let_go(index);

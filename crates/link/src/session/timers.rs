@@ -15,6 +15,9 @@ const LEAST_PROBE_INTERVAL: Duration = Duration::from_millis(20);
 const MOST_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Added to what is overdue before a lane is probed: the reporter's own pacing.
 const PROBE_SLACK: Duration = Duration::from_millis(50);
+/// The first probe timeouts are all alike: where two packets of five are lost it takes some to be
+/// answered, and who is silent for longer than that counts as gone.
+const LIKE_PROBES: u32 = 2;
 /// Probe timeouts double at most so often: 64 × 1 s.
 const MOST_PROBE_DOUBLINGS: u32 = 6;
 
@@ -109,7 +112,8 @@ impl Session {
         if state.is_clear() || state.has_queued() || self.quiet.is_some() {
             return None;
         }
-        let doublings = self.probes[lane as usize].min(MOST_PROBE_DOUBLINGS);
+        let probes = self.probes[lane as usize];
+        let doublings = probes.saturating_sub(LIKE_PROBES).min(MOST_PROBE_DOUBLINGS);
         let patience = (self.path.rtt.overdue_after() + PROBE_SLACK) * (1 << doublings);
         Some(state.last_sent() + patience)
     }
