@@ -9,7 +9,8 @@ pub struct Count {
     pub bytes: u64,
 }
 
-/// The totals of one direction: `offered` = `queue_dropped` + `lost` + `delivered`.
+/// The totals of one direction: `offered` = `too_long` + `queue_dropped` +
+/// `lost` + `delivered`.
 ///
 /// A packet is counted when it is offered, as its fate is known then: one counted as delivered
 /// may still be on its way.
@@ -17,12 +18,16 @@ pub struct Count {
 pub struct Counters {
     /// Everything offered.
     pub offered: Count,
+    /// Refused because the link's MTU is smaller: nobody is told, as in a black hole.
+    pub too_long: Count,
     /// Refused because the queue was full.
     pub queue_dropped: Count,
     /// Sent, and lost on the way: to the loss process, to bit errors or to an outage.
     pub lost: Count,
     /// Sent, and arriving.
     pub delivered: Count,
+    /// Of the delivered: marked Congestion Experienced.
+    pub marked: Count,
 }
 
 impl Count {

@@ -32,6 +32,8 @@ pub struct Direction {
     delay: Varying<Span>,
     jitter: Option<Jitter>,
     order: Order,
+    mark_above_bytes: Option<u64>,
+    mtu_bytes: usize,
     now_ns: u64,
     last_arrival_ns: u64,
     counters: Counters,
@@ -49,6 +51,8 @@ pub enum Fate {
     Lost,
     /// It is not sent: the queue is full.
     QueueDropped,
+    /// It is not sent: it is longer than the link's MTU.
+    TooLong,
 }
 
 impl Direction {
@@ -65,6 +69,8 @@ impl Direction {
             delay: spec.delay.clone(),
             jitter: spec.jitter.map(|jitter| Jitter::new(jitter, seed)),
             order: spec.order,
+            mark_above_bytes: spec.mark_above_bytes,
+            mtu_bytes: spec.mtu_bytes.unwrap_or(usize::MAX),
             now_ns: 0,
             last_arrival_ns: 0,
             counters: Counters::default(),
@@ -77,6 +83,10 @@ impl Direction {
     pub fn offer(&mut self, now: Duration, bytes: usize) -> Fate {
         self.now_ns = self.now_ns.max(nanos(now));
         self.counters.offered.add(bytes);
+        if bytes > self.mtu_bytes {
+            self.counters.too_long.add(bytes);
+            return Fate::TooLong;
+        }
         let Some(sent) = self.sender.offer(self.now_ns, bytes) else {
             self.counters.queue_dropped.add(bytes);
             return Fate::QueueDropped;
@@ -94,6 +104,25 @@ impl Direction {
             self.last_arrival_ns = at_ns;
         }
         Fate::Delivered { at: Duration::from_nanos(at_ns) }
+    }
+
+    /// Offers a packet whose IP header says ECT(0) or ECT(1). The second value says whether it
+    /// arrives with Congestion Experienced in its place (RFC 3168, section 5): whether it found
+    /// more than the threshold queued.
+    pub fn offer_ect(&mut self, now: Duration, bytes: usize) -> (Fate, bool) {
+        let queued = self.queued_bytes(now);
+        let fate = self.offer(now, bytes);
+        let delivered = matches!(fate, Fate::Delivered { .. });
+        let marked = delivered && self.mark_above_bytes.is_some_and(|above| queued > above);
+        if marked {
+            self.counters.marked.add(bytes);
+        }
+        (fate, marked)
+    }
+
+    /// From now on packets longer than `bytes` are dropped, as when a route changes; `None` for none.
+    pub fn set_mtu(&mut self, bytes: Option<usize>) {
+        self.mtu_bytes = bytes.unwrap_or(usize::MAX);
     }
 
     /// Bytes accepted and not yet sent at `now`, the rest of the packet being sent included.

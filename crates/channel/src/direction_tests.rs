@@ -46,6 +46,24 @@ fn a_perfect_link_changes_nothing() {
 }
 
 #[test]
+fn a_packet_that_finds_more_than_the_threshold_is_marked_and_nothing_else_changes() {
+    let text = "rate = '8 Mbit/s'\ndelay = '10 ms'\nqueue = '10 kB'";
+    let mut marking = Direction::new(&spec(&format!("{text}\necn-threshold = '3 kB'")), 1);
+    let mut plain = Direction::new(&spec(text), 1);
+    // All at once: the n-th finds n kB before it, and the eleventh no room.
+    for n in 0..11 {
+        let (fate, marked) = marking.offer_ect(ms(0), 1000);
+        assert_eq!(fate, plain.offer(ms(0), 1000));
+        assert_eq!(marked, (4..10).contains(&n), "packet {n}");
+    }
+    assert!(!plain.offer_ect(ms(5), 1000).1, "no threshold, no marks");
+    let marked = marking.counters().marked;
+    assert_eq!((marked.packets, marked.bytes), (6, 6000));
+    marking.offer(ms(5), 1000);
+    assert_eq!(marking.counters().marked, marked, "what does not allow it is never marked");
+}
+
+#[test]
 fn a_rate_never_drifts() {
     let mut direction = Direction::new(
         &DirectionSpec::fixed(Some(BitRate::from_bps(1_890_000)), ms(380), Ratio::ZERO),
@@ -250,7 +268,7 @@ proptest! {
         packets in prop::collection::vec((0u64..20_000, 0usize..1600), 1..400),
     ) {
         let text = if held { ROUGH.replace("'lost'", "'held'") } else { ROUGH.into() };
-        let mut direction = Direction::new(&spec(&text), seed);
+        let mut direction = Direction::new(&spec(&format!("{text}mtu = 1500\n")), seed);
         let (mut now, mut seen, mut last) = (Duration::ZERO, Counters::default(), Duration::ZERO);
         for (gap_us, bytes) in packets {
             now += Duration::from_micros(gap_us);
@@ -259,10 +277,14 @@ proptest! {
             match direction.offer(now, bytes) {
                 Fate::Delivered { at } => {
                     seen.delivered.add(bytes);
-                    prop_assert!(at >= now + ms(250) && at >= last);
+                    prop_assert!(bytes <= 1500 && at >= now + ms(250) && at >= last);
                     last = at;
                 }
                 Fate::Lost => seen.lost.add(bytes),
+                Fate::TooLong => {
+                    seen.too_long.add(bytes);
+                    prop_assert!(bytes > 1500 && direction.queued_bytes(now) == before);
+                }
                 Fate::QueueDropped => {
                     seen.queue_dropped.add(bytes);
                     prop_assert!(before + bytes as u64 > 40_000);
@@ -272,7 +294,8 @@ proptest! {
         }
         let counters = direction.counters();
         prop_assert_eq!(counters, seen);
-        let parts = [counters.queue_dropped, counters.lost, counters.delivered];
+        let parts =
+            [counters.too_long, counters.queue_dropped, counters.lost, counters.delivered];
         prop_assert_eq!(counters.offered.packets, parts.iter().map(|count| count.packets).sum::<u64>());
         prop_assert_eq!(counters.offered.bytes, parts.iter().map(|count| count.bytes).sum::<u64>());
     }

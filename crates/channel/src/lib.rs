@@ -10,11 +10,11 @@
 //! match forward.offer(Duration::ZERO, 1000) {
 //!     // 1 ms to send 1000 bytes at 8 Mbit/s, 300 ms to arrive.
 //!     Fate::Delivered { at } => assert_eq!(at, Duration::from_millis(301)),
-//!     Fate::Lost | Fate::QueueDropped => {}
+//!     Fate::Lost | Fate::QueueDropped | Fate::TooLong => {}
 //! }
 //! ```
 //!
-//! A packet passes, in this order: the drop-tail queue, the sender (a rate, or slots granted on
+//! A packet passes, in this order: the MTU, the drop-tail queue, the sender (a rate, or slots granted on
 //! request), outages, the loss process, bit errors, the propagation delay with its jitter. Because
 //! the queue is first in, first out, nothing that happens later can change a packet's fate: it is
 //! known the moment the packet is offered, and no packet is stored here.
@@ -30,7 +30,9 @@
 //! | `jitter` | `{ shape = "uniform" \| "exponential" \| "normal" \| "log-normal", mean = "20 ms", deviation = "5 ms", redraw = "2 s" }`, added to the delay |
 //! | `order` | `"kept"` (the default) or `"free"`: whether a packet may overtake another |
 //! | `queue` | `"650 kB"`; `"250 ms"` of the rate; `"1 BDP"` (the default) |
+//! | `ecn-threshold` | like `queue`, and shorter: a packet that allows it and finds more queued is marked; absent: none is |
 //! | `loss` | `"6 %"`; `{ series = … }`; `{ drawn = { every = "100 s", points = [["12 %", "0 %"], ["100 %", "36 %"]] } }`; `{ gilbert-elliott = … }` |
+//! | `mtu` | `1400`, bytes with the IP header, at least 1280: longer packets are dropped and nobody is told; absent: any length |
 //! | `ber` | `1e-6`; `{ series = … }` |
 //! | `outages` | `{ packets = "lost" \| "held", scheduled = [["10 s", "3 s"]], repeat = "60 s", random = { mean-gap = "120 s", mean-length = "5 s" } }` |
 //! | `demand` | `{ frame = "45 ms", slots = 16, free-slots = 1, request-delay = "520 ms" }` |

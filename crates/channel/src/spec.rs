@@ -18,6 +18,8 @@ use crate::written::{Order, Queue, RateTable, WrittenDirection, WrittenLink};
 /// A queue that nobody gave a length holds at least ten full packets, however short the link:
 /// 15 kB.
 const SHORTEST_DEFAULT_QUEUE: u64 = 10 * 1500;
+/// No link has a smaller MTU (RFC 8200, section 5).
+const LEAST_MTU_BYTES: usize = 1280;
 
 /// Both directions of a link.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -40,8 +42,12 @@ pub struct DirectionSpec {
     pub(crate) order: Order,
     /// Absent exactly when the rate is: nothing waits then.
     pub(crate) queue_bytes: Option<u64>,
+    /// A packet that finds more than this queued is marked, if it may be. Needs a rate.
+    pub(crate) mark_above_bytes: Option<u64>,
     pub(crate) loss: LossSpec,
     pub(crate) ber: Varying<Ratio>,
+    /// The longest IP packet carried; absent: any.
+    pub(crate) mtu_bytes: Option<usize>,
     /// Held outages and a demand exclude one another, and both need a rate.
     pub(crate) outages: Option<OutageSpec>,
     pub(crate) demand: Option<DemandSpec>,
@@ -71,8 +77,10 @@ impl DirectionSpec {
             jitter: None,
             order: Order::Kept,
             queue_bytes,
+            mark_above_bytes: None,
             loss: ScalarOr::Scalar(loss).into(),
             ber: Varying::Constant(Ratio::ZERO),
+            mtu_bytes: None,
             outages: None,
             demand: None,
         }
@@ -96,6 +104,11 @@ impl DirectionSpec {
         Ok(Self { loss, ber: Varying::Constant(Ratio::ZERO), ..self })
     }
 
+    /// The same direction as one that drops IP packets longer than `mtu_bytes`.
+    pub fn with_mtu(self, mtu_bytes: Option<usize>) -> Self {
+        Self { mtu_bytes, ..self }
+    }
+
     /// The rate, or its mean in the long run; `None` is unlimited.
     pub fn rate(&self) -> Option<BitRate> {
         self.rate.as_ref().map(mean_rate)
@@ -115,6 +128,11 @@ impl DirectionSpec {
     /// The longest queue; `None` where nothing waits because the rate is unlimited.
     pub fn queue(&self) -> Option<ByteSize> {
         self.queue_bytes.map(ByteSize::from_bytes)
+    }
+
+    /// The queue above which packets that allow it are marked; `None` where none are.
+    pub fn ecn_threshold(&self) -> Option<ByteSize> {
+        self.mark_above_bytes.map(ByteSize::from_bytes)
     }
 
     /// The share of packets of `bytes` lost in the long run outside outages, to the loss process
@@ -155,7 +173,14 @@ impl WrittenDirection {
             check_demand(demand, rate.as_ref(), self.outages.as_ref())?;
         }
         let wait = self.demand.map_or(Duration::ZERO, |demand| demand.longest_wait());
-        let queue_bytes = checked_queue(self.queue, rate.as_ref().map(mean_rate), rtt + wait)?;
+        let mean = rate.as_ref().map(mean_rate);
+        let queue_bytes = checked_queue(self.queue, mean, rtt + wait)?;
+        let mark_above_bytes = checked_threshold(self.ecn_threshold, mean, rtt + wait)?;
+        if mark_above_bytes.zip(queue_bytes).is_some_and(|(mark, queue)| mark >= queue) {
+            let why =
+                "is not below the `queue`, so that packets would be dropped before any is marked";
+            return Err(SpecError::new("ecn-threshold", why.into()));
+        }
         let held = self.outages.as_ref().is_some_and(|o| o.packets() == During::Held);
         if held && rate.is_none() {
             let why = "hold packets, but without a `rate` nothing waits: write packets = \"lost\"";
@@ -168,8 +193,25 @@ impl WrittenDirection {
             return Err(SpecError::new("loss", why.into()));
         }
         let ber = self.ber.map_or(Varying::Constant(Ratio::ZERO), Varying::from);
-        let (jitter, order, outages, demand) = (self.jitter, self.order, self.outages, self.demand);
-        Ok(DirectionSpec { rate, delay, jitter, order, queue_bytes, loss, ber, outages, demand })
+        let mtu_bytes = self.mtu.map(|mtu| mtu as usize);
+        if mtu_bytes.is_some_and(|mtu| mtu < LEAST_MTU_BYTES) {
+            let why = "is too small: every IPv6 path carries packets of 1280 bytes";
+            return Err(SpecError::new("mtu", why.into()));
+        }
+        let Self { jitter, order, outages, demand, .. } = self;
+        Ok(DirectionSpec {
+            rate,
+            delay,
+            jitter,
+            order,
+            queue_bytes,
+            mark_above_bytes,
+            loss,
+            ber,
+            mtu_bytes,
+            outages,
+            demand,
+        })
     }
 
     fn delay(&self) -> Varying<Span> {
@@ -240,10 +282,27 @@ fn checked_queue(
     };
     Ok(Some(match written {
         None => default_queue(rate, rtt),
-        Some(Queue::Bytes(size)) => size.bytes(),
-        Some(Queue::Time(span)) => rate.bytes_in(span.duration()),
-        Some(Queue::Bdp(factor)) => (rate.bytes_in(rtt) as f64 * factor) as u64,
+        Some(queue) => queue_bytes_of(queue, rate, rtt),
     }))
+}
+
+fn checked_threshold(
+    written: Option<Queue>,
+    rate: Option<BitRate>,
+    rtt: Duration,
+) -> Result<Option<u64>, SpecError> {
+    let Some(written) = written else { return Ok(None) };
+    let why = "speaks of a queue, but without a `rate` nothing waits: give a rate or remove it";
+    let rate = rate.ok_or_else(|| SpecError::new("ecn-threshold", why.into()))?;
+    Ok(Some(queue_bytes_of(written, rate, rtt)))
+}
+
+fn queue_bytes_of(written: Queue, rate: BitRate, rtt: Duration) -> u64 {
+    match written {
+        Queue::Bytes(size) => size.bytes(),
+        Queue::Time(span) => rate.bytes_in(span.duration()),
+        Queue::Bdp(factor) => (rate.bytes_in(rtt) as f64 * factor) as u64,
+    }
 }
 
 fn check_demand(
@@ -299,6 +358,16 @@ mod tests {
         let short = direction("rate = '1 Mbit/s'\ndelay = '1 ms'").unwrap();
         assert_eq!(short.queue().unwrap().bytes(), 15_000);
         assert_eq!(direction("delay = '1 s'").unwrap().queue(), None);
+    }
+
+    #[test]
+    fn a_threshold_for_marks_is_written_like_a_queue_and_lies_below_it() {
+        let rate = "rate = '8 Mbit/s'\ndelay = '325 ms'\n";
+        let marks = direction(&format!("{rate}ecn-threshold = '0.5 BDP'")).unwrap();
+        assert_eq!(marks.ecn_threshold(), Some(ByteSize::from_bytes(325_000)));
+        assert_eq!(direction(rate).unwrap().ecn_threshold(), None);
+        assert!(why(&format!("{rate}ecn-threshold = '1 BDP'")).contains("not below the `queue`"));
+        assert!(why("ecn-threshold = '10 ms'").contains("`rate`"));
     }
 
     #[test]
@@ -362,6 +431,8 @@ mod tests {
             "demand = { frame = '45 ms', slots = 16, free-slots = 1, request-delay = '520 ms' }";
         assert!(why(demand).contains("constant `rate`"));
         assert!(why(&format!("rate = '1 kbit/s'\n{demand}")).contains("fewer slots"));
+        assert!(why("mtu = 576").contains("`mtu` is too small"));
+        assert!(why("mtu = '1400'").contains("expected u32"));
         assert!(why("order = 'any'").contains("expected `kept` or `free`"));
     }
 

@@ -31,8 +31,11 @@ pub struct WrittenDirection {
     pub(crate) jitter: Option<JitterSpec>,
     pub(crate) order: Order,
     pub(crate) queue: Option<Queue>,
+    pub(crate) ecn_threshold: Option<Queue>,
     pub(crate) loss: Option<WrittenLoss>,
     pub(crate) ber: Option<ScalarOr<Ratio, SeriesTable<Ratio>>>,
+    /// Bytes, IP header included.
+    pub(crate) mtu: Option<u32>,
     pub(crate) outages: Option<OutageSpec>,
     pub(crate) demand: Option<DemandSpec>,
 }

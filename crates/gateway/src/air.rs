@@ -5,6 +5,7 @@ mod first;
 pub mod http;
 mod intake;
 pub mod passengers;
+pub(crate) mod path_memory;
 mod quiet;
 pub mod rules;
 mod secret;

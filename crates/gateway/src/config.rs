@@ -9,6 +9,7 @@ mod error;
 mod ground;
 mod key;
 mod modem;
+mod radio;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +27,7 @@ pub use ground::{
 };
 pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};
+pub use radio::Memory;
 
 /// A duration setting with its default in seconds.
 const fn seconds(seconds: u64) -> Span {

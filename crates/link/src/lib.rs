@@ -1,12 +1,14 @@
 //! The Bentpipe radio transport: encrypted, paced at a lease, reliable by symbol, delivered by flow.
 
 mod code;
+mod congestion;
 mod crypto;
 mod endpoint;
 mod flow;
 pub mod io;
 mod key;
 mod lane;
+mod memory;
 mod pacer;
 mod redundancy;
 mod rtt;
@@ -22,8 +24,9 @@ pub use code::ResetCode;
 pub use endpoint::{AirConfig, AirCore, Aircraft, Core, HubConfig, HubCore, SessionId};
 pub use flow::{FlowEvent, Read, Write};
 pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};
+pub use memory::{REMEMBERED_LIFETIME, Remembered};
 pub use session::{OpenError, Session};
-pub use settings::{MIN_MTU_BYTES, MIN_RESERVE_BYTES, Settings, SettingsError};
+pub use settings::{Control, MIN_MTU_BYTES, MIN_RESERVE_BYTES, Settings, SettingsError};
 pub use status::Counters;
 pub use target::{Host, MAX_NAME_BYTES, Target, TargetError};
 #[cfg(feature = "fuzzing")]

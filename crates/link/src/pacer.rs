@@ -35,6 +35,21 @@ impl Pacer {
         self.rate
     }
 
+    /// Saves up as many as `packets` of `packet_bytes` after a pause, where that is more.
+    pub fn allow_burst(&mut self, packets: usize, packet_bytes: usize) {
+        let burst = packets as i128 * packet_bytes as i128 * 8 * NANOS;
+        if burst > self.most {
+            self.most = burst;
+            self.credit = burst;
+        }
+    }
+
+    /// Paces at `rate` from `now` on.
+    pub fn set_rate(&mut self, rate: BitRate, now: Duration) {
+        self.refill(now);
+        self.rate = rate;
+    }
+
     /// Whether a packet may leave now.
     pub fn is_open(&mut self, now: Duration) -> bool {
         self.refill(now);
@@ -90,6 +105,29 @@ mod tests {
                 prop_assert!(sent + 3000 >= rate.bytes_in(now.saturating_sub(Duration::from_micros(late_us))));
             }
         }
+    }
+
+    #[test]
+    fn a_new_rate_holds_from_then_on_and_a_pause_saves_up_the_burst_alone() {
+        let mut pacer = Pacer::new(BitRate::from_bps(1_200_000), 1500);
+        pacer.allow_burst(10, 1500);
+        let leave = |pacer: &mut Pacer, from: u64, until: u64| {
+            let mut packets = 0;
+            let mut now = Duration::from_secs(from);
+            while now < Duration::from_secs(until) {
+                while pacer.is_open(now) {
+                    pacer.spend(1500);
+                    packets += 1;
+                }
+                now = pacer.opens_at();
+            }
+            packets
+        };
+        assert_eq!(leave(&mut pacer, 0, 10), 1010);
+        pacer.set_rate(BitRate::from_bps(12_000), Duration::from_secs(10));
+        assert_eq!(leave(&mut pacer, 10, 20), 10);
+        pacer.set_rate(BitRate::from_bps(1_200_000), Duration::from_secs(20));
+        assert_eq!(leave(&mut pacer, 3600, 3610), 1010, "an hour saves no more than the burst");
     }
 
     #[test]

@@ -7,9 +7,13 @@ use bentpipe_units::{BitRate, ByteSize};
 /// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What this side may send: the lease, counted in IP bytes.
+    /// What this side may send, counted in IP bytes: the lease, or where there is none a cap.
     pub rate: BitRate,
-    /// Largest IP packet on the radio path, headers included.
+    /// What decides how much of `rate` is used.
+    pub control: Control,
+    /// Largest IP packet on the radio path, headers included: what the operator provisioned, never
+    /// exceeded. It is in use once the path has shown that it carries it, a round trip after the
+    /// start; a path that does not is found out, and smaller packets go.
     pub mtu_bytes: usize,
     /// Memory for received bytes that wait for their reader. With 4,096 flows of 64 KiB reserved,
     /// half of the default is set aside; the other half is lent to flows that fill the link.
@@ -39,10 +43,23 @@ pub struct Settings {
     pub initial_rtt: Duration,
 }
 
+/// What decides how fast this side sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Control {
+    /// The rate is ours: it is sent at, and loss never lowers it.
+    #[default]
+    Leased,
+    /// The path is shared with strangers: an ordinary congestion controller (CUBIC, RFC 9438) finds
+    /// how much of the rate there is for us. It takes loss for congestion, so on a link that loses
+    /// packets by itself it gets little.
+    Congestion,
+}
+
 impl Default for Settings {
     fn default() -> Self {
         Self {
             rate: BitRate::from_bps(1_000_000),
+            control: Control::Leased,
             mtu_bytes: 1500,
             receive_memory: ByteSize::from_bytes(512 << 20),
             send_memory: ByteSize::from_bytes(256 << 20),
@@ -59,7 +76,7 @@ impl Default for Settings {
     }
 }
 
-/// The smallest IP packet every path carries (RFC 8200, section 5).
+/// The IP packet that every path carries (RFC 8200, section 5; over IPv4 it is a condition).
 pub const MIN_MTU_BYTES: usize = 1280;
 
 /// The send memory holds at least so many of the largest packets: a lane's quarter is then four.

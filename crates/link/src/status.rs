@@ -15,6 +15,10 @@ pub struct Counters {
     pub retransmissions_sent: u64,
     /// Combinations of symbols sent, most of them before any loss was known.
     pub repairs_sent: u64,
+    /// Fragments sent, of symbols made for larger packets than the path carries now.
+    pub fragments_sent: u64,
+    /// Probes of the path's MTU sent.
+    pub mtu_probes_sent: u64,
     /// Reports sent.
     pub reports_sent: u64,
     /// Bytes of symbols sent for the first time, their frames included.
@@ -37,6 +41,8 @@ pub struct Counters {
     pub packets_judged: u64,
     /// Times the session was broken off because the peer broke the protocol.
     pub violations: u64,
+    /// The largest packet that carries data now, IP header included.
+    pub mtu_bytes: u64,
     /// Flows open now.
     pub flows: u64,
     /// Bytes held now: unsent, unreported and unread.

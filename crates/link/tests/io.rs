@@ -36,7 +36,11 @@ fn keys() -> Keys {
 }
 
 fn start_hub(keys: &Keys, socket: StdUdpSocket) -> Hub {
-    let aircraft = vec![Aircraft { key: keys.air.public(), settings: settings() }];
+    let aircraft = vec![Aircraft {
+        key: keys.air.public(),
+        settings: settings(),
+        highest_class: Class::BestEffort,
+    }];
     let config = HubConfig { secret: keys.hub.clone(), aircraft };
     Hub::start(Box::new(UdpSocket::from_std(socket).unwrap()), config)
 }

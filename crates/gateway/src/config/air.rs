@@ -8,9 +8,10 @@ use bentpipe_units::{BitRate, Span};
 use serde::Deserialize;
 
 use super::modem::{ModemConfig, WrittenModem};
+use super::radio::default_mtu;
 use super::{
-    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read,
-    seconds,
+    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source, from_text,
+    read, seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -59,6 +60,12 @@ pub struct AirLink {
     pub peer_public_key: PublicKey,
     /// What this side may send.
     pub rate: BitRate,
+    /// The largest IP packet that the path is provisioned for, bytes: never exceeded.
+    #[serde(default = "default_mtu")]
+    pub mtu: usize,
+    /// Memory of the session.
+    #[serde(default)]
+    pub memory: Memory,
     state_file: Option<PathBuf>,
     #[serde(rename = "modem")]
     written_modem: Option<WrittenModem>,

@@ -5,14 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use bentpipe_link::{PublicKey, SecretKey};
+use bentpipe_link::{Class, PublicKey, SecretKey};
 use bentpipe_units::{BitRate, Span};
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use super::radio::default_mtu;
 use super::{
-    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Source, from_text, read,
-    seconds,
+    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source, from_text,
+    read, seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -52,6 +53,12 @@ pub struct GroundLink {
     pub masque_listen: Option<SocketAddr>,
     /// Where AeroTCP listens; absent where it is not served.
     pub aerotcp_listen: Option<SocketAddr>,
+    /// The largest IP packet that paths are provisioned for, bytes: never exceeded.
+    #[serde(default = "default_mtu")]
+    pub mtu: usize,
+    /// Memory of each aircraft's session.
+    #[serde(default)]
+    pub memory: Memory,
     #[serde(skip)]
     private_key: Option<SecretKey>,
 }
@@ -67,6 +74,14 @@ pub struct AircraftConfig {
     public_key: toml::Spanned<PublicKey>,
     /// What may be sent to it.
     pub rate: BitRate,
+    /// The largest IP packet that the path to it is provisioned for, bytes; absent: `mtu` under
+    /// `[link]`.
+    pub mtu: Option<usize>,
+    /// Memory of its session; absent: `memory` under `[link]`.
+    pub memory: Option<Memory>,
+    /// The most favoured class its flows may have: those that ask for more get this one.
+    #[serde(default = "default_class", deserialize_with = "class")]
+    pub highest_class: Class,
     /// Flows it may hold at once.
     #[serde(default = "default_max_flows")]
     pub max_flows: usize,
@@ -123,6 +138,10 @@ pub struct GroundLimits {
 
 const fn default_max_flows() -> usize {
     4_096
+}
+
+const fn default_class() -> Class {
+    Class::BestEffort
 }
 
 const fn default_flows_per_second() -> u32 {
@@ -210,6 +229,14 @@ impl HostAddresses {
             Self::Many(ips) => ips,
         }
     }
+}
+
+fn class<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Class, D::Error> {
+    let name = String::deserialize(from)?;
+    Class::ALL.into_iter().find(|class| class.name() == name).ok_or_else(|| {
+        let names = Class::ALL.map(Class::name).join("\", \"");
+        serde::de::Error::custom(format!("{name:?} is no class: write one of \"{names}\""))
+    })
 }
 
 fn spanned_key<'de, D>(from: D) -> Result<toml::Spanned<PublicKey>, D::Error>

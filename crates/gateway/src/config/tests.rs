@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::rate::dlep::Finding;
+use bentpipe_link::Class;
 
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
@@ -89,12 +90,13 @@ fn unknown_keys_name_the_nearest() {
         "air.toml, line 5: there is no setting \"ratte\" here\n    \
          ratte = \"1.89 Mbit/s\"\n\
          did you mean \"rate\"? What may stand here: transport, private-key-file, peer, \
-         peer-public-key, rate, state-file, modem"
+         peer-public-key, rate, mtu, memory, state-file, modem"
     );
     assert_eq!(
         bench.ground("max-flows", "colour"),
         "ground.toml, line 9: there is no setting \"colour\" here\n    colour = 4096\n\
-         what may stand here: name, public-key, rate, max-flows, flows-per-second"
+         what may stand here: name, public-key, rate, mtu, memory, highest-class, \
+         max-flows, flows-per-second"
     );
 }
 
@@ -112,6 +114,27 @@ fn wrong_units_say_what_to_write() {
          connect-timeout = 10\n\
          write it as text, quantities with their unit: \"10 s\", \"1.89 Mbit/s\""
     );
+}
+
+#[test]
+fn what_the_link_may_take_is_read_and_refused_with_reasons() {
+    let bench = Bench::new();
+    let file = bench.0.path().join("ground.toml");
+    let text = GROUND
+        .replacen("[[aircraft]]", "mtu = 1400\nmemory = { receive = \"64 MiB\" }\n[[aircraft]]", 1)
+        .replacen("max-flows", "mtu = 1300\nhighest-class = \"network\"\nmax-flows", 1);
+    let ground = GroundConfig::parse(&file, &text).unwrap();
+    assert_eq!((ground.link.mtu, ground.aircraft[0].mtu), (1400, Some(1300)));
+    assert_eq!(ground.link.memory.receive.bytes(), 64 << 20);
+    assert_eq!(ground.link.memory.send, Memory::default().send);
+    assert_eq!(ground.aircraft[0].highest_class, Class::Network);
+    let class = bench.ground("max-flows", "highest-class = \"royal\"\nmax-flows");
+    assert!(class.contains("\"royal\" is no class: write one of \"network\", "), "{class}");
+    let key = bench.air("rate = ", "memory = { recieve = \"1 MiB\" }\nrate = ");
+    assert!(key.contains("did you mean \"receive\"?"), "{key}");
+    let text = AIR.replacen("rate = ", "mtu = 1400\nmemory.send = \"1 MiB\"\nrate = ", 1);
+    let air = AirConfig::parse(&bench.0.path().join("air.toml"), &text).unwrap();
+    assert_eq!((air.link.mtu, air.link.memory.send.bytes()), (1400, 1 << 20));
 }
 
 #[test]

@@ -7,10 +7,11 @@ use bentpipe_link::{
     AirConfig as LinkAirConfig, Aircraft, HubConfig, MIN_RESERVE_BYTES, OpenError as LinkError,
     ResetCode, Settings, SettingsError,
 };
+use bentpipe_units::{BitRate, ByteSize};
 use futures_util::future::BoxFuture;
 
 use super::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
-use crate::config::{AirConfig, GroundConfig};
+use crate::config::{AirConfig, GroundConfig, Memory};
 
 /// Flows a session holds beyond what the gateway admits: those of either side that
 /// the other has not seen end yet.
@@ -79,7 +80,7 @@ pub fn air_config(
     first_counter: u64,
 ) -> Result<LinkAirConfig, SettingsError> {
     let link = &config.link;
-    let settings = settings(link.rate, config.limits.max_flows);
+    let settings = settings(link.rate, link.mtu, link.memory, config.limits.max_flows);
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key().clone(),
@@ -94,23 +95,31 @@ pub fn air_config(
 pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
     let mut aircraft = Vec::with_capacity(config.aircraft.len());
     for one in &config.aircraft {
-        let settings = settings(one.rate, one.max_flows);
+        let mtu = one.mtu.unwrap_or(config.link.mtu);
+        let memory = one.memory.unwrap_or(config.link.memory);
+        let settings = settings(one.rate, mtu, memory, one.max_flows);
         settings.check()?;
-        aircraft.push(Aircraft { key: one.key(), settings });
+        let highest_class = one.highest_class;
+        aircraft.push(Aircraft { key: one.key(), settings, highest_class });
     }
     let secret = config.link.private_key().clone();
     Ok(HubConfig { secret, aircraft })
 }
 
 /// The transport's defaults, with room for as many flows as the gateway admits.
-fn settings(rate: bentpipe_units::BitRate, max_flows: usize) -> Settings {
-    let defaults = Settings::default();
+fn settings(rate: BitRate, mtu_bytes: usize, memory: Memory, max_flows: usize) -> Settings {
+    let defaults = Settings {
+        mtu_bytes,
+        receive_memory: memory.receive,
+        send_memory: memory.send,
+        ..Settings::default()
+    };
     let max_flows = u32::try_from(max_flows).unwrap_or(u32::MAX).saturating_add(FLOWS_ENDING);
     // The reserve shrinks where many flows share the memory: half of it stays free to be lent to
     // the flows that fill the link.
     let share = defaults.receive_memory.bytes() / 2 / u64::from(max_flows);
     let reserve = share.min(defaults.flow_reserve.bytes()).max(MIN_RESERVE_BYTES);
-    let flow_reserve = bentpipe_units::ByteSize::from_bytes(reserve);
+    let flow_reserve = ByteSize::from_bytes(reserve);
     Settings { rate, max_flows, flow_reserve, ..defaults }
 }
 
@@ -120,13 +129,19 @@ mod tests {
 
     #[test]
     fn settings_hold_for_many_flows_and_refuse_too_many() {
-        let rate = bentpipe_units::BitRate::from_bps(1_890_000);
+        let rate = BitRate::from_bps(1_890_000);
+        let settings = |rate, flows| settings(rate, 1500, Memory::default(), flows);
         for flows in [1, 4096, 16_384, 100_000] {
             let settings = settings(rate, flows);
             assert_eq!(settings.check(), Ok(()), "{flows} flows");
             let reserved = u64::from(settings.max_flows) * settings.flow_reserve.bytes();
             assert!(reserved <= settings.receive_memory.bytes() / 2, "{flows} flows");
         }
+        let small = Memory { receive: ByteSize::from_bytes(1 << 20), ..Memory::default() };
+        let error = super::settings(rate, 1500, small, 4096).check().unwrap_err().to_string();
+        assert!(error.contains("raise the memory"), "{error}");
+        let error = super::settings(rate, 576, Memory::default(), 1).check().unwrap_err();
+        assert!(error.to_string().contains("at least 1280 bytes"), "{error}");
         let error = settings(rate, 1_000_000).check().unwrap_err().to_string();
         assert!(error.contains("lower the flows"), "{error}");
     }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::{Arrivals, FarEnd, FarStream, Open, OpenError, aerotcp, link, masque};
-use crate::air::counter;
+use crate::air::{counter, path_memory};
 use crate::config::{AirConfig, GroundConfig, Transport};
 use crate::net::{Inherited, StartError};
 
@@ -97,8 +97,9 @@ fn connect(
         Transport::Link => {
             let counter = counter::claim(config.link.state_file())?;
             let socket = plain_socket(inherited, "link", any)?;
-            let config = link::air_config(config, peer, counter)?;
-            Ok(Arc::new(Air::start(Box::new(socket), config)))
+            let air = Air::start(Box::new(socket), link::air_config(config, peer, counter)?);
+            path_memory::keep(&air, config.link.state_file());
+            Ok(Arc::new(air))
         }
         Transport::Masque => {
             let socket = masque_socket(inherited, any)?;

@@ -83,7 +83,7 @@ pub fn replay(spec: &DirectionSpec, seed: u64, sent: &Schedule) -> Vec<Option<Du
     let mut model = Direction::new(spec, seed);
     let offer = |(at, purpose): &(Duration, Purpose)| match model.offer(*at, purpose.bytes()) {
         Fate::Delivered { at } => Some(at),
-        Fate::Lost | Fate::QueueDropped => None,
+        Fate::Lost | Fate::QueueDropped | Fate::TooLong => None,
     };
     sent.0.iter().map(offer).collect()
 }
@@ -95,7 +95,7 @@ pub fn burst_packets(spec: &DirectionSpec, now: Duration) -> usize {
     let mut first = None;
     for sent in 0..*BURST_PACKETS.end() {
         match model.offer(now, BURST_BYTES) {
-            Fate::QueueDropped => return sent,
+            Fate::QueueDropped | Fate::TooLong => return sent,
             Fate::Delivered { at } => {
                 let busy = at.saturating_sub(*first.get_or_insert(at));
                 if busy >= BURST_SPAN && sent >= *BURST_PACKETS.start() {

@@ -12,7 +12,7 @@
 use std::fmt;
 use std::thread;
 
-use bentpipe_channel::{DirectionSpec, LinkSpec};
+use bentpipe_channel::{Counters, DirectionSpec, LinkSpec};
 
 use super::error::EmuError;
 use super::estimate::{self, Estimate, Schedule};
@@ -247,8 +247,10 @@ fn try_direction(
         .map(|seed| Estimate::of(&run.sent, &estimate::replay(declared, seed, &run.sent)))
         .collect();
     let missing = run.arrived.iter().filter(|arrival| arrival.is_none()).count() as u64;
-    let dropped = (after.lost.packets + after.queue_dropped.packets)
-        - (before.lost.packets + before.queue_dropped.packets);
+    let dropped_until = |counters: &Counters| {
+        counters.lost.packets + counters.queue_dropped.packets + counters.too_long.packets
+    };
+    let dropped = dropped_until(&after) - dropped_until(&before);
     Ok(compare(&run.sent, measured, &declared).and_then(|agreed| {
         // Packets of others may be among the dropped, so fewer missing probes prove nothing.
         let unmodelled = missing.saturating_sub(dropped) as f64;

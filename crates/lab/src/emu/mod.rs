@@ -8,6 +8,7 @@
 //! [`enter`] comes first in `main`; then [`World::new`]; then [`World::measure`], without which no
 //! figure taken in a world should be believed.
 
+mod ecn;
 mod error;
 mod estimate;
 mod handover;

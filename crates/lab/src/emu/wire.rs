@@ -15,6 +15,7 @@ use nix::sys::prctl;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{read, write};
 
+use super::ecn;
 use super::error::EmuError;
 use super::offload::{FRAME_BYTES, HEADER_BYTES, Segments};
 
@@ -171,7 +172,8 @@ struct Lane {
     offered: u64,
     in_flight_bytes: usize,
     spare: Vec<Vec<u8>>,
-    fates: Vec<Option<Duration>>,
+    /// When each packet of a frame arrives, and whether marked.
+    fates: Vec<Option<(Duration, bool)>>,
     tally: WireCounters,
     counters: Arc<Mutex<WireCounters>>,
 }
@@ -220,24 +222,31 @@ impl Lane {
     fn admit(&mut self, now: Duration, frame: &[u8], to: BorrowedFd) {
         let segments = Segments::of(frame);
         let count = segments.map_or(1, |segments| segments.count());
+        let capable = ecn::is_capable(frame);
         let mut fates = std::mem::take(&mut self.fates);
         fates.clear();
         for index in 0..count {
             let bytes = segments.map_or(frame.len() - HEADER_BYTES, |s| s.packet_bytes(index));
-            fates.push(match self.model.offer(now, bytes) {
-                Fate::Delivered { at } => Some(at),
-                Fate::Lost | Fate::QueueDropped => None,
+            let (fate, marked) = if capable {
+                self.model.offer_ect(now, bytes)
+            } else {
+                (self.model.offer(now, bytes), false)
+            };
+            fates.push(match fate {
+                Fate::Delivered { at } => Some((at, marked)),
+                Fate::Lost | Fate::QueueDropped | Fate::TooLong => None,
             });
         }
         // Before anybody can see the packets arrive.
         self.publish();
-        let at_once = |fate: &Option<Duration>| fate.is_some_and(|at| at <= now);
+        let at_once =
+            |fate: &Option<(Duration, bool)>| fate.is_some_and(|(at, marked)| at <= now && !marked);
         if self.under_way.is_empty() && fates.iter().all(at_once) {
             self.deliver(frame, count, to);
         } else {
-            for (index, at) in fates.iter().enumerate() {
-                if let Some(at) = *at {
-                    self.send_off(at, frame, segments, index);
+            for (index, fate) in fates.iter().enumerate() {
+                if let Some(fate) = *fate {
+                    self.send_off(fate, frame, segments, index);
                 }
             }
         }
@@ -245,7 +254,13 @@ impl Lane {
     }
 
     /// Puts one packet under way.
-    fn send_off(&mut self, at: Duration, frame: &[u8], segments: Option<Segments>, index: usize) {
+    fn send_off(
+        &mut self,
+        (at, marked): (Duration, bool),
+        frame: &[u8],
+        segments: Option<Segments>,
+        index: usize,
+    ) {
         let mut copy = self.spare.pop().unwrap_or_default();
         match segments {
             Some(segments) => segments.cut(frame, index, &mut copy),
@@ -253,6 +268,9 @@ impl Lane {
                 copy.clear();
                 copy.extend_from_slice(frame);
             }
+        }
+        if marked {
+            ecn::mark(&mut copy);
         }
         if self.in_flight_bytes + copy.capacity() > IN_FLIGHT_BYTES {
             self.tally.overflowed += 1;

@@ -7,6 +7,7 @@
 pub mod aerotcp;
 pub mod net;
 pub mod pair;
+pub mod share;
 pub mod suite;
 pub mod trace;
 pub mod transfer;

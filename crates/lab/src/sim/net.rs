@@ -356,10 +356,11 @@ impl Inner {
         let now = self.epoch.elapsed();
         let mut state = self.lock();
         let from = SocketAddr::new(state.nodes[node].ip, port);
-        let outcome = state.offer(node, to, now, bytes.len());
+        let (outcome, marked) = state.offer(node, to, now, ecn, bytes.len());
         state.tell(Event { at: now, from, to, bytes, outcome });
         if let Outcome::Link(Fate::Delivered { at }) = outcome {
             let first = state.in_flight.peek().is_none_or(|Reverse(first)| at < first.at);
+            let ecn = if marked { Some(EcnCodepoint::Ce) } else { ecn };
             let datagram = Datagram { from, to, ecn, bytes: bytes.to_vec() };
             state.sent += 1;
             state.in_flight_bytes += bytes.len();
@@ -399,16 +400,29 @@ impl State {
         self.nodes.iter().position(|node| node.ip == ip)
     }
 
-    fn offer(&mut self, from: NodeId, to: SocketAddr, now: Duration, bytes: usize) -> Outcome {
+    /// What becomes of the datagram, and whether the link marks it.
+    fn offer(
+        &mut self,
+        from: NodeId,
+        to: SocketAddr,
+        now: Duration,
+        ecn: Option<EcnCodepoint>,
+        bytes: usize,
+    ) -> (Outcome, bool) {
         let holder = self.node_at(to.ip());
         let Some(direction) = holder.and_then(|to| self.directions.get_mut(&(from, to))) else {
-            return Outcome::NoRoute;
+            return (Outcome::NoRoute, false);
         };
         if self.in_flight_bytes + bytes > MAX_IN_FLIGHT_BYTES {
-            return Outcome::TooMuchInFlight;
+            return (Outcome::TooMuchInFlight, false);
         }
         let ip_header_bytes = if to.is_ipv4() { 20 } else { 40 };
-        Outcome::Link(direction.offer(now, bytes + UDP_HEADER_BYTES + ip_header_bytes))
+        let ip_bytes = bytes + UDP_HEADER_BYTES + ip_header_bytes;
+        if ecn.is_none() {
+            return (Outcome::Link(direction.offer(now, ip_bytes)), false);
+        }
+        let (fate, marked) = direction.offer_ect(now, ip_bytes);
+        (Outcome::Link(fate), marked)
     }
 
     fn arrive(&mut self, datagram: Datagram, now: Duration) -> Option<Waker> {

@@ -41,10 +41,13 @@ pub struct Pair {
     opened: Vec<FlowKey>,
 }
 
+/// When a datagram arrives, its place in the order of sending, what it is, and whether marked.
+type UnderWay = (Duration, u64, Vec<u8>, bool);
+
 /// One direction with what is under way on it.
 pub(super) struct Way {
     pub(super) direction: Direction,
-    in_flight: BinaryHeap<Reverse<(Duration, u64, Vec<u8>)>>,
+    in_flight: BinaryHeap<Reverse<UnderWay>>,
     sent: u64,
     pub(super) from: SocketAddr,
     to: SocketAddr,
@@ -67,7 +70,8 @@ impl Pair {
             settings: back,
             first_counter: 1,
         };
-        let aircraft = vec![Aircraft { key: air.public(), settings: forward }];
+        let highest_class = Class::BestEffort;
+        let aircraft = vec![Aircraft { key: air.public(), settings: forward, highest_class }];
         Self {
             now: Duration::ZERO,
             air: AirCore::new(air_config, rng.random()),
@@ -87,6 +91,12 @@ impl Pair {
     /// Every datagram so far, byte for byte.
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// From now on the link drops IP packets longer than `bytes`, both ways, and tells nobody.
+    pub fn set_mtu(&mut self, bytes: Option<usize>) {
+        self.to_air.direction.set_mtu(bytes);
+        self.to_hub.direction.set_mtu(bytes);
     }
 
     /// What the link counted: towards the aircraft, and back.
@@ -111,11 +121,11 @@ impl Pair {
         let arrivals = [self.to_air.next(), self.to_hub.next()].into_iter().flatten();
         let next = timers.into_iter().chain(arrivals).min().unwrap_or(self.now);
         self.now = next.max(self.now + Duration::from_nanos(1)).min(end).max(self.now);
-        while let Some(datagram) = self.to_hub.arrive(self.now) {
-            self.hub.handle_datagram(&datagram, self.to_hub.from, self.now);
+        while let Some((datagram, ce)) = self.to_hub.arrive(self.now) {
+            self.hub.handle_datagram(&datagram, self.to_hub.from, ce, self.now);
         }
-        while let Some(datagram) = self.to_air.arrive(self.now) {
-            self.air.handle_datagram(&datagram, self.to_air.from, self.now);
+        while let Some((datagram, ce)) = self.to_air.arrive(self.now) {
+            self.air.handle_datagram(&datagram, self.to_air.from, ce, self.now);
         }
         self.air.handle_timeout(self.now);
         self.hub.handle_timeout(self.now);
@@ -174,10 +184,12 @@ impl Pair {
     fn flush(&mut self) {
         let mut datagram = Vec::new();
         while self.air.transmit(self.now, &mut datagram).is_some() {
-            self.to_hub.offer(std::mem::take(&mut datagram), self.now, &mut self.digest);
+            let ect = self.air.is_ect();
+            self.to_hub.offer(std::mem::take(&mut datagram), ect, self.now, &mut self.digest);
         }
         while self.hub.transmit(self.now, &mut datagram).is_some() {
-            self.to_air.offer(std::mem::take(&mut datagram), self.now, &mut self.digest);
+            let ect = self.hub.is_ect();
+            self.to_air.offer(std::mem::take(&mut datagram), ect, self.now, &mut self.digest);
         }
     }
 }
@@ -188,13 +200,24 @@ impl Way {
         Self { direction, in_flight: BinaryHeap::new(), sent: 0, from, to }
     }
 
-    pub(super) fn offer(&mut self, datagram: Vec<u8>, now: Duration, digest: &mut Digest) {
-        let fate = self.direction.offer(now, datagram.len() + OUTER_BYTES);
+    pub(super) fn offer(
+        &mut self,
+        datagram: Vec<u8>,
+        ect: bool,
+        now: Duration,
+        digest: &mut Digest,
+    ) {
+        let bytes = datagram.len() + OUTER_BYTES;
+        let (fate, ce) = if ect {
+            self.direction.offer_ect(now, bytes)
+        } else {
+            (self.direction.offer(now, bytes), false)
+        };
         let outcome = Outcome::Link(fate);
         digest.add(&Event { at: now, from: self.from, to: self.to, bytes: &datagram, outcome });
         if let Fate::Delivered { at } = fate {
             self.sent += 1;
-            self.in_flight.push(Reverse((at, self.sent, datagram)));
+            self.in_flight.push(Reverse((at, self.sent, datagram, ce)));
         }
     }
 
@@ -202,9 +225,10 @@ impl Way {
         self.in_flight.peek().map(|Reverse((at, ..))| *at)
     }
 
-    pub(super) fn arrive(&mut self, now: Duration) -> Option<Vec<u8>> {
+    /// The next datagram that is here by `now`, and whether it was marked on the way.
+    pub(super) fn arrive(&mut self, now: Duration) -> Option<(Vec<u8>, bool)> {
         self.next().filter(|at| *at <= now)?;
-        self.in_flight.pop().map(|Reverse((.., datagram))| datagram)
+        self.in_flight.pop().map(|Reverse((.., datagram, ce))| (datagram, ce))
     }
 }
 

@@ -75,6 +75,7 @@ impl Digest {
             }
             Outcome::Link(Fate::Lost) => self.bytes(&[1]),
             Outcome::Link(Fate::QueueDropped) => self.bytes(&[2]),
+            Outcome::Link(Fate::TooLong) => self.bytes(&[7]),
             Outcome::NoRoute => self.bytes(&[3]),
             Outcome::TooMuchInFlight => self.bytes(&[4]),
             Outcome::NotListening => self.bytes(&[5]),

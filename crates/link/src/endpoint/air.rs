@@ -12,6 +12,7 @@ use crate::Class;
 use crate::crypto::{CookieMonitor, InitPayload, Initiator, Keys, MacKey, ResponsePayload, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
+use crate::memory::Remembered;
 use crate::session::{OpenError, PeerTerms, Session};
 use crate::settings::Settings;
 use crate::target::Target;
@@ -52,9 +53,13 @@ pub struct AirCore {
     attempt_interval: Option<Duration>,
     session: Option<(SessionId, Session)>,
     last_session: SessionId,
+    /// What was learned of the path by the session before.
+    remembered: Option<Remembered>,
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
     closing: bool,
+    /// The datagram given last leaves as ECT(0).
+    ect: bool,
     rng: Rng,
 }
 
@@ -73,9 +78,11 @@ impl AirCore {
             attempt_interval: None,
             session: None,
             last_session: 0,
+            remembered: None,
             events: VecDeque::new(),
             plaintext: Vec::new(),
             closing: false,
+            ect: false,
             rng,
             config,
         }
@@ -84,6 +91,17 @@ impl AirCore {
     /// The session, once the hub has answered.
     pub fn current(&mut self) -> Option<(SessionId, &mut Session)> {
         self.session.as_mut().map(|(id, session)| (*id, session))
+    }
+
+    /// What is worth remembering of the path to the hub, beyond this process too.
+    pub fn remembered(&self) -> Option<Remembered> {
+        let session = self.session.as_ref();
+        session.and_then(|(_, session)| session.remembered()).or(self.remembered)
+    }
+
+    /// Gives what an earlier process learned of the path, for the sessions that begin from now on.
+    pub fn remember(&mut self, remembered: Remembered) {
+        self.remembered = Some(remembered);
     }
 
     /// Opens a flow to `target`; `first` are its first bytes and travel with the opening, as many
@@ -125,7 +143,9 @@ impl AirCore {
         }
         self.attempts.push_back(attempt);
         let round_trip = self.session.as_ref().map(|(_, session)| session.round_trip());
-        let first = round_trip.unwrap_or(self.config.settings.initial_rtt) * 3 / 2;
+        let remembered = self.remembered.filter(|it| it.is_fresh(now)).map(|it| it.rtt);
+        let expected = round_trip.or(remembered).unwrap_or(self.config.settings.initial_rtt);
+        let first = expected * 3 / 2;
         let interval = self.attempt_interval.map_or(first, |interval| interval * 3 / 2);
         let interval = interval.clamp(LEAST_ATTEMPT_INTERVAL, MOST_ATTEMPT_INTERVAL);
         self.attempt_interval = Some(interval);
@@ -176,7 +196,8 @@ impl AirCore {
                 self.rng.fill_bytes(&mut seed);
                 let settings = self.config.settings.clone();
                 let rng = Rng::from_seed(seed);
-                let mut session = Session::new(settings, true, terms, keys, from, now, rng);
+                let prior = self.remembered;
+                let mut session = Session::new(settings, true, terms, keys, from, prior, now, rng);
                 session.saw_round_trip(round_trip);
                 session.ask();
                 self.last_session += 1;
@@ -189,6 +210,7 @@ impl AirCore {
     /// Ends the flows of a session that cannot go on.
     fn drop_session(&mut self) {
         if let Some((id, mut session)) = self.session.take() {
+            self.remembered = session.remembered().or(self.remembered);
             session.end_all_flows();
             while let Some(event) = session.next_event() {
                 self.events.push_back((id, event));
@@ -198,7 +220,7 @@ impl AirCore {
 }
 
 impl Core for AirCore {
-    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
+    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         match datagram.first() {
             Some(&RESPONSE) if datagram.len() == RESPONSE_BYTES => {
                 self.take_response(datagram, from, now);
@@ -214,7 +236,7 @@ impl Core for AirCore {
                 let Ok((header, sealed)) = DataHeader::parse(datagram) else { return };
                 let Some((_, session)) = &mut self.session else { return };
                 if session.unseal(&header, sealed, &mut self.plaintext) {
-                    session.receive(&header, &self.plaintext, from, datagram.len(), now);
+                    session.receive(&header, &self.plaintext, from, (datagram.len(), ce), now);
                 }
                 if session.is_closed() {
                     tracing::info!(hub = %from, "the session was closed");
@@ -227,17 +249,29 @@ impl Core for AirCore {
     }
 
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        self.ect = false;
         if self.next_attempt <= now && self.wants_handshake(now) {
             self.start_handshake(now, out);
             return Some(self.config.address);
         }
         let (_, session) = self.session.as_mut()?;
         let to = session.transmit(now, out);
+        self.ect = to.is_some() && session.is_ect();
         if to.is_none() && session.is_closed() {
             self.drop_session();
             self.session_instance = 0;
         }
         to
+    }
+
+    fn is_ect(&self) -> bool {
+        self.ect
+    }
+
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) {
+        if let Some((_, session)) = self.session.as_mut().filter(|(_, it)| it.address() == to) {
+            session.too_large(bytes, now);
+        }
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {

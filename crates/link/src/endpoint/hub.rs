@@ -16,11 +16,13 @@ use rand::{RngCore, SeedableRng};
 
 use super::load::Load;
 use super::{Core, SessionId};
+use crate::Class;
 use crate::crypto::{
     CookieJar, InitPayload, Keys, MacKey, ReceivedInit, ResponsePayload, Rng, respond,
 };
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
+use crate::memory::Remembered;
 use crate::session::{PeerTerms, Session};
 use crate::settings::Settings;
 use crate::wire::header::{DATA, DataHeader, INIT, INIT_BYTES};
@@ -29,6 +31,11 @@ use crate::wire::header::{DATA, DataHeader, INIT, INIT_BYTES};
 const MAX_PENDING: usize = 4;
 /// Handshake messages that wait to be sent; more are dropped, their senders ask again.
 const MAX_REPLIES: usize = 256;
+
+/// Curve operations to read message 1 (es, ss) …
+const READ_OPERATIONS: u64 = 2;
+/// … and to answer it (an ephemeral key, ee, se).
+const RESPOND_OPERATIONS: u64 = 3;
 
 /// Who we are, and whom we serve.
 #[derive(Debug, Clone)]
@@ -46,13 +53,18 @@ pub struct Aircraft {
     pub key: PublicKey,
     /// Bounds and timers of its session; the rate is what we may send to it.
     pub settings: Settings,
+    /// The most favoured class that its flows may have; those that ask for more get this one.
+    pub highest_class: Class,
 }
 
 struct Entry {
     settings: Settings,
+    highest_class: Class,
     last_counter: Option<u64>,
     pending: VecDeque<Pending>,
     current: Option<Current>,
+    /// What was learned of the path to it by the session before.
+    remembered: Option<Remembered>,
 }
 
 /// The session that goes on, and the instances at its two ends.
@@ -102,6 +114,9 @@ pub struct HubCore {
     replies: VecDeque<(Vec<u8>, SocketAddr)>,
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
+    /// The datagram given last leaves as ECT(0).
+    ect: bool,
+    curve_operations: u64,
     rng: Rng,
 }
 
@@ -111,9 +126,16 @@ impl HubCore {
         let mut rng = Rng::from_seed(seed);
         let public = config.secret.public();
         let entry = |aircraft: Aircraft| {
-            let Aircraft { key, settings } = aircraft;
-            let pending = VecDeque::new();
-            (key, Entry { settings, last_counter: None, pending, current: None })
+            let Aircraft { key, settings, highest_class } = aircraft;
+            let entry = Entry {
+                settings,
+                highest_class,
+                last_counter: None,
+                pending: VecDeque::new(),
+                current: None,
+                remembered: None,
+            };
+            (key, entry)
         };
         Self {
             mac: MacKey::new(&public),
@@ -127,6 +149,8 @@ impl HubCore {
             replies: VecDeque::new(),
             events: VecDeque::new(),
             plaintext: Vec::new(),
+            ect: false,
+            curve_operations: 0,
             rng,
             secret: config.secret,
         }
@@ -135,6 +159,11 @@ impl HubCore {
     /// Every session, with the key of its aircraft.
     pub fn sessions(&mut self) -> impl Iterator<Item = (SessionId, PublicKey, &mut Session)> {
         self.sessions.iter_mut().map(|(id, (key, session))| (*id, *key, session))
+    }
+
+    /// How many curve operations handshakes have cost so far: what a flood of them costs most.
+    pub fn curve_operations(&self) -> u64 {
+        self.curve_operations
     }
 
     /// Whose session it is.
@@ -153,6 +182,7 @@ impl HubCore {
             }
             return;
         }
+        self.curve_operations += READ_OPERATIONS;
         let Some(received) = ReceivedInit::read(&self.secret, message, &mut self.rng) else {
             return;
         };
@@ -176,6 +206,7 @@ impl HubCore {
             reserve_bytes: entry.settings.flow_reserve.bytes() as u32,
             max_flows: entry.settings.max_flows,
         };
+        self.curve_operations += RESPOND_OPERATIONS;
         let Some((keys, mut reply)) = respond(received, &answer, index, now) else { return };
         MacKey::new(&key).sign(&mut reply, None);
         if entry.pending.len() == MAX_PENDING
@@ -188,7 +219,7 @@ impl HubCore {
         self.replies.push_back((reply, from));
     }
 
-    fn take_data(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
+    fn take_data(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         let Ok((header, sealed)) = DataHeader::parse(datagram) else { return };
         let Some(&key) = self.indices.get(&header.receiver) else { return };
         let Some(entry) = self.aircraft.get_mut(&key) else { return };
@@ -208,7 +239,7 @@ impl HubCore {
             && let Some(id) = id
             && let Some((_, session)) = self.sessions.get_mut(&id)
         {
-            session.receive(&header, &plaintext, from, datagram.len(), now);
+            session.receive(&header, &plaintext, from, (datagram.len(), ce), now);
             if session.is_closed() {
                 self.drop_session(id);
             }
@@ -245,12 +276,14 @@ impl HubCore {
             self.last_session += 1;
             let id = self.last_session;
             entry.current = Some(Current { id, air: payload.instance, here });
-            let rng = Rng::from_seed(seed);
-            let session = Session::new(settings, false, terms, keys, address, now, rng);
-            self.sessions.insert(id, (key, session));
+            let (rng, highest_class) = (Rng::from_seed(seed), entry.highest_class);
             if let Some(old) = before {
                 self.end_session(old.id);
             }
+            let prior = self.aircraft.get(&key).and_then(|entry| entry.remembered);
+            let mut session = Session::new(settings, false, terms, keys, address, prior, now, rng);
+            session.grant(highest_class);
+            self.sessions.insert(id, (key, session));
             tracing::info!(aircraft = %key, from = %address, "an aircraft is here");
         }
         self.prune_indices(key);
@@ -269,9 +302,12 @@ impl HubCore {
         self.indices.retain(|index, owner| *owner != key || live.contains(index));
     }
 
-    /// Ends a session's flows and forgets it.
+    /// Ends a session's flows and forgets it, but for what it learned of the path.
     fn end_session(&mut self, id: SessionId) {
-        if let Some((_, mut session)) = self.sessions.remove(&id) {
+        if let Some((key, mut session)) = self.sessions.remove(&id) {
+            if let Some(entry) = self.aircraft.get_mut(&key) {
+                entry.remembered = session.remembered().or(entry.remembered);
+            }
             session.end_all_flows();
             while let Some(event) = session.next_event() {
                 self.events.push_back((id, event));
@@ -291,15 +327,16 @@ impl HubCore {
 }
 
 impl Core for HubCore {
-    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
+    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         match datagram.first() {
             Some(&INIT) if datagram.len() == INIT_BYTES => self.take_init(datagram, from, now),
-            Some(first) if first & 0xf0 == DATA => self.take_data(datagram, from, now),
+            Some(first) if first & 0xf0 == DATA => self.take_data(datagram, from, ce, now),
             _ => {}
         }
     }
 
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
+        self.ect = false;
         if let Some((reply, to)) = self.replies.pop_front() {
             out.extend_from_slice(&reply);
             return Some(to);
@@ -312,6 +349,7 @@ impl Core for HubCore {
             let Some((_, session)) = self.sessions.get_mut(&id) else { continue };
             if let Some(to) = session.transmit(now, out) {
                 self.turn = id;
+                self.ect = session.is_ect();
                 return Some(to);
             }
             if session.is_closed() {
@@ -319,6 +357,16 @@ impl Core for HubCore {
             }
         }
         None
+    }
+
+    fn is_ect(&self) -> bool {
+        self.ect
+    }
+
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) {
+        for (_, session) in self.sessions.values_mut().filter(|(_, it)| it.address() == to) {
+            session.too_large(bytes, now);
+        }
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {

@@ -19,10 +19,15 @@ pub type SessionId = u64;
 
 /// What the async edge and the simulator drive alike.
 pub trait Core {
-    /// A datagram came.
-    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, now: Duration);
+    /// A datagram came; `ce` says that its IP header was marked Congestion Experienced.
+    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration);
     /// Appends the next datagram to `out` and says where it goes; `None` when none may leave now.
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr>;
+    /// Whether the datagram that `transmit` gave last is to leave as ECT(0).
+    fn is_ect(&self) -> bool;
+    /// The operating system refuses to send `to` a datagram of `bytes`: its interface has a smaller
+    /// MTU. The datagram is lost.
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration);
     /// When to call [`Self::handle_timeout`] next, once `transmit` has returned `None`.
     fn next_timeout(&mut self, now: Duration) -> Duration;
     /// Does what is due, after which `transmit` may have something again.

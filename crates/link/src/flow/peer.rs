@@ -83,6 +83,7 @@ impl FlowTable {
         if self.terms.opens {
             return Err(Violation("only the air opens flows"));
         }
+        let class = class.max(self.highest_class); // the most favoured is the least
         let Some(flow) = self.live(id, now)? else { return Ok(()) };
         if flow.opened {
             return Err(Violation("a flow opened twice"));

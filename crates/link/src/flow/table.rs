@@ -96,6 +96,8 @@ pub struct FlowTable {
     /// Numbers of flows that were ever here.
     pub(super) seen: RangeSet,
     pub(super) scheduler: Scheduler,
+    /// The most favoured class that the peer's flows may have.
+    pub(super) highest_class: Class,
     pub(super) control: VecDeque<u64>,
     pub(super) refusals: VecDeque<(u64, ResetCode)>,
     pool: Pool,
@@ -124,6 +126,7 @@ impl FlowTable {
             pieces: 0,
             seen: RangeSet::default(),
             scheduler: Scheduler::new(),
+            highest_class: Class::Network,
             control: VecDeque::new(),
             refusals: VecDeque::new(),
             pool: Pool::new(shared),
@@ -148,6 +151,11 @@ impl FlowTable {
     /// Tells the table how many bytes leave within a round trip.
     pub fn tell_in_flight(&mut self, bytes: u64) {
         self.in_flight_bytes = bytes;
+    }
+
+    /// Flows that the peer opens have no class more favoured than `highest`.
+    pub fn grant(&mut self, highest: Class) {
+        self.highest_class = highest;
     }
 
     pub fn len(&self) -> usize {

@@ -1,6 +1,6 @@
 //! The air gateway's handle on the link.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -10,6 +10,7 @@ use super::driver::Driver;
 use super::shared::Shared;
 use super::{Flow, Open, Socket};
 use crate::endpoint::{AirConfig, AirCore};
+use crate::memory::Remembered;
 use crate::session::OpenError;
 use crate::status::Counters;
 
@@ -21,6 +22,17 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Air(Arc<Handle>);
 
 struct Handle(Arc<Shared<AirCore>>);
+
+/// Looks at the link without keeping it open.
+#[derive(Clone)]
+pub struct AirWatch(Weak<Handle>);
+
+impl AirWatch {
+    /// The link, while anybody else holds it.
+    pub fn air(&self) -> Option<Air> {
+        self.0.upgrade().map(Air)
+    }
+}
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -73,6 +85,26 @@ impl Air {
         state.wake_driver();
         drop(state);
         Ok((Flow::of_air(shared.clone(), key), taken))
+    }
+
+    /// What is worth remembering of the path to the hub, and how long ago it was learned.
+    pub fn remembered(&self) -> Option<(Remembered, Duration)> {
+        let shared = &self.0.0;
+        let remembered = shared.lock().core.remembered()?;
+        Some((remembered, shared.now().saturating_sub(remembered.at)))
+    }
+
+    /// Tells what an earlier process learned of the path, `age` ago. It counts as learned since this
+    /// end was started at the earliest, so it is used for up to its age longer than its lifetime.
+    pub fn remember(&self, remembered: Remembered, age: Duration) {
+        let shared = &self.0.0;
+        let at = shared.now().saturating_sub(age);
+        shared.lock().core.remember(Remembered { at, ..remembered });
+    }
+
+    /// A look at the link that does not keep it open.
+    pub fn watch(&self) -> AirWatch {
+        AirWatch(Arc::downgrade(&self.0))
     }
 
     /// What the session counts; `None` before the first.

@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use quinn_udp::{RecvMeta, Transmit};
+use quinn_udp::{EcnCodepoint, RecvMeta, Transmit};
 use tokio::time::{Instant, Sleep};
 
 use super::shared::{Shared, State};
@@ -26,11 +26,24 @@ const MAX_DATAGRAM_BYTES: usize = 65_507;
 /// Room for one datagram in a receive buffer where nothing is coalesced.
 const PLAIN_BUFFER_BYTES: usize = 9_216;
 
-/// Datagrams of one length (the last may be shorter) to one address.
+/// Datagrams of one length (the last may be shorter) to one address, ECN-capable or not.
 struct Batch {
     contents: Vec<u8>,
     segment: usize,
     to: SocketAddr,
+    ect: bool,
+}
+
+impl Batch {
+    /// Its datagrams one by one.
+    fn split(&self) -> impl DoubleEndedIterator<Item = Batch> + '_ {
+        self.contents.chunks(self.segment).map(|datagram| Batch {
+            contents: datagram.to_vec(),
+            segment: datagram.len(),
+            to: self.to,
+            ect: self.ect,
+        })
+    }
 }
 
 /// Runs an end until it is closed.
@@ -41,7 +54,6 @@ pub struct Driver<C> {
     buffers: Vec<Vec<u8>>,
     /// Put together, but the socket would block, or it ended another batch.
     pending: VecDeque<Batch>,
-    most_segments: usize,
     sessions_seen: u64,
     send_failed: bool,
 }
@@ -54,7 +66,6 @@ impl<C: Core> Driver<C> {
             timer: Box::pin(tokio::time::sleep_until(Instant::now())),
             buffers: vec![vec![0; buffer]; RECV_BUFFERS],
             pending: VecDeque::new(),
-            most_segments: socket.max_gso_segments(),
             sessions_seen: 0,
             send_failed: false,
             shared,
@@ -79,8 +90,9 @@ impl<C: Core> Driver<C> {
             let mut state = self.shared.lock();
             let now = self.shared.now();
             for (buffer, meta) in self.buffers.iter().zip(&meta[..count]) {
+                let ce = meta.ecn == Some(EcnCodepoint::Ce);
                 for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
-                    state.core.handle_datagram(datagram, meta.addr, now);
+                    state.core.handle_datagram(datagram, meta.addr, ce, now);
                 }
             }
         }
@@ -93,12 +105,14 @@ impl<C: Core> Driver<C> {
             if self.pending.is_empty() {
                 let mut state = self.shared.lock();
                 let now = self.shared.now();
-                collect(&mut state, now, self.most_segments, &mut self.pending);
+                // It may fall to one: the socket notices devices that cannot do it.
+                let most_segments = self.socket.max_gso_segments();
+                collect(&mut state, now, most_segments, &mut self.pending);
             }
             let Some(batch) = self.pending.pop_front() else { return false };
             let transmit = Transmit {
                 destination: batch.to,
-                ecn: None,
+                ecn: batch.ect.then_some(EcnCodepoint::Ect0),
                 contents: &batch.contents,
                 segment_size: (batch.contents.len() > batch.segment).then_some(batch.segment),
                 src_ip: None,
@@ -110,6 +124,17 @@ impl<C: Core> Driver<C> {
                     if self.socket.poll_writable(cx).is_pending() {
                         return false;
                     }
+                }
+                // Of several some may be small enough; which is not said.
+                Err(_) if batch.contents.len() > batch.segment => {
+                    for single in batch.split().rev() {
+                        self.pending.push_front(single);
+                    }
+                }
+                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                    let mut state = self.shared.lock();
+                    let now = self.shared.now();
+                    state.core.too_large(batch.to, batch.contents.len(), now);
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut self.send_failed, true) {
@@ -161,10 +186,10 @@ fn collect<C: Core>(
 ) {
     let mut datagram = Vec::new();
     while let Some(to) = state.core.transmit(now, &mut datagram) {
-        let length = datagram.len();
+        let (length, ect) = (datagram.len(), state.core.is_ect());
         let last = pending.back_mut().filter(|batch| {
             let segments = batch.contents.len().div_ceil(batch.segment);
-            batch.to == to
+            (batch.to, batch.ect) == (to, ect)
                 && length <= batch.segment
                 && batch.contents.len() % batch.segment == 0
                 && segments < most_segments
@@ -174,7 +199,7 @@ fn collect<C: Core>(
             Some(batch) => batch.contents.extend_from_slice(&datagram),
             None => {
                 let contents = std::mem::take(&mut datagram);
-                pending.push_back(Batch { segment: length, contents, to });
+                pending.push_back(Batch { segment: length, contents, to, ect });
             }
         }
         datagram.clear();

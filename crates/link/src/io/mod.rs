@@ -12,7 +12,7 @@ mod shared;
 mod socket;
 mod udp;
 
-pub use air::Air;
+pub use air::{Air, AirWatch};
 pub use flow::{Flow, FlowReset};
 pub use hub::{Hub, Incoming, SessionStatus};
 pub use socket::Socket;

@@ -12,7 +12,10 @@ use super::Socket;
 /// Kernel buffers: what arrives at 1 Gbit/s while the process is away for 30 ms.
 const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 
-/// A UDP socket of the operating system.
+/// A UDP socket of the operating system. Its datagrams leave whole or not at all: quinn-udp sets
+/// IP_MTU_DISCOVER to IP_PMTUDISC_PROBE (and the same for IPv6), that is the flag that forbids
+/// fragmenting on the way, with the interface's MTU as the only limit that the kernel knows of
+/// (EMSGSIZE): what strangers' ICMP messages say of the path is not believed (RFC 8899, section 4.6).
 #[derive(Debug)]
 pub struct UdpSocket {
     socket: tokio::net::UdpSocket,

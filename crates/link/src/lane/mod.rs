@@ -6,12 +6,13 @@
 mod guard;
 mod ranges;
 mod recv;
+mod segment;
 mod send;
 mod steady;
 
-pub use guard::Rule;
 pub use ranges::RangeSet;
 pub use recv::{Arrival, RecvLane};
+pub use segment::Rule;
 pub use send::{SLOT_BYTES, SendLane};
 
 /// Which window a symbol belongs to.

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use bentpipe_coding::{PREFIX_BYTES, Span, encode};
 
-use super::guard::{Census, Guard, Rule, Segment};
+use super::guard::Guard;
 use super::recv::MAX_AHEAD;
+use super::segment::{Census, Rule};
 use super::steady::Steady;
 use crate::Class;
 use crate::wire::report::LaneReport;
@@ -58,6 +59,8 @@ pub struct SendLane {
     copies: VecDeque<u64>,
     guard: Guard,
     steady: Steady,
+    /// What has ended and is not protected yet: of which class, and since when.
+    ended: Option<(Class, Duration)>,
     protected_below: u64,
     retained_bytes: usize,
     /// Reported symbols keep their contents while no more than so many follow them, since a repair
@@ -76,6 +79,7 @@ impl SendLane {
             copies: VecDeque::new(),
             guard: Guard::default(),
             steady: Steady::default(),
+            ended: None,
             protected_below: 0,
             retained_bytes: 0,
             kept_symbols: kept_symbols as u64,
@@ -127,8 +131,20 @@ impl SendLane {
         number
     }
 
-    /// A burst of `class` ended with the newest symbol: repairs for all that is unreported become due.
-    pub fn protect(&mut self, class: Class, now: Duration, rule: &mut Rule) {
+    /// A burst of `class` ended with the newest symbol: it wants to be protected.
+    pub fn ended(&mut self, class: Class, now: Duration) {
+        self.ended.get_or_insert((class, now));
+    }
+
+    /// Whether what has ended should be protected now: when nothing more of the lane follows, or
+    /// when it has waited so long that the repairs of what follows would come late for it.
+    pub fn wants_protection(&self, more_follows: bool, now: Duration, rule: &Rule) -> bool {
+        self.ended.is_some_and(|(_, since)| !more_follows || since + rule.delay <= now)
+    }
+
+    /// Repairs for all that is unreported become due.
+    pub fn protect(&mut self, now: Duration, rule: &mut Rule) {
+        let Some((class, _)) = self.ended.take() else { return };
         let end = self.next_number();
         let oldest = self.base.max(end.saturating_sub(self.kept_symbols));
         self.guard.extend(oldest, end);
@@ -137,7 +153,7 @@ impl SendLane {
             return self.guard.accrue(&accrued);
         }
         let (base, slots) = (self.base, &self.slots);
-        self.guard.flush(now, rule, |segment| census(base, slots, segment));
+        self.guard.flush(now, rule, |start, end| census(base, slots, start, end));
     }
 
     /// When [`Self::protect_again`] should be called.
@@ -148,7 +164,7 @@ impl SendLane {
     /// The second half of a flush is due.
     pub fn protect_again(&mut self, now: Duration, rule: &mut Rule) {
         let (base, slots) = (self.base, &self.slots);
-        self.guard.flush_rest(now, rule, |segment| census(base, slots, segment));
+        self.guard.flush_rest(now, rule, |start, end| census(base, slots, start, end));
     }
 
     /// Whether a repair waits to be sent.
@@ -163,7 +179,7 @@ impl SendLane {
 
     /// Whether anything waits to be sent again or for the first time as a repair.
     pub fn has_queued(&mut self) -> bool {
-        self.has_lost() || self.has_repair()
+        self.has_lost() || self.has_repair() || self.ended.is_some()
     }
 
     /// Whether the next new symbol is one that the peer would take.
@@ -179,12 +195,14 @@ impl SendLane {
 
     /// The first in the queue that still has to be sent.
     fn settle(&mut self) -> Option<u64> {
-        while let Some(&number) = self.lost.front() {
-            let index = number.checked_sub(self.base);
-            if index.is_some_and(|index| self.slots[index as usize].state == State::Queued) {
-                return Some(number);
+        for queue in [&mut self.lost, &mut self.copies] {
+            while let Some(&number) = queue.front() {
+                let index = number.checked_sub(self.base);
+                if index.is_some_and(|index| self.slots[index as usize].state == State::Queued) {
+                    return Some(number);
+                }
+                queue.pop_front();
             }
-            self.lost.pop_front();
         }
         None
     }
@@ -192,9 +210,18 @@ impl SendLane {
     /// Takes the oldest lost symbol, as leaving in `packet`.
     pub fn take(&mut self, packet: u64, now: Duration) -> Option<(u64, &[u8])> {
         let number = self.settle()?;
-        self.lost.pop_front();
+        // Nothing that still has to be sent is left in the first queue when its second copy's turn
+        // comes.
+        let is_first = self.lost.pop_front().is_some();
         let slot = &mut self.slots[(number - self.base) as usize];
-        slot.state = State::InFlight;
+        if is_first && slot.losses >= COPIED_FROM {
+            self.copies.push_back(number);
+        } else {
+            slot.state = State::InFlight;
+        }
+        if !is_first {
+            self.copies.pop_front();
+        }
         slot.last_packet = packet;
         self.last_sent = now;
         Some((number, &slot.content))
@@ -259,7 +286,7 @@ impl SendLane {
         let found = self.find_lost(report, late_by);
         let (base, slots) = (self.base, &self.slots);
         let judged = report.largest.saturating_sub(late_by);
-        let count = |segment: &Segment| census(base, slots, segment);
+        let count = |start: u64, end: u64| census(base, slots, start, end);
         let given_up = self.guard.review(judged, &report.held, now, rule, count);
         for (start, end) in given_up {
             self.queue_missing(start, end);
@@ -339,7 +366,9 @@ impl SendLane {
     }
 
     fn queue(&mut self, number: u64) {
-        self.slots[(number - self.base) as usize].state = State::Queued;
+        let slot = &mut self.slots[(number - self.base) as usize];
+        slot.state = State::Queued;
+        slot.losses = slot.losses.saturating_add(1);
         let at = self.lost.partition_point(|&queued| queued < number);
         self.lost.insert(at, number);
     }
@@ -358,7 +387,7 @@ impl SendLane {
     pub fn probe(&mut self, now: Duration, rule: &mut Rule) {
         self.guard.forget_repairs();
         let (base, slots) = (self.base, &self.slots);
-        self.guard.flush(now, rule, |segment| census(base, slots, segment));
+        self.guard.flush(now, rule, |start, end| census(base, slots, start, end));
         self.probe_oldest();
     }
 
@@ -386,9 +415,9 @@ pub fn repair_key(packet: u64) -> u16 {
     packet as u16
 }
 
-fn census(base: u64, slots: &VecDeque<Slot>, segment: &Segment) -> Census {
+fn census(base: u64, slots: &VecDeque<Slot>, start: u64, end: u64) -> Census {
     let mut census = Census::default();
-    let (start, end) = (segment.start.max(base), segment.end.max(base));
+    let (start, end) = (start.max(base), end.max(base));
     for slot in slots.range((start - base) as usize..(end - base) as usize) {
         match slot.state {
             State::InFlight | State::Queued => census.in_flight += 1,
@@ -469,7 +498,8 @@ mod tests {
     #[test]
     fn the_end_of_a_burst_gets_repairs_half_of_them_later() {
         let (mut lane, rule) = (lane_of(8), &mut lossy());
-        lane.protect(Class::BestEffort, NOW, rule);
+        lane.ended(Class::BestEffort, NOW);
+        lane.protect(NOW, rule);
         assert_eq!(lane.peek_repair(), Some((Span { first: 0, count: 8 }, 12)));
         let sent = send_repairs(&mut lane, rule, 108);
         let part = rule.delay / 3;
@@ -479,7 +509,8 @@ mod tests {
     #[test]
     fn what_repairs_in_flight_will_mend_is_not_sent_again() {
         let (mut lane, rule) = (lane_of(8), &mut lossy());
-        lane.protect(Class::BestEffort, NOW, rule);
+        lane.ended(Class::BestEffort, NOW);
+        lane.protect(NOW, rule);
         assert_eq!(send_repairs(&mut lane, rule, 108).len(), 4);
         let one_missing = report(107, 3, &[(4, 8)]);
         assert_eq!(tell(&mut lane, &one_missing, rule), Some(1));
@@ -494,10 +525,11 @@ mod tests {
     #[test]
     fn symbols_that_repairs_do_not_bring_back_are_sent_themselves() {
         let (mut lane, rule) = (lane_of(2), &mut lossy());
-        lane.protect(Class::BestEffort, NOW, rule);
+        lane.ended(Class::BestEffort, NOW);
+        lane.protect(NOW, rule);
         let mut packet = 102;
-        for _ in 0..20 {
-            lane.protect_again(rule.delay, rule);
+        for round in 1..40 {
+            lane.protect_again(rule.delay * round, rule);
             while let Some((span, _)) = lane.peek_repair() {
                 lane.take_repair(span, packet, NOW, &mut Vec::new());
                 packet += 1;
@@ -506,6 +538,26 @@ mod tests {
         }
         assert_eq!(lane.take(packet, NOW).map(|(number, _)| number), Some(0));
         assert!(packet < 120, "{packet} packets");
+    }
+
+    #[test]
+    fn what_is_lost_again_and_again_is_sent_twice_behind_what_else_is_lost() {
+        let (mut lane, rule) = (lane_of(3), &mut lossy());
+        let mut packet = 103;
+        for losses in 1..=u64::from(COPIED_FROM) {
+            lane.push(vec![9], packet, NOW);
+            tell(&mut lane, &report(packet, 0, &[(2, 3 + losses)]), rule);
+            let mut sent = Vec::new();
+            while let Some((number, _)) = lane.take(packet + 1, NOW) {
+                packet += 1;
+                sent.push(number);
+            }
+            packet += 1;
+            let twice: &[u64] = if losses < COPIED_FROM.into() { &[0, 1] } else { &[0, 1, 0, 1] };
+            assert_eq!(sent, twice, "after {losses} losses");
+        }
+        tell(&mut lane, &report(packet - 1, 7, &[]), rule);
+        assert!(lane.is_clear() && !lane.has_queued());
     }
 
     #[test]

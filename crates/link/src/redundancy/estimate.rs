@@ -156,4 +156,28 @@ mod tests {
         assert!((estimator.loss().rate - 0.2).abs() < 0.02);
         assert!(estimator.loss().burst_packets() <= before.max(1.0 / 0.8) + 0.05);
     }
+
+    #[test]
+    fn who_sends_little_goes_by_the_other_direction() {
+        let mut estimator = Estimator::new();
+        estimator.assume(Loss { rate: 0.2, correlation: 0.5 });
+        for _ in 0..30 {
+            estimator.saw(Fate { lost: false, follows: false });
+        }
+        let loss = estimator.loss();
+        assert!((0.12..0.15).contains(&loss.rate) && loss.correlation > 0.45, "{loss:?}");
+    }
+
+    #[test]
+    fn the_fewer_losses_are_seen_the_more_is_reckoned_with() {
+        let mut estimator = Estimator::new();
+        let mut excess = Vec::new();
+        for number in 1..=2000 {
+            estimator.saw(Fate { lost: number % 20 == 0, follows: true });
+            if number == 100 || number == 2000 {
+                excess.push(estimator.cautious().rate / estimator.loss().rate - 1.0);
+            }
+        }
+        assert!(excess[0] > 0.3 && (0.05..0.15).contains(&excess[1]), "{excess:?}");
+    }
 }

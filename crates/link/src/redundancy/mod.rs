@@ -17,6 +17,13 @@ pub struct Loss {
 }
 
 impl Loss {
+    /// Losses at `rate` in bursts of `burst` packets on average.
+    pub fn in_bursts(rate: f64, burst: f64) -> Self {
+        let rate = rate.clamp(0.0, 1.0 - LEAST_WAY_OUT);
+        let after_loss = 1.0 - 1.0 / burst.max(1.0);
+        Self { rate, correlation: ((after_loss - rate) / (1.0 - rate)).clamp(0.0, 1.0) }
+    }
+
     /// The probability that a loss follows a loss.
     pub fn after_loss(self) -> f64 {
         self.rate + self.correlation * (1.0 - self.rate)

@@ -296,4 +296,20 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn where_losses_come_in_bursts_no_repair_leaves_right_behind_the_sources() {
+        let bursts = Loss { rate: 0.06, correlation: 0.73 };
+        assert_eq!((at_once(7, RANDOM), at_once(7, bursts)), (3, 0));
+        let between = Loss { correlation: 0.12, ..RANDOM };
+        assert_eq!(at_once(8, between), 2);
+    }
+
+    #[test]
+    fn a_request_is_missing_more_rarely_than_the_answer() {
+        let mut need = Need::default();
+        let fifth = Loss { rate: 0.2, correlation: 0.0 };
+        assert_eq!(need.repairs(fresh(1), fifth), 3);
+        assert_eq!(need.repairs(fresh(1), Loss { rate: 0.004, ..fifth }), 0);
+    }
 }

@@ -2,9 +2,13 @@
 //! clock: `now` is the time since the program or the simulation began.
 
 mod arrivals;
+mod fragment;
+mod mtu;
 mod path;
+mod probe;
 mod receive;
 mod report;
+mod sent;
 mod timers;
 mod transmit;
 
@@ -15,12 +19,15 @@ use bentpipe_units::BitRate;
 
 use crate::Class;
 use crate::code::ResetCode;
+use crate::congestion::Congestion;
 use crate::crypto::{Keys, Rng};
 use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
 use crate::lane::{Lane, RecvLane, Rule, SendLane};
+use crate::memory::Remembered;
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::target::{Target, TargetError};
+use fragment::{Assembly, Outgoing};
 use path::Path;
 use report::ReportTimer;
 
@@ -67,6 +74,8 @@ pub struct Session {
     keys: Keys,
     old_keys: Option<(Keys, Duration)>,
     path: Path,
+    /// What an earlier session learned of the path.
+    prior: Option<Remembered>,
     send: [SendLane; Lane::ALL.len()],
     recv: [RecvLane; Lane::ALL.len()],
     /// How much redundancy goes with what is sent.
@@ -82,6 +91,9 @@ pub struct Session {
     closes_left: u32,
     peer_closed: bool,
     reports: ReportTimer,
+    /// A body too large for one packet that has begun to leave.
+    fragments: Option<Outgoing>,
+    assembly: Assembly,
     rng: Rng,
     counters: Counters,
     plaintext: Vec<u8>,
@@ -93,19 +105,25 @@ struct Quiet {
     since: Duration,
     probe_at: Duration,
     interval: Duration,
+    /// The last probe carried no symbol, so as to be small.
+    bare: bool,
 }
 
 impl Session {
-    /// A session under its first keys. `opens` is true at the air.
+    /// A session under its first keys, with what is remembered of its path. `opens` is true at
+    /// the air.
+    #[expect(clippy::too_many_arguments, reason = "each is another thing that a handshake gives")]
     pub(crate) fn new(
         settings: Settings,
         opens: bool,
         peer: PeerTerms,
         keys: Keys,
         address: SocketAddr,
+        prior: Option<Remembered>,
         now: Duration,
         rng: Rng,
     ) -> Self {
+        let prior = prior.filter(|prior| prior.is_fresh(now));
         let flows = FlowTable::new(Terms {
             opens,
             max_flows: settings.max_flows.min(peer.max_flows) as usize,
@@ -118,7 +136,8 @@ impl Session {
             flow_unread: settings.flow_unread,
         });
         let mut session = Self {
-            path: Path::new(0, address, &settings, now),
+            path: Path::new(0, address, &settings, prior.as_ref(), now),
+            prior,
             send: Lane::ALL.map(|_| SendLane::new(settings.coded_symbols())),
             recv: Lane::ALL
                 .map(|lane| RecvLane::new(lane, settings.coded_symbols(), settings.mtu_bytes)),
@@ -132,6 +151,8 @@ impl Session {
             closes_left: CLOSES,
             peer_closed: false,
             reports: ReportTimer::new(),
+            fragments: None,
+            assembly: Assembly::default(),
             old_keys: None,
             plaintext: Vec::new(),
             counters: Counters::default(),
@@ -145,6 +166,11 @@ impl Session {
         session
     }
 
+    /// The peer's flows may have no class more favoured than this.
+    pub(crate) fn grant(&mut self, highest: Class) {
+        self.flows.grant(highest);
+    }
+
     /// The same two instances have made new keys: everything goes on under them.
     pub(crate) fn rekey(&mut self, keys: Keys, peer: PeerTerms, now: Duration) {
         let until = now + self.path.rtt.get() * OLD_KEYS_ROUND_TRIPS;
@@ -153,6 +179,27 @@ impl Session {
         self.heard(now);
         self.ask(); // the first packet under the new keys proves them to the hub
         self.tune();
+    }
+
+    /// What is worth remembering of the path: what this session learned, or, before it has learned
+    /// anything, what it was told.
+    pub fn remembered(&self) -> Option<Remembered> {
+        self.path.remembered().or(self.prior)
+    }
+
+    /// What an earlier session learned of the path, as it was given to this one.
+    pub fn prior(&self) -> Option<&Remembered> {
+        self.prior.as_ref()
+    }
+
+    /// Whether packets leave as ECN-capable: where a congestion controller heeds the marks.
+    pub fn is_ect(&self) -> bool {
+        self.path.congestion.as_ref().is_some_and(Congestion::marks_ect)
+    }
+
+    /// What may be in flight, where a congestion controller decides that.
+    pub fn congestion_window_bytes(&self) -> Option<u64> {
+        self.path.congestion.as_ref().map(Congestion::window_bytes)
     }
 
     /// Sends something that asks for an answer, soon.
@@ -215,13 +262,19 @@ impl Session {
     /// What has been counted, and what is held now.
     pub fn counters(&self) -> Counters {
         let (held_bytes, coded_bytes) = (self.held_bytes(), self.coded_bytes());
-        Counters { flows: self.flows.len() as u64, held_bytes, coded_bytes, ..self.counters }
+        Counters {
+            flows: self.flows.len() as u64,
+            held_bytes,
+            coded_bytes,
+            mtu_bytes: self.mtu_bytes() as u64,
+            ..self.counters
+        }
     }
 
     /// Bytes of memory that wait for the link, the peer or a reader.
     pub fn held_bytes(&self) -> u64 {
         let retained: usize = self.send.iter().map(SendLane::retained_bytes).sum();
-        self.flows.held_bytes() + retained as u64
+        self.flows.held_bytes() + (retained + self.assembly.held_bytes()) as u64
     }
 
     /// Bytes of memory kept for repairs alone, at both ends of our lanes.

@@ -1,22 +1,23 @@
 //! One radio path: packet numbers, round trip, pacing, and the peer's address on it.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bentpipe_units::BitRate;
+
 use super::arrivals::{Arrivals, MAX_LATE_BY};
-use crate::lane::Lane;
+use super::mtu::Mtu;
+use super::sent::{Cargo, Judged, Sent, SentPackets};
+use crate::congestion::{BURST_PACKETS, Congestion, News, PERSISTENT_TIMEOUTS, Saved};
+use crate::memory::{Observed, Remembered, Reported};
 use crate::pacer::Pacer;
-use crate::redundancy::{Estimator, Fate};
+use crate::redundancy::{Estimator, Fate, Loss};
 use crate::rtt::Rtt;
-use crate::settings::Settings;
+use crate::settings::{Control, Settings};
 use crate::wire::frame::Challenge;
 use crate::wire::header::DATA_OVERHEAD_BYTES;
 use crate::wire::report::Report;
 
-/// Sent packets remembered until they are judged: 40 bytes each, 2.5 MiB a path. Of a packet that
-/// was sent longer ago nothing is learned.
-const MAX_SENT: usize = 1 << 16;
 /// Packets that left no more than so many packet times apart may fall to one burst.
 const TRAIN_PACKET_TIMES: u32 = 2;
 /// A train is not torn by a timer that fires so late.
@@ -28,46 +29,32 @@ pub struct Path {
     pub peer: SocketAddr,
     pub rtt: Rtt,
     pub pacer: Pacer,
-    mtu_bytes: usize,
+    pub mtu: Mtu,
 
-    next_packet: u64,
-    /// Packets `next_packet - len ..`.
-    sent: VecDeque<Sent>,
-    /// The next packet whose fate is to be judged.
-    unjudged: u64,
+    packets: SentPackets,
     /// What the direction towards the peer loses.
     pub estimator: Estimator,
+    /// The congestion controller, where the path is not leased.
+    pub congestion: Option<Congestion>,
+    /// The rate that is never exceeded.
+    cap: BitRate,
+    observed: Observed,
     /// The oldest packet that asked for an answer since the peer was last heard.
     pub waiting_since: Option<Duration>,
     pub last_sent: Duration,
     peer_largest: Option<u64>,
+    peer_marked: u64,
     /// Reordering the peer sees, in packets.
     pub peer_late_by: u64,
 
     /// Packets of the peer's that came of late.
     pub arrivals: Arrivals,
+    /// Received packets that came marked Congestion Experienced.
+    pub marked: u64,
 
     pub ping: bool,
     pub response: Option<Challenge>,
     pub candidate: Option<Candidate>,
-}
-
-/// A packet that left.
-#[derive(Debug, Clone, Copy)]
-pub struct Sent {
-    pub at: Duration,
-    /// It left right behind the one before.
-    pub follows: bool,
-    /// The symbol it carried.
-    pub symbol: Option<(Lane, u64)>,
-}
-
-/// A packet whose fate a report tells.
-#[derive(Debug, Clone, Copy)]
-pub struct Judged {
-    pub packet: u64,
-    pub lost: bool,
-    pub symbol: Option<(Lane, u64)>,
 }
 
 /// An address that the peer may have moved to; nothing but challenges goes there until it echoes one.
@@ -81,27 +68,49 @@ pub struct Candidate {
 }
 
 impl Path {
-    pub fn new(id: u8, peer: SocketAddr, settings: &Settings, now: Duration) -> Self {
+    /// A path to `peer`, with what is remembered of it from an earlier session.
+    pub fn new(
+        id: u8,
+        peer: SocketAddr,
+        settings: &Settings,
+        remembered: Option<&Remembered>,
+        now: Duration,
+    ) -> Self {
+        let remembered = remembered.filter(|it| it.is_fresh(now));
+        let saved = remembered.map(|it| Saved {
+            window_bytes: it.window_bytes(),
+            rtt: it.rtt,
+            until: it.expires(),
+        });
+        let loss = remembered.map(|it| Loss::in_bursts(it.loss, it.burst));
+        let controlled = settings.control == Control::Congestion;
         let mut path = Self {
             id,
             peer,
-            rtt: Rtt::guess(settings.initial_rtt),
+            rtt: Rtt::guess(remembered.map_or(settings.initial_rtt, |it| it.rtt)),
             pacer: Pacer::new(settings.rate, settings.mtu_bytes),
-            mtu_bytes: settings.mtu_bytes,
-            next_packet: 0,
-            sent: VecDeque::new(),
-            unjudged: 0,
-            estimator: Estimator::new(),
+            mtu: Mtu::new(settings.mtu_bytes, now),
+            packets: SentPackets::default(),
+            estimator: loss.map_or_else(Estimator::new, Estimator::remembering),
+            congestion: controlled.then(|| Congestion::new(settings.mtu_bytes, saved, now)),
+            cap: settings.rate,
+            observed: Observed::default(),
             waiting_since: None,
             last_sent: now,
             peer_largest: None,
+            peer_marked: 0,
             peer_late_by: 0,
             arrivals: Arrivals::default(),
+            marked: 0,
             ping: false,
             response: None,
             candidate: None,
         };
         path.pacer.is_open(now);
+        if controlled {
+            path.pacer.allow_burst(BURST_PACKETS, settings.mtu_bytes);
+            path.repace(now);
+        }
         path
     }
 
@@ -113,73 +122,150 @@ impl Path {
 
     /// The longest plaintext that fits.
     pub fn most_plaintext(&self) -> usize {
-        self.mtu_bytes - self.outer_bytes() - DATA_OVERHEAD_BYTES
+        self.plaintext_of(self.mtu.current())
+    }
+
+    /// The plaintext that makes a packet of `bytes`, of which there are at least
+    /// [`MIN_MTU_BYTES`](crate::settings::MIN_MTU_BYTES).
+    pub fn plaintext_of(&self, bytes: usize) -> usize {
+        bytes - self.outer_bytes() - DATA_OVERHEAD_BYTES
+    }
+
+    /// The packet that a plaintext makes, in bytes with its IP header.
+    pub fn bytes_of(&self, plaintext: usize) -> usize {
+        plaintext + self.outer_bytes() + DATA_OVERHEAD_BYTES
     }
 
     /// The number that the next packet will have.
     pub fn next_packet(&self) -> u64 {
-        self.next_packet
+        self.packets.next()
     }
 
-    /// A packet leaves, with `symbol` in it.
-    pub fn sent(&mut self, symbol: Option<(Lane, u64)>, asks_for_report: bool, now: Duration) {
-        self.next_packet += 1;
-        if self.sent.len() == MAX_SENT {
-            self.sent.pop_front();
-        }
-        let train = self.pacer.rate().time_for(self.mtu_bytes as u64) * TRAIN_PACKET_TIMES;
+    /// A packet of `bytes` with its IP header leaves.
+    pub fn sent(&mut self, cargo: Cargo, bytes: usize, now: Duration) {
+        self.mtu.sent(self.next_packet());
+        let train = self.pacer.rate().time_for(self.mtu.current() as u64) * TRAIN_PACKET_TIMES;
         let follows = now.saturating_sub(self.last_sent) <= train + TIMER_GRAIN;
-        self.sent.push_back(Sent { at: now, follows, symbol });
+        let sent =
+            Sent { at: now, bytes: u32::try_from(bytes).unwrap_or(u32::MAX), follows, cargo };
+        let forgotten = self.packets.push(sent).map_or(0, |sent| sent.answered_bytes());
+        if let Some(congestion) = &mut self.congestion {
+            congestion.forgotten(usize::try_from(forgotten).unwrap_or(usize::MAX));
+            if cargo.asks {
+                congestion.sent(bytes);
+            }
+        }
         self.last_sent = now;
-        if asks_for_report && self.waiting_since.is_none() {
+        if cargo.asks && self.waiting_since.is_none() {
             self.waiting_since = Some(now);
         }
     }
 
-    fn sent_packet(&self, packet: u64) -> Option<Sent> {
-        let first = self.next_packet - self.sent.len() as u64;
-        self.sent.get(usize::try_from(packet.checked_sub(first)?).ok()?).copied()
+    /// Whether the path takes another symbol: always, where it is leased.
+    pub fn takes_more(&self) -> bool {
+        self.congestion.as_ref().is_none_or(Congestion::is_open)
     }
 
-    /// Learns from the peer's report of this path; `false` when it speaks of packets that were
-    /// never sent.
-    pub fn reported(&mut self, report: &Report, now: Duration) -> bool {
-        if report.largest >= self.next_packet {
-            return false;
+    /// Paces at what the congestion controller says, within the cap.
+    fn repace(&mut self, now: Duration) {
+        if let Some(congestion) = &self.congestion {
+            let rate = congestion.pacing_rate(self.rtt.get());
+            self.pacer.set_rate(rate.min(self.cap), now);
+        }
+    }
+
+    /// What is known of the path, for the session after this one.
+    pub fn remembered(&self) -> Option<Remembered> {
+        let loss = self.estimator.loss();
+        let observed = self.observed.remembered()?;
+        Some(Remembered { loss: loss.rate, burst: loss.burst_packets(), ..observed })
+    }
+
+    /// A packet came, marked or not; `true` when it is the newest.
+    pub fn came(&mut self, packet: u64, ce: bool, now: Duration) -> bool {
+        self.marked += u64::from(ce);
+        self.arrivals.came(packet, now)
+    }
+
+    /// Learns from the peer's report of this path. Returns the packets whose fate it tells, or
+    /// `None` when it speaks of packets that were never sent or counts what cannot be.
+    pub fn reported(&mut self, report: &Report, now: Duration) -> Option<Vec<Judged>> {
+        if report.largest >= self.next_packet() || report.marked > report.largest + 1 {
+            return None;
         }
         self.peer_late_by = report.late_by.min(MAX_LATE_BY);
-        if self.peer_largest.is_none_or(|before| report.largest > before) {
-            self.peer_largest = Some(report.largest);
-            if let Some(sent) = self.sent_packet(report.largest) {
-                self.rtt.sample(now.saturating_sub(sent.at).saturating_sub(report.age));
-            }
+        if self.peer_largest.is_some_and(|before| report.largest <= before) {
+            return Some(Vec::new());
         }
-        true
-    }
-
-    /// The fates of packets that `report` tells and none before it did, in the order of sending.
-    pub fn judge(&mut self, report: &Report) -> Vec<Judged> {
-        let end = (report.largest + 1).saturating_sub(self.peer_late_by);
-        let oldest = report.packets.last().map_or(end, |&(start, _)| start);
-        let forgotten = self.next_packet - self.sent.len() as u64;
-        let from = self.unjudged.max(oldest).max(forgotten);
-        if from > self.unjudged {
+        self.peer_largest = Some(report.largest);
+        let newest = self.packets.get(report.largest);
+        let sample = newest.map(|sent| now.saturating_sub(sent.at).saturating_sub(report.age));
+        if let Some(sample) = sample {
+            self.rtt.sample(sample);
+        }
+        let (judged, skipped_bytes) = self.packets.judge(report, self.peer_late_by);
+        if skipped_bytes.is_some() {
             self.estimator.skip();
         }
-        let mut judged = Vec::new();
-        let mut runs = report.packets.iter().rev().peekable();
-        for packet in from..end {
-            while runs.next_if(|(_, end)| *end <= packet).is_some() {}
-            let lost = runs.peek().is_none_or(|(start, _)| *start > packet);
-            let Some(sent) = self.sent_packet(packet) else { break };
-            self.estimator.saw(Fate { lost, follows: sent.follows });
-            judged.push(Judged { packet, lost, symbol: sent.symbol });
+        for &Judged { packet, lost, sent } in &judged {
+            if !lost {
+                self.mtu.arrived(packet, sent.bytes as usize, now);
+            }
+            // A probe that is lost may have been too large.
+            if !sent.cargo.probe {
+                self.estimator.saw(Fate { lost, follows: sent.follows });
+            }
         }
-        self.unjudged = self.unjudged.max(end);
-        // What is judged needs no memory but the last, which the next report may name again.
-        while self.next_packet - (self.sent.len() as u64) < report.largest.min(self.unjudged) {
-            self.sent.pop_front();
+        let lost = judged.iter().filter(|packet| packet.lost).count();
+        self.mtu.judged(report.largest, lost as u64, judged.len() as u64);
+        let mut news = self.news(&judged, report);
+        (news.now, news.sample) = (now, sample);
+        (news.largest_sent, news.largest) = (newest.map_or(now, |sent| sent.at), report.largest);
+        self.learn(&news, &judged, skipped_bytes.unwrap_or(0));
+        Some(judged)
+    }
+
+    /// What the fates of packets come to for congestion control.
+    fn news(&mut self, judged: &[Judged], report: &Report) -> News {
+        let marked = report.marked.saturating_sub(self.peer_marked);
+        self.peer_marked = self.peer_marked.max(report.marked);
+        let mut news = News {
+            srtt: self.rtt.get(),
+            next: self.next_packet(),
+            persistent: self.rtt.overdue_after() * PERSISTENT_TIMEOUTS,
+            ..News::default()
+        };
+        let mut lost_since = None;
+        for packet in judged {
+            let (at, bytes) = (packet.sent.at, packet.sent.answered_bytes());
+            if packet.lost {
+                news.lost_bytes += bytes;
+                news.congested_sent = Some(at);
+                let since = *lost_since.get_or_insert(at);
+                news.starved = news.starved.max(at.saturating_sub(since));
+            } else {
+                news.delivered_bytes += bytes;
+                lost_since = None;
+            }
         }
-        judged
+        // Counts do not say which were marked: they are taken to be the oldest, so that a report
+        // which straddles the begin of a recovery belongs to it.
+        let arrived: Vec<_> = judged.iter().filter(|packet| !packet.lost).collect();
+        let newest_marked = usize::try_from(marked).unwrap_or(usize::MAX).min(arrived.len());
+        let marked_at = newest_marked.checked_sub(1).map(|index| arrived[index].sent.at);
+        news.congested_sent = news.congested_sent.max(marked_at);
+        news
+    }
+
+    fn learn(&mut self, news: &News, judged: &[Judged], skipped_bytes: u64) {
+        let News { now, sample, srtt, delivered_bytes, .. } = *news;
+        let lost = judged.iter().filter(|packet| packet.lost).count() as u64;
+        let judged = judged.len() as u64;
+        self.observed.reported(&Reported { now, sample, srtt, judged, lost, delivered_bytes });
+        if let Some(congestion) = &mut self.congestion {
+            congestion.forgotten(usize::try_from(skipped_bytes).unwrap_or(usize::MAX));
+            congestion.reported(news);
+            self.repace(now);
+        }
     }
 }

@@ -10,7 +10,7 @@ use super::path::Candidate;
 use crate::flow::Violation;
 use crate::lane::{Arrival, Lane};
 use crate::wire::codec::Reader;
-use crate::wire::frame::{Carried, Frame, Packet, Repair, Symbol};
+use crate::wire::frame::{Carried, Fragment, Frame, Packet, Repair, Symbol};
 use crate::wire::header::DataHeader;
 use crate::wire::report::Report;
 
@@ -41,13 +41,14 @@ impl Session {
         old.is_some_and(|(keys, _)| keys.open(header, sealed, plaintext))
     }
 
-    /// Acts on an authenticated packet. `bytes` is its length as it came.
+    /// Acts on an authenticated packet: `bytes` is its length as it came, `ce` whether it came
+    /// marked Congestion Experienced.
     pub(crate) fn receive(
         &mut self,
         header: &DataHeader,
         plaintext: &[u8],
         from: SocketAddr,
-        bytes: usize,
+        (bytes, ce): (usize, bool),
         now: Duration,
     ) {
         if header.path != self.path.id || self.closing {
@@ -55,7 +56,7 @@ impl Session {
         }
         self.counters.packets_received += 1;
         self.heard(now);
-        let newest = self.path.arrivals.came(header.number, now);
+        let newest = self.path.came(header.number, ce, now);
         let Ok(packet) = Packet::parse(plaintext) else {
             return self.break_off(Violation("an authenticated packet that does not parse"));
         };
@@ -76,6 +77,7 @@ impl Session {
                 self.take_repair(&repair, header.number, now);
                 false
             }
+            Some(Carried::Fragment(fragment)) => self.take_fragment(fragment, header.number, now),
             None => false,
         };
         if asks {
@@ -90,6 +92,9 @@ impl Session {
     pub(super) fn heard(&mut self, now: Duration) {
         self.path.waiting_since = None;
         if let Some(quiet) = self.quiet.take() {
+            if let Some(congestion) = &mut self.path.congestion {
+                congestion.heard_again(now);
+            }
             tracing::info!(peer = %self.path.peer, after = ?now.saturating_sub(quiet.since), "the link is back");
         }
     }
@@ -98,10 +103,9 @@ impl Session {
         if report.path != self.path.id {
             return;
         }
-        if !self.path.reported(report, now) {
+        let Some(judged) = self.path.reported(report, now) else {
             return self.break_off(Violation("a report of packets that were never sent"));
-        }
-        let judged = self.path.judge(report);
+        };
         self.counters.packets_lost += judged.iter().filter(|packet| packet.lost).count() as u64;
         self.counters.packets_judged += judged.len() as u64;
         self.adapt();
@@ -118,7 +122,7 @@ impl Session {
             }
         }
         for packet in judged {
-            if let Some((lane, number)) = packet.symbol {
+            if let Some((lane, number)) = packet.sent.cargo.symbol {
                 self.send[lane as usize].fate(number, packet.packet, packet.lost);
             }
         }
@@ -129,7 +133,7 @@ impl Session {
     fn adapt(&mut self) {
         self.path.estimator.assume(self.path.arrivals.loss());
         let loss = self.path.estimator.loss();
-        let packet_bytes = self.settings.mtu_bytes as u64;
+        let packet_bytes = self.path.mtu.current() as u64;
         let towards_peer =
             self.path.pacer.rate().time_for(packet_bytes).mul_f64(loss.burst_packets());
         // Who sends little sees few bursts; but it sees those of the other direction.
@@ -140,6 +144,23 @@ impl Session {
         self.flows.tell_in_flight(self.path.pacer.rate().bytes_in(self.path.rtt.get()));
         self.rule.delay =
             (burst * REPAIR_DELAY_BURSTS).clamp(LEAST_REPAIR_DELAY, MOST_REPAIR_DELAY);
+    }
+
+    /// Keeps a fragment, or acts on the symbol that it makes whole.
+    fn take_fragment(&mut self, fragment: Fragment<'_>, packet: u64, now: Duration) -> bool {
+        let body = match self.assembly.take(fragment) {
+            Ok(None) => return false,
+            Ok(Some(body)) => body,
+            Err(violation) => {
+                self.break_off(violation);
+                return false;
+            }
+        };
+        let Ok(symbol) = Symbol::parse_body(&body) else {
+            self.break_off(Violation("fragments of something that does not parse"));
+            return false;
+        };
+        self.take_symbol(&symbol, packet, now)
     }
 
     /// Acts on a symbol that is new; `true` when it shows a gap that was not known.
@@ -216,6 +237,10 @@ impl Session {
             candidate.received_bytes += bytes;
             if response == Some(candidate.challenge) {
                 tracing::info!(was = %self.path.peer, is = %from, "the peer moved");
+                // A NAT that gives another port does not change the way.
+                if from.ip() != self.path.peer.ip() {
+                    self.path.mtu.moved(now);
+                }
                 self.path.peer = from;
                 self.path.candidate = None;
             }

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 
 use super::Session;
+use super::sent::Cargo;
 use crate::Class;
 use crate::code::ResetCode;
 use crate::crypto::Rng;
@@ -54,7 +55,11 @@ impl Ends {
             settings: rate(air_is_evil),
             first_counter: 1,
         };
-        let aircraft = vec![Aircraft { key: air.public(), settings: rate(!air_is_evil) }];
+        let aircraft = vec![Aircraft {
+            key: air.public(),
+            settings: rate(!air_is_evil),
+            highest_class: Class::BestEffort,
+        }];
         let mut ends = Self {
             air: AirCore::new(config, [1; 32]),
             hub: HubCore::new(HubConfig { secret: hub, aircraft }, [2; 32]),
@@ -80,11 +85,11 @@ impl Ends {
         for _ in 0..20 {
             let mut datagram = Vec::new();
             while self.air.transmit(self.now, &mut datagram).is_some() {
-                self.hub.handle_datagram(&datagram, self.addresses[0], self.now);
+                self.hub.handle_datagram(&datagram, self.addresses[0], false, self.now);
                 datagram.clear();
             }
             while self.hub.transmit(self.now, &mut datagram).is_some() {
-                self.air.handle_datagram(&datagram, self.addresses[1], self.now);
+                self.air.handle_datagram(&datagram, self.addresses[1], false, self.now);
                 datagram.clear();
             }
             self.now += Duration::from_millis(10);
@@ -96,12 +101,12 @@ impl Ends {
 fn seal(session: &mut Session, plaintext: &[u8], now: Duration) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     session.plaintext = plaintext.to_vec();
-    session.seal(None, true, now, &mut out).map(|_| out)
+    session.seal(Cargo { asks: true, ..Cargo::default() }, now, &mut out).map(|_| out)
 }
 
 /// The end that is attacked takes a packet, and does all that follows from it.
 fn suffer(core: &mut impl Core, datagram: &[u8], from: SocketAddr, now: Duration) {
-    core.handle_datagram(datagram, from, now);
+    core.handle_datagram(datagram, from, false, now);
     core.handle_timeout(now);
     let (mut out, mut sent) = (Vec::new(), 0);
     while core.transmit(now, &mut out).is_some() {
@@ -173,13 +178,60 @@ fn report() -> impl Strategy<Value = Report> {
         });
     let lanes = prop::collection::vec(lane, 0..=Lane::ALL.len());
     let largest = number().prop_map(|largest| largest.min(u64::MAX - 1));
-    (largest, any::<u64>(), any::<prop::sample::Index>(), number(), lanes).prop_map(
-        |(largest, age_us, from, late_by, lanes)| {
+    (largest, any::<u64>(), any::<prop::sample::Index>(), number(), number(), lanes).prop_map(
+        |(largest, age_us, from, late_by, marked, lanes)| {
             let age = Duration::from_micros(age_us);
             let packets = vec![(from.index(largest.min(1 << 40) as usize + 1) as u64, largest + 1)];
-            Report { path: 0, largest, age, late_by, packets, lanes }
+            Report { path: 0, largest, age, late_by, marked, packets, lanes }
         },
     )
+}
+
+#[test]
+fn a_report_of_what_was_never_sent_ends_the_session() {
+    let honest = |session: &Session| Report {
+        path: 0,
+        largest: session.path.next_packet() - 1,
+        age: Duration::ZERO,
+        late_by: 0,
+        marked: 0,
+        packets: vec![(0, session.path.next_packet())],
+        lanes: Vec::new(),
+    };
+    let lie = |change: fn(&mut Report, &Session)| {
+        let mut ends = Ends::connected(7, 1_890_000, true);
+        let (_, _, session) = ends.hub.sessions().next().expect("it is connected");
+        let mut report = honest(session);
+        change(&mut report, session);
+        let mut plaintext = Vec::new();
+        frame::put_report(&mut plaintext, &report);
+        let (now, from) = (ends.now, ends.addresses[0]);
+        let (_, evil) = ends.air.current().expect("it is connected");
+        let datagram = seal(evil, &plaintext, now).expect("the key is fresh");
+        ends.hub.handle_datagram(&datagram, from, false, now);
+        let (_, _, session) = ends.hub.sessions().next().expect("its goodbye has not left");
+        (session.closing, session.counters().violations)
+    };
+    assert_eq!(lie(|_, _| ()), (false, 0), "the truth is believed");
+    let packet = |report: &mut Report, _: &Session| {
+        report.largest += 1;
+        report.packets[0].1 += 1;
+    };
+    assert_eq!(lie(packet), (true, 1), "a packet");
+    assert_eq!(lie(|report, _| report.marked = report.largest + 2), (true, 1), "a count");
+    let symbol = |report: &mut Report, session: &Session| {
+        let (lane, largest) = (Lane::Urgent, report.largest);
+        let base = session.send[lane as usize].next_number() + 1;
+        report.lanes = vec![LaneReport {
+            lane,
+            largest,
+            base,
+            runs: Vec::new(),
+            truncated: false,
+            held: Vec::new(),
+        }];
+    };
+    assert_eq!(lie(symbol), (true, 1), "a symbol");
 }
 
 /// A packet: perhaps a report, perhaps a symbol or a repair, which follows the one before or does not.
@@ -197,12 +249,22 @@ fn packet() -> impl Strategy<Value = (Vec<u8>, Option<(Lane, u64, u16)>, Vec<u8>
             frame::put_response(&mut out, &challenge);
             out
         }),
+        1 => Just(vec![frame::PADDING; 9]),
     ];
+    let fragment = (0u64..4, 2usize..3000, 0usize..3000, 1usize..900);
+    let fragment = fragment.prop_map(|(first, total, offset, len)| {
+        let mut out = Vec::new();
+        frame::put_fragment_head(&mut out, first, total, offset);
+        // What it becomes may look like a symbol.
+        out.resize(out.len() + len, 0x10);
+        out
+    });
     let ahead = prop_oneof![8 => Just(0u64), 2 => 0u64..100, 1 => any::<u64>()];
     let lane = (0usize..Lane::ALL.len()).prop_map(|lane| Lane::ALL[lane]);
     let count = prop_oneof![4 => Just(0u16), 1 => 1u16..=512];
     let symbol = prop::option::weighted(0.9, (lane, ahead, count));
-    (uncoded, symbol, prop::collection::vec(frames(), 0..6).prop_map(|frames| frames.concat()))
+    let whole = (uncoded, symbol, prop::collection::vec(frames(), 0..6).prop_map(|it| it.concat()));
+    prop_oneof![8 => whole, 1 => fragment.prop_map(|out| (out, None, Vec::new()))]
 }
 
 proptest! {
@@ -254,8 +316,8 @@ proptest! {
             };
             rest.resize(length - 1, 0);
             let datagram = [vec![first], rest].concat();
-            ends.hub.handle_datagram(&datagram, stranger, ends.now);
-            ends.air.handle_datagram(&datagram, stranger, ends.now);
+            ends.hub.handle_datagram(&datagram, stranger, false, ends.now);
+            ends.air.handle_datagram(&datagram, stranger, false, ends.now);
         }
         prop_assert_eq!(ends.hub.sessions().count(), 1);
         prop_assert!(ends.air.current().is_some());

@@ -15,9 +15,11 @@ const LEAST_PROBE_INTERVAL: Duration = Duration::from_millis(20);
 const MOST_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Added to what is overdue before a lane is probed: the reporter's own pacing.
 const PROBE_SLACK: Duration = Duration::from_millis(50);
-/// The first probe timeouts are all alike: where two packets of five are lost it takes some to be
+/// On a lease the first probe timeouts are all alike: where two packets of five are lost it takes some to be
 /// answered, and who is silent for longer than that counts as gone.
 const LIKE_PROBES: u32 = 2;
+/// Packets that may leave for a probe although the congestion window is full (RFC 9002, 6.2.4).
+const PROBE_PACKETS: u32 = 2;
 /// Probe timeouts double at most so often: 64 × 1 s.
 const MOST_PROBE_DOUBLINGS: u32 = 6;
 
@@ -37,7 +39,14 @@ impl Session {
         if self.quiet.is_none() && self.quiet_at().is_some_and(|at| at <= now) {
             let interval = self.path.rtt.get().max(LEAST_PROBE_INTERVAL);
             tracing::info!(peer = %self.path.peer, "nothing heard: data stops, probing");
-            self.quiet = Some(Quiet { since: now, probe_at: now, interval });
+            self.quiet = Some(Quiet { since: now, probe_at: now, interval, bare: true });
+            self.path.mtu.silence(now);
+            if let Some(congestion) = &mut self.path.congestion {
+                congestion.timed_out();
+            }
+        }
+        if self.quiet.is_none() {
+            self.path.mtu.handle_timeout(&self.path.rtt, now);
         }
         for lane in Lane::ALL {
             if self.send[lane as usize].repairs_due().is_some_and(|due| due <= now) {
@@ -45,6 +54,9 @@ impl Session {
             }
             if self.probe_due(lane).is_some_and(|due| due <= now) {
                 self.send[lane as usize].probe(now, &mut self.rule);
+                if let Some(congestion) = &mut self.path.congestion {
+                    congestion.allow_probes(PROBE_PACKETS);
+                }
                 self.probes[lane as usize] += 1;
             }
         }
@@ -79,6 +91,8 @@ impl Session {
                 .map(|quiet| quiet.probe_at.max(self.path.pacer.opens_at()))
                 .or(self.quiet_at()),
             self.keepalive_at(),
+            self.probe_at(),
+            self.path.mtu.next_timeout(&self.path.rtt).filter(|_| self.quiet.is_none()),
             self.path.candidate.as_ref().map(|candidate| candidate.next_try),
         ];
         lanes.into_iter().chain(others).flatten().min().unwrap_or(self.next_reap)
@@ -92,12 +106,14 @@ impl Session {
 
     /// Whether only the pacer keeps something from leaving.
     fn wants_to_send(&mut self, now: Duration) -> bool {
-        if self.path.ping || self.path.response.is_some() {
+        if self.path.ping || self.path.response.is_some() || self.fragments.is_some() {
             return true;
         }
-        if self.quiet.is_some() {
-            return false;
-        }
+        self.quiet.is_none() && self.path.takes_more() && self.has_symbols(now)
+    }
+
+    /// Whether there is a symbol that the peer would take.
+    pub(super) fn has_symbols(&mut self, now: Duration) -> bool {
         let again = self.send.iter_mut().any(SendLane::has_queued);
         again || self.flows.next_lane(now).is_some_and(|lane| self.may_send_new(lane))
     }
@@ -108,12 +124,15 @@ impl Session {
 
     /// When a lane whose tail nobody reported on is probed.
     fn probe_due(&mut self, lane: Lane) -> Option<Duration> {
+        // What is queued would tell as much as a probe, unless the window keeps it from leaving.
+        let held_back = !self.path.takes_more();
         let state = &mut self.send[lane as usize];
-        if state.is_clear() || state.has_queued() || self.quiet.is_some() {
+        if state.is_clear() || (state.has_queued() && !held_back) || self.quiet.is_some() {
             return None;
         }
         let probes = self.probes[lane as usize];
-        let doublings = probes.saturating_sub(LIKE_PROBES).min(MOST_PROBE_DOUBLINGS);
+        let like = if self.path.congestion.is_some() { 0 } else { LIKE_PROBES };
+        let doublings = probes.saturating_sub(like).min(MOST_PROBE_DOUBLINGS);
         let patience = (self.path.rtt.overdue_after() + PROBE_SLACK) * (1 << doublings);
         Some(state.last_sent() + patience)
     }

@@ -4,8 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Session;
+use super::fragment::Outgoing;
 use super::report::Pace;
+use super::sent::Cargo;
 use crate::lane::{Lane, RecvLane, SLOT_BYTES, SendLane};
+use crate::wire::codec::MAX_VARINT_BYTES;
 use crate::wire::frame::{self, REPAIR_EXTRA_BYTES};
 use crate::wire::header::DATA_OVERHEAD_BYTES;
 use crate::wire::report::{MAX_RUNS, Report};
@@ -24,15 +27,6 @@ enum Pick {
     New(Lane),
 }
 
-/// What a packet carries beside its uncoded part.
-#[derive(Default)]
-struct Load {
-    /// The symbol, new or again.
-    symbol: Option<(Lane, u64)>,
-    /// It asks for a report.
-    asks: bool,
-}
-
 impl Session {
     /// Appends the next datagram to `out` and says where it goes; `None` when nothing may leave now.
     pub fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
@@ -43,13 +37,16 @@ impl Session {
             self.closes_left -= 1;
             self.plaintext.clear();
             frame::put_close(&mut self.plaintext);
-            return self.seal(None, false, now, out);
+            return self.seal(Cargo::default(), now, out);
         }
         if let Some(to) = self.challenge_candidate(now, out) {
             return Some(to);
         }
         if !self.path.pacer.is_open(now) {
             return None;
+        }
+        if let Some(to) = self.transmit_probe(now, out) {
+            return Some(to);
         }
         self.plaintext.clear();
         let probing = self.start_probe(now);
@@ -65,7 +62,8 @@ impl Session {
             let packet = self.path.outer_bytes() + DATA_OVERHEAD_BYTES;
             self.reported((bytes + if alone { packet } else { 0 }) as u64, now);
         }
-        self.seal(load.symbol, asks || load.asks, now, out)
+        self.path.mtu.used(self.path.bytes_of(self.plaintext.len()), now);
+        self.seal(Cargo { asks: asks || load.asks, ..load }, now, out)
     }
 
     fn challenge_candidate(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
@@ -86,7 +84,7 @@ impl Session {
         let to = candidate.address;
         self.plaintext.clear();
         frame::put_challenge(&mut self.plaintext, &candidate.challenge);
-        self.seal(None, true, now, out).map(|_| to)
+        self.seal(Cargo { asks: true, ..Cargo::default() }, now, out).map(|_| to)
     }
 
     /// A report, where one is due; its length.
@@ -134,65 +132,106 @@ impl Session {
             age: now.saturating_sub(at),
             late_by: self.path.arrivals.late_by(),
             packets: self.path.arrivals.to_report(),
+            marked: self.path.marked,
             lanes: self.recv.iter().filter_map(&mut lane_report).collect(),
         })
     }
 
     /// At most one symbol or repair.
-    fn put_load(&mut self, probing: bool, now: Duration) -> Load {
-        let room = self.path.most_plaintext() - self.plaintext.len();
+    fn put_load(&mut self, probing: bool, now: Duration) -> Cargo {
+        // In an outage the probes have their own pace.
+        if self.quiet.is_none() && !self.path.takes_more() {
+            self.held_back(now);
+            return Cargo::default();
+        }
+        let room = self.path.most_plaintext().saturating_sub(self.plaintext.len());
+        // Large packets may be vanishing: what the peer needs to know goes by itself.
+        if !self.plaintext.is_empty() && !probing && self.path.mtu.is_in_doubt() {
+            return Cargo::default();
+        }
+        if self.fragments.is_some() {
+            return self.put_fragment(room);
+        }
         let pick = if self.quiet.is_some() { self.pick_probe(probing) } else { self.pick(now) };
         match pick {
             Some(Pick::New(lane)) if room >= LEAST_SYMBOL_ROOM => self.put_new(lane, room, now),
             Some(Pick::Lost(lane)) => self.put_again(lane, room, now),
             Some(Pick::Repair(lane)) => self.put_repair(lane, room, now),
-            _ => Load::default(),
+            _ => Cargo::default(),
         }
     }
 
-    /// A symbol was built for a whole packet: beside a report it may not fit. Alone it goes even
-    /// where the outer headers have grown since, by a move from IPv4 to IPv6.
-    fn put_again(&mut self, lane: Lane, room: usize, now: Duration) -> Load {
+    /// A symbol was built for a whole packet: beside a report it may not fit. Alone it goes in
+    /// fragments where packets have become smaller since.
+    fn put_again(&mut self, lane: Lane, room: usize, now: Duration) -> Cargo {
         let state = &mut self.send[lane as usize];
         let fits = state
             .peek_len()
             .is_some_and(|(number, len)| frame::symbol_head_len(number) + len <= room);
         if !fits && !self.plaintext.is_empty() {
-            return Load::default();
+            return Cargo::default();
         }
         let packet = self.path.next_packet();
-        let Some((number, content)) = state.take(packet, now) else { return Load::default() };
-        frame::put_symbol_head(&mut self.plaintext, lane, number);
-        self.plaintext.extend_from_slice(content);
+        let Some((number, content)) = state.take(packet, now) else { return Cargo::default() };
         self.counters.retransmissions_sent += 1;
         self.counters.retransmission_bytes += content.len() as u64;
-        Load { symbol: Some((lane, number)), asks: true }
+        let mut body = Vec::with_capacity(room.max(content.len() + MAX_VARINT_BYTES + 1));
+        frame::put_symbol_head(&mut body, lane, number);
+        body.extend_from_slice(content);
+        if body.len() <= room {
+            self.plaintext.extend_from_slice(&body);
+            return Cargo { symbol: Some((lane, number)), asks: true, probe: false };
+        }
+        self.fragments = Some(Outgoing::new(body, packet, room));
+        self.put_fragment(room)
     }
 
-    fn put_repair(&mut self, lane: Lane, room: usize, now: Duration) -> Load {
+    /// Puts the next fragment of the symbol that has begun to leave. No packet's fate tells the
+    /// symbol's: it is judged by its lane alone.
+    fn put_fragment(&mut self, room: usize) -> Cargo {
+        let Some(fragments) = &mut self.fragments else { return Cargo::default() };
+        let put = fragments.put_next(room, &mut self.plaintext);
+        self.counters.fragments_sent += u64::from(put);
+        // One cut for larger packets than there are now is dropped: it counts as lost.
+        if fragments.is_done() || (!put && self.plaintext.is_empty()) {
+            self.fragments = None;
+        }
+        Cargo { asks: put, ..Cargo::default() }
+    }
+
+    fn put_repair(&mut self, lane: Lane, room: usize, now: Duration) -> Cargo {
         let state = &mut self.send[lane as usize];
-        let Some((span, len)) = state.peek_repair() else { return Load::default() };
+        let Some((span, len)) = state.peek_repair() else { return Cargo::default() };
         if frame::repair_head_len(span) + len > room {
             if self.plaintext.is_empty() {
                 state.give_up_repair();
             }
-            return Load::default();
+            return Cargo::default();
         }
         frame::put_repair_head(&mut self.plaintext, lane, span);
         state.take_repair(span, self.path.next_packet(), now, &mut self.plaintext);
         self.counters.repairs_sent += 1;
         self.counters.repair_bytes += len as u64;
-        Load { symbol: None, asks: true }
+        Cargo { asks: true, ..Cargo::default() }
     }
 
-    fn put_new(&mut self, lane: Lane, room: usize, now: Duration) -> Load {
+    /// The congestion window is full. It may grow only where it kept something from leaving.
+    fn held_back(&mut self, now: Duration) {
+        if self.has_symbols(now)
+            && let Some(congestion) = &mut self.path.congestion
+        {
+            congestion.held_back(now);
+        }
+    }
+
+    fn put_new(&mut self, lane: Lane, room: usize, now: Duration) -> Cargo {
         let number = self.send[lane as usize].next_number();
         // A repair of this symbol has to fit into a packet too.
         let room = room - frame::symbol_head_len(number) - REPAIR_EXTRA_BYTES;
         let mut content = Vec::with_capacity(room);
         let ended = self.flows.fill(lane, room, &mut content, now);
         if content.is_empty() {
-            return Load::default();
+            return Cargo::default();
         }
         frame::put_symbol_head(&mut self.plaintext, lane, number);
         self.plaintext.extend_from_slice(&content);
@@ -201,9 +240,9 @@ impl Session {
         self.counters.symbol_bytes += content.len() as u64;
         self.send[lane as usize].push(content, self.path.next_packet(), now);
         if let Some(class) = ended {
-            self.send[lane as usize].protect(class, now, &mut self.rule);
+            self.send[lane as usize].ended(class, now);
         }
-        Load { symbol: Some((lane, number)), asks: true }
+        Cargo { symbol: Some((lane, number)), asks: true, probe: false }
     }
 
     /// Urgent before bulk, unless it is the turn of a flow with bulk; and within a lane what was
@@ -214,10 +253,16 @@ impl Session {
             let lost = state.has_lost().then_some(Pick::Lost(lane));
             lost.or_else(|| state.has_repair().then_some(Pick::Repair(lane)))
         };
+        let next = self.flows.next_lane(now).filter(|&lane| self.may_send_new(lane));
+        for lane in Lane::ALL {
+            let state = &mut self.send[lane as usize];
+            if state.wants_protection(next == Some(lane), now, &self.rule) {
+                state.protect(now, &mut self.rule);
+            }
+        }
         if let Some(pick) = again(urgent, &mut self.send[urgent as usize]) {
             return Some(pick);
         }
-        let next = self.flows.next_lane(now).filter(|&lane| self.may_send_new(lane));
         if next == Some(urgent) {
             return Some(Pick::New(urgent));
         }
@@ -231,7 +276,9 @@ impl Session {
         };
         quiet.next_probe(now);
         self.path.ping = true;
-        true
+        // The silence may be that of large packets only: every other probe is small then.
+        quiet.bare = !quiet.bare && self.path.mtu.is_in_doubt();
+        !quiet.bare
     }
 
     /// A probe carries the oldest symbol, so that its answer tells what else is missing.
@@ -251,8 +298,7 @@ impl Session {
     /// Seals the plaintext as the path's next packet.
     pub(super) fn seal(
         &mut self,
-        symbol: Option<(Lane, u64)>,
-        asks: bool,
+        cargo: Cargo,
         now: Duration,
         out: &mut Vec<u8>,
     ) -> Option<SocketAddr> {
@@ -262,7 +308,7 @@ impl Session {
             return None;
         }
         let bytes = out.len() - before + self.path.outer_bytes();
-        self.path.sent(symbol, asks, now);
+        self.path.sent(cargo, bytes, now);
         self.path.pacer.spend(bytes);
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += bytes as u64;

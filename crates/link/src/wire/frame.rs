@@ -1,10 +1,12 @@
 //! What a packet's plaintext holds.
 //!
-//! A packet is an uncoded part (REPORT, PING, CHALLENGE, RESPONSE, CLOSE: the latest wins, nothing is
-//! retransmitted) and at most one symbol or repair, which fills the rest. What must arrive travels in symbols.
+//! A packet is an uncoded part (REPORT, PING, CHALLENGE, RESPONSE, CLOSE, …: the latest wins, nothing is
+//! retransmitted) and at most one symbol, repair or fragment, which fills the rest. What must arrive
+//! travels in symbols.
 //!
 //! | tag | in the uncoded part | body |
 //! |---|---|---|
+//! | `0x00` | PADDING | none; makes a packet longer and means nothing |
 //! | `0x01` | REPORT | see [`Report`] |
 //! | `0x02` | LEASE | reserved for granted rates |
 //! | `0x03` | CHALLENGE | 8 bytes |
@@ -13,6 +15,10 @@
 //! | `0x06` | CLOSE | none; the session ends, all flows with it |
 //! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
 //! | `0x18` + lane | REPAIR | first symbol varint, symbols less one varint, then the repair symbol to the end |
+//! | `0x20` | FRAGMENT | packet of the first fragment varint, total varint, offset varint, then bytes to the end of the packet |
+//!
+//! The fragments of one body follow each other; together they are a SYMBOL with its tag,
+//! made for larger packets than the path carries now. One that is lost is sent again as a whole.
 //!
 //! | tag | in a symbol | body |
 //! |---|---|---|
@@ -38,6 +44,12 @@ const PING: u8 = 0x05;
 const CLOSE: u8 = 0x06;
 const SYMBOL: u8 = 0x10;
 const REPAIR: u8 = 0x18;
+const FRAGMENT: u8 = 0x20;
+
+/// PADDING is this byte, as often as wanted.
+pub const PADDING: u8 = 0x00;
+/// The longest body in fragments: no packet is longer.
+pub const MAX_BODY_BYTES: usize = 65_535;
 
 const OPEN: u8 = 0x01;
 const STREAM: u8 = 0x02;
@@ -66,6 +78,7 @@ pub struct Packet<'a> {
 pub enum Carried<'a> {
     Symbol(Symbol<'a>),
     Repair(Repair<'a>),
+    Fragment(Fragment<'a>),
 }
 
 /// A numbered symbol of a lane.
@@ -84,6 +97,44 @@ pub struct Repair<'a> {
     pub content: &'a [u8],
 }
 
+/// A part of a body too long for one packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fragment<'a> {
+    /// The packet that carried the first fragment: names the body.
+    pub first: u64,
+    /// The body's length: more than what is here, at most [`MAX_BODY_BYTES`].
+    pub total: usize,
+    /// Where in the body `content` stands.
+    pub offset: usize,
+    pub content: &'a [u8],
+}
+
+impl<'a> Fragment<'a> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let first = reader.varint()?;
+        let total = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        let offset = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        let content = reader.rest();
+        let end = offset.checked_add(content.len()).ok_or(Malformed)?;
+        if content.is_empty() || content.len() >= total || end > total || total > MAX_BODY_BYTES {
+            return Err(Malformed);
+        }
+        Ok(Self { first, total, offset, content })
+    }
+}
+
+impl<'a> Symbol<'a> {
+    /// Reads a body that came in fragments.
+    pub fn parse_body(body: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let tag = reader.u8()?;
+        match Carried::parse(tag, &mut reader)? {
+            Carried::Symbol(symbol) => Ok(symbol),
+            _ => Err(Malformed),
+        }
+    }
+}
+
 impl<'a> Packet<'a> {
     pub fn parse(plaintext: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(plaintext);
@@ -95,6 +146,7 @@ impl<'a> Packet<'a> {
                 RESPONSE => packet.response = Some(reader.array()?),
                 PING => packet.ping = true,
                 CLOSE => packet.close = true,
+                PADDING => {}
                 tag => {
                     packet.carried = Some(Carried::parse(tag, &mut reader)?);
                     break;
@@ -112,6 +164,9 @@ impl<'a> Packet<'a> {
 
 impl<'a> Carried<'a> {
     fn parse(tag: u8, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        if tag == FRAGMENT {
+            return Fragment::parse(reader).map(Self::Fragment);
+        }
         let lane = Lane::from_wire(tag & 0x07).ok_or(Malformed)?;
         let first = reader.varint()?;
         match tag & !0x07 {
@@ -148,6 +203,19 @@ pub fn put_ping(out: &mut Vec<u8>) {
 
 pub fn put_close(out: &mut Vec<u8>) {
     out.push(CLOSE);
+}
+
+/// Appends a fragment's head; its content follows and ends the packet.
+pub fn put_fragment_head(out: &mut Vec<u8>, first: u64, total: usize, offset: usize) {
+    out.push(FRAGMENT);
+    put_varint(out, first);
+    put_varint(out, total as u64);
+    put_varint(out, offset as u64);
+}
+
+/// How many bytes [`put_fragment_head`] appends at most, for a body of `total` bytes.
+pub fn fragment_head_len(first: u64, total: usize) -> usize {
+    1 + varint_len(first) + 2 * varint_len(total as u64)
 }
 
 /// Appends a symbol's tag and number; its content follows and ends the packet.

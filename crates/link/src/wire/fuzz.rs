@@ -1,7 +1,7 @@
 //! What the fuzz target and a property test do with a packet.
 
 use super::codec::Reader;
-use super::frame::{Frame, Packet};
+use super::frame::{Carried, Frame, Packet};
 use super::header::DataHeader;
 use super::report::Report;
 
@@ -17,9 +17,18 @@ pub fn fuzz(bytes: &[u8]) {
         if let Some(report) = &packet.report {
             check(report);
         }
-        if let Some(symbol) = &packet.symbol {
-            assert!(bytes.ends_with(symbol.content), "a symbol does not fill its packet");
-            frames(symbol.content);
+        match &packet.carried {
+            Some(Carried::Symbol(symbol)) => {
+                assert!(bytes.ends_with(symbol.content), "a symbol does not fill its packet");
+                frames(symbol.content);
+            }
+            Some(Carried::Repair(repair)) => {
+                assert!(bytes.ends_with(repair.content), "a repair does not fill its packet");
+            }
+            Some(Carried::Fragment(fragment)) => {
+                assert!(fragment.offset + fragment.content.len() <= fragment.total);
+            }
+            None => {}
         }
     }
     frames(bytes);
@@ -27,6 +36,11 @@ pub fn fuzz(bytes: &[u8]) {
 
 /// A report is in order and reads back as what it is.
 fn check(report: &Report) {
+    let mut above = report.largest + 1;
+    for (index, &(start, end)) in report.packets.iter().enumerate() {
+        assert!(start < end && end <= above && (index == 0 || end < above), "packets out of order");
+        above = start;
+    }
     for lane in &report.lanes {
         let mut below = lane.base;
         for &(start, end) in &lane.runs {

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! path u8 · largest packet varint · age of it in us varint · late by (packets) varint
-//! · received up to the largest varint · gaps varint
+//! · packets marked varint · received up to the largest
+//! varint · gaps varint
 //!   · per gap, newest first: missing packets varint · received packets varint
 //! · lanes u8 · per lane:
 //!   lane u8 · largest packet on the lane varint · base varint · flags u8 · runs varint
@@ -43,6 +44,8 @@ pub struct Report {
     /// Packets received of late, as half-open ranges, newest first; the first ends behind `largest`.
     /// Between them packets are missing; of those before the last range nothing is said.
     pub packets: Vec<(u64, u64)>,
+    /// How many of the received came marked Congestion Experienced (RFC 3168).
+    pub marked: u64,
     /// One entry for each lane in use, in lane order.
     pub lanes: Vec<LaneReport>,
 }
@@ -72,6 +75,7 @@ impl Report {
         put_varint(out, self.largest);
         put_varint(out, u64::try_from(self.age.as_micros()).unwrap_or(u64::MAX));
         put_varint(out, self.late_by);
+        put_varint(out, self.marked);
         self.put_packets(out);
         out.push(self.lanes.len() as u8);
         for lane in &self.lanes {
@@ -85,13 +89,14 @@ impl Report {
         let largest = reader.varint()?;
         let age = Duration::from_micros(reader.varint()?);
         let late_by = reader.varint()?;
+        let marked = reader.varint()?;
         let packets = Self::parse_packets(largest, reader)?;
         let count = reader.u8()?;
         if usize::from(count) > Lane::ALL.len() {
             return Err(Malformed);
         }
         let lanes = (0..count).map(|_| LaneReport::parse(reader)).collect::<Result<_, _>>()?;
-        Ok(Self { path, largest, age, late_by, packets, lanes })
+        Ok(Self { path, largest, age, late_by, marked, packets, lanes })
     }
 
     fn put_packets(&self, out: &mut Vec<u8>) {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::codec::Reader;
 use bentpipe_coding::Span;
 
-use super::frame::{self, Carried, Frame, Packet, Repair, Symbol};
+use super::frame::{self, Carried, Fragment, Frame, Packet, Repair, Symbol};
 use super::header::DataHeader;
 use super::report::{LaneReport, MAX_PACKET_RUNS, MAX_RUNS, Report};
 use crate::code::ResetCode;
@@ -41,8 +41,9 @@ fn lane_report() -> impl Strategy<Value = LaneReport> {
 fn report() -> impl Strategy<Value = Report> {
     let lanes = prop::collection::vec(lane_report(), 0..=Lane::ALL.len());
     let runs = prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 1..=MAX_PACKET_RUNS);
-    (any::<u8>(), 1u64 << 50..u64::MAX, any::<u32>(), runs, any::<u64>(), lanes).prop_map(
-        |(path, largest, age_us, steps, late_by, lanes)| {
+    let counts = (any::<u64>(), any::<u64>());
+    (any::<u8>(), 1u64 << 50..u64::MAX, any::<u32>(), runs, counts, lanes).prop_map(
+        |(path, largest, age_us, steps, (late_by, marked), lanes)| {
             let age = Duration::from_micros(age_us.into());
             let mut above = largest + 1 + steps[0].0;
             let run = |(gap, length)| {
@@ -51,7 +52,7 @@ fn report() -> impl Strategy<Value = Report> {
                 (above, end)
             };
             let packets = steps.into_iter().map(run).collect();
-            Report { path, largest, age, late_by, packets, lanes }
+            Report { path, largest, age, late_by, marked, packets, lanes }
         },
     )
 }
@@ -67,6 +68,7 @@ proptest! {
                 prop_assert!(bytes.ends_with(repair.content));
                 prop_assert_eq!(Span::new(repair.span.first, repair.span.count), Some(repair.span));
             }
+            Some(Carried::Fragment(fragment)) => prop_assert!(bytes.ends_with(fragment.content)),
             None => {}
         }
         let mut reader = Reader::new(&bytes);
@@ -93,6 +95,8 @@ proptest! {
         response: Option<[u8; 8]>,
         ping: bool,
         close: bool,
+        padding in 0usize..40,
+        fragment in prop::option::of((any::<u64>(), 0usize..30_000, 1usize..30_000)),
         carried in prop::option::of((0usize..Lane::ALL.len(), 0..u64::MAX - 512, 0u16..=512, bytes())),
     ) {
         let mut out = Vec::new();
@@ -101,10 +105,17 @@ proptest! {
         if let Some(response) = &response { frame::put_response(&mut out, response) }
         if ping { frame::put_ping(&mut out) }
         if close { frame::put_close(&mut out) }
+        out.resize(out.len() + padding, frame::PADDING);
         let before = out.len();
         let carried = carried.as_ref().map(|(lane, number, count, content)| {
             let (lane, number) = (Lane::ALL[*lane], *number);
             match Span::new(number, *count) {
+                None if fragment.is_some() && !content.is_empty() => {
+                    let (first, offset, more) = fragment.unwrap_or_default();
+                    let total = offset + content.len() + more;
+                    frame::put_fragment_head(&mut out, first, total, offset);
+                    Carried::Fragment(Fragment { first, total, offset, content })
+                }
                 None => {
                     frame::put_symbol_head(&mut out, lane, number);
                     Carried::Symbol(Symbol { lane, number, content })
@@ -119,12 +130,17 @@ proptest! {
             None => 0,
             Some(Carried::Symbol(symbol)) => frame::symbol_head_len(symbol.number),
             Some(Carried::Repair(repair)) => frame::repair_head_len(repair.span),
+            Some(Carried::Fragment(fragment)) => {
+                let most = frame::fragment_head_len(fragment.first, fragment.total);
+                most.min(out.len() - before)
+            }
         };
         prop_assert_eq!(out.len() - before, head);
         out.extend_from_slice(match &carried {
             None => &[],
             Some(Carried::Symbol(symbol)) => symbol.content,
             Some(Carried::Repair(repair)) => repair.content,
+            Some(Carried::Fragment(fragment)) => fragment.content,
         });
         let packet = Packet { report, challenge, response, ping, close, carried };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));

@@ -1,13 +1,15 @@
 //! Two ends over a pipe that loses, delays and paces: the least that shows the transport at work.
 //! The lab has the real link model; this keeps the transport's own tests by themselves.
 
+#![allow(dead_code)] // each test binary uses its part of it
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::{
-    AirConfig, AirCore, Aircraft, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey, SessionId,
-    Settings, Write,
+    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey,
+    SessionId, Settings, Write,
 };
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
@@ -16,17 +18,26 @@ use rand_chacha::ChaCha8Rng;
 pub const AIR: &str = "198.18.0.1:40000";
 pub const HUB: &str = "198.18.0.2:4500";
 
+/// A datagram, where it is from, and whether it comes marked.
+type Arrival = (Vec<u8>, SocketAddr, bool);
+
 /// One direction: Bernoulli loss, a serializing transmitter, a fixed delay.
 pub struct Pipe {
     pub loss: f64,
     pub delay: Duration,
     pub rate: BitRate,
     pub cut: bool,
+    /// Everything that allows it arrives marked.
+    pub marks: bool,
+    /// Longer IP packets vanish.
+    pub mtu_bytes: usize,
     free_at: Duration,
-    in_flight: BTreeMap<(Duration, u64), (Vec<u8>, SocketAddr)>,
+    in_flight: BTreeMap<(Duration, u64), Arrival>,
     count: u64,
     pub bytes: u64,
     pub packets: u64,
+    /// The longest IP packet offered.
+    pub longest: u64,
 }
 
 impl Pipe {
@@ -38,22 +49,37 @@ impl Pipe {
             delay,
             rate,
             cut: false,
+            marks: false,
+            mtu_bytes: usize::MAX,
             free_at: Duration::ZERO,
             in_flight,
             count: 0,
             bytes: 0,
             packets: 0,
+            longest: 0,
         }
     }
 
-    fn offer(&mut self, datagram: Vec<u8>, from: SocketAddr, now: Duration, rng: &mut ChaCha8Rng) {
-        let bytes = datagram.len() as u64 + 28;
+    /// The outer headers are of the family of `air`, the air's address now.
+    fn offer(
+        &mut self,
+        (datagram, from, ect): Arrival,
+        air: SocketAddr,
+        now: Duration,
+        rng: &mut ChaCha8Rng,
+    ) {
+        let bytes = datagram.len() as u64 + if air.is_ipv4() { 28 } else { 48 };
+        self.longest = self.longest.max(bytes);
+        if bytes > self.mtu_bytes as u64 {
+            return;
+        }
         self.bytes += bytes;
         self.packets += 1;
         self.free_at = self.free_at.max(now) + self.rate.time_for(bytes);
         self.count += 1;
         if !self.cut && !rng.random_bool(self.loss) {
-            self.in_flight.insert((self.free_at + self.delay, self.count), (datagram, from));
+            let arrival = (datagram, from, ect && self.marks);
+            self.in_flight.insert((self.free_at + self.delay, self.count), arrival);
         }
     }
 
@@ -61,7 +87,7 @@ impl Pipe {
         self.in_flight.keys().next().map(|(at, _)| *at)
     }
 
-    fn deliver(&mut self, now: Duration) -> Option<(Vec<u8>, SocketAddr)> {
+    fn deliver(&mut self, now: Duration) -> Option<Arrival> {
         let key = *self.in_flight.keys().next().filter(|(at, _)| *at <= now)?;
         self.in_flight.remove(&key)
     }
@@ -76,6 +102,8 @@ pub struct Pair {
     pub down: Pipe,
     pub air_address: SocketAddr,
     pub opened: Vec<(SessionId, u64)>,
+    /// The classes of all flows that the hub was told of.
+    pub classes: Vec<Class>,
     pub settings: Settings,
     pub secrets: (SecretKey, SecretKey),
     rng: ChaCha8Rng,
@@ -99,6 +127,7 @@ impl Pair {
             down: Pipe::new(loss, rate),
             air_address: AIR.parse().unwrap(),
             opened: Vec::new(),
+            classes: Vec::new(),
             settings,
             secrets: (air, hub),
             rng,
@@ -119,11 +148,11 @@ impl Pair {
 
     /// Does all that is due now.
     pub fn work(&mut self) {
-        while let Some((datagram, from)) = self.up.deliver(self.now) {
-            self.hub.handle_datagram(&datagram, from, self.now);
+        while let Some((datagram, from, ce)) = self.up.deliver(self.now) {
+            self.hub.handle_datagram(&datagram, from, ce, self.now);
         }
-        while let Some((datagram, from)) = self.down.deliver(self.now) {
-            self.air.handle_datagram(&datagram, from, self.now);
+        while let Some((datagram, from, ce)) = self.down.deliver(self.now) {
+            self.air.handle_datagram(&datagram, from, ce, self.now);
         }
         self.air.handle_timeout(self.now);
         self.hub.handle_timeout(self.now);
@@ -143,20 +172,23 @@ impl Pair {
     pub fn flush(&mut self) {
         let mut datagram = Vec::new();
         while self.air.transmit(self.now, &mut datagram).is_some() {
-            self.up.offer(std::mem::take(&mut datagram), self.air_address, self.now, &mut self.rng);
+            let arrival = (std::mem::take(&mut datagram), self.air_address, self.air.is_ect());
+            self.up.offer(arrival, self.air_address, self.now, &mut self.rng);
         }
         while let Some(to) = self.hub.transmit(self.now, &mut datagram) {
             let datagram = std::mem::take(&mut datagram);
             if to == self.air_address {
-                self.down.offer(datagram, HUB.parse().unwrap(), self.now, &mut self.rng);
+                let arrival = (datagram, HUB.parse().unwrap(), self.hub.is_ect());
+                self.down.offer(arrival, self.air_address, self.now, &mut self.rng);
             }
         }
     }
 
     pub fn note_opened(&mut self) {
         while let Some((session, event)) = self.hub.next_event() {
-            if let FlowEvent::Opened { flow, .. } = event {
+            if let FlowEvent::Opened { flow, class, .. } = event {
                 self.opened.push((session, flow));
+                self.classes.push(class);
             }
         }
         while self.air.next_event().is_some() {}
@@ -230,8 +262,38 @@ fn new_air(
 }
 
 fn new_hub(air: &SecretKey, hub: &SecretKey, settings: &Settings, seed: [u8; 32]) -> HubCore {
-    let aircraft = vec![Aircraft { key: air.public(), settings: settings.clone() }];
+    let aircraft = vec![Aircraft {
+        key: air.public(),
+        settings: settings.clone(),
+        highest_class: Class::BestEffort,
+    }];
     HubCore::new(HubConfig { secret: hub.clone(), aircraft }, seed)
+}
+
+/// `len` bytes that repeat nowhere near.
+pub fn bytes(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
+
+/// Fetches `len` bytes with a small request; returns how long it took.
+pub fn fetch(pair: &mut Pair, len: usize) -> Duration {
+    let start = pair.now;
+    let flow = pair.open(b"GET");
+    pair.flush();
+    let far = pair.accept();
+    let (body, mut sent, mut got) = (bytes(len), 0, Vec::new());
+    pair.run_until("the answer", Duration::from_secs(600), |pair| {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+        pair.flush();
+        read_all(&mut pair.air, flow, pair.now, &mut got)
+    });
+    assert!(got == body, "what arrived is not what was sent");
+    let mut request = Vec::new();
+    read_all(&mut pair.hub, far, pair.now, &mut request);
+    assert_eq!(request, b"GET");
+    pair.air.session(flow.0).unwrap().release(flow.1);
+    pair.hub.session(far.0).unwrap().release(far.1);
+    pair.now - start
 }
 
 /// Reads all that is there; `true` when the peer has finished.

@@ -122,10 +122,10 @@ impl AeroPair {
     fn flush(&mut self) {
         let mut datagram = Vec::new();
         while self.air.transmit(self.now, &mut datagram).is_some() {
-            self.to_ground.offer(std::mem::take(&mut datagram), self.now, &mut self.digest);
+            self.to_ground.offer(std::mem::take(&mut datagram), false, self.now, &mut self.digest);
         }
         while self.ground.transmit(self.now, &mut datagram).is_some() {
-            self.to_air.offer(std::mem::take(&mut datagram), self.now, &mut self.digest);
+            self.to_air.offer(std::mem::take(&mut datagram), false, self.now, &mut self.digest);
         }
     }
 }
@@ -142,10 +142,10 @@ impl Ends for AeroPair {
         let next = timers.into_iter().chain(arrivals).min().unwrap_or(self.now);
         self.now = next.max(self.now + Duration::from_nanos(1));
         while let Some(datagram) = self.to_ground.arrive(self.now) {
-            self.ground.handle_datagram(&datagram, self.to_ground.from, self.now);
+            self.ground.handle_datagram(&datagram.0, self.to_ground.from, self.now);
         }
         while let Some(datagram) = self.to_air.arrive(self.now) {
-            self.air.handle_datagram(&datagram, self.to_air.from, self.now);
+            self.air.handle_datagram(&datagram.0, self.to_air.from, self.now);
         }
         self.air.handle_timeout(self.now);
         self.ground.handle_timeout(self.now);

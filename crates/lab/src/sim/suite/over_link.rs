@@ -45,7 +45,8 @@ impl OverLink {
             settings: settings.clone(),
             first_counter: 1,
         };
-        let aircraft = vec![Aircraft { key: air.public(), settings }];
+        let aircraft =
+            vec![Aircraft { key: air.public(), settings, highest_class: Class::BestEffort }];
         let hub_config = HubConfig { secret: hub, aircraft };
         let hub = Hub::start_seeded(Box::new(world.ground.clone()), hub_config, rng.random());
         let air = Air::start_seeded(Box::new(world.air.clone()), air_config, rng.random());

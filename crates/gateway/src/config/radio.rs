@@ -1,0 +1,26 @@
+//! What the radio transport may take of a path and of memory; the same keys in both files.
+
+use bentpipe_units::ByteSize;
+use serde::Deserialize;
+
+/// Bounds of one session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Memory {
+    /// For received bytes that wait for their reader.
+    pub receive: ByteSize,
+    /// For bytes that wait to leave, and those that wait to be reported: half each.
+    pub send: ByteSize,
+}
+
+/// The largest packet, IP header included, where the file does not say: Ethernet's.
+pub const fn default_mtu() -> usize {
+    1500
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        let defaults = bentpipe_link::Settings::default();
+        Self { receive: defaults.receive_memory, send: defaults.send_memory }
+    }
+}

@@ -1,0 +1,241 @@
+//! Several senders on one bottleneck in virtual time: who gets how much of it.
+//!
+//! All send from one host to another, so that they share the queue of a single [`Direction`]:
+//! sessions of the radio transport, each with its own key and socket, and CUBIC as an ordinary
+//! QUIC library has it.
+//!
+//! [`Direction`]: bentpipe_channel::Direction
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ::bytes::Bytes;
+use bentpipe_channel::{Counters, DirectionSpec, LinkSpec};
+use bentpipe_link::io::{Air, Hub, Open};
+use bentpipe_link::{
+    AirConfig, Aircraft, Class, Host, HubConfig, OpenError, SecretKey, Settings, Target,
+};
+use bentpipe_masque::{Client, ClientConfig, Server, ServerConfig, public_key};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha20Rng;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::sleep;
+
+use super::net::{Net, Node};
+
+/// Bytes handed over or taken at once.
+const CHUNK_BYTES: usize = 16 << 10;
+const HUB_PORT: u16 = 4500;
+const QUIC_PORT: u16 = 443;
+
+/// Who sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sender {
+    /// A session of the radio transport, with [`Race::settings`].
+    Link,
+    /// QUIC with CUBIC.
+    Quic,
+}
+
+/// Senders that begin one after another.
+#[derive(Debug, Clone)]
+pub struct Race {
+    /// The bottleneck and the way back.
+    pub link: LinkSpec,
+    /// In order of their starts.
+    pub senders: Vec<Sender>,
+    /// How long after the one before each starts.
+    pub stagger: Duration,
+    /// How long is counted, from the last start.
+    pub length: Duration,
+    /// Of both ends of every session.
+    pub settings: Settings,
+    /// Decides losses, jitter and keys.
+    pub seed: u64,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shares {
+    /// Payload that each sender got across while it was counted, bit/s, in the order of the race.
+    pub goodput_bps: Vec<f64>,
+    /// What the bottleneck did with everything, from the first start on.
+    pub bottleneck: Counters,
+}
+
+impl Shares {
+    /// Each sender's part of what all of them got across together; 1 is its fair share.
+    pub fn of_fair(&self) -> Vec<f64> {
+        let total: f64 = self.goodput_bps.iter().sum();
+        let fair = total / self.goodput_bps.len() as f64;
+        self.goodput_bps.iter().map(|bps| bps / fair).collect()
+    }
+
+    /// Jain's index: 1 where all get the same, 1/n where one gets everything.
+    pub fn jain(&self) -> f64 {
+        let sum: f64 = self.goodput_bps.iter().sum();
+        let squares: f64 = self.goodput_bps.iter().map(|bps| bps * bps).sum();
+        sum * sum / (self.goodput_bps.len() as f64 * squares)
+    }
+}
+
+/// Runs the race on a clock of its own.
+pub fn run(race: &Race) -> io::Result<Shares> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
+    runtime.block_on(play(race))
+}
+
+/// The same link in both directions.
+pub fn symmetric(direction: &DirectionSpec) -> LinkSpec {
+    LinkSpec { forward: direction.clone(), return_: direction.clone() }
+}
+
+async fn play(race: &Race) -> io::Result<Shares> {
+    let net = Net::new(race.seed);
+    let (ground, air) = (net.node([10, 0, 0, 1].into())?, net.node([10, 0, 0, 2].into())?);
+    net.join(&ground, &air, &race.link);
+    let counts: Arc<[AtomicU64]> = race.senders.iter().map(|_| AtomicU64::new(0)).collect();
+    let mut rng = ChaCha20Rng::seed_from_u64(race.seed);
+    let ends = Ends::start(race, &ground, &counts, &mut rng)?;
+    for (number, sender) in race.senders.iter().enumerate() {
+        if number > 0 {
+            sleep(race.stagger).await;
+        }
+        match sender {
+            Sender::Link => ends.start_link(race, number, &air, &mut rng)?,
+            Sender::Quic => ends.start_quic(number, &air, &mut rng)?,
+        }
+    }
+    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let before: Vec<u64> = counts.iter().map(read).collect();
+    sleep(race.length).await;
+    let goodput = |(count, before): (&AtomicU64, &u64)| {
+        8.0 * (read(count) - before) as f64 / race.length.as_secs_f64()
+    };
+    let goodput_bps = counts.iter().zip(&before).map(goodput).collect();
+    let bottleneck = net.counters(&air, &ground).unwrap_or_default();
+    Ok(Shares { goodput_bps, bottleneck })
+}
+
+/// What runs on the ground, and the keys to reach it.
+struct Ends {
+    hub: SecretKey,
+    hub_address: std::net::SocketAddr,
+    aircraft: Vec<SecretKey>,
+    server_address: std::net::SocketAddr,
+    server_key: bentpipe_masque::SecretKey,
+    client_key: bentpipe_masque::SecretKey,
+}
+
+impl Ends {
+    fn start(
+        race: &Race,
+        ground: &Node,
+        counts: &Arc<[AtomicU64]>,
+        rng: &mut ChaCha20Rng,
+    ) -> io::Result<Self> {
+        let hub = SecretKey::generate(rng);
+        let aircraft: Vec<_> = race.senders.iter().map(|_| SecretKey::generate(rng)).collect();
+        let entry = |key: &SecretKey| Aircraft {
+            key: key.public(),
+            settings: race.settings.clone(),
+            highest_class: Class::BestEffort,
+        };
+        let config =
+            HubConfig { secret: hub.clone(), aircraft: aircraft.iter().map(entry).collect() };
+        let socket = ground.bind(HUB_PORT)?;
+        let hub_address = socket.local_addr();
+        tokio::spawn(serve_link(
+            Hub::start_seeded(Box::new(socket), config, rng.random()),
+            counts.clone(),
+        ));
+        let server_key = bentpipe_masque::SecretKey::new(rng.random());
+        let client_key = bentpipe_masque::SecretKey::new(rng.random());
+        let clients = HashSet::from([public_key(&client_key)]);
+        let config = ServerConfig::new(server_key.clone(), clients);
+        let socket = ground.bind(QUIC_PORT)?;
+        let server_address = socket.local_addr();
+        let server = Server::start(config, socket.quic(rng.random())).map_err(io::Error::other)?;
+        tokio::spawn(serve_quic(server, counts.clone()));
+        Ok(Self { hub, hub_address, aircraft, server_address, server_key, client_key })
+    }
+
+    fn start_link(
+        &self,
+        race: &Race,
+        number: usize,
+        air: &Node,
+        rng: &mut ChaCha20Rng,
+    ) -> io::Result<()> {
+        let config = AirConfig {
+            secret: self.aircraft[number].clone(),
+            hub: self.hub.public(),
+            address: self.hub_address,
+            settings: race.settings.clone(),
+            first_counter: 1,
+        };
+        let air = Air::start_seeded(Box::new(air.bind(0)?), config, rng.random());
+        let target = Target { host: Host::Name("sink.example".into()), port: number as u16 };
+        let open = Open { target, class: Class::BestEffort, passenger: 1, first: Bytes::new() };
+        tokio::spawn(async move {
+            loop {
+                match air.open(open.clone()).await {
+                    Ok(flow) => return fill(flow).await,
+                    Err(OpenError::NotConnected) => sleep(Duration::from_millis(100)).await,
+                    Err(_) => return,
+                }
+            }
+        });
+        Ok(())
+    }
+
+    fn start_quic(&self, number: usize, air: &Node, rng: &mut ChaCha20Rng) -> io::Result<()> {
+        let server = public_key(&self.server_key);
+        let config = ClientConfig::new(self.server_address, server, self.client_key.clone());
+        let socket = air.bind(0)?;
+        let client =
+            Client::connect(config, socket.quic(rng.random())).map_err(io::Error::other)?;
+        tokio::spawn(async move {
+            client.connected().await;
+            fill(client.open(&format!("sink.example:{number}"), 2, 1, Bytes::new())).await;
+        });
+        Ok(())
+    }
+}
+
+/// Writes for ever.
+async fn fill(mut flow: impl AsyncWrite + Unpin) {
+    let chunk = [0x5a; CHUNK_BYTES];
+    while flow.write_all(&chunk).await.is_ok() {}
+}
+
+/// Reads for ever, and counts.
+async fn drain(mut flow: impl AsyncRead + Unpin, counts: Arc<[AtomicU64]>, number: usize) {
+    let mut chunk = [0; CHUNK_BYTES];
+    while let (Ok(bytes @ 1..), Some(count)) = (flow.read(&mut chunk).await, counts.get(number)) {
+        count.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+async fn serve_link(hub: Hub, counts: Arc<[AtomicU64]>) {
+    while let Some(incoming) = hub.accept().await {
+        let number = usize::from(incoming.target.port);
+        tokio::spawn(drain(incoming.flow, counts.clone(), number));
+    }
+}
+
+async fn serve_quic(server: Server, counts: Arc<[AtomicU64]>) {
+    while let Some(incoming) = server.accept().await {
+        let counts = counts.clone();
+        tokio::spawn(async move {
+            let number = incoming.authority.rsplit(':').next().and_then(|port| port.parse().ok());
+            if let (Ok(flow), Some(number)) = (incoming.accept().await, number) {
+                drain(flow, counts, number).await;
+            }
+        });
+    }
+}

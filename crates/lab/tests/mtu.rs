@@ -1,0 +1,75 @@
+//! The path's MTU over the lab's links, whose losses come in bursts of time.
+
+use std::time::Duration;
+
+use bentpipe_lab::profile::Profile;
+use bentpipe_lab::sim::pair::Pair;
+use bentpipe_link::{Read, Settings};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// In-flight satellite with two packets of five lost, in bursts of ten.
+fn bad_mss(more: &str) -> Profile {
+    let way = format!(
+        "rate = \"1.89 Mbit/s\"\ndelay = \"380.5 ms\"\n\
+         loss = {{ gilbert-elliott = {{ mean = \"40 %\", burst = 10 }} }}\n{more}"
+    );
+    let text =
+        format!("name = \"bad\"\nabout = \"\"\n[link.forward]\n{way}\n[link.return]\n{way}\n");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bad.toml");
+    std::fs::write(&path, text).unwrap();
+    Profile::load(&path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Objects of 60 KB on one flow for `length`, every few seconds; how many bytes came. `each` sees
+/// the MTUs at both ends after every step.
+fn objects(pair: &mut Pair, length: Duration, mut each: impl FnMut([usize; 2])) -> u64 {
+    let (mut air, mut hub) = (None, None);
+    assert!(pair.run(Duration::from_secs(120), |pair| {
+        air = air.or_else(|| pair.open(b"GET"));
+        hub = hub.or_else(|| pair.accept());
+        air.is_some() && hub.is_some()
+    }));
+    let (air, hub) = (air.unwrap(), hub.unwrap());
+    pair.run(Duration::from_secs(60), |_| false);
+    let (object, mut buffer, mut came) = (vec![7; 60_000], vec![0; 65_536], 0);
+    let (end, mut next) = (pair.now() + length, pair.now());
+    pair.run(length, |pair| {
+        if pair.now() >= next {
+            next = pair.now() + Duration::from_secs(5);
+            pair.serve(hub, &object);
+        }
+        while let Some(Read::Taken(taken)) = pair.fetch(air, &mut buffer) {
+            came += taken as u64;
+        }
+        let here = pair.air.current().map_or(0, |(_, session)| session.mtu_bytes());
+        let there = pair.hub.sessions().next().map_or(0, |(_, _, session)| session.mtu_bytes());
+        each([here, there]);
+        pair.now() >= end
+    });
+    came
+}
+
+#[test]
+fn an_hour_of_bursts_is_no_smaller_path() {
+    for seed in 0..3 {
+        let mut pair = Pair::new(&bad_mss(""), &Settings::default(), seed);
+        let came = objects(&mut pair, HOUR, |mtus| assert_eq!(mtus, [1500, 1500], "seed {seed}"));
+        assert!(came > 3_000_000, "{came} bytes");
+    }
+}
+
+#[test]
+fn a_profile_with_a_smaller_mtu_is_found_out_and_served() {
+    let mut pair = Pair::new(&bad_mss("mtu = 1400"), &Settings::default(), 4);
+    let mut last = [0, 0];
+    let came = objects(&mut pair, HOUR / 6, |mtus| {
+        assert!(mtus.iter().all(|&mtu| mtu <= 1400));
+        last = mtus;
+    });
+    assert!(came > 1_000_000, "{came} bytes");
+    assert!(last.iter().all(|&mtu| mtu >= 1392), "{last:?}");
+    let (forward, back) = pair.counters();
+    assert!(forward.too_long.packets > 0 && back.too_long.packets > 0);
+}

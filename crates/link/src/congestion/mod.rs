@@ -1,0 +1,283 @@
+//! Congestion control for a path that nobody grants a rate on: CUBIC (RFC 9438) with HyStart++
+//! (RFC 9406), paced, and resumed with care (RFC 9959).
+//!
+//! It works on what the path's reports say of *packets*: a loss that a repair made good, or that
+//! was sent again, is a loss here all the same (RFC 9265, section 3: coding must not hide
+//! congestion). Everything sent counts, sources, repairs and retransmissions alike; only packets
+//! that nobody answers (a report alone) do not, as in RFC 9002, section 2.
+//!
+//! Pure: reports and the time come in, a window and a pacing rate come out.
+
+mod cubic;
+mod hystart;
+mod resume;
+
+use std::time::Duration;
+
+use bentpipe_units::BitRate;
+
+use cubic::Cubic;
+use hystart::{Growth, HyStart};
+pub use resume::Saved;
+use resume::{Phase, Resume, Seen, Step};
+
+/// Packets leave so much faster than a window per round trip, so that the window is used …
+const GAIN_PERCENT: u64 = 125;
+/// … and while it doubles each round trip.
+const SLOW_START_GAIN_PERCENT: u64 = 200;
+/// So many packets may leave at once after a pause (RFC 9002, section 7.7: the initial window).
+pub const BURST_PACKETS: usize = 10;
+/// Persistent congestion is so many probe timeouts without anything coming through (RFC 9002,
+/// section 7.6.1).
+pub const PERSISTENT_TIMEOUTS: u32 = 3;
+/// A window that was not filled for so long is halved (RFC 7661, section 4.1: 5 minutes).
+const UNUSED_LIFETIME: Duration = Duration::from_secs(300);
+/// What one report of the peer says about packets of this path, and when it came.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct News {
+    /// Now.
+    pub now: Duration,
+    /// The round trip of the newest packet, and the smoothed one.
+    pub sample: Option<Duration>,
+    pub srtt: Duration,
+    /// The newest packet judged, when it was sent, and the number the next one will have.
+    pub largest: u64,
+    pub largest_sent: Duration,
+    pub next: u64,
+    /// Bytes of packets that came through, and of those that did not. Their sum leaves the flight.
+    pub delivered_bytes: u64,
+    pub lost_bytes: u64,
+    /// When the newest packet that was lost, or came marked, was sent.
+    pub congested_sent: Option<Duration>,
+    /// The longest time during which everything that was sent was lost.
+    pub starved: Duration,
+    /// What of that means persistent congestion: [`PERSISTENT_TIMEOUTS`] probe timeouts.
+    pub persistent: Duration,
+}
+
+/// One path's congestion controller.
+#[derive(Debug, Clone)]
+pub struct Congestion {
+    segment_bytes: u64,
+    cubic: Cubic,
+    /// `None` once slow start has ended for the first time.
+    hystart: Option<HyStart>,
+    resume: Resume,
+    in_flight: u64,
+    /// Congestion among packets sent before this has been answered.
+    recovery: Option<Duration>,
+    /// When the window last kept something from leaving.
+    limited_at: Option<Duration>,
+    last_report: Duration,
+    /// Packets that may leave although the window is full (RFC 9002, section 7.5).
+    probes: u32,
+    least_rtt: Option<Duration>,
+    ecn: Ecn,
+}
+
+/// Whether what we send may be marked (RFC 9000, section 13.4.2). A path that marks everything is
+/// not told from a queue that stays full, so it is believed: we would take the share of those who
+/// heed their marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ecn {
+    /// Nothing ECN-capable has come through yet.
+    Untested,
+    Capable,
+    /// Nothing came through at first: perhaps the path drops what is ECN-capable.
+    Failed,
+}
+
+impl Congestion {
+    /// A controller for packets of at most `segment_bytes`, with what is remembered of the path.
+    pub fn new(segment_bytes: usize, saved: Option<Saved>, now: Duration) -> Self {
+        Self {
+            segment_bytes: segment_bytes as u64,
+            cubic: Cubic::new(segment_bytes),
+            hystart: Some(HyStart::new()),
+            resume: Resume::new(saved),
+            in_flight: 0,
+            recovery: None,
+            limited_at: None,
+            last_report: now,
+            probes: 0,
+            least_rtt: None,
+            ecn: Ecn::Untested,
+        }
+    }
+
+    /// What may be in flight, in bytes.
+    pub fn window_bytes(&self) -> u64 {
+        self.cubic.window_bytes()
+    }
+
+    /// Whether a full packet may leave.
+    pub fn is_open(&self) -> bool {
+        self.probes > 0 || self.in_flight + self.segment_bytes <= self.cubic.window_bytes()
+    }
+
+    /// The window keeps something from leaving: it is what limits us.
+    pub fn held_back(&mut self, now: Duration) {
+        self.limited_at = Some(now);
+    }
+
+    /// Whether packets are to be sent as ECN-capable.
+    pub fn marks_ect(&self) -> bool {
+        self.ecn != Ecn::Failed
+    }
+
+    /// How fast packets leave, at a smoothed round trip of `srtt`.
+    pub fn pacing_rate(&self, srtt: Duration) -> BitRate {
+        let percent = match self.resume.phase() {
+            Phase::Unvalidated { .. } => 100, // the jump is spread over a round trip
+            _ if self.cubic.in_slow_start() => SLOW_START_GAIN_PERCENT,
+            _ => GAIN_PERCENT,
+        };
+        let bits = u128::from(self.cubic.window_bytes()) * 8 * u128::from(percent) / 100;
+        let bps = bits * 1_000_000_000 / srtt.as_nanos().max(1_000_000);
+        BitRate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
+    }
+
+    /// A packet that counts left.
+    pub fn sent(&mut self, bytes: usize) {
+        self.in_flight += bytes as u64;
+        self.probes = self.probes.saturating_sub(1);
+    }
+
+    /// A packet that counted is so old that nobody remembers it.
+    pub fn forgotten(&mut self, bytes: usize) {
+        self.in_flight = self.in_flight.saturating_sub(bytes as u64);
+    }
+
+    /// Nobody answered for a probe timeout: so many packets may leave whatever the window says.
+    pub fn allow_probes(&mut self, packets: u32) {
+        self.probes = packets;
+    }
+
+    /// The peer is silent although much was sent: a retransmission timeout (RFC 9438, section 4.8).
+    pub fn timed_out(&mut self) {
+        if self.in_flight == 0 {
+            return;
+        }
+        if self.ecn == Ecn::Untested {
+            self.ecn = Ecn::Failed;
+        }
+        self.collapse();
+    }
+
+    /// The peer is heard again after a silence: what was lost until now was answered by it.
+    pub fn heard_again(&mut self, now: Duration) {
+        self.recovery = Some(now);
+    }
+
+    /// Acts on a report.
+    pub fn reported(&mut self, news: &News) {
+        let before = self.in_flight;
+        let judged = news.delivered_bytes + news.lost_bytes;
+        self.in_flight = self.in_flight.saturating_sub(judged);
+        self.least_rtt = [self.least_rtt, news.sample].into_iter().flatten().min();
+        if self.ecn == Ecn::Untested && news.delivered_bytes > 0 {
+            self.ecn = Ecn::Capable;
+        }
+        let limited = self.account_for_idleness(news, before);
+        let congested = news.congested_sent.is_some_and(|sent| self.is_new(sent));
+        let step = self.resume.reported(&self.seen(news, congested, limited));
+        if congested && news.starved >= news.persistent {
+            self.collapse();
+            self.recovery = Some(news.now);
+        } else {
+            self.follow(step, congested, limited, news);
+        }
+        self.last_report = news.now;
+    }
+
+    fn seen(&self, news: &News, congested: bool, limited: bool) -> Seen {
+        Seen {
+            now: news.now,
+            rtt: self.least_rtt,
+            largest: news.largest,
+            next: news.next,
+            delivered_bytes: news.delivered_bytes,
+            congested,
+            in_flight: self.in_flight,
+            window_bytes: self.cubic.window_bytes(),
+            limited,
+            initial_bytes: self.cubic.initial_bytes(),
+        }
+    }
+
+    fn follow(&mut self, step: Step, congested: bool, limited: bool, news: &News) {
+        let judged = news.delivered_bytes + news.lost_bytes;
+        match step {
+            Step::Normal if congested => {
+                self.recovery = Some(news.now);
+                self.hystart = None;
+                // What was in flight when the loss would have shown, packet by packet: it is
+                // somewhere in the report, in its middle on average.
+                self.cubic.reduce(self.in_flight + judged / 2);
+            }
+            Step::Normal => self.grow(limited, news),
+            Step::Hold => {}
+            Step::Window(bytes) => self.cubic.set_window(bytes),
+            Step::Retreat(bytes) => {
+                self.recovery = Some(news.now);
+                self.hystart = None;
+                self.cubic.set_window(bytes);
+            }
+            Step::Settle(pipe_bytes) => self.cubic.set_threshold(pipe_bytes),
+        }
+    }
+
+    fn grow(&mut self, limited: bool, news: &News) {
+        // What was sent before the window was lowered says nothing about the lower one.
+        if !limited || !self.is_new(news.largest_sent) {
+            return;
+        }
+        if !self.cubic.in_slow_start() {
+            return self.cubic.avoid(news.delivered_bytes, news.srtt, news.now);
+        }
+        let growth = match &mut self.hystart {
+            Some(hystart) => hystart.reported(news.largest, news.next, news.sample),
+            None => Growth::By(1),
+        };
+        match growth {
+            Growth::By(divisor) => self.cubic.grow_exponentially(news.delivered_bytes, divisor),
+            Growth::Over => {
+                self.hystart = None;
+                self.cubic.leave_slow_start();
+            }
+        }
+    }
+
+    /// Whether the window limited us within the last round trip. Where it did not, it may not grow
+    /// (RFC 9002, section 7.8), its clock stands still, and after long it is worth less.
+    fn account_for_idleness(&mut self, news: &News, in_flight: u64) -> bool {
+        let full = in_flight + self.segment_bytes > self.cubic.window_bytes();
+        if full {
+            self.limited_at = Some(news.now);
+        }
+        let since = news.now.saturating_sub(self.limited_at.unwrap_or_default());
+        if self.limited_at.is_some() && since <= news.srtt {
+            return true;
+        }
+        self.cubic.pause(news.now.saturating_sub(self.last_report));
+        let unused = self.limited_at.get_or_insert(news.now);
+        if news.now.saturating_sub(*unused) > UNUSED_LIFETIME {
+            *unused = news.now.saturating_sub(news.srtt * 2);
+            self.cubic.halve_unused();
+        }
+        false
+    }
+
+    fn is_new(&self, sent: Duration) -> bool {
+        self.recovery.is_none_or(|recovery| sent > recovery)
+    }
+
+    fn collapse(&mut self) {
+        self.cubic.collapse();
+        self.resume.give_up();
+        self.hystart = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

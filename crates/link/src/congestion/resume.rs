@@ -1,0 +1,298 @@
+//! Careful Resume (RFC 9959): how a new session may use what an earlier one learned of the path.
+//!
+//! ```text
+//! Reconnaissance ──path confirmed, window full──► Unvalidated ──first of it reported──► Validating ──all of it──► Normal
+//!       │ congestion, other path, nothing to gain      │ congestion                        │ congestion
+//!       ▼                                              └──────────────► SafeRetreat ◄──────┘
+//!     Normal                                                                └──all of it reported──► Normal
+//! ```
+
+use std::time::Duration;
+
+/// The jump goes to this part of the window that was saved (RFC 9959, section 4.3).
+const JUMP_PART: u64 = 2;
+/// The path is another one where the round trip is not above the saved one's half …
+const LEAST_RTT_PART: u32 = 2;
+/// … and below ten times it.
+const MOST_RTT_TIMES: u32 = 10;
+
+/// Where a session stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing is known to be the same yet.
+    Reconnaissance,
+    /// The window has jumped; packets from `first` on use what the jump gave.
+    Unvalidated { first: u64, since: Duration },
+    /// The first unvalidated packets have come through; `last` is the last of them.
+    Validating { last: u64 },
+    /// The jump was too far: what came through is being measured, up to packet `last`.
+    SafeRetreat { last: u64 },
+    /// As if there had been nothing to resume.
+    Normal,
+}
+
+/// What an earlier session saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Saved {
+    /// What it had in flight, in bytes.
+    pub window_bytes: u64,
+    /// Its smallest round trip.
+    pub rtt: Duration,
+    /// Until when it may be used.
+    pub until: Duration,
+}
+
+/// A report, as this sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    pub now: Duration,
+    /// The smallest round trip of this session; `None` before the first.
+    pub rtt: Option<Duration>,
+    /// The newest packet judged, and the one that will be sent next.
+    pub largest: u64,
+    pub next: u64,
+    /// What this report says came through.
+    pub delivered_bytes: u64,
+    /// Whether it tells of congestion.
+    pub congested: bool,
+    /// What is in flight now.
+    pub in_flight: u64,
+    /// The window, whether it keeps something from leaving, and how large it was at first.
+    pub window_bytes: u64,
+    pub limited: bool,
+    pub initial_bytes: u64,
+}
+
+/// What the controller is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Its usual work.
+    Normal,
+    /// Nothing: the window stays.
+    Hold,
+    /// Set the window.
+    Window(u64),
+    /// Set the window and end slow start: the jump was too far.
+    Retreat(u64),
+    /// Take this as what the path was shown to carry.
+    Settle(u64),
+}
+
+/// One path's resumption.
+#[derive(Debug, Clone)]
+pub struct Resume {
+    saved: Option<Saved>,
+    phase: Phase,
+    /// What came through so far, until the path is confirmed; what it is shown to carry, after.
+    pipe_bytes: u64,
+}
+
+impl Resume {
+    pub fn new(saved: Option<Saved>) -> Self {
+        let phase = if saved.is_some() { Phase::Reconnaissance } else { Phase::Normal };
+        Self { saved, phase, pipe_bytes: 0 }
+    }
+
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Acts on a report.
+    pub fn reported(&mut self, seen: &Seen) -> Step {
+        match self.phase {
+            Phase::Normal => Step::Normal,
+            Phase::Reconnaissance => self.reconnoitre(seen),
+            Phase::Unvalidated { first, since } => self.check_first(first, since, seen),
+            Phase::Validating { last } => self.validate(last, seen),
+            Phase::SafeRetreat { last } => {
+                self.pipe_bytes += seen.delivered_bytes;
+                if seen.largest < last {
+                    return Step::Hold;
+                }
+                self.phase = Phase::Normal;
+                Step::Settle(self.pipe_bytes)
+            }
+        }
+    }
+
+    /// Nothing came through for a long time: the path is not what it was.
+    pub fn give_up(&mut self) {
+        self.phase = Phase::Normal;
+        self.saved = None;
+    }
+
+    fn reconnoitre(&mut self, seen: &Seen) -> Step {
+        self.pipe_bytes += seen.delivered_bytes;
+        let Some(saved) = self.saved else { return self.normal() };
+        let jump_bytes = saved.window_bytes / JUMP_PART;
+        if seen.congested || seen.now > saved.until || seen.window_bytes >= jump_bytes {
+            return self.normal();
+        }
+        if let Some(rtt) = seen.rtt
+            && (rtt <= saved.rtt / LEAST_RTT_PART || rtt >= saved.rtt * MOST_RTT_TIMES)
+        {
+            return self.normal();
+        }
+        // The initial window has come through, and there is something to send at once.
+        if seen.rtt.is_none() || self.pipe_bytes < seen.initial_bytes || !seen.limited {
+            return Step::Normal;
+        }
+        self.phase = Phase::Unvalidated { first: seen.next, since: seen.now };
+        self.pipe_bytes = seen.in_flight;
+        Step::Window(jump_bytes)
+    }
+
+    fn check_first(&mut self, first: u64, since: Duration, seen: &Seen) -> Step {
+        self.pipe_bytes += seen.delivered_bytes;
+        if seen.congested {
+            return self.retreat(seen.next.saturating_sub(1), seen);
+        }
+        let round_trip_over = seen.rtt.is_some_and(|rtt| seen.now >= since + rtt);
+        if seen.largest < first && !round_trip_over {
+            return Step::Hold;
+        }
+        if seen.in_flight <= self.pipe_bytes {
+            // There was not enough to send to try more than has come through.
+            self.phase = Phase::Normal;
+            return Step::Window(self.pipe_bytes);
+        }
+        self.phase = Phase::Validating { last: seen.next.saturating_sub(1) };
+        Step::Window(seen.in_flight)
+    }
+
+    fn validate(&mut self, last: u64, seen: &Seen) -> Step {
+        self.pipe_bytes += seen.delivered_bytes;
+        if seen.congested {
+            return self.retreat(last, seen);
+        }
+        if seen.largest >= last {
+            self.phase = Phase::Normal;
+        }
+        Step::Normal
+    }
+
+    fn retreat(&mut self, last: u64, seen: &Seen) -> Step {
+        self.saved = None;
+        self.phase = Phase::SafeRetreat { last };
+        Step::Retreat((self.pipe_bytes / 2).max(seen.initial_bytes))
+    }
+
+    fn normal(&mut self) -> Step {
+        self.give_up();
+        Step::Normal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(600);
+    const SAVED: Saved = Saved { window_bytes: 800_000, rtt: RTT, until: Duration::from_secs(900) };
+
+    /// The initial window has come through and the next is full.
+    fn confirmed() -> Seen {
+        Seen {
+            now: Duration::from_secs(1),
+            rtt: Some(RTT),
+            largest: 9,
+            next: 30,
+            delivered_bytes: 10_000,
+            congested: false,
+            in_flight: 20_000,
+            window_bytes: 20_000,
+            limited: true,
+            initial_bytes: 10_000,
+        }
+    }
+
+    fn jumped() -> Resume {
+        let mut resume = Resume::new(Some(SAVED));
+        assert_eq!(resume.reported(&confirmed()), Step::Window(400_000));
+        let since = Duration::from_secs(1);
+        assert_eq!(resume.phase(), Phase::Unvalidated { first: 30, since });
+        resume
+    }
+
+    /// A report within the jump.
+    fn within(largest: u64, next: u64, delivered_bytes: u64, in_flight: u64) -> Seen {
+        let now = Duration::from_millis(1500);
+        Seen { now, largest, next, delivered_bytes, in_flight, ..confirmed() }
+    }
+
+    #[test]
+    fn without_anything_saved_all_is_normal() {
+        assert_eq!(Resume::new(None).phase(), Phase::Normal);
+        assert_eq!(Resume::new(None).reported(&confirmed()), Step::Normal);
+    }
+
+    #[test]
+    fn reconnaissance_waits_for_the_initial_window_and_for_something_to_send() {
+        let mut resume = Resume::new(Some(SAVED));
+        for waits in [
+            Seen { delivered_bytes: 1000, ..confirmed() },
+            Seen { limited: false, delivered_bytes: 0, ..confirmed() },
+            Seen { rtt: None, delivered_bytes: 0, ..confirmed() },
+        ] {
+            assert_eq!(resume.reported(&waits), Step::Normal);
+            assert_eq!(resume.phase(), Phase::Reconnaissance);
+        }
+        assert_eq!(resume.reported(&confirmed()), Step::Window(400_000));
+    }
+
+    #[test]
+    fn another_path_congestion_age_or_nothing_to_gain_end_it() {
+        for ends in [
+            Seen { rtt: Some(RTT / 2), ..confirmed() },
+            Seen { rtt: Some(RTT * 10), ..confirmed() },
+            Seen { congested: true, ..confirmed() },
+            Seen { now: Duration::from_secs(901), ..confirmed() },
+            Seen { window_bytes: 400_000, ..confirmed() },
+        ] {
+            let mut resume = Resume::new(Some(SAVED));
+            assert_eq!(resume.reported(&ends), Step::Normal);
+            assert_eq!(resume.phase(), Phase::Normal);
+        }
+    }
+
+    #[test]
+    fn a_jump_that_comes_through_is_validated() {
+        let mut resume = jumped();
+        assert_eq!(resume.reported(&within(20, 200, 10_000, 190_000)), Step::Hold);
+        let first = within(31, 420, 11_000, 389_000);
+        assert_eq!(resume.reported(&first), Step::Window(389_000));
+        assert_eq!(resume.phase(), Phase::Validating { last: 419 });
+        assert_eq!(resume.reported(&within(300, 700, 269_000, 400_000)), Step::Normal);
+        assert_eq!(resume.phase(), Phase::Validating { last: 419 });
+        assert_eq!(resume.reported(&within(419, 900, 119_000, 400_000)), Step::Normal);
+        assert_eq!(resume.phase(), Phase::Normal);
+    }
+
+    #[test]
+    fn who_did_not_use_the_jump_does_not_keep_it() {
+        let mut resume = jumped();
+        assert_eq!(resume.reported(&within(31, 35, 22_000, 5_000)), Step::Window(42_000));
+        assert_eq!(resume.phase(), Phase::Normal);
+    }
+
+    #[test]
+    fn a_jump_too_far_retreats_to_half_of_what_came_through_and_settles_on_it() {
+        let mut resume = jumped();
+        let lost = Seen { congested: true, ..within(31, 420, 11_000, 389_000) };
+        assert_eq!(resume.reported(&lost), Step::Retreat(15_500));
+        assert_eq!(resume.phase(), Phase::SafeRetreat { last: 419 });
+        let more = Seen { congested: true, ..within(300, 430, 100_000, 120_000) };
+        assert_eq!(resume.reported(&more), Step::Hold, "one retreat is enough");
+        assert_eq!(resume.reported(&within(419, 440, 50_000, 20_000)), Step::Settle(181_000));
+        assert_eq!(resume.phase(), Phase::Normal);
+    }
+
+    #[test]
+    fn congestion_while_validating_retreats_too() {
+        let mut resume = jumped();
+        resume.reported(&within(31, 420, 11_000, 389_000));
+        let lost = Seen { congested: true, ..within(300, 700, 200_000, 400_000) };
+        assert_eq!(resume.reported(&lost), Step::Retreat(115_500));
+        assert_eq!(resume.phase(), Phase::SafeRetreat { last: 419 });
+    }
+}

@@ -1,0 +1,164 @@
+//! What is remembered of a path from one session to the next.
+
+use std::time::Duration;
+
+use bentpipe_units::BitRate;
+
+/// What was learned longer ago is not used: who shares a beam, and which beam it is, changes within
+/// minutes on an aircraft (RFC 9959, section 3: stored values need a limited lifetime).
+pub const REMEMBERED_LIFETIME: Duration = Duration::from_secs(15 * 60);
+
+/// What a session learned of its path. The next one begins with it where its settings would have to
+/// guess: it is a prior, never a promise.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Remembered {
+    /// The smallest round trip.
+    pub rtt: Duration,
+    /// The share of our packets that the path lost, 0 to 1.
+    pub loss: f64,
+    /// Packets lost per report that told of loss: at most this is the mean length of a burst, and
+    /// at low loss about that. At least 1.
+    pub burst: f64,
+    /// What the path was seen to carry of ours; zero where that is unknown.
+    pub rate: BitRate,
+    /// When, on the endpoint's clock.
+    pub at: Duration,
+}
+
+impl Remembered {
+    /// Whether it may be used at `now`.
+    pub fn is_fresh(&self, now: Duration) -> bool {
+        self.at <= now && now <= self.expires()
+    }
+
+    /// Until when it may be used.
+    pub fn expires(&self) -> Duration {
+        self.at.saturating_add(REMEMBERED_LIFETIME)
+    }
+
+    /// What was in flight at that rate: the window that Careful Resume calls saved.
+    pub fn window_bytes(&self) -> u64 {
+        self.rate.bytes_in(self.rtt)
+    }
+}
+
+/// What a path shows while a session goes on, to be remembered after it.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    least_rtt: Option<Duration>,
+    judged: u64,
+    lost: u64,
+    lossy_reports: u64,
+    /// Bytes that came through in the round trip that goes on, since when, and in the best lately.
+    round_bytes: u64,
+    round_began: Duration,
+    best_bps: u64,
+    best_at: Duration,
+    reported_at: Duration,
+}
+
+impl Observed {
+    /// A report came: of `judged` packets `lost` were lost, and `delivered_bytes` came through.
+    pub fn reported(&mut self, seen: &Reported) {
+        self.least_rtt = [self.least_rtt, seen.sample].into_iter().flatten().min();
+        self.reported_at = seen.now;
+        self.judged += seen.judged;
+        self.lost += seen.lost;
+        self.lossy_reports += u64::from(seen.lost > 0);
+        let passed = seen.now.saturating_sub(self.round_began);
+        if passed < seen.srtt {
+            self.round_bytes += seen.delivered_bytes;
+            return;
+        }
+        // A round with a pause in it says nothing of the path.
+        if passed < seen.srtt * 2 {
+            let bits = u128::from(self.round_bytes) * 8 * 1_000_000_000;
+            let round = bits / passed.as_nanos().max(1);
+            // A better round is believed at once, a worse one by an eighth: between bursts of use
+            // the best stands for a while, and is forgotten over a few dozen round trips.
+            let best = u128::from(self.best_bps);
+            let kept = if round >= best { round } else { best - (best - round) / 8 };
+            self.best_bps = u64::try_from(kept).unwrap_or(u64::MAX);
+            self.best_at = seen.now;
+        }
+        self.round_bytes = seen.delivered_bytes;
+        self.round_began = seen.now;
+    }
+
+    /// What to remember, or `None` before the first round trip was measured.
+    pub fn remembered(&self) -> Option<Remembered> {
+        // A session that only keeps its way open learns the round trip, but nothing of the rate.
+        let known = self.reported_at.saturating_sub(self.best_at) <= REMEMBERED_LIFETIME;
+        Some(Remembered {
+            rtt: self.least_rtt?,
+            loss: self.lost as f64 / self.judged.max(1) as f64,
+            burst: (self.lost as f64 / self.lossy_reports.max(1) as f64).max(1.0),
+            rate: BitRate::from_bps(if known { self.best_bps } else { 0 }),
+            at: self.reported_at,
+        })
+    }
+}
+
+/// A report, as [`Observed`] sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Reported {
+    pub now: Duration,
+    pub sample: Option<Duration>,
+    pub srtt: Duration,
+    pub judged: u64,
+    pub lost: u64,
+    pub delivered_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(600);
+
+    /// Reports every eighth of a round trip for `span` at `bytes` a round trip.
+    fn observe(observed: &mut Observed, from: Duration, span: Duration, bytes: u64) -> Duration {
+        let mut now = from;
+        while now < from + span {
+            now += RTT / 8;
+            let (sample, lost) = (Some(RTT), u64::from(now.as_millis() % 1000 < 100));
+            let delivered_bytes = bytes / 8;
+            let seen = Reported { now, sample, srtt: RTT, judged: 10, lost, delivered_bytes };
+            observed.reported(&seen);
+        }
+        now
+    }
+
+    #[test]
+    fn it_remembers_the_smallest_round_trip_the_loss_and_the_rate() {
+        let mut observed = Observed::default();
+        assert_eq!(observed.remembered(), None);
+        observe(&mut observed, Duration::ZERO, Duration::from_secs(60), 600_000);
+        let remembered = observed.remembered().unwrap();
+        assert_eq!(remembered.rtt, RTT);
+        assert!((0.005..0.02).contains(&remembered.loss), "{}", remembered.loss);
+        assert!((remembered.burst - 1.0).abs() < 1e-9);
+        let mbps = remembered.rate.bps() as f64 / 1e6;
+        assert!((7.0..8.2).contains(&mbps), "{mbps} Mbit/s");
+        assert!((525_000..620_000).contains(&remembered.window_bytes()));
+    }
+
+    #[test]
+    fn a_rate_that_is_no_more_used_fades() {
+        let mut observed = Observed::default();
+        let now = observe(&mut observed, Duration::ZERO, Duration::from_secs(60), 600_000);
+        observe(&mut observed, now, Duration::from_secs(60), 6_000);
+        assert!(observed.remembered().unwrap().rate.bps() < 100_000);
+    }
+
+    #[test]
+    fn it_is_fresh_for_its_lifetime_and_never_before_it_was_learned() {
+        let mut observed = Observed::default();
+        let now = observe(&mut observed, Duration::ZERO, Duration::from_secs(2), 1000);
+        let remembered = observed.remembered().unwrap();
+        assert!(remembered.is_fresh(now));
+        assert!(remembered.is_fresh(now + REMEMBERED_LIFETIME));
+        assert!(!remembered.is_fresh(now + REMEMBERED_LIFETIME + Duration::from_secs(1)));
+        assert!(!remembered.is_fresh(now - Duration::from_millis(1)));
+    }
+}

@@ -1,0 +1,335 @@
+//! What an attacker may try, and what becomes of it. One list for all of it; what needs the keys of a
+//! session, and so the inside of the crate, stands in `src/session/tests.rs`.
+//!
+//! | attack | test |
+//! |---|---|
+//! | a first message is replayed | [`a_replayed_first_message_is_met_with_silence`] |
+//! | packets are replayed and reordered | [`replayed_and_reordered_packets_change_nothing`] |
+//! | the address is moved by a captured packet | [`a_captured_packet_moves_nothing_and_draws_little`]; a true move: [`a_new_address_is_followed_after_it_proved_itself`] |
+//! | a flood of handshakes | [`a_flood_of_handshakes_costs_the_flooder_more`] |
+//! | an unknown key, garbage | [`garbage_and_strangers_are_met_with_silence`], [`an_unknown_key_is_met_with_silence`] |
+//! | new keys under load | [`keys_are_replaced_while_bytes_flow`] |
+//! | a class beyond the key's grant | [`a_class_beyond_the_grant_is_lowered_to_it`] |
+//! | malformed and hostile frames | `an_evil_peer_is_closed_and_neither_panics_us_nor_fills_our_memory`, `datagrams_of_strangers_change_nothing` inside |
+//! | a report of what was never sent | `a_report_of_what_was_never_sent_ends_the_session` inside |
+//! | a passenger who never reads | [`a_flow_nobody_reads_holds_only_its_credit_and_blocks_no_other`] |
+//! | 40 % loss | [`two_of_five_lost_stay_within_the_memory`] |
+
+mod common;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bentpipe_link::{AirConfig, AirCore, Class, Core, PublicKey, SecretKey, Settings};
+use bentpipe_units::{BitRate, ByteSize};
+use common::{HUB, Pair, bytes, fetch, read_all, write_all};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+const ELSEWHERE: &str = "203.0.113.9:9";
+
+/// All that the hub sends to `to` now, in packets and UDP bytes.
+fn drawn(pair: &mut Pair, to: SocketAddr) -> (usize, usize) {
+    let (mut packets, mut sent, mut out) = (0, 0, Vec::new());
+    while let Some(address) = pair.hub.transmit(pair.now, &mut out) {
+        if address == to {
+            packets += 1;
+            sent += out.len();
+        }
+        out.clear();
+    }
+    (packets, sent)
+}
+
+/// Somebody who knows the hub's public key, as everybody may.
+fn caller(secret: &SecretKey, hub: PublicKey, first_counter: u64, seed: u8) -> AirCore {
+    let config = AirConfig {
+        secret: secret.clone(),
+        hub,
+        address: HUB.parse().unwrap(),
+        settings: Settings::default(),
+        first_counter,
+    };
+    AirCore::new(config, [seed; 32])
+}
+
+fn first_message(caller: &mut AirCore, now: Duration) -> Vec<u8> {
+    let mut out = Vec::new();
+    caller.transmit(now, &mut out).unwrap();
+    out
+}
+
+#[test]
+fn a_replayed_first_message_is_met_with_silence() {
+    let mut pair = Pair::new(31, 0.0);
+    let (air, now) = (pair.air_address, pair.now);
+    let message = first_message(&mut pair.air, now);
+    pair.hub.handle_datagram(&message, air, false, now);
+    let mut answer = Vec::new();
+    assert_eq!(pair.hub.transmit(now, &mut answer), Some(air));
+    let spent = pair.hub.curve_operations();
+    for from in [air, ELSEWHERE.parse().unwrap()] {
+        pair.hub.handle_datagram(&message, from, false, now);
+        assert_eq!(drawn(&mut pair, from), (0, 0), "a recorded message was answered");
+    }
+    assert!(pair.hub.curve_operations() - spent <= 4, "reading is all it may cost");
+    // The first answer still counts, and later the recording harms no session.
+    pair.air.handle_datagram(&answer, HUB.parse().unwrap(), false, now);
+    pair.connect();
+    fetch(&mut pair, 10_000);
+    pair.run_for(Duration::from_secs(5), |_| {});
+    pair.flush();
+    let now = pair.now;
+    pair.hub.handle_datagram(&message, air, false, now);
+    assert_eq!(drawn(&mut pair, air), (0, 0));
+    fetch(&mut pair, 10_000);
+    assert_eq!(pair.hub.sessions().map(|(id, ..)| id).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn replayed_and_reordered_packets_change_nothing() {
+    let mut rng = ChaCha8Rng::seed_from_u64(32);
+    let mut pair = Pair::new(32, 0.0);
+    pair.connect();
+    let (flow, body) = (pair.open(b""), bytes(300_000));
+    let far = pair.accept();
+    let (from, hub_address) = (pair.air_address, HUB.parse().unwrap());
+    let (mut sent, mut got, mut old, mut distinct) = (0, Vec::new(), Vec::new(), 0u64);
+    let before = pair.air.current().unwrap().1.counters().packets_received;
+    // By hand: what the hub sends within 50 ms comes shuffled, with copies of it and of older ones.
+    while got.len() < body.len() {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+        let mut batch = Vec::new();
+        for _ in 0..50 {
+            pair.now += Duration::from_millis(1);
+            let now = pair.now;
+            pair.hub.handle_timeout(now);
+            let mut out = Vec::new();
+            while pair.hub.transmit(now, &mut out).is_some() {
+                batch.push(std::mem::take(&mut out));
+            }
+        }
+        distinct += batch.len() as u64;
+        old.extend(batch.clone());
+        batch.extend(batch.clone());
+        batch.extend(old.iter().rev().take(40).cloned());
+        batch.shuffle(&mut rng);
+        let now = pair.now;
+        for datagram in &batch {
+            pair.air.handle_datagram(datagram, hub_address, false, now);
+        }
+        read_all(&mut pair.air, flow, now, &mut got);
+        pair.air.handle_timeout(now);
+        let mut out = Vec::new();
+        while pair.air.transmit(now, &mut out).is_some() {
+            pair.hub.handle_datagram(&out, from, false, now);
+            pair.hub.handle_datagram(&out, from, false, now);
+            out.clear();
+        }
+        assert!(now < Duration::from_secs(60), "{} of {} bytes", got.len(), body.len());
+    }
+    assert!(got == body);
+    let counters = pair.air.current().unwrap().1.counters();
+    assert_eq!(counters.packets_received - before, distinct, "each counts once");
+    assert_eq!(counters.violations, 0);
+}
+
+#[test]
+fn a_captured_packet_moves_nothing_and_draws_little() {
+    let mut pair = Pair::new(33, 0.0);
+    pair.connect();
+    fetch(&mut pair, 10_000);
+    let far = {
+        pair.open(b"");
+        pair.accept()
+    };
+    pair.run_for(Duration::from_secs(3), |_| {});
+    // The attacker holds back a true packet and sends it from elsewhere; the hub has much to send.
+    let (attacker, now) = (ELSEWHERE.parse().unwrap(), pair.now);
+    let _ = pair.open(b"captured");
+    let mut captured = Vec::new();
+    pair.air.transmit(now, &mut captured).unwrap();
+    pair.hub.handle_datagram(&captured, attacker, false, now);
+    let (body, mut at, mut bytes_drawn) = (bytes(500_000), 0, 0);
+    for _ in 0..20_000 {
+        pair.now += Duration::from_millis(1);
+        let now = pair.now;
+        write_all(&mut pair.hub, far, now, &body, &mut at);
+        pair.hub.handle_timeout(now);
+        bytes_drawn += drawn(&mut pair, attacker).1;
+        // Sent again it is a replay and earns nothing.
+        pair.hub.handle_datagram(&captured, attacker, false, now);
+    }
+    assert!(bytes_drawn > 0, "the hub asks whether the aircraft has moved");
+    assert!(bytes_drawn <= 3 * captured.len(), "{bytes_drawn} for {}", captured.len());
+    let home = pair.air_address;
+    assert_eq!(pair.hub.session(far.0).unwrap().address(), home);
+}
+
+#[test]
+fn a_flood_of_handshakes_costs_the_flooder_more() {
+    let mut pair = Pair::new(34, 0.0);
+    pair.connect();
+    let hub = pair.secrets.1.public();
+    let mut rng = ChaCha8Rng::seed_from_u64(1034);
+    let stranger = SecretKey::generate(&mut rng);
+    let own = pair.secrets.0.clone();
+    assert_ne!(stranger.public(), own.public());
+    let before = pair.hub.curve_operations();
+    let (mut asked, mut answered) = ((0, 0), (0, 0));
+    // A second: 2,000 first messages with a right mac1, from a thousand addresses, half of them by
+    // one who even has the aircraft's key.
+    for index in 0..2000u32 {
+        let secret = if index % 2 == 0 { &own } else { &stranger };
+        let mut caller = caller(secret, hub, 1000 + u64::from(index), index as u8);
+        pair.now += Duration::from_micros(400);
+        let now = pair.now;
+        let message = first_message(&mut caller, now);
+        let from = SocketAddr::from(([203, 0, 113, (index % 250) as u8], 1 + (index / 250) as u16));
+        pair.hub.handle_datagram(&message, from, false, now);
+        asked = (asked.0 + 1, asked.1 + message.len());
+        let (packets, sent) = drawn(&mut pair, from);
+        answered = (answered.0 + packets, answered.1 + sent);
+    }
+    assert!(answered.0 > 0 && answered.0 <= asked.0 && answered.1 <= asked.1, "{answered:?}");
+    // Two windows of a second may begin in it, with 50 handshakes of five operations each.
+    let spent = pair.hub.curve_operations() - before;
+    assert!(spent <= 2 * 50 * 5, "{spent} curve operations");
+    // Under it the aircraft goes on, and comes back with a cookie.
+    fetch(&mut pair, 10_000);
+}
+
+#[test]
+fn an_unknown_key_is_met_with_silence() {
+    let mut pair = Pair::new(35, 0.0);
+    pair.connect();
+    let mut rng = ChaCha8Rng::seed_from_u64(1035);
+    let stranger = SecretKey::generate(&mut rng);
+    assert_ne!(stranger.public(), pair.secrets.0.public());
+    let mut caller = caller(&stranger, pair.secrets.1.public(), 1, 1);
+    let (from, now) = (ELSEWHERE.parse().unwrap(), pair.now);
+    let message = first_message(&mut caller, now);
+    pair.hub.handle_datagram(&message, from, false, now);
+    assert_eq!(drawn(&mut pair, from), (0, 0), "a stranger with a right mac1 was answered");
+}
+
+#[test]
+fn a_class_beyond_the_grant_is_lowered_to_it() {
+    let mut pair = Pair::new(36, 0.0);
+    pair.connect();
+    let target = "origin.example:80".parse().unwrap();
+    for class in Class::ALL {
+        pair.air.open(&target, class, 1, b"", pair.now).unwrap();
+    }
+    pair.run_until("all openings", Duration::from_secs(9), |pair| pair.opened.len() == 4);
+    // Pairs grant best effort.
+    let [best, lower] = [Class::BestEffort, Class::LowerEffort];
+    assert_eq!(pair.classes, [best, best, best, lower]);
+}
+
+#[test]
+fn two_of_five_lost_stay_within_the_memory() {
+    let memory = ByteSize::from_bytes(2 << 20);
+    let settings = Settings {
+        rate: BitRate::from_bps(4_000_000),
+        receive_memory: memory,
+        send_memory: memory,
+        max_flows: 16,
+        ..Settings::default()
+    };
+    settings.check().unwrap();
+    let mut pair = Pair::with(37, 0.4, settings);
+    pair.connect();
+    let flows: Vec<_> = (0..8).map(|_| pair.open(b"")).collect();
+    pair.run_until("all openings", Duration::from_secs(60), |pair| pair.opened.len() == 8);
+    let (fars, body) = (pair.opened.clone(), bytes(400_000));
+    let (mut sent, mut got) = ([0; 8], vec![Vec::new(); 8]);
+    pair.run_until("every byte", Duration::from_secs(300), |pair| {
+        for (far, sent) in fars.iter().zip(&mut sent) {
+            write_all(&mut pair.hub, *far, pair.now, &body, sent);
+        }
+        pair.flush();
+        let held = |bytes: u64| assert!(bytes <= 2 * memory.bytes(), "{bytes} bytes held");
+        held(pair.air.session(flows[0].0).unwrap().held_bytes());
+        held(pair.hub.session(fars[0].0).unwrap().held_bytes());
+        let (air, now) = (&mut pair.air, pair.now);
+        let read = |(flow, got): (&(u64, u64), &mut Vec<u8>)| read_all(air, *flow, now, got);
+        flows.iter().zip(&mut got).map(read).fold(true, |a, b| a & b)
+    });
+    assert!(got.iter().all(|got| *got == body));
+}
+
+#[test]
+fn garbage_and_strangers_are_met_with_silence() {
+    let mut pair = Pair::new(14, 0.0);
+    pair.connect();
+    let stranger = Pair::new(99, 0.0);
+    let (mut other, mut datagram) = (stranger.air, Vec::new());
+    other.transmit(pair.now, &mut datagram);
+    let from = "203.0.113.9:9".parse().unwrap();
+    for len in [0, 1, 3, 5, 12, 27, 40, 1400] {
+        let garbage: Vec<u8> = bytes(len);
+        for first in [0, 1, 2, 3, 0x40, 0x4f, 0xff] {
+            let mut garbage = garbage.clone();
+            if let Some(byte) = garbage.first_mut() {
+                *byte = first
+            }
+            pair.hub.handle_datagram(&garbage, from, false, pair.now);
+            pair.air.handle_datagram(&garbage, from, false, pair.now);
+        }
+    }
+    pair.hub.handle_datagram(&datagram, from, false, pair.now);
+    let now = pair.now;
+    let mut out = Vec::new();
+    while let Some(to) = pair.hub.transmit(now, &mut out) {
+        assert_ne!(to, from, "a stranger was answered");
+    }
+    fetch(&mut pair, 10_000);
+}
+
+#[test]
+fn keys_are_replaced_while_bytes_flow() {
+    let rate = BitRate::from_bps(1_890_000);
+    let key_lifetime = Duration::from_secs(5);
+    let mut pair = Pair::with(11, 0.06, Settings { rate, key_lifetime, ..Settings::default() });
+    pair.connect();
+    let took = fetch(&mut pair, 8_000_000);
+    assert!(took > Duration::from_secs(30), "several lifetimes passed: {took:?}");
+    assert_eq!(pair.hub.sessions().count(), 1);
+}
+
+#[test]
+fn a_flow_nobody_reads_holds_only_its_credit_and_blocks_no_other() {
+    let mut pair = Pair::new(8, 0.06);
+    pair.connect();
+    let unread = pair.open(b"");
+    let far = pair.accept();
+    let (body, mut sent) = (bytes(4_000_000), 0);
+    pair.run_for(Duration::from_secs(60), |pair| {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+    });
+    let held = pair.air.session(unread.0).unwrap().held_bytes();
+    let bdp = BitRate::from_bps(1_890_000).bytes_in(Duration::from_millis(900));
+    assert!(held > 100_000 && held < 9 * bdp, "{held} bytes held");
+    let took = fetch(&mut pair, 100_000);
+    assert!(took < Duration::from_secs(3), "{took:?}");
+}
+
+#[test]
+fn a_new_address_is_followed_after_it_proved_itself() {
+    let mut pair = Pair::new(10, 0.06);
+    pair.connect();
+    fetch(&mut pair, 10_000);
+    pair.air_address = "198.18.0.77:1234".parse().unwrap();
+    let flow = pair.open(b"");
+    let far = pair.accept();
+    assert_eq!(pair.hub.session(far.0).unwrap().address(), "198.18.0.1:40000".parse().unwrap());
+    let (body, mut sent, mut got) = (bytes(50_000), 0, Vec::new());
+    pair.run_until("the answer", Duration::from_secs(60), |pair| {
+        write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+        pair.flush();
+        read_all(&mut pair.air, flow, pair.now, &mut got)
+    });
+    assert_eq!(pair.hub.session(far.0).unwrap().address(), pair.air_address);
+}
