@@ -7,12 +7,14 @@ use std::path::Path;
 use std::pin::Pin;
 
 use bentpipe_gateway::config::{
-    AeroTcp, AirConfig, GroundConfig, ModemConfig, ModemSource, Transport, WindowKind,
+    AeroTcp, AirConfig, AirLink, AircraftConfig, Beam, GroundConfig, LeaseSource, ModemConfig,
+    ModemSource, Transport, WindowKind,
 };
 use bentpipe_gateway::far::{aerotcp, link};
 use bentpipe_gateway::net::StartError;
 use bentpipe_gateway::rate::dlep::Finding;
 use bentpipe_gateway::{air, ground};
+use bentpipe_link::IDLE_GRANT;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -124,7 +126,7 @@ fn is_air(file: &Path) -> Result<bool, Box<dyn Error>> {
 fn describe_air(config: &AirConfig) {
     let (link, listen) = (&config.link, &config.listen);
     let transport = match link.transport {
-        Transport::Link => format!("the radio transport, sending {}", link.rate),
+        Transport::Link => format!("the radio transport, sending {}", lease(link)),
         Transport::Masque => "HTTP/3 CONNECT, finding its own rate".to_owned(),
         Transport::AeroTcp => format!("AeroTCP, {}", describe_aerotcp(config.aerotcp.as_ref())),
     };
@@ -172,6 +174,37 @@ fn describe_aerotcp(table: Option<&AeroTcp>) -> String {
     format!("{window}, round trip {}", table.rtt)
 }
 
+/// What is sent, and who says so.
+fn lease(link: &AirLink) -> String {
+    let rate = link.rate;
+    match link.lease {
+        LeaseSource::Static => rate.to_string(),
+        LeaseSource::Granted => format!(
+            "what the ground grants, up to {rate} ({IDLE_GRANT} until then; the ground needs a [beam])"
+        ),
+        LeaseSource::None => format!("what CUBIC finds, up to {rate}"),
+        LeaseSource::Modem => {
+            format!("what the modem says, up to {rate} ({IDLE_GRANT} while it says nothing)")
+        }
+    }
+}
+
+fn describe_beam(beam: &Beam, aircraft: &[AircraftConfig]) {
+    let weights: u32 = aircraft.iter().map(|one| one.share().weight).sum();
+    for (name, rate) in [("to all", beam.forward), ("from all", beam.return_)] {
+        if let Some(rate) = rate {
+            println!("  beam          {rate} {name}, divided by demand and weight");
+        }
+    }
+    for one in aircraft {
+        let share = one.share();
+        println!(
+            "                {}: {} of {weights}, over {}",
+            one.name, share.weight, share.floor
+        );
+    }
+}
+
 fn describe_ground(config: &GroundConfig) {
     println!("ground gateway");
     if let Some(address) = config.link.listen {
@@ -186,6 +219,9 @@ fn describe_ground(config: &GroundConfig) {
     for aircraft in &config.aircraft {
         let (name, key, rate) = (&aircraft.name, aircraft.key(), aircraft.rate);
         println!("  aircraft      {name} (key {key}): {rate}, {} flows", aircraft.max_flows);
+    }
+    if let Some(beam) = config.beam() {
+        describe_beam(beam, &config.aircraft);
     }
     if config.aircraft.is_empty() {
         println!("  aircraft      none: nobody will be served");

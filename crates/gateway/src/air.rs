@@ -27,7 +27,9 @@ use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
-use crate::rate::{self, RateSource};
+use bentpipe_link::ModemRate;
+
+use crate::rate::{self, ModemRates, RateSource};
 use intake::Intake;
 use passengers::Ticket;
 use tproxy::Transparent;
@@ -57,7 +59,7 @@ pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Resu
     let modem = config.link.modem.as_ref().map(RateSource::start);
     tokio::select! {
         () = gateway.serve(shutdown) => {}
-        () = follow_modem(modem.as_ref()) => {}
+        () = follow_modem(modem.as_ref(), &*far) => {}
     }
     if let Some(modem) = modem {
         modem.close().await;
@@ -67,11 +69,21 @@ pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Resu
 }
 
 /// Passes on what the modem says; for ever.
-async fn follow_modem(modem: Option<&RateSource>) {
+async fn follow_modem(modem: Option<&RateSource>, far: &dyn FarEnd) {
     let Some(modem) = modem else { return std::future::pending().await };
-    rate::follow(modem, |rates| match rates {
-        Some(rates) => tracing::debug!(transmit = %rates.transmit, "the modem's rate"),
-        None => tracing::debug!("no rate from the modem"),
+    let mut last = None;
+    rate::follow(modem, |rates| {
+        if last.replace(rates) != Some(rates) {
+            match rates {
+                Some(rates) => tracing::debug!(transmit = %rates.transmit, "the modem's rate"),
+                None => tracing::debug!("no rate from the modem"),
+            }
+        }
+        let told = |rates: ModemRates| ModemRate {
+            rate: rates.transmit,
+            framing_bytes: rates.framing_bytes,
+        };
+        far.modem_rate(rates.map(told));
     })
     .await;
 }

@@ -5,6 +5,7 @@
 
 mod aerotcp;
 mod air;
+mod beam;
 mod error;
 mod ground;
 mod key;
@@ -20,7 +21,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 pub use aerotcp::{AeroTcp, TableRow, WindowKind};
-pub use air::{AirConfig, AirLimits, AirLink, Auth, Listen, Tproxy, Transport};
+pub use air::{AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, Tproxy, Transport};
+pub use beam::Beam;
 pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,

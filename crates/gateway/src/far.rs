@@ -10,7 +10,7 @@ mod start;
 
 use std::net::SocketAddr;
 
-use bentpipe_link::{Class, ResetCode, Target, TargetError};
+use bentpipe_link::{Class, ModemRate, ResetCode, Target, TargetError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -67,6 +67,10 @@ impl OpenError {
 pub trait FarEnd: Send + Sync + 'static {
     /// Opens a TCP flow. Returns at once: a failed dial shows later, as a reset of the stream.
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>>;
+
+    /// The modem towards the far end says how fast it is, or nothing any more. It says so again
+    /// and again; a transport that finds its rate itself takes no notice.
+    fn modem_rate(&self, _told: Option<ModemRate>) {}
 
     /// Tells the far end that it is over, and waits until that has left.
     fn close(&self) -> BoxFuture<'_, ()> {

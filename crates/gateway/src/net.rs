@@ -47,6 +47,9 @@ pub enum StartError {
     /// A number in the config cannot work.
     #[error(transparent)]
     Settings(#[from] bentpipe_link::SettingsError),
+    /// The beam cannot be shared as it is written.
+    #[error("the beam cannot work like this: {0}")]
+    Beam(#[from] bentpipe_link::BeamError),
     /// The handshake counter cannot be kept.
     #[error(transparent)]
     Counter(#[from] crate::air::counter::CounterError),

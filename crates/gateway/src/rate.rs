@@ -13,6 +13,7 @@ use std::time::Duration;
 use bentpipe_units::BitRate;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::config::{ModemConfig, ModemSource};
@@ -91,14 +92,18 @@ impl RateSource {
     }
 }
 
-/// Gives `sink` what `source` says, now and whenever it changes, for ever. When the source itself
-/// is gone, `sink` is told `None` and this waits: the last rate must not stand.
+/// What a source says is passed on again after this, changed or not: whoever acts on it lets it
+/// lapse ([`bentpipe_link::MODEM_LEASE`]), or may not have been there the first time.
+const REPEAT: Duration = Duration::from_secs(10);
+
+/// Gives `sink` what `source` says, now, whenever it changes and every ten seconds, for ever. When
+/// the source itself is gone, `sink` is told `None` and this waits: the last rate must not stand.
 pub async fn follow(source: &RateSource, mut sink: impl FnMut(Option<ModemRates>)) {
     let mut rates = source.rates();
     loop {
         let newest = *rates.borrow_and_update();
         sink(newest);
-        if rates.changed().await.is_err() {
+        if let Ok(Err(_)) = timeout(REPEAT, rates.changed()).await {
             sink(None);
             return std::future::pending().await;
         }

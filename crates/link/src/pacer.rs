@@ -12,22 +12,39 @@ const TIMER_SLACK: Duration = Duration::from_millis(2);
 
 const NANOS: i128 = 1_000_000_000;
 
-/// Paces IP bytes.
+/// Paces IP bytes, and what a modem adds to every packet where the lease counts that.
 #[derive(Debug, Clone)]
 pub struct Pacer {
     rate: BitRate,
+    packet_bytes: usize,
+    framing_bytes: u16,
     /// In bits × 10⁻⁹, so that no fraction of a bit is lost between ticks.
     credit: i128,
     most: i128,
+    /// What may be saved up whatever the rate.
+    least_burst: i128,
     updated: Duration,
 }
 
 impl Pacer {
     /// Paces at `rate`; saves up at most two packets, or what the timer's slack is worth.
     pub fn new(rate: BitRate, packet_bytes: usize) -> Self {
-        let burst_bytes = (2 * packet_bytes as u64).max(rate.bytes_in(TIMER_SLACK));
-        let most = i128::from(burst_bytes) * 8 * NANOS;
-        Self { rate, credit: most, most, updated: Duration::ZERO }
+        let most = most_credit(rate, packet_bytes);
+        let updated = Duration::ZERO;
+        Self { rate, packet_bytes, framing_bytes: 0, credit: most, most, least_burst: 0, updated }
+    }
+
+    /// From `now` on `rate` holds, which counts `framing_bytes` more for every packet. What was
+    /// earned until now was earned at the rate before, and what was overdrawn stays so.
+    pub fn set_rate(&mut self, rate: BitRate, framing_bytes: u16, now: Duration) {
+        self.framing_bytes = framing_bytes;
+        if rate == self.rate {
+            return;
+        }
+        self.refill(now);
+        self.rate = rate;
+        self.most = most_credit(rate, self.packet_bytes).max(self.least_burst);
+        self.credit = self.credit.min(self.most);
     }
 
     /// The rate.
@@ -37,17 +54,11 @@ impl Pacer {
 
     /// Saves up as many as `packets` of `packet_bytes` after a pause, where that is more.
     pub fn allow_burst(&mut self, packets: usize, packet_bytes: usize) {
-        let burst = packets as i128 * packet_bytes as i128 * 8 * NANOS;
-        if burst > self.most {
-            self.most = burst;
-            self.credit = burst;
+        self.least_burst = packets as i128 * packet_bytes as i128 * 8 * NANOS;
+        if self.least_burst > self.most {
+            self.most = self.least_burst;
+            self.credit = self.least_burst;
         }
-    }
-
-    /// Paces at `rate` from `now` on.
-    pub fn set_rate(&mut self, rate: BitRate, now: Duration) {
-        self.refill(now);
-        self.rate = rate;
     }
 
     /// Whether a packet may leave now.
@@ -58,7 +69,7 @@ impl Pacer {
 
     /// Accounts for a packet of `bytes` that left.
     pub fn spend(&mut self, bytes: usize) {
-        self.credit -= bytes as i128 * 8 * NANOS;
+        self.credit -= (bytes as i128 + i128::from(self.framing_bytes)) * 8 * NANOS;
     }
 
     /// When the next packet may leave.
@@ -76,6 +87,11 @@ impl Pacer {
         self.credit = (self.credit + earned).min(self.most);
         self.updated = self.updated.max(now);
     }
+}
+
+fn most_credit(rate: BitRate, packet_bytes: usize) -> i128 {
+    let burst_bytes = (2 * packet_bytes as u64).max(rate.bytes_in(TIMER_SLACK));
+    i128::from(burst_bytes) * 8 * NANOS
 }
 
 #[cfg(test)]
@@ -107,6 +123,31 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn every_rate_holds_while_it_lasts(
+            steps in proptest::collection::vec((1u64..8, 1u64..3000), 1..30), framing in 0u16..100,
+        ) {
+            let mut pacer = Pacer::new(BitRate::from_bps(1_000_000), 1500);
+            let (mut now, mut sent, mut allowed) = (Duration::ZERO, 0, 0);
+            for (mbps, ms) in steps {
+                let (rate, end) = (BitRate::from_bps(mbps * 1_000_000), now + Duration::from_millis(ms));
+                pacer.set_rate(rate, framing, now);
+                while now < end {
+                    while pacer.is_open(now) {
+                        pacer.spend(1500 - usize::from(framing));
+                        sent += 1500u64;
+                    }
+                    now = pacer.opens_at().min(end);
+                }
+                allowed += rate.bytes_in(Duration::from_millis(ms));
+            }
+            // No more than the burst saved at the start and the packet that overdraws it; no less
+            // than all that was allowed.
+            prop_assert!((allowed - 30..=allowed + 4500).contains(&sent), "{sent} of {allowed}");
+        }
+    }
+
     #[test]
     fn a_new_rate_holds_from_then_on_and_a_pause_saves_up_the_burst_alone() {
         let mut pacer = Pacer::new(BitRate::from_bps(1_200_000), 1500);
@@ -124,9 +165,9 @@ mod tests {
             packets
         };
         assert_eq!(leave(&mut pacer, 0, 10), 1010);
-        pacer.set_rate(BitRate::from_bps(12_000), Duration::from_secs(10));
+        pacer.set_rate(BitRate::from_bps(12_000), 0, Duration::from_secs(10));
         assert_eq!(leave(&mut pacer, 10, 20), 10);
-        pacer.set_rate(BitRate::from_bps(1_200_000), Duration::from_secs(20));
+        pacer.set_rate(BitRate::from_bps(1_200_000), 0, Duration::from_secs(20));
         assert_eq!(leave(&mut pacer, 3600, 3610), 1010, "an hour saves no more than the burst");
     }
 

@@ -4,13 +4,20 @@ use std::time::Duration;
 
 use bentpipe_units::{BitRate, ByteSize};
 
+use crate::lease::{LeaseMode, Share};
+
 /// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What this side may send, counted in IP bytes: the lease, or where there is none a cap.
-    pub rate: BitRate,
     /// What decides how much of `rate` is used.
     pub control: Control,
+    /// What the operator lets this side send, in IP bytes: the lease itself where `lease` says so,
+    /// and the most that any other lease is used up to.
+    pub rate: BitRate,
+    /// Where the rate comes from.
+    pub lease: LeaseMode,
+    /// At the ground: the aircraft's share of a beam that several use.
+    pub share: Share,
     /// Largest IP packet on the radio path, headers included: what the operator provisioned, never
     /// exceeded. It is in use once the path has shown that it carries it, a round trip after the
     /// start; a path that does not is found out, and smaller packets go.
@@ -60,6 +67,8 @@ impl Default for Settings {
         Self {
             rate: BitRate::from_bps(1_000_000),
             control: Control::Leased,
+            lease: LeaseMode::Static,
+            share: Share::default(),
             mtu_bytes: 1500,
             receive_memory: ByteSize::from_bytes(512 << 20),
             send_memory: ByteSize::from_bytes(256 << 20),

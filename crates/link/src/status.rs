@@ -39,6 +39,8 @@ pub struct Counters {
     pub packets_lost: u64,
     /// Packets of ours that the peer's reports account for, lost or not.
     pub packets_judged: u64,
+    /// Times the breaker found a queue that did not drain, or too much loss, and cut the rate.
+    pub breaker_trips: u64,
     /// Times the session was broken off because the peer broke the protocol.
     pub violations: u64,
     /// The largest packet that carries data now, IP header included.

@@ -44,6 +44,21 @@ pub enum Transport {
     AeroTcp,
 }
 
+/// Who says what this gateway may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseSource {
+    /// `rate`, for ever.
+    #[default]
+    Static,
+    /// The ground, which shares a beam among several; `rate` is the most.
+    Granted,
+    /// The modem; `rate` is the most.
+    Modem,
+    /// Nobody: the link is shared with strangers, and CUBIC finds the rate; `rate` is the most.
+    None,
+}
+
 /// The way to the ground.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -66,6 +81,9 @@ pub struct AirLink {
     /// Memory of the session.
     #[serde(default)]
     pub memory: Memory,
+    /// `"static"`, `"granted"`, `"modem"` or `"none"`: what is sent at up to `rate`.
+    #[serde(default)]
+    pub lease: LeaseSource,
     state_file: Option<PathBuf>,
     #[serde(rename = "modem")]
     written_modem: Option<WrittenModem>,
@@ -172,6 +190,16 @@ impl AirConfig {
             None => source.beside(link.private_key_file.get_ref()).with_extension("state"),
         });
         link.modem = link.written_modem.take().map(|modem| modem.check(&source)).transpose()?;
+        if config.link.lease == LeaseSource::Modem && config.link.modem.is_none() {
+            let why = "lease = \"modem\", but nothing says where the modem is".to_owned();
+            let help = "write a table [link.modem], see docs/modem.md".to_owned();
+            return Err(ConfigError::at(&source, None, why, help));
+        }
+        if config.link.transport != Transport::Link && config.link.lease != LeaseSource::Static {
+            let why = "only the radio transport knows leases".to_owned();
+            let help = "write transport = \"link\", or leave lease out".to_owned();
+            return Err(ConfigError::at(&source, None, why, help));
+        }
         config.listen.check(&source)?;
         Ok(config)
     }

@@ -12,8 +12,8 @@ use serde::Deserialize;
 
 use super::radio::default_mtu;
 use super::{
-    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source, from_text,
-    read, seconds,
+    AeroTcp, Beam, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source,
+    from_text, read, seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -23,6 +23,8 @@ use crate::relay::RelayLimits;
 pub struct GroundConfig {
     /// The way to the aircraft.
     pub link: GroundLink,
+    /// What the aircraft share; absent where each has rates of its own.
+    beam: Option<toml::Spanned<Beam>>,
     /// The aircraft it serves.
     #[serde(default)]
     pub aircraft: Vec<AircraftConfig>,
@@ -72,16 +74,25 @@ pub struct AircraftConfig {
     /// Who it is.
     #[serde(deserialize_with = "spanned_key")]
     public_key: toml::Spanned<PublicKey>,
-    /// What may be sent to it.
+    /// What may be sent to it; at most, where a beam is shared.
     pub rate: BitRate,
     /// The largest IP packet that the path to it is provisioned for, bytes; absent: `mtu` under
     /// `[link]`.
     pub mtu: Option<usize>,
     /// Memory of its session; absent: `memory` under `[link]`.
     pub memory: Option<Memory>,
+    /// Whether `rate` is leased to it; if not, it is the most that CUBIC may find.
+    #[serde(default = "leased", rename = "lease", deserialize_with = "static_or_none")]
+    pub leased: bool,
     /// The most favoured class its flows may have: those that ask for more get this one.
     #[serde(default = "default_class", deserialize_with = "class")]
     pub highest_class: Class,
+    /// How much of a shared beam it gets when several want it, against the others' weights: 1.
+    pub(super) weight: Option<toml::Spanned<u32>>,
+    /// What it gets of a shared beam before the rest is divided: 16 kbit/s.
+    pub(super) floor: Option<toml::Spanned<BitRate>>,
+    /// The most it is granted of a shared beam's return rate; else all of it.
+    pub(super) return_rate: Option<toml::Spanned<BitRate>>,
     /// Flows it may hold at once.
     #[serde(default = "default_max_flows")]
     pub max_flows: usize,
@@ -134,6 +145,22 @@ pub struct GroundLimits {
     pub stall_timeout: Span,
     /// How long flows may finish after a stop was asked for.
     pub drain_timeout: Span,
+}
+
+const fn leased() -> bool {
+    true
+}
+
+/// What the ground sends to an aircraft is leased for good, or not at all; a `[beam]` divides it.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum GroundLease {
+    Static,
+    None,
+}
+
+fn static_or_none<'de, D: serde::Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+    Ok(matches!(GroundLease::deserialize(from)?, GroundLease::Static))
 }
 
 const fn default_max_flows() -> usize {
@@ -201,8 +228,17 @@ impl GroundConfig {
                 let help = "every aircraft has its own: make one with `bentpipe keys`".to_owned();
                 return Err(ConfigError::at(&source, Some(aircraft.public_key.span()), why, help));
             }
+            aircraft.check_share(config.beam(), &source)?;
+        }
+        if let Some(beam) = &config.beam {
+            beam.get_ref().check(&config.aircraft, &source, beam.span())?;
         }
         Ok(config)
+    }
+
+    /// What the aircraft share.
+    pub fn beam(&self) -> Option<&Beam> {
+        self.beam.as_ref().map(toml::Spanned::get_ref)
     }
 }
 

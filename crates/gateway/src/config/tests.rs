@@ -90,13 +90,13 @@ fn unknown_keys_name_the_nearest() {
         "air.toml, line 5: there is no setting \"ratte\" here\n    \
          ratte = \"1.89 Mbit/s\"\n\
          did you mean \"rate\"? What may stand here: transport, private-key-file, peer, \
-         peer-public-key, rate, mtu, memory, state-file, modem"
+         peer-public-key, rate, mtu, memory, lease, state-file, modem"
     );
     assert_eq!(
         bench.ground("max-flows", "colour"),
         "ground.toml, line 9: there is no setting \"colour\" here\n    colour = 4096\n\
-         what may stand here: name, public-key, rate, mtu, memory, highest-class, \
-         max-flows, flows-per-second"
+         what may stand here: name, public-key, rate, mtu, memory, lease, highest-class, \
+         weight, floor, return-rate, max-flows, flows-per-second"
     );
 }
 
@@ -268,4 +268,43 @@ fn aerotcp_has_a_table_of_its_own_in_either_file() {
     let kind =
         bench.air("[limits]\n", "[aerotcp]\nrtt = \"1 s\"\nwindow = \"adaptiv\"\n[limits]\n");
     assert!(kind.contains("did you mean \"adaptive\"?"), "{kind}");
+}
+
+#[test]
+fn a_lease_is_one_of_those_there_are() {
+    let bench = Bench::new();
+    let text = AIR.replace("rate = ", "lease = \"granted\"\nrate = ");
+    let air = AirConfig::parse(&bench.0.path().join("air.toml"), &text).unwrap();
+    assert_eq!(air.link.lease, LeaseSource::Granted);
+    let wrong = bench.air("rate = ", "lease = \"grant\"\nrate = ");
+    assert!(wrong.contains("did you mean \"granted\"?"), "{wrong}");
+    let masque = bench.air("rate = ", "transport = \"masque\"\nlease = \"granted\"\nrate = ");
+    assert!(masque.contains("only the radio transport knows leases"), "{masque}");
+}
+
+#[test]
+fn a_beam_is_shared_by_weight_over_floors() {
+    let bench = Bench::new();
+    let parse = |beam: &str, part: &str| {
+        let text = GROUND.replace("[dial]", &format!("{part}\n{beam}\n[dial]"));
+        GroundConfig::parse(&bench.0.path().join("ground.toml"), &text)
+    };
+    let beam = "[beam]\nforward = \"8 Mbit/s\"\nreturn = \"2 Mbit/s\"";
+    let ground = parse(beam, "weight = 3\nfloor = \"64 kbit/s\"").unwrap();
+    assert_eq!(ground.beam().unwrap().return_.unwrap().bps(), 2_000_000);
+    let share = ground.aircraft[0].share();
+    assert_eq!((share.weight, share.floor.bps()), (3, 64_000));
+    let wrong = |beam: &str, part: &str| bench.message(parse(beam, part));
+    assert_eq!(
+        wrong("", "weight = 3"),
+        "ground.toml, line 10: \"weight\" is an aircraft's part of a beam, and there is none\n    \
+         weight = 3\nwrite the beam: [beam] with forward = \"8 Mbit/s\", return = \"2 Mbit/s\""
+    );
+    let some = wrong("[beam]\nforward = \"8 Mbit/s\"", "return-rate = \"1 Mbit/s\"");
+    assert!(some.contains("\"return-rate\" is an aircraft's part"), "{some}");
+    assert!(wrong(beam, "weight = 0").contains("write 1 to 1000"));
+    assert!(wrong(beam, "floor = \"1 kbit/s\"").contains("less than an aircraft needs"));
+    let much = wrong(beam, "floor = \"3 Mbit/s\"");
+    assert!(much.contains("come to 3 Mbit/s, more than the return rate of 2 Mbit/s"), "{much}");
+    assert!(wrong("[beam]", "").contains("no rate that could be shared"));
 }

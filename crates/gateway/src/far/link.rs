@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use bentpipe_link::io::{Air, Flow, Hub, Open as LinkOpen};
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, HubConfig, MIN_RESERVE_BYTES, OpenError as LinkError,
-    ResetCode, Settings, SettingsError,
+    AirConfig as LinkAirConfig, Aircraft, Control, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
+    ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
 use futures_util::future::BoxFuture;
 
 use super::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
-use crate::config::{AirConfig, GroundConfig, Memory};
+use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
 
 /// Flows a session holds beyond what the gateway admits: those of either side that
 /// the other has not seen end yet.
@@ -28,6 +28,10 @@ impl FarEnd for Air {
                 Err(error @ LinkError::NotConnected) => Err(OpenError::Down(error.to_string())),
             }
         })
+    }
+
+    fn modem_rate(&self, told: Option<ModemRate>) {
+        self.set_modem_rate(told);
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -80,7 +84,14 @@ pub fn air_config(
     first_counter: u64,
 ) -> Result<LinkAirConfig, SettingsError> {
     let link = &config.link;
+    let (lease, control) = match link.lease {
+        LeaseSource::Static => (LeaseMode::Static, Control::Leased),
+        LeaseSource::Granted => (LeaseMode::Granted, Control::Leased),
+        LeaseSource::Modem => (LeaseMode::Modem, Control::Leased),
+        LeaseSource::None => (LeaseMode::Static, Control::Congestion),
+    };
     let settings = settings(link.rate, link.mtu, link.memory, config.limits.max_flows);
+    let settings = Settings { lease, control, ..settings };
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key().clone(),
@@ -98,6 +109,8 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let mtu = one.mtu.unwrap_or(config.link.mtu);
         let memory = one.memory.unwrap_or(config.link.memory);
         let settings = settings(one.rate, mtu, memory, one.max_flows);
+        let control = if one.leased { Control::Leased } else { Control::Congestion };
+        let settings = Settings { share: one.share(), control, ..settings };
         settings.check()?;
         let highest_class = one.highest_class;
         aircraft.push(Aircraft { key: one.key(), settings, highest_class });

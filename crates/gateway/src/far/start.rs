@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_link::io::{Air, Hub, UdpSocket};
-use bentpipe_link::{Host, Target};
+use bentpipe_link::{Host, ModemRate, Target};
 use bentpipe_masque::{Client, Server, Socket};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -69,7 +69,11 @@ pub fn arrivals(
     let mut arrivals: Vec<Arc<dyn Arrivals>> = Vec::new();
     if let Some(address) = config.link.listen {
         let socket = plain_socket(inherited, "link", address)?;
-        arrivals.push(Arc::new(Hub::start(Box::new(socket), link::hub_config(config)?)));
+        let hub = Hub::start(Box::new(socket), link::hub_config(config)?);
+        if let Some(beam) = config.beam() {
+            hub.set_beam(beam.forward, beam.return_)?;
+        }
+        arrivals.push(Arc::new(hub));
     }
     if let Some(address) = config.link.masque_listen {
         let socket = masque_socket(inherited, address)?;
@@ -160,6 +164,12 @@ impl FarEnd for Awaited {
             let down = || OpenError::Down("its name has no address yet".to_owned());
             far.ok_or_else(down)?.open(open).await
         })
+    }
+
+    fn modem_rate(&self, told: Option<ModemRate>) {
+        if let Some(far) = &*self.0.borrow() {
+            far.modem_rate(told);
+        }
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -5,9 +5,12 @@
 //! happens between two of them happens at the later one, in order.
 
 pub mod aerotcp;
+pub mod fade;
+pub mod fleet;
 pub mod net;
 pub mod pair;
 pub mod share;
+pub mod steady;
 pub mod suite;
 pub mod trace;
 pub mod transfer;

@@ -12,6 +12,7 @@ use crate::Class;
 use crate::crypto::{CookieMonitor, InitPayload, Initiator, Keys, MacKey, ResponsePayload, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
+use crate::lease::ModemRate;
 use crate::memory::Remembered;
 use crate::session::{OpenError, PeerTerms, Session};
 use crate::settings::Settings;
@@ -60,6 +61,8 @@ pub struct AirCore {
     closing: bool,
     /// The datagram given last leaves as ECT(0).
     ect: bool,
+    /// What the modem last told, and when: it outlives sessions.
+    modem: Option<(ModemRate, Duration)>,
     rng: Rng,
 }
 
@@ -83,6 +86,7 @@ impl AirCore {
             plaintext: Vec::new(),
             closing: false,
             ect: false,
+            modem: None,
             rng,
             config,
         }
@@ -102,6 +106,15 @@ impl AirCore {
     /// Gives what an earlier process learned of the path, for the sessions that begin from now on.
     pub fn remember(&mut self, remembered: Remembered) {
         self.remembered = Some(remembered);
+    }
+
+    /// The modem tells what it sends at, or that nothing is known of it any more. Counts for
+    /// [`crate::MODEM_LEASE`]; tell it again before that.
+    pub fn set_modem_rate(&mut self, told: Option<ModemRate>, now: Duration) {
+        self.modem = told.map(|told| (told, now));
+        if let Some((_, session)) = &mut self.session {
+            session.set_modem_rate(told, now);
+        }
     }
 
     /// Opens a flow to `target`; `first` are its first bytes and travel with the opening, as many
@@ -199,6 +212,9 @@ impl AirCore {
                 let prior = self.remembered;
                 let mut session = Session::new(settings, true, terms, keys, from, prior, now, rng);
                 session.saw_round_trip(round_trip);
+                if let Some((told, at)) = self.modem {
+                    session.set_modem_rate(Some(told), at);
+                }
                 session.ask();
                 self.last_session += 1;
                 self.session = Some((self.last_session, session));

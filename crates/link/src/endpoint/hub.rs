@@ -15,6 +15,7 @@ use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
 use super::load::Load;
+use super::sharing::Sharing;
 use super::{Core, SessionId};
 use crate::Class;
 use crate::crypto::{
@@ -22,6 +23,7 @@ use crate::crypto::{
 };
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
+use crate::lease::{BeamError, ModemRate};
 use crate::memory::Remembered;
 use crate::session::{PeerTerms, Session};
 use crate::settings::Settings;
@@ -65,6 +67,8 @@ struct Entry {
     current: Option<Current>,
     /// What was learned of the path to it by the session before.
     remembered: Option<Remembered>,
+    /// What the modem towards the aircraft last told, and when.
+    modem: Option<(ModemRate, Duration)>,
 }
 
 /// The session that goes on, and the instances at its two ends.
@@ -117,6 +121,7 @@ pub struct HubCore {
     /// The datagram given last leaves as ECT(0).
     ect: bool,
     curve_operations: u64,
+    sharing: Sharing,
     rng: Rng,
 }
 
@@ -134,6 +139,7 @@ impl HubCore {
                 pending: VecDeque::new(),
                 current: None,
                 remembered: None,
+                modem: None,
             };
             (key, entry)
         };
@@ -151,6 +157,7 @@ impl HubCore {
             plaintext: Vec::new(),
             ect: false,
             curve_operations: 0,
+            sharing: Sharing::default(),
             rng,
             secret: config.secret,
         }
@@ -164,6 +171,40 @@ impl HubCore {
     /// How many curve operations handshakes have cost so far: what a flood of them costs most.
     pub fn curve_operations(&self) -> u64 {
         self.curve_operations
+    }
+
+    /// The aircraft share a beam of these rates, towards them and from them, from `now` on; `None`
+    /// where a direction is not shared. Call it again when the beam's rates change.
+    ///
+    /// Fails where a direction begins to be shared and the aircraft's floors do not fit into it. If
+    /// it shrinks below them later, all are cut in proportion.
+    pub fn set_beam(
+        &mut self,
+        forward: Option<BitRate>,
+        back: Option<BitRate>,
+        now: Duration,
+    ) -> Result<(), BeamError> {
+        let shares = self.aircraft.iter().map(|(key, entry)| (*key, entry.settings.share));
+        self.sharing.set_rates(forward, back, shares, now)?;
+        self.share_out(now);
+        Ok(())
+    }
+
+    /// The modem towards an aircraft tells what it sends at, or that nothing is known of it any
+    /// more. Counts for [`crate::MODEM_LEASE`]; tell it again before that.
+    pub fn set_modem_rate(&mut self, aircraft: &PublicKey, told: Option<ModemRate>, now: Duration) {
+        let Some(entry) = self.aircraft.get_mut(aircraft) else { return };
+        entry.modem = told.map(|told| (told, now));
+        let session = entry.current.and_then(|current| self.sessions.get_mut(&current.id));
+        if let Some((_, session)) = session {
+            session.set_modem_rate(told, now);
+        }
+    }
+
+    /// Divides the beam as the aircraft want it now.
+    fn share_out(&mut self, now: Duration) {
+        let sessions = self.sessions.values_mut().map(|(key, session)| (*key, session));
+        self.sharing.divide(sessions, now);
     }
 
     /// Whose session it is.
@@ -240,6 +281,9 @@ impl HubCore {
             && let Some((_, session)) = self.sessions.get_mut(&id)
         {
             session.receive(&header, &plaintext, from, (datagram.len(), ce), now);
+            if let Some(demand) = session.take_demand() {
+                self.sharing.asked(key, &demand, now);
+            }
             if session.is_closed() {
                 self.drop_session(id);
             }
@@ -277,12 +321,17 @@ impl HubCore {
             let id = self.last_session;
             entry.current = Some(Current { id, air: payload.instance, here });
             let (rng, highest_class) = (Rng::from_seed(seed), entry.highest_class);
+            let modem = entry.modem;
             if let Some(old) = before {
                 self.end_session(old.id);
             }
             let prior = self.aircraft.get(&key).and_then(|entry| entry.remembered);
             let mut session = Session::new(settings, false, terms, keys, address, prior, now, rng);
-            session.grant(highest_class);
+            session.limit_class(highest_class);
+            if let Some((told, at)) = modem {
+                session.set_modem_rate(Some(told), at);
+            }
+            self.sharing.joined(key);
             self.sessions.insert(id, (key, session));
             tracing::info!(aircraft = %key, from = %address, "an aircraft is here");
         }
@@ -350,6 +399,7 @@ impl Core for HubCore {
             if let Some(to) = session.transmit(now, out) {
                 self.turn = id;
                 self.ect = session.is_ect();
+                self.sharing.sent(now);
                 return Some(to);
             }
             if session.is_closed() {
@@ -371,12 +421,16 @@ impl Core for HubCore {
 
     fn next_timeout(&mut self, now: Duration) -> Duration {
         let sessions = self.sessions.values_mut().map(|(_, session)| session.next_timeout(now));
-        sessions.min().unwrap_or(Duration::MAX)
+        let first = sessions.min().unwrap_or(Duration::MAX);
+        first.min(self.sharing.next_timeout().unwrap_or(Duration::MAX))
     }
 
     fn handle_timeout(&mut self, now: Duration) {
         for (_, session) in self.sessions.values_mut() {
             session.handle_timeout(now);
+        }
+        if self.sharing.next_timeout().is_some_and(|at| at <= now) {
+            self.share_out(now);
         }
     }
 

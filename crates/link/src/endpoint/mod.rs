@@ -3,6 +3,7 @@
 mod air;
 mod hub;
 mod load;
+mod sharing;
 
 use std::net::SocketAddr;
 use std::time::Duration;

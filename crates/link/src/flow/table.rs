@@ -176,6 +176,11 @@ impl FlowTable {
             + self.flows.values().map(|flow| flow.recv.held_bytes()).sum::<u64>()
     }
 
+    /// Bytes that wait in flows to be sent.
+    pub fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes as u64
+    }
+
     /// So much waits for earlier bytes that only the oldest symbols should be taken.
     pub fn is_shattered(&self) -> bool {
         self.pieces >= MANY_PIECES

@@ -10,6 +10,7 @@ use super::driver::Driver;
 use super::shared::Shared;
 use super::{Flow, Open, Socket};
 use crate::endpoint::{AirConfig, AirCore};
+use crate::lease::ModemRate;
 use crate::memory::Remembered;
 use crate::session::OpenError;
 use crate::status::Counters;
@@ -105,6 +106,16 @@ impl Air {
     /// A look at the link that does not keep it open.
     pub fn watch(&self) -> AirWatch {
         AirWatch(Arc::downgrade(&self.0))
+    }
+
+    /// The modem tells what it sends at, or (`None`) that nothing is known of it any more. Counts
+    /// for [`MODEM_LEASE`](crate::MODEM_LEASE); tell it again before that, changed or not.
+    pub fn set_modem_rate(&self, told: Option<ModemRate>) {
+        let shared = &self.0.0;
+        let now = shared.now();
+        let mut state = shared.lock();
+        state.core.set_modem_rate(told, now);
+        state.wake_driver();
     }
 
     /// What the session counts; `None` before the first.

@@ -4,12 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bentpipe_units::BitRate;
+
 use super::driver::Driver;
 use super::shared::Shared;
 use super::{Flow, Socket};
 use crate::endpoint::{HubConfig, HubCore, SessionId};
 use crate::flow::FlowEvent;
 use crate::key::PublicKey;
+use crate::lease::{BeamError, ModemRate};
 use crate::status::Counters;
 use crate::{Class, Target};
 
@@ -100,6 +103,35 @@ impl Hub {
             let flow = Flow::of_hub(shared.clone(), (session, flow));
             return Some(Incoming { aircraft, target, class, passenger, flow });
         }
+    }
+
+    /// The aircraft share a beam of these rates, towards them and from them; `None` where a
+    /// direction is not shared. May be called again when the rates change.
+    ///
+    /// Fails where a direction begins to be shared and the aircraft's floors do not fit into it. If
+    /// it shrinks below them later, all are cut in proportion.
+    pub fn set_beam(
+        &self,
+        forward: Option<BitRate>,
+        back: Option<BitRate>,
+    ) -> Result<(), BeamError> {
+        let shared = &self.0.shared;
+        let now = shared.now();
+        let mut state = shared.lock();
+        let set = state.core.set_beam(forward, back, now);
+        state.wake_driver();
+        set
+    }
+
+    /// The modem towards an aircraft tells what it sends at, or (`None`) that nothing is known of
+    /// it any more. Counts for [`MODEM_LEASE`](crate::MODEM_LEASE); tell it again before that,
+    /// changed or not.
+    pub fn set_modem_rate(&self, aircraft: &PublicKey, told: Option<ModemRate>) {
+        let shared = &self.0.shared;
+        let now = shared.now();
+        let mut state = shared.lock();
+        state.core.set_modem_rate(aircraft, told, now);
+        state.wake_driver();
     }
 
     /// Every session.

@@ -23,6 +23,7 @@ use crate::congestion::Congestion;
 use crate::crypto::{Keys, Rng};
 use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
 use crate::lane::{Lane, RecvLane, Rule, SendLane};
+use crate::lease::{Demand, Grant, Lease, ModemRate};
 use crate::memory::Remembered;
 use crate::settings::Settings;
 use crate::status::Counters;
@@ -167,7 +168,7 @@ impl Session {
     }
 
     /// The peer's flows may have no class more favoured than this.
-    pub(crate) fn grant(&mut self, highest: Class) {
+    pub(crate) fn limit_class(&mut self, highest: Class) {
         self.flows.grant(highest);
     }
 
@@ -267,6 +268,7 @@ impl Session {
             held_bytes,
             coded_bytes,
             mtu_bytes: self.mtu_bytes() as u64,
+            breaker_trips: self.path.lease.trips(),
             ..self.counters
         }
     }
@@ -282,6 +284,44 @@ impl Session {
         let kept: usize = self.send.iter().map(SendLane::kept_bytes).sum();
         let coded: usize = self.recv.iter().map(RecvLane::coded_bytes).sum();
         (kept + coded) as u64
+    }
+
+    // The lease.
+
+    /// The lease that counts now, its rate as far as the breaker lets it be used.
+    pub fn lease(&mut self, now: Duration) -> Lease {
+        self.path.lease.lease(now)
+    }
+
+    /// The queueing delay towards the peer, as its newest report shows it.
+    pub fn queue(&self) -> Duration {
+        self.path.lease.queue()
+    }
+
+    /// The modem tells what it sends at, or that nothing is known of it any more.
+    pub fn set_modem_rate(&mut self, told: Option<ModemRate>, now: Duration) {
+        self.path.lease.set_modem(told, now);
+    }
+
+    /// Our part of a beam into which this end sends to several; `None` where there is none.
+    pub(crate) fn set_part(&mut self, part: Option<BitRate>) {
+        self.path.lease.set_part(part);
+    }
+
+    /// The rate that could be used for what waits.
+    pub(crate) fn useful_rate(&mut self, now: Duration) -> BitRate {
+        let waiting = self.waiting_bytes(now);
+        self.path.lease.useful(waiting, self.path.rtt.get(), now)
+    }
+
+    /// What the aircraft asked for since this was last called.
+    pub(crate) fn take_demand(&mut self) -> Option<Demand> {
+        self.path.lease.take_demand()
+    }
+
+    /// Tells the aircraft what it may send.
+    pub(crate) fn grant(&mut self, grant: Grant, now: Duration) {
+        self.path.lease.grant(grant, now);
     }
 
     // The flows' owners.

@@ -3,12 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_units::BitRate;
-
 use super::arrivals::{Arrivals, MAX_LATE_BY};
 use super::mtu::Mtu;
 use super::sent::{Cargo, Judged, Sent, SentPackets};
 use crate::congestion::{BURST_PACKETS, Congestion, News, PERSISTENT_TIMEOUTS, Saved};
+use crate::lease::{Control as LeaseControl, Observation};
 use crate::memory::{Observed, Remembered, Reported};
 use crate::pacer::Pacer;
 use crate::redundancy::{Estimator, Fate, Loss};
@@ -31,13 +30,14 @@ pub struct Path {
     pub pacer: Pacer,
     pub mtu: Mtu,
 
+    pub lease: LeaseControl,
     packets: SentPackets,
+    /// IP bytes of all packets up to the newest that the peer reported.
+    judged_bytes: u64,
     /// What the direction towards the peer loses.
     pub estimator: Estimator,
     /// The congestion controller, where the path is not leased.
     pub congestion: Option<Congestion>,
-    /// The rate that is never exceeded.
-    cap: BitRate,
     observed: Observed,
     /// The oldest packet that asked for an answer since the peer was last heard.
     pub waiting_since: Option<Duration>,
@@ -90,10 +90,11 @@ impl Path {
             rtt: Rtt::guess(remembered.map_or(settings.initial_rtt, |it| it.rtt)),
             pacer: Pacer::new(settings.rate, settings.mtu_bytes),
             mtu: Mtu::new(settings.mtu_bytes, now),
+            lease: LeaseControl::new(settings.lease, settings.rate),
             packets: SentPackets::default(),
+            judged_bytes: 0,
             estimator: loss.map_or_else(Estimator::new, Estimator::remembering),
             congestion: controlled.then(|| Congestion::new(settings.mtu_bytes, saved, now)),
-            cap: settings.rate,
             observed: Observed::default(),
             waiting_since: None,
             last_sent: now,
@@ -109,8 +110,8 @@ impl Path {
         path.pacer.is_open(now);
         if controlled {
             path.pacer.allow_burst(BURST_PACKETS, settings.mtu_bytes);
-            path.repace(now);
         }
+        path.follow_lease(now);
         path
     }
 
@@ -146,8 +147,11 @@ impl Path {
         self.mtu.sent(self.next_packet());
         let train = self.pacer.rate().time_for(self.mtu.current() as u64) * TRAIN_PACKET_TIMES;
         let follows = now.saturating_sub(self.last_sent) <= train + TIMER_GRAIN;
-        let sent =
-            Sent { at: now, bytes: u32::try_from(bytes).unwrap_or(u32::MAX), follows, cargo };
+        let total_bytes = self.packets.total_bytes() + bytes as u64;
+        let bytes_sent = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let sent = Sent { at: now, bytes: bytes_sent, total_bytes, follows, cargo };
+        self.pacer.spend(bytes);
+        self.lease.sent(bytes, cargo.asks, self.rtt.get(), now);
         let forgotten = self.packets.push(sent).map_or(0, |sent| sent.answered_bytes());
         if let Some(congestion) = &mut self.congestion {
             congestion.forgotten(usize::try_from(forgotten).unwrap_or(usize::MAX));
@@ -161,17 +165,17 @@ impl Path {
         }
     }
 
-    /// Whether the path takes another symbol: always, where it is leased.
+    /// Whether the path takes another symbol: neither a full window nor the breaker holds it back.
     pub fn takes_more(&self) -> bool {
-        self.congestion.as_ref().is_none_or(Congestion::is_open)
+        self.congestion.as_ref().map_or(!self.lease.holds_data(), Congestion::is_open)
     }
 
-    /// Paces at what the congestion controller says, within the cap.
-    fn repace(&mut self, now: Duration) {
-        if let Some(congestion) = &self.congestion {
-            let rate = congestion.pacing_rate(self.rtt.get());
-            self.pacer.set_rate(rate.min(self.cap), now);
-        }
+    /// Paces at what the lease allows now, and within that at what the congestion controller says.
+    pub fn follow_lease(&mut self, now: Duration) {
+        let lease = self.lease.lease(now);
+        let pace = self.congestion.as_ref().map(|it| it.pacing_rate(self.rtt.get()));
+        let rate = pace.map_or(lease.rate, |pace| pace.min(lease.rate));
+        self.pacer.set_rate(rate, lease.framing_bytes, now);
     }
 
     /// What is known of the path, for the session after this one.
@@ -218,6 +222,19 @@ impl Path {
         }
         let lost = judged.iter().filter(|packet| packet.lost).count();
         self.mtu.judged(report.largest, lost as u64, judged.len() as u64);
+        if let (Some(newest), Some(rtt), None) = (newest, sample, &self.congestion) {
+            self.lease.observe(&Observation {
+                now,
+                rtt,
+                sent_at: newest.at,
+                arrived: report.arrived,
+                judged: judged.len() as u64,
+                lost: lost as u64,
+                judged_bytes: newest.total_bytes - self.judged_bytes,
+                in_flight_bytes: self.packets.total_bytes() - newest.total_bytes,
+            });
+            self.judged_bytes = newest.total_bytes;
+        }
         let mut news = self.news(&judged, report);
         (news.now, news.sample) = (now, sample);
         (news.largest_sent, news.largest) = (newest.map_or(now, |sent| sent.at), report.largest);
@@ -265,7 +282,7 @@ impl Path {
         if let Some(congestion) = &mut self.congestion {
             congestion.forgotten(usize::try_from(skipped_bytes).unwrap_or(usize::MAX));
             congestion.reported(news);
-            self.repace(now);
+            self.follow_lease(now);
         }
     }
 }

@@ -80,6 +80,12 @@ impl Session {
             Some(Carried::Fragment(fragment)) => self.take_fragment(fragment, header.number, now),
             None => false,
         };
+        // Each side believes only what the other's part is: the ground grants, the air asks.
+        match (packet.grant, packet.demand) {
+            (Some(grant), _) if self.opens => self.path.lease.take_grant(&grant),
+            (_, Some(demand)) if !self.opens => self.path.lease.hear_demand(demand),
+            _ => {}
+        }
         if asks {
             self.reports.came(gap, self.pace(), now);
         }

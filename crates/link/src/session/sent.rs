@@ -27,6 +27,8 @@ pub struct Sent {
     pub at: Duration,
     /// With its IP header.
     pub bytes: u32,
+    /// Those of all packets up to this one.
+    pub total_bytes: u64,
     /// It left right behind the one before.
     pub follows: bool,
     pub cargo: Cargo,
@@ -55,6 +57,7 @@ pub struct SentPackets {
     packets: VecDeque<Sent>,
     /// The next packet whose fate is to be judged.
     unjudged: u64,
+    total_bytes: u64,
 }
 
 impl SentPackets {
@@ -63,11 +66,17 @@ impl SentPackets {
         self.next
     }
 
+    /// IP bytes of all packets so far.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
     /// Notes the next packet; gives back one that is forgotten without having been judged.
     pub fn push(&mut self, sent: Sent) -> Option<Sent> {
         let first = self.first();
         let full = self.packets.len() == MAX_SENT;
         let forgotten = full.then(|| self.packets.pop_front()).flatten();
+        self.total_bytes = sent.total_bytes;
         self.packets.push_back(sent);
         self.next += 1;
         forgotten.filter(|_| first >= self.unjudged)
@@ -120,7 +129,7 @@ mod tests {
         for packet in 0..packets {
             let at = Duration::from_millis(packet);
             let cargo = Cargo { asks: true, ..Cargo::default() };
-            let forgotten = all.push(Sent { at, bytes: 100, follows: true, cargo });
+            let forgotten = all.push(Sent { at, bytes: 100, total_bytes: 0, follows: true, cargo });
             assert!(forgotten.is_none());
         }
         all
@@ -128,8 +137,8 @@ mod tests {
 
     fn report(packets: &[(u64, u64)]) -> Report {
         let (largest, packets) = (packets[0].1 - 1, packets.to_vec());
-        let age = Duration::ZERO;
-        Report { path: 0, largest, age, late_by: 0, marked: 0, packets, lanes: Vec::new() }
+        let (age, arrived) = (Duration::ZERO, Duration::ZERO);
+        Report { path: 0, largest, age, arrived, late_by: 0, marked: 0, packets, lanes: Vec::new() }
     }
 
     fn fates(judged: &[Judged]) -> Vec<(u64, bool)> {
@@ -161,7 +170,7 @@ mod tests {
     fn the_oldest_are_forgotten() {
         let mut all = sent(MAX_SENT as u64);
         let cargo = Cargo::default();
-        let newest = Sent { at: Duration::ZERO, bytes: 7, follows: false, cargo };
+        let newest = Sent { at: Duration::ZERO, bytes: 7, total_bytes: 0, follows: false, cargo };
         assert_eq!(all.push(newest).map(|sent| sent.bytes), Some(100));
         assert!(all.get(0).is_none() && all.get(1).is_some());
     }

@@ -16,6 +16,7 @@ use crate::crypto::Rng;
 use crate::endpoint::{AirConfig, AirCore, Aircraft, Core, HubConfig, HubCore};
 use crate::key::SecretKey;
 use crate::lane::Lane;
+use crate::lease::{Demand, Grant};
 use crate::settings::Settings;
 use crate::wire::frame;
 use crate::wire::report::{LaneReport, Report};
@@ -182,7 +183,8 @@ fn report() -> impl Strategy<Value = Report> {
         |(largest, age_us, from, late_by, marked, lanes)| {
             let age = Duration::from_micros(age_us);
             let packets = vec![(from.index(largest.min(1 << 40) as usize + 1) as u64, largest + 1)];
-            Report { path: 0, largest, age, late_by, marked, packets, lanes }
+            let arrived = Duration::from_micros(age_us.rotate_left(32));
+            Report { path: 0, largest, age, arrived, late_by, marked, packets, lanes }
         },
     )
 }
@@ -193,6 +195,7 @@ fn a_report_of_what_was_never_sent_ends_the_session() {
         path: 0,
         largest: session.path.next_packet() - 1,
         age: Duration::ZERO,
+        arrived: Duration::ZERO,
         late_by: 0,
         marked: 0,
         packets: vec![(0, session.path.next_packet())],
@@ -241,6 +244,14 @@ fn packet() -> impl Strategy<Value = (Vec<u8>, Option<(Lane, u64, u16)>, Vec<u8>
         1 => report().prop_map(|report| {
             let mut out = Vec::new();
             frame::put_report(&mut out, &report);
+            out
+        }),
+        1 => any::<[u64; 8]>().prop_map(|[sequence, answers, bps, ms, number, follows, waiting_bytes, useful]| {
+            let (rate, lifetime) = (BitRate::from_bps(bps), Duration::from_millis(ms));
+            let useful = BitRate::from_bps(useful);
+            let mut out = Vec::new();
+            frame::put_grant(&mut out, &Grant { sequence, answers, rate, lifetime });
+            frame::put_demand(&mut out, &Demand { number, follows, waiting_bytes, useful });
             out
         }),
         1 => any::<[u8; 8]>().prop_map(|challenge| {

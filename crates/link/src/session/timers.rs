@@ -48,6 +48,7 @@ impl Session {
         if self.quiet.is_none() {
             self.path.mtu.handle_timeout(&self.path.rtt, now);
         }
+        self.path.lease.handle_timeout(now);
         for lane in Lane::ALL {
             if self.send[lane as usize].repairs_due().is_some_and(|due| due <= now) {
                 self.send[lane as usize].protect_again(now, &mut self.rule);
@@ -73,6 +74,8 @@ impl Session {
     /// When [`Self::handle_timeout`] or [`Self::transmit`](Session::transmit) should be called next.
     /// `transmit` must have returned `None` for `now`.
     pub fn next_timeout(&mut self, now: Duration) -> Duration {
+        self.path.follow_lease(now);
+        let lease_talk = self.lease_talk_at(now).map(|at| at.max(self.path.pacer.opens_at()));
         let paced = self.wants_to_send(now).then(|| self.path.pacer.opens_at());
         let report = self.reports.due().map(|due| due.max(self.path.pacer.opens_at()));
         let lanes = Lane::ALL.map(|lane| {
@@ -85,6 +88,8 @@ impl Session {
             Some(self.next_reap),
             paced,
             report,
+            lease_talk,
+            self.path.lease.next_timeout(now),
             self.old_keys.as_ref().map(|(_, until)| *until),
             // A probe waits for the pacer as all else does.
             self.quiet
@@ -109,13 +114,35 @@ impl Session {
         if self.path.ping || self.path.response.is_some() || self.fragments.is_some() {
             return true;
         }
-        self.quiet.is_none() && self.path.takes_more() && self.has_symbols(now)
+        if self.quiet.is_some() {
+            return false;
+        }
+        if self.lease_talk_at(now).is_some_and(|at| at <= now) {
+            return true;
+        }
+        self.path.takes_more() && self.has_symbols(now)
     }
 
     /// Whether there is a symbol that the peer would take.
     pub(super) fn has_symbols(&mut self, now: Duration) -> bool {
         let again = self.send.iter_mut().any(SendLane::has_queued);
         again || self.flows.next_lane(now).is_some_and(|lane| self.may_send_new(lane))
+    }
+
+    /// When a DEMAND or a LEASE should leave; not to a peer who hears nothing.
+    fn lease_talk_at(&mut self, now: Duration) -> Option<Duration> {
+        if self.quiet.is_some() {
+            return None;
+        }
+        let (waiting, rtt) = (self.waiting_bytes(now), self.path.rtt.get());
+        let lease = &mut self.path.lease;
+        [lease.demand_due(waiting, rtt, now), lease.grant_due()].into_iter().flatten().min()
+    }
+
+    /// What flows have to send that the peer would take.
+    pub(super) fn waiting_bytes(&mut self, now: Duration) -> u64 {
+        let sendable = self.flows.next_lane(now).is_some();
+        if sendable { self.flows.unsent_bytes() } else { 0 }
     }
 
     fn quiet_at(&self) -> Option<Duration> {

@@ -42,6 +42,7 @@ impl Session {
         if let Some(to) = self.challenge_candidate(now, out) {
             return Some(to);
         }
+        self.path.follow_lease(now);
         if !self.path.pacer.is_open(now) {
             return None;
         }
@@ -51,7 +52,7 @@ impl Session {
         self.plaintext.clear();
         let probing = self.start_probe(now);
         let report_bytes = self.put_report(now);
-        let asks = self.put_uncoded();
+        let asks = self.put_uncoded(now);
         let load = self.put_load(probing, now);
         if self.plaintext.is_empty() {
             return None;
@@ -107,7 +108,14 @@ impl Session {
     }
 
     /// The rest of the uncoded part; `true` when it asks for an answer.
-    fn put_uncoded(&mut self) -> bool {
+    fn put_uncoded(&mut self, now: Duration) -> bool {
+        if let Some(grant) = self.path.lease.say_grant(self.path.rtt.get(), now) {
+            frame::put_grant(&mut self.plaintext, &grant);
+        }
+        let waiting = self.waiting_bytes(now);
+        if let Some(demand) = self.path.lease.say_demand(waiting, self.path.rtt.get(), now) {
+            frame::put_demand(&mut self.plaintext, &demand);
+        }
         if let Some(challenge) = self.path.response.take() {
             frame::put_response(&mut self.plaintext, &challenge);
         }
@@ -130,6 +138,7 @@ impl Session {
             path: self.path.id,
             largest,
             age: now.saturating_sub(at),
+            arrived: at,
             late_by: self.path.arrivals.late_by(),
             packets: self.path.arrivals.to_report(),
             marked: self.path.marked,
@@ -309,7 +318,6 @@ impl Session {
         }
         let bytes = out.len() - before + self.path.outer_bytes();
         self.path.sent(cargo, bytes, now);
-        self.path.pacer.spend(bytes);
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += bytes as u64;
         Some(self.path.peer)

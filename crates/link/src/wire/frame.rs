@@ -1,18 +1,19 @@
 //! What a packet's plaintext holds.
 //!
-//! A packet is an uncoded part (REPORT, PING, CHALLENGE, RESPONSE, CLOSE, …: the latest wins, nothing is
-//! retransmitted) and at most one symbol, repair or fragment, which fills the rest. What must arrive
+//! A packet is an uncoded part (REPORT, LEASE, DEMAND, PING, CHALLENGE, RESPONSE, CLOSE: the latest
+//! wins, nothing is retransmitted) and at most one symbol, repair or fragment, which fills the rest. What must arrive
 //! travels in symbols.
 //!
 //! | tag | in the uncoded part | body |
 //! |---|---|---|
 //! | `0x00` | PADDING | none; makes a packet longer and means nothing |
 //! | `0x01` | REPORT | see [`Report`] |
-//! | `0x02` | LEASE | reserved for granted rates |
+//! | `0x02` | LEASE | to the aircraft: the rate granted to it, see [`super::lease`] |
 //! | `0x03` | CHALLENGE | 8 bytes |
 //! | `0x04` | RESPONSE | the challenge's 8 bytes |
 //! | `0x05` | PING | none; asks for a report |
 //! | `0x06` | CLOSE | none; the session ends, all flows with it |
+//! | `0x07` | DEMAND | from the aircraft: what waits and what it could use, see [`super::lease`] |
 //! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
 //! | `0x18` + lane | REPAIR | first symbol varint, symbols less one varint, then the repair symbol to the end |
 //! | `0x20` | FRAGMENT | packet of the first fragment varint, total varint, offset varint, then bytes to the end of the packet |
@@ -35,13 +36,16 @@ use super::codec::{Malformed, Reader, put_varint, varint_len};
 use super::report::Report;
 use crate::code::ResetCode;
 use crate::lane::Lane;
+use crate::lease::{Demand, Grant};
 use crate::target::Target;
 
 const REPORT: u8 = 0x01;
+const LEASE: u8 = 0x02;
 const CHALLENGE: u8 = 0x03;
 const RESPONSE: u8 = 0x04;
 const PING: u8 = 0x05;
 const CLOSE: u8 = 0x06;
+const DEMAND: u8 = 0x07;
 const SYMBOL: u8 = 0x10;
 const REPAIR: u8 = 0x18;
 const FRAGMENT: u8 = 0x20;
@@ -66,6 +70,8 @@ pub type Challenge = [u8; 8];
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Packet<'a> {
     pub report: Option<Report>,
+    pub grant: Option<Grant>,
+    pub demand: Option<Demand>,
     pub challenge: Option<Challenge>,
     pub response: Option<Challenge>,
     pub ping: bool,
@@ -142,6 +148,8 @@ impl<'a> Packet<'a> {
         while !reader.is_empty() {
             match reader.u8()? {
                 REPORT => packet.report = Some(Report::parse(&mut reader)?),
+                LEASE => packet.grant = Some(Grant::parse(&mut reader)?),
+                DEMAND => packet.demand = Some(Demand::parse(&mut reader)?),
                 CHALLENGE => packet.challenge = Some(reader.array()?),
                 RESPONSE => packet.response = Some(reader.array()?),
                 PING => packet.ping = true,
@@ -185,6 +193,16 @@ impl<'a> Carried<'a> {
 pub fn put_report(out: &mut Vec<u8>, report: &Report) {
     out.push(REPORT);
     report.put(out);
+}
+
+pub fn put_grant(out: &mut Vec<u8>, grant: &Grant) {
+    out.push(LEASE);
+    grant.put(out);
+}
+
+pub fn put_demand(out: &mut Vec<u8>, demand: &Demand) {
+    out.push(DEMAND);
+    demand.put(out);
 }
 
 pub fn put_challenge(out: &mut Vec<u8>, challenge: &Challenge) {

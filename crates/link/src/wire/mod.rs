@@ -5,6 +5,7 @@ pub mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;
 pub mod header;
+pub mod lease;
 pub mod report;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! REPORT: what the receiver of one path has, the latest wins.
 //!
 //! ```text
-//! path u8 · largest packet varint · age of it in us varint · late by (packets) varint
-//! · packets marked varint · received up to the largest
-//! varint · gaps varint
+//! path u8 · largest packet varint · age of it in us varint · its arrival in us varint
+//! · late by (packets) varint · packets marked varint
+//! · received up to the largest varint · gaps varint
 //!   · per gap, newest first: missing packets varint · received packets varint
 //! · lanes u8 · per lane:
 //!   lane u8 · largest packet on the lane varint · base varint · flags u8 · runs varint
@@ -39,6 +39,9 @@ pub struct Report {
     pub largest: u64,
     /// How long ago it came, for the sender's round-trip estimate.
     pub age: Duration,
+    /// When it came, on the receiver's own clock: how much later than others a packet came than it
+    /// was sent is its queueing delay in this direction, whatever the two clocks say.
+    pub arrived: Duration,
     /// By how many packets the latest of the late packets came behind a later one.
     pub late_by: u64,
     /// Packets received of late, as half-open ranges, newest first; the first ends behind `largest`.
@@ -74,6 +77,7 @@ impl Report {
         out.push(self.path);
         put_varint(out, self.largest);
         put_varint(out, u64::try_from(self.age.as_micros()).unwrap_or(u64::MAX));
+        put_varint(out, u64::try_from(self.arrived.as_micros()).unwrap_or(u64::MAX));
         put_varint(out, self.late_by);
         put_varint(out, self.marked);
         self.put_packets(out);
@@ -88,6 +92,7 @@ impl Report {
         let path = reader.u8()?;
         let largest = reader.varint()?;
         let age = Duration::from_micros(reader.varint()?);
+        let arrived = Duration::from_micros(reader.varint()?);
         let late_by = reader.varint()?;
         let marked = reader.varint()?;
         let packets = Self::parse_packets(largest, reader)?;
@@ -96,7 +101,7 @@ impl Report {
             return Err(Malformed);
         }
         let lanes = (0..count).map(|_| LaneReport::parse(reader)).collect::<Result<_, _>>()?;
-        Ok(Self { path, largest, age, late_by, marked, packets, lanes })
+        Ok(Self { path, largest, age, arrived, late_by, marked, packets, lanes })
     }
 
     fn put_packets(&self, out: &mut Vec<u8>) {

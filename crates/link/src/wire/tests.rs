@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bentpipe_schedule::Class;
+use bentpipe_units::BitRate;
 use proptest::prelude::*;
 
 use super::codec::Reader;
@@ -13,6 +14,7 @@ use super::header::DataHeader;
 use super::report::{LaneReport, MAX_PACKET_RUNS, MAX_RUNS, Report};
 use crate::code::ResetCode;
 use crate::lane::Lane;
+use crate::lease::{Demand, Grant};
 use crate::target::{Host, Target};
 
 /// Bytes as a fuzzer would find them: the tags of frames are frequent.
@@ -52,7 +54,28 @@ fn report() -> impl Strategy<Value = Report> {
                 (above, end)
             };
             let packets = steps.into_iter().map(run).collect();
-            Report { path, largest, age, late_by, marked, packets, lanes }
+            let arrived = age * 3;
+            Report { path, largest, age, arrived, late_by, marked, packets, lanes }
+        },
+    )
+}
+
+fn grant() -> impl Strategy<Value = Grant> {
+    (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
+        |(sequence, answers, bps, ms)| {
+            let (rate, lifetime) = (BitRate::from_bps(bps), Duration::from_millis(ms));
+            Grant { sequence, answers, rate, lifetime }
+        },
+    )
+}
+
+fn demand() -> impl Strategy<Value = Demand> {
+    (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>()).prop_map(
+        |(number, follows, waiting_bytes, bps)| Demand {
+            number,
+            follows,
+            waiting_bytes,
+            useful: BitRate::from_bps(bps),
         },
     )
 }
@@ -91,6 +114,8 @@ proptest! {
     #[test]
     fn packets_read_back(
         report in prop::option::of(report()),
+        grant in prop::option::of(grant()),
+        demand in prop::option::of(demand()),
         challenge: Option<[u8; 8]>,
         response: Option<[u8; 8]>,
         ping: bool,
@@ -101,6 +126,8 @@ proptest! {
     ) {
         let mut out = Vec::new();
         if let Some(report) = &report { frame::put_report(&mut out, report) }
+        if let Some(grant) = &grant { frame::put_grant(&mut out, grant) }
+        if let Some(demand) = &demand { frame::put_demand(&mut out, demand) }
         if let Some(challenge) = &challenge { frame::put_challenge(&mut out, challenge) }
         if let Some(response) = &response { frame::put_response(&mut out, response) }
         if ping { frame::put_ping(&mut out) }
@@ -142,7 +169,7 @@ proptest! {
             Some(Carried::Repair(repair)) => repair.content,
             Some(Carried::Fragment(fragment)) => fragment.content,
         });
-        let packet = Packet { report, challenge, response, ping, close, carried };
+        let packet = Packet { report, grant, demand, challenge, response, ping, close, carried };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));
     }
 

@@ -1,0 +1,76 @@
+//! How much could be used: what waits, and what is being sent anyway.
+
+use std::time::Duration;
+
+use bentpipe_units::BitRate;
+
+/// The shortest time over which sending is looked at, and in which what waits should leave …
+const LEAST_SPAN: Duration = Duration::from_millis(50);
+/// … and the longest.
+const MOST_SPAN: Duration = Duration::from_secs(1);
+
+/// Bytes sent lately, in two spans of time: the one that goes on, and the one before.
+#[derive(Debug, Clone, Default)]
+pub struct Appetite {
+    began: Duration,
+    span: Duration,
+    current_bytes: u64,
+    before_bytes: u64,
+}
+
+impl Appetite {
+    /// A packet of `bytes` left. Spans are half of `rtt` long.
+    pub fn sent(&mut self, bytes: usize, rtt: Duration, now: Duration) {
+        self.advance(rtt, now);
+        self.current_bytes += bytes as u64;
+    }
+
+    /// The rate that `waiting_bytes` more could use: enough for them to leave within a span, beside
+    /// 5/4 of what is being sent, so that who sends all it may asks for more.
+    pub fn useful(&mut self, waiting_bytes: u64, rtt: Duration, now: Duration) -> BitRate {
+        self.advance(rtt, now);
+        let span_ns = self.span.as_nanos().max(1);
+        let left_ns = span_ns - now.saturating_sub(self.began).as_nanos().min(span_ns);
+        let sent =
+            u128::from(self.before_bytes) * left_ns / span_ns + u128::from(self.current_bytes);
+        let bits = (u128::from(waiting_bytes) + sent * 5 / 4) * 8;
+        let bps = bits * 1_000_000_000 / span_ns;
+        BitRate::from_bps(u64::try_from(bps).unwrap_or(u64::MAX))
+    }
+
+    fn advance(&mut self, rtt: Duration, now: Duration) {
+        let passed = now.saturating_sub(self.began);
+        if passed < self.span {
+            return;
+        }
+        let just_now = passed < self.span * 2;
+        self.before_bytes = if just_now { self.current_bytes } else { 0 };
+        self.began = if just_now { self.began + self.span } else { now };
+        self.span = (rtt / 2).clamp(LEAST_SPAN, MOST_SPAN);
+        self.current_bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(600);
+
+    #[test]
+    fn steady_sending_asks_for_a_quarter_more_and_what_waits_for_all_of_itself() {
+        let mut appetite = Appetite::default();
+        for at_ms in (0..3000).step_by(10) {
+            appetite.sent(1250, RTT, Duration::from_millis(at_ms));
+        }
+        let now = Duration::from_millis(3000);
+        let steady = appetite.useful(0, RTT, now).bps();
+        assert!((1_200_000..=1_260_000).contains(&steady), "{steady} for 1 Mbit/s");
+        let more = appetite.useful(75_000, RTT, now).bps() - steady;
+        assert!(
+            (1_999_999..=2_000_001).contains(&more),
+            "75 kB in 300 ms are 2 Mbit/s, not {more}"
+        );
+        assert_eq!(appetite.useful(0, RTT, now + RTT).bps(), 0, "long quiet");
+    }
+}

@@ -1,0 +1,254 @@
+//! Whatever is lost, late or taken over: what the aircraft use together fits into the beam.
+
+use proptest::prelude::*;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+use crate::lease::claim::Claim;
+
+const STEP: Duration = Duration::from_millis(20);
+const RTT: Duration = Duration::from_millis(600);
+
+fn kbit(rate: u64) -> BitRate {
+    BitRate::from_bps(rate * 1000)
+}
+
+/// An aircraft as the beam knows it: by what it says, and what it does with the answers.
+struct Flyer {
+    claim: Claim,
+    rate: BitRate,
+    until: Duration,
+    useful: BitRate,
+    away: bool,
+}
+
+impl Flyer {
+    fn new() -> Self {
+        let (rate, until) = (IDLE_GRANT, Duration::MAX);
+        Self { claim: Claim::new(), rate, until, useful: kbit(0), away: false }
+    }
+
+    fn sending(&self, now: Duration) -> BitRate {
+        if now < self.until { self.rate } else { IDLE_GRANT }
+    }
+}
+
+/// Messages on their way: when they arrive, of whom, of which of its sessions, and what.
+type Flight<T> = Vec<(Duration, u8, u32, T)>;
+
+struct World {
+    now: Duration,
+    beam: Beam<u8>,
+    flyers: Vec<Flyer>,
+    sessions: Vec<u32>,
+    demands: Flight<Demand>,
+    grants: Flight<Grant>,
+    loss: f64,
+    most_delay_ms: u64,
+    rng: ChaCha8Rng,
+}
+
+impl World {
+    fn new(rate: BitRate, shares: &[Share], loss: f64, most_delay_ms: u64, seed: u64) -> Self {
+        let named = shares.iter().enumerate().map(|(key, share)| (key as u8, *share));
+        Self {
+            now: Duration::ZERO,
+            beam: Beam::new(rate, named, Duration::ZERO).unwrap(),
+            flyers: shares.iter().map(|_| Flyer::new()).collect(),
+            sessions: vec![0; shares.len()],
+            demands: Vec::new(),
+            grants: Vec::new(),
+            loss,
+            most_delay_ms,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+        }
+    }
+
+    /// When a message that leaves now arrives; `None` for never.
+    fn fate(&mut self) -> Option<Duration> {
+        let delay = Duration::from_millis(self.rng.random_range(1..=self.most_delay_ms));
+        (self.rng.random::<f64>() >= self.loss).then(|| self.now + delay)
+    }
+
+    fn step(&mut self) {
+        self.now += STEP;
+        let now = self.now;
+        for (_, key, session, demand) in arrived(&mut self.demands, now) {
+            if session == self.sessions[usize::from(key)] {
+                self.beam.asked(key, &demand, now);
+            }
+        }
+        for (_, key, session, grant) in arrived(&mut self.grants, now) {
+            let flyer = &mut self.flyers[usize::from(key)];
+            if session == self.sessions[usize::from(key)]
+                && let Some((rate, until)) = flyer.claim.take(&grant)
+            {
+                (flyer.rate, flyer.until) = (rate, until);
+            }
+        }
+        for (key, grant) in self.beam.grants(now) {
+            if let Some(at) = self.fate() {
+                self.grants.push((at, key, self.sessions[usize::from(key)], grant));
+            }
+        }
+        for key in 0..self.flyers.len() {
+            let flyer = &mut self.flyers[key];
+            let due = flyer.claim.due_at(flyer.useful, RTT).is_some_and(|due| due <= now);
+            if due && !flyer.away {
+                let demand = flyer.claim.say(0, flyer.useful, now);
+                if let Some(at) = self.fate() {
+                    self.demands.push((at, key as u8, self.sessions[key], demand));
+                }
+            }
+        }
+    }
+
+    /// Something happens to one of the aircraft.
+    fn stir(&mut self) {
+        let key = self.rng.random_range(0..self.flyers.len());
+        match self.rng.random_range(0..6) {
+            0 => self.flyers[key].away = true,
+            1 => self.flyers[key].away = false,
+            2 => {
+                // The aircraft's process begins anew. What it was granted before may still be used
+                // by nobody, but the ground cannot know that.
+                self.flyers[key] = Flyer::new();
+                self.sessions[key] += 1;
+                self.beam.joined(key as u8);
+            }
+            _ => self.flyers[key].useful = kbit(self.rng.random_range(0..6000)),
+        }
+    }
+
+    fn sending(&self) -> u64 {
+        self.flyers.iter().map(|flyer| flyer.sending(self.now).bps()).sum()
+    }
+}
+
+fn arrived<T>(flight: &mut Flight<T>, now: Duration) -> Flight<T> {
+    let (here, later) = std::mem::take(flight).into_iter().partition(|(at, ..)| *at <= now);
+    *flight = later;
+    here
+}
+
+fn share() -> impl Strategy<Value = Share> {
+    (0u32..5, 0u64..300, 100u64..8000).prop_map(|(weight, floor, most)| Share {
+        weight,
+        floor: kbit(floor),
+        most_return: kbit(most),
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_is_granted_never_exceeds_the_beam(
+        shares in prop::collection::vec(share(), 1..7),
+        spare_kbit in 0u64..8000,
+        loss in 0.0f64..0.9,
+        most_delay_ms in 1u64..9000,
+        seed: u64,
+    ) {
+        let floors: u64 = shares.iter().map(|share| floor(share).bps()).sum();
+        let rate = BitRate::from_bps(floors + spare_kbit * 1000);
+        let mut world = World::new(rate, &shares, loss, most_delay_ms, seed);
+        for step in 0..1500 {
+            if step % 25 == 0 {
+                world.stir();
+            }
+            world.step();
+            prop_assert!(world.sending() <= rate.bps(), "{} of {rate}", world.sending());
+            prop_assert!(world.beam.in_use(world.now) <= rate);
+            let issued = world.beam.members.values().map(|member| member.issued.len()).max();
+            prop_assert!(issued <= Some(MAX_ISSUED));
+        }
+    }
+
+    #[test]
+    fn what_they_want_and_the_beam_has_they_get(
+        wants_kbit in prop::collection::vec(16u64..4000, 2..6),
+        loss in 0.0f64..0.4,
+        seed: u64,
+    ) {
+        let shares = vec![Share::default(); wants_kbit.len()];
+        let rate = kbit(4000);
+        let mut world = World::new(rate, &shares, loss, 350, seed);
+        for (flyer, want) in world.flyers.iter_mut().zip(&wants_kbit) {
+            flyer.useful = kbit(*want);
+        }
+        while world.now < Duration::from_secs(30) {
+            world.step();
+        }
+        let wanted: u64 = wants_kbit.iter().sum::<u64>().min(4000) * 1000;
+        prop_assert!(world.sending() >= wanted * 9 / 10, "{} of {wanted}", world.sending());
+    }
+}
+
+#[test]
+fn a_rate_changes_hands_only_when_it_was_given_back() {
+    let shares = [(0u8, Share::default()), (1, Share::default())];
+    let mut beam = Beam::new(kbit(4000), shares, Duration::ZERO).unwrap();
+    let ask = |beam: &mut Beam<u8>, key, number, follows, kbps, at_ms| {
+        let (useful, at) = (kbit(kbps), Duration::from_millis(at_ms));
+        beam.asked(key, &Demand { number, follows, waiting_bytes: 0, useful }, at);
+        let granted = beam.grants(at);
+        granted
+            .into_iter()
+            .map(|(key, it)| (key, it.sequence, it.rate.bps() / 1000))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ask(&mut beam, 0, 1, 0, 9000, 0), [(0, 1, 3984)], "all but the other's idle grant");
+    // The other comes. The first is told at once to make room; until it says so, there is none.
+    assert_eq!(ask(&mut beam, 1, 1, 0, 9000, 100), [(0, 2, 2000), (1, 1, 16)]);
+    assert_eq!(ask(&mut beam, 1, 2, 1, 9000, 200), [(1, 2, 16)]);
+    assert_eq!(ask(&mut beam, 0, 2, 1, 9000, 300), [(0, 3, 2000)], "it follows the old one yet");
+    assert_eq!(ask(&mut beam, 0, 3, 3, 9000, 400), [(0, 4, 2000), (1, 3, 2000)]);
+    // A confirmation of what was never granted is none.
+    assert_eq!(ask(&mut beam, 1, 3, 99, 0, 500)[..1], [(1, 4, 16)]);
+    assert_eq!(beam.in_use(Duration::from_millis(500)), kbit(4000));
+    // Silence: what the first held ends six seconds after it last asked.
+    let end = beam.next_end(Duration::from_millis(500)).unwrap();
+    assert_eq!(end, Duration::from_millis(6200), "the second's, asked for at 200 ms");
+    beam.grants(Duration::from_secs(7));
+    assert_eq!(beam.in_use(Duration::from_secs(7)), IDLE_GRANT.max(kbit(32)));
+}
+
+#[test]
+fn hostile_wishes_are_clamped_by_the_share() {
+    let all = BitRate::from_bps(u64::MAX);
+    let modest = Share { weight: 1, floor: IDLE_GRANT, most_return: kbit(500) };
+    let shares =
+        [(0u8, modest), (1, Share { weight: 3, ..Share::default() }), (2, Share::default())];
+    let mut beam = Beam::new(kbit(4016), shares, Duration::ZERO).unwrap();
+    let demand =
+        Demand { number: u64::MAX, follows: u64::MAX, waiting_bytes: u64::MAX, useful: all };
+    for key in [0, 1, 9] {
+        beam.asked(key, &demand, Duration::ZERO);
+    }
+    let granted = beam.grants(Duration::ZERO);
+    assert_eq!(granted.len(), 2);
+    assert_eq!((granted[0].0, granted[0].1.rate), (0, kbit(500)));
+    assert_eq!((granted[1].0, granted[1].1.rate), (1, kbit(3500)));
+}
+
+#[test]
+fn a_new_process_grants_floors_until_the_old_ones_grants_are_over() {
+    let share = Share { floor: kbit(100), ..Share::default() };
+    let mut beam = Beam::new(kbit(4000), [(0u8, share)], GRANT_LIFETIME).unwrap();
+    let ask = |beam: &mut Beam<u8>, number, at| {
+        let useful = kbit(9000);
+        beam.asked(0, &Demand { number, follows: 0, waiting_bytes: 0, useful }, at);
+        beam.grants(at)[0].1.rate
+    };
+    assert_eq!(ask(&mut beam, 1, Duration::from_secs(5)), kbit(100));
+    assert_eq!(ask(&mut beam, 2, Duration::from_secs(6)), kbit(4000));
+}
+
+#[test]
+fn floors_that_do_not_fit_are_refused() {
+    let share = Share { floor: kbit(300), ..Share::default() };
+    let error = Beam::new(kbit(500), [(0u8, share), (1, share)], Duration::ZERO).unwrap_err();
+    assert!(error.to_string().contains("come to 600 kbit/s"), "{error}");
+}

@@ -1,0 +1,372 @@
+//! The breaker: what protects others when a lease is wrong.
+//!
+//! ```text
+//!            queue > RTT/4 over one RTT, or too much loss
+//!   Closed ─────────────────────────────────────────────► Draining: no data
+//!     ▲                                                       │ the excess is gone
+//!     │ a probe at the lease succeeds, or a                    ▼
+//!     └──── better lease was given ──────────────────── Limited: 0.85 × what arrives ÷ (1−p)
+//!                                                          every 3 RTT a probe at twice that,
+//!                                                          at once again while probes succeed
+//! ```
+//!
+//! A probe is a train of ordinary packets at twice the rate for a quarter of a round trip. Into a
+//! link that cannot carry it, it puts no more than 0.18 RTT of queue, and what the last of it waits
+//! longer than the first tells so. Where no data waits there is nothing to probe for.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bentpipe_units::BitRate;
+
+use super::baseline::Baseline;
+use super::delay::Delay;
+use super::{IDLE_GRANT, Observation};
+
+/// A queue of this part of a round trip is one too long.
+const QUEUE_PART: u32 = 4;
+/// One of this part counts as empty.
+const EMPTY_PART: u32 = 20;
+/// Shorter round trips count as this long: below, timers and scheduling look like queues.
+const LEAST_UNIT: Duration = Duration::from_millis(100);
+/// After a trip this part of what arrives is used, so that what is left of the queue drains.
+const CAUTION: f64 = 0.85;
+/// From the beginning of a probe to that of the next, after one that failed, in round trips …
+const PROBE_EVERY: u32 = 3;
+/// … and after too much loss, so that the loss at the lower rate is known.
+const FIRST_PROBE_AFTER_LOSS: u32 = 4;
+/// A probe lasts this part of a round trip …
+const PROBE_PART: u32 = 4;
+/// … and for so many packets at least.
+const LEAST_PROBE_PACKETS: u64 = 8;
+/// A probe that makes a queue of this part of its length has failed.
+const PROBE_QUEUE_PART: u32 = 5;
+/// A probe without so much of what it could have sent says nothing.
+const PROBE_FILLED: f64 = 0.7;
+/// Nobody reported on a probe for so many round trips: it says nothing.
+const PROBE_PATIENCE: u32 = 4;
+/// A lease this much better than the one that failed is tried at once.
+const BETTER_LEASE: f64 = 1.25;
+/// However much is in flight, data waits no longer than this: 10 Mbit at 256 kbit/s are 40 s.
+const MOST_DRAIN: Duration = Duration::from_secs(40);
+/// After too much loss, what arrived over so many round trips counts: the rounds that showed it
+/// took longer, and losses in bursts want more than one.
+const ARRIVALS: u32 = 2;
+/// No more arrivals than this are remembered, 24 bytes each.
+const MAX_ARRIVALS: usize = 512;
+/// A full packet, where its true size does not matter.
+const PACKET_BYTES: u64 = 1500;
+
+/// What stands between a lease and the pacer.
+#[derive(Debug)]
+pub struct Breaker {
+    delay: Delay,
+    baseline: Baseline,
+    /// When packets arrived, on the peer's clock, and how many bytes had come by then.
+    arrivals: VecDeque<(Duration, u64)>,
+    delivered_bytes: u64,
+    /// Since when, on the peer's clock, every packet found a queue too long.
+    over_since: Option<Duration>,
+    queue: Duration,
+    unit: Duration,
+    state: State,
+    trips: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Closed,
+    Draining { capacity_bps: f64, until: Duration, then: Limited },
+    Limited(Limited),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Limited {
+    rate: BitRate,
+    /// The lease that failed.
+    lease: BitRate,
+    by_loss: bool,
+    /// Data began again, and no packet sent since was reported.
+    resumed: Option<Duration>,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    Resting { probe_at: Duration },
+    Probing(Probe),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Probe {
+    from: Duration,
+    until: Duration,
+    rate: BitRate,
+    queue_before: Duration,
+    most_queue: Duration,
+    sent_bytes: u64,
+    judged: u64,
+    lost: u64,
+}
+
+/// What a probe came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Succeeded,
+    Failed,
+    /// There was not enough to send.
+    Nothing,
+}
+
+impl Breaker {
+    /// Closed: the lease is used.
+    pub fn new() -> Self {
+        Self {
+            delay: Delay::default(),
+            baseline: Baseline::new(),
+            arrivals: VecDeque::new(),
+            delivered_bytes: 0,
+            over_since: None,
+            queue: Duration::ZERO,
+            unit: LEAST_UNIT,
+            state: State::Closed,
+            trips: 0,
+        }
+    }
+
+    /// What may be sent at, of a lease of `lease`.
+    pub fn rate(&mut self, lease: BitRate, now: Duration) -> BitRate {
+        let limited = match &self.state {
+            State::Closed => return lease,
+            State::Draining { then, .. } => return then.rate.min(lease),
+            State::Limited(limited) => limited,
+        };
+        let better = lease.bps() as f64 > limited.lease.bps() as f64 * BETTER_LEASE;
+        if better || limited.rate >= lease {
+            self.state = State::Closed;
+            self.over_since = None;
+            return lease;
+        }
+        match limited.phase {
+            Phase::Probing(probe) if now < probe.until => probe.rate.min(lease),
+            _ => limited.rate,
+        }
+    }
+
+    /// Whether data must wait.
+    pub fn holds_data(&self) -> bool {
+        matches!(self.state, State::Draining { .. })
+    }
+
+    /// How often it has tripped.
+    pub fn trips(&self) -> u64 {
+        self.trips
+    }
+
+    /// The queue that the last reported packet found.
+    pub fn queue(&self) -> Duration {
+        self.queue
+    }
+
+    /// When [`Self::handle_timeout`] has something to do.
+    pub fn next_timeout(&self) -> Option<Duration> {
+        match self.state {
+            State::Draining { until, .. } => Some(until),
+            _ => None,
+        }
+    }
+
+    /// Lets data go on where it has waited long enough.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        if self.next_timeout().is_some_and(|until| until <= now) {
+            self.resume(now);
+        }
+    }
+
+    /// A packet of `bytes` with data left. It may be the first of a probe.
+    pub fn sent(&mut self, bytes: usize, lease: BitRate, now: Duration) {
+        let (unit, queue) = (self.unit, self.queue);
+        let State::Limited(limited) = &mut self.state else { return };
+        match &mut limited.phase {
+            Phase::Resting { probe_at } if *probe_at <= now => {
+                let rate = BitRate::from_bps(limited.rate.bps().saturating_mul(2)).min(lease);
+                let packets = rate.time_for(LEAST_PROBE_PACKETS * PACKET_BYTES);
+                limited.phase = Phase::Probing(Probe {
+                    from: now,
+                    until: now + (unit / PROBE_PART).max(packets),
+                    rate,
+                    queue_before: queue,
+                    most_queue: Duration::ZERO,
+                    sent_bytes: bytes as u64,
+                    judged: 0,
+                    lost: 0,
+                });
+            }
+            Phase::Probing(probe) if now < probe.until => probe.sent_bytes += bytes as u64,
+            _ => {}
+        }
+    }
+
+    /// Learns from a report.
+    pub fn observe(&mut self, seen: &Observation, lease: BitRate) {
+        let Observation { now, rtt, sent_at, arrived, judged, lost, .. } = *seen;
+        self.queue = self.delay.sample(sent_at, arrived, rtt, now);
+        self.unit = self.delay.rtt().unwrap_or(rtt).max(LEAST_UNIT);
+        self.note_arrival(seen);
+        self.check_way(seen);
+        match &self.state {
+            State::Draining { capacity_bps, .. } => {
+                // In flight with nothing queued is what fits into a round trip.
+                let full = capacity_bps * self.rtt().as_secs_f64() / 8.0;
+                if seen.in_flight_bytes as f64 <= full {
+                    self.resume(now);
+                }
+                return;
+            }
+            State::Limited(_) => self.judge_probe(seen, lease),
+            State::Closed => {}
+        }
+        let too_long = self.queue > self.unit / QUEUE_PART;
+        let since = if too_long { *self.over_since.get_or_insert(arrived) } else { Duration::MAX };
+        if !too_long {
+            self.over_since = None;
+        }
+        let empty = self.queue < self.unit / EMPTY_PART;
+        let excess_loss = self.baseline.judged(judged, lost, empty, self.unit, now);
+        if too_long && arrived.saturating_sub(since) >= self.unit {
+            self.trip(false, seen, lease);
+        } else if excess_loss {
+            self.trip(true, seen, lease);
+        }
+    }
+
+    fn rtt(&self) -> Duration {
+        self.delay.rtt().unwrap_or(self.unit)
+    }
+
+    fn note_arrival(&mut self, seen: &Observation) {
+        let arrived = seen.judged.saturating_sub(seen.lost);
+        let bytes =
+            u128::from(seen.judged_bytes) * u128::from(arrived) / u128::from(seen.judged.max(1));
+        self.delivered_bytes = self.delivered_bytes.saturating_add(bytes as u64);
+        if self.arrivals.back().is_some_and(|(last, _)| seen.arrived <= *last) {
+            return; // a clock that goes backwards is not believed
+        }
+        self.arrivals.push_back((seen.arrived, self.delivered_bytes));
+        let keep_from = seen.arrived.saturating_sub(self.unit * ARRIVALS);
+        while self.arrivals.len() > MAX_ARRIVALS
+            || self.arrivals.get(1).is_some_and(|(at, _)| *at < keep_from)
+        {
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// What arrived per second over the last `span`, in bits.
+    fn delivery_bps(&self, span: Duration) -> Option<f64> {
+        let &(last, total) = self.arrivals.back()?;
+        let from = last.saturating_sub(span);
+        let at = self.arrivals.partition_point(|(at, _)| *at <= from).saturating_sub(1);
+        let &(first, before) = self.arrivals.get(at)?;
+        let seconds = last.saturating_sub(first).as_secs_f64();
+        (seconds > 0.0).then(|| 8.0 * (total - before) as f64 / seconds)
+    }
+
+    fn trip(&mut self, by_loss: bool, seen: &Observation, lease: BitRate) {
+        let span = if by_loss { self.unit * ARRIVALS } else { self.unit };
+        let Some(delivery_bps) = self.delivery_bps(span) else { return };
+        let capacity_bps = delivery_bps / (1.0 - self.baseline.loss());
+        let rate = BitRate::from_bps((CAUTION * capacity_bps) as u64).max(IDLE_GRANT).min(lease);
+        let full = capacity_bps * self.rtt().as_secs_f64();
+        let excess = (8.0 * seen.in_flight_bytes as f64 - full).max(0.0);
+        let drain = Duration::try_from_secs_f64(1.5 * excess / capacity_bps).unwrap_or(MOST_DRAIN);
+        let until = seen.now + (drain + self.unit).min(MOST_DRAIN);
+        let phase = Phase::Resting { probe_at: until };
+        let then = Limited { rate, lease, by_loss, resumed: None, phase };
+        tracing::info!(by_loss, queue = ?self.queue, %rate, %lease, "the breaker trips");
+        self.trips += 1;
+        if by_loss {
+            self.baseline.begin_anew();
+        }
+        self.state = State::Draining { capacity_bps, until, then };
+        if excess <= 0.0 {
+            self.resume(seen.now);
+        }
+    }
+
+    fn resume(&mut self, now: Duration) {
+        let State::Draining { mut then, .. } = self.state else { return };
+        let rest = if then.by_loss { FIRST_PROBE_AFTER_LOSS } else { PROBE_EVERY };
+        then.phase = Phase::Resting { probe_at: now + self.unit * rest };
+        then.resumed = Some(now);
+        self.state = State::Limited(then);
+        self.over_since = None;
+        self.baseline.skip_round();
+    }
+
+    /// The first packet after a drain finds no queue of ours. One that waited all the same came by
+    /// a longer way, or behind others' packets, which giving way to does not help.
+    fn check_way(&mut self, seen: &Observation) {
+        let State::Limited(limited) = &mut self.state else { return };
+        if limited.resumed.is_none_or(|at| seen.sent_at < at) {
+            return;
+        }
+        limited.resumed = None;
+        if self.queue > self.unit / QUEUE_PART {
+            self.delay.begin_anew();
+            self.queue = self.delay.sample(seen.sent_at, seen.arrived, seen.rtt, seen.now);
+        }
+    }
+
+    fn judge_probe(&mut self, seen: &Observation, lease: BitRate) {
+        let (unit, queue, known) = (self.unit, self.queue, self.baseline.is_known());
+        let State::Limited(limited) = &mut self.state else { return };
+        let Phase::Probing(probe) = &mut limited.phase else { return };
+        if seen.sent_at < probe.from {
+            if seen.now > probe.until + unit * PROBE_PATIENCE {
+                limited.phase = Phase::Resting { probe_at: seen.now };
+            }
+            return;
+        }
+        probe.judged += seen.judged;
+        probe.lost += seen.lost;
+        probe.most_queue = probe.most_queue.max(queue);
+        if seen.sent_at < probe.until {
+            return;
+        }
+        let excess_loss = known && self.baseline.fails_probe(probe.judged, probe.lost);
+        match probe.verdict(excess_loss) {
+            Verdict::Succeeded => {
+                limited.rate = probe.rate;
+                limited.phase = Phase::Resting { probe_at: seen.now };
+                if limited.rate >= lease {
+                    self.state = State::Closed;
+                }
+            }
+            Verdict::Failed => {
+                let probe_at = (probe.from + unit * PROBE_EVERY).max(seen.now);
+                limited.phase = Phase::Resting { probe_at };
+            }
+            Verdict::Nothing => limited.phase = Phase::Resting { probe_at: seen.now },
+        }
+    }
+}
+
+impl Probe {
+    fn verdict(&self, excess_loss: bool) -> Verdict {
+        let length = self.until - self.from;
+        let grown = self.most_queue.saturating_sub(self.queue_before);
+        if excess_loss || grown > length / PROBE_QUEUE_PART {
+            return Verdict::Failed;
+        }
+        let could = self.rate.bytes_in(length) as f64;
+        if (self.sent_bytes as f64) < PROBE_FILLED * could {
+            Verdict::Nothing
+        } else {
+            Verdict::Succeeded
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "breaker_tests.rs"]
+mod tests;

@@ -1,0 +1,232 @@
+//! The breaker over a link of packets: a queue, a rate that changes, losses.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::*;
+
+const RTT: Duration = Duration::from_millis(600);
+const LEASE: BitRate = BitRate::from_bps(4_000_000);
+const PACKET: usize = 1500;
+
+/// A sender with endless data, a bottleneck, and a receiver that reports eight times an RTT.
+struct Link {
+    breaker: Breaker,
+    now: Duration,
+    rate: BitRate,
+    queue_limit: Duration,
+    loss: f64,
+    way: Duration,
+    /// Until when the bottleneck is busy.
+    busy: Duration,
+    next_send: Duration,
+    /// Sent and not yet judged: when, and when it arrived.
+    sent: VecDeque<(Duration, Option<Duration>)>,
+    next_report: Duration,
+    reports: VecDeque<(Duration, Duration)>,
+    rng: ChaCha8Rng,
+    sent_bytes: u64,
+    most_queue: Duration,
+}
+
+impl Link {
+    fn new(loss: f64) -> Self {
+        Self {
+            breaker: Breaker::new(),
+            now: Duration::ZERO,
+            rate: LEASE,
+            queue_limit: Duration::from_millis(600) * 4,
+            loss,
+            way: RTT / 2,
+            busy: Duration::ZERO,
+            next_send: Duration::ZERO,
+            sent: VecDeque::new(),
+            next_report: Duration::ZERO,
+            reports: VecDeque::new(),
+            rng: ChaCha8Rng::seed_from_u64(7),
+            sent_bytes: 0,
+            most_queue: Duration::ZERO,
+        }
+    }
+
+    fn queue(&self) -> Duration {
+        self.busy.saturating_sub(self.now)
+    }
+
+    fn step(&mut self) {
+        let mut next = self.next_send.min(self.next_report);
+        next = next.min(self.reports.front().map_or(next, |(at, _)| *at));
+        if self.breaker.holds_data() {
+            let report = self.reports.front().map_or(self.next_report, |(at, _)| *at);
+            next = report.min(self.next_report).min(self.breaker.next_timeout().unwrap());
+        }
+        self.now = next.max(self.now);
+        self.breaker.handle_timeout(self.now);
+        while let Some((_, seen_at)) = self.reports.pop_front_if(|(at, _)| *at <= self.now) {
+            self.report(seen_at);
+        }
+        if self.next_report <= self.now {
+            self.reports.push_back((self.now + RTT / 2, self.now));
+            self.next_report += RTT / 8;
+        }
+        if self.next_send <= self.now && !self.breaker.holds_data() {
+            self.send();
+        }
+        self.most_queue = self.most_queue.max(self.queue());
+    }
+
+    fn send(&mut self) {
+        let lost = self.rng.random::<f64>() < self.loss || self.queue() > self.queue_limit;
+        if self.queue() <= self.queue_limit {
+            self.busy = self.busy.max(self.now) + self.rate.time_for(PACKET as u64);
+        }
+        self.sent.push_back((self.now, (!lost).then(|| self.busy + self.way)));
+        self.sent_bytes += PACKET as u64;
+        self.breaker.sent(PACKET, LEASE, self.now);
+        self.next_send = self.now + self.breaker.rate(LEASE, self.now).time_for(PACKET as u64);
+    }
+
+    /// A report of what was here at `seen_at`.
+    fn report(&mut self, seen_at: Duration) {
+        let here =
+            |(_, arrived): &(Duration, Option<Duration>)| arrived.is_some_and(|at| at <= seen_at);
+        let Some(newest) = self.sent.iter().rposition(here) else { return };
+        let (sent_at, Some(arrived)) = self.sent[newest] else { return };
+        let judged: Vec<_> = self.sent.drain(..=newest).collect();
+        let lost = judged.iter().filter(|packet| packet.1.is_none()).count() as u64;
+        let rtt = self.now - sent_at - (seen_at - arrived);
+        // The peer's clock is another one.
+        let arrived = arrived + Duration::from_secs(1_000_000);
+        let (now, judged) = (self.now, judged.len() as u64);
+        let judged_bytes = judged * PACKET as u64;
+        let in_flight_bytes = (self.sent.len() * PACKET) as u64;
+        self.breaker.observe(
+            &Observation {
+                now,
+                rtt,
+                sent_at,
+                arrived,
+                judged,
+                lost,
+                judged_bytes,
+                in_flight_bytes,
+            },
+            LEASE,
+        );
+        self.next_send = self.next_send.max(self.now);
+    }
+
+    /// Until `end`, or `done`; when that was.
+    fn run(&mut self, end: Duration, done: impl Fn(&Self) -> bool) -> Option<Duration> {
+        while self.now < end {
+            self.step();
+            if done(self) {
+                return Some(self.now);
+            }
+        }
+        None
+    }
+}
+
+const FADE: Duration = Duration::from_secs(60);
+const RISE: Duration = Duration::from_secs(120);
+
+#[test]
+fn a_fade_is_noticed_drained_and_left_behind() {
+    for loss in [0.0, 0.06] {
+        let mut link = Link::new(loss);
+        link.run(FADE, |_| false);
+        assert_eq!(link.breaker.trips(), 0);
+        link.rate = BitRate::from_bps(1_000_000);
+        link.run(FADE + RTT, |_| false);
+        let limit = RTT / 4;
+        let drained = link.run(RISE, |link| link.queue() < limit).unwrap();
+        assert!(drained < FADE + RTT * 8, "{loss}: {:?} after the drop", drained - FADE);
+        link.most_queue = Duration::ZERO;
+        let before = link.sent_bytes;
+        link.run(RISE, |_| false);
+        assert!(link.most_queue < limit, "{loss}: a queue of {:?}", link.most_queue);
+        assert_eq!(link.breaker.trips(), 1, "{loss}");
+        let used = 8.0 * (link.sent_bytes - before) as f64 / (RISE - drained).as_secs_f64();
+        assert!((0.8e6..1e6).contains(&used), "{loss}: {used} bit/s in the fade");
+        link.rate = LEASE;
+        let back = link.run(RISE * 2, |link| matches!(link.breaker.state, State::Closed));
+        assert!(
+            back.unwrap() < RISE + RTT * 10,
+            "{loss}: {:?} after the rise",
+            back.unwrap() - RISE
+        );
+        assert_eq!(link.run(RISE * 2, |link| link.breaker.trips() > 1), None);
+    }
+}
+
+#[test]
+fn without_a_queue_the_losses_tell() {
+    for loss in [0.0, 0.06] {
+        let mut link = Link::new(loss);
+        link.queue_limit = Duration::from_millis(20);
+        link.run(FADE, |_| false);
+        assert_eq!(link.breaker.trips(), 0);
+        link.rate = BitRate::from_bps(1_000_000);
+        let tripped = link.run(RISE, |link| link.breaker.trips() > 0).unwrap();
+        assert!(tripped < FADE + RTT * 8, "{loss}: after {:?}", tripped - FADE);
+        link.run(tripped + RTT * 4, |_| false);
+        let rate = link.breaker.rate(LEASE, link.now).bps();
+        assert!((700_000..1_000_000).contains(&rate), "{loss}: {rate}");
+    }
+}
+
+#[test]
+fn a_longer_way_costs_one_trip() {
+    let mut link = Link::new(0.0);
+    link.run(FADE, |_| false);
+    link.way += Duration::from_millis(300);
+    link.run(RISE, |_| false);
+    assert_eq!(link.breaker.trips(), 1);
+    assert!(matches!(link.breaker.state, State::Closed));
+}
+
+#[test]
+fn a_better_lease_is_tried_at_once() {
+    let mut link = Link::new(0.0);
+    link.rate = BitRate::from_bps(1_000_000);
+    link.run(FADE, |link| matches!(link.breaker.state, State::Limited(_))).unwrap();
+    let double = BitRate::from_bps(8_000_000);
+    assert!(link.breaker.rate(LEASE, link.now) < LEASE);
+    assert_eq!(link.breaker.rate(double, link.now), double);
+}
+
+#[test]
+fn whatever_a_peer_claims_the_rate_stays_within_the_lease() {
+    let mut rng = ChaCha8Rng::seed_from_u64(3);
+    let mut breaker = Breaker::new();
+    let mut now = Duration::ZERO;
+    for _ in 0..20_000 {
+        now += Duration::from_millis(rng.random_range(0..100));
+        let any = |rng: &mut ChaCha8Rng| match rng.random_range(0..4) {
+            0 => 0,
+            1 => u64::MAX,
+            _ => rng.random_range(0..10_000_000),
+        };
+        let judged = rng.random_range(1..1000);
+        breaker.observe(
+            &Observation {
+                now,
+                rtt: Duration::from_micros(any(&mut rng)),
+                sent_at: now.saturating_sub(Duration::from_micros(any(&mut rng))),
+                arrived: Duration::from_micros(any(&mut rng)),
+                judged,
+                lost: any(&mut rng).min(judged),
+                judged_bytes: judged * 1500,
+                in_flight_bytes: rng.random_range(0..1 << 30),
+            },
+            LEASE,
+        );
+        breaker.sent(1500, LEASE, now);
+        assert!(breaker.rate(LEASE, now) <= LEASE);
+        if let Some(until) = breaker.next_timeout() {
+            assert!(until <= now + MOST_DRAIN);
+            breaker.handle_timeout(until);
+        }
+    }
+}

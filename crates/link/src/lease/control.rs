@@ -1,0 +1,199 @@
+//! What one path may send: its leases, the breaker over them, and what is said about them to the
+//! other side.
+
+use std::time::Duration;
+
+use bentpipe_units::BitRate;
+
+use super::appetite::Appetite;
+use super::breaker::Breaker;
+use super::claim::{Claim, Demand};
+use super::leases::Leases;
+use super::{Grant, Lease, LeaseMode, ModemRate, Observation};
+
+/// A grant that was not confirmed is said again after this part of a round trip …
+const REPEAT_PART: u32 = 2;
+/// … but no sooner than this …
+const LEAST_REPEAT: Duration = Duration::from_millis(20);
+/// … and so often in all. The aircraft's next DEMAND starts over.
+const SAID_AT_MOST: u32 = 8;
+
+/// The lease side of a path.
+#[derive(Debug)]
+pub struct Control {
+    cap: BitRate,
+    leases: Leases,
+    breaker: Breaker,
+    appetite: Appetite,
+    /// Where rates are granted to us.
+    claim: Option<Claim>,
+    /// Where we grant: what the peer may send.
+    offer: Option<Offer>,
+    /// The rate that the peer last confirmed to follow.
+    confirmed: Option<BitRate>,
+    heard: Option<Demand>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Offer {
+    grant: Grant,
+    said: u32,
+    next: Duration,
+}
+
+impl Control {
+    /// The operator's `cap`, by `mode`.
+    pub fn new(mode: LeaseMode, cap: BitRate) -> Self {
+        Self {
+            cap,
+            leases: Leases::new(mode, cap),
+            breaker: Breaker::new(),
+            appetite: Appetite::default(),
+            claim: (mode == LeaseMode::Granted).then(Claim::new),
+            offer: None,
+            confirmed: None,
+            heard: None,
+        }
+    }
+
+    /// The lease that counts, its rate as far as the breaker lets it be used.
+    pub fn lease(&mut self, now: Duration) -> Lease {
+        let best = self.leases.best(now);
+        Lease { rate: self.breaker.rate(best.rate, now), ..best }
+    }
+
+    /// Whether data must wait for a queue to drain.
+    pub fn holds_data(&self) -> bool {
+        self.breaker.holds_data()
+    }
+
+    /// How often the breaker has tripped.
+    pub fn trips(&self) -> u64 {
+        self.breaker.trips()
+    }
+
+    /// The queueing delay that the peer's newest report shows.
+    pub fn queue(&self) -> Duration {
+        self.breaker.queue()
+    }
+
+    /// The modem tells its rate, or none.
+    pub fn set_modem(&mut self, told: Option<ModemRate>, now: Duration) {
+        self.leases.set_modem(told, now);
+    }
+
+    /// This side's part of a beam that it shares; `None` when there is no such beam.
+    pub fn set_part(&mut self, part: Option<BitRate>) {
+        match part {
+            Some(rate) => self.leases.set_grant(rate, Duration::MAX),
+            None => self.leases.clear_grant(),
+        }
+    }
+
+    /// A packet of `bytes` left.
+    pub fn sent(&mut self, bytes: usize, data: bool, rtt: Duration, now: Duration) {
+        self.appetite.sent(bytes, rtt, now);
+        if data {
+            let lease = self.leases.best(now).rate;
+            self.breaker.sent(bytes, lease, now);
+        }
+    }
+
+    /// The rate that `waiting_bytes` beside what is being sent could use.
+    pub fn useful(&mut self, waiting_bytes: u64, rtt: Duration, now: Duration) -> BitRate {
+        self.appetite.useful(waiting_bytes, rtt, now).min(self.cap)
+    }
+
+    /// What a report tells.
+    pub fn observe(&mut self, seen: &Observation) {
+        let lease = self.leases.best(seen.now).rate;
+        self.breaker.observe(seen, lease);
+    }
+
+    /// When something is due here.
+    pub fn next_timeout(&self, now: Duration) -> Option<Duration> {
+        let ends = self.leases.ends_at(now);
+        [self.breaker.next_timeout(), ends].into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Duration) {
+        self.breaker.handle_timeout(now);
+    }
+
+    // Granted rates, at the aircraft.
+
+    /// Believes a LEASE, where rates are granted to us.
+    pub fn take_grant(&mut self, grant: &Grant) {
+        let taken = self.claim.as_mut().and_then(|claim| claim.take(grant));
+        if let Some((rate, until)) = taken {
+            self.leases.set_grant(rate, until);
+        }
+    }
+
+    /// When a DEMAND should leave.
+    pub fn demand_due(
+        &mut self,
+        waiting_bytes: u64,
+        rtt: Duration,
+        now: Duration,
+    ) -> Option<Duration> {
+        let useful = self.useful(waiting_bytes, rtt, now);
+        self.claim.as_ref()?.due_at(useful, rtt)
+    }
+
+    /// The DEMAND that leaves now, if one is due.
+    pub fn say_demand(
+        &mut self,
+        waiting_bytes: u64,
+        rtt: Duration,
+        now: Duration,
+    ) -> Option<Demand> {
+        self.demand_due(waiting_bytes, rtt, now).filter(|due| *due <= now)?;
+        let useful = self.useful(waiting_bytes, rtt, now);
+        self.claim.as_mut().map(|claim| claim.say(waiting_bytes, useful, now))
+    }
+
+    // Granted rates, at the ground.
+
+    /// A DEMAND came.
+    pub fn hear_demand(&mut self, demand: Demand) {
+        if self.heard.is_some_and(|heard| heard.number >= demand.number) {
+            return;
+        }
+        if let Some(offer) = self.offer.filter(|offer| demand.follows >= offer.grant.sequence) {
+            self.confirmed = Some(offer.grant.rate);
+            self.offer = None;
+        }
+        self.heard = Some(demand);
+    }
+
+    /// The newest DEMAND, once.
+    pub fn take_demand(&mut self) -> Option<Demand> {
+        self.heard.take()
+    }
+
+    /// Grants the peer what it may send.
+    pub fn grant(&mut self, grant: Grant, now: Duration) {
+        self.offer = Some(Offer { grant, said: 0, next: now });
+    }
+
+    /// When a LEASE should leave.
+    pub fn grant_due(&self) -> Option<Duration> {
+        self.offer.map(|offer| offer.next)
+    }
+
+    /// The LEASE that leaves now, if one is due.
+    pub fn say_grant(&mut self, rtt: Duration, now: Duration) -> Option<Grant> {
+        let confirmed = self.confirmed;
+        let offer = self.offer.as_mut().filter(|offer| offer.next <= now)?;
+        let grant = offer.grant;
+        offer.said += 1;
+        offer.next = now + (rtt / REPEAT_PART).max(LEAST_REPEAT);
+        // A renewal changes nothing that the peer would confirm by itself.
+        if offer.said == SAID_AT_MOST || confirmed == Some(grant.rate) {
+            self.offer = None;
+        }
+        Some(grant)
+    }
+}

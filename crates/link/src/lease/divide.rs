@@ -1,0 +1,102 @@
+//! Weighted max-min shares: nobody gets more than it asks for, and what one leaves goes to the
+//! others by weight (Bertsekas and Gallager, Data Networks, section 6.5.2).
+
+use bentpipe_units::BitRate;
+
+/// What one of several asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Want {
+    /// Against the others'; 0 counts as 1.
+    pub weight: u32,
+    /// What it gets before the rest is divided.
+    pub floor: BitRate,
+    /// What it could use, the floor included; less than the floor counts as the floor.
+    pub most: BitRate,
+}
+
+/// Divides `capacity`. The shares come in the order of `wants`, sum to no more than `capacity`,
+/// and each lies between its floor and its most. Where the floors alone are too much, all are cut
+/// in proportion.
+pub fn divide(capacity: BitRate, wants: &[Want]) -> Vec<BitRate> {
+    let floors: u128 = wants.iter().map(|want| u128::from(want.floor.bps())).sum();
+    let capacity = u128::from(capacity.bps());
+    if floors > capacity {
+        let cut = |want: &Want| u128::from(want.floor.bps()) * capacity / floors;
+        return wants.iter().map(|want| BitRate::from_bps(cut(want) as u64)).collect();
+    }
+    let mut shares: Vec<u64> = wants.iter().map(|want| want.floor.bps()).collect();
+    // In order of how soon each has enough, when all rise by weight together.
+    let room = |index: usize| wants[index].most.bps().saturating_sub(wants[index].floor.bps());
+    let weight = |index: usize| u128::from(wants[index].weight.max(1));
+    let mut order: Vec<usize> = (0..wants.len()).collect();
+    order.sort_by(|&a, &b| {
+        let (a_soon, b_soon) = (u128::from(room(a)) * weight(b), u128::from(room(b)) * weight(a));
+        a_soon.cmp(&b_soon).then(a.cmp(&b))
+    });
+    let mut left = capacity - floors;
+    let mut weights: u128 = order.iter().map(|&index| weight(index)).sum();
+    for index in order {
+        let fair = left * weight(index) / weights;
+        let more = fair.min(u128::from(room(index)));
+        shares[index] += more as u64; // no more than `room`, a u64
+        left -= more;
+        weights -= weight(index);
+    }
+    shares.into_iter().map(BitRate::from_bps).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn want(weight: u32, floor: u64, most: u64) -> Want {
+        Want { weight, floor: BitRate::from_bps(floor), most: BitRate::from_bps(most) }
+    }
+
+    fn shares(capacity: u64, wants: &[Want]) -> Vec<u64> {
+        divide(BitRate::from_bps(capacity), wants).iter().map(|share| share.bps()).collect()
+    }
+
+    #[test]
+    fn by_weight_and_what_one_leaves_goes_to_the_others() {
+        let all = 1 << 40;
+        assert_eq!(shares(900, &[want(1, 0, all), want(2, 0, all)]), [300, 600]);
+        assert_eq!(shares(900, &[want(1, 0, all), want(2, 0, 100)]), [800, 100]);
+        assert_eq!(shares(900, &[want(1, 60, 0), want(2, 0, 100)]), [60, 100]);
+        assert_eq!(shares(900, &[want(1, 100, all), want(1, 0, all)]), [500, 400]);
+        assert_eq!(shares(90, &[want(1, 100, all), want(1, 200, all)]), [30, 60]);
+        assert_eq!(shares(90, &[]), Vec::<u64>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn the_shares_fit_and_none_could_have_more_but_from_one_with_less(
+            capacity in 0u64..1 << 40,
+            wants in prop::collection::vec((0u32..9, 0u64..1 << 20, any::<u64>()), 0..20),
+        ) {
+            let wants: Vec<Want> = wants.into_iter().map(|(w, f, m)| want(w, f, m)).collect();
+            let shares = shares(capacity, &wants);
+            let sum: u128 = shares.iter().map(|&share| u128::from(share)).sum();
+            prop_assert!(sum <= u128::from(capacity));
+            let floors: u64 = wants.iter().map(|want| want.floor.bps()).sum();
+            if floors > capacity {
+                return Ok(());
+            }
+            let unmet = |i: usize| shares[i] < wants[i].most.bps();
+            if (0..wants.len()).any(unmet) {
+                prop_assert!(sum + wants.len() as u128 > u128::from(capacity), "something is left");
+            }
+            for i in 0..wants.len() {
+                prop_assert!(shares[i] >= wants[i].floor.bps());
+                prop_assert!(shares[i] <= wants[i].most.bps().max(wants[i].floor.bps()));
+                for j in (0..wants.len()).filter(|_| unmet(i)) {
+                    let level = |i: usize| (shares[i] - wants[i].floor.bps()) as f64
+                        / f64::from(wants[i].weight.max(1));
+                    let slack = wants.len() as f64 + level(i) * 1e-9;
+                    prop_assert!(level(j) <= level(i) + slack, "{j} got more than {i}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What this side may send: a rate on lease.
+//!
+//! A lease is a rate, who it comes from, when it ends, and which bytes it counts. The best that
+//! lives counts: the modem's, then one granted by the ground, then the operator's config. The
+//! operator's rate is above them all as a cap. Where a lease ends and no other lives, what is left
+//! is [`IDLE_GRANT`], enough to ask for a new one.
+//!
+//! ```text
+//!  modem · grant · config ──► Leases ──► Breaker ──► Pacer
+//!                                 ▲          ▲
+//!           LEASE ── Claim ───────┘          └─── Observation, one for every report
+//!             ▲        │
+//!            Beam ◄─ DEMAND      (the ground: who gets how much of a beam)
+//! ```
+//!
+//! Loss lowers no lease. What does is a queue that does not drain, or a delivery that falls below
+//! what the channel's own loss explains: then somebody else's bytes are in the way, or the lease is
+//! wrong, and the [`breaker`] keeps this side from doing harm.
+
+mod appetite;
+mod baseline;
+mod beam;
+mod breaker;
+mod claim;
+mod control;
+mod delay;
+mod divide;
+mod leases;
+
+use std::time::Duration;
+
+use bentpipe_units::BitRate;
+
+pub use beam::{Beam, BeamError, GRANT_LIFETIME, Grant, check};
+pub use claim::Demand;
+pub use control::Control;
+pub use divide::{Want, divide};
+
+/// What may always be sent, asked or not: at 16 kbit/s a DEMAND of 80 bytes takes 40 ms. The
+/// ground sets it aside for every aircraft that it knows.
+pub const IDLE_GRANT: BitRate = BitRate::from_bps(16_000);
+
+/// A modem's rate counts for so long after it was told. Whoever reads the modem repeats it more
+/// often than that while the modem is there, so that one who died does not leave a rate behind.
+pub const MODEM_LEASE: Duration = Duration::from_secs(90);
+
+/// Where the rate that a session may send at comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LeaseMode {
+    /// The operator's config, for ever. A modem that tells a rate is believed before it.
+    #[default]
+    Static,
+    /// The ground, which grants rates for a while; until then and in between, [`IDLE_GRANT`].
+    Granted,
+    /// The modem; until it tells a rate and when it stops telling, [`IDLE_GRANT`].
+    Modem,
+}
+
+/// What a modem says it sends at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModemRate {
+    /// Bits per second, of IP packets and the modem's own framing.
+    pub rate: BitRate,
+    /// What the framing adds to every IP packet, in bytes; 0 where the rate counts IP bytes.
+    pub framing_bytes: u16,
+}
+
+/// An aircraft's share of a beam, as its operator set it. Nothing it says can raise it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// How much it gets of what several want, against the others' weights.
+    pub weight: u32,
+    /// What it gets before the others get more than theirs; [`IDLE_GRANT`] at least.
+    pub floor: BitRate,
+    /// The most it is granted for sending to the ground.
+    pub most_return: BitRate,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self { weight: 1, floor: IDLE_GRANT, most_return: BitRate::from_bps(u64::MAX) }
+    }
+}
+
+/// Where a lease comes from, worst first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// Nobody gave one: [`IDLE_GRANT`].
+    Idle,
+    /// The operator's config.
+    Config,
+    /// The ground's grant, or at the ground this aircraft's part of the beam.
+    Grant,
+    /// The modem.
+    Modem,
+}
+
+/// A rate, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// Bits per second.
+    pub rate: BitRate,
+    /// Who said so.
+    pub source: Source,
+    /// When it ends.
+    pub until: Duration,
+    /// What the rate counts for every packet beside its IP bytes.
+    pub framing_bytes: u16,
+}
+
+/// What one report tells of the way to the peer, for the breaker.
+#[derive(Debug, Clone, Copy)]
+pub struct Observation {
+    /// When the report came.
+    pub now: Duration,
+    /// The round trip of the newest packet it names.
+    pub rtt: Duration,
+    /// When that packet was sent, on our clock.
+    pub sent_at: Duration,
+    /// When it arrived, on the peer's clock.
+    pub arrived: Duration,
+    /// Packets judged since the report before.
+    pub judged: u64,
+    /// Of which lost.
+    pub lost: u64,
+    /// IP bytes of the judged packets.
+    pub judged_bytes: u64,
+    /// IP bytes sent and not judged yet.
+    pub in_flight_bytes: u64,
+}
