@@ -59,13 +59,22 @@ impl FlowTable {
             if self.lane_of(flow, now) != lane || !self.fill_stream(id, end, out, now) {
                 break;
             }
-            // What goes on in the other lane has ended in this one.
-            let goes_on = |flow: &Flow| flow.send.is_ready() && self.lane_of(flow, now) == lane;
-            if !self.flows.get(&id).is_some_and(goes_on) {
+            if !self.flows.get(&id).is_some_and(|flow| self.goes_on(flow, lane, now)) {
                 ended = Some(class);
             }
         }
         ended
+    }
+
+    /// Whether enough of a flow's burst follows for reports to tell in time what was lost of it in
+    /// `lane`, so that nothing has to be protected yet.
+    fn goes_on(&self, flow: &Flow, lane: Lane, now: Duration) -> bool {
+        let unsent = flow.send.unsent_bytes();
+        if self.lane_of(flow, now) != lane {
+            return unsent as u64 >= self.in_flight_bytes;
+        }
+        // Bulk that waits for credit waits for what is missing, which reports tell.
+        flow.send.is_ready() || (lane == Lane::Bulk && unsent > 0)
     }
 
     /// `true` when there was any.

@@ -106,6 +106,8 @@ pub struct FlowTable {
     send_pool: Pool,
     /// What fills the link towards us: eight bandwidth-delay products.
     want_window: u64,
+    /// What is under way to the peer at a time where the link is full.
+    pub(super) in_flight_bytes: u64,
     /// A flow that was quiet for so long is sparse again.
     pub(super) quiet: Duration,
     pub(super) unsent_bytes: usize,
@@ -131,6 +133,7 @@ impl FlowTable {
             send_share,
             send_pool: Pool::new(terms.send_memory - send_share * flows),
             want_window: terms.reserve,
+            in_flight_bytes: u64::MAX,
             quiet: Duration::from_secs(1),
             unsent_bytes: 0,
             starved: false,
@@ -143,6 +146,11 @@ impl FlowTable {
     pub fn tune(&mut self, want_window: u64, round_trip: Duration) {
         self.want_window = want_window.max(self.terms.reserve);
         self.quiet = round_trip;
+    }
+
+    /// Tells the table how many bytes leave within a round trip.
+    pub fn tell_in_flight(&mut self, bytes: u64) {
+        self.in_flight_bytes = bytes;
     }
 
     /// Flows that the peer opens have no class more favoured than `highest`.

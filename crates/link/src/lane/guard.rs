@@ -50,7 +50,7 @@ impl Guard {
         }
     }
 
-    /// Asks for what the segments need now: half at once, half later.
+    /// Asks for what the segments need now: some at once, the rest later.
     pub fn flush(&mut self, now: Duration, rule: &mut Rule, census: impl Fn(u64, u64) -> Census) {
         for segment in &mut self.segments {
             let repairs = segment.need(rule, &census);

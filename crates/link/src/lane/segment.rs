@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::steady::Accrued;
-use crate::redundancy::{BATCHES, Estimator, Loss, Need, Plan};
+use crate::redundancy::{BATCHES, Estimator, Loss, Need, Plan, at_once};
 
 /// Parts of the second half follow one another at this part of the delay: about a mean burst.
 const DELAY_PER_PART: u32 = 3;
@@ -124,9 +124,9 @@ impl Segment {
         }
     }
 
-    /// Half of `repairs` now, and the rest from the rule's delay on, or as planned before.
+    /// Some of `repairs` now, and the rest from the rule's delay on, or as planned before.
     pub fn plan(&mut self, repairs: u32, now: Duration, rule: &Rule) {
-        self.ready = repairs / 2;
+        self.ready = at_once(repairs, rule.loss);
         self.later = repairs - self.ready;
         self.parts = BATCHES;
         self.due = (repairs > 0).then(|| self.due.unwrap_or(now + rule.delay));

@@ -4,7 +4,7 @@ mod estimate;
 mod need;
 
 pub use estimate::{Estimator, Fate};
-pub use need::{BATCHES, Need, Plan};
+pub use need::{BATCHES, Need, Plan, at_once};
 
 /// What a direction loses, as a chain of two states: a packet is lost with probability `rate`, and
 /// after a loss the next packet of a train with probability `rate + correlation × (1 − rate)`.
@@ -39,6 +39,11 @@ impl Loss {
         1.0 / (1.0 - self.after_loss()).max(LEAST_WAY_OUT)
     }
 
+    /// Whether losses count as independent (0), as bursts (1), or as something between.
+    pub fn burstiness(self) -> f64 {
+        (self.correlation / BURSTS_FROM).min(1.0)
+    }
+
     /// By how much the variance of a count of losses exceeds that of independent ones.
     pub fn variance_factor(self) -> f64 {
         (1.0 + self.correlation) / (1.0 - self.correlation).max(LEAST_WAY_OUT)
@@ -48,3 +53,5 @@ impl Loss {
 /// A burst ends with at least this probability at each packet: longer ones are outages, and no
 /// redundancy helps against those.
 const LEAST_WAY_OUT: f64 = 0.01;
+/// From this correlation on losses count as bursts; below, in proportion.
+const BURSTS_FROM: f64 = 0.25;

@@ -2,21 +2,19 @@
 //!
 //! What is short at the receiver is a sum: known deficit + losses among the sources in flight −
 //! arrivals among the repairs in flight. Repairs are added until that sum is above zero with a
-//! probability of at most 1 to 2 %. For short trains the
+//! probability of at most 2 %. For short trains the
 //! distribution is computed exactly, state by state of the loss chain; for long ones it is normal.
 
 use std::collections::BTreeMap;
 
 use super::Loss;
 
-/// The probability with which something may stay missing where losses are independent, and its
-/// normal deviate: the distribution is then known exactly.
+/// The probability with which something may stay missing, and its normal deviate.
 const RESIDUAL: (f64, f64) = (0.02, 2.05);
-/// The same where losses come in bursts. The chain is a model of those: the parts of a flush are not
-/// quite independent, and the burst's length is known from few bursts only.
-const RESIDUAL_IN_BURSTS: (f64, f64) = (0.01, 2.33);
-/// From this correlation on losses count as bursts; below, in proportion.
-const BURSTS_FROM: f64 = 0.25;
+/// So few packets are a request: the answer waits for it, and one more repair of it costs little.
+const REQUEST_PACKETS: u32 = 2;
+/// Of a request less may stay missing, since its loss adds to that of the answer.
+const REQUEST_RESIDUAL: f64 = 0.005;
 /// Below so many bursts on average the expansion does not hold.
 const LEAST_BURSTS: f64 = 0.5;
 /// Trains up to so many packets are computed exactly.
@@ -48,7 +46,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// How many more repairs to send, half of them now and half later.
+    /// How many more repairs to send: [`at_once`] of them now, the rest later.
     pub fn repairs(&mut self, plan: Plan, loss: Loss) -> u32 {
         if plan.deficit == 0 && plan.sources == 0 {
             return 0;
@@ -77,18 +75,24 @@ impl Need {
     }
 }
 
-/// The probability that may stay, and its normal deviate.
-fn residual(loss: Loss) -> (f64, f64) {
-    let bursts = (loss.correlation / BURSTS_FROM).min(1.0);
-    let between = |independent: f64, burst: f64| independent + bursts * (burst - independent);
-    (between(RESIDUAL.0, RESIDUAL_IN_BURSTS.0), between(RESIDUAL.1, RESIDUAL_IN_BURSTS.1))
+/// The probability that may stay.
+fn residual(plan: Plan) -> f64 {
+    let few = plan.deficit.saturating_add(plan.sources) <= REQUEST_PACKETS;
+    if few { REQUEST_RESIDUAL } else { RESIDUAL.0 }
+}
+
+/// How many of `repairs` leave right behind the sources: half where losses are independent, so that
+/// most is mended without waiting; none where a burst that takes sources would take those as well.
+pub fn at_once(repairs: u32, loss: Loss) -> u32 {
+    let apart = 1.0 - loss.burstiness();
+    (f64::from(repairs) * 0.5 * apart) as u32
 }
 
 fn normal(plan: Plan, loss: Loss) -> u32 {
     let p = loss.rate;
     let spread = p * (1.0 - p) * loss.variance_factor();
     let under_way = f64::from(plan.sources) + f64::from(plan.repairs);
-    let (burst, z) = (loss.burst_packets(), residual(loss).1);
+    let (burst, z) = (loss.burst_packets(), RESIDUAL.1);
     let short =
         f64::from(plan.deficit) + p * f64::from(plan.sources) - (1.0 - p) * f64::from(plan.repairs);
     let enough = |repairs: u32| {
@@ -117,12 +121,14 @@ fn exact(plan: Plan, loss: Loss) -> u32 {
     for _ in 0..plan.repairs {
         train.repair();
     }
-    // Half now, which one burst may still take with the sources; half later, in parts.
+    // Those at once may fall to one burst with the sources; the rest follow in parts.
     let mut repairs = 0u32;
-    let may_stay = residual(loss).0;
-    while train.short_after(repairs.div_ceil(2)) > may_stay && repairs < MOST_EXACT {
+    let may_stay = residual(plan);
+    let mut now = 0;
+    while train.short_after(repairs - now) > may_stay && repairs < MOST_EXACT {
         repairs += 1;
-        if repairs % 2 == 0 {
+        if at_once(repairs, loss) > now {
+            now += 1;
             train.repair();
         }
     }
@@ -268,9 +274,10 @@ mod tests {
                     }
                     lost
                 };
-                let train = draw(sources + repairs / 2);
+                let now = at_once(repairs, loss);
+                let train = draw(sources + now);
                 let (first, with) = train.split_at(sources as usize);
-                let (mut later, mut left) = (Vec::new(), repairs.div_ceil(2));
+                let (mut later, mut left) = (Vec::new(), repairs - now);
                 for batches in (1..=BATCHES).rev() {
                     later.extend(draw(left.div_ceil(batches)));
                     left -= left.div_ceil(batches);
@@ -282,11 +289,27 @@ mod tests {
                 (0..20_000).filter(|_| short_with(repairs, rng)).count() as f64 / 20_000.0
             };
             let (enough, fewer) = (share(repairs, &mut rng), share(repairs - 1, &mut rng));
-            let may = residual(loss).0;
+            let may = residual(fresh(sources));
             assert!(
                 enough < 1.3 * may && fewer > 0.6 * may,
                 "{loss:?}: {repairs} leave {enough}, one less {fewer}"
             );
         }
+    }
+
+    #[test]
+    fn where_losses_come_in_bursts_no_repair_leaves_right_behind_the_sources() {
+        let bursts = Loss { rate: 0.06, correlation: 0.73 };
+        assert_eq!((at_once(7, RANDOM), at_once(7, bursts)), (3, 0));
+        let between = Loss { correlation: 0.12, ..RANDOM };
+        assert_eq!(at_once(8, between), 2);
+    }
+
+    #[test]
+    fn a_request_is_missing_more_rarely_than_the_answer() {
+        let mut need = Need::default();
+        let fifth = Loss { rate: 0.2, correlation: 0.0 };
+        assert_eq!(need.repairs(fresh(1), fifth), 3);
+        assert_eq!(need.repairs(fresh(1), Loss { rate: 0.004, ..fifth }), 0);
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::redundancy::{Estimator, Fate, Loss};
 use crate::wire::report::MAX_PACKET_RUNS;
 
 /// By how many packets a late one may come and still be waited for.
@@ -16,7 +17,7 @@ const REMEMBERED_BURSTS: f64 = 128.0;
 const LONGEST_BURST: u64 = 256;
 
 /// The newest packets, as runs.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Arrivals {
     /// Half-open, newest first, never touching.
     runs: VecDeque<(u64, u64)>,
@@ -27,6 +28,22 @@ pub struct Arrivals {
     missing: f64,
     /// The largest packets of the last reports, newest first.
     reported: VecDeque<u64>,
+    /// What the direction towards us loses.
+    estimator: Estimator,
+}
+
+impl Default for Arrivals {
+    fn default() -> Self {
+        Self {
+            runs: VecDeque::new(),
+            largest_at: Duration::ZERO,
+            late_by: 0,
+            bursts: 0.0,
+            missing: 0.0,
+            reported: VecDeque::new(),
+            estimator: Estimator::new(),
+        }
+    }
 }
 
 impl Arrivals {
@@ -44,6 +61,7 @@ impl Arrivals {
         }
         if packet == largest + 1 {
             self.runs[0].1 += 1;
+            self.estimator.saw(Fate { lost: false, follows: true });
         } else if packet > largest {
             self.missed(packet - largest - 1);
             self.runs.push_front((packet, packet + 1));
@@ -58,12 +76,19 @@ impl Arrivals {
             let fade = 1.0 - 1.0 / REMEMBERED_BURSTS;
             self.bursts = self.bursts * fade + 1.0;
             self.missing = self.missing * fade + packets as f64;
+            (0..packets).for_each(|_| self.estimator.saw(Fate { lost: true, follows: true }));
+            self.estimator.saw(Fate { lost: false, follows: true });
         }
     }
 
     /// Mean length of the bursts that the direction towards us loses, in packets; 1 of none.
     pub fn burst_packets(&self) -> f64 {
         (self.missing + REMEMBERED_BURSTS / 16.0) / (self.bursts + REMEMBERED_BURSTS / 16.0)
+    }
+
+    /// What the direction towards us loses, as its gaps show.
+    pub fn loss(&self) -> Loss {
+        self.estimator.loss()
     }
 
     /// A late packet fills a gap, or part of it.

@@ -137,6 +137,7 @@ impl Session {
 
     /// Takes to heart what the path loses now.
     fn adapt(&mut self) {
+        self.path.estimator.assume(self.path.arrivals.loss());
         let loss = self.path.estimator.loss();
         let packet_bytes = self.path.mtu.current() as u64;
         let towards_peer =
@@ -145,7 +146,8 @@ impl Session {
         let towards_us = self.peer.rate.time_for(packet_bytes).min(MOST_PACKET_TIME);
         let towards_us = towards_us.mul_f64(self.path.arrivals.burst_packets());
         let burst = towards_peer.max(towards_us);
-        self.rule.loss = loss;
+        self.rule.loss = self.path.estimator.cautious();
+        self.flows.tell_in_flight(self.path.pacer.rate().bytes_in(self.path.rtt.get()));
         self.rule.delay =
             (burst * REPAIR_DELAY_BURSTS).clamp(LEAST_REPAIR_DELAY, MOST_REPAIR_DELAY);
     }

@@ -8,8 +8,9 @@ use bentpipe_units::BitRate;
 const PER_ROUND_TRIP: u32 = 8;
 /// … unless they would take more than this part of the direction they travel in …
 const OF_OUR_RATE: u64 = 10;
-/// … or of the direction they report on.
-const OF_PEERS_RATE: u64 = 50;
+/// … or of the direction they report on: a little less than a fiftieth, since a report may be
+/// longer than the last, by which its cost is reckoned.
+const OF_PEERS_RATE: u64 = 53;
 /// But never closer than the clock's tick.
 const LEAST_INTERVAL: Duration = Duration::from_millis(1);
 /// And never further than this, whatever the peer says its rate is.

@@ -15,6 +15,9 @@ const LEAST_PROBE_INTERVAL: Duration = Duration::from_millis(20);
 const MOST_PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Added to what is overdue before a lane is probed: the reporter's own pacing.
 const PROBE_SLACK: Duration = Duration::from_millis(50);
+/// On a lease the first probe timeouts are all alike: where two packets of five are lost it takes some to be
+/// answered, and who is silent for longer than that counts as gone.
+const LIKE_PROBES: u32 = 2;
 /// Packets that may leave for a probe although the congestion window is full (RFC 9002, 6.2.4).
 const PROBE_PACKETS: u32 = 2;
 /// Probe timeouts double at most so often: 64 × 1 s.
@@ -154,7 +157,9 @@ impl Session {
         if state.is_clear() || (state.has_queued() && !held_back) || self.quiet.is_some() {
             return None;
         }
-        let doublings = self.probes[lane as usize].min(MOST_PROBE_DOUBLINGS);
+        let probes = self.probes[lane as usize];
+        let like = if self.path.congestion.is_some() { 0 } else { LIKE_PROBES };
+        let doublings = probes.saturating_sub(like).min(MOST_PROBE_DOUBLINGS);
         let patience = (self.path.rtt.overdue_after() + PROBE_SLACK) * (1 << doublings);
         Some(state.last_sent() + patience)
     }
