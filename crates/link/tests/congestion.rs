@@ -1,6 +1,5 @@
 //! Sessions without a lease: what limits them, what they heed, and what they remember.
 
-#[allow(dead_code, reason = "the other tests' helpers")]
 mod common;
 
 use std::time::Duration;

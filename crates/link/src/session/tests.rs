@@ -237,8 +237,11 @@ fn a_report_of_what_was_never_sent_ends_the_session() {
     assert_eq!(lie(symbol), (true, 1), "a symbol");
 }
 
+/// What comes before symbols; lane, how far ahead and how many symbols a repair spans; frames.
+type Sent = (Vec<u8>, Option<(Lane, u64, u16)>, Vec<u8>);
+
 /// A packet: perhaps a report, perhaps a symbol or a repair, which follows the one before or does not.
-fn packet() -> impl Strategy<Value = (Vec<u8>, Option<(Lane, u64, u16)>, Vec<u8>)> {
+fn packet() -> impl Strategy<Value = Sent> {
     let uncoded = prop_oneof![
         4 => Just(Vec::new()),
         1 => report().prop_map(|report| {
