@@ -28,26 +28,45 @@ impl Guard {
         self.segments.get(behind).is_some_and(|segment| segment.start <= number)
     }
 
-    /// Extends protection over everything from `base` below `end`.
-    pub fn extend(&mut self, base: u64, end: u64) {
+    /// Extends protection over everything from `base` below `end`. Returns ranges that are given up
+    /// for it.
+    pub fn extend(&mut self, base: u64, end: u64) -> Vec<(u64, u64)> {
         if let Some(last) = self.segments.back_mut() {
             last.start = last.start.max(base.min(last.end));
             if end - last.start <= MAX_SPAN as u64 {
                 last.extend(end);
-                return;
+                return Vec::new();
             }
         }
         let mut start = self.segments.back().map_or(base, |last| last.end).max(base);
         // More than all segments can hold is left to reports; it is the older part.
         start = start.max(end.saturating_sub((MAX_SEGMENTS * MAX_SPAN) as u64));
+        let mut given_up = Vec::new();
         while start < end {
             let stop = end.min(start + MAX_SPAN as u64);
             if self.segments.len() == MAX_SEGMENTS {
-                self.segments.pop_front();
+                given_up.extend(self.segments.pop_front().map(|old| (old.start, old.end)));
             }
             self.segments.push_back(Segment::new(start, stop));
             start = stop;
         }
+        given_up
+    }
+
+    /// Gives up segments that begin before `oldest`, as ranges; all below `base` has come.
+    pub fn expire(&mut self, base: u64, oldest: u64) -> Vec<(u64, u64)> {
+        let mut given_up = Vec::new();
+        while let Some(first) = self.segments.front()
+            && first.start.max(base) < oldest
+        {
+            given_up.extend(self.segments.pop_front().map(|old| (old.start, old.end)));
+        }
+        given_up
+    }
+
+    /// Drops segments of which nothing is missing or under way.
+    pub fn settle(&mut self, census: impl Fn(u64, u64) -> Census) {
+        self.segments.retain(|it| census(it.start, it.end) != Census::default());
     }
 
     /// Asks for what the segments need now: some at once, the rest later.

@@ -84,9 +84,14 @@ impl RecvLane {
         self.decoder.held_bytes()
     }
 
-    fn note(&mut self, number: u64, packet: u64) -> Arrival {
+    /// Whether symbol `number` is outside what the lane can keep.
+    pub fn refuses(&self, number: u64) -> bool {
         let ahead = number.saturating_sub(self.have.base());
-        if ahead > MAX_AHEAD || (ahead > 0 && self.have.run_count() >= MAX_KEPT_RUNS) {
+        ahead > MAX_AHEAD || (ahead > 0 && self.have.run_count() >= MAX_KEPT_RUNS)
+    }
+
+    fn note(&mut self, number: u64, packet: u64) -> Arrival {
+        if self.refuses(number) {
             return Arrival::Refused;
         }
         self.largest_packet = self.largest_packet.max(Some(packet));

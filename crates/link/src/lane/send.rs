@@ -127,6 +127,10 @@ impl SendLane {
         self.last_sent = now;
         if let Some(index) = self.slots.len().checked_sub(self.kept_symbols as usize + 1) {
             self.let_go(index);
+            // A repair needs every content of its span: what begins earlier is sent again itself.
+            for (start, end) in self.guard.expire(self.base, self.base + index as u64 + 1) {
+                self.queue_missing(start, end);
+            }
         }
         number
     }
@@ -147,7 +151,9 @@ impl SendLane {
         let Some((class, _)) = self.ended.take() else { return };
         let end = self.next_number();
         let oldest = self.base.max(end.saturating_sub(self.kept_symbols));
-        self.guard.extend(oldest, end);
+        for (start, end) in self.guard.extend(oldest, end) {
+            self.queue_missing(start, end);
+        }
         let symbols = end - std::mem::replace(&mut self.protected_below, end);
         if let Some(accrued) = self.steady.ended(symbols, class, rule.loss, now) {
             return self.guard.accrue(&accrued);
@@ -307,6 +313,12 @@ impl SendLane {
         {
             self.lose(number);
         }
+    }
+
+    /// A report is done with: segments of which all has come need no more repairs.
+    pub fn settle_repairs(&mut self) {
+        let (base, slots) = (self.base, &self.slots);
+        self.guard.settle(|start, end| census(base, slots, start, end));
     }
 
     fn advance(&mut self) {

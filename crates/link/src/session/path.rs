@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bentpipe_units::BitRate;
+
 use super::arrivals::{Arrivals, MAX_LATE_BY};
 use super::mtu::Mtu;
 use super::sent::{Cargo, Judged, Sent, SentPackets};
@@ -19,6 +21,9 @@ use crate::wire::report::Report;
 
 /// Packets that left no more than so many packet times apart may fall to one burst.
 const TRAIN_PACKET_TIMES: u32 = 2;
+/// Whatever is granted, this may be sent: one keepalive in a tenth of a second. At nothing at all
+/// not even the packets that learn of a better grant could leave.
+const LEAST_RATE: BitRate = BitRate::from_bps(8_000);
 /// A train is not torn by a timer that fires so late.
 const TIMER_GRAIN: Duration = Duration::from_millis(1);
 
@@ -175,7 +180,7 @@ impl Path {
         let lease = self.lease.lease(now);
         let pace = self.congestion.as_ref().map(|it| it.pacing_rate(self.rtt.get()));
         let rate = pace.map_or(lease.rate, |pace| pace.min(lease.rate));
-        self.pacer.set_rate(rate, lease.framing_bytes, now);
+        self.pacer.set_rate(rate.max(LEAST_RATE), lease.framing_bytes, now);
     }
 
     /// What is known of the path, for the session after this one.
@@ -222,14 +227,20 @@ impl Path {
         }
         let lost = judged.iter().filter(|packet| packet.lost).count();
         self.mtu.judged(report.largest, lost as u64, judged.len() as u64);
+        // Lost probes of the MTU are no sign of congestion (RFC 8899, section 3).
+        let data = judged.iter().filter(|packet| !packet.sent.cargo.probe);
+        let (mut data_lost, mut data_judged) = (0, 0);
+        data.for_each(|packet| {
+            (data_lost, data_judged) = (data_lost + u64::from(packet.lost), data_judged + 1);
+        });
         if let (Some(newest), Some(rtt), None) = (newest, sample, &self.congestion) {
             self.lease.observe(&Observation {
                 now,
                 rtt,
                 sent_at: newest.at,
                 arrived: report.arrived,
-                judged: judged.len() as u64,
-                lost: lost as u64,
+                judged: data_judged,
+                lost: data_lost,
                 judged_bytes: newest.total_bytes - self.judged_bytes,
                 in_flight_bytes: self.packets.total_bytes() - newest.total_bytes,
             });
@@ -255,7 +266,9 @@ impl Path {
         let mut lost_since = None;
         for packet in judged {
             let (at, bytes) = (packet.sent.at, packet.sent.answered_bytes());
-            if packet.lost {
+            if packet.lost && packet.sent.cargo.probe {
+                news.lost_bytes += bytes;
+            } else if packet.lost {
                 news.lost_bytes += bytes;
                 news.congested_sent = Some(at);
                 let since = *lost_since.get_or_insert(at);

@@ -8,7 +8,7 @@ use rand::RngCore;
 use super::Session;
 use super::path::Candidate;
 use crate::flow::Violation;
-use crate::lane::{Arrival, Lane};
+use crate::lane::{Arrival, Lane, SendLane};
 use crate::wire::codec::Reader;
 use crate::wire::frame::{Carried, Fragment, Frame, Packet, Repair, Symbol};
 use crate::wire::header::DataHeader;
@@ -56,10 +56,16 @@ impl Session {
         }
         self.counters.packets_received += 1;
         self.heard(now);
-        let newest = self.path.came(header.number, ce, now);
         let Ok(packet) = Packet::parse(plaintext) else {
             return self.break_off(Violation("an authenticated packet that does not parse"));
         };
+        // As if it were lost: what a report says to have come is not sent again.
+        if let Some(Carried::Symbol(symbol)) = &packet.carried
+            && self.refuses(symbol)
+        {
+            return;
+        }
+        let newest = self.path.came(header.number, ce, now);
         if let Some(challenge) = packet.challenge {
             self.path.response = Some(challenge);
         }
@@ -112,8 +118,11 @@ impl Session {
         let Some(judged) = self.path.reported(report, now) else {
             return self.break_off(Violation("a report of packets that were never sent"));
         };
-        self.counters.packets_lost += judged.iter().filter(|packet| packet.lost).count() as u64;
-        self.counters.packets_judged += judged.len() as u64;
+        let told = judged.iter().filter(|packet| !packet.sent.cargo.probe);
+        let (mut lost, mut all) = (0, 0);
+        told.for_each(|packet| (lost, all) = (lost + u64::from(packet.lost), all + 1));
+        self.counters.packets_lost += lost;
+        self.counters.packets_judged += all;
         self.adapt();
         let late_by = self.path.peer_late_by;
         for lane_report in &report.lanes {
@@ -132,6 +141,7 @@ impl Session {
                 self.send[lane as usize].fate(number, packet.packet, packet.lost);
             }
         }
+        self.send.iter_mut().for_each(SendLane::settle_repairs);
         self.tune();
     }
 
@@ -167,6 +177,12 @@ impl Session {
             return false;
         };
         self.take_symbol(&symbol, packet, now)
+    }
+
+    /// Whether there is no room for a symbol now.
+    fn refuses(&self, symbol: &Symbol<'_>) -> bool {
+        let lane = &self.recv[symbol.lane as usize];
+        lane.refuses(symbol.number) || (self.flows.is_shattered() && symbol.number > lane.base())
     }
 
     /// Acts on a symbol that is new; `true` when it shows a gap that was not known.

@@ -111,7 +111,9 @@ impl Session {
 
     /// Whether only the pacer keeps something from leaving.
     fn wants_to_send(&mut self, now: Duration) -> bool {
-        if self.path.ping || self.path.response.is_some() || self.fragments.is_some() {
+        let may_load = self.quiet.is_some() || self.path.takes_more();
+        if self.path.ping || self.path.response.is_some() || (self.fragments.is_some() && may_load)
+        {
             return true;
         }
         if self.quiet.is_some() {
@@ -153,6 +155,9 @@ impl Session {
     fn probe_due(&mut self, lane: Lane) -> Option<Duration> {
         // What is queued would tell as much as a probe, unless the window keeps it from leaving.
         let held_back = !self.path.takes_more();
+        if held_back && self.path.congestion.is_none() {
+            return None; // the breaker drains a queue: nothing may leave, probes neither
+        }
         let state = &mut self.send[lane as usize];
         if state.is_clear() || (state.has_queued() && !held_back) || self.quiet.is_some() {
             return None;
