@@ -136,7 +136,8 @@ impl Mtu {
 
     /// The peer has `packet`, of `bytes`.
     pub fn arrived(&mut self, packet: u64, bytes: usize, now: Duration) {
-        let proves = bytes >= self.current && packet >= self.proved_below;
+        // A full symbol leaves room for the head of its repair: it is a few bytes shorter.
+        let proves = bytes + GRAIN_BYTES > self.current && packet >= self.proved_below;
         if proves {
             self.proved_below = packet + 1;
             self.unverified_since = None;
@@ -146,8 +147,9 @@ impl Mtu {
         let Some(trial) = &mut self.trial else { return };
         trial.arrived(packet);
         let size = trial.bytes();
-        let settles = if size == self.current { proves } else { trial.is_later(packet) };
-        if bytes >= size && settles {
+        let settles =
+            if size == self.current { proves } else { bytes >= size && trial.is_later(packet) };
+        if settles {
             self.trial = None;
             self.current = size.max(self.current);
             if self.raise_at.is_none() {
