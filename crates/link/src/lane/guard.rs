@@ -1,8 +1,9 @@
 //! Which symbols of a lane repairs protect, and when the next repairs are due.
 //!
 //! A *segment* is a range of at most [`MAX_SPAN`] symbols that ended a flow's burst. While some of it
-//! may still be missing, the segment asks for as many repairs as [`Need`] computes. Symbols outside every segment are
-//! bulk under backlog, and are only sent again when they are reported missing.
+//! may still be missing, the segment asks for as many repairs as
+//! [`Need`](crate::redundancy::Need) computes. Symbols outside every segment are bulk under backlog, and
+//! are only sent again when they are reported missing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
