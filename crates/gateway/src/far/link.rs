@@ -56,14 +56,17 @@ impl FarStream for Flow {
 impl Arrivals for Hub {
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
         Box::pin(async move {
-            let incoming = Hub::accept(self).await?;
-            Some(Incoming {
-                aircraft: *incoming.aircraft.as_bytes(),
-                target: incoming.target,
-                class: incoming.class,
-                passenger: incoming.passenger,
-                stream: Box::new(incoming.flow),
-            })
+            loop {
+                let incoming = Hub::accept(self).await?;
+                let Some(stream) = incoming.flow.stream() else { continue };
+                return Some(Incoming {
+                    aircraft: *incoming.aircraft.as_bytes(),
+                    target: incoming.target,
+                    class: incoming.class,
+                    passenger: incoming.passenger,
+                    stream: Box::new(stream),
+                });
+            }
         })
     }
 
