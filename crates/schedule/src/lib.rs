@@ -4,11 +4,13 @@
 
 mod class;
 mod codel;
+mod dscp;
 mod queue;
 mod ring;
 mod scheduler;
 
 pub use class::Class;
 pub use codel::Params;
+pub use dscp::Dscp;
 pub use queue::{DatagramQueue, DropReason, Dropped, Popped};
 pub use scheduler::{FlowId, Passenger, Scheduler};

@@ -17,6 +17,7 @@ pub type Passenger = u32;
 /// How many quanta a class sends in its turn: its share while all classes are busy.
 const fn class_weight(class: Class) -> i64 {
     match class {
+        Class::Operator => 32,
         Class::Network => 16,
         Class::Assured => 8,
         Class::BestEffort => 4,
@@ -135,11 +136,11 @@ mod tests {
             scheduler.activate(id, class, 0);
             who.insert(id, (class, 0));
         }
-        let sent = serve(&mut scheduler, &who, 29_000);
+        let sent = serve(&mut scheduler, &who, 61_000);
         let total: usize = sent.values().sum();
         for class in Class::ALL {
             let share = sent[&u64::from(class.to_u8())] as f64 / total as f64;
-            let weight = class_weight(class) as f64 / 29.0;
+            let weight = class_weight(class) as f64 / 61.0;
             assert!((share - weight).abs() < 0.01, "{class:?} got {share}, its weight is {weight}");
         }
     }

@@ -36,7 +36,7 @@ impl FlowTable {
     }
 
     fn lane_of(&self, flow: &Flow, now: Duration) -> Lane {
-        let urgent = flow.class == bentpipe_schedule::Class::Network;
+        let urgent = flow.class <= Class::Network;
         if urgent || flow.send.is_short(now, self.quiet) { Lane::Urgent } else { Lane::Bulk }
     }
 

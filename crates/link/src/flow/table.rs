@@ -126,7 +126,7 @@ impl FlowTable {
             pieces: 0,
             seen: RangeSet::default(),
             scheduler: Scheduler::new(),
-            highest_class: Class::Network,
+            highest_class: Class::Operator,
             control: VecDeque::new(),
             refusals: VecDeque::new(),
             pool: Pool::new(shared),
