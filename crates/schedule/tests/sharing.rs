@@ -255,6 +255,21 @@ fn repairs_count_against_their_class() {
 }
 
 #[test]
+fn what_was_used_while_nobody_waited_is_not_held_against_anybody() {
+    let mut link = Link::new(kbps(3000), 1);
+    link.scheduler.charge(Class::BestEffort, 10_000_000, Duration::ZERO);
+    let flows = [Class::Assured, Class::BestEffort].map(|class| link.add_bulk(class, 1));
+    link.run(10 * SECOND);
+    assert_rate(&link, Class::BestEffort, Duration::ZERO, 1000.0);
+    flows.into_iter().for_each(|flow| link.stop(flow));
+    link.scheduler.charge(Class::Assured, 10_000_000, link.now);
+    let from = link.now;
+    flows.into_iter().for_each(|flow| link.flows[flow].source = Source::Always(PACKET, PACKET));
+    link.run(from + 10 * SECOND);
+    assert_rate(&link, Class::BestEffort, from, 1000.0);
+}
+
+#[test]
 fn what_was_done_is_counted() {
     let mut link = Link::new(kbps(1200), 1); // 10 ms a packet
     let flows = [(1, Class::Assured), (1, Class::BestEffort), (2, Class::BestEffort)];
