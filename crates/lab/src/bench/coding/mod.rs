@@ -1,7 +1,6 @@
 //! The sliding-window code beside two block codes: source bytes a second on one core.
 
 mod blocks;
-mod cpu;
 mod load;
 mod sliding;
 
