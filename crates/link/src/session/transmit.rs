@@ -139,7 +139,7 @@ impl Session {
             largest,
             age: now.saturating_sub(at),
             arrived: at,
-            late_by: self.path.arrivals.late_by(),
+            late_by: self.path.arrivals.late_by(now),
             packets: self.path.arrivals.to_report(),
             marked: self.path.marked,
             lanes: self.recv.iter().filter_map(&mut lane_report).collect(),
