@@ -419,3 +419,17 @@ fn write_all_until_blocked(pair: &mut Pair, flow: (u64, u64), body: &[u8], at: &
         *at += taken;
     }
 }
+
+#[test]
+fn a_session_has_its_part_of_the_beam_from_the_moment_on_that_it_begins() {
+    let mut pair = Pair::new(30, 0.0);
+    let part = BitRate::from_bps(400_000);
+    pair.hub.set_beam(Some(part), None, pair.now).unwrap();
+    pair.run_until("the session", Duration::from_secs(9), |pair| pair.hub.sessions().count() == 1);
+    let now = pair.now;
+    let (_, _, session) = pair.hub.sessions().next().unwrap();
+    let lease = session.lease(now);
+    assert!(lease.rate <= part, "{lease:?}");
+    // Nothing waits for it, and so it has no more than its floor.
+    assert_eq!(lease.rate, BitRate::from_bps(16_000));
+}

@@ -333,6 +333,8 @@ impl HubCore {
             }
             self.sharing.joined(key);
             self.sessions.insert(id, (key, session));
+            // It has its part of the beam before its first packet leaves.
+            self.share_out(now);
             tracing::info!(aircraft = %key, from = %address, "an aircraft is here");
         }
         self.prune_indices(key);
