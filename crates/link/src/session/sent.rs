@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::lane::Lane;
 use crate::wire::report::Report;
 
-/// Packets remembered until they are judged: 48 bytes each, 3 MiB a path. Of one that was sent
+/// Packets remembered until they are judged: 56 bytes each, 3.5 MiB a path. Of one that was sent
 /// longer ago nothing is learned.
 const MAX_SENT: usize = 1 << 16;
 
