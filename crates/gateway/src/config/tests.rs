@@ -135,6 +135,12 @@ fn what_the_link_may_take_is_read_and_refused_with_reasons() {
     let text = AIR.replacen("rate = ", "mtu = 1400\nmemory.send = \"1 MiB\"\nrate = ", 1);
     let air = AirConfig::parse(&bench.0.path().join("air.toml"), &text).unwrap();
     assert_eq!((air.link.mtu, air.link.memory.send.bytes()), (1400, 1 << 20));
+    assert_eq!(air.link.memory.code.bytes(), 16 << 20);
+    let text = AIR.replacen("rate = ", "memory = { code = \"2 MiB\" }\nrate = ", 1);
+    let air = AirConfig::parse(&bench.0.path().join("air.toml"), &text).unwrap();
+    assert_eq!(air.link.memory.code.bytes(), 2 << 20);
+    let link = crate::far::link::air_config(&air, ([127, 0, 0, 1], 1).into(), 0).unwrap();
+    assert_eq!(link.settings.code_memory.bytes(), 2 << 20);
 }
 
 #[test]
