@@ -3,6 +3,7 @@
 pub mod coding;
 mod cpu;
 pub mod idle;
+pub mod link;
 mod quic;
 pub mod relay;
 pub mod schedule;

@@ -191,7 +191,7 @@ impl fmt::Display for Found {
             [cell.load.to_string(), cell.flows.to_string(), at(0.5), at(0.0), at(1.0)]
         };
         let lines: Vec<_> = self.0.iter().map(line).collect();
-        f.write_str(&table::schedule(&lines))?;
+        f.write_str(&table::groups(["", "flows", "median", "least", "most"], &lines))?;
         writeln!(
             f,
             "ns a packet, by the processor time of one thread; target ≤ {TARGET_NS:.0}\n\

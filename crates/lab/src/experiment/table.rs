@@ -129,30 +129,19 @@ pub fn pairs(rows: &[(String, String)]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// The codes' table: a row for each load and contender, with a line between loads.
-pub fn coding(lines: &[[String; 7]]) -> String {
-    let header = ["", "contender", "median", "least", "most", "bound", ""];
-    grouped(&header, lines, &[2, 3, 4, 5, 6])
-}
-
-/// The scheduler's table: a row for each load and number of flows, with a line between loads.
-pub fn schedule(lines: &[[String; 5]]) -> String {
-    grouped(&["", "flows", "median", "least", "most"], lines, &[1, 2, 3, 4])
-}
-
-/// Rows whose first field is shown once for all that share it, with an empty row between.
-fn grouped<const N: usize>(header: &[&str; N], lines: &[[String; N]], right: &[usize]) -> String {
-    let mut table = table(header);
+/// A bench's table: a row for each load and what was measured of it, with a line between loads.
+pub fn groups<const N: usize>(header: [&str; N], lines: &[[String; N]]) -> String {
+    let mut table = table(&header);
     for (index, group) in lines.chunk_by(|a, b| a[0] == b[0]).enumerate() {
         if index > 0 {
             table.add_row([""; N]);
         }
         for (index, line) in group.iter().enumerate() {
-            let first = if index == 0 { line[0].as_str() } else { "" };
-            table.add_row([first].into_iter().chain(line[1..].iter().map(String::as_str)));
+            let load = if index == 0 { line[0].as_str() } else { "" };
+            table.add_row([load].into_iter().chain(line[1..].iter().map(String::as_str)));
         }
     }
-    align(&mut table, right);
+    align(&mut table, &(2..N).collect::<Vec<_>>());
     format!("{}\n", table.trim_fmt())
 }
 

@@ -10,9 +10,9 @@ use raptorq::{EncodingPacket, ObjectTransmissionInformation};
 use raptorq::{SourceBlockDecoder, SourceBlockEncoder};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 
+use super::super::cpu;
 use super::load::{Direction, Load, SYMBOL_BYTES, SYMBOLS, symbols};
 use super::sliding::Taken;
-use crate::bench::cpu;
 
 /// What RaptorQ aligns symbols to, and in which block the stream is cut for it.
 const ALIGNMENT: u8 = 8;

@@ -6,10 +6,10 @@ use std::time::Duration;
 use bentpipe_coding::kernel::{Kernel, Term};
 use bentpipe_coding::{Decoder, Limits, encode_with};
 
+use super::super::cpu;
 use super::load::{
     BUFFERS, Direction, KEPT, Load, Planned, SYMBOL_BYTES, SYMBOLS, WARM_UP, stream, symbols,
 };
-use crate::bench::cpu;
 
 /// How long it took, and how many multiply-adds of a symbol cannot be saved.
 #[derive(Debug, Clone, Copy)]
