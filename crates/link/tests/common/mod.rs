@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bentpipe_link::{
     AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey,
-    SessionId, Settings, Write,
+    Session, SessionId, Settings, Write,
 };
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
@@ -298,7 +298,7 @@ pub fn fetch(pair: &mut Pair, len: usize) -> Duration {
 
 /// Reads all that is there; `true` when the peer has finished.
 pub fn read_all(
-    core: &mut impl Core,
+    core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),
     now: Duration,
     out: &mut Vec<u8>,
@@ -317,7 +317,7 @@ pub fn read_all(
 
 /// Writes as much of `data[*at..]` as there is room for, then finishes.
 pub fn write_all(
-    core: &mut impl Core,
+    core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),
     now: Duration,
     data: &[u8],
