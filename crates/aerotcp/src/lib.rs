@@ -59,6 +59,8 @@
 
 mod conn;
 mod endpoint;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzz;
 pub mod io;
 mod pool;
 mod segment;
@@ -66,6 +68,9 @@ mod session;
 mod settings;
 
 pub use endpoint::{AirConfig, AirCore, Aircraft, GroundConfig, GroundCore};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzz::fuzz;
 pub use session::{Counters, Session};
 pub use settings::{
     BUFFER_FACTORS, Buffers, LEAST_BUFFER_PACKETS, LEAST_WINDOW_PACKETS, MAX_TABLE_ROWS,

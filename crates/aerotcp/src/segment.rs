@@ -40,7 +40,7 @@ const DATA: u8 = 0x20;
 const BLOCKS_SHIFT: u32 = 6;
 
 /// Numbers up to here are allowed, so that sums of two never overflow.
-const MAX_NUMBER: u64 = 1 << 62;
+pub const MAX_NUMBER: u64 = 1 << 62;
 
 /// The highest number of a connection.
 pub const MAX_CONNECTION: u64 = u32::MAX as u64;
@@ -306,15 +306,6 @@ mod tests {
             if which == 2 && segment.ack.blocks.is_empty() {
                 let header = bytes.len() - payload.len();
                 prop_assert!(header <= most_header_bytes(connection, seq));
-            }
-        }
-
-        #[test]
-        fn anything_parses_or_is_refused(bytes: Vec<u8>) {
-            if let Ok(segment) = Segment::parse(&bytes) {
-                let mut again = Vec::new();
-                prop_assert!(segment.put(&mut again));
-                prop_assert_eq!(Segment::parse(&again), Ok(segment));
             }
         }
     }
