@@ -147,3 +147,99 @@ impl FlowTable {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::send::URGENT_BYTES;
+    use crate::flow::{Terms, Write};
+
+    const NOW: Duration = Duration::from_secs(10);
+    const ROOM: usize = 1000;
+    /// What leaves in a round trip, in these tests.
+    const IN_FLIGHT: u64 = 50_000;
+
+    /// A table with a flow that has opened, and may send `credit` bytes.
+    fn table(credit: u64) -> (FlowTable, u64) {
+        let mut table = FlowTable::new(Terms {
+            opens: true,
+            max_flows: 4,
+            reserve: 1 << 16,
+            peer_reserve: credit,
+            receive_memory: 1 << 24,
+            flow_send_buffer: 1 << 20,
+            send_memory: 1 << 24,
+            flow_idle: Duration::MAX,
+            flow_unread: Duration::MAX,
+        });
+        table.tell_in_flight(IN_FLIGHT);
+        let flow = table.open(b"target".to_vec(), Class::Assured, 1, NOW).expect("there is room");
+        let ended = table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW);
+        assert_eq!(ended, Some(Class::BestEffort), "control ends what it fills");
+        (table, flow)
+    }
+
+    fn write(table: &mut FlowTable, flow: u64, bytes: usize) {
+        assert_eq!(table.write(flow, &vec![7; bytes], NOW), Write::Taken(bytes));
+    }
+
+    /// Sends symbols of `lane` as long as there are any; what ended with each.
+    fn send(table: &mut FlowTable, lane: Lane) -> Vec<Option<Class>> {
+        let mut ended = Vec::new();
+        while table.next_lane(NOW) == Some(lane) {
+            ended.push(table.fill(lane, ROOM, &mut Vec::new(), NOW));
+        }
+        ended
+    }
+
+    #[test]
+    fn a_burst_ends_with_its_last_symbol() {
+        let (mut table, flow) = table(1 << 20);
+        write(&mut table, flow, 3 * ROOM);
+        let ended = send(&mut table, Lane::Urgent);
+        let (last, others) = ended.split_last().expect("it was sent");
+        assert_eq!((*last, others.len()), (Some(Class::Assured), 3));
+        assert!(others.iter().all(Option::is_none), "more of it follows: {others:?}");
+    }
+
+    #[test]
+    fn what_turns_to_bulk_goes_on_if_a_round_trip_of_it_follows() {
+        for (follow, goes_on) in [(IN_FLIGHT - 1, false), (IN_FLIGHT, true)] {
+            let (mut table, flow) = table(1 << 20);
+            // How many bytes the urgent lane takes of a burst that has no end.
+            write(&mut table, flow, 1 << 19);
+            send(&mut table, Lane::Urgent);
+            let urgent = (1 << 19) - table.unsent_bytes() as usize;
+            assert!(urgent as u64 >= URGENT_BYTES);
+
+            let (mut table, flow) = self::table(1 << 20);
+            write(&mut table, flow, urgent + follow as usize);
+            let ended = send(&mut table, Lane::Urgent);
+            assert_eq!(table.unsent_bytes(), follow);
+            let (last, others) = ended.split_last().expect("it was sent");
+            assert_eq!(last.is_none(), goes_on, "{follow} bytes follow");
+            assert!(others.iter().all(Option::is_none));
+        }
+    }
+
+    #[test]
+    fn who_waits_for_credit_ends_what_is_urgent_and_not_what_is_bulk() {
+        let (mut table, flow) = table(2 * ROOM as u64);
+        write(&mut table, flow, 4 * ROOM);
+        let ended = send(&mut table, Lane::Urgent);
+        assert_eq!(ended.last(), Some(&Some(Class::Assured)), "nobody knows what credit brings");
+
+        let (mut table, flow) = self::table(2 * URGENT_BYTES);
+        write(&mut table, flow, 3 * URGENT_BYTES as usize);
+        send(&mut table, Lane::Urgent);
+        let ended = send(&mut table, Lane::Bulk);
+        assert_eq!(table.unsent_bytes(), URGENT_BYTES, "the rest has no credit");
+        assert!(!ended.is_empty() && ended.iter().all(Option::is_none), "{ended:?}");
+
+        let (mut table, flow) = self::table(1 << 20);
+        write(&mut table, flow, 3 * URGENT_BYTES as usize);
+        send(&mut table, Lane::Urgent);
+        let ended = send(&mut table, Lane::Bulk);
+        assert_eq!(ended.last(), Some(&Some(Class::Assured)), "all of it has left");
+    }
+}

@@ -116,15 +116,20 @@ impl Pair {
     }
 
     pub fn with(seed: u64, loss: f64, settings: Settings) -> Self {
+        Self::with_rates(seed, loss, settings.clone(), settings)
+    }
+
+    /// Ends of different settings, and so pipes of different rates.
+    pub fn with_rates(seed: u64, loss: f64, settings: Settings, hubs: Settings) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let rate = settings.rate;
         Self {
             now: Duration::ZERO,
             air: new_air(&air, &hub, &settings, 1, rng.random()),
-            hub: new_hub(&air, &hub, &settings, rng.random()),
+            hub: new_hub(&air, &hub, &hubs, rng.random()),
             up: Pipe::new(loss, rate),
-            down: Pipe::new(loss, rate),
+            down: Pipe::new(loss, hubs.rate),
             air_address: AIR.parse().unwrap(),
             opened: Vec::new(),
             classes: Vec::new(),
