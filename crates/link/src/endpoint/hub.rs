@@ -399,6 +399,8 @@ impl HubCore {
 }
 
 impl Core for HubCore {
+    type Session = Session;
+
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         match datagram.first() {
             Some(&INIT) if datagram.len() == INIT_BYTES => self.take_init(datagram, from, now),
@@ -436,10 +438,11 @@ impl Core for HubCore {
         self.ect
     }
 
-    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) {
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {
         for (_, session) in self.sessions.values_mut().filter(|(_, it)| it.address() == to) {
             session.too_large(bytes, now);
         }
+        true
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {

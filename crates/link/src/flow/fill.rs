@@ -197,6 +197,9 @@ mod tests {
             send_memory: 1 << 24,
             flow_idle: Duration::MAX,
             flow_unread: Duration::MAX,
+            datagram_memory: 1 << 20,
+            datagram_idle: Duration::from_secs(300),
+            lifetimes: crate::settings::Lifetimes::default(),
         });
         table.tell_in_flight(IN_FLIGHT);
         let flow = table.open(b"target".to_vec(), Class::Assured, 1, NOW).expect("there is room");

@@ -107,7 +107,12 @@ fn seal(session: &mut Session, plaintext: &[u8], now: Duration) -> Option<Vec<u8
 }
 
 /// The end that is attacked takes a packet, and does all that follows from it.
-fn suffer(core: &mut impl Core, datagram: &[u8], from: SocketAddr, now: Duration) {
+fn suffer(
+    core: &mut impl Core<Session = Session>,
+    datagram: &[u8],
+    from: SocketAddr,
+    now: Duration,
+) {
     core.handle_datagram(datagram, from, false, now);
     core.handle_timeout(now);
     let (mut out, mut sent) = (Vec::new(), 0);

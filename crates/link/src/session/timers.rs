@@ -219,7 +219,8 @@ mod tests {
             let due = session.probe_due(lane);
             session.handle_timeout(now);
             if session.probes[lane as usize] > before {
-                let waited = due.expect("it was sent") - session.send[lane as usize].last_sent();
+                let waited =
+                    due.expect("it was sent") - session.send.reliable[lane as usize].last_sent();
                 waits.push(waited.as_secs_f64());
             }
             while session.transmit(now, &mut out).is_some() {
@@ -244,7 +245,7 @@ mod tests {
     fn news_of_a_lane_ends_its_doubling() {
         let mut ends = Ends::connected(4, 1_890_000, true);
         let (_, session) = ends.air.current().expect("it is connected");
-        session.probes = [5; Lane::ALL.len()];
+        session.probes = [5; Lane::RELIABLE.len()];
         let target = "origin.example:80".parse().expect("it is one");
         session
             .open(&target, crate::Class::BestEffort, 9, b"GET", ends.now)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bentpipe_link::{
     AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, OpenDatagrams, Read,
-    Receive, SecretKey, SessionId, Settings, Write,
+    Receive, SecretKey, Session, SessionId, Settings, Write,
 };
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
@@ -318,7 +318,7 @@ pub fn fetch(pair: &mut Pair, len: usize) -> Duration {
 
 /// Reads all that is there; `true` when the peer has finished.
 pub fn read_all(
-    core: &mut impl Core,
+    core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),
     now: Duration,
     out: &mut Vec<u8>,
@@ -337,7 +337,7 @@ pub fn read_all(
 
 /// Writes as much of `data[*at..]` as there is room for, then finishes.
 pub fn write_all(
-    core: &mut impl Core,
+    core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),
     now: Duration,
     data: &[u8],
@@ -356,7 +356,7 @@ pub fn write_all(
 
 /// Takes every datagram that waits.
 pub fn receive_all(
-    core: &mut impl Core,
+    core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),
     now: Duration,
 ) -> Vec<Vec<u8>> {
