@@ -25,8 +25,13 @@ impl FlowTable {
         if !self.control.is_empty() || !self.refusals.is_empty() {
             return Some(Lane::Urgent);
         }
-        let id = self.scheduler.pick()?;
+        let id = self.scheduler.pick(now)?;
         self.flows.get(&id).map(|flow| self.lane_of(flow, now))
+    }
+
+    /// When something may leave that only its class's ceiling holds back.
+    pub fn next_ready(&mut self, now: Duration) -> Option<Duration> {
+        self.scheduler.next_ready(now)
     }
 
     fn has_control(&mut self, id: u64) -> bool {
@@ -36,7 +41,7 @@ impl FlowTable {
     }
 
     fn lane_of(&self, flow: &Flow, now: Duration) -> Lane {
-        let urgent = flow.class == bentpipe_schedule::Class::Network;
+        let urgent = flow.class <= Class::Network;
         if urgent || flow.send.is_short(now, self.quiet) { Lane::Urgent } else { Lane::Bulk }
     }
 
@@ -53,7 +58,7 @@ impl FlowTable {
         let controls = lane == Lane::Urgent && self.fill_control(end, out, now);
         let mut ended = controls.then_some(Class::BestEffort);
         while end - out.len() >= LEAST_ROOM {
-            let Some(id) = self.scheduler.pick() else { break };
+            let Some(id) = self.scheduler.pick(now) else { break };
             let Some(flow) = self.flows.get(&id) else { break };
             let class = flow.class;
             if self.lane_of(flow, now) != lane || !self.fill_stream(id, end, out, now) {
@@ -106,7 +111,7 @@ impl FlowTable {
             }
             if opens {
                 // The first bytes travel with the opening, if there are any.
-                self.refresh(id);
+                self.refresh(id, now);
                 if self.flows.get(&id).is_some_and(|flow| flow.send.is_ready()) {
                     self.fill_stream(id, end, out, now);
                 }
@@ -137,12 +142,14 @@ impl FlowTable {
         flow.send.take(len, fin, out, now, self.quiet);
         flow.active = now;
         let wake = std::mem::take(&mut flow.send.blocked);
-        self.scheduler.spent(id, flow.class, flow.passenger, out.len() - before);
+        if let Some(turn) = flow.turn {
+            self.scheduler.spent(turn, out.len() - before, now);
+        }
         if wake {
             self.events.push_back(FlowEvent::Wake(id));
         }
         self.sent_or_forgotten(id, len);
-        self.refresh(id);
+        self.refresh(id, now);
         self.remove_if_over(id);
         true
     }

@@ -90,6 +90,7 @@ impl Session {
             report,
             lease_talk,
             self.path.lease.next_timeout(now),
+            self.flows.next_ready(now).map(|at| at.max(self.path.pacer.opens_at())),
             self.old_keys.as_ref().map(|(_, until)| *until),
             // A probe waits for the pacer as all else does.
             self.quiet
