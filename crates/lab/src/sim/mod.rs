@@ -10,6 +10,7 @@ pub mod fade;
 pub mod fleet;
 pub mod net;
 pub mod pair;
+pub mod parallel;
 pub mod share;
 pub mod steady;
 pub mod suite;
