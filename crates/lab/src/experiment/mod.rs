@@ -1,11 +1,15 @@
 //! Experiments: contenders and workloads on a profile, each in a world of its own.
 
 pub mod browse;
+pub mod cabin_mix;
+pub mod call;
 pub mod cell;
 pub mod gate;
 pub mod grid;
+pub mod latency;
 pub mod measure;
 pub mod progress;
+pub mod report;
 pub mod table;
 pub mod transfers;
 
