@@ -59,6 +59,7 @@ impl Session {
         let asks = self.put_uncoded(now);
         let load = self.put_load(probing, now);
         if self.plaintext.is_empty() {
+            self.path.pacer.pause();
             return None;
         }
         if let Some(bytes) = report_bytes {
