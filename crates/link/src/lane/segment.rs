@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bentpipe_schedule::Class;
+
 use super::steady::Accrued;
 use crate::redundancy::{BATCHES, Estimator, Loss, Need, Plan, at_once};
 
@@ -55,6 +57,8 @@ pub struct Census {
 pub struct Segment {
     pub start: u64,
     pub end: u64,
+    /// Who asked for its repairs last, and pays for them.
+    pub class: Class,
     /// Where earlier flushes ended, rising.
     bursts: VecDeque<u64>,
     /// Equations that the receiver holds: (lowest missing symbol, how many).
@@ -79,10 +83,11 @@ struct InFlight {
 }
 
 impl Segment {
-    pub fn new(start: u64, end: u64) -> Self {
+    pub fn new(start: u64, end: u64, class: Class) -> Self {
         Self {
             start,
             end,
+            class,
             bursts: VecDeque::new(),
             held: Vec::new(),
             repairs: VecDeque::new(),

@@ -43,7 +43,7 @@ pub struct Shield {
 impl Default for Shield {
     fn default() -> Self {
         Self {
-            segment: Segment::new(0, 0),
+            segment: Segment::new(0, 0, Class::default()),
             owed: 0.0,
             last: None,
             mean_gap: Duration::ZERO,
@@ -66,6 +66,7 @@ impl Shield {
     ) {
         self.note_gap(now);
         self.segment.end = end;
+        self.segment.class = class;
         self.owed = (self.owed + ratio(class, rule.measured)).min(MOST_OWED);
         if !self.flows() {
             return;
@@ -155,9 +156,9 @@ impl Shield {
         plan.deficit.saturating_sub(coming as u32)
     }
 
-    /// Whether a repair waits to be sent.
-    pub fn is_ready(&self) -> bool {
-        self.segment.ready > 0
+    /// The class of the repair that waits to be sent, if one does.
+    pub fn ready(&self) -> Option<Class> {
+        (self.segment.ready > 0).then_some(self.segment.class)
     }
 
     /// A repair left in `packet`.

@@ -57,7 +57,7 @@ impl Talk {
     }
 
     fn repair(&mut self, now: Duration) {
-        while let Some((span, _)) = self.lane.peek_repair(now) {
+        while let Some(Due { span, .. }) = self.lane.peek_repair(now) {
             self.lane.take_repair(span, self.packet, now, &mut Vec::new());
             self.packet += 1;
             self.repairs.push((now, span));
@@ -135,8 +135,9 @@ fn what_waits_to_be_sent_again_until_it_is_late_does_not_leave() {
         lane.push(fresh(Class::BestEffort, ms(3000)), packet, MOST, ms(0), &lossy(0.06));
     }
     tell(&mut lane, &report(1, 0, &[(1, 2)]), ms(800));
-    assert_eq!(lane.peek_len(ms(2620)), Some((0, 100)));
-    assert_eq!(lane.peek_len(ms(2621)), None);
+    let lost = Lost { number: 0, len: 100, class: Class::BestEffort };
+    assert_eq!(lane.peek(ms(2620)), Some(lost));
+    assert_eq!(lane.peek(ms(2621)), None);
 }
 
 #[test]
