@@ -24,6 +24,9 @@ use crate::wire::report::LaneReport;
 /// Symbols that a receiver keeps for repairs of this lane: what a span may reach, twice.
 pub const KEPT_SYMBOLS: usize = 2 * MAX_SPAN;
 
+/// What is lost is sent again when it left a round trip ago, and is there half a round trip later.
+const ONE_WAYS_TO_COME_AGAIN: u32 = 3;
+
 /// A symbol as it is made.
 #[derive(Debug)]
 pub struct Fresh {
@@ -139,7 +142,9 @@ impl Perishable {
         while self.retained_bytes > most_bytes && self.slots.len() > 1 {
             self.pop();
         }
-        self.shield.pushed(number + 1, class, expires.saturating_sub(now), now, rule);
+        let lifetime = expires.saturating_sub(now);
+        let comes_again = lifetime >= self.one_way * ONE_WAYS_TO_COME_AGAIN;
+        self.shield.pushed(number + 1, class, lifetime, comes_again, now, rule);
         number
     }
 

@@ -32,6 +32,8 @@ pub struct Rule {
     pub loss: Loss,
     /// What was measured.
     pub measured: Loss,
+    /// How long a burst of losses lasts beyond what independent losses come to.
+    pub burst: Duration,
     /// How long the first part of a flush's second half waits.
     pub delay: Duration,
 }
@@ -39,7 +41,8 @@ pub struct Rule {
 impl Default for Rule {
     fn default() -> Self {
         let loss = Estimator::new().loss();
-        Self { need: Need::default(), loss, measured: loss, delay: Duration::from_millis(25) }
+        let (burst, delay) = (Duration::ZERO, Duration::from_millis(25));
+        Self { need: Need::default(), loss, measured: loss, burst, delay }
     }
 }
 
