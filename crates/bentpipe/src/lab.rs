@@ -69,6 +69,8 @@ pub enum Run {
     LatencyUnderLoad(mixes::LatencyArgs),
     /// Fifty passengers with pages, films, messages, calls, downloads and a hog.
     CabinMix(mixes::CabinArgs),
+    /// Public services on a village's link, and everything else in what they leave.
+    RuralPawsPolicy(mixes::PolicyArgs),
     /// Calls over UDP: what is left of the link's losses, and what that costs.
     Call(mixes::CallArgs),
 }
@@ -188,6 +190,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::Aerotcp(args)) => aerotcp::run(args),
         Lab::Run(Run::LatencyUnderLoad(args)) => mixes::latency(args),
         Lab::Run(Run::CabinMix(args)) => mixes::cabin(args),
+        Lab::Run(Run::RuralPawsPolicy(args)) => mixes::policy(args),
         Lab::Run(Run::Call(args)) => mixes::call(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),

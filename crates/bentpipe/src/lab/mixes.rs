@@ -1,10 +1,10 @@
-//! `bentpipe lab run latency-under-load | cabin-mix | call`: what each traffic does to the others on the link.
+//! `bentpipe lab run latency-under-load | cabin-mix | rural-paws-policy | call`: what each traffic does to the others on the link.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bentpipe_lab::experiment::report::Report;
-use bentpipe_lab::experiment::{cabin_mix, call, latency};
+use bentpipe_lab::experiment::{cabin_mix, call, latency, rural_paws};
 use bentpipe_lab::profile::Profile;
 use bentpipe_units::Ratio;
 use clap::{Args, ValueEnum};
@@ -67,6 +67,22 @@ pub struct CabinArgs {
     common: Common,
 }
 
+/// What `lab run rural-paws-policy` is told.
+#[derive(Args)]
+pub struct PolicyArgs {
+    /// The link: a built-in profile with a rate, or a file that ends in .toml.
+    #[arg(long, value_name = "PROFILE", default_value = rural_paws::DEFAULT_PROFILE)]
+    profile: String,
+    /// Pages loaded in each run, alone and beside the others.
+    #[arg(long, value_name = "N", default_value_t = rural_paws::DEFAULT_PAGES, value_parser = clap::value_parser!(u16).range(1..))]
+    pages: u16,
+    /// Runs.
+    #[arg(long, value_name = "N", default_value_t = rural_paws::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    #[command(flatten)]
+    common: Common,
+}
+
 /// What `lab run call` is told.
 #[derive(Args)]
 pub struct CallArgs {
@@ -110,6 +126,17 @@ pub fn cabin(args: &CabinArgs) -> Outcome {
         seed: args.common.seed,
     };
     args.common.tell(|| Ok(cabin_mix::run(&choice)?))
+}
+
+/// Runs a village.
+pub fn policy(args: &PolicyArgs) -> Outcome {
+    let choice = rural_paws::Choice {
+        profile: with_rate(&args.profile)?,
+        pages: args.pages,
+        runs: args.runs,
+        seed: args.common.seed,
+    };
+    args.common.tell(|| Ok(rural_paws::run(&choice)?))
 }
 
 /// Runs calls.

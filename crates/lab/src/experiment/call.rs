@@ -10,9 +10,9 @@ use super::report::{Goal, Report, delay, percent, row};
 use super::table::{align, table};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
-use crate::sim::cabin::{DOWN, UP};
 use crate::sim::call::{GAP, Heard, LATEST, call};
 use crate::sim::parallel;
+use crate::sim::traffic::{DOWN, UP};
 use crate::sim::transfer::NoSession;
 
 /// Unless told otherwise.
@@ -213,7 +213,8 @@ mod tests {
                 match row.metric.as_str() {
                     "delay" => assert_eq!((row.p95, row.n), (Some(0.0), 400)),
                     "residual-loss" => assert_eq!(row.mean, Some(0.0)),
-                    _ => assert!(row.mean.unwrap() < 0.05, "{row:?}"),
+                    // What a call begins with is protected before it is known that nothing is lost.
+                    _ => assert!(row.mean.unwrap() < 0.1, "{row:?}"),
                 }
             }
             assert!(report.goals.is_empty(), "nothing is asked of a link without loss");

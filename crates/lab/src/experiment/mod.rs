@@ -10,6 +10,7 @@ pub mod latency;
 pub mod measure;
 pub mod progress;
 pub mod report;
+pub mod rural_paws;
 pub mod table;
 pub mod transfers;
 

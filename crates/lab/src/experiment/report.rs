@@ -80,6 +80,12 @@ impl Goal {
         Self { name: name.into(), found, bound: Bound::AtLeast(least), unit: "ratio" }
     }
 
+    /// A ratio that must be within `tolerance` of 1.
+    pub fn off_by_at_most(name: impl Into<String>, ratio: Option<f64>, tolerance: f64) -> Self {
+        let found = ratio.map(|ratio| (ratio - 1.0).abs());
+        Self { name: name.into(), found, bound: Bound::AtMost(tolerance), unit: "ratio" }
+    }
+
     /// A time that must not be above `most_s`.
     pub fn time_at_most(name: impl Into<String>, found_s: Option<f64>, most_s: f64) -> Self {
         Self { name: name.into(), found: found_s, bound: Bound::AtMost(most_s), unit: "s" }

@@ -7,7 +7,7 @@ use bentpipe_units::Ratio;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::cabin::{Cabin, DOWN, Talk, UP};
+use super::traffic::{DOWN, Talk, Traffic, UP};
 use super::transfer::NoSession;
 use crate::profile::Profile;
 
@@ -93,7 +93,7 @@ fn run(
     packets: usize,
     seed: u64,
 ) -> Result<([Transits; 2], [Counters; 2]), NoSession> {
-    let mut cabin = Cabin::new(profile, &Settings::default(), &Settings::default(), seed)?;
+    let mut cabin = Traffic::new(profile, &Settings::default(), &Settings::default(), seed)?;
     let number = cabin.talk(speech(class, 1, packets, seed));
     if !cabin.wait(TAKEN_LIMIT, |cabin| cabin.beat(number).has_begun()) {
         return Err(NoSession::over(profile, TAKEN_LIMIT));

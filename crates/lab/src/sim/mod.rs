@@ -16,5 +16,6 @@ pub mod share;
 pub mod steady;
 pub mod suite;
 pub mod trace;
+pub mod traffic;
 pub mod transfer;
 pub mod tunnel;

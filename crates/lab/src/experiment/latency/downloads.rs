@@ -1,5 +1,5 @@
-//! Three passengers download on eight connections each: what that does to a call, to the first bytes
-//! of a new flow, and to a page's object of somebody else.
+//! Three passengers download on eight connections each: what that does to a call and to the first
+//! bytes of new flows, and then to a page's objects of somebody else.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::{Choice, WAYS, bulk_down, left, p95_at_first, wait};
 use crate::experiment::report::{Goal, Report, delay, millis, percent, row};
 use crate::experiment::table::{align, pairs, seconds, table};
 use crate::result::{Percentile, Row, Sample, Samples};
-use crate::sim::cabin::{Cabin, Carry, DOWN, REQUEST_BYTES};
 use crate::sim::parallel;
+use crate::sim::traffic::{Carry, DOWN, REQUEST_BYTES, Traffic};
 use crate::sim::transfer::NoSession;
 
 /// Who download.
@@ -33,6 +33,8 @@ const FIRST_BYTES: u64 = 1_000;
 const NEWCOMER_GAP: Duration = Duration::from_millis(500);
 /// Between the end of an object and the request for the next, and up to twice as long.
 const OBJECT_GAP: Duration = Duration::from_secs(1);
+/// An object that has not come after so many times its limit never does.
+const PATIENCE: u32 = 20;
 /// An object may take so many times its share-adjusted limit.
 const MOST_OF_LIMIT: f64 = 1.5;
 
@@ -65,7 +67,7 @@ pub fn run(choice: &Choice) -> Result<Report, NoSession> {
 
 fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
     let settings = Settings::default();
-    let mut cabin = Cabin::new(&choice.profile, &settings, &settings, seed)?;
+    let mut cabin = Traffic::new(&choice.profile, &settings, &settings, seed)?;
     for passenger in 1..=DOWNLOADERS {
         for _ in 0..CONNECTIONS {
             cabin.open(bulk_down(Class::BestEffort, passenger));
@@ -74,8 +76,10 @@ fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
     let call = cabin.talk(choice.probe(Class::Network, CALLER, Duration::ZERO));
     cabin.pass(choice.warm());
     let (from, before) = (cabin.now(), cabin.counted());
-    let (objects, flows) = visit(choice, &mut cabin, from + choice.length, seed);
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let flows = newcomers(&mut cabin, from + choice.length, &mut rng);
     let (to, lost) = (cabin.now(), cabin.counted().lost_since(&before));
+    let objects = objects(choice, &mut cabin, to + choice.length, &mut rng);
     cabin.pass(super::AFTERWARDS);
     let mut found = Found::default();
     for (_, way) in WAYS {
@@ -103,40 +107,35 @@ fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
     Ok(found)
 }
 
-/// Fetches objects and opens flows until `end`; which those were.
-fn visit(choice: &Choice, cabin: &mut Cabin, end: Duration, seed: u64) -> (Vec<usize>, Vec<usize>) {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let (mut objects, mut flows): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
-    let mut flow_at = cabin.now();
-    let mut object_at = Some(cabin.now());
-    // The last may still have the time that its target allows.
-    let last_at = end.saturating_sub(limit(choice).mul_f64(MOST_OF_LIMIT));
+/// Somebody new opens a flow now and then until `end`; which flows those were.
+fn newcomers(cabin: &mut Traffic, end: Duration, rng: &mut ChaCha8Rng) -> Vec<usize> {
+    let mut flows = Vec::new();
     while cabin.now() < end {
-        let now = cabin.now();
-        let ended = objects.last().is_some_and(|&last| cabin.stream(last).is_done());
-        if object_at.is_none() && ended {
-            object_at = Some(now + OBJECT_GAP.mul_f64(1.0 + rng.random::<f64>()));
-        }
-        if object_at.is_some_and(|at| at <= now && now <= last_at.max(at)) {
-            let carry = Carry {
-                class: Class::BestEffort,
-                passenger: READER,
-                up: REQUEST_BYTES,
-                down: OBJECT_BYTES,
-            };
-            objects.push(cabin.open(carry));
-            object_at = None;
-        }
-        if flow_at <= now {
-            let passenger = NEWCOMERS + flows.len() as u32;
-            let (class, up, down) = (Class::BestEffort, REQUEST_BYTES, FIRST_BYTES);
-            flows.push(cabin.open(Carry { class, passenger, up, down }));
-            flow_at = now + NEWCOMER_GAP.mul_f64(1.0 + 0.5 * rng.random::<f64>());
-        }
-        let next = object_at.into_iter().chain([flow_at]).min().unwrap_or(end);
-        cabin.step(next.max(now).min(end));
+        let passenger = NEWCOMERS + flows.len() as u32;
+        let (class, up, down) = (Class::BestEffort, REQUEST_BYTES, FIRST_BYTES);
+        flows.push(cabin.open(Carry { class, passenger, up, down }));
+        let gap = NEWCOMER_GAP.mul_f64(1.0 + 0.5 * rng.random::<f64>());
+        cabin.pass(gap.min(end - cabin.now()));
     }
-    (objects, flows)
+    flows
+}
+
+/// Fetches objects one after the other until `end`; which streams those were.
+fn objects(
+    choice: &Choice,
+    cabin: &mut Traffic,
+    end: Duration,
+    rng: &mut ChaCha8Rng,
+) -> Vec<usize> {
+    let mut objects = Vec::new();
+    while cabin.now() < end {
+        let (class, up, down) = (Class::BestEffort, REQUEST_BYTES, OBJECT_BYTES);
+        let object = cabin.open(Carry { class, passenger: READER, up, down });
+        objects.push(object);
+        cabin.wait(limit(choice) * PATIENCE, |cabin| cabin.stream(object).is_done());
+        cabin.pass(OBJECT_GAP.mul_f64(1.0 + rng.random::<f64>()));
+    }
+    objects
 }
 
 /// What an object takes at best with the part of the rate that is fair beside the downloaders.
@@ -173,7 +172,7 @@ fn goals(choice: &Choice, found: &Found) -> Vec<Goal> {
     for (name, way) in WAYS {
         let of = [("call", &found.call_p95[way]), ("first of flow", &found.first_p95[way])];
         for (what, p95) in of {
-            let name = format!("{what} beside downloads, {name}: wait, p95");
+            let name = format!("{what} beside downloads, {name}: wait p95");
             goals.push(Goal::time_at_most(name, p95.mean(), choice.two_packets()[way]));
         }
     }

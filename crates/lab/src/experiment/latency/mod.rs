@@ -4,6 +4,7 @@
 
 mod downloads;
 mod fairness;
+mod limits;
 mod rrul;
 
 use std::time::Duration;
@@ -13,7 +14,7 @@ use bentpipe_link::Class;
 use super::report::Report;
 use crate::profile::Profile;
 use crate::result::{Percentile, Sample, Samples};
-use crate::sim::cabin::{Beat, Cabin, Carry, DOWN, ENDLESS, REQUEST_BYTES, Talk, UP};
+use crate::sim::traffic::{Beat, Carry, DOWN, ENDLESS, REQUEST_BYTES, Talk, Traffic, UP};
 use crate::sim::transfer::NoSession;
 
 /// Runs unless told otherwise.
@@ -53,6 +54,7 @@ pub fn run(choice: &Choice) -> Result<Report, NoSession> {
     let mut report = rrul::run(choice)?;
     report.append(downloads::run(choice)?);
     report.append(fairness::run(choice)?);
+    report.append(limits::run(choice)?);
     Ok(report)
 }
 
@@ -68,7 +70,7 @@ impl Choice {
 
     /// A probe for all of a run, its packets `phase` after those of another.
     fn probe(&self, class: Class, passenger: u32, phase: Duration) -> Talk {
-        let length = self.warm() + self.length;
+        let length = self.warm() + 2 * self.length; // some are measured twice
         let packets = (length.as_nanos() / PROBE_GAP.as_nanos()) as usize;
         let sizes = vec![PROBE_BYTES; packets];
         Talk { class, passenger, gap: PROBE_GAP, sizes, phase }
@@ -118,7 +120,7 @@ fn bulk_down(class: Class, passenger: u32) -> Carry {
 }
 
 /// Bytes that came on these streams so far, towards the aircraft and from it.
-fn got(cabin: &Cabin, streams: &[usize]) -> [u64; 2] {
+fn got(cabin: &Traffic, streams: &[usize]) -> [u64; 2] {
     let sum = |way: usize| streams.iter().map(|&number| cabin.stream(number).got()[way]).sum();
     [sum(DOWN), sum(UP)]
 }
@@ -163,6 +165,24 @@ mod tests {
             }
             let widest = report.text.lines().map(|line| line.chars().count()).max().unwrap();
             assert!(widest <= 80, "{widest}\n{}", report.text);
+        }
+    }
+
+    #[test]
+    fn lower_effort_gives_way_and_a_ceiling_is_not_passed() {
+        for seed in [2, 31] {
+            let report = limits::run(&tiny(seed)).unwrap();
+            let of = |metric: &str, workload: &str| {
+                let is_it =
+                    |row: &&Row| row.metric == metric && row.workload.as_deref() == Some(workload);
+                report.rows.iter().find(is_it).unwrap_or_else(|| panic!("{workload} {metric}"))
+            };
+            let beside = of("share", "lower-effort beside best-effort").mean.unwrap();
+            assert!((0.01..0.15).contains(&beside), "{beside}");
+            for (name, _) in WAYS {
+                let ceil = of("rate", &format!("saturated, assured, {name}"));
+                assert!(ceil.mean.unwrap() <= 1.05 * ceil.limit.unwrap(), "{ceil:?}");
+            }
         }
     }
 

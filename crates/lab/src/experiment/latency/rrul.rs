@@ -7,8 +7,8 @@ use super::{Choice, WAYS, got, left};
 use crate::experiment::report::{Report, delay, percent, row};
 use crate::experiment::table::{align, table};
 use crate::result::Samples;
-use crate::sim::cabin::{Cabin, Carry, ENDLESS};
 use crate::sim::parallel;
+use crate::sim::traffic::{Carry, ENDLESS, Traffic};
 use crate::sim::transfer::NoSession;
 
 /// The passenger of the first class's bulk; the others' follow.
@@ -54,7 +54,7 @@ type Found = Vec<([f64; 2], [Samples; 2])>;
 
 fn one(choice: &Choice, bulk: bool, seed: u64) -> Result<Found, NoSession> {
     let settings = Settings::default();
-    let mut cabin = Cabin::new(&choice.profile, &settings, &settings, seed)?;
+    let mut cabin = Traffic::new(&choice.profile, &settings, &settings, seed)?;
     let mut streams = Vec::new();
     let mut probes = Vec::new();
     for (index, class) in (0..).zip(Class::ALL) {
@@ -83,7 +83,7 @@ fn one(choice: &Choice, bulk: bool, seed: u64) -> Result<Found, NoSession> {
     Ok((0..Class::ALL.len()).map(of).collect())
 }
 
-fn rates(cabin: &Cabin, streams: &[usize]) -> Vec<[u64; 2]> {
+fn rates(cabin: &Traffic, streams: &[usize]) -> Vec<[u64; 2]> {
     streams.iter().map(|&stream| got(cabin, &[stream])).collect()
 }
 
@@ -108,7 +108,8 @@ fn rows(choice: &Choice, lines: &Lines) -> Vec<crate::result::Row> {
 }
 
 fn text(choice: &Choice, lines: &Lines) -> String {
-    let header = ["class", "", "bulk", "p50", "p95", "p99", "left", "+ bulk", "p95", "p99", "left"];
+    let header =
+        ["class", "", "bulk", "p50", "p95", "p99", "left", "+p50", "+p95", "+p99", "+left"];
     let mut table = table(&header);
     for (class, of) in Class::ALL.into_iter().zip(lines) {
         for (name, way) in WAYS {
@@ -129,7 +130,7 @@ fn text(choice: &Choice, lines: &Lines) -> String {
     format!(
         "{}\nEvery class at once, both ways: one passenger's bulk (kbit/s of payload) and\n\
          another's packet each {} ms: how long these take beyond propagation, in ms,\n\
-         and % that never come, without the bulk and with it; {} runs of {} s.\n\n{}\n",
+         and % that never come, without the bulk and with it (+); {} runs of {} s.\n\n{}\n",
         choice.profile.about,
         super::PROBE_GAP.as_millis(),
         choice.runs,

@@ -10,7 +10,7 @@ mod stream;
 use std::time::Duration;
 
 use bentpipe_channel as channel;
-use bentpipe_link::{Core, Counters, SessionId, Settings};
+use bentpipe_link::{Class, Core, Counters, Session, SessionId, Settings};
 
 use super::pair::Pair;
 use super::trace::Digest;
@@ -30,7 +30,7 @@ pub const DOWN: usize = 0;
 pub const UP: usize = 1;
 
 /// Both gateways' ends of the link with all that goes over it.
-pub struct Cabin {
+pub struct Traffic {
     pair: Pair,
     streams: Vec<Stream>,
     /// Which streams are not over.
@@ -63,7 +63,7 @@ impl Counted {
     }
 }
 
-impl Cabin {
+impl Traffic {
     /// A session over `profile`'s radio link that is up, with `air` and `hub` as its ends' settings
     /// but for the rates, which are the link's.
     pub fn new(
@@ -146,6 +146,18 @@ impl Cabin {
         Counted { at: self.now(), sent: [hub, air.unwrap_or_default()], link: [down, up] }
     }
 
+    /// IP bytes that a class has paid for so far, each way: its new data, and the repairs,
+    /// retransmissions and headers that it caused.
+    pub fn class_bytes(&mut self, class: Class) -> [u64; 2] {
+        let of = |session: &mut Session| {
+            let counters = session.class_counters(class);
+            counters.sent.bytes + counters.charged_bytes
+        };
+        let hub = self.hub_session.and_then(|id| self.pair.hub.session(id)).map(of);
+        let air = self.pair.air.current().map(|(_, session)| of(session));
+        [hub.unwrap_or(0), air.unwrap_or(0)]
+    }
+
     /// Clients, servers and talkers do what they can.
     fn tend(&mut self) {
         while let Some(flow) = self.pair.accept() {
@@ -175,15 +187,14 @@ impl Cabin {
 mod tests {
     use std::iter;
 
-    use bentpipe_link::Class;
     use bentpipe_units::Ratio;
 
     use super::*;
 
-    fn cabin(loss: f64, seed: u64) -> Cabin {
+    fn cabin(loss: f64, seed: u64) -> Traffic {
         let mss = Profile::named("mss").unwrap();
         let profile = mss.with_loss(Ratio::new(loss).unwrap(), 1.0).unwrap();
-        Cabin::new(&profile, &Settings::default(), &Settings::default(), seed).unwrap()
+        Traffic::new(&profile, &Settings::default(), &Settings::default(), seed).unwrap()
     }
 
     #[test]
