@@ -2,6 +2,7 @@
 //! clock: `now` is the time since the program or the simulation began.
 
 mod arrivals;
+mod classes;
 mod datagram;
 mod fragment;
 mod mtu;
@@ -16,7 +17,6 @@ mod transmit;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_schedule::{ClassCounters, ClassSettings, PerClass};
 use bentpipe_units::BitRate;
 
 use crate::Class;
@@ -27,7 +27,7 @@ use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
 use crate::lane::{KEPT_SYMBOLS, Lane, RecvLane, Rule, Senders};
 use crate::lease::{Demand, Grant, Lease, ModemRate};
 use crate::memory::Remembered;
-use crate::settings::{Settings, SettingsError, check_classes};
+use crate::settings::Settings;
 use crate::status::Counters;
 use crate::target::{Target, TargetError};
 use fragment::{Assembly, Outgoing};
@@ -256,23 +256,6 @@ impl Session {
     pub fn saw_round_trip(&mut self, sample: Duration) {
         self.path.rtt.sample(sample);
         self.tune();
-    }
-
-    /// From `now` on each class gets this of what this side sends.
-    pub fn set_classes(
-        &mut self,
-        classes: PerClass<ClassSettings>,
-        now: Duration,
-    ) -> Result<(), SettingsError> {
-        check_classes(&classes, self.settings.mtu_bytes)?;
-        self.settings.classes = classes;
-        self.flows.set_classes(classes, now);
-        Ok(())
-    }
-
-    /// What a class's flows sent, lost and waited, and what was charged to it.
-    pub fn class_counters(&self, class: Class) -> ClassCounters {
-        self.flows.class_counters(class)
     }
 
     fn tune(&mut self) {
