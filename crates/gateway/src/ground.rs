@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Host, ResetCode, Target};
+use bentpipe_link::{Class, Host, ResetCode, Target};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 
@@ -104,6 +104,8 @@ impl Ground {
             shared.counters.accepted.add(1);
             match shared.fleet.admit(&incoming.aircraft) {
                 Ok(permit) => {
+                    incoming.class = permit.class(incoming.class);
+                    shared.counters.count_class(incoming.class);
                     flows.spawn(async move { shared.serve_flow(incoming, permit).await });
                 }
                 Err(code) => {
@@ -120,23 +122,30 @@ impl Ground {
 
 impl Shared {
     async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
-        match incoming.carries {
-            Carried::Stream(stream) => self.serve_stream(incoming.target, stream, permit).await,
+        let Incoming { target, class, carries, .. } = incoming;
+        match carries {
+            Carried::Stream(stream) => self.serve_stream(target, class, stream, permit).await,
             Carried::Datagrams { flow, .. } => flow.reset(ResetCode::Forbidden),
         }
     }
 
-    async fn serve_stream(&self, target: Target, mut stream: Box<dyn FarStream>, permit: Permit) {
+    async fn serve_stream(
+        &self,
+        target: Target,
+        class: Class,
+        mut stream: Box<dyn FarStream>,
+        permit: Permit,
+    ) {
         match self.dial(&target).await {
             Ok(tcp) => {
                 stream.connected();
                 let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone());
                 if let Outcome::Reset(code) = relay.await {
-                    tracing::debug!(aircraft = permit.aircraft(), %target, %code, "flow reset");
+                    tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
                 }
             }
             Err(code) => {
-                tracing::debug!(aircraft = permit.aircraft(), %target, %code, "dial failed");
+                tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "dial failed");
                 self.counters.count_reset(code);
                 stream.reset(code);
             }
