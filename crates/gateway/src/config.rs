@@ -12,6 +12,7 @@ mod ground;
 mod key;
 mod modem;
 mod radio;
+mod udp;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub use ground::{
 pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;
+pub use udp::{AirUdp, GroundUdp, Quic};
 
 /// A duration setting with its default in seconds.
 const fn seconds(seconds: u64) -> Span {

@@ -1,12 +1,11 @@
 //! The aircraft a ground gateway serves, and how much each may hold.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
-
 use bentpipe_link::{Class, ResetCode};
-use tokio::time::Instant;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::bucket::Bucket;
 use crate::config::AircraftConfig;
 
 /// All aircraft by their keys.
@@ -21,18 +20,11 @@ struct Aircraft {
     open: AtomicUsize,
     max_flows: usize,
     highest_class: Class,
-    opening: Mutex<Bucket>,
+    opening: Bucket,
 }
 
 /// Seconds of its average rate that an aircraft may open at a stretch.
 const BURST_SECONDS: f64 = 2.0;
-
-/// A token bucket: one token per new flow.
-struct Bucket {
-    tokens: f64,
-    per_second: f64,
-    filled_at: Option<Instant>,
-}
 
 /// The right to one flow, given back when dropped.
 pub struct Permit {
@@ -44,17 +36,12 @@ impl Fleet {
     /// The aircraft of a config, together at most `max_flows`.
     pub fn new(aircraft: &[AircraftConfig], max_flows: usize) -> Self {
         let entry = |config: &AircraftConfig| {
-            let per_second = f64::from(config.flows_per_second);
             let aircraft = Aircraft {
                 name: config.name.clone(),
                 open: AtomicUsize::new(0),
                 max_flows: config.max_flows,
                 highest_class: config.highest_class,
-                opening: Mutex::new(Bucket {
-                    tokens: per_second * BURST_SECONDS,
-                    per_second,
-                    filled_at: None,
-                }),
+                opening: Bucket::new(f64::from(config.flows_per_second), BURST_SECONDS),
             };
             (*config.key().as_bytes(), Arc::new(aircraft))
         };
@@ -72,29 +59,12 @@ impl Fleet {
         let aircraft = self.aircraft.get(key).ok_or(ResetCode::Forbidden)?;
         let full =
             aircraft.open.load(Relaxed) >= aircraft.max_flows || self.open() >= self.max_flows;
-        if full || !aircraft.take_token() {
+        if full || !aircraft.opening.take() {
             return Err(ResetCode::Limit);
         }
         aircraft.open.fetch_add(1, Relaxed);
         self.open.fetch_add(1, Relaxed);
         Ok(Permit { aircraft: aircraft.clone(), open: self.open.clone() })
-    }
-}
-
-impl Aircraft {
-    fn take_token(&self) -> bool {
-        // A panic cannot leave the bucket half-changed.
-        let mut bucket = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let since = bucket.filled_at.map_or(0.0, |at| (now - at).as_secs_f64());
-        bucket.filled_at = Some(now);
-        let most = bucket.per_second * BURST_SECONDS;
-        bucket.tokens = (bucket.tokens + since * bucket.per_second).min(most);
-        let enough = bucket.tokens >= 1.0;
-        if enough {
-            bucket.tokens -= 1.0;
-        }
-        enough
     }
 }
 
