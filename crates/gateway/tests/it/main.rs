@@ -7,6 +7,7 @@ mod limits;
 mod relay;
 mod socks;
 mod tproxy;
+mod tproxy_udp;
 mod transports;
 mod udp;
 mod wire;
