@@ -1,7 +1,9 @@
 //! What the gateways and their code can carry on this machine.
 
 pub mod coding;
+mod cpu;
 pub mod idle;
+pub mod link;
 mod quic;
 pub mod relay;
 
