@@ -10,13 +10,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Host, ResetCode, Target};
+use bentpipe_link::{Class, Host, ResetCode, Target};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 
 use crate::config::GroundConfig;
 use crate::counters::Counters;
-use crate::far::{self, Arrivals, Incoming};
+use crate::far::{self, Arrivals, Carried, FarStream, Incoming};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
 use crate::relay::{Outcome, Relay, RelayLimits};
@@ -113,7 +113,7 @@ impl Ground {
                         shared.counters.over_limit.add(1);
                     }
                     shared.counters.count_reset(code);
-                    incoming.stream.reset(code);
+                    incoming.carries.reset(code);
                 }
             }
         }
@@ -121,13 +121,26 @@ impl Ground {
 }
 
 impl Shared {
-    async fn serve_flow(&self, mut incoming: Incoming, permit: Permit) {
-        let (target, class) = (incoming.target.clone(), incoming.class);
+    async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
+        match incoming.carries {
+            Carried::Stream(stream) => {
+                self.serve_stream(incoming.target, incoming.class, stream, permit).await;
+            }
+            Carried::Datagrams { flow, .. } => flow.reset(ResetCode::Forbidden),
+        }
+    }
+
+    async fn serve_stream(
+        &self,
+        target: Target,
+        class: Class,
+        mut stream: Box<dyn FarStream>,
+        permit: Permit,
+    ) {
         match self.dial(&target).await {
             Ok(tcp) => {
-                incoming.stream.connected();
-                let relay =
-                    Relay::new(tcp, incoming.stream, Vec::new(), self.relay, self.counters.clone());
+                stream.connected();
+                let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone());
                 if let Outcome::Reset(code) = relay.await {
                     tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
                 }
@@ -135,7 +148,7 @@ impl Shared {
             Err(code) => {
                 tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "dial failed");
                 self.counters.count_reset(code);
-                incoming.stream.reset(code);
+                stream.reset(code);
             }
         }
     }

@@ -15,7 +15,10 @@ use bentpipe_units::BitRate;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Arrivals, FarEnd, FarStream, Incoming, LocalBuffers, Open, OpenError};
+use super::{
+    Arrivals, Carried, FarDatagrams, FarEnd, FarStream, Incoming, LocalBuffers, Open,
+    OpenDatagrams, OpenError,
+};
 use crate::config::{AeroTcp, AirConfig, GroundConfig, WindowKind};
 
 /// Connections an association holds beyond what the gateway admits: those of either side that the
@@ -63,6 +66,14 @@ impl FarEnd for Air {
         })
     }
 
+    /// Streams alone.
+    fn open_datagrams(
+        &self,
+        _: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
+        Box::pin(std::future::ready(Err(OpenError::Unsupported)))
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(Air::close(self))
     }
@@ -77,7 +88,7 @@ impl Arrivals for Ground {
                 target: incoming.target,
                 class: incoming.class,
                 passenger: incoming.passenger,
-                stream: Box::new(Ended { flow: incoming.flow, at_air: false }),
+                carries: Carried::Stream(Box::new(Ended { flow: incoming.flow, at_air: false })),
             })
         })
     }

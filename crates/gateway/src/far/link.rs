@@ -10,7 +10,9 @@ use bentpipe_link::{
 use bentpipe_units::{BitRate, ByteSize};
 use futures_util::future::BoxFuture;
 
-use super::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
+use super::{
+    Arrivals, Carried, FarDatagrams, FarEnd, FarStream, Incoming, Open, OpenDatagrams, OpenError,
+};
 use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
 
 /// Flows a session holds beyond what the gateway admits: those of either side that
@@ -28,6 +30,14 @@ impl FarEnd for Air {
                 Err(error @ LinkError::NotConnected) => Err(OpenError::Down(error.to_string())),
             }
         })
+    }
+
+    /// Streams alone.
+    fn open_datagrams(
+        &self,
+        _: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
+        Box::pin(std::future::ready(Err(OpenError::Unsupported)))
     }
 
     fn modem_rate(&self, told: Option<ModemRate>) {
@@ -62,7 +72,7 @@ impl Arrivals for Hub {
                 target: incoming.target,
                 class: incoming.class,
                 passenger: incoming.passenger,
-                stream: Box::new(incoming.flow),
+                carries: Carried::Stream(Box::new(incoming.flow)),
             })
         })
     }

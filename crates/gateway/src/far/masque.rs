@@ -13,7 +13,9 @@ use bentpipe_masque::{
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
+use super::{
+    Arrivals, Carried, FarDatagrams, FarEnd, FarStream, Incoming, Open, OpenDatagrams, OpenError,
+};
 use crate::config::{AirConfig, GroundConfig};
 
 impl FarEnd for Client {
@@ -21,6 +23,14 @@ impl FarEnd for Client {
         let authority = open.target.to_string();
         let flow = Client::open(self, &authority, open.class.to_u8(), open.passenger, open.first);
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarStream>) })
+    }
+
+    /// Streams alone.
+    fn open_datagrams(
+        &self,
+        _: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
+        Box::pin(std::future::ready(Err(OpenError::Unsupported)))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -70,7 +80,7 @@ fn incoming(request: Request, target: Target) -> Incoming {
         target,
         class: Class::from_u8(request.class).unwrap_or_default(),
         passenger: request.passenger,
-        stream: Box::new(Answering::Waiting(Box::new(request))),
+        carries: Carried::Stream(Box::new(Answering::Waiting(Box::new(request)))),
     }
 }
 

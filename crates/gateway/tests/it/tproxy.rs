@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bentpipe_gateway::air::Air;
 use bentpipe_gateway::config::AirConfig;
+use bentpipe_gateway::far::Carried;
 use bentpipe_gateway::net::Inherited;
 use nix::sched::{CloneFlags, unshare};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -126,7 +127,7 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     assert_eq!(sh("ip rule").matches("0x6270").count(), 1);
     tokio::spawn(async move {
         while let Some(incoming) = bentpipe_gateway::far::Arrivals::accept(&*down).await {
-            let mut stream = incoming.stream;
+            let Carried::Stream(mut stream) = incoming.carries else { panic!("TCP was sent") };
             let mut word = [0; 4];
             stream.read_exact(&mut word).await.unwrap();
             let answer = format!("{} said {}", incoming.target, String::from_utf8_lossy(&word));
