@@ -63,7 +63,7 @@ impl Ground {
     pub fn new(config: &GroundConfig) -> Result<Self, StartError> {
         net::raise_descriptor_limit();
         let shared = Shared {
-            fleet: Arc::new(Fleet::new(&config.aircraft, config.limits.max_flows)),
+            fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, config.limits.max_flows)),
             policy: Policy::new(config.dial.allow.clone()),
             dns: Dns::new(&config.dns, &config.hosts)?,
             connect_timeout: config.dial.connect_timeout.into(),

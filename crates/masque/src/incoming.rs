@@ -67,9 +67,13 @@ impl Incoming {
     }
 
     /// The flow of a request for datagrams, not yet answered: [`DatagramFlow::accept`] or its first
-    /// use answers 200, a reset before that refuses it. `None` where the request is for a stream.
-    pub fn into_datagrams(mut self) -> Option<DatagramFlow> {
-        let (core, way) = self.datagrams.take()?;
+    /// use answers 200, a reset before that refuses it. A request for a stream is refused here, and
+    /// the flow is over.
+    pub fn into_datagrams(mut self) -> DatagramFlow {
+        let Some((core, way)) = self.datagrams.take() else {
+            tokio::spawn(self.refuse(Refusal::Internal));
+            return DatagramFlow::ended(Refusal::Internal);
+        };
         let flow = DatagramFlow::new(core.clone());
         tokio::spawn(async move {
             if let Err(why) = core.answered().await {
@@ -87,7 +91,7 @@ impl Incoming {
                 Err(why) => core.end(why),
             }
         });
-        Some(flow)
+        flow
     }
 
     /// Refuses the flow.

@@ -79,7 +79,7 @@ async fn a_standard_client_is_served_with_its_token() {
     assert_eq!(incoming.authority, "192.0.2.6:443");
     assert_eq!(incoming.carries, Carries::Datagrams { protocol: 17, source: 0 });
     assert_eq!((incoming.class, incoming.passenger), (crate::DEFAULT_CLASS, 0));
-    let flow = incoming.into_datagrams().unwrap();
+    let flow = incoming.into_datagrams();
     flow.send(b"\0hello").unwrap();
     let response = asked.response().await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
@@ -148,7 +148,7 @@ async fn malformed_and_foreign_requests_have_their_statuses() {
     assert_eq!(stranger.ask(&get).await.unwrap().status(), 405);
     let fields = connect_udp(PATH, &[proof]);
     let mut asked = stranger.send(&fields).await;
-    accepted(&server).await.into_datagrams().unwrap().reset(Refusal::Forbidden);
+    accepted(&server).await.into_datagrams().reset(Refusal::Forbidden);
     let response = asked.response().await.unwrap();
     assert_eq!(response.status(), 403);
     assert_eq!(response.headers()["proxy-status"], "bentpipe; error=destination_ip_prohibited");
@@ -187,7 +187,7 @@ async fn pair() -> (Server, Client, DatagramFlow, DatagramFlow, quinn::Connectio
     let config = ClientConfig::new(at, public_key(&secret(2)), secret(1));
     let client = Client::connect(config, socket()).unwrap();
     let flow = client.open_datagrams("192.0.2.6:443", 17, 5000, 1, 7);
-    let far = accepted(&server).await.into_datagrams().unwrap();
+    let far = accepted(&server).await.into_datagrams();
     far.send(b"\0open").unwrap();
     assert_eq!(next(&flow).await, "\0open");
     let conn = match &*client.state.borrow() {
@@ -238,7 +238,7 @@ async fn capsules() -> (Server, Stranger, RawSend, DatagramFlow) {
     let mut stranger = Stranger::connect(at).await;
     let authorization = basic();
     let asked = stranger.send(&connect_udp(PATH, &[("proxy-authorization", &authorization)])).await;
-    let far = accepted(&server).await.into_datagrams().unwrap();
+    let far = accepted(&server).await.into_datagrams();
     far.accept();
     let send = asked.into_send();
     (server, stranger, send, far)

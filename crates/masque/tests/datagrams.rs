@@ -55,7 +55,7 @@ async fn pair(server: &Server, client: &Client) -> (DatagramFlow, DatagramFlow) 
     assert_eq!(incoming.authority, "[2001:db8::1]:443");
     assert_eq!(incoming.carries, Carries::Datagrams { protocol: 17, source: 5000 });
     assert_eq!((incoming.class, incoming.passenger), (1, 7));
-    let far = incoming.into_datagrams().unwrap();
+    let far = incoming.into_datagrams();
     assert_eq!(next(&far).await.unwrap(), "\0early");
     far.send(b"\0back").unwrap();
     assert_eq!(next(&flow).await.unwrap(), "\0back");
@@ -110,12 +110,13 @@ async fn other_protocols_are_named() {
     let incoming = accepted(&server).await;
     assert_eq!(incoming.authority, "192.0.2.1:0");
     assert_eq!(incoming.carries, Carries::Datagrams { protocol: 47, source: 0 });
-    let far = incoming.into_datagrams().unwrap();
+    let far = incoming.into_datagrams();
     far.send(b"\x04an ICMP error").unwrap();
     assert_eq!(next(&flow).await.unwrap(), "\x04an ICMP error");
     // A stream is not taken for one, nor the other way round.
     let _stream = client.open("192.0.2.1:80", 2, 9, Bytes::new());
-    assert!(accepted(&server).await.into_datagrams().is_none());
+    let none = accepted(&server).await.into_datagrams();
+    assert_eq!(next(&none).await, Err(Refusal::Internal));
     let _flow = client.open_datagrams("192.0.2.1:80", 17, 0, 2, 9);
     assert!(accepted(&server).await.accept().await.is_err());
 }
@@ -129,7 +130,7 @@ async fn refusals_keep_their_reason() {
         assert_eq!(next(&flow).await, Err(why));
         assert_eq!(flow.send(b"\0late"), Err(DatagramError::Ended(why)));
         let flow = client.open_datagrams("192.0.2.1:443", 17, 0, 2, 1);
-        let far = accepted(&server).await.into_datagrams().unwrap();
+        let far = accepted(&server).await.into_datagrams();
         far.reset(why);
         assert_eq!(next(&flow).await, Err(why));
         assert_eq!(next(&far).await, Err(why));

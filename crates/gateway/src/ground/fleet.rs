@@ -1,4 +1,5 @@
-//! The aircraft a ground gateway serves, and how much each may hold.
+//! The aircraft a ground gateway serves, and how much each may hold. A standard client counts as
+//! one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -7,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bentpipe_link::{Class, ResetCode};
 use tokio::time::Instant;
 
-use crate::config::AircraftConfig;
+use crate::config::{AircraftConfig, StandardClient};
 
-/// All aircraft by their keys.
+/// All aircraft by their keys, and standard clients by their identities.
 pub struct Fleet {
     aircraft: HashMap<[u8; 32], Arc<Aircraft>>,
     open: Arc<AtomicUsize>,
@@ -41,25 +42,17 @@ pub struct Permit {
 }
 
 impl Fleet {
-    /// The aircraft of a config, together at most `max_flows`.
-    pub fn new(aircraft: &[AircraftConfig], max_flows: usize) -> Self {
-        let entry = |config: &AircraftConfig| {
-            let per_second = f64::from(config.flows_per_second);
-            let aircraft = Aircraft {
-                name: config.name.clone(),
-                open: AtomicUsize::new(0),
-                max_flows: config.max_flows,
-                highest_class: config.highest_class,
-                opening: Mutex::new(Bucket {
-                    tokens: per_second * BURST_SECONDS,
-                    per_second,
-                    filled_at: None,
-                }),
-            };
-            (*config.key().as_bytes(), Arc::new(aircraft))
-        };
-        let aircraft = aircraft.iter().map(entry).collect();
-        Self { aircraft, open: Arc::default(), max_flows }
+    /// The aircraft and standard clients of a config, together with at most `max_flows`.
+    pub fn new(aircraft: &[AircraftConfig], clients: &[StandardClient], max_flows: usize) -> Self {
+        let aircraft = aircraft.iter().map(|one| {
+            let bounds = (one.max_flows, one.flows_per_second, one.highest_class);
+            (*one.key().as_bytes(), Aircraft::new(&one.name, bounds))
+        });
+        let clients = clients.iter().map(|one| {
+            let bounds = (one.max_flows, one.flows_per_second, one.highest_class);
+            (one.login().identity(), Aircraft::new(one.name(), bounds))
+        });
+        Self { aircraft: aircraft.chain(clients).collect(), open: Arc::default(), max_flows }
     }
 
     /// Flows open now, over all aircraft.
@@ -82,6 +75,25 @@ impl Fleet {
 }
 
 impl Aircraft {
+    /// `bounds` are the flows at once, new ones per second, and the most favoured class.
+    fn new(
+        name: &str,
+        (max_flows, flows_per_second, highest_class): (usize, u32, Class),
+    ) -> Arc<Self> {
+        let per_second = f64::from(flows_per_second);
+        Arc::new(Self {
+            name: name.to_owned(),
+            open: AtomicUsize::new(0),
+            max_flows,
+            highest_class,
+            opening: Mutex::new(Bucket {
+                tokens: per_second * BURST_SECONDS,
+                per_second,
+                filled_at: None,
+            }),
+        })
+    }
+
     fn take_token(&self) -> bool {
         // A panic cannot leave the bucket half-changed.
         let mut bucket = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
@@ -135,7 +147,7 @@ mod tests {
             one("D-A", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
             one("D-B", "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="),
         ];
-        Fleet::new(&aircraft, 4)
+        Fleet::new(&aircraft, &[], 4)
     }
 
     fn refused(admitted: Result<Permit, ResetCode>) -> Option<ResetCode> {

@@ -132,6 +132,13 @@ impl DatagramFlow {
         }
     }
 
+    /// A flow that is over before it began.
+    pub(crate) fn ended(why: Refusal) -> DatagramFlow {
+        let core = Core::opening(Arc::default(), UNKNOWN_MOST);
+        core.end(why);
+        DatagramFlow { core }
+    }
+
     pub(crate) fn new(core: Arc<Core>) -> DatagramFlow {
         DatagramFlow { core }
     }
