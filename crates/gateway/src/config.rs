@@ -12,6 +12,7 @@ mod ground;
 mod key;
 mod modem;
 mod radio;
+mod standard;
 mod udp;
 
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ pub use ground::{
 pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;
+pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
 pub use udp::{AirUdp, GroundUdp, Quic};
 
 /// A duration setting with its default in seconds.

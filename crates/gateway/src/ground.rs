@@ -68,7 +68,7 @@ impl Ground {
         net::raise_descriptor_limit();
         let counters = Arc::<Counters>::default();
         let shared = Shared {
-            fleet: Arc::new(Fleet::new(&config.aircraft, config.limits.max_flows)),
+            fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, config.limits.max_flows)),
             policy: Policy::new(config.dial.allow.clone()),
             dns: Dns::new(&config.dns, &config.hosts)?,
             connect_timeout: config.dial.connect_timeout.into(),

@@ -1,14 +1,16 @@
-//! The aircraft a ground gateway serves, and how much each may hold.
+//! The aircraft a ground gateway serves, and how much each may hold. A standard client counts as
+//! one.
 
-use bentpipe_link::{Class, ResetCode};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use crate::bucket::Bucket;
-use crate::config::AircraftConfig;
+use bentpipe_link::{Class, ResetCode};
 
-/// All aircraft by their keys.
+use crate::bucket::Bucket;
+use crate::config::{AircraftConfig, StandardClient};
+
+/// All aircraft by their keys, and standard clients by their identities.
 pub struct Fleet {
     aircraft: HashMap<[u8; 32], Arc<Aircraft>>,
     open: Arc<AtomicUsize>,
@@ -33,20 +35,17 @@ pub struct Permit {
 }
 
 impl Fleet {
-    /// The aircraft of a config, together at most `max_flows`.
-    pub fn new(aircraft: &[AircraftConfig], max_flows: usize) -> Self {
-        let entry = |config: &AircraftConfig| {
-            let aircraft = Aircraft {
-                name: config.name.clone(),
-                open: AtomicUsize::new(0),
-                max_flows: config.max_flows,
-                highest_class: config.highest_class,
-                opening: Bucket::new(f64::from(config.flows_per_second), BURST_SECONDS),
-            };
-            (*config.key().as_bytes(), Arc::new(aircraft))
-        };
-        let aircraft = aircraft.iter().map(entry).collect();
-        Self { aircraft, open: Arc::default(), max_flows }
+    /// The aircraft and standard clients of a config, together with at most `max_flows`.
+    pub fn new(aircraft: &[AircraftConfig], clients: &[StandardClient], max_flows: usize) -> Self {
+        let aircraft = aircraft.iter().map(|one| {
+            let bounds = (one.max_flows, one.flows_per_second, one.highest_class);
+            (*one.key().as_bytes(), Aircraft::new(&one.name, bounds))
+        });
+        let clients = clients.iter().map(|one| {
+            let bounds = (one.max_flows, one.flows_per_second, one.highest_class);
+            (one.login().identity(), Aircraft::new(one.name(), bounds))
+        });
+        Self { aircraft: aircraft.chain(clients).collect(), open: Arc::default(), max_flows }
     }
 
     /// Flows open now, over all aircraft.
@@ -65,6 +64,22 @@ impl Fleet {
         aircraft.open.fetch_add(1, Relaxed);
         self.open.fetch_add(1, Relaxed);
         Ok(Permit { aircraft: aircraft.clone(), open: self.open.clone() })
+    }
+}
+
+impl Aircraft {
+    /// `bounds` are the flows at once, new ones per second, and the most favoured class.
+    fn new(
+        name: &str,
+        (max_flows, flows_per_second, highest_class): (usize, u32, Class),
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            open: AtomicUsize::new(0),
+            max_flows,
+            highest_class,
+            opening: Bucket::new(f64::from(flows_per_second), BURST_SECONDS),
+        })
     }
 }
 
@@ -105,7 +120,7 @@ mod tests {
             one("D-A", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
             one("D-B", "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="),
         ];
-        Fleet::new(&aircraft, 4)
+        Fleet::new(&aircraft, &[], 4)
     }
 
     fn refused(admitted: Result<Permit, ResetCode>) -> Option<ResetCode> {
