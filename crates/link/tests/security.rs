@@ -11,6 +11,7 @@
 //! | new keys under load | [`keys_are_replaced_while_bytes_flow`] |
 //! | a class beyond the key's grant | [`a_class_beyond_the_grant_is_lowered_to_it`] |
 //! | malformed and hostile frames | `an_evil_peer_is_closed_and_neither_panics_us_nor_fills_our_memory`, `datagrams_of_strangers_change_nothing` inside |
+//! | flows opened twice or as two kinds, datagrams of no flow, slides of other lanes, too far or backwards | `what_no_peer_does_with_datagrams_ends_the_session` inside |
 //! | a report of what was never sent | `a_report_of_what_was_never_sent_ends_the_session` inside |
 //! | a passenger who never reads | [`a_flow_nobody_reads_holds_only_its_credit_and_blocks_no_other`] |
 //! | 40 % loss | [`two_of_five_lost_stay_within_the_memory`] |

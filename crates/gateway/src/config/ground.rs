@@ -12,8 +12,8 @@ use serde::Deserialize;
 
 use super::radio::default_mtu;
 use super::{
-    AeroTcp, Beam, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundUdp, Masque, Memory,
-    Source, StandardClient, Transport, applies, from_text, read, seconds, standard,
+    AeroTcp, Beam, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundUdp, Masque,
+    Memory, Source, StandardClient, Transport, applies, from_text, read, seconds, standard,
 };
 use crate::relay::RelayLimits;
 

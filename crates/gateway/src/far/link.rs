@@ -1,19 +1,28 @@
 //! The radio transport behind the seam, and how the configs become its own.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use bentpipe_link::io::{Air, Flow, Hub, Open as LinkOpen};
+use bentpipe_link::io::{
+    Air, DatagramFlow, Flow, Hub, IncomingFlow, Open as LinkOpen, OpenDatagrams as LinkDatagrams,
+    SendError,
+};
 use bentpipe_link::{
     AirConfig as LinkAirConfig, Aircraft, Control, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
     ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::{
-    Arrivals, Carried, FarDatagrams, FarEnd, FarStream, Incoming, Open, OpenDatagrams, OpenError,
+    Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
+    OpenDatagrams, OpenError,
 };
 use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
+
+/// The gateways end idle flows of datagrams; the link's own limit is for what they have forgotten.
+const IDLE_MARGIN: Duration = Duration::from_secs(60);
 
 /// Flows a session holds beyond what the gateway admits: those of either side that
 /// the other has not seen end yet.
@@ -23,21 +32,22 @@ impl FarEnd for Air {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
         let Open { target, class, passenger, first } = open;
         Box::pin(async move {
-            match Air::open(self, LinkOpen { target, class, passenger, first }).await {
-                Ok(flow) => Ok(Box::new(flow) as Box<dyn FarStream>),
-                Err(LinkError::TooManyFlows(_)) => Err(OpenError::Full),
-                Err(LinkError::Target(error)) => Err(OpenError::Target(error)),
-                Err(error @ LinkError::NotConnected) => Err(OpenError::Down(error.to_string())),
-            }
+            let open = LinkOpen { target, class, passenger, first };
+            let opened = Air::open(self, open).await.map_err(open_error)?;
+            Ok(Box::new(opened) as Box<dyn FarStream>)
         })
     }
 
-    /// Streams alone.
     fn open_datagrams(
         &self,
-        _: OpenDatagrams,
+        open: OpenDatagrams,
     ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
-        Box::pin(std::future::ready(Err(OpenError::Unsupported)))
+        let OpenDatagrams { target, protocol, source, class, passenger } = open;
+        let open = LinkDatagrams { target, protocol, source, class, passenger };
+        Box::pin(async move {
+            let opened = Air::open_datagrams(self, open).await.map_err(open_error)?;
+            Ok(Box::new(opened) as Box<dyn FarDatagrams>)
+        })
     }
 
     fn modem_rate(&self, told: Option<ModemRate>) {
@@ -46,6 +56,14 @@ impl FarEnd for Air {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(Air::close(self))
+    }
+}
+
+fn open_error(error: LinkError) -> OpenError {
+    match error {
+        LinkError::TooManyFlows(_) => OpenError::Full,
+        LinkError::Target(error) => OpenError::Target(error),
+        LinkError::NotConnected => OpenError::Down(error.to_string()),
     }
 }
 
@@ -63,16 +81,43 @@ impl FarStream for Flow {
     }
 }
 
+impl FarDatagrams for DatagramFlow {
+    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
+        DatagramFlow::send(self, datagram).map_err(|error| match error {
+            SendError::TooLarge { most } => DatagramError::TooLarge { most_bytes: most },
+            SendError::Ended(_) => DatagramError::Ended,
+        })
+    }
+
+    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+        Box::pin(DatagramFlow::receive(self))
+    }
+
+    fn most_bytes(&self) -> usize {
+        self.max_bytes()
+    }
+
+    fn reset(&self, code: ResetCode) {
+        DatagramFlow::reset(self, code);
+    }
+}
+
 impl Arrivals for Hub {
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
         Box::pin(async move {
             let incoming = Hub::accept(self).await?;
+            let carries = match incoming.flow {
+                IncomingFlow::Stream(flow) => Carried::Stream(Box::new(flow)),
+                IncomingFlow::Datagrams { flow, protocol, source } => {
+                    Carried::Datagrams { protocol, source, flow: Box::new(flow) }
+                }
+            };
             Some(Incoming {
                 aircraft: *incoming.aircraft.as_bytes(),
                 target: incoming.target,
                 class: incoming.class,
                 passenger: incoming.passenger,
-                carries: Carried::Stream(Box::new(incoming.flow)),
+                carries,
             })
         })
     }
@@ -100,8 +145,11 @@ pub fn air_config(
         LeaseSource::Modem => (LeaseMode::Modem, Control::Leased),
         LeaseSource::None => (LeaseMode::Static, Control::Congestion),
     };
-    let settings = settings(link.rate, link.mtu, link.memory, config.limits.max_flows);
-    let settings = Settings { lease, control, ..settings };
+    let limits = &config.limits;
+    let max_flows = limits.max_flows.saturating_add(limits.udp.max_flows);
+    let settings = settings(link.rate, link.mtu, link.memory, max_flows);
+    let datagram_idle = limits.udp.longest_idle() + IDLE_MARGIN;
+    let settings = Settings { lease, control, datagram_idle, ..settings };
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key().clone(),
@@ -120,7 +168,8 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let memory = one.memory.unwrap_or(config.link.memory);
         let settings = settings(one.rate, mtu, memory, one.max_flows);
         let control = if one.leased { Control::Leased } else { Control::Congestion };
-        let settings = Settings { share: one.share(), control, ..settings };
+        let datagram_idle = config.limits.udp.longest_idle() + IDLE_MARGIN;
+        let settings = Settings { share: one.share(), control, datagram_idle, ..settings };
         settings.check()?;
         let highest_class = one.highest_class;
         aircraft.push(Aircraft { key: one.key(), settings, highest_class });

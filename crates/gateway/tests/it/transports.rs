@@ -14,7 +14,8 @@ use bentpipe_masque::{Client, Server};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::bench::{closed_port, echo, echoes, expect_reset, read_all, socks_client, soon};
+use crate::bench::{closed_port, echo, echoes, expect_reset, read_all, socks_client, soon, until};
+use crate::udp;
 
 /// A folder with both sides' keys and configs.
 struct Configs {
@@ -50,7 +51,7 @@ fn configs() -> Configs {
     }
 }
 
-fn udp() -> std::net::UdpSocket {
+fn socket() -> std::net::UdpSocket {
     bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
@@ -106,12 +107,12 @@ async fn many_small_flows(socks: SocketAddr) {
 type Ends = (Arc<dyn FarEnd>, Arc<dyn Arrivals>);
 
 fn over_link(configs: &Configs) -> Ends {
-    let hub_socket = udp();
+    let hub_socket = socket();
     let address = hub_socket.local_addr().unwrap();
     // The air comes up first: it keeps trying until the ground is there.
     let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
     let config = link::air_config(&configs.air, address, counter).unwrap();
-    let far = Air::start(Box::new(UdpSocket::from_std(udp()).unwrap()), config);
+    let far = Air::start(Box::new(UdpSocket::from_std(socket()).unwrap()), config);
     let socket = Box::new(UdpSocket::from_std(hub_socket).unwrap());
     let hub = Hub::start(socket, link::hub_config(&configs.ground).unwrap());
     (Arc::new(far), Arc::new(hub))
@@ -127,11 +128,11 @@ fn over_http3(configs: &Configs) -> Ends {
 }
 
 fn over_aerotcp(configs: &Configs) -> Ends {
-    let ground_socket = udp();
+    let ground_socket = socket();
     let address = ground_socket.local_addr().unwrap();
     let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
     let config = aerotcp::air_config(&configs.air, address, counter).unwrap();
-    let socket = Box::new(UdpSocket::from_std(udp()).unwrap());
+    let socket = Box::new(UdpSocket::from_std(socket()).unwrap());
     let far = bentpipe_aerotcp::io::Air::start(socket, config);
     let socket = Box::new(UdpSocket::from_std(ground_socket).unwrap());
     let config = aerotcp::ground_config(&configs.ground).unwrap();
@@ -160,6 +161,50 @@ async fn http3_carries_flows() {
 #[tokio::test]
 async fn aerotcp_carries_flows() {
     carries_flows(over_aerotcp).await;
+}
+
+/// Datagrams of several sizes, to two destinations, and an error that comes back.
+async fn carries_datagrams(over: impl Fn(&Configs) -> Ends) {
+    let configs = configs();
+    let (far, arrivals) = over(&configs);
+    let (socks, air) = start_air(&configs, far);
+    let ground = start_ground(&configs, arrivals);
+    let client = udp::Client::of(socks).await;
+    for round in 0..2 {
+        let origin = udp::head(udp::echo("127.0.0.1:0").await);
+        for length in [0, 1, 500, 1200] {
+            client.echoes(&origin, &vec![round; length]).await;
+        }
+    }
+    assert_eq!((air.datagram_flows.get(), ground.datagram_flows.get()), (2, 2));
+    let closed = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    client.send(&udp::head(closed), b"anybody there?").await;
+    until("an error was passed on", || ground.icmp_sent.get() == 1).await;
+    assert_eq!(air.datagrams_unknown.get(), 0);
+    // What no link carries in one piece.
+    client.send(&udp::head(closed), &[0; 20_000]).await;
+    until("it was found too large", || air.datagrams_too_large.get() == 1).await;
+}
+
+#[tokio::test]
+async fn the_radio_transport_carries_datagrams() {
+    carries_datagrams(over_link).await;
+}
+
+#[tokio::test]
+async fn http3_carries_datagrams() {
+    carries_datagrams(over_http3).await;
+}
+
+#[tokio::test]
+async fn aerotcp_says_that_it_carries_none() {
+    let configs = configs();
+    let (far, arrivals) = over_aerotcp(&configs);
+    let (socks, air) = start_air(&configs, far);
+    start_ground(&configs, arrivals);
+    let client = udp::Client::of(socks).await;
+    client.send(&udp::head("127.0.0.1:9".parse().unwrap()), b"?").await;
+    until("it was refused", || air.resets(ResetCode::Refused) == 1).await;
 }
 
 /// Flows ask for every class in turn, of a ground that allows the aircraft all but the highest.

@@ -17,6 +17,7 @@ use crate::memory::Remembered;
 use crate::session::{OpenError, PeerTerms, Session};
 use crate::settings::Settings;
 use crate::target::Target;
+use crate::wire::frame::OpenDatagrams;
 use crate::wire::header::{COOKIE, COOKIE_BYTES, DATA, DataHeader, RESPONSE, RESPONSE_BYTES};
 
 /// Handshakes that may still be answered: a slow answer to an early one counts too.
@@ -129,6 +130,16 @@ impl AirCore {
     ) -> Result<((SessionId, u64), usize), OpenError> {
         let (id, session) = self.current().ok_or(OpenError::NotConnected)?;
         session.open(target, class, passenger, first, now).map(|(flow, taken)| ((id, flow), taken))
+    }
+
+    /// Opens a flow of datagrams.
+    pub fn open_datagrams(
+        &mut self,
+        open: &OpenDatagrams,
+        now: Duration,
+    ) -> Result<(SessionId, u64), OpenError> {
+        let (id, session) = self.current().ok_or(OpenError::NotConnected)?;
+        Ok((id, session.open_datagrams(open, now)?))
     }
 
     fn wants_handshake(&self, now: Duration) -> bool {

@@ -25,12 +25,28 @@ impl FlowTable {
         if !self.control.is_empty() || !self.refusals.is_empty() {
             return Some(Lane::Urgent);
         }
-        let id = self.scheduler.pick()?;
-        self.flows.get(&id).map(|flow| self.lane_of(flow, now))
+        loop {
+            let id = self.scheduler.pick()?;
+            if let Some(flow) = self.flows.get(&id) {
+                return Some(self.lane_of(flow, now));
+            }
+            if self.datagram_class(id, now).is_some() {
+                return Some(Lane::Datagram);
+            }
+            // What waited there was of no use any more: the turn is another's.
+        }
+    }
+
+    /// Whether what would be sent next is a datagram that must never wait.
+    pub fn next_is_urgent_datagram(&mut self, now: Duration) -> bool {
+        let Some(id) = self.scheduler.pick().filter(|id| !self.flows.contains_key(id)) else {
+            return false;
+        };
+        self.datagram_class(id, now).is_some_and(|class| class <= Class::Network)
     }
 
     fn has_control(&mut self, id: u64) -> bool {
-        let Some(flow) = self.flows.get_mut(&id) else { return false };
+        let Some(flow) = self.flows.get_mut(&id) else { return self.has_datagram_control(id) };
         flow.control.queued = !flow.control.is_empty();
         flow.control.queued
     }
@@ -88,7 +104,10 @@ impl FlowTable {
         while end - out.len() >= CONTROL_ROOM
             && let Some(id) = self.control.pop_front()
         {
-            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            let Some(flow) = self.flows.get_mut(&id) else {
+                self.fill_datagram_control(id, end, out, now);
+                continue;
+            };
             let control = std::mem::take(&mut flow.control);
             let opens = control.open.is_some();
             if let Some(target) = control.open {

@@ -1,5 +1,7 @@
-//! Flows: a passenger's byte streams, each way with its own credit.
+//! Flows: a passenger's byte streams, each way with its own credit, and its datagrams.
 
+mod datagram;
+mod early;
 mod fill;
 mod peer;
 mod pool;
@@ -7,6 +9,7 @@ mod recv;
 mod send;
 mod table;
 
+pub use datagram::{Filled, Receive, SendError};
 pub use pool::Pool;
 pub use recv::{Read, RecvFlow};
 pub use send::{SendFlow, Write};

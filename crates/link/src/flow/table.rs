@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use bentpipe_schedule::{Class, Scheduler};
 
+use super::datagram::Datagrams;
 use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
 use crate::code::ResetCode;
 use crate::lane::RangeSet;
+use crate::settings::Lifetimes;
 use crate::target::Target;
+use crate::wire::frame::OpenDatagrams;
 
 /// So many pieces that wait for earlier bytes, over all flows, are many: at some 100 bytes beside
 /// their contents they are 6.5 MB. Then only each lane's oldest missing symbol is taken, until there
@@ -31,6 +34,10 @@ pub struct Terms {
     pub send_memory: u64,
     pub flow_idle: Duration,
     pub flow_unread: Duration,
+    /// For datagrams that wait: half to be sent, half to be read.
+    pub datagram_memory: u64,
+    pub datagram_idle: Duration,
+    pub lifetimes: Lifetimes,
 }
 
 /// Something the owner of a flow should hear.
@@ -46,6 +53,13 @@ pub enum FlowEvent {
         class: Class,
         /// Whose it is on board.
         passenger: u32,
+    },
+    /// The peer opened a flow of datagrams.
+    OpenedDatagrams {
+        /// Its number.
+        flow: u64,
+        /// What it should be.
+        open: OpenDatagrams,
     },
     /// It may be worth reading, writing or asking again.
     Wake(u64),
@@ -73,6 +87,7 @@ pub(super) struct Flow {
 /// Frames of a flow that wait for the next urgent symbol.
 #[derive(Debug, Default)]
 pub(super) struct Control {
+    /// Of a stream its target, as it is encoded; of datagrams the whole frame.
     pub(super) open: Option<Vec<u8>>,
     pub(super) credit: bool,
     pub(super) stop: Option<ResetCode>,
@@ -91,6 +106,7 @@ impl Control {
 pub struct FlowTable {
     pub(super) terms: Terms,
     pub(super) flows: BTreeMap<u64, Flow>,
+    pub(super) datagrams: Datagrams,
     /// Pieces that wait for earlier bytes, over all flows.
     pieces: usize,
     /// Numbers of flows that were ever here.
@@ -123,6 +139,7 @@ impl FlowTable {
         let send_share = (terms.send_memory / 2 / flows).min(terms.flow_send_buffer);
         Self {
             flows: BTreeMap::new(),
+            datagrams: Datagrams::default(),
             pieces: 0,
             seen: RangeSet::default(),
             scheduler: Scheduler::new(),
@@ -159,7 +176,7 @@ impl FlowTable {
     }
 
     pub fn len(&self) -> usize {
-        self.flows.len()
+        self.flows.len() + self.datagrams.flows.len()
     }
 
     pub fn has_events(&self) -> bool {
@@ -173,12 +190,13 @@ impl FlowTable {
     /// Bytes that wait in flows, either way.
     pub fn held_bytes(&self) -> u64 {
         self.unsent_bytes as u64
+            + self.datagrams.held_bytes()
             + self.flows.values().map(|flow| flow.recv.held_bytes()).sum::<u64>()
     }
 
     /// Bytes that wait in flows to be sent.
     pub fn unsent_bytes(&self) -> u64 {
-        self.unsent_bytes as u64
+        self.unsent_bytes as u64 + self.datagrams.outgoing_bytes()
     }
 
     /// So much waits for earlier bytes that only the oldest symbols should be taken.
@@ -205,7 +223,7 @@ impl FlowTable {
         passenger: u32,
         now: Duration,
     ) -> Option<u64> {
-        if self.flows.len() >= self.terms.max_flows {
+        if self.len() >= self.terms.max_flows {
             return None;
         }
         let id = self.seen.end();
@@ -291,6 +309,7 @@ impl FlowTable {
 
     /// Ends both directions at once and tells the peer why.
     pub fn reset(&mut self, id: u64, code: ResetCode) {
+        self.reset_datagrams(id, code);
         if self.flows.get(&id).is_none_or(|flow| flow.ended.is_some()) {
             return;
         }
@@ -322,6 +341,7 @@ impl FlowTable {
 
     /// Nobody holds the flow any more: what is finished goes on to its end, the rest is reset.
     pub fn release(&mut self, id: u64) {
+        self.release_datagrams(id);
         let Some(flow) = self.flows.get_mut(&id) else { return };
         flow.released = true;
         if flow.ended.is_none() {
@@ -336,6 +356,7 @@ impl FlowTable {
 
     /// Ends every flow, as when the peer is not the instance it was.
     pub fn end_all(&mut self, code: ResetCode) {
+        self.end_all_datagrams(code);
         let ids: Vec<_> = self.flows.keys().copied().collect();
         for id in ids {
             self.end(id, code);
@@ -346,6 +367,7 @@ impl FlowTable {
 
     /// Resets flows that nobody uses; call it now and then.
     pub fn reap(&mut self, now: Duration) {
+        self.reap_datagrams(now);
         let idle = |flow: &Flow| {
             // Bytes that came before their OPEN have nobody to read them, perhaps for a whole outage.
             let since = flow.recv.unread_since.filter(|_| flow.opened);
@@ -374,8 +396,13 @@ impl FlowTable {
     }
 
     pub(super) fn queue_control(&mut self, id: u64) {
-        if let Some(flow) = self.flows.get_mut(&id)
-            && !std::mem::replace(&mut flow.control.queued, true)
+        let stream = self.flows.get_mut(&id).map(|flow| &mut flow.control);
+        let control = match stream {
+            Some(control) => Some(control),
+            None => self.datagrams.flows.get_mut(&id).map(|flow| &mut flow.control),
+        };
+        if let Some(control) = control
+            && !std::mem::replace(&mut control.queued, true)
         {
             self.control.push_back(id);
         }

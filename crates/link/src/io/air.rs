@@ -8,7 +8,8 @@ use tokio::time::timeout;
 
 use super::driver::Driver;
 use super::shared::Shared;
-use super::{Flow, Open, Socket};
+use super::{DatagramFlow, Flow, Open, Socket};
+use crate::OpenDatagrams;
 use crate::endpoint::{AirConfig, AirCore};
 use crate::lease::ModemRate;
 use crate::memory::Remembered;
@@ -58,23 +59,43 @@ impl Air {
     /// the first session, so that clients that come before the ground does are served, and for
     /// memory for its first bytes.
     pub async fn open(&self, open: Open) -> Result<Flow, OpenError> {
+        let (mut flow, taken) = self.connected(|| self.try_open(&open)).await?;
+        // What found no room leaves when there is some. A flow that is reset before then says so
+        // itself to whoever reads or writes it next.
+        let _ = flow.write_all(&open.first[taken..]).await;
+        Ok(flow)
+    }
+
+    /// Opens a flow of datagrams. Whether its target can be reached shows later, as a reset. Waits a
+    /// while for the first session. The opening leaves together with the first datagram, if that is
+    /// handed over at once.
+    pub async fn open_datagrams(&self, open: OpenDatagrams) -> Result<DatagramFlow, OpenError> {
+        let try_open = || {
+            let shared = &self.0.0;
+            let now = shared.now();
+            let key = shared.lock().core.open_datagrams(&open, now)?;
+            Ok(DatagramFlow::of_air(shared.clone(), key))
+        };
+        self.connected(try_open).await
+    }
+
+    /// Tries until there is a session, for a while.
+    async fn connected<T>(
+        &self,
+        try_open: impl Fn() -> Result<T, OpenError>,
+    ) -> Result<T, OpenError> {
         let attempt = async {
             loop {
                 let changed = self.0.0.changed.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                match self.try_open(&open) {
+                match try_open() {
                     Err(OpenError::NotConnected) => changed.await,
                     result => return result,
                 }
             }
         };
-        let opened = timeout(PATIENCE, attempt).await;
-        let (mut flow, taken) = opened.unwrap_or(Err(OpenError::NotConnected))?;
-        // What found no room leaves when there is some. A flow that is reset before then says so
-        // itself to whoever reads or writes it next.
-        let _ = flow.write_all(&open.first[taken..]).await;
-        Ok(flow)
+        timeout(PATIENCE, attempt).await.unwrap_or(Err(OpenError::NotConnected))
     }
 
     fn try_open(&self, open: &Open) -> Result<(Flow, usize), OpenError> {

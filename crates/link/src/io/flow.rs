@@ -25,16 +25,42 @@ pub struct Flow {
     code: Option<ResetCode>,
 }
 
-enum End {
+/// The end of the link that a flow is at.
+pub(super) enum End {
     Air(Arc<Shared<AirCore>>),
     Hub(Arc<Shared<HubCore>>),
 }
 
 /// Which half of the flow waits.
 #[derive(Clone, Copy)]
-enum Half {
+pub(super) enum Half {
     Read,
     Write,
+}
+
+impl End {
+    /// Runs `act` on the flow's session, if it is still there. When it returns a half, the task of
+    /// `cx` is woken when that half may go on.
+    pub(super) fn with<T>(
+        &self,
+        key: FlowKey,
+        cx: Option<&Context<'_>>,
+        act: impl FnOnce(&mut Session, u64, std::time::Duration) -> (T, Option<Half>),
+    ) -> Option<T> {
+        match self {
+            Self::Air(shared) => with(shared, key, cx, act),
+            Self::Hub(shared) => with(shared, key, cx, act),
+        }
+    }
+
+    /// Nobody holds the flow any more.
+    pub(super) fn release(&self, key: FlowKey) {
+        self.with(key, None, |session, flow, _| (session.release(flow), None));
+        match self {
+            Self::Air(shared) => drop(shared.lock().waiting.remove(&key)),
+            Self::Hub(shared) => drop(shared.lock().waiting.remove(&key)),
+        }
+    }
 }
 
 impl Flow {
@@ -61,17 +87,12 @@ impl Flow {
         self.code
     }
 
-    /// Runs `act` on the flow's session, if it is still there. When it returns a half, the task of
-    /// `cx` is woken when that half may go on.
     fn with<T>(
         &self,
         cx: Option<&Context<'_>>,
         act: impl FnOnce(&mut Session, u64, std::time::Duration) -> (T, Option<Half>),
     ) -> Option<T> {
-        match &self.end {
-            End::Air(shared) => with(shared, self.key, cx, act),
-            End::Hub(shared) => with(shared, self.key, cx, act),
-        }
+        self.end.with(self.key, cx, act)
     }
 
     fn over<T>(&mut self, code: ResetCode) -> Poll<io::Result<T>> {
@@ -172,10 +193,6 @@ impl AsyncWrite for Flow {
 
 impl Drop for Flow {
     fn drop(&mut self) {
-        self.with(None, |session, flow, _| (session.release(flow), None));
-        match &self.end {
-            End::Air(shared) => drop(shared.lock().waiting.remove(&self.key)),
-            End::Hub(shared) => drop(shared.lock().waiting.remove(&self.key)),
-        }
+        self.end.release(self.key);
     }
 }

@@ -8,13 +8,14 @@ use bentpipe_units::BitRate;
 
 use super::driver::Driver;
 use super::shared::Shared;
-use super::{Flow, Socket};
+use super::{DatagramFlow, Flow, Socket};
+use crate::code::ResetCode;
 use crate::endpoint::{HubConfig, HubCore, SessionId};
 use crate::flow::FlowEvent;
 use crate::key::PublicKey;
 use crate::lease::{BeamError, ModemRate};
 use crate::status::Counters;
-use crate::{Class, Target};
+use crate::{Class, OpenDatagrams, Target};
 
 /// The link, seen from the ground: many aircraft. Clones share it; the last one dropped closes it.
 #[derive(Clone)]
@@ -41,8 +42,36 @@ pub struct Incoming {
     pub class: Class,
     /// Whose it is on board.
     pub passenger: u32,
-    /// The flow; its first bytes may be here already.
-    pub flow: Flow,
+    /// The flow.
+    pub flow: IncomingFlow,
+}
+
+/// What kind of flow an aircraft opened.
+pub enum IncomingFlow {
+    /// Bytes; the first may be here already.
+    Stream(Flow),
+    /// Datagrams; the first may be here already.
+    Datagrams {
+        /// The flow.
+        flow: DatagramFlow,
+        /// The IP protocol's number: 17 is UDP, 1 and 58 are echo, anything else is raw.
+        protocol: u8,
+        /// The client's port, 0 where there is none.
+        source: u16,
+    },
+}
+
+impl IncomingFlow {
+    /// The stream, for who serves no datagrams: a flow of those is reset as not allowed.
+    pub fn stream(self) -> Option<Flow> {
+        match self {
+            Self::Stream(flow) => Some(flow),
+            Self::Datagrams { flow, .. } => {
+                flow.reset(ResetCode::Forbidden);
+                None
+            }
+        }
+    }
 }
 
 /// One aircraft's session.
@@ -97,11 +126,22 @@ impl Hub {
         let mut state = shared.lock();
         loop {
             let (session, event) = state.opened.pop_front()?;
-            let FlowEvent::Opened { flow, target, class, passenger } = event else { continue };
             let Some(aircraft) = state.core.aircraft_of(session) else { continue };
-            drop(state);
-            let flow = Flow::of_hub(shared.clone(), (session, flow));
-            return Some(Incoming { aircraft, target, class, passenger, flow });
+            let opened = match event {
+                FlowEvent::Opened { flow, target, class, passenger } => {
+                    let flow = Flow::of_hub(shared.clone(), (session, flow));
+                    let flow = IncomingFlow::Stream(flow);
+                    Incoming { aircraft, target, class, passenger, flow }
+                }
+                FlowEvent::OpenedDatagrams { flow, open } => {
+                    let OpenDatagrams { target, protocol, source, class, passenger } = open;
+                    let flow = DatagramFlow::of_hub(shared.clone(), (session, flow));
+                    let flow = IncomingFlow::Datagrams { flow, protocol, source };
+                    Incoming { aircraft, target, class, passenger, flow }
+                }
+                FlowEvent::Wake(_) => continue,
+            };
+            return Some(opened);
         }
     }
 

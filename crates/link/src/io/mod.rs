@@ -5,6 +5,7 @@
 //! drives everything in the simulator.
 
 mod air;
+mod datagram;
 mod driver;
 mod flow;
 mod hub;
@@ -13,14 +14,17 @@ mod socket;
 mod udp;
 
 pub use air::{Air, AirWatch};
+pub use datagram::DatagramFlow;
 pub use flow::{Flow, FlowReset};
-pub use hub::{Hub, Incoming, SessionStatus};
+pub use hub::{Hub, Incoming, IncomingFlow, SessionStatus};
 pub use socket::Socket;
 pub use udp::UdpSocket;
 
 use bytes::Bytes;
 
 use crate::{Class, Target};
+
+pub use crate::{OpenDatagrams, Receive, SendError};
 
 /// A flow to be opened.
 #[derive(Debug, Clone)]

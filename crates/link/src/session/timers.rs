@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Quiet, Session, reap_interval};
-use crate::lane::{Lane, SendLane};
+use crate::lane::Lane;
 
 /// The peer counts as gone after so many round trips without a packet from it …
 const QUIET_ROUND_TRIPS: u32 = 3;
@@ -49,12 +49,17 @@ impl Session {
             self.path.mtu.handle_timeout(&self.path.rtt, now);
         }
         self.path.lease.handle_timeout(now);
-        for lane in Lane::ALL {
-            if self.send[lane as usize].repairs_due().is_some_and(|due| due <= now) {
-                self.send[lane as usize].protect_again(now, &mut self.rule);
+        if self.send.datagrams.due().is_some_and(|due| due <= now) {
+            let waiting = self.flows.has_datagrams();
+            self.send.datagrams.handle_timeout(waiting, now, &mut self.rule);
+        }
+        for lane in Lane::RELIABLE {
+            let state = &mut self.send.reliable[lane as usize];
+            if state.repairs_due().is_some_and(|due| due <= now) {
+                state.protect_again(now, &mut self.rule);
             }
             if self.probe_due(lane).is_some_and(|due| due <= now) {
-                self.send[lane as usize].probe(now, &mut self.rule);
+                self.send.reliable[lane as usize].probe(now, &mut self.rule);
                 if let Some(congestion) = &mut self.path.congestion {
                     congestion.allow_probes(PROBE_PACKETS);
                 }
@@ -78,14 +83,15 @@ impl Session {
         let lease_talk = self.lease_talk_at(now).map(|at| at.max(self.path.pacer.opens_at()));
         let paced = self.wants_to_send(now).then(|| self.path.pacer.opens_at());
         let report = self.reports.due().map(|due| due.max(self.path.pacer.opens_at()));
-        let lanes = Lane::ALL.map(|lane| {
-            [self.send[lane as usize].repairs_due(), self.probe_due(lane)]
+        let lanes = Lane::RELIABLE.map(|lane| {
+            [self.send.reliable[lane as usize].repairs_due(), self.probe_due(lane)]
                 .into_iter()
                 .flatten()
                 .min()
         });
         let others = [
             Some(self.next_reap),
+            self.send.datagrams.due(),
             paced,
             report,
             lease_talk,
@@ -119,7 +125,9 @@ impl Session {
         if self.quiet.is_some() {
             return false;
         }
-        if self.lease_talk_at(now).is_some_and(|at| at <= now) {
+        if self.lease_talk_at(now).is_some_and(|at| at <= now)
+            || self.send.datagrams.slide().is_some()
+        {
             return true;
         }
         self.path.takes_more() && self.has_symbols(now)
@@ -127,8 +135,8 @@ impl Session {
 
     /// Whether there is a symbol that the peer would take.
     pub(super) fn has_symbols(&mut self, now: Duration) -> bool {
-        let again = self.send.iter_mut().any(SendLane::has_queued);
-        again || self.flows.next_lane(now).is_some_and(|lane| self.may_send_new(lane))
+        self.send.has_queued(now)
+            || self.flows.next_lane(now).is_some_and(|lane| self.may_send_new(lane))
     }
 
     /// When a DEMAND or a LEASE should leave; not to a peer who hears nothing.
@@ -158,7 +166,7 @@ impl Session {
         if held_back && self.path.congestion.is_none() {
             return None; // the breaker drains a queue: nothing may leave, probes neither
         }
-        let state = &mut self.send[lane as usize];
+        let state = &mut self.send.reliable[lane as usize];
         if state.is_clear() || (state.has_queued() && !held_back) || self.quiet.is_some() {
             return None;
         }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::codec::Reader;
 use bentpipe_coding::Span;
 
-use super::frame::{self, Carried, Fragment, Frame, Packet, Repair, Symbol};
+use super::frame::{self, Carried, Fragment, Frame, OpenDatagrams, Packet, Repair, Slide, Symbol};
 use super::header::DataHeader;
 use super::report::{LaneReport, MAX_PACKET_RUNS, MAX_RUNS, Report};
 use crate::code::ResetCode;
@@ -116,6 +116,7 @@ proptest! {
         report in prop::option::of(report()),
         grant in prop::option::of(grant()),
         demand in prop::option::of(demand()),
+        slide in prop::option::of((0usize..Lane::ALL.len(), any::<u64>())),
         challenge: Option<[u8; 8]>,
         response: Option<[u8; 8]>,
         ping: bool,
@@ -128,6 +129,8 @@ proptest! {
         if let Some(report) = &report { frame::put_report(&mut out, report) }
         if let Some(grant) = &grant { frame::put_grant(&mut out, grant) }
         if let Some(demand) = &demand { frame::put_demand(&mut out, demand) }
+        let slide = slide.map(|(lane, base)| Slide { lane: Lane::ALL[lane], base });
+        if let Some(slide) = slide { frame::put_slide(&mut out, slide) }
         if let Some(challenge) = &challenge { frame::put_challenge(&mut out, challenge) }
         if let Some(response) = &response { frame::put_response(&mut out, response) }
         if ping { frame::put_ping(&mut out) }
@@ -169,7 +172,7 @@ proptest! {
             Some(Carried::Repair(repair)) => repair.content,
             Some(Carried::Fragment(fragment)) => fragment.content,
         });
-        let packet = Packet { report, grant, demand, challenge, response, ping, close, carried };
+        let packet = Packet { report, grant, demand, slide, challenge, response, ping, close, carried };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));
     }
 
@@ -177,6 +180,7 @@ proptest! {
     fn frames_read_back(
         flow: u64, limit: u64, passenger: u32, code in 0usize..ResetCode::ALL.len(), class in 0usize..Class::ALL.len(),
         offset in 0..=u64::MAX / 2, fin: bool, data in prop::collection::vec(any::<u8>(), 0..100), port: u16,
+        protocol: u8, source: u16,
     ) {
         let (code, class) = (ResetCode::ALL[code], Class::ALL[class]);
         let target = Target { host: Host::Name("origin.example".into()), port };
@@ -186,6 +190,9 @@ proptest! {
         frame::put_credit(&mut out, flow, limit);
         frame::put_reset(&mut out, flow, code);
         frame::put_stop(&mut out, flow, code);
+        let open = OpenDatagrams { target: target.clone(), protocol, source, class, passenger };
+        open.put(flow, &mut out).unwrap();
+        frame::put_datagram(&mut out, flow, &data, false);
         frame::put_stream_head(&mut out, flow, offset, fin, Some(data.len() as u64));
         out.extend_from_slice(&data);
         let before = out.len();
@@ -198,6 +205,8 @@ proptest! {
             Frame::Credit { flow, limit },
             Frame::Reset { flow, code },
             Frame::Stop { flow, code },
+            Frame::OpenDatagrams { flow, open },
+            Frame::Datagram { flow, payload: &data },
             stream.clone(),
             stream,
         ];
@@ -206,6 +215,11 @@ proptest! {
             prop_assert_eq!(Frame::parse(&mut reader), Ok(frame));
         }
         prop_assert!(reader.is_empty());
+        let mut last = Vec::new();
+        frame::put_datagram(&mut last, flow, &data, true);
+        prop_assert_eq!(last.len(), frame::datagram_head_len(flow) + data.len());
+        let read = Frame::parse(&mut Reader::new(&last));
+        prop_assert_eq!(read, Ok(Frame::Datagram { flow, payload: &data }));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::{
-    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey,
-    SessionId, Settings, Write,
+    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, OpenDatagrams, Read,
+    Receive, SecretKey, SessionId, Settings, Write,
 };
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
@@ -186,10 +186,13 @@ impl Pair {
 
     pub fn note_opened(&mut self) {
         while let Some((session, event)) = self.hub.next_event() {
-            if let FlowEvent::Opened { flow, class, .. } = event {
-                self.opened.push((session, flow));
-                self.classes.push(class);
-            }
+            let (flow, class) = match event {
+                FlowEvent::Opened { flow, class, .. } => (flow, class),
+                FlowEvent::OpenedDatagrams { flow, open } => (flow, open.class),
+                FlowEvent::Wake(_) => continue,
+            };
+            self.opened.push((session, flow));
+            self.classes.push(class);
         }
         while self.air.next_event().is_some() {}
     }
@@ -234,6 +237,18 @@ impl Pair {
         let (flow, taken) = opened.unwrap();
         assert_eq!(taken, first.len());
         flow
+    }
+
+    /// Opens a flow of datagrams from the air.
+    pub fn open_datagrams(&mut self) -> (SessionId, u64) {
+        let open = OpenDatagrams {
+            target: "192.0.2.7:443".parse().unwrap(),
+            protocol: 17,
+            source: 50_000,
+            class: Class::BestEffort,
+            passenger: 1,
+        };
+        self.air.open_datagrams(&open, self.now).unwrap()
     }
 
     /// Waits until the hub has been told of its next flow.
@@ -332,4 +347,18 @@ pub fn write_all(
         }
     }
     session.finish(flow);
+}
+
+/// Takes every datagram that waits.
+pub fn receive_all(
+    core: &mut impl Core,
+    (session, flow): (SessionId, u64),
+    now: Duration,
+) -> Vec<Vec<u8>> {
+    let Some(session) = core.session(session) else { return Vec::new() };
+    let next = || match session.receive_datagram(flow, now) {
+        Receive::Taken(payload) => Some(payload.to_vec()),
+        Receive::Blocked | Receive::Reset(_) => None,
+    };
+    std::iter::from_fn(next).collect()
 }

@@ -97,7 +97,8 @@ impl Transport for OverLink {
     fn accept(&self) -> BoxFuture<'_, Option<(u16, Box<dyn Stream>)>> {
         Box::pin(async {
             let incoming = self.hub.accept().await?;
-            Some((incoming.target.port, Box::new(incoming.flow) as Box<dyn Stream>))
+            let flow = incoming.flow.stream()?;
+            Some((incoming.target.port, Box::new(flow) as Box<dyn Stream>))
         })
     }
 
