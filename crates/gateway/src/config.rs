@@ -13,6 +13,7 @@ mod key;
 mod modem;
 mod radio;
 mod standard;
+mod udp;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;
 pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
+pub use udp::{AirUdp, GroundUdp, Quic};
 
 /// A duration setting with its default in seconds.
 const fn seconds(seconds: u64) -> Span {

@@ -12,8 +12,8 @@ use serde::Deserialize;
 
 use super::radio::default_mtu;
 use super::{
-    AeroTcp, Beam, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Masque, Memory, Source,
-    StandardClient, Transport, applies, from_text, read, seconds, standard,
+    AeroTcp, Beam, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundUdp, Masque,
+    Memory, Source, StandardClient, Transport, applies, from_text, read, seconds, standard,
 };
 use crate::relay::RelayLimits;
 
@@ -150,6 +150,8 @@ pub struct GroundLimits {
     pub stall_timeout: Span,
     /// How long flows may finish after a stop was asked for.
     pub drain_timeout: Span,
+    /// What is different for UDP.
+    pub udp: GroundUdp,
 }
 
 const fn leased() -> bool {
@@ -193,6 +195,7 @@ impl Default for GroundLimits {
             idle_timeout: DEFAULT_IDLE,
             stall_timeout: DEFAULT_STALL,
             drain_timeout: DEFAULT_DRAIN,
+            udp: GroundUdp::default(),
         }
     }
 }

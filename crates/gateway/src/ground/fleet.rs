@@ -1,13 +1,12 @@
 //! The aircraft a ground gateway serves, and how much each may hold. A standard client counts as
 //! one.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
-
 use bentpipe_link::{Class, ResetCode};
-use tokio::time::Instant;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use crate::bucket::Bucket;
 use crate::config::{AircraftConfig, StandardClient};
 
 /// All aircraft by their keys, and standard clients by their identities.
@@ -22,18 +21,11 @@ struct Aircraft {
     open: AtomicUsize,
     max_flows: usize,
     highest_class: Class,
-    opening: Mutex<Bucket>,
+    opening: Bucket,
 }
 
 /// Seconds of its average rate that an aircraft may open at a stretch.
 const BURST_SECONDS: f64 = 2.0;
-
-/// A token bucket: one token per new flow.
-struct Bucket {
-    tokens: f64,
-    per_second: f64,
-    filled_at: Option<Instant>,
-}
 
 /// The right to one flow, given back when dropped.
 pub struct Permit {
@@ -65,7 +57,7 @@ impl Fleet {
         let aircraft = self.aircraft.get(key).ok_or(ResetCode::Forbidden)?;
         let full =
             aircraft.open.load(Relaxed) >= aircraft.max_flows || self.open() >= self.max_flows;
-        if full || !aircraft.take_token() {
+        if full || !aircraft.opening.take() {
             return Err(ResetCode::Limit);
         }
         aircraft.open.fetch_add(1, Relaxed);
@@ -80,33 +72,13 @@ impl Aircraft {
         name: &str,
         (max_flows, flows_per_second, highest_class): (usize, u32, Class),
     ) -> Arc<Self> {
-        let per_second = f64::from(flows_per_second);
         Arc::new(Self {
             name: name.to_owned(),
             open: AtomicUsize::new(0),
             max_flows,
             highest_class,
-            opening: Mutex::new(Bucket {
-                tokens: per_second * BURST_SECONDS,
-                per_second,
-                filled_at: None,
-            }),
+            opening: Bucket::new(f64::from(flows_per_second), BURST_SECONDS),
         })
-    }
-
-    fn take_token(&self) -> bool {
-        // A panic cannot leave the bucket half-changed.
-        let mut bucket = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let since = bucket.filled_at.map_or(0.0, |at| (now - at).as_secs_f64());
-        bucket.filled_at = Some(now);
-        let most = bucket.per_second * BURST_SECONDS;
-        bucket.tokens = (bucket.tokens + since * bucket.per_second).min(most);
-        let enough = bucket.tokens >= 1.0;
-        if enough {
-            bucket.tokens -= 1.0;
-        }
-        enough
     }
 }
 

@@ -123,7 +123,7 @@ impl AsyncWrite for Stream {
 }
 
 /// The largest datagram that crosses, its context id included.
-pub const MOST_DATAGRAM_BYTES: usize = 1200;
+pub const MOST_DATAGRAM_BYTES: usize = 1300;
 
 /// Datagrams that wait at one end; more are dropped.
 const DATAGRAMS_WAITING: usize = 256;
@@ -191,6 +191,7 @@ pub struct Up {
     aircraft: [u8; 32],
     flows: mpsc::UnboundedSender<Incoming>,
     opened: Mutex<Vec<Open>>,
+    opened_datagrams: Mutex<Vec<OpenDatagrams>>,
 }
 
 /// The ground's end.
@@ -198,13 +199,19 @@ pub struct Down(tokio::sync::Mutex<mpsc::UnboundedReceiver<Incoming>>);
 
 pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
     let (flows, arrivals) = mpsc::unbounded_channel();
-    (Arc::new(Up { aircraft, flows, opened: Mutex::default() }), Arc::new(Down(arrivals.into())))
+    let (opened, opened_datagrams) = Default::default();
+    (Arc::new(Up { aircraft, flows, opened, opened_datagrams }), Arc::new(Down(arrivals.into())))
 }
 
 impl Up {
     /// Everything that was asked for so far.
     pub fn opened(&self) -> Vec<Open> {
         self.opened.lock().unwrap().clone()
+    }
+
+    /// Every flow of datagrams that was asked for so far.
+    pub fn opened_datagrams(&self) -> Vec<OpenDatagrams> {
+        self.opened_datagrams.lock().unwrap().clone()
     }
 }
 
@@ -227,6 +234,7 @@ impl FarEnd for Up {
         open: OpenDatagrams,
     ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
         let (near, far) = datagrams();
+        self.opened_datagrams.lock().unwrap().push(open.clone());
         let OpenDatagrams { target, protocol, source, class, passenger } = open;
         let carries = Carried::Datagrams { protocol, source, flow: Box::new(far) };
         let incoming = Incoming { aircraft: self.aircraft, target, class, passenger, carries };
