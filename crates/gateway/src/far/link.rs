@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use bentpipe_link::io::{Air, Flow, Hub, Open as LinkOpen};
+use bentpipe_link::io::{self, Air, Flow, Hub};
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, Control, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
+    AirConfig as LinkAirConfig, Aircraft, Control, Flows, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
     ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
@@ -19,17 +19,19 @@ use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
 /// the other has not seen end yet.
 const FLOWS_ENDING: u32 = 64;
 
+impl From<LinkError> for OpenError {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::TooManyFlows(_) => Self::Full,
+            LinkError::Target(error) => Self::Target(error),
+            LinkError::NotConnected => Self::Down(error.to_string()),
+        }
+    }
+}
+
 impl FarEnd for Air {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
-        let Open { target, class, passenger, first } = open;
-        Box::pin(async move {
-            match Air::open(self, LinkOpen { target, class, passenger, first }).await {
-                Ok(flow) => Ok(Box::new(flow) as Box<dyn FarStream>),
-                Err(LinkError::TooManyFlows(_)) => Err(OpenError::Full),
-                Err(LinkError::Target(error)) => Err(OpenError::Target(error)),
-                Err(error @ LinkError::NotConnected) => Err(OpenError::Down(error.to_string())),
-            }
-        })
+        Box::pin(async move { Ok(Box::new(Air::open(self, open).await?) as Box<dyn FarStream>) })
     }
 
     /// Streams alone.
@@ -63,18 +65,20 @@ impl FarStream for Flow {
     }
 }
 
+impl<S: Flows> From<io::Incoming<S>> for Incoming
+where
+    io::Flow<S>: FarStream,
+{
+    fn from(incoming: io::Incoming<S>) -> Self {
+        let io::Incoming { aircraft, target, class, passenger, flow } = incoming;
+        let aircraft = *aircraft.as_bytes();
+        Self { aircraft, target, class, passenger, carries: Carried::Stream(Box::new(flow)) }
+    }
+}
+
 impl Arrivals for Hub {
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
-        Box::pin(async move {
-            let incoming = Hub::accept(self).await?;
-            Some(Incoming {
-                aircraft: *incoming.aircraft.as_bytes(),
-                target: incoming.target,
-                class: incoming.class,
-                passenger: incoming.passenger,
-                carries: Carried::Stream(Box::new(incoming.flow)),
-            })
-        })
+        Box::pin(async move { Hub::accept(self).await.map(Incoming::from) })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, Scheduler};
+use bentpipe_schedule::{Class, Handle, Scheduler};
 
 use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
 use crate::code::ResetCode;
@@ -55,6 +55,8 @@ pub enum FlowEvent {
 pub(super) struct Flow {
     pub(super) class: Class,
     pub(super) passenger: u32,
+    /// Its place in the scheduler, once it had something to send.
+    pub(super) turn: Option<Handle>,
     pub(super) send: SendFlow,
     pub(super) recv: RecvFlow,
     /// Credit beyond the reserve, as the pool accounts for it.
@@ -126,7 +128,7 @@ impl FlowTable {
             pieces: 0,
             seen: RangeSet::default(),
             scheduler: Scheduler::new(),
-            highest_class: Class::Network,
+            highest_class: Class::Operator,
             control: VecDeque::new(),
             refusals: VecDeque::new(),
             pool: Pool::new(shared),
@@ -231,6 +233,7 @@ impl FlowTable {
         Flow {
             class,
             passenger,
+            turn: None,
             send: SendFlow::new(send_limit),
             recv: RecvFlow::new(self.terms.reserve),
             lent: 0,
@@ -264,7 +267,7 @@ impl FlowTable {
             _ => {}
         }
         self.settle_unsent(id);
-        self.refresh(id);
+        self.refresh(id, now);
         written
     }
 
@@ -285,7 +288,8 @@ impl FlowTable {
     pub fn finish(&mut self, id: u64) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.send.finish();
-            self.refresh(id);
+            // Nobody minds how long an end waits that is all there is to send.
+            self.refresh(id, Duration::MAX);
         }
     }
 
@@ -364,12 +368,14 @@ impl FlowTable {
     // What keeps the pieces in step.
 
     /// Turns of the scheduler follow what the flow could send.
-    pub(super) fn refresh(&mut self, id: u64) {
-        let Some(flow) = self.flows.get(&id) else { return };
+    pub(super) fn refresh(&mut self, id: u64, now: Duration) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
         if flow.opened && flow.ended.is_none() && flow.send.is_ready() {
-            self.scheduler.activate(id, flow.class, flow.passenger);
-        } else {
-            self.scheduler.deactivate(id, flow.class, flow.passenger);
+            let (class, passenger) = (flow.class, flow.passenger);
+            let turn = flow.turn.get_or_insert_with(|| self.scheduler.add(id, class, passenger));
+            self.scheduler.activate(*turn, now);
+        } else if let Some(turn) = flow.turn {
+            self.scheduler.deactivate(turn);
         }
     }
 
@@ -416,8 +422,10 @@ impl FlowTable {
         self.pieces -= flow.recv.pieces();
         flow.recv.stop();
         let forgotten = flow.send.stop(code);
+        if let Some(turn) = flow.turn.take() {
+            self.scheduler.remove(turn);
+        }
         self.sent_or_forgotten(id, forgotten);
-        self.refresh(id);
         self.adjust_credit(id);
     }
 
@@ -446,7 +454,9 @@ impl FlowTable {
         let Some(flow) = self.flows.get(&id) else { return };
         let done = flow.ended.is_some() || (flow.send.is_done() && flow.recv.is_done());
         if flow.released && done && flow.control.is_empty() {
-            self.scheduler.deactivate(id, flow.class, flow.passenger);
+            if let Some(turn) = flow.turn {
+                self.scheduler.remove(turn);
+            }
             self.pool.settle(flow.passenger, flow.lent, 0);
             self.flows.remove(&id);
         }

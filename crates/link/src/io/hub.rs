@@ -6,44 +6,15 @@ use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-use super::driver::Driver;
-use super::shared::Shared;
-use super::{Flow, Socket};
+use super::{Handle, Incoming, Socket};
 use crate::endpoint::{HubConfig, HubCore, SessionId};
-use crate::flow::FlowEvent;
 use crate::key::PublicKey;
 use crate::lease::{BeamError, ModemRate};
 use crate::status::Counters;
-use crate::{Class, Target};
 
 /// The link, seen from the ground: many aircraft. Clones share it; the last one dropped closes it.
 #[derive(Clone)]
-pub struct Hub(Arc<Handle>);
-
-struct Handle {
-    shared: Arc<Shared<HubCore>>,
-    address: Option<SocketAddr>,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.shared.close();
-    }
-}
-
-/// A flow that an aircraft opened.
-pub struct Incoming {
-    /// The aircraft's key.
-    pub aircraft: PublicKey,
-    /// Where it should lead.
-    pub target: Target,
-    /// How it should be treated.
-    pub class: Class,
-    /// Whose it is on board.
-    pub passenger: u32,
-    /// The flow; its first bytes may be here already.
-    pub flow: Flow,
-}
+pub struct Hub(Arc<Handle<HubCore>>);
 
 /// One aircraft's session.
 #[derive(Debug, Clone)]
@@ -64,45 +35,17 @@ impl Hub {
 
     /// The same with known randomness, for simulations.
     pub fn start_seeded(socket: Box<dyn Socket>, config: HubConfig, seed: [u8; 32]) -> Self {
-        let address = socket.local_addr().ok();
-        let shared = Arc::new(Shared::new(HubCore::new(config, seed)));
-        tokio::spawn(Driver::new(shared.clone(), socket));
-        Self(Arc::new(Handle { shared, address }))
+        Self(Handle::start(HubCore::new(config, seed), socket))
     }
 
     /// Where it listens.
     pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.0.address
+        self.0.local_addr()
     }
 
     /// The next flow that any aircraft opens; `None` once the hub is closed.
     pub async fn accept(&self) -> Option<Incoming> {
-        let shared = &self.0.shared;
-        loop {
-            let changed = shared.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if let Some(incoming) = self.take_opened() {
-                return Some(incoming);
-            }
-            if shared.lock().ended {
-                return None;
-            }
-            changed.await;
-        }
-    }
-
-    fn take_opened(&self) -> Option<Incoming> {
-        let shared = &self.0.shared;
-        let mut state = shared.lock();
-        loop {
-            let (session, event) = state.opened.pop_front()?;
-            let FlowEvent::Opened { flow, target, class, passenger } = event else { continue };
-            let Some(aircraft) = state.core.aircraft_of(session) else { continue };
-            drop(state);
-            let flow = Flow::of_hub(shared.clone(), (session, flow));
-            return Some(Incoming { aircraft, target, class, passenger, flow });
-        }
+        self.0.accept(HubCore::aircraft_of).await
     }
 
     /// The aircraft share a beam of these rates, towards them and from them; `None` where a
@@ -115,38 +58,27 @@ impl Hub {
         forward: Option<BitRate>,
         back: Option<BitRate>,
     ) -> Result<(), BeamError> {
-        let shared = &self.0.shared;
-        let now = shared.now();
-        let mut state = shared.lock();
-        let set = state.core.set_beam(forward, back, now);
-        state.wake_driver();
-        set
+        self.0.act(|core, now| core.set_beam(forward, back, now))
     }
 
     /// The modem towards an aircraft tells what it sends at, or (`None`) that nothing is known of
     /// it any more. Counts for [`MODEM_LEASE`](crate::MODEM_LEASE); tell it again before that,
     /// changed or not.
     pub fn set_modem_rate(&self, aircraft: &PublicKey, told: Option<ModemRate>) {
-        let shared = &self.0.shared;
-        let now = shared.now();
-        let mut state = shared.lock();
-        state.core.set_modem_rate(aircraft, told, now);
-        state.wake_driver();
+        self.0.act(|core, now| core.set_modem_rate(aircraft, told, now));
     }
 
     /// Every session.
     pub fn status(&self) -> Vec<(SessionId, SessionStatus)> {
-        let mut state = self.0.shared.lock();
         let status = |(id, aircraft, session): (SessionId, PublicKey, &mut crate::Session)| {
             let (round_trip, counters) = (session.round_trip(), session.counters());
             (id, SessionStatus { aircraft, round_trip, counters })
         };
-        state.core.sessions().map(status).collect()
+        self.0.look(|core, _| core.sessions().map(status).collect())
     }
 
     /// Closes every session and waits until the aircraft have been told.
     pub async fn close(&self) {
-        self.0.shared.close();
-        self.0.shared.ended().await;
+        self.0.close().await;
     }
 }

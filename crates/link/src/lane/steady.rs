@@ -70,7 +70,7 @@ impl Steady {
 /// Repairs per symbol, in multiples of what is lost at least: at 6 % a call gets one in four.
 fn factor(class: Class) -> f64 {
     match class {
-        Class::Network => 4.0,
+        Class::Operator | Class::Network => 4.0,
         Class::Assured => 3.0,
         Class::BestEffort => 2.5,
         Class::LowerEffort => 1.5,

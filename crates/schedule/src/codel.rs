@@ -1,0 +1,192 @@
+//! When a queue has stood for too long (CoDel, RFC 8289), with constants for a satellite.
+
+use std::time::Duration;
+
+use bentpipe_units::BitRate;
+
+/// What a queue may stand at, in parts of the interval: RFC 8289 §4.3 finds 5 to 10 % of a round
+/// trip to cost hardly any throughput; this is the lower end, 30 ms at 600 ms.
+const INTERVAL_PER_TARGET: u32 = 20;
+
+/// The target stays above the time of one packet (RFC 8289 §4.4), in hundredths of that time.
+const TARGET_PER_PACKET_PERCENT: u32 = 125;
+
+/// The shortest interval: what RFC 8289 §4.3 recommends where the round trip is that or less.
+const LEAST_INTERVAL: Duration = Duration::from_millis(100);
+
+/// The longest round trip taken at its word; beyond it a queue would hardly be controlled at all.
+const MOST_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A queue that stands again so many intervals after the last drop goes on where it was.
+const REMEMBERED_INTERVALS: u32 = 16;
+
+/// What is asked of a queue of datagrams. It may differ from one look at a queue to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Params {
+    interval: Duration,
+    target: Duration,
+    packet_bytes: u64,
+    lifetime: Duration,
+}
+
+impl Params {
+    /// For a path whose round trip is `rtt` (clamped to 100 ms … 10 s), with packets of up to
+    /// `packet_bytes`, drained at `rate` where that is known. Items older than `lifetime` are of no
+    /// use to anybody any more.
+    pub fn new(
+        rtt: Duration,
+        rate: Option<BitRate>,
+        packet_bytes: usize,
+        lifetime: Duration,
+    ) -> Self {
+        let interval = rtt.clamp(LEAST_INTERVAL, MOST_INTERVAL);
+        let packet_bytes = packet_bytes as u64;
+        let one_packet = rate.map_or(Duration::ZERO, |rate| rate.time_for(packet_bytes));
+        let least = one_packet.saturating_mul(TARGET_PER_PACKET_PERCENT) / 100;
+        let target = least.max(interval / INTERVAL_PER_TARGET);
+        Self { interval: interval.max(target), target, packet_bytes, lifetime }
+    }
+
+    /// The queueing delay that may stand.
+    pub fn target(&self) -> Duration {
+        self.target
+    }
+
+    /// How long it may stand higher before something is dropped.
+    pub fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// How old an item may become.
+    pub fn lifetime(&self) -> Duration {
+        self.lifetime
+    }
+}
+
+/// The state of RFC 8289 §5 for one queue.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Codel {
+    /// When the delay will have been above the target for an interval.
+    above_until: Option<Duration>,
+    /// When the next drop is due, while dropping, or was, after.
+    drop_next: Duration,
+    /// Drops since dropping began.
+    count: u32,
+    /// `count` when dropping last began.
+    count_before: u32,
+    dropping: bool,
+}
+
+impl Codel {
+    /// Judges the item at the head, which waited for `sojourn` with `behind` bytes after it: `true`
+    /// when it should be dropped. Call again with the item behind it then, in the same visit.
+    pub fn drops(
+        &mut self,
+        sojourn: Duration,
+        behind: u64,
+        now: Duration,
+        params: &Params,
+    ) -> bool {
+        let stands = self.stands(sojourn, behind, now, params);
+        if !stands {
+            self.dropping = false;
+            return false;
+        }
+        if self.dropping {
+            let due = now >= self.drop_next;
+            if due {
+                self.count = self.count.saturating_add(1);
+                self.drop_next += spacing(params.interval, self.count);
+            }
+            return due;
+        }
+        self.dropping = true;
+        let drops = self.count.saturating_sub(self.count_before);
+        let since = now.saturating_sub(self.drop_next);
+        let recently = since < params.interval * REMEMBERED_INTERVALS;
+        self.count = if drops > 1 && recently { drops } else { 1 };
+        self.drop_next = now + spacing(params.interval, self.count);
+        self.count_before = self.count;
+        true
+    }
+
+    /// The queue ran empty.
+    pub fn emptied(&mut self) {
+        self.above_until = None;
+        self.dropping = false;
+    }
+
+    fn stands(&mut self, sojourn: Duration, behind: u64, now: Duration, params: &Params) -> bool {
+        if sojourn < params.target || behind <= params.packet_bytes {
+            self.above_until = None;
+            return false;
+        }
+        let until = *self.above_until.get_or_insert(now + params.interval);
+        now >= until
+    }
+}
+
+/// The control law, interval ÷ √count, in whole nanoseconds.
+fn spacing(interval: Duration, count: u32) -> Duration {
+    let square = interval.as_nanos().pow(2) / u128::from(count.max(1));
+    Duration::from_nanos(u64::try_from(square.isqrt()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RTT: Duration = Duration::from_millis(600);
+    const LIFETIME: Duration = Duration::from_secs(10);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_target_follows_the_round_trip_and_never_undercuts_a_packet() {
+        let params = Params::new(RTT, None, 1500, LIFETIME);
+        assert_eq!((params.interval(), params.target()), (RTT, ms(30)));
+        // 1500 bytes take 187.5 ms at 64 kbit/s.
+        let slow = Params::new(RTT, Some(BitRate::from_bps(64_000)), 1500, LIFETIME);
+        assert_eq!(slow.target(), Duration::from_micros(234_375));
+        let near = Params::new(ms(3), Some(BitRate::from_bps(1_000_000_000)), 1500, LIFETIME);
+        assert_eq!((near.interval(), near.target()), (ms(100), ms(5)));
+        let stopped = Params::new(RTT, Some(BitRate::from_bps(0)), 1500, LIFETIME);
+        assert!(stopped.interval() >= stopped.target());
+    }
+
+    #[test]
+    fn a_queue_that_stands_for_an_interval_loses_ever_faster() {
+        let (params, mut codel) = (Params::new(RTT, None, 1500, LIFETIME), Codel::default());
+        let drops: Vec<u64> =
+            (0..4000).filter(|&at| codel.drops(ms(100), 20_000, ms(at), &params)).collect();
+        // 600, then 600/√1, 600/√2, 600/√3 … ms apart.
+        assert_eq!(drops[..5], [600, 1200, 1625, 1971, 2271]);
+    }
+
+    #[test]
+    fn a_burst_within_an_interval_loses_nothing() {
+        let (params, mut codel) = (Params::new(RTT, None, 1500, LIFETIME), Codel::default());
+        for at in 0..10_000 {
+            let sojourn = if at % 599 == 0 { ms(20) } else { ms(200) };
+            assert!(!codel.drops(sojourn, 20_000, ms(at), &params));
+        }
+        // Neither does a queue of hardly a packet, however old.
+        assert!((0..10_000).all(|at| !codel.drops(ms(500), 1500, ms(at), &params)));
+    }
+
+    #[test]
+    fn who_stands_again_soon_is_treated_as_before() {
+        let (params, mut codel) = (Params::new(RTT, None, 1500, LIFETIME), Codel::default());
+        let count = |from: u64, to: u64, codel: &mut Codel| {
+            (from..to).filter(|&at| codel.drops(ms(100), 20_000, ms(at), &params)).count()
+        };
+        let first = count(0, 5000, &mut codel);
+        codel.emptied();
+        let again = count(5100, 10_100, &mut codel);
+        assert!(again > first, "{again} drops after {first}");
+        codel.emptied();
+        assert_eq!(count(40_000, 45_000, &mut codel), first);
+    }
+}

@@ -1,0 +1,273 @@
+//! The datagrams of one flow, in order, with CoDel and a lifetime.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::codel::{Codel, Params};
+
+/// Why a datagram was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DropReason {
+    /// It was older than its class's lifetime.
+    Expired,
+    /// The queue had stood above its target for too long (RFC 8289).
+    Standing,
+    /// The class's memory was full, and this flow held most of it.
+    Overflow,
+}
+
+/// A datagram that left a queue without being sent.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Dropped<T> {
+    /// What was queued.
+    pub item: T,
+    /// What it was counted at.
+    pub bytes: usize,
+    /// Why.
+    pub reason: DropReason,
+}
+
+/// A datagram whose turn came.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Popped<T> {
+    /// What was queued.
+    pub item: T,
+    /// What it was counted at.
+    pub bytes: usize,
+    /// How long it was queued.
+    pub waited: Duration,
+}
+
+/// Datagrams of one flow, first in, first out. Drops are told to the caller's `dropped`, one by one.
+///
+/// What it may hold is for the caller to bound: see [`Scheduler::overflow`](crate::Scheduler::overflow). Its memory is kept
+/// for the next datagrams, so a steady flow allocates nothing.
+#[derive(Debug)]
+pub struct DatagramQueue<T> {
+    items: VecDeque<Queued<T>>,
+    bytes: u64,
+    codel: Codel,
+    /// CoDel let the head pass; it is not asked again about the same datagram.
+    head_passed: bool,
+}
+
+#[derive(Debug)]
+struct Queued<T> {
+    item: T,
+    bytes: usize,
+    at: Duration,
+}
+
+impl<T> Default for DatagramQueue<T> {
+    fn default() -> Self {
+        Self { items: VecDeque::new(), bytes: 0, codel: Codel::default(), head_passed: false }
+    }
+}
+
+impl<T> DatagramQueue<T> {
+    /// Nothing queued.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Queues an `item` that counts as `bytes`.
+    pub fn push(&mut self, item: T, bytes: usize, now: Duration) {
+        self.items.push_back(Queued { item, bytes, at: now });
+        self.bytes += bytes as u64;
+    }
+
+    /// Drops what is not worth sending, and says what the next datagram counts as: what
+    /// [`pop`](Self::pop) with the same time and parameters returns.
+    pub fn ready(
+        &mut self,
+        now: Duration,
+        params: &Params,
+        mut dropped: impl FnMut(Dropped<T>),
+    ) -> Option<usize> {
+        loop {
+            let Some(head) = self.items.front() else {
+                self.codel.emptied();
+                return None;
+            };
+            let (bytes, waited) = (head.bytes, now.saturating_sub(head.at));
+            let reason = if waited > params.lifetime() {
+                DropReason::Expired
+            } else if self.head_passed {
+                return Some(bytes);
+            } else if self.codel.drops(waited, self.bytes - bytes as u64, now, params) {
+                DropReason::Standing
+            } else {
+                self.head_passed = true;
+                return Some(bytes);
+            };
+            if let Some(Queued { item, bytes, .. }) = self.take_head() {
+                dropped(Dropped { item, bytes, reason });
+            }
+        }
+    }
+
+    /// The next datagram worth sending.
+    pub fn pop(
+        &mut self,
+        now: Duration,
+        params: &Params,
+        dropped: impl FnMut(Dropped<T>),
+    ) -> Option<Popped<T>> {
+        self.ready(now, params, dropped)?;
+        let Queued { item, bytes, at } = self.take_head()?;
+        Some(Popped { item, bytes, waited: now.saturating_sub(at) })
+    }
+
+    /// Gives up the oldest datagram, for want of memory.
+    pub fn drop_head(&mut self) -> Option<Dropped<T>> {
+        let Queued { item, bytes, .. } = self.take_head()?;
+        Some(Dropped { item, bytes, reason: DropReason::Overflow })
+    }
+
+    /// When the oldest datagram, if any, becomes older than `lifetime`.
+    pub fn expires_at(&self, lifetime: Duration) -> Option<Duration> {
+        self.items.front().map(|head| head.at.saturating_add(lifetime))
+    }
+
+    /// Datagrams queued.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether none is queued.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// What the queued datagrams count as together.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn take_head(&mut self) -> Option<Queued<T>> {
+        let head = self.items.pop_front()?;
+        self.bytes -= head.bytes as u64;
+        self.head_passed = false;
+        Some(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const RTT: Duration = Duration::from_millis(600);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn params(lifetime: Duration) -> Params {
+        Params::new(RTT, None, 1500, lifetime)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn what_comes_out_is_in_order_and_nothing_is_lost_unseen(
+            steps in proptest::collection::vec((0u64..200, 1usize..1500, 0u8..4), 1..200),
+            lifetime_ms in 50u64..5000,
+        ) {
+            let (mut queue, params) = (DatagramQueue::new(), params(ms(lifetime_ms)));
+            let (mut now, mut pushed, mut seen, mut bytes) = (0, 0, Vec::new(), 0);
+            for (pause_ms, size, what) in steps {
+                now += pause_ms;
+                if what > 0 {
+                    queue.push(pushed, size, ms(now));
+                    pushed += 1;
+                    bytes += size as u64;
+                    continue;
+                }
+                let mut gone = 0;
+                let popped = queue.pop(ms(now), &params, |dropped| {
+                    seen.push(dropped.item);
+                    gone += dropped.bytes as u64;
+                });
+                if let Some(popped) = popped {
+                    prop_assert!(popped.waited <= ms(lifetime_ms));
+                    seen.push(popped.item);
+                    gone += popped.bytes as u64;
+                }
+                bytes -= gone;
+                prop_assert_eq!(queue.bytes(), bytes);
+                prop_assert_eq!(queue.len(), pushed - seen.len());
+            }
+            prop_assert!(seen.iter().copied().eq(0..seen.len()));
+        }
+    }
+
+    #[test]
+    fn what_is_ready_is_what_is_popped() {
+        let (mut queue, params) = (DatagramQueue::new(), params(ms(5000)));
+        let (mut dropped, mut told) = (0, 0);
+        for at in 0..4000 {
+            queue.push(at, 1200, ms(at));
+            if at % 2 == 0 {
+                continue;
+            }
+            for _ in 0..3 {
+                told = queue.ready(ms(at), &params, |_| dropped += 1).unwrap();
+            }
+            let before = dropped;
+            assert_eq!(queue.pop(ms(at), &params, |_| dropped += 1).unwrap().bytes, told);
+            assert_eq!(dropped, before, "judged twice");
+        }
+        assert!(dropped > 0);
+    }
+
+    #[test]
+    fn twice_the_load_ends_with_the_delay_near_the_target() {
+        // A sender that hears of a drop a round trip later, takes three tenths off its rate once per
+        // round trip (as CUBIC does), and adds to it as time passes. One datagram leaves each tick.
+        let (mut queue, params) = (DatagramQueue::new(), params(ms(5000)));
+        let (mut per_tick, mut credit, mut waits) = (2.0f64, 0.0, Vec::new());
+        let (mut hears_at, mut deaf_until) = (None, 0);
+        for at in 0..60_000 {
+            credit += per_tick;
+            while credit >= 1.0 {
+                queue.push((), 1250, ms(at));
+                credit -= 1.0;
+            }
+            let mut drops = 0;
+            let popped = queue.pop(ms(at), &params, |_| drops += 1);
+            if drops > 0 && at >= deaf_until {
+                (hears_at, deaf_until) = (Some(at + 600), at + 1200);
+            }
+            per_tick += 0.02 / 600.0;
+            if hears_at == Some(at) {
+                per_tick *= 0.7;
+            }
+            if at > 20_000 {
+                waits.extend(popped.map(|popped| popped.waited));
+            }
+        }
+        waits.sort();
+        let median = waits[waits.len() / 2];
+        assert!(median <= 2 * params.target(), "{median:?}");
+        assert!(waits.len() > 34_000, "{} of 40,000 turns were used", waits.len());
+    }
+
+    #[test]
+    fn old_datagrams_are_dropped_and_the_head_pays_for_memory() {
+        let (mut queue, params) = (DatagramQueue::new(), params(ms(200)));
+        for (item, at) in [('a', 0), ('b', 100), ('c', 300), ('d', 310)] {
+            queue.push(item, 100, ms(at));
+        }
+        assert_eq!(queue.expires_at(ms(200)), Some(ms(200)));
+        let mut reasons = Vec::new();
+        let popped =
+            queue.pop(ms(301), &params, |dropped| reasons.push((dropped.item, dropped.reason)));
+        assert_eq!(reasons, [('a', DropReason::Expired), ('b', DropReason::Expired)]);
+        assert_eq!(popped, Some(Popped { item: 'c', bytes: 100, waited: ms(1) }));
+        let dropped = Dropped { item: 'd', bytes: 100, reason: DropReason::Overflow };
+        assert_eq!(queue.drop_head(), Some(dropped));
+        assert_eq!(queue.pop(ms(400), &params, |_| ()), None);
+        assert_eq!((queue.len(), queue.bytes(), queue.is_empty()), (0, 0, true));
+    }
+}
