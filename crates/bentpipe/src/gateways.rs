@@ -222,10 +222,14 @@ fn describe_ground(config: &GroundConfig) {
         let (name, key, rate) = (&aircraft.name, aircraft.key(), aircraft.rate);
         println!("  aircraft      {name} (key {key}): {rate}, {} flows", aircraft.max_flows);
     }
+    for client in &config.clients {
+        let (name, class) = (client.name(), client.highest_class.name());
+        println!("  client        {name} (token): {} flows, up to {class}", client.max_flows);
+    }
     if let Some(beam) = config.beam() {
         describe_beam(beam, &config.aircraft);
     }
-    if config.aircraft.is_empty() {
+    if config.aircraft.is_empty() && config.clients.is_empty() {
         println!("  aircraft      none: nobody will be served");
     }
     if config.dial.allow.is_empty() {

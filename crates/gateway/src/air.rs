@@ -1,17 +1,22 @@
 //! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
 
 pub mod counter;
+mod datagrams;
 mod first;
 pub mod http;
 mod intake;
+mod packet;
 pub mod passengers;
 pub(crate) mod path_memory;
+mod quic;
 mod quiet;
+mod raw;
 pub mod rules;
 mod secret;
 pub mod socks;
 mod stall;
 pub mod tproxy;
+mod udp;
 
 use std::future::Future;
 use std::io;
@@ -22,7 +27,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::config::{AirConfig, Auth};
+use crate::config::{AirConfig, Auth, Quic};
 use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
@@ -46,6 +51,7 @@ pub struct Air {
     transparent: Option<Transparent>,
     auth: Option<Arc<Auth>>,
     intake: Arc<Intake>,
+    quic: Quic,
     drain: Duration,
 }
 
@@ -112,6 +118,7 @@ impl Air {
             transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
             auth: listen.auth.clone().map(Arc::new),
             intake: Arc::new(Intake::new(far, config.limits.clone(), Flows::default())),
+            quic: listen.quic,
             drain: config.limits.drain_timeout.into(),
         })
     }
@@ -146,13 +153,14 @@ impl Air {
     /// Serves until `shutdown`, then stops accepting, removes the interception
     /// rules, and lets open flows finish for the configured time.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { socks5, http_proxy, transparent, auth, intake, drain } = self;
+        let Self { socks5, http_proxy, mut transparent, auth, intake, quic, drain } = self;
+        let udp = transparent.as_mut().and_then(Transparent::take_udp);
         {
             let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
             if let Some(listener) = &socks5 {
                 let (auth, intake) = (auth.clone(), intake.clone());
                 serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
-                    socks::serve(tcp, ticket, auth.clone(), intake.clone())
+                    socks::serve(tcp, ticket, auth.clone(), quic, intake.clone())
                 })));
             }
             if let Some(listener) = &http_proxy {
@@ -166,6 +174,9 @@ impl Air {
                 serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
                     tproxy::serve(tcp, ticket, intake.clone())
                 })));
+            }
+            if let Some(udp) = udp {
+                serving.push(Box::pin(udp.serve(intake.clone(), quic)));
             }
             tokio::select! {
                 () = shutdown => {}

@@ -12,6 +12,8 @@ mod ground;
 mod key;
 mod modem;
 mod radio;
+mod standard;
+mod udp;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -31,6 +33,8 @@ pub use ground::{
 pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;
+pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
+pub use udp::{AirUdp, GroundUdp, Quic};
 
 /// A duration setting with its default in seconds.
 const fn seconds(seconds: u64) -> Span {

@@ -6,6 +6,7 @@
 //! radio comes by [`rate`].
 
 pub mod air;
+mod bucket;
 pub mod config;
 pub mod counters;
 pub mod far;

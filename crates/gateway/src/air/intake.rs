@@ -1,7 +1,7 @@
 //! What every listener does with a client once it knows where the client wants to go.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use bytes::{Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::passengers::{Passengers, Ticket};
+use super::passengers::{Kind, Limit, Passengers, Ticket};
 use super::quiet::Quiet;
 use crate::config::AirLimits;
 use crate::counters::Counters;
-use crate::far::{FarEnd, MAX_FIRST_BYTES, Open};
+use crate::far::{FarEnd, MAX_FIRST_BYTES, Open, OpenDatagrams};
 use crate::flows::Flows;
 use crate::net;
 use crate::relay::{Outcome, Relay, reset_on_close};
@@ -35,7 +35,11 @@ pub struct Intake {
 
 impl Intake {
     pub fn new(far: Arc<dyn FarEnd>, limits: AirLimits, flows: Flows) -> Self {
-        let passengers = Passengers::new(limits.max_flows, limits.max_flows_per_passenger);
+        let udp = &limits.udp;
+        let passengers = Passengers::new(
+            Limit { all: limits.max_flows, each: limits.max_flows_per_passenger },
+            Limit { all: udp.max_flows, each: udp.max_flows_per_passenger },
+        );
         let (counters, quiet) = Default::default();
         Self { far, limits, counters, flows, quiet, passengers }
     }
@@ -43,7 +47,7 @@ impl Intake {
     /// Counts a client in, or resets it where a limit is reached.
     pub fn admit(&self, tcp: &TcpStream, client: SocketAddr) -> Option<Ticket> {
         self.counters.accepted.add(1);
-        let ticket = self.passengers.admit(client.ip());
+        let ticket = self.passengers.admit(client.ip(), Kind::Streams);
         if ticket.is_none() {
             self.counters.over_limit.add(1);
             self.quiet.refused(client.ip(), "too many connections are open");
@@ -52,6 +56,16 @@ impl Intake {
         }
         // Fails only when the client has already gone, which the next read tells.
         let _ = net::tune(tcp);
+        ticket
+    }
+
+    /// Counts a flow of datagrams in, unless a limit is reached.
+    pub fn admit_datagrams(&self, client: IpAddr) -> Option<Ticket> {
+        let ticket = self.passengers.admit(client, Kind::Datagrams);
+        if ticket.is_none() {
+            self.counters.over_limit.add(1);
+            self.quiet.refused(client, "too many flows of datagrams are open");
+        }
         ticket
     }
 
@@ -70,6 +84,18 @@ impl Intake {
     /// What to ask the far end for.
     pub fn open(&self, target: Target, ticket: &Ticket, first: Bytes) -> Open {
         Open { target, class: Class::BestEffort, passenger: ticket.number, first }
+    }
+
+    /// The same for datagrams from the client's port `source`.
+    pub fn open_datagrams(
+        &self,
+        target: Target,
+        protocol: u8,
+        source: u16,
+        ticket: &Ticket,
+    ) -> OpenDatagrams {
+        let class = Class::BestEffort;
+        OpenDatagrams { target, protocol, source, class, passenger: ticket.number }
     }
 
     /// Carries `tcp` to `target` until both are done; `read` was already read from it.

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::modem::{ModemConfig, WrittenModem};
 use super::radio::default_mtu;
 use super::{
-    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source, applies,
-    from_text, read, seconds,
+    AeroTcp, AirUdp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Quic, Source,
+    applies, from_text, read, seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -115,6 +115,9 @@ pub struct Listen {
     pub http_proxy: Option<SocketAddr>,
     /// Transparent interception.
     pub tproxy: Option<Tproxy>,
+    /// `"carry"` or `"reject"`: what becomes of the clients' QUIC.
+    #[serde(default)]
+    pub quic: Quic,
     /// What SOCKS5 and HTTP clients have to know.
     pub auth: Option<Auth>,
 }
@@ -157,6 +160,8 @@ pub struct AirLimits {
     pub answer_timeout: Span,
     /// How long flows may finish after a stop was asked for.
     pub drain_timeout: Span,
+    /// What is different for UDP.
+    pub udp: AirUdp,
 }
 
 impl Default for AirLimits {
@@ -169,6 +174,7 @@ impl Default for AirLimits {
             stall_timeout: DEFAULT_STALL,
             answer_timeout: seconds(180),
             drain_timeout: DEFAULT_DRAIN,
+            udp: AirUdp::default(),
         }
     }
 }

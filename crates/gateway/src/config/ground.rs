@@ -12,8 +12,8 @@ use serde::Deserialize;
 
 use super::radio::default_mtu;
 use super::{
-    AeroTcp, Beam, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source,
-    Transport, applies, from_text, read, seconds,
+    AeroTcp, Beam, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundUdp, Masque,
+    Memory, Source, StandardClient, Transport, applies, from_text, read, seconds, standard,
 };
 use crate::relay::RelayLimits;
 
@@ -28,6 +28,11 @@ pub struct GroundConfig {
     /// The aircraft it serves.
     #[serde(default)]
     pub aircraft: Vec<AircraftConfig>,
+    /// What standard clients are shown; they are refused where it is absent.
+    pub masque: Option<Masque>,
+    /// The standard clients it serves.
+    #[serde(default, rename = "client")]
+    pub clients: Vec<StandardClient>,
     /// What AeroTCP is told, where it is served.
     pub aerotcp: Option<AeroTcp>,
     /// How it dials.
@@ -145,6 +150,8 @@ pub struct GroundLimits {
     pub stall_timeout: Span,
     /// How long flows may finish after a stop was asked for.
     pub drain_timeout: Span,
+    /// What is different for UDP.
+    pub udp: GroundUdp,
 }
 
 const fn leased() -> bool {
@@ -167,7 +174,7 @@ const fn default_max_flows() -> usize {
     4_096
 }
 
-const fn default_class() -> Class {
+pub(super) const fn default_class() -> Class {
     Class::BestEffort
 }
 
@@ -188,6 +195,7 @@ impl Default for GroundLimits {
             idle_timeout: DEFAULT_IDLE,
             stall_timeout: DEFAULT_STALL,
             drain_timeout: DEFAULT_DRAIN,
+            udp: GroundUdp::default(),
         }
     }
 }
@@ -231,6 +239,10 @@ impl GroundConfig {
             }
             aircraft.check_share(config.beam(), &source)?;
         }
+        if let Some(masque) = &mut config.masque {
+            masque.load(&source)?;
+        }
+        standard::check(&config.clients, config.masque.as_ref(), &source)?;
         if let Some(beam) = &config.beam {
             beam.get_ref().check(&config.aircraft, &source, beam.span())?;
         }
@@ -278,7 +290,7 @@ impl HostAddresses {
     }
 }
 
-fn class<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Class, D::Error> {
+pub(super) fn class<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Class, D::Error> {
     let name = String::deserialize(from)?;
     Class::ALL.into_iter().find(|class| class.name() == name).ok_or_else(|| {
         let names = Class::ALL.map(Class::name).join("\", \"");
