@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use rcgen::{CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 
 /// Whatever should happen has happened long before this.
@@ -61,6 +61,8 @@ fn said(mut command: Command) -> String {
 /// An authority and a certificate that it signed, as files.
 fn certificates(folder: &Path) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
+    // Whoever bears the name of its issuer has signed itself.
+    params.distinguished_name.push(DnType::CommonName, "the tests' authority");
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let authority_key = KeyPair::generate().unwrap();
     let authority = params.self_signed(&authority_key).unwrap();

@@ -16,20 +16,8 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use bentpipe_link::io::Open;
 pub use start::{arrivals, far_end};
-
-/// What the air gateway asks of the far end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
-    /// Where the ground should dial.
-    pub target: Target,
-    /// The class the flow is scheduled in.
-    pub class: Class,
-    /// A stable small number for the client: flows of one passenger share fairly.
-    pub passenger: u32,
-    /// The client's first bytes, at most [`MAX_FIRST_BYTES`]; may be empty.
-    pub first: Bytes,
-}
 
 /// What the air gateway asks of the far end for datagrams.
 #[derive(Debug, Clone, PartialEq, Eq)]

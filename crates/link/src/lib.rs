@@ -24,7 +24,7 @@ mod wire;
 
 pub use bentpipe_schedule::Class;
 pub use code::ResetCode;
-pub use endpoint::{AirConfig, AirCore, Aircraft, Core, HubConfig, HubCore, SessionId};
+pub use endpoint::{AirConfig, AirCore, Aircraft, Core, Flows, HubConfig, HubCore, SessionId};
 pub use flow::{FlowEvent, Read, Receive, SendError, Write};
 pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};
 pub use lease::{BeamError, IDLE_GRANT, Lease, LeaseMode, MODEM_LEASE, ModemRate, Share, Source};

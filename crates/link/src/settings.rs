@@ -44,8 +44,9 @@ pub struct Settings {
     pub flow_idle: Duration,
     /// A flow whose received bytes nobody read for so long is reset, to give its memory back.
     pub flow_unread: Duration,
-    /// Memory for datagrams that wait: half for those that wait to be sent, half for those that wait
-    /// for their reader. The default is what 130 Mbit/s bring in half a second.
+    /// Memory for datagrams that wait: half for those that wait to be sent, an equal part of it for each
+    /// class, half for those that wait for their reader. The default gives every class 4 MiB, what
+    /// 8 Mbit/s take four seconds for.
     pub datagram_memory: ByteSize,
     /// A flow of datagrams in which none went either way for so long is reset. As a NAT's mapping
     /// (RFC 4787, REQ-5: at least 2 min, 5 recommended); what comes in keeps it open too (REQ-6).
@@ -64,7 +65,7 @@ pub struct Settings {
 /// to be sent, and is protected by repairs; and it is sent again where it would be there by then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetimes {
-    /// Calls: what a listener's buffer may wait beyond the usual delay.
+    /// The network's own and the operator's, and calls: what a listener's buffer may wait beyond the usual delay.
     pub network: Duration,
     /// Interactive: one retransmission counts where a round trip takes up to some 600 ms.
     pub assured: Duration,
@@ -90,7 +91,7 @@ impl Lifetimes {
     /// That of a class.
     pub fn of(&self, class: Class) -> Duration {
         match class {
-            Class::Network => self.network,
+            Class::Operator | Class::Network => self.network,
             Class::Assured => self.assured,
             Class::BestEffort => self.best_effort,
             Class::LowerEffort => self.lower_effort,
@@ -126,7 +127,7 @@ impl Default for Settings {
             flow_send_buffer: ByteSize::from_bytes(256 << 10),
             flow_idle: Duration::from_secs(2 * 3600 + 4 * 60),
             flow_unread: Duration::from_secs(600),
-            datagram_memory: ByteSize::from_bytes(16 << 20),
+            datagram_memory: ByteSize::from_bytes(40 << 20),
             datagram_idle: Duration::from_secs(300),
             lifetimes: Lifetimes::default(),
             key_lifetime: Duration::from_secs(900),
@@ -141,11 +142,13 @@ pub const MIN_MTU_BYTES: usize = 1280;
 
 /// The send memory holds at least so many of the largest packets: a lane's quarter is then four.
 const LEAST_SEND_PACKETS: u64 = 16;
+/// The datagram memory holds at least so many of the largest: a class's part of one half is then six.
+const LEAST_DATAGRAMS: u64 = 60;
+/// A shorter idle limit would end flows that are in use.
+const LEAST_DATAGRAM_IDLE: Duration = Duration::from_secs(1);
 /// The memory for repairs holds at least so many of the largest packets: the quarter that a lane has
 /// at each end is then 64 symbols, which a burst of 90 KB fills.
 const LEAST_CODE_PACKETS: u64 = 256;
-/// A shorter idle limit would end flows that are in use.
-const LEAST_DATAGRAM_IDLE: Duration = Duration::from_secs(1);
 /// The least that a flow may have on its way to us: less would not fill a packet.
 pub const MIN_RESERVE_BYTES: u64 = 1500;
 
@@ -248,6 +251,7 @@ impl Settings {
             let (memory, mtu) = (self.send_memory, self.mtu_bytes);
             return Err(SettingsError::SmallSendMemory { memory, mtu, least });
         }
+        let least = ByteSize::from_bytes(LEAST_DATAGRAMS * self.mtu_bytes as u64);
         if self.datagram_memory < least {
             let (memory, mtu) = (self.datagram_memory, self.mtu_bytes);
             return Err(SettingsError::SmallDatagramMemory { memory, mtu, least });

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use bentpipe_link::{Core, Counters, Receive, ResetCode, SendError, SessionId, Settings};
+use bentpipe_link::{Core, Counters, Receive, ResetCode, SendError, Session, SessionId, Settings};
 use bentpipe_units::BitRate;
 use common::{Pair, bytes, receive_all, write_all};
 
@@ -17,7 +17,7 @@ fn flow(pair: &mut Pair) -> ((SessionId, u64), (SessionId, u64)) {
     (near, pair.accept())
 }
 
-fn counters(core: &mut impl Core, id: SessionId) -> Counters {
+fn counters(core: &mut impl Core<Session = Session>, id: SessionId) -> Counters {
     core.session(id).unwrap().counters()
 }
 

@@ -4,7 +4,7 @@ use std::net::UdpSocket as StdUdpSocket;
 use std::time::Duration;
 
 use bentpipe_link::io::{
-    Air, FlowReset, Hub, IncomingFlow, Open, OpenDatagrams, SendError, UdpSocket,
+    Air, Arrived, FlowReset, Hub, IncomingDatagrams, Open, OpenDatagrams, SendError, UdpSocket,
 };
 use bentpipe_link::{
     AirConfig, Aircraft, Class, HubConfig, OpenError, ResetCode, SecretKey, Settings,
@@ -70,10 +70,10 @@ async fn a_megabyte_comes_back_whole() {
     let address = hub_socket.local_addr().unwrap();
     let (hub, air) = (start_hub(&keys, hub_socket), start_air(&keys, address));
     let serve = tokio::spawn(async move {
-        let incoming = hub.accept().await.unwrap();
+        let incoming = hub.accept().await.unwrap().stream().unwrap();
         assert_eq!(incoming.aircraft, keys.air.public());
         assert_eq!(incoming.target.to_string(), "origin.example:80");
-        let (mut read, mut write) = tokio::io::split(incoming.flow.stream().unwrap());
+        let (mut read, mut write) = tokio::io::split(incoming.flow);
         tokio::io::copy(&mut read, &mut write).await.unwrap();
         write.shutdown().await.unwrap();
         hub
@@ -102,7 +102,7 @@ async fn a_reset_shows_its_code_and_a_dropped_flow_is_reset() {
     let address = hub_socket.local_addr().unwrap();
     let (hub, air) = (start_hub(&keys, hub_socket), start_air(&keys, address));
     let mut flow = air.open(open(b"")).await.unwrap();
-    let mut far = hub.accept().await.unwrap().flow.stream().unwrap();
+    let mut far = hub.accept().await.unwrap().stream().unwrap().flow;
     far.reset(ResetCode::Refused);
     let error = timeout(PATIENCE, flow.read_u8()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -111,7 +111,7 @@ async fn a_reset_shows_its_code_and_a_dropped_flow_is_reset() {
     assert_eq!(flow.reset_code(), Some(ResetCode::Refused));
 
     let dropped = air.open(open(b"")).await.unwrap();
-    let mut far = hub.accept().await.unwrap().flow.stream().unwrap();
+    let mut far = hub.accept().await.unwrap().stream().unwrap().flow;
     drop(dropped);
     let error = timeout(PATIENCE, far.read_u8()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -132,7 +132,7 @@ async fn clients_that_come_before_the_hub_are_served_and_a_silent_hub_is_an_erro
     let hub = start_hub(&keys, StdUdpSocket::bind(address).unwrap());
     let _flow = timeout(PATIENCE, early).await.unwrap().unwrap().unwrap();
     let mut first = [0; 5];
-    let mut far = timeout(PATIENCE, hub.accept()).await.unwrap().unwrap().flow.stream().unwrap();
+    let mut far = timeout(PATIENCE, hub.accept()).await.unwrap().unwrap().stream().unwrap().flow;
     timeout(PATIENCE, far.read_exact(&mut first)).await.unwrap().unwrap();
     assert_eq!(&first, b"early");
 }
@@ -149,10 +149,9 @@ async fn datagrams_go_both_ways_and_what_is_too_long_is_refused_with_the_limit()
     let flow = air.open_datagrams(open.clone()).await.unwrap();
     flow.send(b"question").unwrap();
     let incoming = timeout(PATIENCE, hub.accept()).await.unwrap().unwrap();
-    assert_eq!((&incoming.target, incoming.passenger), (&open.target, 7));
-    let IncomingFlow::Datagrams { flow: far, protocol: 17, source: 5353 } = incoming.flow else {
-        panic!("it is a flow of datagrams");
-    };
+    let Arrived::Datagrams(incoming) = incoming else { panic!("it is a flow of datagrams") };
+    assert_eq!((&incoming.open, incoming.aircraft), (&open, keys.air.public()));
+    let far = incoming.flow;
     assert_eq!(timeout(PATIENCE, far.receive()).await.unwrap().unwrap(), "question");
     let longest = vec![9; far.max_bytes()];
     far.send(&longest).unwrap();
@@ -169,7 +168,9 @@ async fn datagrams_go_both_ways_and_what_is_too_long_is_refused_with_the_limit()
     let dropped = air.open_datagrams(open).await.unwrap();
     dropped.send(b"last").unwrap();
     let incoming = timeout(PATIENCE, hub.accept()).await.unwrap().unwrap();
-    let IncomingFlow::Datagrams { flow: far, .. } = incoming.flow else { panic!("it is one") };
+    let Arrived::Datagrams(IncomingDatagrams { flow: far, .. }) = incoming else {
+        panic!("it is one");
+    };
     drop(dropped);
     let over = async { while far.receive().await.is_ok() {} };
     timeout(PATIENCE, over).await.unwrap();

@@ -471,7 +471,7 @@ fn stream_refusal(error: StreamError) -> Refusal {
     match error {
         StreamError::RemoteTerminate { code, .. } => Refusal::from_h3_code(code.value()),
         StreamError::ConnectionError { .. } => Refusal::Aborted,
-        StreamError::RemoteClosing { .. } => Refusal::Unreachable,
+        StreamError::RemoteClosing => Refusal::Unreachable,
         _ => Refusal::Internal,
     }
 }

@@ -69,7 +69,7 @@
 //! ## Flows
 //!
 //! `:method` CONNECT, `:authority` host and port, and two fields of ours that a server may ignore:
-//! `bentpipe-class` (a decimal number, 0 the most urgent, 2 the default) and `bentpipe-passenger`
+//! `bentpipe-class` (a decimal number, 0 the most urgent, 3 the default) and `bentpipe-passenger`
 //! (the client's own number for who this is). The request's HEADERS and its first DATA leave
 //! together, without awaiting the response. A refusal is a status with `proxy-status` (RFC 9209);
 //! see [`Refusal`] for its names and for the codes that reset an open flow. FIN ends a direction.
@@ -154,7 +154,7 @@ const CONNECT_UDP: &str = "connect-udp";
 const INFO_HEADER: &str = "proxy-authentication-info";
 
 /// The class of a CONNECT that names none: best effort.
-const DEFAULT_CLASS: u8 = 2;
+const DEFAULT_CLASS: u8 = 3;
 
 /// A client or server could not start.
 #[derive(Debug, thiserror::Error)]

@@ -2,24 +2,29 @@
 
 use std::fmt;
 
+use crate::Dscp;
+
 /// What a flow is to the network: its place in the hierarchy and, on a report, its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub enum Class {
-    /// The network's own signalling and what must never wait (EF).
-    Network = 0,
-    /// Whitelisted public services and the operator's own traffic (AF42).
-    Assured = 1,
+    /// The operator's own and airspace traffic, above all passengers (CS6).
+    Operator = 0,
+    /// Signalling and what must never wait, passengers' own included (EF).
+    Network = 1,
+    /// Whitelisted public services (AF42).
+    Assured = 2,
     /// Everything that asks for nothing special.
     #[default]
-    BestEffort = 2,
-    /// What may use only what is left over (LE, DSCP 1), above a small floor.
-    LowerEffort = 3,
+    BestEffort = 3,
+    /// What may use only what is left over, above a small floor (LE).
+    LowerEffort = 4,
 }
 
 impl Class {
     /// Every class, most favoured first.
-    pub const ALL: [Self; 4] = [Self::Network, Self::Assured, Self::BestEffort, Self::LowerEffort];
+    pub const ALL: [Self; 5] =
+        [Self::Operator, Self::Network, Self::Assured, Self::BestEffort, Self::LowerEffort];
 
     /// The byte that stands for this class on the wire.
     pub const fn to_u8(self) -> u8 {
@@ -29,10 +34,11 @@ impl Class {
     /// The class a wire byte stands for.
     pub const fn from_u8(byte: u8) -> Option<Self> {
         match byte {
-            0 => Some(Self::Network),
-            1 => Some(Self::Assured),
-            2 => Some(Self::BestEffort),
-            3 => Some(Self::LowerEffort),
+            0 => Some(Self::Operator),
+            1 => Some(Self::Network),
+            2 => Some(Self::Assured),
+            3 => Some(Self::BestEffort),
+            4 => Some(Self::LowerEffort),
             _ => None,
         }
     }
@@ -40,11 +46,28 @@ impl Class {
     /// The name used in configs, headers and metrics.
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Operator => "operator",
             Self::Network => "network",
             Self::Assured => "assured",
             Self::BestEffort => "best-effort",
             Self::LowerEffort => "lower-effort",
         }
+    }
+
+    /// How packets of this class are marked: CS6, EF, AF42, default, LE.
+    pub const fn dscp(self) -> Dscp {
+        match self {
+            Self::Operator => Dscp::CS6,
+            Self::Network => Dscp::EF,
+            Self::Assured => Dscp::AF42,
+            Self::BestEffort => Dscp::DF,
+            Self::LowerEffort => Dscp::LE,
+        }
+    }
+
+    /// Where this class is in [`ALL`](Self::ALL), and in every array with one place a class.
+    pub(crate) const fn index(self) -> usize {
+        self as usize
     }
 }
 
@@ -63,9 +86,15 @@ mod tests {
         for byte in 0..=u8::MAX {
             match Class::from_u8(byte) {
                 Some(class) => assert_eq!(class.to_u8(), byte),
-                None => assert!(byte > 3),
+                None => assert!(byte > 4),
             }
         }
         assert!(Class::ALL.is_sorted());
+    }
+
+    #[test]
+    fn marks_are_those_of_the_rfcs() {
+        let marks = Class::ALL.map(|class| class.dscp().to_string());
+        assert_eq!(marks, ["CS6", "EF", "AF42", "DF", "LE"]);
     }
 }

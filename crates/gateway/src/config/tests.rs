@@ -129,7 +129,7 @@ fn what_the_link_may_take_is_read_and_refused_with_reasons() {
     assert_eq!(ground.link.memory.send, Memory::default().send);
     assert_eq!(ground.aircraft[0].highest_class, Class::Network);
     let class = bench.ground("max-flows", "highest-class = \"royal\"\nmax-flows");
-    assert!(class.contains("\"royal\" is no class: write one of \"network\", "), "{class}");
+    assert!(class.contains("\"royal\" is no class: write one of \"operator\", "), "{class}");
     let key = bench.air("rate = ", "memory = { recieve = \"1 MiB\" }\nrate = ");
     assert!(key.contains("did you mean \"receive\"?"), "{key}");
     let text = AIR.replacen("rate = ", "mtu = 1400\nmemory.send = \"1 MiB\"\nrate = ", 1);

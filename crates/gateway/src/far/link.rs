@@ -4,11 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::io::{
-    Air, DatagramFlow, Flow, Hub, IncomingFlow, Open as LinkOpen, OpenDatagrams as LinkDatagrams,
-    SendError,
+    self, Air, Arrived, DatagramFlow, Flow, Hub, IncomingDatagrams, SendError,
 };
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, Control, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
+    AirConfig as LinkAirConfig, Aircraft, Control, Flows, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
     ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
@@ -28,14 +27,19 @@ const IDLE_MARGIN: Duration = Duration::from_secs(60);
 /// the other has not seen end yet.
 const FLOWS_ENDING: u32 = 64;
 
+impl From<LinkError> for OpenError {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::TooManyFlows(_) => Self::Full,
+            LinkError::Target(error) => Self::Target(error),
+            LinkError::NotConnected => Self::Down(error.to_string()),
+        }
+    }
+}
+
 impl FarEnd for Air {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
-        let Open { target, class, passenger, first } = open;
-        Box::pin(async move {
-            let open = LinkOpen { target, class, passenger, first };
-            let opened = Air::open(self, open).await.map_err(open_error)?;
-            Ok(Box::new(opened) as Box<dyn FarStream>)
-        })
+        Box::pin(async move { Ok(Box::new(Air::open(self, open).await?) as Box<dyn FarStream>) })
     }
 
     fn open_datagrams(
@@ -43,9 +47,9 @@ impl FarEnd for Air {
         open: OpenDatagrams,
     ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
         let OpenDatagrams { target, protocol, source, class, passenger } = open;
-        let open = LinkDatagrams { target, protocol, source, class, passenger };
+        let open = io::OpenDatagrams { target, protocol, source, class, passenger };
         Box::pin(async move {
-            let opened = Air::open_datagrams(self, open).await.map_err(open_error)?;
+            let opened = Air::open_datagrams(self, open).await?;
             Ok(Box::new(opened) as Box<dyn FarDatagrams>)
         })
     }
@@ -56,14 +60,6 @@ impl FarEnd for Air {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(Air::close(self))
-    }
-}
-
-fn open_error(error: LinkError) -> OpenError {
-    match error {
-        LinkError::TooManyFlows(_) => OpenError::Full,
-        LinkError::Target(error) => OpenError::Target(error),
-        LinkError::NotConnected => OpenError::Down(error.to_string()),
     }
 }
 
@@ -102,22 +98,32 @@ impl FarDatagrams for DatagramFlow {
     }
 }
 
+impl From<IncomingDatagrams> for Incoming {
+    fn from(incoming: IncomingDatagrams) -> Self {
+        let IncomingDatagrams { aircraft, open, flow } = incoming;
+        let io::OpenDatagrams { target, protocol, source, class, passenger } = open;
+        let carries = Carried::Datagrams { protocol, source, flow: Box::new(flow) };
+        Self { aircraft: *aircraft.as_bytes(), target, class, passenger, carries }
+    }
+}
+
+impl<S: Flows> From<io::Incoming<S>> for Incoming
+where
+    io::Flow<S>: FarStream,
+{
+    fn from(incoming: io::Incoming<S>) -> Self {
+        let io::Incoming { aircraft, target, class, passenger, flow } = incoming;
+        let aircraft = *aircraft.as_bytes();
+        Self { aircraft, target, class, passenger, carries: Carried::Stream(Box::new(flow)) }
+    }
+}
+
 impl Arrivals for Hub {
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
         Box::pin(async move {
-            let incoming = Hub::accept(self).await?;
-            let carries = match incoming.flow {
-                IncomingFlow::Stream(flow) => Carried::Stream(Box::new(flow)),
-                IncomingFlow::Datagrams { flow, protocol, source } => {
-                    Carried::Datagrams { protocol, source, flow: Box::new(flow) }
-                }
-            };
-            Some(Incoming {
-                aircraft: *incoming.aircraft.as_bytes(),
-                target: incoming.target,
-                class: incoming.class,
-                passenger: incoming.passenger,
-                carries,
+            Some(match Hub::accept(self).await? {
+                Arrived::Stream(incoming) => incoming.into(),
+                Arrived::Datagrams(incoming) => incoming.into(),
             })
         })
     }

@@ -139,7 +139,7 @@ mod tests {
         let classes = Class::ALL.map(|asked| held[0].class(asked));
         assert_eq!(
             classes,
-            [Class::Assured, Class::Assured, Class::BestEffort, Class::LowerEffort]
+            [Class::Assured, Class::Assured, Class::Assured, Class::BestEffort, Class::LowerEffort]
         );
         let other = fleet.admit(&b);
         assert!(other.is_ok());

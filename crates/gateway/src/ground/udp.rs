@@ -123,13 +123,7 @@ impl Udp {
 /// How packets of `class` are marked towards the origin (RFC 4594, RFC 8622): the DSCP, above two
 /// bits for ECN.
 pub fn traffic_class(class: Class) -> u8 {
-    let dscp = match class {
-        Class::Network => 46,
-        Class::Assured => 36,
-        Class::BestEffort => 0,
-        Class::LowerEffort => 1,
-    };
-    dscp << 2
+    class.dscp().traffic_class(0)
 }
 
 /// Finds a way to a destination and sends nothing: what a name resolves to is tried in the order

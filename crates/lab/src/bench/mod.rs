@@ -6,6 +6,7 @@ pub mod idle;
 pub mod link;
 mod quic;
 pub mod relay;
+pub mod schedule;
 
 use crate::contender::pair::PairError;
 use crate::emu::EmuError;

@@ -223,9 +223,9 @@ async fn drain(mut flow: impl AsyncRead + Unpin, counts: Arc<[AtomicU64]>, numbe
 
 async fn serve_link(hub: Hub, counts: Arc<[AtomicU64]>) {
     while let Some(incoming) = hub.accept().await {
+        let Some(incoming) = incoming.stream() else { continue };
         let number = usize::from(incoming.target.port);
-        let Some(flow) = incoming.flow.stream() else { continue };
-        tokio::spawn(drain(flow, counts.clone(), number));
+        tokio::spawn(drain(incoming.flow, counts.clone(), number));
     }
 }
 

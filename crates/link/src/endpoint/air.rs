@@ -247,6 +247,8 @@ impl AirCore {
 }
 
 impl Core for AirCore {
+    type Session = Session;
+
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         match datagram.first() {
             Some(&RESPONSE) if datagram.len() == RESPONSE_BYTES => {
@@ -295,10 +297,11 @@ impl Core for AirCore {
         self.ect
     }
 
-    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) {
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {
         if let Some((_, session)) = self.session.as_mut().filter(|(_, it)| it.address() == to) {
             session.too_large(bytes, now);
         }
+        true
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {

@@ -1,23 +1,20 @@
 //! Flows of datagrams: bounded queues in both directions, and nothing that comes again.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, DatagramQueue, DropReason, Dropped, Params};
+use bentpipe_schedule::{Class, DatagramQueue, Popped};
 use bentpipe_units::BitRate;
 use bytes::Bytes;
 
-use super::early::Early;
+use super::queues::{DATAGRAM_COST_BYTES, DatagramCounts, DatagramFlow};
 use super::table::Control;
 use super::{FlowEvent, FlowTable};
 use crate::code::ResetCode;
-use crate::settings::MIN_MTU_BYTES;
 use crate::target::TargetError;
 use crate::wire::codec::varint_len;
 use crate::wire::frame::{self, OpenDatagrams};
 
-/// What a datagram counts beside its payload, so that empty ones are bounded too.
-pub(super) const DATAGRAM_COST_BYTES: usize = 64;
 /// Received datagrams of one flow that wait for their reader, at most: 170 of 1,472 bytes, or what
 /// comes at 1.89 Mbit/s in a second. Readers are woken at once, so more is a reader that has stopped.
 const MOST_UNREAD_BYTES: usize = 256 << 10;
@@ -50,48 +47,6 @@ pub enum Receive {
     Reset(ResetCode),
 }
 
-/// Datagrams counted since the session began.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct DatagramCounts {
-    pub sent: u64,
-    pub received: u64,
-    pub expired: u64,
-    pub dropped: u64,
-    pub early: u64,
-    pub unknown: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct DatagramFlow {
-    pub class: Class,
-    pub passenger: u32,
-    lifetime: Duration,
-    outgoing: DatagramQueue<Bytes>,
-    incoming: VecDeque<Bytes>,
-    incoming_bytes: usize,
-    /// Datagrams may be sent: our opening has left, or the peer's has come.
-    opened: bool,
-    ended: Option<ResetCode>,
-    /// Nobody holds the flow any more.
-    released: bool,
-    active: Duration,
-    pub control: Control,
-}
-
-/// What all flows of datagrams have in common.
-#[derive(Debug)]
-pub(super) struct Datagrams {
-    pub flows: BTreeMap<u64, DatagramFlow>,
-    pub early: Early,
-    /// Held in the queues of all flows, to be sent and to be read.
-    outgoing_bytes: u64,
-    incoming_bytes: u64,
-    round_trip: Duration,
-    rate: Option<BitRate>,
-    packet_bytes: usize,
-    pub counts: DatagramCounts,
-}
-
 /// What a symbol of datagrams came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filled {
@@ -101,76 +56,6 @@ pub struct Filled {
     pub class: Class,
     /// When the last is of no use any more.
     pub expires: Duration,
-}
-
-impl Default for Datagrams {
-    fn default() -> Self {
-        Self {
-            flows: BTreeMap::new(),
-            early: Early::default(),
-            outgoing_bytes: 0,
-            incoming_bytes: 0,
-            round_trip: Duration::from_secs(1),
-            rate: None,
-            packet_bytes: MIN_MTU_BYTES,
-            counts: DatagramCounts::default(),
-        }
-    }
-}
-
-impl Datagrams {
-    pub fn held_bytes(&self) -> u64 {
-        self.outgoing_bytes + self.incoming_bytes + self.early.held_bytes() as u64
-    }
-
-    pub fn outgoing_bytes(&self) -> u64 {
-        self.outgoing_bytes
-    }
-
-    /// The length of the flow's next datagram; those that are not worth sending any more go.
-    fn next_len(&mut self, id: u64, now: Duration) -> Option<usize> {
-        let flow = self.flows.get_mut(&id)?;
-        let params = Params::new(self.round_trip, self.rate, self.packet_bytes, flow.lifetime);
-        let (counts, held) = (&mut self.counts, &mut self.outgoing_bytes);
-        let bytes = flow.outgoing.ready(now, &params, |dropped| count(counts, held, &dropped));
-        bytes.map(|bytes| bytes - DATAGRAM_COST_BYTES)
-    }
-
-    /// Takes the flow's next datagram, and when it is of no use any more.
-    fn pop(&mut self, id: u64, now: Duration) -> Option<(Bytes, Duration)> {
-        let flow = self.flows.get_mut(&id)?;
-        let params = Params::new(self.round_trip, self.rate, self.packet_bytes, flow.lifetime);
-        let (counts, held) = (&mut self.counts, &mut self.outgoing_bytes);
-        let popped = flow.outgoing.pop(now, &params, |dropped| count(counts, held, &dropped))?;
-        *held -= popped.bytes as u64;
-        Some((popped.item, now + flow.lifetime.saturating_sub(popped.waited)))
-    }
-
-    /// The flow that holds most gives up its oldest datagram.
-    fn drop_fattest(&mut self) -> bool {
-        let fattest = self.flows.values_mut().max_by_key(|flow| flow.outgoing.bytes());
-        let Some(dropped) = fattest.and_then(|flow| flow.outgoing.drop_head()) else {
-            return false;
-        };
-        count(&mut self.counts, &mut self.outgoing_bytes, &dropped);
-        true
-    }
-
-    fn forget(&mut self, id: u64) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        self.outgoing_bytes -= flow.outgoing.bytes();
-        self.incoming_bytes -= flow.incoming_bytes as u64;
-        flow.outgoing = DatagramQueue::new();
-        (flow.incoming, flow.incoming_bytes) = (VecDeque::new(), 0);
-    }
-}
-
-fn count(counts: &mut DatagramCounts, held_bytes: &mut u64, dropped: &Dropped<Bytes>) {
-    *held_bytes -= dropped.bytes as u64;
-    match dropped.reason {
-        DropReason::Expired => counts.expired += 1,
-        DropReason::Standing | DropReason::Overflow => counts.dropped += 1,
-    }
 }
 
 impl FlowTable {
@@ -209,17 +94,17 @@ impl FlowTable {
             return Ok(None);
         }
         self.seen.insert(id);
-        let mut flow = self.datagram_flow(open, now);
+        let mut flow = self.datagram_flow(id, open, now);
         flow.control.open = Some(opening);
         self.datagrams.flows.insert(id, flow);
         self.queue_control(id);
         Ok(Some(id))
     }
 
-    fn datagram_flow(&self, open: &OpenDatagrams, now: Duration) -> DatagramFlow {
+    fn datagram_flow(&mut self, id: u64, open: &OpenDatagrams, now: Duration) -> DatagramFlow {
         DatagramFlow {
             class: open.class,
-            passenger: open.passenger,
+            turn: self.scheduler.add(id, open.class, open.passenger),
             lifetime: self.terms.lifetimes.of(open.class),
             outgoing: DatagramQueue::new(),
             incoming: VecDeque::new(),
@@ -234,7 +119,7 @@ impl FlowTable {
 
     /// The peer's opening came, of a flow that is neither here nor was.
     pub(super) fn take_datagram_flow(&mut self, id: u64, open: OpenDatagrams, now: Duration) {
-        let mut flow = self.datagram_flow(&open, now);
+        let mut flow = self.datagram_flow(id, &open, now);
         flow.opened = true;
         self.datagrams.flows.insert(id, flow);
         self.events.push_back(FlowEvent::OpenedDatagrams { flow: id, open });
@@ -293,10 +178,17 @@ impl FlowTable {
         flow.outgoing.push(Bytes::copy_from_slice(payload), bytes, now);
         flow.active = now;
         datagrams.outgoing_bytes += bytes as u64;
-        while datagrams.outgoing_bytes > self.terms.datagram_memory / 2 && datagrams.drop_fattest()
+        let (class, turn) = (flow.class, flow.turn);
+        self.scheduler.queued(turn, bytes);
+        while let Some(fattest) = self.scheduler.overflow(class)
+            && let Some(flow) = self.datagrams.flows.get_mut(&fattest)
+            && let Some(dropped) = flow.outgoing.drop_head()
         {
+            let turn = flow.turn;
+            self.datagrams.count(turn, &dropped, &mut self.scheduler);
+            self.refresh_datagrams(fattest, now);
         }
-        self.refresh_datagrams(id);
+        self.refresh_datagrams(id, now);
         Ok(())
     }
 
@@ -317,19 +209,19 @@ impl FlowTable {
     }
 
     /// Turns of the scheduler follow what the flow could send.
-    pub(super) fn refresh_datagrams(&mut self, id: u64) {
+    pub(super) fn refresh_datagrams(&mut self, id: u64, now: Duration) {
         let Some(flow) = self.datagrams.flows.get(&id) else { return };
         if flow.opened && flow.ended.is_none() && !flow.outgoing.is_empty() {
-            self.scheduler.activate(id, flow.class, flow.passenger);
+            self.scheduler.activate(flow.turn, now);
         } else {
-            self.scheduler.deactivate(id, flow.class, flow.passenger);
+            self.scheduler.deactivate(flow.turn);
         }
     }
 
     /// The class of the datagram that the flow would send; `None` where it has none that is worth it.
     pub(super) fn datagram_class(&mut self, id: u64, now: Duration) -> Option<Class> {
-        if self.datagrams.next_len(id, now).is_none() {
-            self.refresh_datagrams(id);
+        if self.datagrams.next_len(id, &mut self.scheduler, now).is_none() {
+            self.refresh_datagrams(id, now);
             return None;
         }
         self.datagrams.flows.get(&id).map(|flow| flow.class)
@@ -348,32 +240,35 @@ impl FlowTable {
         let mut filled: Option<Filled> = None;
         // The last one needs no length, and which is the last shows when the next does not fit.
         let mut last: Option<(u64, Bytes)> = None;
-        while let Some(id) = self.scheduler.pick()
+        while let Some(id) = self.scheduler.pick(now)
             && self.datagrams.flows.contains_key(&id)
         {
             let Some(class) = self.datagram_class(id, now) else { continue };
-            let Some(len) = self.datagrams.next_len(id, now) else { continue };
+            let next = self.datagrams.next_len(id, &mut self.scheduler, now);
+            let Some(len) = next else { continue };
             let before = last.as_ref().map_or(0, |(id, payload)| frame_len(*id, payload.len()));
             let fits = out.len() + before + frame::datagram_head_len(id) + len <= end;
             let drops = !fits && whole && filled.is_none();
             if filled.is_some_and(|filled| filled.class != class) || !(fits || drops) {
                 break;
             }
-            let Some((payload, expires)) = self.datagrams.pop(id, now) else { continue };
+            let popped = self.datagrams.pop(id, &mut self.scheduler, now);
+            let Some((Popped { item, waited, .. }, expires)) = popped else { continue };
             if drops {
                 self.datagrams.counts.dropped += 1;
-                self.refresh_datagrams(id);
+                self.refresh_datagrams(id, now);
                 continue;
             }
             self.datagrams.counts.sent += 1;
-            let passenger = self.datagrams.flows.get(&id).map_or(0, |flow| flow.passenger);
-            self.scheduler.spent(id, class, passenger, frame_len(id, len));
-            self.refresh_datagrams(id);
+            if let Some(flow) = self.datagrams.flows.get(&id) {
+                self.scheduler.spent_datagram(flow.turn, frame_len(id, len), waited, now);
+            }
+            self.refresh_datagrams(id, now);
             let mut so_far = filled.unwrap_or(Filled { datagrams: 0, class, expires });
             so_far.datagrams += 1;
             so_far.expires = so_far.expires.max(expires);
             filled = Some(so_far);
-            if let Some((id, payload)) = last.replace((id, payload)) {
+            if let Some((id, payload)) = last.replace((id, item)) {
                 frame::put_datagram(out, id, &payload, false);
             }
         }
@@ -402,14 +297,16 @@ impl FlowTable {
             frame::put_reset(out, id, code);
         }
         if control.open.is_some()
-            && let Some(len) = self.datagrams.next_len(id, now)
+            && let Some(len) = self.datagrams.next_len(id, &mut self.scheduler, now)
             && out.len() + frame_len(id, len) <= end
-            && let Some((payload, _)) = self.datagrams.pop(id, now)
+            && let Some((first, _)) = self.datagrams.pop(id, &mut self.scheduler, now)
+            && let Some(flow) = self.datagrams.flows.get(&id)
         {
-            frame::put_datagram(out, id, &payload, false);
+            frame::put_datagram(out, id, &first.item, false);
             self.datagrams.counts.sent += 1;
+            self.scheduler.spent_datagram(flow.turn, frame_len(id, len), first.waited, now);
         }
-        self.refresh_datagrams(id);
+        self.refresh_datagrams(id, now);
         self.remove_datagrams_if_over(id);
     }
 
@@ -453,8 +350,8 @@ impl FlowTable {
         let Some(flow) = flow.filter(|flow| flow.ended.is_none()) else { return false };
         flow.ended = Some(code);
         flow.control = Control { queued: flow.control.queued, ..Control::default() };
+        self.scheduler.remove(flow.turn);
         self.datagrams.forget(id);
-        self.refresh_datagrams(id);
         self.events.push_back(FlowEvent::Wake(id));
         true
     }
@@ -482,7 +379,6 @@ impl FlowTable {
     fn remove_datagrams_if_over(&mut self, id: u64) {
         let Some(flow) = self.datagrams.flows.get(&id) else { return };
         if flow.released && flow.ended.is_some() && flow.control.is_empty() {
-            self.scheduler.deactivate(id, flow.class, flow.passenger);
             self.datagrams.flows.remove(&id);
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::datagram::DATAGRAM_COST_BYTES;
+use super::queues::DATAGRAM_COST_BYTES;
 
 /// What all of them may take: half a second of 4 Mbit/s.
 const MOST_BYTES: usize = 256 << 10;
@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Those that wait, oldest first; the oldest give way.
 #[derive(Debug, Default)]
-pub(super) struct Early {
+pub struct Early {
     waiting: VecDeque<(u64, Bytes, Duration)>,
     bytes: usize,
 }

@@ -5,6 +5,7 @@ mod early;
 mod fill;
 mod peer;
 mod pool;
+mod queues;
 mod recv;
 mod send;
 mod table;

@@ -35,7 +35,7 @@ impl FlowTable {
             Frame::Credit { flow, limit } => {
                 if let Some(live) = self.live(flow, now)? {
                     live.send.credit(limit);
-                    self.refresh(flow);
+                    self.refresh(flow, now);
                 }
                 Ok(())
             }
@@ -207,7 +207,7 @@ impl FlowTable {
         if let Some(flow) = self.live(id, now)? {
             let forgotten = flow.send.stop(code);
             self.sent_or_forgotten(id, forgotten);
-            self.refresh(id);
+            self.refresh(id, now);
             self.events.push_back(FlowEvent::Wake(id));
             self.remove_if_over(id);
         }

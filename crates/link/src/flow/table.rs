@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, Scheduler};
+use bentpipe_schedule::{Class, ClassSettings, Handle, Scheduler};
+use bentpipe_units::ByteSize;
 
-use super::datagram::Datagrams;
+use super::queues::Datagrams;
 use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
 use crate::code::ResetCode;
 use crate::lane::RangeSet;
@@ -69,6 +70,8 @@ pub enum FlowEvent {
 pub(super) struct Flow {
     pub(super) class: Class,
     pub(super) passenger: u32,
+    /// Its place in the scheduler, once it had something to send.
+    pub(super) turn: Option<Handle>,
     pub(super) send: SendFlow,
     pub(super) recv: RecvFlow,
     /// Credit beyond the reserve, as the pool accounts for it.
@@ -136,14 +139,20 @@ impl FlowTable {
     pub fn new(terms: Terms) -> Self {
         let flows = terms.max_flows.max(1) as u64;
         let shared = terms.receive_memory.saturating_sub(flows * terms.reserve);
+        let mut scheduler = Scheduler::new();
+        let memory = ByteSize::from_bytes(terms.datagram_memory / 2 / Class::ALL.len() as u64);
+        for class in Class::ALL {
+            let settings = ClassSettings { memory, ..ClassSettings::default() };
+            scheduler.configure(class, settings, Duration::ZERO);
+        }
         let send_share = (terms.send_memory / 2 / flows).min(terms.flow_send_buffer);
         Self {
             flows: BTreeMap::new(),
             datagrams: Datagrams::default(),
             pieces: 0,
             seen: RangeSet::default(),
-            scheduler: Scheduler::new(),
-            highest_class: Class::Network,
+            scheduler,
+            highest_class: Class::Operator,
             control: VecDeque::new(),
             refusals: VecDeque::new(),
             pool: Pool::new(shared),
@@ -196,7 +205,7 @@ impl FlowTable {
 
     /// Bytes that wait in flows to be sent.
     pub fn unsent_bytes(&self) -> u64 {
-        self.unsent_bytes as u64 + self.datagrams.outgoing_bytes()
+        self.unsent_bytes as u64 + self.datagrams.outgoing_bytes
     }
 
     /// So much waits for earlier bytes that only the oldest symbols should be taken.
@@ -249,6 +258,7 @@ impl FlowTable {
         Flow {
             class,
             passenger,
+            turn: None,
             send: SendFlow::new(send_limit),
             recv: RecvFlow::new(self.terms.reserve),
             lent: 0,
@@ -282,7 +292,7 @@ impl FlowTable {
             _ => {}
         }
         self.settle_unsent(id);
-        self.refresh(id);
+        self.refresh(id, now);
         written
     }
 
@@ -303,7 +313,8 @@ impl FlowTable {
     pub fn finish(&mut self, id: u64) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.send.finish();
-            self.refresh(id);
+            // Nobody minds how long an end waits that is all there is to send.
+            self.refresh(id, Duration::MAX);
         }
     }
 
@@ -386,12 +397,14 @@ impl FlowTable {
     // What keeps the pieces in step.
 
     /// Turns of the scheduler follow what the flow could send.
-    pub(super) fn refresh(&mut self, id: u64) {
-        let Some(flow) = self.flows.get(&id) else { return };
+    pub(super) fn refresh(&mut self, id: u64, now: Duration) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
         if flow.opened && flow.ended.is_none() && flow.send.is_ready() {
-            self.scheduler.activate(id, flow.class, flow.passenger);
-        } else {
-            self.scheduler.deactivate(id, flow.class, flow.passenger);
+            let (class, passenger) = (flow.class, flow.passenger);
+            let turn = flow.turn.get_or_insert_with(|| self.scheduler.add(id, class, passenger));
+            self.scheduler.activate(*turn, now);
+        } else if let Some(turn) = flow.turn {
+            self.scheduler.deactivate(turn);
         }
     }
 
@@ -443,8 +456,10 @@ impl FlowTable {
         self.pieces -= flow.recv.pieces();
         flow.recv.stop();
         let forgotten = flow.send.stop(code);
+        if let Some(turn) = flow.turn.take() {
+            self.scheduler.remove(turn);
+        }
         self.sent_or_forgotten(id, forgotten);
-        self.refresh(id);
         self.adjust_credit(id);
     }
 
@@ -473,7 +488,9 @@ impl FlowTable {
         let Some(flow) = self.flows.get(&id) else { return };
         let done = flow.ended.is_some() || (flow.send.is_done() && flow.recv.is_done());
         if flow.released && done && flow.control.is_empty() {
-            self.scheduler.deactivate(id, flow.class, flow.passenger);
+            if let Some(turn) = flow.turn {
+                self.scheduler.remove(turn);
+            }
             self.pool.settle(flow.passenger, flow.lent, 0);
             self.flows.remove(&id);
         }

@@ -7,26 +7,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::flow::{End, Half};
-use super::shared::{FlowKey, Shared};
+use super::flow::End;
+use super::shared::{FlowKey, Half};
 use crate::code::ResetCode;
-use crate::endpoint::{AirCore, HubCore};
 use crate::flow::{Receive, SendError};
 use crate::session::Session;
 
 /// One end of a flow of datagrams. Dropping it resets the flow.
 pub struct DatagramFlow {
-    end: End,
+    shared: Arc<End<Session>>,
     key: FlowKey,
 }
 
 impl DatagramFlow {
-    pub(super) fn of_air(shared: Arc<Shared<AirCore>>, key: FlowKey) -> Self {
-        Self { end: End::Air(shared), key }
-    }
-
-    pub(super) fn of_hub(shared: Arc<Shared<HubCore>>, key: FlowKey) -> Self {
-        Self { end: End::Hub(shared), key }
+    pub(super) fn new(shared: Arc<End<Session>>, key: FlowKey) -> Self {
+        Self { shared, key }
     }
 
     /// Hands over a datagram, and never waits: what the link cannot carry in time is dropped, as
@@ -73,12 +68,13 @@ impl DatagramFlow {
         cx: Option<&Context<'_>>,
         act: impl FnOnce(&mut Session, u64, Duration) -> (T, Option<Half>),
     ) -> Option<T> {
-        self.end.with(self.key, cx, act)
+        self.shared.with(self.key, cx, act)
     }
 }
 
 impl Drop for DatagramFlow {
     fn drop(&mut self) {
-        self.end.release(self.key);
+        self.with(None, |session, flow, _| (session.release(flow), None));
+        drop(self.shared.lock().waiting.remove(&self.key));
     }
 }

@@ -74,7 +74,7 @@ pub fn ratio(class: Class, loss: Loss) -> f64 {
 /// In multiples of what is lost at least.
 fn factor(class: Class) -> f64 {
     match class {
-        Class::Network => 4.0,
+        Class::Operator | Class::Network => 4.0,
         Class::Assured => 3.0,
         Class::BestEffort => 2.5,
         Class::LowerEffort => 1.5,

@@ -118,14 +118,12 @@ impl Session {
         if report.path != self.path.id {
             return;
         }
-        let Some(judged) = self.path.reported(report, now) else {
+        let Some(fates) = self.path.reported(report, now) else {
             return self.break_off(Violation("a report of packets that were never sent"));
         };
-        let told = judged.iter().filter(|packet| !packet.sent.cargo.probe);
-        let (mut lost, mut all) = (0, 0);
-        told.for_each(|packet| (lost, all) = (lost + u64::from(packet.lost), all + 1));
-        self.counters.packets_lost += lost;
-        self.counters.packets_judged += all;
+        let told = fates.data();
+        self.counters.packets_lost += told.lost;
+        self.counters.packets_judged += told.judged;
         self.adapt();
         let late_by = self.path.peer_late_by;
         for lane_report in &report.lanes {
@@ -147,11 +145,13 @@ impl Session {
                 self.probes[lane] = 0;
             }
         }
-        for packet in judged {
-            if let Some((lane, number)) = packet.sent.cargo.symbol {
+        let arrived = fates.arrived.iter().map(|(packet, sent)| (*packet, sent, false));
+        let lost = fates.lost().map(|it| (it.packet, &it.sent, true));
+        for (packet, sent, lost) in arrived.chain(lost) {
+            if let Some((lane, number)) = sent.cargo.symbol {
                 match self.send.reliable.get_mut(lane as usize) {
-                    Some(state) => state.fate(number, packet.packet, packet.lost),
-                    None => self.send.datagrams.fate(number, packet.packet, packet.lost),
+                    Some(state) => state.fate(number, packet, lost),
+                    None => self.send.datagrams.fate(number, packet, lost),
                 }
             }
         }

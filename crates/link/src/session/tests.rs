@@ -37,15 +37,15 @@ fn settings(rate_bps: u64) -> Settings {
 }
 
 /// Both ends after a real handshake; flows are open, and bytes wait to leave both of them.
-struct Ends {
-    air: AirCore,
+pub(super) struct Ends {
+    pub(super) air: AirCore,
     hub: HubCore,
     addresses: [SocketAddr; 2],
-    now: Duration,
+    pub(super) now: Duration,
 }
 
 impl Ends {
-    fn connected(seed: u64, peers_rate_bps: u64, air_is_evil: bool) -> Self {
+    pub(super) fn connected(seed: u64, peers_rate_bps: u64, air_is_evil: bool) -> Self {
         let mut rng = Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let addresses = [([198, 18, 0, 1], 1).into(), ([198, 18, 0, 2], 2).into()];
@@ -83,7 +83,7 @@ impl Ends {
     }
 
     /// Everything that may leave within a while does, and arrives at once.
-    fn exchange(&mut self) {
+    pub(super) fn exchange(&mut self) {
         for _ in 0..20 {
             let mut datagram = Vec::new();
             while self.air.transmit(self.now, &mut datagram).is_some() {
@@ -107,7 +107,12 @@ fn seal(session: &mut Session, plaintext: &[u8], now: Duration) -> Option<Vec<u8
 }
 
 /// The end that is attacked takes a packet, and does all that follows from it.
-fn suffer(core: &mut impl Core, datagram: &[u8], from: SocketAddr, now: Duration) {
+fn suffer(
+    core: &mut impl Core<Session = Session>,
+    datagram: &[u8],
+    from: SocketAddr,
+    now: Duration,
+) {
     core.handle_datagram(datagram, from, false, now);
     core.handle_timeout(now);
     let (mut out, mut sent) = (Vec::new(), 0);

@@ -96,6 +96,7 @@ impl Session {
             report,
             lease_talk,
             self.path.lease.next_timeout(now),
+            self.flows.next_ready(now).map(|at| at.max(self.path.pacer.opens_at())),
             self.old_keys.as_ref().map(|(_, until)| *until),
             // A probe waits for the pacer as all else does.
             self.quiet
@@ -191,5 +192,67 @@ impl Session {
     /// How long an answer may take before the peer counts as silent.
     fn patience(&self) -> Duration {
         (self.path.rtt.get() * QUIET_ROUND_TRIPS).max(LEAST_QUIET)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::Congestion;
+    use crate::session::tests::Ends;
+
+    /// How long each probe waits, in times of the first, while the peer is heard and reports
+    /// nothing: from the last packet of the lane to the probe.
+    fn waits(probes: usize, congestion: bool) -> Vec<f64> {
+        let mut ends = Ends::connected(3, 1_890_000, true);
+        let (lane, mut now) = (Lane::Urgent, ends.now);
+        let (_, session) = ends.air.current().expect("it is connected");
+        if congestion {
+            session.path.congestion = Some(Congestion::new(1280, None, now));
+        }
+        let target = "origin.example:80".parse().expect("it is one");
+        session.open(&target, crate::Class::BestEffort, 9, b"GET", now).expect("there is room");
+        let (mut waits, mut out) = (Vec::new(), Vec::new());
+        while waits.len() < probes {
+            session.heard(now);
+            let before = session.probes[lane as usize];
+            let due = session.probe_due(lane);
+            session.handle_timeout(now);
+            if session.probes[lane as usize] > before {
+                let waited =
+                    due.expect("it was sent") - session.send.reliable[lane as usize].last_sent();
+                waits.push(waited.as_secs_f64());
+            }
+            while session.transmit(now, &mut out).is_some() {
+                out.clear();
+            }
+            now += Duration::from_millis(1);
+            assert!(now < Duration::from_secs(300), "{waits:?}");
+        }
+        let first = (session.path.rtt.overdue_after() + PROBE_SLACK).as_secs_f64();
+        waits.iter().map(|wait| (wait / first * 1000.0).round() / 1000.0).collect()
+    }
+
+    #[test]
+    fn probes_of_a_lane_that_nobody_reports_on_follow_ever_more_rarely() {
+        let leased = [1.0, 1.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 64.0];
+        assert_eq!(waits(leased.len(), false), leased);
+        let controlled = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 64.0];
+        assert_eq!(waits(controlled.len(), true), controlled);
+    }
+
+    #[test]
+    fn news_of_a_lane_ends_its_doubling() {
+        let mut ends = Ends::connected(4, 1_890_000, true);
+        let (_, session) = ends.air.current().expect("it is connected");
+        session.probes = [5; Lane::RELIABLE.len()];
+        let target = "origin.example:80".parse().expect("it is one");
+        session
+            .open(&target, crate::Class::BestEffort, 9, b"GET", ends.now)
+            .expect("there is room");
+        ends.exchange();
+        let (_, session) = ends.air.current().expect("it goes on");
+        assert_eq!(session.probes[Lane::Urgent as usize], 0);
+        assert_eq!(session.probes[Lane::Bulk as usize], 5, "nothing was told of it");
     }
 }

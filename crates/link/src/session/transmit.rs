@@ -19,6 +19,9 @@ const ANTI_AMPLIFICATION: usize = 3;
 /// The least room worth starting a new symbol in: an OPEN with the longest name fits.
 const LEAST_SYMBOL_ROOM: usize = 320;
 
+/// What may stand beside a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9) and a PING (1).
+const BESIDE_REPORT_BYTES: usize = 51;
+
 /// What fills the next packet.
 #[derive(Clone, Copy)]
 enum Pick {
@@ -89,10 +92,16 @@ impl Session {
         self.seal(Cargo { asks: true, ..Cargo::default() }, now, out).map(|_| to)
     }
 
-    /// A report, where one is due; its length.
+    /// A report, where one is due; its length. The packet is empty before it.
     fn put_report(&mut self, now: Duration) -> Option<usize> {
-        let report = self.reports.is_due(now).then(|| self.report(now)).flatten()?;
+        let mut report = self.reports.is_due(now).then(|| self.report(now)).flatten()?;
         frame::put_report(&mut self.plaintext, &report);
+        let room = self.path.most_plaintext() - BESIDE_REPORT_BYTES;
+        if self.plaintext.len() > room {
+            self.plaintext.clear();
+            report.shorten(room - 1);
+            frame::put_report(&mut self.plaintext, &report);
+        }
         Some(self.plaintext.len())
     }
 
@@ -145,7 +154,7 @@ impl Session {
             largest,
             age: now.saturating_sub(at),
             arrived: at,
-            late_by: self.path.arrivals.late_by(),
+            late_by: self.path.arrivals.late_by(now),
             packets: self.path.arrivals.to_report(),
             marked: self.path.marked,
             lanes: self.recv.iter().filter_map(&mut lane_report).collect(),

@@ -112,6 +112,25 @@ proptest! {
     }
 
     #[test]
+    fn a_report_that_does_not_fit_names_less(report in report(), room in 431usize..1300) {
+        let (mut shorter, mut body) = (report.clone(), Vec::new());
+        shorter.shorten(room);
+        shorter.put(&mut body);
+        prop_assert!(body.len() <= room, "{} of {room}", body.len());
+        prop_assert_eq!(Report::parse(&mut Reader::new(&body)), Ok(shorter.clone()));
+        prop_assert!(!shorter.packets.is_empty());
+        prop_assert!(report.packets.starts_with(&shorter.packets));
+        for (lane, whole) in shorter.lanes.iter().zip(&report.lanes) {
+            prop_assert!(whole.runs.starts_with(&lane.runs));
+            let says_so = lane.truncated || lane.runs.len() == whole.runs.len();
+            prop_assert!(says_so, "it stops short and does not say so");
+        }
+        body.clear();
+        report.put(&mut body);
+        prop_assert!(body.len() > room || shorter == report, "it fitted as it was");
+    }
+
+    #[test]
     fn packets_read_back(
         report in prop::option::of(report()),
         grant in prop::option::of(grant()),

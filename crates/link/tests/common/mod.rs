@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bentpipe_link::{
     AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, OpenDatagrams, Read,
-    Receive, SecretKey, SessionId, Settings, Write,
+    Receive, SecretKey, Session, SessionId, Settings, Write,
 };
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
@@ -116,15 +116,20 @@ impl Pair {
     }
 
     pub fn with(seed: u64, loss: f64, settings: Settings) -> Self {
+        Self::with_rates(seed, loss, settings.clone(), settings)
+    }
+
+    /// Ends of different settings, and so pipes of different rates.
+    pub fn with_rates(seed: u64, loss: f64, settings: Settings, hubs: Settings) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let rate = settings.rate;
         Self {
             now: Duration::ZERO,
             air: new_air(&air, &hub, &settings, 1, rng.random()),
-            hub: new_hub(&air, &hub, &settings, rng.random()),
+            hub: new_hub(&air, &hub, &hubs, rng.random()),
             up: Pipe::new(loss, rate),
-            down: Pipe::new(loss, rate),
+            down: Pipe::new(loss, hubs.rate),
             air_address: AIR.parse().unwrap(),
             opened: Vec::new(),
             classes: Vec::new(),
@@ -313,7 +318,7 @@ pub fn fetch(pair: &mut Pair, len: usize) -> Duration {
 
 /// Reads all that is there; `true` when the peer has finished.
 pub fn read_all(
-    core: &mut impl Core,
+    core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),
     now: Duration,
     out: &mut Vec<u8>,
@@ -332,7 +337,7 @@ pub fn read_all(
 
 /// Writes as much of `data[*at..]` as there is room for, then finishes.
 pub fn write_all(
-    core: &mut impl Core,
+    core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),
     now: Duration,
     data: &[u8],
@@ -351,7 +356,7 @@ pub fn write_all(
 
 /// Takes every datagram that waits.
 pub fn receive_all(
-    core: &mut impl Core,
+    core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),
     now: Duration,
 ) -> Vec<Vec<u8>> {

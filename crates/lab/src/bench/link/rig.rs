@@ -14,7 +14,7 @@ use std::time::Duration;
 use bentpipe_channel::{Direction, DirectionSpec, Fate};
 use bentpipe_link::{
     AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey,
-    SessionId, Settings, Write,
+    Session, SessionId, Settings, Write,
 };
 use bentpipe_units::{BitRate, Ratio};
 use rand::{Rng, SeedableRng};
@@ -134,10 +134,7 @@ impl Rig {
     pub fn tick(&mut self, writes: bool, costs: &mut Costs) {
         self.now += TICK;
         let now = self.now;
-        let (sender, receiver, out, back): (&mut dyn Core, &mut dyn Core, _, _) = match self
-            .load
-            .traffic
-        {
+        let (sender, receiver, out, back): (&mut End, &mut End, _, _) = match self.load.traffic {
             Traffic::Bulk => (&mut self.hub, &mut self.air, &mut self.to_air, &mut self.to_hub),
             Traffic::Objects => (&mut self.air, &mut self.hub, &mut self.to_hub, &mut self.to_air),
         };
@@ -259,13 +256,16 @@ impl fmt::Display for Load {
     }
 }
 
-fn take(core: &mut dyn Core, datagrams: &[Vec<u8>], from: SocketAddr, now: Duration) {
+/// Either end of the link.
+type End = dyn Core<Session = Session>;
+
+fn take(core: &mut End, datagrams: &[Vec<u8>], from: SocketAddr, now: Duration) {
     for datagram in datagrams {
         core.handle_datagram(datagram, from, false, now);
     }
 }
 
-fn transmit(core: &mut dyn Core, now: Duration) -> Vec<Vec<u8>> {
+fn transmit(core: &mut End, now: Duration) -> Vec<Vec<u8>> {
     let mut datagrams = Vec::new();
     let room = || Vec::with_capacity(PACKET_BYTES);
     let mut datagram = room();
@@ -277,10 +277,12 @@ fn transmit(core: &mut dyn Core, now: Duration) -> Vec<Vec<u8>> {
 }
 
 /// Reads what there is to read; how much that was.
-fn read_all(core: &mut dyn Core, now: Duration) -> u64 {
+fn read_all(core: &mut End, now: Duration) -> u64 {
     let (mut bytes, mut buffer) = (0, [0; CHUNK_BYTES]);
     while let Some((id, event)) = core.next_event() {
-        let (FlowEvent::Opened { flow, .. } | FlowEvent::Wake(flow)) = event;
+        let (FlowEvent::Opened { flow, .. }
+        | FlowEvent::OpenedDatagrams { flow, .. }
+        | FlowEvent::Wake(flow)) = event;
         let Some(session) = core.session(id) else { continue };
         while let Read::Taken(taken) = session.read(flow, &mut buffer, now) {
             bytes += taken as u64;
@@ -290,7 +292,7 @@ fn read_all(core: &mut dyn Core, now: Duration) -> u64 {
 }
 
 /// Gives as much as the flow takes, or one object; how much that was.
-fn write(core: &mut dyn Core, (id, flow): FlowKey, traffic: Traffic, now: Duration) -> u64 {
+fn write(core: &mut End, (id, flow): FlowKey, traffic: Traffic, now: Duration) -> u64 {
     let chunk = [0x5a; CHUNK_BYTES];
     let Some(session) = core.session(id) else { return 0 };
     let mut write = |data: &[u8]| match session.write(flow, data, now) {

@@ -96,9 +96,8 @@ impl Transport for OverLink {
 
     fn accept(&self) -> BoxFuture<'_, Option<(u16, Box<dyn Stream>)>> {
         Box::pin(async {
-            let incoming = self.hub.accept().await?;
-            let flow = incoming.flow.stream()?;
-            Some((incoming.target.port, Box::new(flow) as Box<dyn Stream>))
+            let incoming = self.hub.accept().await?.stream()?;
+            Some((incoming.target.port, Box::new(incoming.flow) as Box<dyn Stream>))
         })
     }
 
