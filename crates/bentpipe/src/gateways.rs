@@ -34,14 +34,12 @@ pub enum TransportName {
 
 /// Runs the air gateway until SIGINT or SIGTERM, over the configured transport or another.
 pub fn run_air(file: &Path, transport: Option<TransportName>) -> Outcome {
-    let mut config = AirConfig::load(file)?;
-    if let Some(name) = transport {
-        config.link.transport = match name {
-            TransportName::Link => Transport::Link,
-            TransportName::Masque => Transport::Masque,
-            TransportName::AeroTcp => Transport::AeroTcp,
-        };
-    }
+    let chosen = transport.map(|name| match name {
+        TransportName::Link => Transport::Link,
+        TransportName::Masque => Transport::Masque,
+        TransportName::AeroTcp => Transport::AeroTcp,
+    });
+    let config = AirConfig::load(file, chosen)?;
     run(async move |stop| air::run(&config, stop).await)
 }
 
@@ -93,17 +91,21 @@ pub fn check(file: &Path) -> Outcome {
     let complain_of_aerotcp =
         |error| format!("{}: AeroTCP cannot work like this: {error}", file.display());
     if is_air(file)? {
-        let config = AirConfig::load(file)?;
+        let config = AirConfig::load(file, None)?;
         let anywhere = ([127, 0, 0, 1], 0).into();
-        link::air_config(&config, anywhere, 0).map_err(complain)?;
+        if config.link.transport == Transport::Link {
+            link::air_config(&config, anywhere, 0).map_err(complain)?;
+        }
         if config.link.transport == Transport::AeroTcp || config.aerotcp.is_some() {
             aerotcp::air_config(&config, anywhere, 0).map_err(complain_of_aerotcp)?;
         }
         describe_air(&config);
     } else {
         let config = GroundConfig::load(file)?;
-        link::hub_config(&config).map_err(complain)?;
-        if config.link.aerotcp_listen.is_some() || config.aerotcp.is_some() {
+        if config.link.listen.is_some() {
+            link::hub_config(&config).map_err(complain)?;
+        }
+        if config.link.aerotcp_listen.is_some() {
             aerotcp::ground_config(&config).map_err(complain_of_aerotcp)?;
         }
         describe_ground(&config);

@@ -5,6 +5,7 @@
 
 mod aerotcp;
 mod air;
+mod applies;
 mod beam;
 mod error;
 mod ground;

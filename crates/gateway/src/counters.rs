@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bentpipe_link::ResetCode;
+use bentpipe_link::{Class, ResetCode};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -11,14 +11,19 @@ macro_rules! counters {
         pub struct Counters {
             $($(#[$doc])* pub $name: Count,)*
             resets: [Count; ResetCode::ALL.len()],
+            classes: [Count; Class::ALL.len()],
         }
 
         impl Counters {
-            /// Every count by its name, in a fixed order; resets as `reset-<code>`.
+            /// Every count by its name, in a fixed order; resets as `reset-<code>`, the ground's
+            /// flows of a class as `flows-<class>`.
             pub fn all(&self) -> Vec<(String, u64)> {
                 let mut all = vec![$((stringify!($name).replace('_', "-"), self.$name.get()),)*];
                 for code in ResetCode::ALL {
                     all.push((format!("reset-{}", code.name()), self.resets(code)));
+                }
+                for class in Class::ALL {
+                    all.push((format!("flows-{}", class.name()), self.flows_in(class)));
                 }
                 all
             }
@@ -54,6 +59,16 @@ impl Counters {
     /// How many flows ended with `code`.
     pub fn resets(&self, code: ResetCode) -> u64 {
         self.resets[usize::from(code.to_u8())].get()
+    }
+
+    /// Counts a flow that the ground serves in `class`.
+    pub fn count_class(&self, class: Class) {
+        self.classes[usize::from(class.to_u8())].add(1);
+    }
+
+    /// How many flows the ground has served in `class`.
+    pub fn flows_in(&self, class: Class) -> u64 {
+        self.classes[usize::from(class.to_u8())].get()
     }
 }
 

@@ -104,6 +104,8 @@ impl Ground {
             shared.counters.accepted.add(1);
             match shared.fleet.admit(&incoming.aircraft) {
                 Ok(permit) => {
+                    incoming.class = permit.class(incoming.class);
+                    shared.counters.count_class(incoming.class);
                     flows.spawn(async move { shared.serve_flow(incoming, permit).await });
                 }
                 Err(code) => {
@@ -120,18 +122,18 @@ impl Ground {
 
 impl Shared {
     async fn serve_flow(&self, mut incoming: Incoming, permit: Permit) {
-        let target = incoming.target.clone();
+        let (target, class) = (incoming.target.clone(), incoming.class);
         match self.dial(&target).await {
             Ok(tcp) => {
                 incoming.stream.connected();
                 let relay =
                     Relay::new(tcp, incoming.stream, Vec::new(), self.relay, self.counters.clone());
                 if let Outcome::Reset(code) = relay.await {
-                    tracing::debug!(aircraft = permit.aircraft(), %target, %code, "flow reset");
+                    tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
                 }
             }
             Err(code) => {
-                tracing::debug!(aircraft = permit.aircraft(), %target, %code, "dial failed");
+                tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "dial failed");
                 self.counters.count_reset(code);
                 incoming.stream.reset(code);
             }

@@ -90,6 +90,9 @@ pub const MIN_MTU_BYTES: usize = 1280;
 
 /// The send memory holds at least so many of the largest packets: a lane's quarter is then four.
 const LEAST_SEND_PACKETS: u64 = 16;
+/// The memory for repairs holds at least so many of the largest packets: the quarter that a lane has
+/// at each end is then 64 symbols, which a burst of 90 KB fills.
+const LEAST_CODE_PACKETS: u64 = 256;
 /// The least that a flow may have on its way to us: less would not fill a packet.
 pub const MIN_RESERVE_BYTES: u64 = 1500;
 
@@ -109,6 +112,18 @@ pub enum SettingsError {
     #[error("a send memory of {memory} is too small: packets of {mtu} bytes need at least {least}")]
     SmallSendMemory {
         /// `send_memory`.
+        memory: ByteSize,
+        /// `mtu_bytes`.
+        mtu: usize,
+        /// What it must be.
+        least: ByteSize,
+    },
+    /// Repairs would combine what their receiver keeps no more.
+    #[error(
+        "a memory for repairs of {memory} is too small: packets of {mtu} bytes need at least {least}"
+    )]
+    SmallCodeMemory {
+        /// `code_memory`.
         memory: ByteSize,
         /// `mtu_bytes`.
         mtu: usize,
@@ -163,6 +178,11 @@ impl Settings {
             let (memory, mtu) = (self.send_memory, self.mtu_bytes);
             return Err(SettingsError::SmallSendMemory { memory, mtu, least });
         }
+        let least = ByteSize::from_bytes(LEAST_CODE_PACKETS * self.mtu_bytes as u64);
+        if self.code_memory < least {
+            let (memory, mtu) = (self.code_memory, self.mtu_bytes);
+            return Err(SettingsError::SmallCodeMemory { memory, mtu, least });
+        }
         if self.flow_send_buffer.bytes() == 0 {
             return Err(SettingsError::NoSendBuffer);
         }
@@ -196,6 +216,11 @@ mod tests {
         let settings = Settings { send_memory: tiny, ..Settings::default() };
         let error = settings.check().unwrap_err().to_string();
         assert!(error.contains("1500 bytes need at least"), "{error}");
+        let settings = Settings { code_memory: tiny, ..Settings::default() };
+        let error = settings.check().unwrap_err().to_string();
+        assert!(error.contains("memory for repairs of 1000 B"), "{error}");
+        let largest = Settings { mtu_bytes: 65_535, ..Settings::default() };
+        assert_eq!(largest.check(), Ok(()), "the default is enough for every MTU");
         let settings = Settings { flow_reserve: tiny, ..Settings::default() };
         assert_eq!(settings.check(), Err(SettingsError::Reserve(tiny)));
         let settings =

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use super::modem::{ModemConfig, WrittenModem};
 use super::radio::default_mtu;
 use super::{
-    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source, from_text,
-    read, seconds,
+    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source, applies,
+    from_text, read, seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -42,6 +42,17 @@ pub enum Transport {
     /// AeroTCP, as its paper has it.
     #[serde(rename = "aerotcp")]
     AeroTcp,
+}
+
+impl Transport {
+    /// Its name in configs and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Masque => "masque",
+            Self::AeroTcp => "aerotcp",
+        }
+    }
 }
 
 /// Who says what this gateway may send.
@@ -174,16 +185,23 @@ impl AirLimits {
 }
 
 impl AirConfig {
-    /// Reads and checks `file` and the key it names.
-    pub fn load(file: &Path) -> Result<Self, ConfigError> {
-        Self::parse(file, &read(file)?)
+    /// Reads and checks `file` and the key it names. A `chosen` transport takes the place of the one
+    /// in the file.
+    pub fn load(file: &Path, chosen: Option<Transport>) -> Result<Self, ConfigError> {
+        Self::parse_with(file, &read(file)?, chosen)
     }
 
     /// Checks `text` as the content of `file`; paths in it are relative to `file`.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        Self::parse_with(file, text, None)
+    }
+
+    fn parse_with(file: &Path, text: &str, chosen: Option<Transport>) -> Result<Self, ConfigError> {
         let source = Source { file, text };
         let mut config: Self = source.parse()?;
         let link = &mut config.link;
+        link.transport = chosen.unwrap_or(link.transport);
+        applies::at_air(&source, link.transport, chosen.is_some())?;
         link.private_key = Some(source.private_key(&link.private_key_file)?);
         link.state_file = Some(match link.state_file.take() {
             Some(path) => source.beside(&path),
@@ -193,11 +211,6 @@ impl AirConfig {
         if config.link.lease == LeaseSource::Modem && config.link.modem.is_none() {
             let why = "lease = \"modem\", but nothing says where the modem is".to_owned();
             let help = "write a table [link.modem], see docs/modem.md".to_owned();
-            return Err(ConfigError::at(&source, None, why, help));
-        }
-        if config.link.transport != Transport::Link && config.link.lease != LeaseSource::Static {
-            let why = "only the radio transport knows leases".to_owned();
-            let help = "write transport = \"link\", or leave lease out".to_owned();
             return Err(ConfigError::at(&source, None, why, help));
         }
         config.listen.check(&source)?;

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::radio::default_mtu;
 use super::{
     AeroTcp, Beam, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source,
-    from_text, read, seconds,
+    Transport, applies, from_text, read, seconds,
 };
 use crate::relay::RelayLimits;
 
@@ -74,7 +74,7 @@ pub struct AircraftConfig {
     /// Who it is.
     #[serde(deserialize_with = "spanned_key")]
     public_key: toml::Spanned<PublicKey>,
-    /// What may be sent to it; at most, where a beam is shared.
+    /// What may be sent to it; at most, where a beam is shared. HTTP/3 finds its own.
     pub rate: BitRate,
     /// The largest IP packet that the path to it is provisioned for, bytes; absent: `mtu` under
     /// `[link]`.
@@ -214,13 +214,14 @@ impl GroundConfig {
         let source = Source { file, text };
         let mut config: Self = source.parse()?;
         config.link.private_key = Some(source.private_key(&config.link.private_key_file)?);
-        let link = &config.link;
-        if [link.listen, link.masque_listen, link.aerotcp_listen].iter().all(Option::is_none) {
+        let served = config.link.served();
+        if served.is_empty() {
             let why = "nothing to listen on".to_owned();
             let help = "write listen = \"[::]:4500\", masque-listen = \"[::]:4433\" or \
                         aerotcp-listen = \"[::]:4501\", or several, under [link]";
             return Err(ConfigError::at(&source, None, why, help.to_owned()));
         }
+        applies::at_ground(&source, &served)?;
         let mut seen = BTreeSet::new();
         for aircraft in &config.aircraft {
             if !seen.insert(aircraft.key()) {
@@ -247,6 +248,16 @@ impl GroundLink {
     pub fn private_key(&self) -> &SecretKey {
         // GroundConfig::parse, the only maker of this type, has filled it.
         self.private_key.as_ref().expect("a parsed config holds its key")
+    }
+
+    /// The transports that have an address to listen at.
+    fn served(&self) -> Vec<Transport> {
+        let listens = [
+            (Transport::Link, self.listen),
+            (Transport::Masque, self.masque_listen),
+            (Transport::AeroTcp, self.aerotcp_listen),
+        ];
+        listens.into_iter().filter(|(_, at)| at.is_some()).map(|(transport, _)| transport).collect()
     }
 }
 

@@ -11,6 +11,8 @@ pub struct Memory {
     pub receive: ByteSize,
     /// For bytes that wait to leave, and those that wait to be reported: half each.
     pub send: ByteSize,
+    /// For what repairs combine, beyond that: a quarter for each lane in each direction.
+    pub code: ByteSize,
 }
 
 /// The largest packet, IP header included, where the file does not say: Ethernet's.
@@ -21,6 +23,10 @@ pub const fn default_mtu() -> usize {
 impl Default for Memory {
     fn default() -> Self {
         let defaults = bentpipe_link::Settings::default();
-        Self { receive: defaults.receive_memory, send: defaults.send_memory }
+        Self {
+            receive: defaults.receive_memory,
+            send: defaults.send_memory,
+            code: defaults.code_memory,
+        }
     }
 }

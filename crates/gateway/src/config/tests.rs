@@ -135,6 +135,12 @@ fn what_the_link_may_take_is_read_and_refused_with_reasons() {
     let text = AIR.replacen("rate = ", "mtu = 1400\nmemory.send = \"1 MiB\"\nrate = ", 1);
     let air = AirConfig::parse(&bench.0.path().join("air.toml"), &text).unwrap();
     assert_eq!((air.link.mtu, air.link.memory.send.bytes()), (1400, 1 << 20));
+    assert_eq!(air.link.memory.code.bytes(), 16 << 20);
+    let text = AIR.replacen("rate = ", "memory = { code = \"2 MiB\" }\nrate = ", 1);
+    let air = AirConfig::parse(&bench.0.path().join("air.toml"), &text).unwrap();
+    assert_eq!(air.link.memory.code.bytes(), 2 << 20);
+    let link = crate::far::link::air_config(&air, ([127, 0, 0, 1], 1).into(), 0).unwrap();
+    assert_eq!(link.settings.code_memory.bytes(), 2 << 20);
 }
 
 #[test]
@@ -278,8 +284,82 @@ fn a_lease_is_one_of_those_there_are() {
     assert_eq!(air.link.lease, LeaseSource::Granted);
     let wrong = bench.air("rate = ", "lease = \"grant\"\nrate = ");
     assert!(wrong.contains("did you mean \"granted\"?"), "{wrong}");
-    let masque = bench.air("rate = ", "transport = \"masque\"\nlease = \"granted\"\nrate = ");
-    assert!(masque.contains("only the radio transport knows leases"), "{masque}");
+}
+
+#[test]
+fn what_would_do_nothing_at_the_ground_is_refused() {
+    let bench = Bench::new();
+    let (link, aircraft) = ("[[aircraft]]\n", "max-flows = ");
+    let radio = "leave it out, or serve the radio link: listen = \"[::]:4500\" under [link]";
+    let aerotcp = "leave it out, or serve AeroTCP: aerotcp-listen = \"[::]:4501\" under [link]";
+    let cases = [
+        (link, "mtu = 1400", 4, "mtu", radio),
+        (link, "memory.send = \"64 MiB\"", 4, "memory", radio),
+        (link, "[beam]\nreturn = \"2 Mbit/s\"", 4, "beam", radio),
+        (link, "[aerotcp]\nrtt = \"480 ms\"", 4, "aerotcp", aerotcp),
+        (aircraft, "mtu = 1400", 8, "mtu", radio),
+        (aircraft, "memory = { code = \"4 MiB\" }", 8, "memory", radio),
+        (aircraft, "lease = \"static\"", 8, "lease", radio),
+        (aircraft, "weight = 3", 8, "weight", radio),
+        (aircraft, "floor = \"64 kbit/s\"", 8, "floor", radio),
+        (aircraft, "return-rate = \"1 Mbit/s\"", 8, "return-rate", radio),
+    ];
+    let file = bench.0.path().join("ground.toml");
+    let over_http = GROUND.replacen("listen = \"0.0.0.0:4500\"\n", "", 1);
+    assert!(GroundConfig::parse(&file, &over_http).is_ok(), "without all of these it is served");
+    for (before, setting, line, name, help) in cases {
+        let text = over_http.replacen(before, &format!("{setting}\n{before}"), 1);
+        let first = setting.lines().next().unwrap_or_default();
+        let expected = format!(
+            "ground.toml, line {line}: {name:?} does nothing: only masque is served\n    \
+             {first}\n{help}"
+        );
+        assert_eq!(bench.message(GroundConfig::parse(&file, &text)), expected);
+    }
+    let aerotcp = over_http.replacen("masque-listen", "aerotcp-listen", 1);
+    let with_mtu = aerotcp.replacen(aircraft, &format!("mtu = 1400\n{aircraft}"), 1);
+    assert!(GroundConfig::parse(&file, &with_mtu).is_ok(), "AeroTCP has an MTU");
+    let weight = aerotcp.replacen(aircraft, &format!("weight = 3\n{aircraft}"), 1);
+    let weight = bench.message(GroundConfig::parse(&file, &weight));
+    assert!(weight.contains("only aerotcp is served"), "{weight}");
+}
+
+#[test]
+fn what_would_do_nothing_at_the_air_is_refused_whoever_names_the_transport() {
+    let bench = Bench::new();
+    let file = bench.0.path().join("air.toml");
+    let modem = "[link.modem]\nprotocol = \"file\"\nfile = \"rate\"\n[listen]";
+    let cases = [
+        ("rate = ", "lease = \"granted\"\nrate = ", "lease", 5, "lease = \"granted\""),
+        ("rate = ", "mtu = 1400\nrate = ", "mtu", 5, "mtu = 1400"),
+        ("rate = ", "memory.code = \"4 MiB\"\nrate = ", "memory", 5, "memory.code = \"4 MiB\""),
+        ("rate = ", "state-file = \"s\"\nrate = ", "state-file", 5, "state-file = \"s\""),
+        ("[listen]", modem, "modem", 6, "[link.modem]"),
+    ];
+    for (from, to, name, line, shown) in cases {
+        let expected = |line, help| {
+            format!(
+                "air.toml, line {line}: {name:?} does nothing: the transport is masque\n    {shown}\n{help}"
+            )
+        };
+        let text = AIR.replacen(from, to, 1);
+        std::fs::write(&file, &text).unwrap();
+        assert!(AirConfig::load(&file, None).is_ok(), "{name}");
+        assert!(AirConfig::load(&file, Some(Transport::Link)).is_ok(), "{name}");
+        assert_eq!(
+            bench.message(AirConfig::load(&file, Some(Transport::Masque))),
+            expected(line, "leave it out, or do without --transport masque")
+        );
+        let written = text.replacen("[link]\n", "[link]\ntransport = \"masque\"\n", 1);
+        assert_eq!(
+            bench.message(AirConfig::parse(&file, &written)),
+            expected(line + 1, "leave it out, or write transport = \"link\"")
+        );
+        std::fs::write(&file, &written).unwrap();
+        assert!(AirConfig::load(&file, Some(Transport::Link)).is_ok(), "the command has its way");
+        let aerotcp = AirConfig::load(&file, Some(Transport::AeroTcp));
+        assert_eq!(aerotcp.is_ok(), ["mtu", "state-file"].contains(&name), "{name}");
+    }
 }
 
 #[test]

@@ -162,7 +162,7 @@ pub fn air_config(
         secret: link.private_key().clone(),
         ground: link.peer_public_key,
         address,
-        settings: settings(config.aerotcp.as_ref(), link.rate, config.limits.max_flows)?,
+        settings: settings(config.aerotcp.as_ref(), link.rate, link.mtu, config.limits.max_flows)?,
         first_counter,
     })
 }
@@ -171,7 +171,8 @@ pub fn air_config(
 pub fn ground_config(config: &GroundConfig) -> Result<AeroGroundConfig, AeroTcpError> {
     let mut aircraft = Vec::with_capacity(config.aircraft.len());
     for one in &config.aircraft {
-        let settings = settings(config.aerotcp.as_ref(), one.rate, one.max_flows)?;
+        let mtu = one.mtu.unwrap_or(config.link.mtu);
+        let settings = settings(config.aerotcp.as_ref(), one.rate, mtu, one.max_flows)?;
         aircraft.push(Aircraft { key: one.key(), settings });
     }
     if config.aerotcp.is_none() {
@@ -180,10 +181,11 @@ pub fn ground_config(config: &GroundConfig) -> Result<AeroGroundConfig, AeroTcpE
     Ok(AeroGroundConfig { secret: config.link.private_key().clone(), aircraft })
 }
 
-/// The table's settings for a side that may send `rate`.
+/// The table's settings for a side that may send `rate` in packets of at most `mtu_bytes`.
 fn settings(
     table: Option<&AeroTcp>,
     rate: BitRate,
+    mtu_bytes: usize,
     max_flows: usize,
 ) -> Result<Settings, AeroTcpError> {
     let table = table.ok_or(AeroTcpError::NoTable)?;
@@ -195,6 +197,7 @@ fn settings(
         peak_rate: table.peak_rate,
         buffer_factor: table.buffer_factor,
         memory: table.memory,
+        mtu_bytes,
         max_connections: max_flows.saturating_add(CONNECTIONS_ENDING),
         ..Settings::default()
     };
@@ -232,7 +235,7 @@ mod tests {
     fn read(text: &str) -> Result<Settings, String> {
         let table: AeroTcp = toml::from_str(text).map_err(|error| error.to_string())?;
         let rate = BitRate::from_bps(4_000_000);
-        settings(Some(&table), rate, 100).map_err(|error| error.to_string())
+        settings(Some(&table), rate, 1400, 100).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -249,7 +252,10 @@ mod tests {
         assert_eq!(settings.bandwidth.bps(), 8_000_000);
         assert_eq!(settings.peak_rate.map(BitRate::bps), Some(400_000));
         assert_eq!((settings.buffer_factor, settings.memory.bytes()), (3, 1 << 20));
-        assert_eq!(settings.max_connections, 100 + CONNECTIONS_ENDING);
+        assert_eq!(
+            (settings.max_connections, settings.mtu_bytes),
+            (100 + CONNECTIONS_ENDING, 1400)
+        );
         let settings = read(
             "rtt = '480 ms'\nwindow = 'table'\ntable = [{ connections = 4, bandwidth = '1 Mbit/s' }]",
         );
@@ -268,7 +274,7 @@ mod tests {
         assert!(why(&format!("rtt = '480 ms'\n{row}")).contains("for window = \"table\""));
         assert!(why("rtt = '480 ms'\nbuffer-factor = 9").contains("3 to 4"));
         assert!(why("rtt = '480 ms'\nwindow = 'fixed'").contains("fixed"));
-        let none = settings(None, BitRate::from_bps(1), 1).unwrap_err().to_string();
+        let none = settings(None, BitRate::from_bps(1), 1500, 1).unwrap_err().to_string();
         assert!(none.contains("write [aerotcp]"), "{none}");
     }
 }

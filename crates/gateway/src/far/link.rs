@@ -125,6 +125,7 @@ fn settings(rate: BitRate, mtu_bytes: usize, memory: Memory, max_flows: usize) -
         mtu_bytes,
         receive_memory: memory.receive,
         send_memory: memory.send,
+        code_memory: memory.code,
         ..Settings::default()
     };
     let max_flows = u32::try_from(max_flows).unwrap_or(u32::MAX).saturating_add(FLOWS_ENDING);

@@ -41,11 +41,12 @@ pub fn far_end(
             let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
             match config.link.transport {
                 Transport::AeroTcp => drop(aerotcp::air_config(&config, anywhere, 0)?),
-                Transport::Link | Transport::Masque => {
-                    drop(link::air_config(&config, anywhere, 0)?)
-                }
+                Transport::Link => drop(link::air_config(&config, anywhere, 0)?),
+                Transport::Masque => {}
             }
-            counter::claim(config.link.state_file())?;
+            if config.link.transport != Transport::Masque {
+                counter::claim(config.link.state_file())?;
+            }
             tokio::spawn(async move {
                 let address = tokio::select! {
                     address = resolve(&peer) => address,

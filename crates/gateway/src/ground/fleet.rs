@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bentpipe_link::ResetCode;
+use bentpipe_link::{Class, ResetCode};
 use tokio::time::Instant;
 
 use crate::config::AircraftConfig;
@@ -20,6 +20,7 @@ struct Aircraft {
     name: String,
     open: AtomicUsize,
     max_flows: usize,
+    highest_class: Class,
     opening: Mutex<Bucket>,
 }
 
@@ -48,6 +49,7 @@ impl Fleet {
                 name: config.name.clone(),
                 open: AtomicUsize::new(0),
                 max_flows: config.max_flows,
+                highest_class: config.highest_class,
                 opening: Mutex::new(Bucket {
                     tokens: per_second * BURST_SECONDS,
                     per_second,
@@ -101,6 +103,12 @@ impl Permit {
     pub fn aircraft(&self) -> &str {
         &self.aircraft.name
     }
+
+    /// The class that this flow has: what it `asked` for, or the most favoured that its aircraft
+    /// may have.
+    pub fn class(&self, asked: Class) -> Class {
+        asked.max(self.aircraft.highest_class) // the most favoured is the least
+    }
 }
 
 impl Drop for Permit {
@@ -119,7 +127,7 @@ mod tests {
         let one = |name: &str, key: &str| {
             format!(
                 "name = {name:?}\npublic-key = {key:?}\nrate = \"1 Mbit/s\"\n\
-                 max-flows = 3\nflows-per-second = 2\n"
+                 max-flows = 3\nflows-per-second = 2\nhighest-class = \"assured\"\n"
             )
         };
         let one = |name, key| toml::from_str(&one(name, key)).unwrap();
@@ -143,6 +151,11 @@ mod tests {
             (0..3).map(|_| fleet.admit(&a).unwrap_or_else(|_| panic!())).collect();
         assert_eq!(refused(fleet.admit(&a)), Some(ResetCode::Limit), "three flows are open");
         assert_eq!(held[0].aircraft(), "D-A");
+        let classes = Class::ALL.map(|asked| held[0].class(asked));
+        assert_eq!(
+            classes,
+            [Class::Assured, Class::Assured, Class::BestEffort, Class::LowerEffort]
+        );
         let other = fleet.admit(&b);
         assert!(other.is_ok());
         assert_eq!(refused(fleet.admit(&b)), Some(ResetCode::Limit), "four in all");

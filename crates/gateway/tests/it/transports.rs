@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
 use bentpipe_gateway::counters::Counters;
-use bentpipe_gateway::far::{Arrivals, FarEnd, aerotcp, link, masque};
+use bentpipe_gateway::far::{Arrivals, FarEnd, Open, OpenError, aerotcp, link, masque};
 use bentpipe_gateway::net::{Inherited, bind_udp};
 use bentpipe_gateway::{air, ground};
 use bentpipe_link::io::{Air, Hub, UdpSocket};
-use bentpipe_link::{PublicKey, ResetCode, SecretKey};
+use bentpipe_link::{Class, PublicKey, ResetCode, SecretKey};
 use bentpipe_masque::{Client, Server};
+use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::bench::{closed_port, echo, echoes, expect_reset, read_all, socks_client, soon};
@@ -37,8 +38,9 @@ fn configs() -> Configs {
     );
     let ground_text = format!(
         "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"127.0.0.1:0\"\n\
+         aerotcp-listen = \"127.0.0.1:0\"\n\
          [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{air}\"\nrate = \"100 Mbit/s\"\n\
-         [aerotcp]\nrtt = \"20 ms\"\n\
+         highest-class = \"assured\"\n[aerotcp]\nrtt = \"20 ms\"\n\
          [dial]\nallow = [\"127.0.0.0/8\"]\n[dns]\nservers = [\"127.0.0.1:9\"]\n"
     );
     Configs {
@@ -60,9 +62,11 @@ fn start_air(configs: &Configs, far: Arc<dyn FarEnd>) -> (SocketAddr, Arc<Counte
     (socks, counters)
 }
 
-fn start_ground(configs: &Configs, arrivals: Arc<dyn Arrivals>) {
+fn start_ground(configs: &Configs, arrivals: Arc<dyn Arrivals>) -> Arc<Counters> {
     let gateway = ground::Ground::new(&configs.ground).unwrap();
+    let counters = gateway.counters();
     tokio::spawn(async move { gateway.serve(vec![arrivals], std::future::pending()).await });
+    counters
 }
 
 /// Bytes, half-close and a refused dial.
@@ -98,53 +102,97 @@ async fn many_small_flows(socks: SocketAddr) {
     }
 }
 
-#[tokio::test]
-async fn the_radio_transport_carries_flows() {
-    let configs = configs();
+/// The two ends of a transport, on sockets of their own.
+type Ends = (Arc<dyn FarEnd>, Arc<dyn Arrivals>);
+
+fn over_link(configs: &Configs) -> Ends {
     let hub_socket = udp();
     let address = hub_socket.local_addr().unwrap();
     // The air comes up first: it keeps trying until the ground is there.
     let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
     let config = link::air_config(&configs.air, address, counter).unwrap();
     let far = Air::start(Box::new(UdpSocket::from_std(udp()).unwrap()), config);
-    let (socks, counters) = start_air(&configs, Arc::new(far));
     let socket = Box::new(UdpSocket::from_std(hub_socket).unwrap());
     let hub = Hub::start(socket, link::hub_config(&configs.ground).unwrap());
-    start_ground(&configs, Arc::new(hub));
-    exercise(socks, &counters).await;
-    many_small_flows(socks).await;
+    (Arc::new(far), Arc::new(hub))
 }
 
-#[tokio::test]
-async fn http3_carries_flows() {
-    let configs = configs();
+fn over_http3(configs: &Configs) -> Ends {
     let any = "127.0.0.1:0".parse().unwrap();
     let socket = bentpipe_masque::Socket::bind(any).unwrap();
     let server = Server::start(masque::server_config(&configs.ground), socket).unwrap();
     let config = masque::client_config(&configs.air, server.local_addr().unwrap());
     let socket = bentpipe_masque::Socket::bind(any).unwrap();
-    let far = Client::connect(config, socket).unwrap();
-    let (socks, counters) = start_air(&configs, Arc::new(far));
-    start_ground(&configs, Arc::new(server));
-    exercise(socks, &counters).await;
-    many_small_flows(socks).await;
+    (Arc::new(Client::connect(config, socket).unwrap()), Arc::new(server))
 }
 
-#[tokio::test]
-async fn aerotcp_carries_flows() {
-    let configs = configs();
+fn over_aerotcp(configs: &Configs) -> Ends {
     let ground_socket = udp();
     let address = ground_socket.local_addr().unwrap();
     let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
     let config = aerotcp::air_config(&configs.air, address, counter).unwrap();
     let socket = Box::new(UdpSocket::from_std(udp()).unwrap());
     let far = bentpipe_aerotcp::io::Air::start(socket, config);
-    let (socks, counters) = start_air(&configs, Arc::new(far));
     let socket = Box::new(UdpSocket::from_std(ground_socket).unwrap());
     let config = aerotcp::ground_config(&configs.ground).unwrap();
-    start_ground(&configs, Arc::new(bentpipe_aerotcp::io::Ground::start(socket, config)));
+    (Arc::new(far), Arc::new(bentpipe_aerotcp::io::Ground::start(socket, config)))
+}
+
+async fn carries_flows(over: impl Fn(&Configs) -> Ends) {
+    let configs = configs();
+    let (far, arrivals) = over(&configs);
+    let (socks, counters) = start_air(&configs, far);
+    start_ground(&configs, arrivals);
     exercise(socks, &counters).await;
     many_small_flows(socks).await;
+}
+
+#[tokio::test]
+async fn the_radio_transport_carries_flows() {
+    carries_flows(over_link).await;
+}
+
+#[tokio::test]
+async fn http3_carries_flows() {
+    carries_flows(over_http3).await;
+}
+
+#[tokio::test]
+async fn aerotcp_carries_flows() {
+    carries_flows(over_aerotcp).await;
+}
+
+/// Flows ask for every class in turn, of a ground that allows the aircraft all but the highest.
+async fn classes_are_limited(over: impl Fn(&Configs) -> Ends) {
+    let configs = configs();
+    let (far, arrivals) = over(&configs);
+    let counters = start_ground(&configs, arrivals);
+    let origin = echo("127.0.0.1:0").await.to_string();
+    let mut held = Vec::new();
+    for class in Class::ALL {
+        let (target, first) = (origin.parse().unwrap(), Bytes::from_static(b"a"));
+        let open = Open { target, class, passenger: 1, first };
+        let mut flow = soon("a session", async {
+            loop {
+                match far.open(open.clone()).await {
+                    Err(OpenError::Down(_)) => tokio::task::yield_now().await,
+                    opened => break opened.unwrap(),
+                }
+            }
+        })
+        .await;
+        let mut back = [0];
+        soon("the echo", flow.read_exact(&mut back)).await.unwrap();
+        held.push(flow);
+    }
+    assert_eq!(Class::ALL.map(|class| counters.flows_in(class)), [0, 2, 1, 1]);
+}
+
+#[tokio::test]
+async fn the_highest_class_of_an_aircraft_holds_for_every_transport() {
+    classes_are_limited(over_link).await;
+    classes_are_limited(over_http3).await;
+    classes_are_limited(over_aerotcp).await;
 }
 
 #[tokio::test]

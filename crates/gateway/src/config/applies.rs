@@ -1,0 +1,117 @@
+//! Settings that mean something to some transports only: where none of those is used they would
+//! do nothing, so they are refused.
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{ConfigError, Source, Transport};
+
+/// A setting, and the transports that it means something to.
+struct Setting {
+    name: &'static str,
+    of: &'static [Transport],
+}
+
+const fn setting(name: &'static str, of: &'static [Transport]) -> Setting {
+    Setting { name, of }
+}
+
+const RADIO: &[Transport] = &[Transport::Link];
+const NOT_HTTP: &[Transport] = &[Transport::Link, Transport::AeroTcp];
+
+/// At the top of `ground.toml`.
+const GROUND: &[Setting] = &[setting("beam", RADIO), setting("aerotcp", &[Transport::AeroTcp])];
+
+/// Under its `[link]`.
+const GROUND_LINK: &[Setting] = &[setting("mtu", NOT_HTTP), setting("memory", RADIO)];
+
+/// Under each of its `[[aircraft]]`.
+const AIRCRAFT: &[Setting] = &[
+    setting("mtu", NOT_HTTP),
+    setting("memory", RADIO),
+    setting("lease", RADIO),
+    setting("weight", RADIO),
+    setting("floor", RADIO),
+    setting("return-rate", RADIO),
+];
+
+/// Under `[link]` of `air.toml`. Its `[aerotcp]` may always stand there: `--transport aerotcp` is
+/// an option of the command.
+const AIR_LINK: &[Setting] = &[
+    setting("mtu", NOT_HTTP),
+    setting("memory", RADIO),
+    setting("lease", RADIO),
+    setting("modem", RADIO),
+    setting("state-file", NOT_HTTP),
+];
+
+/// Refuses what does nothing at a ground that serves no more than `served`.
+pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), ConfigError> {
+    let document = document(source)?;
+    let tables = [(GROUND, vec![document.get_ref()])].into_iter();
+    let tables = tables
+        .chain([(GROUND_LINK, tables_at(document.get_ref(), "link"))])
+        .chain([(AIRCRAFT, tables_at(document.get_ref(), "aircraft"))]);
+    for (settings, tables) in tables {
+        let Some((setting, key)) = idle(settings, &tables, served) else { continue };
+        let names: Vec<_> = served.iter().map(|transport| transport.name()).collect();
+        let why =
+            format!("{:?} does nothing: only {} is served", setting.name, names.join(" and "));
+        let serve = match setting.of[0] {
+            Transport::AeroTcp => "AeroTCP: aerotcp-listen = \"[::]:4501\"",
+            _ => "the radio link: listen = \"[::]:4500\"",
+        };
+        let help = format!("leave it out, or serve {serve} under [link]");
+        return Err(ConfigError::at(source, Some(key.span()), why, help));
+    }
+    Ok(())
+}
+
+/// Refuses what does nothing at an air gateway whose flows `transport` carries; `chosen` says that
+/// the command names it and not the file.
+pub fn at_air(source: &Source<'_>, transport: Transport, chosen: bool) -> Result<(), ConfigError> {
+    let document = document(source)?;
+    let link = tables_at(document.get_ref(), "link");
+    let Some((setting, key)) = idle(AIR_LINK, &link, &[transport]) else { return Ok(()) };
+    let name = transport.name();
+    let why = format!("{:?} does nothing: the transport is {name}", setting.name);
+    let help = if chosen {
+        format!("leave it out, or do without --transport {name}")
+    } else {
+        "leave it out, or write transport = \"link\"".to_owned()
+    };
+    Err(ConfigError::at(source, Some(key.span()), why, help))
+}
+
+type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
+
+/// The first setting in the text that means nothing to any of `used`.
+fn idle<'a, 'i>(
+    settings: &'static [Setting],
+    tables: &[&'a DeTable<'i>],
+    used: &[Transport],
+) -> Option<(&'static Setting, &'a Key<'i>)> {
+    let keys = tables.iter().flat_map(|table| table.keys());
+    let found = keys.filter_map(|key| {
+        let setting = settings.iter().find(|setting| setting.name == key.get_ref())?;
+        let idle = setting.of.iter().all(|transport| !used.contains(transport));
+        idle.then_some((setting, key))
+    });
+    found.min_by_key(|(_, key)| key.span().start)
+}
+
+/// The text with the place of everything in it.
+fn document<'a>(source: &Source<'a>) -> Result<Spanned<DeTable<'a>>, ConfigError> {
+    DeTable::parse(source.text).map_err(|error| ConfigError::from_toml(source, &error))
+}
+
+/// The table called `name`, or all of them where it is a list.
+fn tables_at<'a, 'i>(document: &'a DeTable<'i>, name: &str) -> Vec<&'a DeTable<'i>> {
+    match document.get(name).map(Spanned::get_ref) {
+        Some(DeValue::Table(table)) => vec![table],
+        Some(DeValue::Array(list)) => {
+            list.iter().filter_map(|one| one.get_ref().as_table()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
