@@ -133,7 +133,7 @@ impl FromStr for Who {
 }
 
 /// A network, or a single address as one.
-pub(super) fn net(text: &str) -> Option<IpNet> {
+pub(crate) fn net(text: &str) -> Option<IpNet> {
     text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
@@ -153,6 +153,15 @@ impl fmt::Display for Protocol {
             Self::Udp => f.pad("udp"),
             Self::Icmp => f.pad("icmp"),
             Self::Other(number) => number.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Net(net) => net.fmt(f),
+            Self::Mac(mac) => write!(f, "mac:{mac}"),
         }
     }
 }

@@ -16,6 +16,7 @@ mod sni;
 mod subject;
 mod visible;
 
+pub(crate) use condition::net;
 pub use condition::{Mac, Ports, Protocol, Who};
 pub use domain::{Domain, DomainError, Name};
 pub use names::{MAX_ADDRESSES_PER_NAME, MAX_NAMES, MAX_TTL, MIN_TTL, NameTable};

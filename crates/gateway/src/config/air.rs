@@ -3,16 +3,19 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use bentpipe_link::{PublicKey, SecretKey, Target};
+use bentpipe_link::{Class, PublicKey, SecretKey, Target};
 use bentpipe_units::{BitRate, Span};
 use serde::Deserialize;
 
+use super::classes::class;
 use super::modem::{ModemConfig, WrittenModem};
 use super::radio::default_mtu;
+use super::rule::{self, WrittenHello, WrittenRule};
 use super::{
-    AeroTcp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source, applies,
-    from_text, read, seconds,
+    AeroTcp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source,
+    applies, from_text, read, seconds,
 };
+use crate::classify::Rules;
 use crate::relay::RelayLimits;
 
 /// What an air gateway needs to know.
@@ -25,6 +28,19 @@ pub struct AirConfig {
     pub listen: Listen,
     /// What AeroTCP is told, where it is the transport.
     pub aerotcp: Option<AeroTcp>,
+    /// What the classes may count on and may take of what this side sends.
+    #[serde(default)]
+    pub classes: Classes,
+    /// The class of what no rule matches.
+    #[serde(default, deserialize_with = "class")]
+    default_class: Class,
+    #[serde(default)]
+    encrypted_hello: WrittenHello,
+    #[serde(default, rename = "rule")]
+    written_rules: Vec<toml::Spanned<WrittenRule>>,
+    /// Which class a flow has.
+    #[serde(skip)]
+    pub rules: Rules,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
@@ -214,6 +230,9 @@ impl AirConfig {
             return Err(ConfigError::at(&source, None, why, help));
         }
         config.listen.check(&source)?;
+        config.classes.check(&source)?;
+        let written = std::mem::take(&mut config.written_rules);
+        config.rules = rule::rules(&source, written, config.default_class, config.encrypted_hello)?;
         Ok(config)
     }
 }

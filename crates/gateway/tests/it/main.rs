@@ -3,7 +3,7 @@
 mod bench;
 mod http;
 mod limits;
-
+mod policy;
 mod relay;
 mod socks;
 mod tproxy;
