@@ -13,6 +13,8 @@ use crate::wire::frame;
 const LEAST_ROOM: usize = 32;
 /// What an OPEN with the longest name takes, or any other frames of one flow's control.
 const CONTROL_ROOM: usize = 300;
+/// What an OPEN to an address takes with the longest claim behind it.
+const CLAIM_ROOM: usize = 330;
 
 impl FlowTable {
     /// The lane of what would be sent next; `None` when nothing waits.
@@ -89,14 +91,24 @@ impl FlowTable {
             && let Some(id) = self.control.pop_front()
         {
             let Some(flow) = self.flows.get_mut(&id) else { continue };
+            if flow.control.claim && end - out.len() < CLAIM_ROOM {
+                self.control.push_front(id);
+                break;
+            }
             let control = std::mem::take(&mut flow.control);
             let opens = control.open.is_some();
             if let Some(target) = control.open {
                 let credit = flow.recv.limit();
                 frame::put_open(out, id, flow.class, flow.passenger, credit, &target);
                 flow.opened = true;
+                if let Some(claim) = flow.claim.as_ref().filter(|_| control.claim) {
+                    frame::put_claim(out, id, claim);
+                }
             } else if control.credit {
                 frame::put_credit(out, id, flow.recv.limit());
+            }
+            if let Some(class) = flow.confirmed.filter(|_| control.class) {
+                frame::put_class(out, id, class);
             }
             if let Some(code) = control.stop {
                 frame::put_stop(out, id, code);

@@ -1,5 +1,6 @@
 //! Flows: a passenger's byte streams, each way with its own credit.
 
+mod claims;
 mod fill;
 mod peer;
 mod pool;

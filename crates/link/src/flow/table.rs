@@ -6,6 +6,7 @@ use std::time::Duration;
 use bentpipe_schedule::{Class, Scheduler};
 
 use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
+use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::lane::RangeSet;
 use crate::target::Target;
@@ -67,6 +68,10 @@ pub(super) struct Flow {
     /// Nobody holds the flow any more.
     pub(super) released: bool,
     pub(super) active: Duration,
+    /// At the air what was claimed of it, at the ground what the air claims.
+    pub(super) claim: Option<Claim>,
+    /// The class that the ground gave it for its claim.
+    pub(super) confirmed: Option<Class>,
     pub(super) control: Control,
 }
 
@@ -74,6 +79,8 @@ pub(super) struct Flow {
 #[derive(Debug, Default)]
 pub(super) struct Control {
     pub(super) open: Option<Vec<u8>>,
+    pub(super) claim: bool,
+    pub(super) class: bool,
     pub(super) credit: bool,
     pub(super) stop: Option<ResetCode>,
     pub(super) reset: Option<ResetCode>,
@@ -82,7 +89,8 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn is_empty(&self) -> bool {
-        self.open.is_none() && !self.credit && self.stop.is_none() && self.reset.is_none()
+        let bits = self.claim || self.class || self.credit;
+        self.open.is_none() && !bits && self.stop.is_none() && self.reset.is_none()
     }
 }
 
@@ -239,6 +247,8 @@ impl FlowTable {
             ended: None,
             released: false,
             active: now,
+            claim: None,
+            confirmed: None,
             control: Control::default(),
         }
     }

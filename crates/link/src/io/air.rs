@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::driver::Driver;
 use super::shared::Shared;
 use super::{Flow, Open, Socket};
-use crate::endpoint::{AirConfig, AirCore};
+use crate::endpoint::{AirConfig, AirCore, Core};
 use crate::lease::ModemRate;
 use crate::memory::Remembered;
 use crate::session::OpenError;
@@ -81,8 +81,11 @@ impl Air {
         let shared = &self.0.0;
         let now = shared.now();
         let mut state = shared.lock();
-        let Open { target, class, passenger, first } = open;
+        let Open { target, class, passenger, claim, first } = open;
         let (key, taken) = state.core.open(target, *class, *passenger, first, now)?;
+        if let (Some(claim), Some(session)) = (claim, state.core.session(key.0)) {
+            session.claim(key.1, claim.clone());
+        }
         state.wake_driver();
         drop(state);
         Ok((Flow::of_air(shared.clone(), key), taken))

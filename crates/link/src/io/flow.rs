@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::shared::{FlowKey, Shared, Waiting};
+use crate::Class;
 use crate::code::ResetCode;
 use crate::endpoint::{AirCore, Core, HubCore};
 use crate::flow::{Read, Write};
@@ -59,6 +60,17 @@ impl Flow {
     /// Why the flow ended, once a read or write has failed.
     pub fn reset_code(&self) -> Option<ResetCode> {
         self.code
+    }
+
+    /// What the aircraft claims of the flow is true: it is of `class` from now on, at both ends.
+    pub fn confirm(&mut self, class: Class) {
+        self.with(None, |session, flow, _| (session.confirm(flow, class), None));
+    }
+
+    /// The class that the ground gave the flow for what was claimed of it. Whoever reads the flow is
+    /// woken when it comes.
+    pub fn confirmed(&self) -> Option<Class> {
+        self.with(None, |session, flow, _| (session.confirmed(flow), None)).flatten()
     }
 
     /// Runs `act` on the flow's session, if it is still there. When it returns a half, the task of

@@ -9,12 +9,12 @@ use bentpipe_units::BitRate;
 use super::driver::Driver;
 use super::shared::Shared;
 use super::{Flow, Socket};
-use crate::endpoint::{HubConfig, HubCore, SessionId};
+use crate::endpoint::{Core, HubConfig, HubCore, SessionId};
 use crate::flow::FlowEvent;
 use crate::key::PublicKey;
 use crate::lease::{BeamError, ModemRate};
 use crate::status::Counters;
-use crate::{Class, Target};
+use crate::{Claim, Class, Target};
 
 /// The link, seen from the ground: many aircraft. Clones share it; the last one dropped closes it.
 #[derive(Clone)]
@@ -41,6 +41,8 @@ pub struct Incoming {
     pub class: Class,
     /// Whose it is on board.
     pub passenger: u32,
+    /// What its client says of its target, where the aircraft wants that verified.
+    pub claim: Option<Claim>,
     /// The flow; its first bytes may be here already.
     pub flow: Flow,
 }
@@ -99,9 +101,10 @@ impl Hub {
             let (session, event) = state.opened.pop_front()?;
             let FlowEvent::Opened { flow, target, class, passenger } = event else { continue };
             let Some(aircraft) = state.core.aircraft_of(session) else { continue };
+            let claim = state.core.session(session).and_then(|it| it.claim_of(flow).cloned());
             drop(state);
             let flow = Flow::of_hub(shared.clone(), (session, flow));
-            return Some(Incoming { aircraft, target, class, passenger, flow });
+            return Some(Incoming { aircraft, target, class, passenger, claim, flow });
         }
     }
 

@@ -20,7 +20,7 @@ pub use udp::UdpSocket;
 
 use bytes::Bytes;
 
-use crate::{Class, Target};
+use crate::{Claim, Class, Target};
 
 /// A flow to be opened.
 #[derive(Debug, Clone)]
@@ -31,6 +31,8 @@ pub struct Open {
     pub class: Class,
     /// Whose it is.
     pub passenger: u32,
+    /// What its client says of its target, for the ground to verify.
+    pub claim: Option<Claim>,
     /// Its first bytes, which travel with the opening.
     pub first: Bytes,
 }

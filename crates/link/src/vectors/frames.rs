@@ -7,6 +7,7 @@ use bentpipe_schedule::Class;
 use bentpipe_units::BitRate;
 
 use super::Vectors;
+use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
@@ -89,6 +90,7 @@ fn frames() {
         target.encode(&mut encoded).expect("its name is short");
         bytes(&|out| frame::put_open(out, 3, Class::BestEffort, 17, 65_536, &encoded))
     };
+    let claim = Claim::new("www.gov.uk", Class::Assured).expect("its name is short");
     let symbols = [
         ("open_name", opened("example.org:443")),
         ("open_ipv4", opened("192.0.2.7:443")),
@@ -100,6 +102,8 @@ fn frames() {
         ("credit", bytes(&|out| frame::put_credit(out, 3, 1 << 20))),
         ("reset_forbidden", bytes(&|out| frame::put_reset(out, 3, ResetCode::Forbidden))),
         ("stop_aborted", bytes(&|out| frame::put_stop(out, 3, ResetCode::Aborted))),
+        ("claim_assured", bytes(&|out| frame::put_claim(out, 3, &claim))),
+        ("class_assured", bytes(&|out| frame::put_class(out, 3, Class::Assured))),
     ];
     for (name, bytes) in symbols {
         let mut reader = Reader::new(&bytes);

@@ -186,6 +186,9 @@ proptest! {
         frame::put_credit(&mut out, flow, limit);
         frame::put_reset(&mut out, flow, code);
         frame::put_stop(&mut out, flow, code);
+        let claim = crate::Claim::new("www.gov.uk", class).unwrap();
+        frame::put_claim(&mut out, flow, &claim);
+        frame::put_class(&mut out, flow, class);
         frame::put_stream_head(&mut out, flow, offset, fin, Some(data.len() as u64));
         out.extend_from_slice(&data);
         let before = out.len();
@@ -198,6 +201,8 @@ proptest! {
             Frame::Credit { flow, limit },
             Frame::Reset { flow, code },
             Frame::Stop { flow, code },
+            Frame::Claim { flow, claim },
+            Frame::Class { flow, class },
             stream.clone(),
             stream,
         ];
