@@ -1,5 +1,6 @@
 //! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
 
+mod classes;
 pub mod counter;
 mod first;
 pub mod http;
@@ -15,13 +16,14 @@ pub mod tproxy;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::classify::Name;
 use crate::config::{AirConfig, Auth};
 use crate::counters::Counters;
 use crate::far::{self, FarEnd};
@@ -111,7 +113,7 @@ impl Air {
             http_proxy: tcp("http-proxy", listen.http_proxy)?,
             transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
             auth: listen.auth.clone().map(Arc::new),
-            intake: Arc::new(Intake::new(far, config.limits.clone(), Flows::default())),
+            intake: Arc::new(Intake::new(config, far, Flows::default())),
             drain: config.limits.drain_timeout.into(),
         })
     }
@@ -124,6 +126,11 @@ impl Air {
     /// Where HTTP clients come in.
     pub fn http_proxy_addr(&self) -> Option<SocketAddr> {
         self.http_proxy.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// What our own resolver answers passengers: rules about domains need no other proof for it.
+    pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
+        self.intake.classes.learn(name, addresses, ttl);
     }
 
     fn log_listeners(&self) {

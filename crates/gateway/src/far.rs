@@ -15,6 +15,8 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::classify::Name;
+
 pub use start::{arrivals, far_end};
 
 /// What the air gateway asks of the far end.
@@ -26,8 +28,21 @@ pub struct Open {
     pub class: Class,
     /// A stable small number for the client: flows of one passenger share fairly.
     pub passenger: u32,
+    /// The name that the client says, which would give the flow another class. AeroTCP has no way
+    /// to say it.
+    pub claim: Option<Claim>,
     /// The client's first bytes, at most [`MAX_FIRST_BYTES`]; may be empty.
     pub first: Bytes,
+}
+
+/// A name that a client says on a flow to an address, and the class that the flow has if the ground
+/// finds that the address is the name's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The name.
+    pub name: Name,
+    /// The class.
+    pub class: Class,
 }
 
 /// The most of the client's first bytes that travel with an [`Open`]: a TLS
@@ -104,6 +119,15 @@ pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
     /// The ground's dial has succeeded. A transport that has an answer to give
     /// (CONNECT's 200) gives it here; a reset before this is its refusal.
     fn connected(&mut self) {}
+
+    /// At the ground: the claim holds, and the flow is of `class` from now on. Tells the air; to be
+    /// said before [`connected`](Self::connected).
+    fn confirm_class(&mut self, _class: Class) {}
+
+    /// At the air: the class that the ground gave the flow for its claim, once a read has met it.
+    fn class(&self) -> Option<Class> {
+        None
+    }
 }
 
 /// Buffers of a local TCP connection, in bytes.
@@ -125,6 +149,8 @@ pub struct Incoming {
     pub class: Class,
     /// The passenger's number on that aircraft.
     pub passenger: u32,
+    /// What the aircraft wants verified.
+    pub claim: Option<Claim>,
     /// The flow.
     pub stream: Box<dyn FarStream>,
 }

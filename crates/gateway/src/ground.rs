@@ -1,5 +1,6 @@
 //! The ground gateway: takes the flows of known aircraft, resolves, checks, dials, relays.
 
+mod claim;
 pub mod eyeballs;
 pub mod fleet;
 pub mod policy;
@@ -10,13 +11,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Host, ResetCode, Target};
+use bentpipe_link::{Class, Host, ResetCode, Target};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 
 use crate::config::GroundConfig;
 use crate::counters::Counters;
-use crate::far::{self, Arrivals, Incoming};
+use crate::far::{self, Arrivals, Claim, Incoming};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
 use crate::relay::{Outcome, Relay, RelayLimits};
@@ -122,10 +123,17 @@ impl Ground {
 
 impl Shared {
     async fn serve_flow(&self, mut incoming: Incoming, permit: Permit) {
-        let (target, class) = (incoming.target.clone(), incoming.class);
-        match self.dial(&target).await {
+        let (target, mut class) = (incoming.target.clone(), incoming.class);
+        let verdict = self.verify(incoming.claim.take(), &target, &permit);
+        let (dialled, verdict) = tokio::join!(self.dial(&target), verdict);
+        match dialled {
             Ok(tcp) => {
+                if let Some(verified) = verdict {
+                    class = verified;
+                    incoming.stream.confirm_class(class);
+                }
                 incoming.stream.connected();
+                net::mark(&tcp, class);
                 let relay =
                     Relay::new(tcp, incoming.stream, Vec::new(), self.relay, self.counters.clone());
                 if let Outcome::Reset(code) = relay.await {
@@ -138,6 +146,22 @@ impl Shared {
                 incoming.stream.reset(code);
             }
         }
+    }
+
+    /// The class that the flow's claim gives it, if the claim holds.
+    async fn verify(
+        &self,
+        claim: Option<Claim>,
+        target: &Target,
+        permit: &Permit,
+    ) -> Option<Class> {
+        let (claim, Host::Ip(address)) = (claim?, &target.host) else { return None };
+        self.counters.claims.add(1);
+        if !claim::holds(&self.dns, &claim.name, *address).await {
+            return None;
+        }
+        self.counters.claims_held.add(1);
+        Some(permit.class(claim.class))
     }
 
     async fn dial(&self, target: &Target) -> Result<TcpStream, ResetCode> {

@@ -68,7 +68,9 @@
 //! `:method` CONNECT, `:authority` host and port, and two fields of ours that a server may ignore:
 //! `bentpipe-class` (a decimal number, 0 the most urgent, 3 the default) and `bentpipe-passenger`
 //! (the client's own number for who this is). The request's HEADERS and its first DATA leave
-//! together, without awaiting the response. A refusal is a status with `proxy-status` (RFC 9209);
+//! together, without awaiting the response. A client may add `bentpipe-claim`, a class and a name with a
+//! space between: the class it wants if the authority's address is the name's. A server that finds so
+//! answers with the class in `bentpipe-class`. A refusal is a status with `proxy-status` (RFC 9209);
 //! see [`Refusal`] for its names and for the codes that reset an open flow. FIN ends a direction.
 //!
 //! # What it does not do
@@ -79,6 +81,7 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+mod claim;
 mod client;
 mod flow;
 mod quic;
@@ -94,6 +97,7 @@ mod wire;
 mod unproven_tests;
 
 pub use auth::{PublicKey, SecretKey, public_key};
+pub use claim::Claim;
 pub use client::{Client, ClientConfig, ConnectError};
 pub use flow::{Flow, FlowReset};
 pub use refusal::Refusal;
@@ -106,6 +110,9 @@ pub use tls::TlsError;
 const SESSION_PATH: &str = "/bentpipe/session";
 
 const CLASS_HEADER: &str = "bentpipe-class";
+/// In a request: a class, a space, and the name that would give it.
+const CLAIM_HEADER: &str = "bentpipe-claim";
+
 const PASSENGER_HEADER: &str = "bentpipe-passenger";
 
 /// RFC 9110 §11.7.3.

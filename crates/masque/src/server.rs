@@ -20,7 +20,8 @@ use tokio::{
 };
 
 use crate::{
-    CLASS_HEADER, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER, SESSION_PATH, StartError,
+    CLAIM_HEADER, CLASS_HEADER, Claim, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER, SESSION_PATH,
+    StartError,
     auth::{self, Proofs, PublicKey, SecretKey, Side},
     flow::Flow,
     quic::{self, MAX_HEADERS_BYTES, Request},
@@ -121,6 +122,10 @@ pub struct Incoming {
     pub class: u8,
     /// The passenger, by the client's own numbering.
     pub passenger: u32,
+    /// What the client says of the authority, which is an address then.
+    pub claim: Option<Claim>,
+    /// The class to answer with, where the claim holds.
+    pub confirmed: Option<u8>,
     /// The whole request.
     pub request: http::Request<()>,
     exchange: Exchange,
@@ -131,7 +136,10 @@ impl Incoming {
     /// Answers 200; the flow's bytes are the body from here on.
     pub async fn accept(self) -> io::Result<Flow> {
         let lost = |_| io::Error::from(io::ErrorKind::ConnectionReset);
-        let response = answer(StatusCode::OK);
+        let mut response = answer(StatusCode::OK);
+        if let Some(class) = self.confirmed {
+            response.headers_mut().insert(CLASS_HEADER, u16::from(class).into());
+        }
         let request = self.exchange.request.clone();
         let send = self.exchange.respond(response).await.map_err(lost)?;
         let recv = request.take_recv().ok_or(io::ErrorKind::ConnectionReset)?;
@@ -308,6 +316,8 @@ impl Session {
         let number = |name| head.headers().get(name)?.to_str().ok()?.parse::<u32>().ok();
         let class = number(CLASS_HEADER).and_then(|class| u8::try_from(class).ok());
         let passenger = number(PASSENGER_HEADER);
+        let claim = head.headers().get(CLAIM_HEADER);
+        let claim = claim.and_then(|value| Claim::read(value.to_str().ok()?));
         // RFC 9114 §4.4: the authority is host and port.
         let authority = head
             .uri()
@@ -322,6 +332,8 @@ impl Session {
             authority,
             class: class.unwrap_or(DEFAULT_CLASS),
             passenger: passenger.unwrap_or(0),
+            claim,
+            confirmed: None,
             request: head,
             exchange,
             shared: self.shared.clone(),

@@ -95,7 +95,7 @@ fn unknown_keys_name_the_nearest() {
     assert_eq!(
         bench.ground("max-flows", "colour"),
         "ground.toml, line 9: there is no setting \"colour\" here\n    colour = 4096\n\
-         what may stand here: name, public-key, rate, mtu, memory, lease, highest-class, \
+         what may stand here: name, public-key, rate, mtu, memory, lease, highest-class, classes, \
          weight, floor, return-rate, max-flows, flows-per-second"
     );
 }

@@ -52,7 +52,7 @@ pub enum AeroTcpError {
 
 impl FarEnd for Air {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
-        let Open { target, class, passenger, first } = open;
+        let Open { target, class, passenger, first, .. } = open;
         Box::pin(async move {
             match Air::open(self, AeroOpen { target, class, passenger, first }).await {
                 Ok(flow) => Ok(Box::new(Ended { flow, at_air: true }) as Box<dyn FarStream>),
@@ -77,6 +77,7 @@ impl Arrivals for Ground {
                 target: incoming.target,
                 class: incoming.class,
                 passenger: incoming.passenger,
+                claim: None,
                 stream: Box::new(Ended { flow: incoming.flow, at_air: false }),
             })
         })

@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 
 use bentpipe_link::io::{Air, Flow, Hub, Open as LinkOpen};
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, Control, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
-    ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
+    AirConfig as LinkAirConfig, Aircraft, Claim as LinkClaim, Class, Control, HubConfig, LeaseMode,
+    MIN_RESERVE_BYTES, ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
 use futures_util::future::BoxFuture;
 
-use super::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
+use super::{Arrivals, Claim, FarEnd, FarStream, Incoming, Open, OpenError};
 use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
 
 /// Flows a session holds beyond what the gateway admits: those of either side that
@@ -19,9 +19,11 @@ const FLOWS_ENDING: u32 = 64;
 
 impl FarEnd for Air {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
-        let Open { target, class, passenger, first } = open;
+        let Open { target, class, passenger, claim, first } = open;
+        // A name that is too long for the wire is only not claimed.
+        let claim = claim.and_then(|it| LinkClaim::new(it.name.as_str(), it.class).ok());
         Box::pin(async move {
-            match Air::open(self, LinkOpen { target, class, passenger, first }).await {
+            match Air::open(self, LinkOpen { target, class, passenger, claim, first }).await {
                 Ok(flow) => Ok(Box::new(flow) as Box<dyn FarStream>),
                 Err(LinkError::TooManyFlows(_)) => Err(OpenError::Full),
                 Err(LinkError::Target(error)) => Err(OpenError::Target(error)),
@@ -51,17 +53,29 @@ impl FarStream for Flow {
     fn reset_code(&self) -> Option<ResetCode> {
         Flow::reset_code(self)
     }
+
+    fn confirm_class(&mut self, class: Class) {
+        self.confirm(class);
+    }
+
+    fn class(&self) -> Option<Class> {
+        self.confirmed()
+    }
 }
 
 impl Arrivals for Hub {
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
         Box::pin(async move {
             let incoming = Hub::accept(self).await?;
+            let claim = incoming.claim.and_then(|claim| {
+                Some(Claim { name: claim.name().parse().ok()?, class: claim.class })
+            });
             Some(Incoming {
                 aircraft: *incoming.aircraft.as_bytes(),
                 target: incoming.target,
                 class: incoming.class,
                 passenger: incoming.passenger,
+                claim,
                 stream: Box::new(incoming.flow),
             })
         })

@@ -8,18 +8,24 @@ use std::task::{Context, Poll, ready};
 
 use bentpipe_link::{Class, ResetCode, Target};
 use bentpipe_masque::{
-    Client, ClientConfig, Flow, Incoming as Request, Refusal, Server, ServerConfig,
+    Claim as MasqueClaim, Client, ClientConfig, Flow, Incoming as Request, Refusal, Server,
+    ServerConfig,
 };
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
+use super::{Arrivals, Claim, FarEnd, FarStream, Incoming, Open, OpenError};
 use crate::config::{AirConfig, GroundConfig};
 
 impl FarEnd for Client {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
         let authority = open.target.to_string();
-        let flow = Client::open(self, &authority, open.class.to_u8(), open.passenger, open.first);
+        let claim = open.claim.map(|claim| MasqueClaim {
+            class: claim.class.to_u8(),
+            name: claim.name.as_str().to_owned(),
+        });
+        let (class, claim) = (open.class.to_u8(), claim.as_ref());
+        let flow = self.open_claiming(&authority, class, open.passenger, claim, open.first);
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarStream>) })
     }
 
@@ -39,6 +45,10 @@ impl FarStream for Flow {
 
     fn reset_code(&self) -> Option<ResetCode> {
         Flow::reset_code(self).map(code)
+    }
+
+    fn class(&self) -> Option<Class> {
+        Class::from_u8(Flow::class(self)?)
     }
 }
 
@@ -65,11 +75,15 @@ impl Arrivals for Server {
 }
 
 fn incoming(request: Request, target: Target) -> Incoming {
+    let claim = request.claim.as_ref().and_then(|claim| {
+        Some(Claim { name: claim.name.parse().ok()?, class: Class::from_u8(claim.class)? })
+    });
     Incoming {
         aircraft: request.client,
         target,
         class: Class::from_u8(request.class).unwrap_or_default(),
         passenger: request.passenger,
+        claim,
         stream: Box::new(Answering::Waiting(Box::new(request))),
     }
 }
@@ -133,6 +147,12 @@ impl FarStream for Answering {
             // The carrier was lost before the answer could be given.
             Self::Gone => Some(ResetCode::Aborted),
             Self::Waiting(_) | Self::Accepting(_) => None,
+        }
+    }
+
+    fn confirm_class(&mut self, class: Class) {
+        if let Self::Waiting(request) = self {
+            request.confirmed = Some(class.to_u8());
         }
     }
 

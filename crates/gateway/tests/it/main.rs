@@ -1,6 +1,7 @@
 //! Both gateways over loopback, with the link between them in memory.
 
 mod bench;
+mod claims;
 mod http;
 mod limits;
 mod policy;

@@ -17,13 +17,18 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::bench::{closed_port, echo, echoes, expect_reset, read_all, socks_client, soon};
 
 /// A folder with both sides' keys and configs.
-struct Configs {
-    air: AirConfig,
-    ground: GroundConfig,
+pub struct Configs {
+    pub air: AirConfig,
+    pub ground: GroundConfig,
     _folder: tempfile::TempDir,
 }
 
-fn configs() -> Configs {
+pub fn configs() -> Configs {
+    configs_with("", "")
+}
+
+/// The configs with these lines at their tops.
+pub fn configs_with(air_top: &str, ground_top: &str) -> Configs {
     let folder = tempfile::tempdir().unwrap();
     let key = |name: &str, byte| {
         let secret = SecretKey::from_bytes([byte; 32]);
@@ -32,12 +37,12 @@ fn configs() -> Configs {
     };
     let (air, ground): (PublicKey, PublicKey) = (key("air.key", 1), key("ground.key", 2));
     let air_text = format!(
-        "[link]\nprivate-key-file = \"air.key\"\npeer = \"127.0.0.1:4500\"\n\
+        "{air_top}\n[link]\nprivate-key-file = \"air.key\"\npeer = \"127.0.0.1:4500\"\n\
          peer-public-key = \"{ground}\"\nrate = \"100 Mbit/s\"\n\
          [aerotcp]\nrtt = \"20 ms\"\n[listen]\nsocks5 = \"127.0.0.1:0\"\n"
     );
     let ground_text = format!(
-        "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"127.0.0.1:0\"\n\
+        "{ground_top}\n[link]\nprivate-key-file = \"ground.key\"\nlisten = \"127.0.0.1:0\"\n\
          aerotcp-listen = \"127.0.0.1:0\"\n\
          [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{air}\"\nrate = \"100 Mbit/s\"\n\
          highest-class = \"assured\"\n[aerotcp]\nrtt = \"20 ms\"\n\
@@ -55,14 +60,14 @@ fn udp() -> std::net::UdpSocket {
 }
 
 /// The air gateway over `far`: where its clients come in, and what it counts.
-fn start_air(configs: &Configs, far: Arc<dyn FarEnd>) -> (SocketAddr, Arc<Counters>) {
+pub fn start_air(configs: &Configs, far: Arc<dyn FarEnd>) -> (SocketAddr, Arc<Counters>) {
     let gateway = air::Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
     let (socks, counters) = (gateway.socks5_addr().unwrap(), gateway.counters());
     tokio::spawn(gateway.serve(std::future::pending()));
     (socks, counters)
 }
 
-fn start_ground(configs: &Configs, arrivals: Arc<dyn Arrivals>) -> Arc<Counters> {
+pub fn start_ground(configs: &Configs, arrivals: Arc<dyn Arrivals>) -> Arc<Counters> {
     let gateway = ground::Ground::new(&configs.ground).unwrap();
     let counters = gateway.counters();
     tokio::spawn(async move { gateway.serve(vec![arrivals], std::future::pending()).await });
@@ -103,9 +108,9 @@ async fn many_small_flows(socks: SocketAddr) {
 }
 
 /// The two ends of a transport, on sockets of their own.
-type Ends = (Arc<dyn FarEnd>, Arc<dyn Arrivals>);
+pub type Ends = (Arc<dyn FarEnd>, Arc<dyn Arrivals>);
 
-fn over_link(configs: &Configs) -> Ends {
+pub fn over_link(configs: &Configs) -> Ends {
     let hub_socket = udp();
     let address = hub_socket.local_addr().unwrap();
     // The air comes up first: it keeps trying until the ground is there.
@@ -117,7 +122,7 @@ fn over_link(configs: &Configs) -> Ends {
     (Arc::new(far), Arc::new(hub))
 }
 
-fn over_http3(configs: &Configs) -> Ends {
+pub fn over_http3(configs: &Configs) -> Ends {
     let any = "127.0.0.1:0".parse().unwrap();
     let socket = bentpipe_masque::Socket::bind(any).unwrap();
     let server = Server::start(masque::server_config(&configs.ground), socket).unwrap();
@@ -126,7 +131,7 @@ fn over_http3(configs: &Configs) -> Ends {
     (Arc::new(Client::connect(config, socket).unwrap()), Arc::new(server))
 }
 
-fn over_aerotcp(configs: &Configs) -> Ends {
+pub fn over_aerotcp(configs: &Configs) -> Ends {
     let ground_socket = udp();
     let address = ground_socket.local_addr().unwrap();
     let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
@@ -171,7 +176,7 @@ async fn classes_are_limited(over: impl Fn(&Configs) -> Ends) {
     let mut held = Vec::new();
     for class in Class::ALL {
         let (target, first) = (origin.parse().unwrap(), Bytes::from_static(b"a"));
-        let open = Open { target, class, passenger: 1, first };
+        let open = Open { target, class, passenger: 1, claim: None, first };
         let mut flow = soon("a session", async {
             loop {
                 match far.open(open.clone()).await {

@@ -146,9 +146,9 @@ impl FarEnd for Up {
             let (mut near, far) = pair();
             self.opened.lock().unwrap().push(open.clone());
             near.write_all(&open.first).await.unwrap();
-            let Open { target, class, passenger, .. } = open;
+            let Open { target, class, passenger, claim, .. } = open;
             let (aircraft, stream) = (self.aircraft, Box::new(far));
-            let incoming = Incoming { aircraft, target, class, passenger, stream };
+            let incoming = Incoming { aircraft, target, class, passenger, claim, stream };
             self.flows.send(incoming).map_err(|_| OpenError::Closed)?;
             Ok(Box::new(near) as Box<dyn FarStream>)
         })
