@@ -151,6 +151,10 @@ fn describe_air(config: &AirConfig) {
     describe_classes(&config.classes, link.rate, "sends");
     let rules = &config.rules;
     println!("  rules         {}; {} for what none matches", rules.rules.len(), rules.default);
+    if let Some(usage) = &config.usage {
+        let directory = usage.directory.display();
+        println!("  usage         written to {directory} every {}", usage.interval);
+    }
     let limits = &config.limits;
     println!(
         "  flows         {}, {} a passenger",

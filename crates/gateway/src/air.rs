@@ -4,6 +4,7 @@ mod classes;
 pub mod counter;
 mod first;
 pub mod http;
+pub mod identity;
 mod intake;
 pub mod passengers;
 pub(crate) mod path_memory;
@@ -32,6 +33,7 @@ use crate::net::{self, Inherited, StartError};
 use bentpipe_link::ModemRate;
 
 use crate::rate::{self, ModemRates, RateSource};
+use crate::usage::Book;
 use intake::Intake;
 use passengers::Ticket;
 use tproxy::Transparent;
@@ -57,17 +59,30 @@ pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Resu
     let mut inherited = Inherited::from_env()?;
     let far = far::far_end(config, &mut inherited)?;
     let gateway = Air::bind(config, &mut inherited, far.clone())?;
+    let usage = gateway.intake.usage.clone();
     gateway.log_listeners();
     let modem = config.link.modem.as_ref().map(RateSource::start);
     tokio::select! {
         () = gateway.serve(shutdown) => {}
         () = follow_modem(modem.as_ref(), &*far) => {}
+        () = keep(usage.clone()) => {}
+    }
+    if let Some(usage) = usage {
+        usage.write_or_say();
     }
     if let Some(modem) = modem {
         modem.close().await;
     }
     far.close().await;
     Ok(())
+}
+
+/// Writes usage records where that is asked for; for ever.
+async fn keep(usage: Option<Arc<Book>>) {
+    match usage {
+        Some(usage) => usage.keep().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Passes on what the modem says; for ever.
@@ -99,6 +114,12 @@ impl Air {
         far: Arc<dyn FarEnd>,
     ) -> Result<Self, StartError> {
         net::raise_descriptor_limit();
+        if config.rules.ask_marks() && !net::reflects_marks() {
+            tracing::warn!(
+                "rules with dscp match no TCP here: `sysctl net.ipv4.tcp_reflect_tos=1` makes the \
+                 kernel tell how clients mark it"
+            );
+        }
         let listen = &config.listen;
         let mut tcp = |name, address: Option<SocketAddr>| {
             let bind = |address| {

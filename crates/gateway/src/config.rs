@@ -24,7 +24,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 pub use aerotcp::{AeroTcp, TableRow, WindowKind};
-pub use air::{AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, Tproxy, Transport};
+pub use air::{
+    AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, Tproxy, Transport, UsageConfig,
+};
 pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};
 pub use error::ConfigError;

@@ -3,7 +3,8 @@
 //! [`air`] ends the passengers' TCP connections and asks the far end for flows;
 //! [`ground`] takes the flows of many aircraft and dials their destinations. What
 //! lies between them is behind the traits in [`far`]. What the modem knows of the
-//! radio comes by [`rate`]; what a flow's class is, [`classify`] says.
+//! radio comes by [`rate`]; what a flow's class is, [`classify`] says, and
+//! [`usage`] what passengers used.
 
 pub mod air;
 pub mod classify;
@@ -15,3 +16,4 @@ pub mod ground;
 pub mod net;
 pub mod rate;
 pub mod relay;
+pub mod usage;

@@ -156,6 +156,12 @@ pub fn mark_of(tcp: &TcpStream) -> Dscp {
     field.map_or(Dscp::DF, Dscp::from_traffic_class)
 }
 
+/// Whether the kernel tells how peers mark their connections, see [`mark_of`].
+pub fn reflects_marks() -> bool {
+    let setting = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_reflect_tos");
+    setting.is_ok_and(|setting| setting.trim() == "1")
+}
+
 /// Sizes a connection's buffers as the transport beside it wants them. The kernel doubles each for
 /// its own bookkeeping and caps it (`net.core.wmem_max`, `rmem_max`): a smaller one only slows the
 /// connection, so a refusal is none of ours.

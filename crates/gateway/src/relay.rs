@@ -19,6 +19,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::counters::Counters;
 use crate::far::FarStream;
+use crate::usage::Meter;
 use half::{Broke, Half};
 
 pub use half::SCRATCH_BYTES;
@@ -63,6 +64,7 @@ pub struct Relay {
     answered: bool,
     ended: bool,
     verdict: Option<Verdict>,
+    meter: Option<Box<Meter>>,
 }
 
 impl Relay {
@@ -90,6 +92,7 @@ impl Relay {
             answered: false,
             ended: false,
             verdict: None,
+            meter: None,
         };
         let deadline = relay.deadline();
         relay.timer.as_mut().reset(deadline);
@@ -102,18 +105,30 @@ impl Relay {
         self
     }
 
+    /// What the flow uses is to be counted by `meter`, local TCP being the passenger's.
+    pub fn with_meter(mut self, meter: Option<Meter>) -> Self {
+        self.meter = meter.map(Box::new);
+        self
+    }
+
     fn look_for_verdict(&mut self) {
         if self.verdict.is_some()
             && let Some(class) = self.far.class()
             && let Some(verdict) = self.verdict.take()
         {
             verdict(class, &self.tcp);
+            if let Some(meter) = &mut self.meter {
+                meter.reclass(class);
+            }
         }
     }
 
     fn poll_to_far(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let polled = self.to_far.poll(cx, &mut self.tcp, &mut self.far);
         self.counters.to_far_bytes.add(polled.wrote);
+        if let Some(meter) = &mut self.meter {
+            meter.up(polled.wrote);
+        }
         self.note_movement(polled.wrote > 0);
         match polled.broke {
             None => Poll::Pending,
@@ -133,6 +148,9 @@ impl Relay {
     fn poll_to_tcp(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let polled = self.to_tcp.poll(cx, &mut self.far, &mut self.tcp);
         self.counters.to_tcp_bytes.add(polled.wrote);
+        if let Some(meter) = &mut self.meter {
+            meter.down(polled.wrote);
+        }
         self.answered |= polled.read > 0 || self.to_tcp.read_all();
         self.look_for_verdict();
         self.note_movement(polled.wrote > 0);

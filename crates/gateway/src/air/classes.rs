@@ -70,6 +70,11 @@ impl Classes {
         self.rules.ask_names() && visible(first) == Visible::Partial
     }
 
+    /// Whether a rule asks for clients' devices.
+    pub fn ask_devices(&self) -> bool {
+        self.rules.ask_devices()
+    }
+
     /// Whether a rule asks how clients mark their packets.
     pub fn ask_marks(&self) -> bool {
         self.rules.ask_marks()

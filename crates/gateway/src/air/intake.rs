@@ -6,21 +6,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_link::{Host, Target};
-use bentpipe_schedule::Dscp;
+use bentpipe_schedule::{Class, Dscp};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::classes::{Asked, Classes};
+use super::identity::{Identity, Neighbours};
 use super::passengers::{Passengers, Ticket};
 use super::quiet::Quiet;
-use crate::classify::{Name, Protocol};
+use crate::classify::{Mac, Name, Protocol};
 use crate::config::{AirConfig, AirLimits};
 use crate::counters::Counters;
 use crate::far::{Claim, FarEnd, MAX_FIRST_BYTES, Open};
 use crate::flows::Flows;
 use crate::net;
 use crate::relay::{Outcome, Relay, Verdict, reset_on_close};
+use crate::usage::{Book, Meter};
 
 /// How long a flow waits for the client's first bytes, so that they travel with
 /// it. Only protocols in which the server speaks first lose this time.
@@ -34,6 +36,9 @@ pub struct Intake {
     pub flows: Flows,
     pub quiet: Quiet,
     pub classes: Arc<Classes>,
+    /// Where it is kept what passengers use.
+    pub usage: Option<Arc<Book>>,
+    identity: Arc<dyn Identity>,
     passengers: Arc<Passengers>,
 }
 
@@ -43,7 +48,10 @@ impl Intake {
         let classes = Arc::new(Classes::new(config.rules.clone()));
         let passengers = Passengers::new(limits.max_flows, limits.max_flows_per_passenger);
         let (counters, quiet) = Default::default();
-        Self { far, limits, counters, flows, quiet, classes, passengers }
+        let usage = config.usage.as_ref();
+        let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
+        let identity = Arc::new(Neighbours::default());
+        Self { far, limits, counters, flows, quiet, classes, usage, identity, passengers }
     }
 
     /// Counts a client in, or resets it where a limit is reached.
@@ -80,7 +88,7 @@ impl Intake {
             protocol: Protocol::Tcp,
             dscp,
             ticket,
-            mac: None,
+            mac: self.device_of(ticket),
             first: &first,
         };
         let decision = self.classes.decide(&asked);
@@ -94,6 +102,18 @@ impl Intake {
     /// [`net::mark_of`].
     pub fn mark_of(&self, tcp: &TcpStream) -> Dscp {
         if self.classes.ask_marks() { net::mark_of(tcp) } else { Dscp::DF }
+    }
+
+    /// The client's device, where a rule asks for it.
+    fn device_of(&self, ticket: &Ticket) -> Option<Mac> {
+        let asked = self.classes.ask_devices();
+        asked.then(|| self.identity.mac(ticket.client)).flatten()
+    }
+
+    /// Counts what a flow of the client uses, where that is kept.
+    pub fn meter(&self, ticket: &Ticket, class: Class) -> Option<Meter> {
+        let usage = self.usage.as_ref()?;
+        Some(usage.meter(self.identity.label(ticket.client), class))
     }
 
     /// What is to be done when the ground confirms the class of a flow.
@@ -118,6 +138,10 @@ impl Intake {
             _ => None,
         };
         let shown = open.target.to_string();
+        let mut meter = self.meter(ticket, open.class);
+        if let Some(meter) = &mut meter {
+            meter.up(open.first.len() as u64);
+        }
         self.counters.to_far_bytes.add(open.first.len() as u64);
         let far = match self.far.open(open).await {
             Ok(far) => far,
@@ -130,7 +154,7 @@ impl Intake {
         };
         let limits = self.limits.relay();
         let relay = Relay::new(tcp, far, pending.into(), limits, self.counters.clone());
-        let relay = relay.with_verdict(verdict);
+        let relay = relay.with_verdict(verdict).with_meter(meter);
         if let Outcome::Reset(code) = relay.await {
             tracing::debug!(passenger = ticket.number, target = shown, %code, "flow reset");
         }

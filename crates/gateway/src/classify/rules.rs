@@ -125,6 +125,12 @@ impl Rules {
         self.rules.iter().any(|rule| !rule.domains.is_empty())
     }
 
+    /// Whether any rule asks for the client's device.
+    pub fn ask_devices(&self) -> bool {
+        let mut passengers = self.rules.iter().flat_map(|rule| &rule.passengers);
+        passengers.any(|who| matches!(who, Who::Mac(_)))
+    }
+
     /// Whether any rule asks for the client's marks.
     pub fn ask_marks(&self) -> bool {
         self.rules.iter().any(|rule| !rule.dscps.is_empty())

@@ -41,9 +41,29 @@ pub struct AirConfig {
     /// Which class a flow has.
     #[serde(skip)]
     pub rules: Rules,
+    /// Records of what passengers use; absent where none are kept.
+    pub usage: Option<UsageConfig>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
+}
+
+/// Records of what each passenger uses on each day, as lines of JSON.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct UsageConfig {
+    #[serde(rename = "directory")]
+    written: toml::Spanned<PathBuf>,
+    /// Where the files go, one a day.
+    #[serde(skip)]
+    pub directory: PathBuf,
+    /// How often they are written; once more when the gateway stops.
+    #[serde(default = "default_usage_interval")]
+    pub interval: Span,
+}
+
+const fn default_usage_interval() -> Span {
+    seconds(15 * 60)
 }
 
 /// What carries the flows.
@@ -231,9 +251,29 @@ impl AirConfig {
         }
         config.listen.check(&source)?;
         config.classes.check(&source)?;
+        if let Some(usage) = &mut config.usage {
+            usage.check(&source)?;
+        }
         let written = std::mem::take(&mut config.written_rules);
         config.rules = rule::rules(&source, written, config.default_class, config.encrypted_hello)?;
         Ok(config)
+    }
+}
+
+impl UsageConfig {
+    fn check(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
+        self.directory = source.beside(self.written.get_ref());
+        if self.interval.duration().as_secs() == 0 {
+            let why = format!("records every {} would be all that is done", self.interval);
+            let help = "write how often: interval = \"15 min\"".to_owned();
+            return Err(ConfigError::at(source, None, why, help));
+        }
+        if self.directory.is_dir() {
+            return Ok(());
+        }
+        let why = format!("{} is not a directory", self.directory.display());
+        let help = "make it, and let the gateway's user write there".to_owned();
+        Err(ConfigError::at(source, Some(self.written.span()), why, help))
     }
 }
 

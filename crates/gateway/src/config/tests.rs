@@ -452,6 +452,8 @@ fn wrong_classes_and_rules_say_what_to_write() {
         ("rule = [{ class = 'assured' }]", "default-class"),
         ("rule = [{ port = 22, class = 'operator' }]", "any passenger could get"),
         ("rule = [{ host = 'gov.uk', class = 'assured' }]", "no setting \"host\""),
+        ("usage = { directory = 'missing' }", "missing is not a directory"),
+        ("usage = { }", "\"directory\" is missing"),
         ("encrypted-hello = 'outer'", "did you mean \"outer-name\""),
     ] {
         let message = bench.message(with_top(&bench, top));
