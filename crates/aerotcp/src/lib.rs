@@ -54,19 +54,24 @@
 //! # Inside
 //!
 //! `segment` is the wire, `conn` one connection, [`Session`] all of one aircraft's, `endpoint` the
-//! two ends with their handshakes. Up to there time, randomness and packets are arguments. [`io`] is
-//! the thin async edge.
+//! two ends with their handshakes. Up to there time, randomness and packets are arguments. [`io`]
+//! puts them on the link's async edge.
 
 mod conn;
 mod endpoint;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzz;
 pub mod io;
 mod pool;
 mod segment;
 mod session;
 mod settings;
 
-pub use endpoint::{AirConfig, AirCore, Aircraft, Core, GroundConfig, GroundCore, SessionId};
-pub use session::{Counters, Event, OpenError, Session};
+pub use endpoint::{AirConfig, AirCore, Aircraft, GroundConfig, GroundCore};
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use fuzz::fuzz;
+pub use session::{Counters, Session};
 pub use settings::{
     BUFFER_FACTORS, Buffers, LEAST_BUFFER_PACKETS, LEAST_WINDOW_PACKETS, MAX_TABLE_ROWS,
     RESERVE_BYTES, Row, Settings, SettingsError, Window,

@@ -150,6 +150,18 @@ pub enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// What it costs to choose whose bytes fill a packet, at up to 10,000 flows.
+    Schedule {
+        /// Write the figures there, as an array of rows.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+    /// The link layer's processor time for each packet beside that of its AEAD alone.
+    Link {
+        /// Write the figures there, as an array of rows.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// The memory of both gateways with 10,000 idle flows.
     Idle {
         /// Write the figures there, as an array of rows.
@@ -172,6 +184,8 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Modem(args) => modem(args),
         Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
         Lab::Bench(Bench::Coding { json }) => coding(json.as_deref()),
+        Lab::Bench(Bench::Schedule { json }) => schedule(json.as_deref()),
+        Lab::Bench(Bench::Link { json }) => link(json.as_deref()),
         Lab::Bench(Bench::Idle { json, flows }) => idle((*flows).into(), json.as_deref()),
         Lab::Hold { listen } => Ok(bench::idle::hold(*listen)?),
     }
@@ -338,6 +352,20 @@ fn relay(json: Option<&Path>) -> Outcome {
 fn coding(json: Option<&Path>) -> Outcome {
     check_writable(json)?;
     let found = bench::coding::run()?;
+    print!("{found}");
+    write(json, &found.rows())
+}
+
+fn schedule(json: Option<&Path>) -> Outcome {
+    check_writable(json)?;
+    let found = bench::schedule::run();
+    print!("{found}");
+    write(json, &found.rows())
+}
+
+fn link(json: Option<&Path>) -> Outcome {
+    check_writable(json)?;
+    let found = bench::link::run()?;
     print!("{found}");
     write(json, &found.rows())
 }

@@ -11,39 +11,12 @@ mod start;
 use std::net::SocketAddr;
 
 use bentpipe_link::{Class, ModemRate, ResetCode, Target, TargetError};
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use crate::classify::Name;
-
+pub use bentpipe_link::Claim;
+pub use bentpipe_link::io::Open;
 pub use start::{arrivals, far_end};
-
-/// What the air gateway asks of the far end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Open {
-    /// Where the ground should dial.
-    pub target: Target,
-    /// The class the flow is scheduled in.
-    pub class: Class,
-    /// A stable small number for the client: flows of one passenger share fairly.
-    pub passenger: u32,
-    /// The name that the client says, which would give the flow another class. AeroTCP has no way
-    /// to say it.
-    pub claim: Option<Claim>,
-    /// The client's first bytes, at most [`MAX_FIRST_BYTES`]; may be empty.
-    pub first: Bytes,
-}
-
-/// A name that a client says on a flow to an address, and the class that the flow has if the ground
-/// finds that the address is the name's.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claim {
-    /// The name.
-    pub name: Name,
-    /// The class.
-    pub class: Class,
-}
 
 /// The most of the client's first bytes that travel with an [`Open`]: a TLS
 /// ClientHello with a post-quantum key share is about 1.8 KB.

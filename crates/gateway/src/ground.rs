@@ -157,7 +157,8 @@ impl Shared {
     ) -> Option<Class> {
         let (claim, Host::Ip(address)) = (claim?, &target.host) else { return None };
         self.counters.claims.add(1);
-        if !claim::holds(&self.dns, &claim.name, *address).await {
+        let name = claim.name().parse().ok()?;
+        if !claim::holds(&self.dns, &name, *address).await {
             return None;
         }
         self.counters.claims_held.add(1);

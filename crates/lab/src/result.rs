@@ -9,7 +9,7 @@ use serde::Serialize;
 /// One figure. Times are in seconds, rates in bit/s; what is unknown is null.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Row {
-    /// What was done: `demo`, `transfers`, `measure`, `sim`, `grid`, `relay`, `idle`, `coding`, …
+    /// What was done: `demo`, `transfers`, `measure`, `sim`, `grid`, `relay`, `idle`, `coding`, `link`, …
     pub experiment: String,
     /// `emu` or `sim`; empty where there is no link.
     pub engine: String,
@@ -86,6 +86,11 @@ impl Percentile {
 pub struct Samples(pub Vec<Sample>);
 
 impl Samples {
+    /// One more that came to an end.
+    pub fn push(&mut self, value: f64) {
+        self.0.push(Sample::Finished(value));
+    }
+
     /// How many there are, unfinished ones included.
     pub fn len(&self) -> usize {
         self.0.len()

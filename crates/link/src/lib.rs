@@ -26,15 +26,16 @@ mod wire;
 pub use bentpipe_schedule::Class;
 pub use claim::Claim;
 pub use code::ResetCode;
-pub use endpoint::{AirConfig, AirCore, Aircraft, Core, HubConfig, HubCore, SessionId};
-pub use flow::{FlowEvent, Read, Write};
+pub use endpoint::{AirConfig, AirCore, Aircraft, Core, Flows, HubConfig, HubCore, SessionId};
+pub use flow::{FlowEvent, Read, Receive, SendError, Write};
 pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};
 pub use lease::{BeamError, IDLE_GRANT, Lease, LeaseMode, MODEM_LEASE, ModemRate, Share, Source};
 pub use memory::{REMEMBERED_LIFETIME, Remembered};
 pub use session::{OpenError, Session};
-pub use settings::{Control, MIN_MTU_BYTES, MIN_RESERVE_BYTES, Settings, SettingsError};
+pub use settings::{Control, Lifetimes, MIN_MTU_BYTES, MIN_RESERVE_BYTES, Settings, SettingsError};
 pub use status::Counters;
 pub use target::{Host, MAX_NAME_BYTES, Target, TargetError};
+pub use wire::frame::OpenDatagrams;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub use wire::fuzz::fuzz;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
+use crate::redundancy::Loss;
+
 /// What was learned longer ago is not used: who shares a beam, and which beam it is, changes within
 /// minutes on an aircraft (RFC 9959, section 3: stored values need a limited lifetime).
 pub const REMEMBERED_LIFETIME: Duration = Duration::from_secs(15 * 60);
@@ -16,8 +18,8 @@ pub struct Remembered {
     pub rtt: Duration,
     /// The share of our packets that the path lost, 0 to 1.
     pub loss: f64,
-    /// Packets lost per report that told of loss: at most this is the mean length of a burst, and
-    /// at low loss about that. At least 1.
+    /// How many packets a burst of losses takes on average, where they follow each other closely.
+    /// At least 1.
     pub burst: f64,
     /// What the path was seen to carry of ours; zero where that is unknown.
     pub rate: BitRate,
@@ -46,9 +48,6 @@ impl Remembered {
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     least_rtt: Option<Duration>,
-    judged: u64,
-    lost: u64,
-    lossy_reports: u64,
     /// Bytes that came through in the round trip that goes on, since when, and in the best lately.
     round_bytes: u64,
     round_began: Duration,
@@ -58,13 +57,10 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// A report came: of `judged` packets `lost` were lost, and `delivered_bytes` came through.
+    /// A report came.
     pub fn reported(&mut self, seen: &Reported) {
         self.least_rtt = [self.least_rtt, seen.sample].into_iter().flatten().min();
         self.reported_at = seen.now;
-        self.judged += seen.judged;
-        self.lost += seen.lost;
-        self.lossy_reports += u64::from(seen.lost > 0);
         let passed = seen.now.saturating_sub(self.round_began);
         if passed < seen.srtt {
             self.round_bytes += seen.delivered_bytes;
@@ -85,14 +81,15 @@ impl Observed {
         self.round_began = seen.now;
     }
 
-    /// What to remember, or `None` before the first round trip was measured.
-    pub fn remembered(&self) -> Option<Remembered> {
+    /// What to remember of a path that is known to lose `loss`, or `None` before the first round
+    /// trip was measured.
+    pub fn remembered(&self, loss: Loss) -> Option<Remembered> {
         // A session that only keeps its way open learns the round trip, but nothing of the rate.
         let known = self.reported_at.saturating_sub(self.best_at) <= REMEMBERED_LIFETIME;
         Some(Remembered {
             rtt: self.least_rtt?,
-            loss: self.lost as f64 / self.judged.max(1) as f64,
-            burst: (self.lost as f64 / self.lossy_reports.max(1) as f64).max(1.0),
+            loss: loss.rate,
+            burst: loss.burst_packets(),
             rate: BitRate::from_bps(if known { self.best_bps } else { 0 }),
             at: self.reported_at,
         })
@@ -105,8 +102,7 @@ pub struct Reported {
     pub now: Duration,
     pub sample: Option<Duration>,
     pub srtt: Duration,
-    pub judged: u64,
-    pub lost: u64,
+    /// What came through that no report had told of.
     pub delivered_bytes: u64,
 }
 
@@ -115,16 +111,15 @@ mod tests {
     use super::*;
 
     const RTT: Duration = Duration::from_millis(600);
+    const LOSS: Loss = Loss { rate: 0.02, correlation: 0.5 };
 
     /// Reports every eighth of a round trip for `span` at `bytes` a round trip.
     fn observe(observed: &mut Observed, from: Duration, span: Duration, bytes: u64) -> Duration {
         let mut now = from;
         while now < from + span {
             now += RTT / 8;
-            let (sample, lost) = (Some(RTT), u64::from(now.as_millis() % 1000 < 100));
-            let delivered_bytes = bytes / 8;
-            let seen = Reported { now, sample, srtt: RTT, judged: 10, lost, delivered_bytes };
-            observed.reported(&seen);
+            let (sample, delivered_bytes) = (Some(RTT), bytes / 8);
+            observed.reported(&Reported { now, sample, srtt: RTT, delivered_bytes });
         }
         now
     }
@@ -132,12 +127,14 @@ mod tests {
     #[test]
     fn it_remembers_the_smallest_round_trip_the_loss_and_the_rate() {
         let mut observed = Observed::default();
-        assert_eq!(observed.remembered(), None);
+        assert_eq!(observed.remembered(LOSS), None);
         observe(&mut observed, Duration::ZERO, Duration::from_secs(60), 600_000);
-        let remembered = observed.remembered().unwrap();
+        let remembered = observed.remembered(LOSS).unwrap();
         assert_eq!(remembered.rtt, RTT);
-        assert!((0.005..0.02).contains(&remembered.loss), "{}", remembered.loss);
-        assert!((remembered.burst - 1.0).abs() < 1e-9);
+        // The next session's estimator begins with the loss that this one knew.
+        let loss = Loss::in_bursts(remembered.loss, remembered.burst);
+        assert!((loss.rate - LOSS.rate).abs() < 1e-9, "{loss:?}");
+        assert!((loss.correlation - LOSS.correlation).abs() < 1e-9, "{loss:?}");
         let mbps = remembered.rate.bps() as f64 / 1e6;
         assert!((7.0..8.2).contains(&mbps), "{mbps} Mbit/s");
         assert!((525_000..620_000).contains(&remembered.window_bytes()));
@@ -148,14 +145,14 @@ mod tests {
         let mut observed = Observed::default();
         let now = observe(&mut observed, Duration::ZERO, Duration::from_secs(60), 600_000);
         observe(&mut observed, now, Duration::from_secs(60), 6_000);
-        assert!(observed.remembered().unwrap().rate.bps() < 100_000);
+        assert!(observed.remembered(LOSS).unwrap().rate.bps() < 100_000);
     }
 
     #[test]
     fn it_is_fresh_for_its_lifetime_and_never_before_it_was_learned() {
         let mut observed = Observed::default();
         let now = observe(&mut observed, Duration::ZERO, Duration::from_secs(2), 1000);
-        let remembered = observed.remembered().unwrap();
+        let remembered = observed.remembered(LOSS).unwrap();
         assert!(remembered.is_fresh(now));
         assert!(remembered.is_fresh(now + REMEMBERED_LIFETIME));
         assert!(!remembered.is_fresh(now + REMEMBERED_LIFETIME + Duration::from_secs(1)));

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bentpipe_units::{BitRate, ByteSize};
 
+use crate::Class;
 use crate::lease::{LeaseMode, Share};
 
 /// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
@@ -30,7 +31,8 @@ pub struct Settings {
     /// waits for another; the rest is lent, at most a quarter of it to one passenger.
     pub send_memory: ByteSize,
     /// Memory for symbols that repairs combine, beyond those that wait to be reported: a quarter for
-    /// each lane in each direction. Of the default, each quarter holds 2,796 symbols of 1,500 bytes.
+    /// each lane of streams in each direction. Of the default, each quarter holds 2,796 symbols of
+    /// 1,500 bytes. The lane of datagrams keeps 1,024 of what it receives beside them, 1.5 MB.
     pub code_memory: ByteSize,
     /// What every flow may always have on its way to us. `max_flows` × this is set aside.
     pub flow_reserve: ByteSize,
@@ -42,12 +44,59 @@ pub struct Settings {
     pub flow_idle: Duration,
     /// A flow whose received bytes nobody read for so long is reset, to give its memory back.
     pub flow_unread: Duration,
+    /// Memory for datagrams that wait: half for those that wait to be sent, an equal part of it for each
+    /// class, half for those that wait for their reader. The default gives every class 4 MiB, what
+    /// 8 Mbit/s take four seconds for.
+    pub datagram_memory: ByteSize,
+    /// A flow of datagrams in which none went either way for so long is reset. As a NAT's mapping
+    /// (RFC 4787, REQ-5: at least 2 min, 5 recommended); what comes in keeps it open too (REQ-6).
+    pub datagram_idle: Duration,
+    /// For how long a datagram is of use.
+    pub lifetimes: Lifetimes,
     /// Packet keys are replaced after this.
     pub key_lifetime: Duration,
     /// An idle air side sends a packet this often, so that a NAT or firewall keeps the way open.
     pub keepalive: Duration,
     /// The round trip to assume before one is measured.
     pub initial_rtt: Duration,
+}
+
+/// For how long a datagram of each class is of use, from when it was handed over. So long it may wait
+/// to be sent, and is protected by repairs; and it is sent again where it would be there by then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// The network's own and the operator's, and calls: what a listener's buffer may wait beyond the usual delay.
+    pub network: Duration,
+    /// Interactive: one retransmission counts where a round trip takes up to some 600 ms.
+    pub assured: Duration,
+    /// As long as QUIC or a tunnelled TCP waits before it sends again over these links, two or three
+    /// round trips; what comes later is a copy too many.
+    pub best_effort: Duration,
+    /// In the background nobody waits, and what comes late still saves its sender's own repetition.
+    pub lower_effort: Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        Self {
+            network: Duration::from_millis(250),
+            assured: Duration::from_secs(1),
+            best_effort: Duration::from_secs(3),
+            lower_effort: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Lifetimes {
+    /// That of a class.
+    pub fn of(&self, class: Class) -> Duration {
+        match class {
+            Class::Operator | Class::Network => self.network,
+            Class::Assured => self.assured,
+            Class::BestEffort => self.best_effort,
+            Class::LowerEffort => self.lower_effort,
+        }
+    }
 }
 
 /// What decides how fast this side sends.
@@ -78,6 +127,9 @@ impl Default for Settings {
             flow_send_buffer: ByteSize::from_bytes(256 << 10),
             flow_idle: Duration::from_secs(2 * 3600 + 4 * 60),
             flow_unread: Duration::from_secs(600),
+            datagram_memory: ByteSize::from_bytes(40 << 20),
+            datagram_idle: Duration::from_secs(300),
+            lifetimes: Lifetimes::default(),
             key_lifetime: Duration::from_secs(900),
             keepalive: Duration::from_secs(15),
             initial_rtt: Duration::from_secs(1),
@@ -90,6 +142,10 @@ pub const MIN_MTU_BYTES: usize = 1280;
 
 /// The send memory holds at least so many of the largest packets: a lane's quarter is then four.
 const LEAST_SEND_PACKETS: u64 = 16;
+/// The datagram memory holds at least so many of the largest: a class's part of one half is then six.
+const LEAST_DATAGRAMS: u64 = 60;
+/// A shorter idle limit would end flows that are in use.
+const LEAST_DATAGRAM_IDLE: Duration = Duration::from_secs(1);
 /// The memory for repairs holds at least so many of the largest packets: the quarter that a lane has
 /// at each end is then 64 symbols, which a burst of 90 KB fills.
 const LEAST_CODE_PACKETS: u64 = 256;
@@ -138,6 +194,23 @@ pub enum SettingsError {
     /// A flow would crawl, or come to a halt.
     #[error("a flow reserve of {0} is out of range: give 1500 bytes to 4 GiB")]
     Reserve(ByteSize),
+    /// Not even a few datagrams fit.
+    #[error(
+        "a datagram memory of {memory} is too small: packets of {mtu} bytes need at least {least}"
+    )]
+    SmallDatagramMemory {
+        /// `datagram_memory`.
+        memory: ByteSize,
+        /// `mtu_bytes`.
+        mtu: usize,
+        /// What it must be.
+        least: ByteSize,
+    },
+    /// Flows of datagrams would end while they are in use.
+    #[error(
+        "flows of datagrams that are idle after {0:?} end between two datagrams: give at least 1 s"
+    )]
+    DatagramIdle(Duration),
     /// The reserves alone do not fit.
     #[error(
         "{flows} flows with {reserve} reserved each need {needed}, more than the receive memory of {memory}: \
@@ -177,6 +250,14 @@ impl Settings {
         if self.send_memory < least {
             let (memory, mtu) = (self.send_memory, self.mtu_bytes);
             return Err(SettingsError::SmallSendMemory { memory, mtu, least });
+        }
+        let least = ByteSize::from_bytes(LEAST_DATAGRAMS * self.mtu_bytes as u64);
+        if self.datagram_memory < least {
+            let (memory, mtu) = (self.datagram_memory, self.mtu_bytes);
+            return Err(SettingsError::SmallDatagramMemory { memory, mtu, least });
+        }
+        if self.datagram_idle < LEAST_DATAGRAM_IDLE {
+            return Err(SettingsError::DatagramIdle(self.datagram_idle));
         }
         let least = ByteSize::from_bytes(LEAST_CODE_PACKETS * self.mtu_bytes as u64);
         if self.code_memory < least {
@@ -226,6 +307,12 @@ mod tests {
         let settings =
             Settings { flow_send_buffer: ByteSize::from_bytes(0), ..Settings::default() };
         assert_eq!(settings.check(), Err(SettingsError::NoSendBuffer));
+        let settings = Settings { datagram_memory: tiny, ..Settings::default() };
+        let error = settings.check().unwrap_err().to_string();
+        assert!(error.contains("a datagram memory of 1000 B"), "{error}");
+        let datagram_idle = Duration::from_millis(900);
+        let settings = Settings { datagram_idle, ..Settings::default() };
+        assert_eq!(settings.check(), Err(SettingsError::DatagramIdle(datagram_idle)));
         let settings = Settings { mtu_bytes: 576, ..Settings::default() };
         assert_eq!(settings.check(), Err(SettingsError::SmallMtu(576)));
     }

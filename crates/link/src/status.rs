@@ -35,6 +35,21 @@ pub struct Counters {
     pub symbols_recovered: u64,
     /// Repairs that told nothing new.
     pub repairs_redundant: u64,
+    /// Datagrams that left for the first time.
+    pub datagrams_sent: u64,
+    /// Datagrams that came for a flow that is open.
+    pub datagrams_received: u64,
+    /// Datagrams that were lost, and over before anything brought them back.
+    pub datagrams_abandoned: u64,
+    /// Datagrams that waited to be sent until they were of no use.
+    pub datagrams_expired: u64,
+    /// Datagrams dropped before they left, since a queue stood for too long or memory was full; and
+    /// received ones, since their reader did not keep up.
+    pub datagrams_dropped: u64,
+    /// Datagrams that came before their flow was opened, and waited.
+    pub datagrams_early: u64,
+    /// Datagrams that came for a flow that is over.
+    pub datagrams_unknown: u64,
     /// Packets of ours that the peer's reports count as lost.
     pub packets_lost: u64,
     /// Packets of ours that the peer's reports account for, lost or not.

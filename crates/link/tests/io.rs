@@ -3,7 +3,9 @@
 use std::net::UdpSocket as StdUdpSocket;
 use std::time::Duration;
 
-use bentpipe_link::io::{Air, FlowReset, Hub, Open, UdpSocket};
+use bentpipe_link::io::{
+    Air, Arrived, FlowReset, Hub, IncomingDatagrams, Open, OpenDatagrams, SendError, UdpSocket,
+};
 use bentpipe_link::{
     AirConfig, Aircraft, Claim, Class, HubConfig, OpenError, ResetCode, SecretKey, Settings,
 };
@@ -74,7 +76,7 @@ async fn a_megabyte_comes_back_whole() {
     let address = hub_socket.local_addr().unwrap();
     let (hub, air) = (start_hub(&keys, hub_socket), start_air(&keys, address));
     let serve = tokio::spawn(async move {
-        let incoming = hub.accept().await.unwrap();
+        let incoming = hub.accept().await.unwrap().stream().unwrap();
         assert_eq!(incoming.aircraft, keys.air.public());
         assert_eq!(incoming.target.to_string(), "origin.example:80");
         let (mut read, mut write) = tokio::io::split(incoming.flow);
@@ -106,7 +108,7 @@ async fn a_reset_shows_its_code_and_a_dropped_flow_is_reset() {
     let address = hub_socket.local_addr().unwrap();
     let (hub, air) = (start_hub(&keys, hub_socket), start_air(&keys, address));
     let mut flow = air.open(open(b"")).await.unwrap();
-    let mut far = hub.accept().await.unwrap().flow;
+    let mut far = hub.accept().await.unwrap().stream().unwrap().flow;
     far.reset(ResetCode::Refused);
     let error = timeout(PATIENCE, flow.read_u8()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -115,7 +117,7 @@ async fn a_reset_shows_its_code_and_a_dropped_flow_is_reset() {
     assert_eq!(flow.reset_code(), Some(ResetCode::Refused));
 
     let dropped = air.open(open(b"")).await.unwrap();
-    let mut far = hub.accept().await.unwrap().flow;
+    let mut far = hub.accept().await.unwrap().stream().unwrap().flow;
     drop(dropped);
     let error = timeout(PATIENCE, far.read_u8()).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -136,9 +138,48 @@ async fn clients_that_come_before_the_hub_are_served_and_a_silent_hub_is_an_erro
     let hub = start_hub(&keys, StdUdpSocket::bind(address).unwrap());
     let _flow = timeout(PATIENCE, early).await.unwrap().unwrap().unwrap();
     let mut first = [0; 5];
-    let mut far = timeout(PATIENCE, hub.accept()).await.unwrap().unwrap().flow;
+    let mut far = timeout(PATIENCE, hub.accept()).await.unwrap().unwrap().stream().unwrap().flow;
     timeout(PATIENCE, far.read_exact(&mut first)).await.unwrap().unwrap();
     assert_eq!(&first, b"early");
+}
+
+#[tokio::test]
+async fn datagrams_go_both_ways_and_what_is_too_long_is_refused_with_the_limit() {
+    let keys = keys();
+    let hub_socket = socket();
+    let address = hub_socket.local_addr().unwrap();
+    let (hub, air) = (start_hub(&keys, hub_socket), start_air(&keys, address));
+    let target = "192.0.2.7:53".parse().unwrap();
+    let (protocol, source, class, passenger) = (17, 5353, Class::BestEffort, 7);
+    let open = OpenDatagrams { target, protocol, source, class, passenger };
+    let flow = air.open_datagrams(open.clone()).await.unwrap();
+    flow.send(b"question").unwrap();
+    let incoming = timeout(PATIENCE, hub.accept()).await.unwrap().unwrap();
+    let Arrived::Datagrams(incoming) = incoming else { panic!("it is a flow of datagrams") };
+    assert_eq!((&incoming.open, incoming.aircraft), (&open, keys.air.public()));
+    let far = incoming.flow;
+    assert_eq!(timeout(PATIENCE, far.receive()).await.unwrap().unwrap(), "question");
+    let longest = vec![9; far.max_bytes()];
+    far.send(&longest).unwrap();
+    assert_eq!(timeout(PATIENCE, flow.receive()).await.unwrap().unwrap(), longest);
+    let most = far.max_bytes();
+    assert_eq!(far.send(&vec![9; most + 1]), Err(SendError::TooLarge { most }));
+    flow.send(b"").unwrap();
+    assert_eq!(timeout(PATIENCE, far.receive()).await.unwrap().unwrap(), "");
+
+    far.reset(ResetCode::Unreachable);
+    let over = timeout(PATIENCE, flow.receive()).await.unwrap();
+    assert_eq!(over, Err(ResetCode::Unreachable));
+    assert_eq!(flow.send(b"more"), Err(SendError::Ended(ResetCode::Unreachable)));
+    let dropped = air.open_datagrams(open).await.unwrap();
+    dropped.send(b"last").unwrap();
+    let incoming = timeout(PATIENCE, hub.accept()).await.unwrap().unwrap();
+    let Arrived::Datagrams(IncomingDatagrams { flow: far, .. }) = incoming else {
+        panic!("it is one");
+    };
+    drop(dropped);
+    let over = async { while far.receive().await.is_ok() {} };
+    timeout(PATIENCE, over).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

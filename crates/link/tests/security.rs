@@ -4,6 +4,8 @@
 //! | attack | test |
 //! |---|---|
 //! | a first message is replayed | [`a_replayed_first_message_is_met_with_silence`] |
+//! | one that was never confirmed is replayed | [`a_message_that_was_never_confirmed_is_answered_rarely_and_in_vain`] |
+//! | a counter is used up in the aircraft's name | [`a_counter_that_was_never_confirmed_does_not_keep_the_aircraft_out`] |
 //! | packets are replayed and reordered | [`replayed_and_reordered_packets_change_nothing`] |
 //! | the address is moved by a captured packet | [`a_captured_packet_moves_nothing_and_draws_little`]; a true move: [`a_new_address_is_followed_after_it_proved_itself`] |
 //! | a flood of handshakes | [`a_flood_of_handshakes_costs_the_flooder_more`] |
@@ -11,6 +13,7 @@
 //! | new keys under load | [`keys_are_replaced_while_bytes_flow`] |
 //! | a class beyond the key's grant | [`a_class_beyond_the_grant_is_lowered_to_it`] |
 //! | malformed and hostile frames | `an_evil_peer_is_closed_and_neither_panics_us_nor_fills_our_memory`, `datagrams_of_strangers_change_nothing` inside |
+//! | flows opened twice or as two kinds, datagrams of no flow, slides of other lanes, too far or backwards | `what_no_peer_does_with_datagrams_ends_the_session` inside |
 //! | a report of what was never sent | `a_report_of_what_was_never_sent_ends_the_session` inside |
 //! | a passenger who never reads | [`a_flow_nobody_reads_holds_only_its_credit_and_blocks_no_other`] |
 //! | 40 % loss | [`two_of_five_lost_stay_within_the_memory`] |
@@ -85,6 +88,66 @@ fn a_replayed_first_message_is_met_with_silence() {
     assert_eq!(drawn(&mut pair, air), (0, 0));
     fetch(&mut pair, 10_000);
     assert_eq!(pair.hub.sessions().map(|(id, ..)| id).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn a_message_that_was_never_confirmed_is_answered_rarely_and_in_vain() {
+    let mut pair = Pair::new(38, 0.0);
+    let (air, attacker) = (pair.air_address, ELSEWHERE.parse().unwrap());
+    // The answers to six messages are lost, and all are recorded; the hub remembers four.
+    let recorded: Vec<_> = (0..6)
+        .map(|_| {
+            let message = first_message(&mut pair.air, pair.now);
+            pair.hub.handle_datagram(&message, air, false, pair.now);
+            pair.now += Duration::from_secs(10);
+            message
+        })
+        .collect();
+    drawn(&mut pair, air);
+    let (mut answers, seconds) = (0, 200);
+    for _ in 0..seconds {
+        pair.now += Duration::from_secs(1);
+        for message in &recorded {
+            pair.hub.handle_datagram(message, attacker, false, pair.now);
+        }
+        answers += drawn(&mut pair, attacker).0;
+    }
+    assert!(answers > 0 && answers <= 6 * seconds / 20, "{answers} answers in {seconds} s");
+    assert_eq!(pair.hub.sessions().count(), 0);
+    // While they are repeated the aircraft comes as ever, and then they are worth nothing.
+    let mut next = pair.now;
+    pair.run_until("the session", Duration::from_secs(20), |pair| {
+        if pair.now >= next {
+            next += Duration::from_millis(100);
+            let now = pair.now;
+            recorded.iter().for_each(|it| pair.hub.handle_datagram(it, attacker, false, now));
+        }
+        pair.hub.sessions().count() == 1
+    });
+    drawn(&mut pair, attacker);
+    pair.run_for(Duration::from_secs(60), |_| {});
+    recorded.iter().for_each(|it| pair.hub.handle_datagram(it, attacker, false, pair.now));
+    assert_eq!(drawn(&mut pair, attacker), (0, 0), "a later one took effect");
+}
+
+#[test]
+fn a_counter_that_was_never_confirmed_does_not_keep_the_aircraft_out() {
+    let mut pair = Pair::new(39, 0.0);
+    pair.connect();
+    // As whoever has the hub's private key can make it, too: to the hub it is the aircraft's.
+    let mut forger = caller(&pair.secrets.0, pair.secrets.1.public(), u64::MAX - 9, 1);
+    let (from, now) = (ELSEWHERE.parse().unwrap(), pair.now);
+    let message = first_message(&mut forger, now);
+    pair.hub.handle_datagram(&message, from, false, now);
+    assert_eq!(drawn(&mut pair, from).0, 1, "it is answered");
+    fetch(&mut pair, 10_000);
+    // A new process of the aircraft has a counter below that, and comes when its time is over.
+    pair.restart_air();
+    let (began, air) = (pair.now, &mut pair.air);
+    assert!(air.current().is_none());
+    pair.connect();
+    assert!(pair.now - began < Duration::from_secs(20 + 10), "{:?}", pair.now - began);
+    fetch(&mut pair, 10_000);
 }
 
 #[test]

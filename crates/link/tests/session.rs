@@ -419,3 +419,54 @@ fn write_all_until_blocked(pair: &mut Pair, flow: (u64, u64), body: &[u8], at: &
         *at += taken;
     }
 }
+
+#[test]
+fn a_session_has_its_part_of_the_beam_from_the_moment_on_that_it_begins() {
+    let mut pair = Pair::new(30, 0.0);
+    let part = BitRate::from_bps(400_000);
+    pair.hub.set_beam(Some(part), None, pair.now).unwrap();
+    pair.run_until("the session", Duration::from_secs(9), |pair| pair.hub.sessions().count() == 1);
+    let now = pair.now;
+    let (_, _, session) = pair.hub.sessions().next().unwrap();
+    let lease = session.lease(now);
+    assert!(lease.rate <= part, "{lease:?}");
+    // Nothing waits for it, and so it has no more than its floor.
+    assert_eq!(lease.rate, BitRate::from_bps(16_000));
+}
+
+/// What the air's reports of a transfer take in half a minute, in bit/s with all headers.
+fn reports_bps(our_bps: u64, peers_bps: u64) -> f64 {
+    let (our_rate, peers_rate) = (BitRate::from_bps(our_bps), BitRate::from_bps(peers_bps));
+    let settings = |rate| Settings { rate, ..Settings::default() };
+    let mut pair = Pair::with_rates(31, 0.0, settings(our_rate), settings(peers_rate));
+    // Many gaps make long reports.
+    pair.down.loss = 0.3;
+    pair.connect();
+    let flow = pair.open(b"");
+    let far = pair.accept();
+    let (chunk, mut buffer) = ([7; 16 << 10], [0; 16 << 10]);
+    let mut turn = |pair: &mut Pair| {
+        let now = pair.now;
+        let session = pair.hub.session(far.0).unwrap();
+        while let Write::Taken(1..) = session.write(far.1, &chunk, now) {}
+        let session = pair.air.session(flow.0).unwrap();
+        while let Read::Taken(1..) = session.read(flow.1, &mut buffer, now) {}
+    };
+    let span = Duration::from_secs(30);
+    pair.run_for(span, &mut turn);
+    let reported = |pair: &mut Pair| pair.air.current().unwrap().1.counters().report_bytes;
+    let (before, down) = (reported(&mut pair), pair.down.bytes);
+    pair.run_for(span, &mut turn);
+    let full = 8.0 * (pair.down.bytes - down) as f64 / span.as_secs_f64();
+    assert!(full > 0.9 * peers_bps as f64, "it carries {full} bit/s of {peers_bps}");
+    8.0 * (reported(&mut pair) - before) as f64 / span.as_secs_f64()
+}
+
+#[test]
+fn reports_take_a_tenth_of_a_thin_uplink_and_a_fiftieth_of_a_thin_downlink_at_most() {
+    // 8 Mbit/s down over 256 kbit/s up: a tenth of that is less than a fiftieth of 8 Mbit/s.
+    let thin_up = reports_bps(256_000, 8_000_000);
+    assert!((0.9 * 25_600.0..=25_600.0).contains(&thin_up), "{thin_up:.0} bit/s of 25,600");
+    let thin_down = reports_bps(256_000, 400_000);
+    assert!((0.9 * 8_000.0..=8_000.0).contains(&thin_down), "{thin_down:.0} bit/s of 8,000");
+}

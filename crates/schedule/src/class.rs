@@ -64,6 +64,11 @@ impl Class {
             Self::LowerEffort => Dscp::LE,
         }
     }
+
+    /// Where this class is in [`ALL`](Self::ALL), and in every array with one place a class.
+    pub(crate) const fn index(self) -> usize {
+        self as usize
+    }
 }
 
 impl fmt::Display for Class {

@@ -40,7 +40,7 @@ pub struct Popped<T> {
 
 /// Datagrams of one flow, first in, first out. Drops are told to the caller's `dropped`, one by one.
 ///
-/// What it may hold is for the caller to bound. Its memory is kept
+/// What it may hold is for the caller to bound: see [`Scheduler::overflow`](crate::Scheduler::overflow). Its memory is kept
 /// for the next datagrams, so a steady flow allocates nothing.
 #[derive(Debug)]
 pub struct DatagramQueue<T> {

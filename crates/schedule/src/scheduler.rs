@@ -1,163 +1,289 @@
 //! Whose bytes fill the next packet.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
-use crate::Class;
+use bentpipe_units::ByteSize;
+
+use crate::arena::{Arena, Handle};
+use crate::budget::{Budget, DEFAULT_MEMORY};
+use crate::counters::{ClassCounters, Counters, PassengerCounters};
 use crate::ring::Ring;
+use crate::seats::Seats;
+use crate::shares::{Limits, Shares};
+use crate::{Class, Passenger};
 
-/// Bytes a flow or passenger sends in its turn: about two packets, so that turns are short.
-const QUANTUM_BYTES: i64 = 3000;
-
-/// What the scheduler calls a flow.
+/// What the caller calls a flow.
 pub type FlowId = u64;
 
-/// A passenger's number.
-pub type Passenger = u32;
+/// What a class may have and take, in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClassSettings {
+    /// What it may send.
+    pub limits: Limits,
+    /// What its queued datagrams may take.
+    pub memory: ByteSize,
+}
 
-/// How many quanta a class sends in its turn: its share while all classes are busy.
-const fn class_weight(class: Class) -> i64 {
-    match class {
-        Class::Operator => 32,
-        Class::Network => 16,
-        Class::Assured => 8,
-        Class::BestEffort => 4,
-        Class::LowerEffort => 1,
+impl Default for ClassSettings {
+    fn default() -> Self {
+        Self { limits: Limits::default(), memory: DEFAULT_MEMORY }
     }
 }
 
-/// Class, then passenger, then flow, each level a deficit round robin with new members first.
+/// Class, then passenger, then flow: see the crate's own page.
 ///
 /// The link pulls: it asks [`pick`](Self::pick) when a packet may leave, and says afterwards what
-/// was [`spent`](Self::spent). Nothing is queued here, only turns.
+/// was [`spent`](Self::spent). Nothing is queued here, only turns. Nothing is allocated while flows
+/// neither come nor go, and every call but those about passengers is O(1), or O(log n) for memory.
+/// Calls with the handle of a flow that was removed do nothing.
 #[derive(Debug, Default)]
 pub struct Scheduler {
-    classes: Ring<Class>,
-    passengers: BTreeMap<Class, Ring<Passenger>>,
-    flows: BTreeMap<(Class, Passenger), Ring<FlowId>>,
+    shares: Shares,
+    classes: [ClassState; Class::ALL.len()],
+    seats: Seats,
+    flows: Arena<Flow>,
+    budget: Budget,
+}
+
+#[derive(Debug, Default)]
+struct ClassState {
+    /// Its passengers take turns here.
+    ring: Ring,
+    counters: Counters,
+    charged_bytes: u64,
+    flows: usize,
+}
+
+#[derive(Debug)]
+struct Flow {
+    id: FlowId,
+    class: Class,
+    seat: u32,
+    /// Since when it waits for its turn, if it does.
+    since: Duration,
+    counters: Counters,
 }
 
 impl Scheduler {
-    /// Nobody waits.
+    /// No flows, and no limits but those of memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `flow` has something to send. Saying it again changes nothing.
-    pub fn activate(&mut self, flow: FlowId, class: Class, passenger: Passenger) {
-        self.flows.entry((class, passenger)).or_default().activate(flow, QUANTUM_BYTES);
-        self.passengers.entry(class).or_default().activate(passenger, QUANTUM_BYTES);
-        self.classes.activate(class, class_weight(class) * QUANTUM_BYTES);
+    /// From `now` on the class has these settings.
+    pub fn configure(&mut self, class: Class, settings: ClassSettings, now: Duration) {
+        self.shares.configure(class, settings.limits, now);
+        self.budget.limit(class, settings.memory);
     }
 
-    /// `flow` has nothing to send.
-    pub fn deactivate(&mut self, flow: FlowId, class: Class, passenger: Passenger) {
-        let Some(flows) = self.flows.get_mut(&(class, passenger)) else { return };
-        flows.deactivate(flow);
-        if !flows.is_idle() {
+    /// A flow more, which has nothing to send yet. [`remove`](Self::remove) it some time.
+    pub fn add(&mut self, id: FlowId, class: Class, passenger: Passenger) -> Handle {
+        let seat = self.seats.enter(class, passenger);
+        let (since, counters) = (Duration::ZERO, Counters::default());
+        let flow = self.flows.insert(Flow { id, class, seat, since, counters });
+        self.budget.enter(flow);
+        self.classes[class.index()].flows += 1;
+        self.flows.handle(flow)
+    }
+
+    /// The flow is over, and what it had queued is dropped.
+    pub fn remove(&mut self, handle: Handle) {
+        let Some(flow) = self.flows.find(handle) else { return };
+        let class = self.flows[flow].value.class;
+        self.budget.take(class, flow, u64::MAX);
+        self.leave(flow);
+        self.flows.remove(flow);
+    }
+
+    /// The flow is of another class from now on; it stays its passenger's, and goes on if it has
+    /// something to send.
+    pub fn reclass(&mut self, handle: Handle, class: Class, now: Duration) {
+        let Some(flow) = self.flows.find(handle) else { return };
+        let Flow { class: before, seat, .. } = self.flows[flow].value;
+        if class == before {
             return;
         }
-        self.flows.remove(&(class, passenger));
-        let Some(passengers) = self.passengers.get_mut(&class) else { return };
-        passengers.deactivate(passenger);
-        if passengers.is_idle() {
-            self.classes.deactivate(class);
+        let passenger = self.seats.arena[seat].value.passenger;
+        let (was_active, queued) = (self.flows[flow].member.is_active(), self.budget.of(flow));
+        self.budget.take(before, flow, queued);
+        self.leave(flow);
+        let seat = self.seats.enter(class, passenger);
+        let value = &mut self.flows[flow].value;
+        (value.class, value.seat) = (class, seat);
+        self.classes[class.index()].flows += 1;
+        if queued > 0 {
+            self.budget.add(class, flow, queued);
+        }
+        if was_active {
+            self.activate(handle, now);
         }
     }
 
-    /// The flow whose turn it is. The answer stands until something is spent or changes.
-    pub fn pick(&mut self) -> Option<FlowId> {
-        let class = self.classes.next()?;
-        let passenger = self.passengers.get_mut(&class)?.next()?;
-        self.flows.get_mut(&(class, passenger))?.next()
+    /// The flow has something to send since `now`; it counts as no wait where that is yet to come.
+    /// Saying it again changes nothing.
+    pub fn activate(&mut self, handle: Handle, now: Duration) {
+        let Some(flow) = self.flows.find(handle) else { return };
+        if self.flows[flow].member.is_active() {
+            return;
+        }
+        let value = &mut self.flows[flow].value;
+        value.since = now;
+        let (class, seat) = (value.class, value.seat);
+        let ring = &mut self.seats.arena[seat].value.ring;
+        ring.activate(&mut self.flows, flow);
+        self.classes[class.index()].ring.activate(&mut self.seats.arena, seat);
     }
 
-    /// `flow` sent `bytes`.
-    pub fn spent(&mut self, flow: FlowId, class: Class, passenger: Passenger, bytes: usize) {
-        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.classes.spent(class, bytes);
-        if let Some(passengers) = self.passengers.get_mut(&class) {
-            passengers.spent(passenger, bytes);
-        }
-        if let Some(flows) = self.flows.get_mut(&(class, passenger)) {
-            flows.spent(flow, bytes);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
-
-    const PACKET: usize = 1400;
-
-    fn serve(
-        scheduler: &mut Scheduler,
-        who: &BTreeMap<FlowId, (Class, Passenger)>,
-        packets: usize,
-    ) -> BTreeMap<FlowId, usize> {
-        let mut sent = BTreeMap::new();
-        for _ in 0..packets {
-            let flow = scheduler.pick().expect("all flows are backlogged");
-            let (class, passenger) = who[&flow];
-            scheduler.spent(flow, class, passenger, PACKET);
-            *sent.entry(flow).or_insert(0) += PACKET;
-        }
-        sent
-    }
-
-    proptest! {
-        #[test]
-        fn passengers_share_alike_however_many_flows_they_open(counts in proptest::collection::vec(1u64..33, 2..6)) {
-            let (mut scheduler, mut who) = (Scheduler::new(), BTreeMap::new());
-            for (passenger, &flows) in counts.iter().enumerate() {
-                for flow in 0..flows {
-                    let id = passenger as u64 * 100 + flow;
-                    scheduler.activate(id, Class::BestEffort, passenger as u32);
-                    who.insert(id, (Class::BestEffort, passenger as u32));
-                }
-            }
-            let packets = counts.len() * 200;
-            let sent = serve(&mut scheduler, &who, packets);
-            for (passenger, _) in counts.iter().enumerate() {
-                let own: usize = sent.iter().filter(|(id, _)| **id / 100 == passenger as u64).map(|(_, b)| b).sum();
-                let fair = packets * PACKET / counts.len();
-                prop_assert!(own.abs_diff(fair) <= 3 * QUANTUM_BYTES as usize, "{} of {}", own, fair);
-            }
+    /// The flow has nothing to send.
+    pub fn deactivate(&mut self, handle: Handle) {
+        let Some(flow) = self.flows.find(handle) else { return };
+        if self.flows[flow].member.is_active() {
+            self.pause(flow);
         }
     }
 
-    #[test]
-    fn busy_classes_share_by_weight_and_none_starves() {
-        let (mut scheduler, mut who) = (Scheduler::new(), BTreeMap::new());
-        for class in Class::ALL {
-            let id = u64::from(class.to_u8());
-            scheduler.activate(id, class, 0);
-            who.insert(id, (class, 0));
-        }
-        let sent = serve(&mut scheduler, &who, 61_000);
-        let total: usize = sent.values().sum();
-        for class in Class::ALL {
-            let share = sent[&u64::from(class.to_u8())] as f64 / total as f64;
-            let weight = class_weight(class) as f64 / 61.0;
-            assert!((share - weight).abs() < 0.01, "{class:?} got {share}, its weight is {weight}");
+    /// The flow whose turn it is; `None` when none has anything to send, or those that have are at
+    /// their class's ceiling. The answer stands until something is spent or changes, or time passes.
+    pub fn pick(&mut self, now: Duration) -> Option<FlowId> {
+        let classes = &self.classes;
+        let class = self.shares.choose(|class| !classes[class.index()].ring.is_idle(), now)?;
+        let seat = self.classes[class.index()].ring.next(&mut self.seats.arena)?;
+        let flow = self.seats.arena[seat].value.ring.next(&mut self.flows)?;
+        Some(self.flows[flow].value.id)
+    }
+
+    /// When some of those that have something to send and wait for their class's ceiling may.
+    pub fn next_ready(&mut self, now: Duration) -> Option<Duration> {
+        let classes = &self.classes;
+        self.shares.next_ready(|class| !classes[class.index()].ring.is_idle(), now)
+    }
+
+    /// The flow sent `bytes` of a stream, having waited for its turn.
+    pub fn spent(&mut self, handle: Handle, bytes: usize, now: Duration) {
+        let Some(flow) = self.flows.find(handle) else { return };
+        let active = self.flows[flow].member.is_active();
+        let since = if active { self.flows[flow].value.since } else { now };
+        self.account(flow, bytes, now.saturating_sub(since), now);
+    }
+
+    /// The flow sent a datagram of `bytes` that had been queued for `waited`.
+    pub fn spent_datagram(
+        &mut self,
+        handle: Handle,
+        bytes: usize,
+        waited: Duration,
+        now: Duration,
+    ) {
+        let Some(flow) = self.flows.find(handle) else { return };
+        self.account(flow, bytes, waited, now);
+    }
+
+    /// The class used `bytes` that are no flow's new data: repairs, retransmissions, what packets
+    /// add. They count against its rate, its ceiling and its share.
+    pub fn charge(&mut self, class: Class, bytes: usize, now: Duration) {
+        self.shares.spent(class, bytes, now);
+        self.classes[class.index()].charged_bytes += bytes as u64;
+        self.forgive_if_idle();
+    }
+
+    // What datagrams take while they are queued.
+
+    /// The flow queued a datagram. Let `bytes` be what it takes with all that is kept about it, so
+    /// that empty ones have a limit too. Then drop what [`overflow`](Self::overflow) asks for.
+    pub fn queued(&mut self, handle: Handle, bytes: usize) {
+        let Some(flow) = self.flows.find(handle) else { return };
+        self.budget.add(self.flows[flow].value.class, flow, bytes as u64);
+    }
+
+    /// A datagram of the flow left its queue to be sent; `bytes` as when it was queued.
+    pub fn unqueued(&mut self, handle: Handle, bytes: usize) {
+        let Some(flow) = self.flows.find(handle) else { return };
+        self.budget.take(self.flows[flow].value.class, flow, bytes as u64);
+    }
+
+    /// A datagram of the flow was dropped from its queue; `bytes` as when it was queued.
+    pub fn dropped(&mut self, handle: Handle, bytes: usize) {
+        self.unqueued(handle, bytes);
+        let Some(flow) = self.flows.find(handle) else { return };
+        let Flow { class, seat, .. } = self.flows[flow].value;
+        self.flows[flow].value.counters.dropped(bytes as u64);
+        self.seats.arena[seat].value.counters.dropped(bytes as u64);
+        self.classes[class.index()].counters.dropped(bytes as u64);
+    }
+
+    /// While the class's datagrams take more than they may: the flow with most, which must give up
+    /// its oldest.
+    pub fn overflow(&self, class: Class) -> Option<FlowId> {
+        self.budget.pays(class).map(|flow| self.flows[flow].value.id)
+    }
+
+    // What was done.
+
+    /// Of a class.
+    pub fn class_counters(&self, class: Class) -> ClassCounters {
+        let ClassState { counters, charged_bytes, flows, .. } = self.classes[class.index()];
+        let queued_bytes = self.budget.bytes(class);
+        ClassCounters { sent: counters, charged_bytes, flows, queued_bytes }
+    }
+
+    /// Of a passenger; `None` for one who is not remembered.
+    pub fn passenger_counters(&self, passenger: Passenger) -> Option<PassengerCounters> {
+        self.seats.counters(passenger)
+    }
+
+    /// Of all passengers that are remembered, in the order of their numbers.
+    pub fn passengers(&self) -> impl Iterator<Item = (Passenger, PassengerCounters)> + '_ {
+        self.seats.passengers()
+    }
+
+    /// Of a flow that was not removed.
+    pub fn flow_counters(&self, handle: Handle) -> Option<Counters> {
+        self.flows.find(handle).map(|flow| self.flows[flow].value.counters)
+    }
+
+    fn account(&mut self, flow: u32, bytes: usize, waited: Duration, now: Duration) {
+        let value = &mut self.flows[flow].value;
+        value.counters.sent(bytes as u64, waited);
+        value.since = now;
+        let (class, seat) = (value.class, value.seat);
+        let state = &mut self.seats.arena[seat].value;
+        state.counters.sent(bytes as u64, waited);
+        state.ring.spent(&mut self.flows, flow, bytes);
+        let state = &mut self.classes[class.index()];
+        state.counters.sent(bytes as u64, waited);
+        state.ring.spent(&mut self.seats.arena, seat, bytes);
+        self.shares.spent(class, bytes, now);
+    }
+
+    /// An active flow has nothing more to send.
+    fn pause(&mut self, flow: u32) {
+        let Flow { class, seat, .. } = self.flows[flow].value;
+        let ring = &mut self.seats.arena[seat].value.ring;
+        ring.deactivate(&mut self.flows, flow);
+        if ring.is_idle() {
+            self.classes[class.index()].ring.deactivate(&mut self.seats.arena, seat);
+            self.forgive_if_idle();
         }
     }
 
-    #[test]
-    fn a_new_flow_of_another_passenger_is_served_at_once() {
-        let mut scheduler = Scheduler::new();
-        scheduler.activate(1, Class::BestEffort, 1);
-        for _ in 0..10 {
-            assert_eq!(scheduler.pick(), Some(1));
-            scheduler.spent(1, Class::BestEffort, 1, PACKET);
+    /// The flow leaves its seat, and a seat that nobody needs is given up.
+    fn leave(&mut self, flow: u32) {
+        if self.flows[flow].member.is_active() {
+            self.pause(flow);
         }
-        scheduler.activate(2, Class::BestEffort, 2);
-        assert_eq!(scheduler.pick(), Some(2));
-        scheduler.deactivate(2, Class::BestEffort, 2);
-        assert_eq!(scheduler.pick(), Some(1));
-        scheduler.deactivate(1, Class::BestEffort, 1);
-        assert_eq!(scheduler.pick(), None);
+        let Flow { class, seat, .. } = self.flows[flow].value;
+        self.seats.arena[seat].value.ring.remove(&mut self.flows, flow);
+        self.classes[class.index()].flows -= 1;
+        if let Some(oldest) = self.seats.leave(seat) {
+            let class = self.seats.arena[oldest].value.class;
+            self.classes[class.index()].ring.remove(&mut self.seats.arena, oldest);
+            self.seats.forget(oldest);
+        }
+    }
+
+    fn forgive_if_idle(&mut self) {
+        if self.classes.iter().all(|class| class.ring.is_idle()) {
+            self.shares.forgive();
+        }
     }
 }

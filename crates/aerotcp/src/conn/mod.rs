@@ -55,7 +55,7 @@ pub struct Violation;
 /// One connection.
 #[derive(Debug)]
 pub struct Connection {
-    id: u32,
+    id: u64,
     sender: Sender,
     receiver: Receiver,
     buffers: Buffers,
@@ -90,19 +90,19 @@ struct Resetting {
 
 impl Connection {
     /// The air's end of a connection it opens to `opening`, to a peer with room for `window` bytes.
-    pub fn open(id: u32, opening: Opening, window: u64, made: Made) -> Self {
+    pub fn open(id: u64, opening: Opening, window: u64, made: Made) -> Self {
         let sender = Sender::new(true, window, made.rtt);
         Self::new(id, sender, Receiver::new(1, made.buffers.receive), Some(opening), made)
     }
 
     /// The ground's end of a connection of which something came.
-    pub fn accept(id: u32, made: Made) -> Self {
+    pub fn accept(id: u64, made: Made) -> Self {
         let sender = Sender::new(false, 0, made.rtt);
         Self::new(id, sender, Receiver::new(0, made.buffers.receive), None, made)
     }
 
     fn new(
-        id: u32,
+        id: u64,
         sender: Sender,
         receiver: Receiver,
         opening: Option<Opening>,

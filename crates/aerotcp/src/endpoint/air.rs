@@ -8,12 +8,12 @@ use bentpipe_link::secure::{
     COOKIE, COOKIE_BYTES, CookieMonitor, DATA, DataHeader, InitPayload, Initiator, Keys, MacKey,
     RESPONSE, RESPONSE_BYTES, ResponsePayload, Rng,
 };
-use bentpipe_link::{PublicKey, SecretKey};
+use bentpipe_link::{Class, Core, FlowEvent, OpenError, PublicKey, SecretKey, SessionId, Target};
 use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
-use super::{Core, PROLOGUE, SessionId};
-use crate::session::{Event, PeerTerms, Session};
+use super::PROLOGUE;
+use crate::session::{PeerTerms, Session};
 use crate::settings::Settings;
 
 /// Handshakes that may still be answered: a slow answer to an early one counts too.
@@ -51,7 +51,7 @@ pub struct AirCore {
     attempt_interval: Option<Duration>,
     session: Option<(SessionId, Session)>,
     last_session: SessionId,
-    events: VecDeque<(SessionId, Event)>,
+    events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
     closing: bool,
     rng: Rng,
@@ -79,6 +79,25 @@ impl AirCore {
             rng,
             config,
         }
+    }
+
+    /// The association, once the ground has answered.
+    pub fn current(&mut self) -> Option<(SessionId, &mut Session)> {
+        self.session.as_mut().map(|(id, session)| (*id, session))
+    }
+
+    /// Opens a connection to `target`; how many of the `first` bytes were taken is returned with
+    /// its name.
+    pub fn open(
+        &mut self,
+        target: &Target,
+        class: Class,
+        passenger: u32,
+        first: &[u8],
+        now: Duration,
+    ) -> Result<((SessionId, u64), usize), OpenError> {
+        let (id, session) = self.current().ok_or(OpenError::NotConnected)?;
+        session.open(target, class, passenger, first, now).map(|(flow, taken)| ((id, flow), taken))
     }
 
     fn wants_handshake(&self, now: Duration) -> bool {
@@ -172,7 +191,9 @@ impl AirCore {
 }
 
 impl Core for AirCore {
-    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
+    type Session = Session;
+
+    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, _ce: bool, now: Duration) {
         match datagram.first() {
             Some(&RESPONSE) if datagram.len() == RESPONSE_BYTES => {
                 self.take_response(datagram, from, now);
@@ -220,7 +241,7 @@ impl Core for AirCore {
         }
     }
 
-    fn next_event(&mut self) -> Option<(SessionId, Event)> {
+    fn next_event(&mut self) -> Option<(SessionId, FlowEvent)> {
         self.events.pop_front().or_else(|| {
             let (id, session) = self.session.as_mut()?;
             session.next_event().map(|event| (*id, event))
@@ -233,15 +254,6 @@ impl Core for AirCore {
 
     fn session(&mut self, id: SessionId) -> Option<&mut Session> {
         self.session.as_mut().filter(|(current, _)| *current == id).map(|(_, session)| session)
-    }
-
-    fn current(&mut self) -> Option<SessionId> {
-        self.session.as_ref().map(|(id, _)| *id)
-    }
-
-    fn peer_of(&self, id: SessionId) -> Option<PublicKey> {
-        let ours = self.session.as_ref().is_some_and(|(current, _)| *current == id);
-        ours.then_some(self.config.ground)
     }
 
     fn close(&mut self) {

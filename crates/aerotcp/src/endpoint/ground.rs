@@ -11,12 +11,12 @@ use bentpipe_link::secure::{
     CookieJar, DATA, DataHeader, INIT, INIT_BYTES, InitPayload, Keys, Load, MacKey, ReceivedInit,
     ResponsePayload, Rng, respond,
 };
-use bentpipe_link::{PublicKey, SecretKey};
+use bentpipe_link::{Core, FlowEvent, PublicKey, SecretKey, SessionId};
 use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
-use super::{Core, PROLOGUE, SessionId};
-use crate::session::{Event, PeerTerms, Session};
+use super::PROLOGUE;
+use crate::session::{PeerTerms, Session};
 use crate::settings::Settings;
 
 /// Handshakes of one aircraft that wait for their first packet.
@@ -83,7 +83,7 @@ pub struct GroundCore {
     /// The association after which the next packet is looked for, so that all take turns.
     turn: SessionId,
     replies: VecDeque<(Vec<u8>, SocketAddr)>,
-    events: VecDeque<(SessionId, Event)>,
+    events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
     rng: Rng,
 }
@@ -118,6 +118,11 @@ impl GroundCore {
     /// Every association.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionId, PublicKey, &Session)> {
         self.sessions.iter().map(|(id, (key, session))| (*id, *key, session))
+    }
+
+    /// Whose association it is.
+    pub fn aircraft_of(&self, id: SessionId) -> Option<PublicKey> {
+        self.sessions.get(&id).map(|(key, _)| *key)
     }
 
     fn take_init(&mut self, message: &[u8], from: SocketAddr, now: Duration) {
@@ -258,7 +263,7 @@ impl GroundCore {
     }
 
     fn drop_session(&mut self, id: SessionId) {
-        let Some(key) = self.peer_of(id) else { return };
+        let Some(key) = self.aircraft_of(id) else { return };
         tracing::info!(aircraft = %key, "the AeroTCP association is over");
         self.end_session(id);
         if let Some(entry) = self.aircraft.get_mut(&key) {
@@ -269,7 +274,9 @@ impl GroundCore {
 }
 
 impl Core for GroundCore {
-    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
+    type Session = Session;
+
+    fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, _ce: bool, now: Duration) {
         match datagram.first() {
             Some(&INIT) if datagram.len() == INIT_BYTES => self.take_init(datagram, from, now),
             Some(first) if first & 0xf0 == DATA => self.take_data(datagram, now),
@@ -310,7 +317,7 @@ impl Core for GroundCore {
         }
     }
 
-    fn next_event(&mut self) -> Option<(SessionId, Event)> {
+    fn next_event(&mut self) -> Option<(SessionId, FlowEvent)> {
         self.events.pop_front().or_else(|| {
             let mut sessions = self.sessions.iter_mut();
             sessions.find_map(|(id, (_, session))| session.next_event().map(|event| (*id, event)))
@@ -323,14 +330,6 @@ impl Core for GroundCore {
 
     fn session(&mut self, id: SessionId) -> Option<&mut Session> {
         self.sessions.get_mut(&id).map(|(_, session)| session)
-    }
-
-    fn current(&mut self) -> Option<SessionId> {
-        None
-    }
-
-    fn peer_of(&self, id: SessionId) -> Option<PublicKey> {
-        self.sessions.get(&id).map(|(key, _)| *key)
     }
 
     fn close(&mut self) {

@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::secure::{INIT_BYTES, Rng};
-use bentpipe_link::{Class, Read, SecretKey, Write};
+use bentpipe_link::{
+    Class, Core, FlowEvent, Flows, OpenError, PublicKey, Read, SecretKey, SessionId, Write,
+};
 use bentpipe_units::BitRate;
 use rand::SeedableRng;
 
 use super::*;
-use crate::session::{Counters, OpenError};
+use crate::session::{Counters, Session};
 use crate::settings::{Settings, Window};
 
 const DELAY: Duration = Duration::from_millis(240);
@@ -37,7 +39,7 @@ pub struct World {
     pub lose: Lose,
     /// Whether every datagram comes twice.
     pub twice: bool,
-    pub opened: VecDeque<(SessionId, Event)>,
+    pub opened: VecDeque<(SessionId, FlowEvent)>,
     pub sent: usize,
 }
 
@@ -113,10 +115,10 @@ impl World {
         while self.under_way.front().is_some_and(|(at, ..)| *at <= self.now) {
             let (_, way, address, datagram) = self.under_way.pop_front().unwrap();
             match way {
-                Way::Up => self.ground.handle_datagram(&datagram, address, self.now),
+                Way::Up => self.ground.handle_datagram(&datagram, address, false, self.now),
                 // What goes to where the aircraft was is not heard.
                 Way::Down if address == self.air_address => {
-                    self.air.handle_datagram(&datagram, GROUND.into(), self.now);
+                    self.air.handle_datagram(&datagram, GROUND.into(), false, self.now);
                 }
                 Way::Down => {}
             }
@@ -125,7 +127,7 @@ impl World {
         self.air.handle_timeout(self.now);
         self.ground.handle_timeout(self.now);
         while let Some((session, event)) = self.ground.next_event() {
-            if matches!(event, Event::Opened { .. }) {
+            if matches!(event, FlowEvent::Opened { .. }) {
                 self.opened.push_back((session, event));
             }
         }
@@ -152,8 +154,7 @@ impl World {
     }
 
     pub fn air(&mut self) -> &mut Session {
-        let id = self.air.current().expect("there is an association");
-        self.air.session(id).unwrap()
+        self.air.current().expect("there is an association").1
     }
 
     pub fn ground(&mut self) -> &mut Session {
@@ -161,23 +162,23 @@ impl World {
         self.ground.session(id).unwrap()
     }
 
-    pub fn open(&mut self, first: &[u8]) -> Result<u32, OpenError> {
+    pub fn open(&mut self, first: &[u8]) -> Result<u64, OpenError> {
         let target = "origin.example:80".parse().unwrap();
         let now = self.now;
         self.air().open(&target, Class::Assured, 9, first, now).map(|(id, _)| id)
     }
 
     /// Opens a connection and waits until the ground has it.
-    pub fn opened(&mut self, first: &[u8]) -> u32 {
+    pub fn opened(&mut self, first: &[u8]) -> u64 {
         let id = self.open(first).unwrap();
         let there = |world: &mut Self| !world.opened.is_empty();
         self.run(secs(60), "the opening", there);
-        let (_, Event::Opened { connection, target, class, passenger }) =
+        let (_, FlowEvent::Opened { flow, target, class, passenger }) =
             self.opened.pop_front().unwrap()
         else {
             panic!("an opening");
         };
-        assert_eq!((connection, class, passenger), (id, Class::Assured, 9));
+        assert_eq!((flow, class, passenger), (id, Class::Assured, 9));
         assert_eq!(target.to_string(), "origin.example:80");
         id
     }
@@ -197,7 +198,7 @@ pub fn keys() -> (SecretKey, SecretKey) {
 }
 
 /// Everything that can be read now.
-pub fn drain(session: &mut Session, id: u32, now: Duration) -> (Vec<u8>, Read) {
+pub fn drain(session: &mut Session, id: u64, now: Duration) -> (Vec<u8>, Read) {
     let (mut all, mut buffer) = (Vec::new(), [0; 4096]);
     loop {
         match session.read(id, &mut buffer, now) {
@@ -226,7 +227,7 @@ fn a_stranger_hears_nothing() {
         let (mut caller, mut message) = (AirCore::new(config, [1; 32]), Vec::new());
         caller.transmit(Duration::ZERO, &mut message).unwrap();
         assert_eq!(message.len(), INIT_BYTES);
-        world.ground.handle_datagram(&message, world.air_address, world.now);
+        world.ground.handle_datagram(&message, world.air_address, false, world.now);
         assert!(world.ground.transmit(world.now, &mut Vec::new()).is_none());
     }
     // Garbage of every first byte and some lengths.
@@ -234,8 +235,8 @@ fn a_stranger_hears_nothing() {
         for length in [1, 12, 28, 60, INIT_BYTES] {
             let mut garbage = vec![0x5a; length];
             garbage[0] = first;
-            world.ground.handle_datagram(&garbage, world.air_address, world.now);
-            world.air.handle_datagram(&garbage, GROUND.into(), world.now);
+            world.ground.handle_datagram(&garbage, world.air_address, false, world.now);
+            world.air.handle_datagram(&garbage, GROUND.into(), false, world.now);
         }
     }
     assert!(world.ground.transmit(world.now, &mut Vec::new()).is_none());
@@ -253,13 +254,13 @@ fn the_links_own_aircraft_are_not_understood_and_a_recorded_handshake_is_worthle
     let (_, mut message) =
         Initiator::start(&air, &ground.public(), &payload, Duration::ZERO, &mut rng);
     MacKey::new(&ground.public()).sign(&mut message, None);
-    world.ground.handle_datagram(&message, world.air_address, world.now);
+    world.ground.handle_datagram(&message, world.air_address, false, world.now);
     assert!(world.ground.transmit(world.now, &mut Vec::new()).is_none());
 
     let mut recorded = Vec::new();
     world.air.transmit(world.now, &mut recorded).unwrap();
     for answers in [true, false] {
-        world.ground.handle_datagram(&recorded, world.air_address, world.now);
+        world.ground.handle_datagram(&recorded, world.air_address, false, world.now);
         assert_eq!(world.ground.transmit(world.now, &mut Vec::new()).is_some(), answers);
     }
 }
@@ -283,7 +284,7 @@ fn replayed_and_forged_packets_change_nothing() {
     for at in 0..recorded.len() {
         let mut forged = recorded.clone();
         forged[at] ^= 1;
-        world.ground.handle_datagram(&forged, world.air_address, world.now);
+        world.ground.handle_datagram(&forged, world.air_address, false, world.now);
     }
     let before = world.ground().counters().packets_received;
     world.pass(secs(1));
@@ -322,7 +323,7 @@ fn a_flood_of_handshakes_is_asked_for_cookies() {
             first_counter: n + 1,
         };
         AirCore::new(config, [n as u8; 32]).transmit(Duration::ZERO, &mut first).unwrap();
-        world.ground.handle_datagram(&first, world.air_address, world.now);
+        world.ground.handle_datagram(&first, world.air_address, false, world.now);
         let mut reply = Vec::new();
         while world.ground.transmit(world.now, &mut reply).is_some() {
             largest = largest.max(reply.len());
@@ -369,13 +370,14 @@ fn a_ground_that_forgot_everything_ends_the_connections_and_serves_new_ones() {
     let mut world = World::new();
     world.connect();
     let id = world.opened(b"a");
-    let old = world.air.current().unwrap();
+    let current = |world: &mut World| world.air.current().map(|(id, _)| id);
+    let old = current(&mut world).unwrap();
     let (air, ground) = keys();
     let aircraft = vec![Aircraft { key: air.public(), settings: settings() }];
     world.ground = GroundCore::new(GroundConfig { secret: ground, aircraft }, [77; 32]);
     let now = world.now;
     world.air().write(id, b"more", now);
-    world.run(secs(60), "a new association", |world| world.air.current() != Some(old));
+    world.run(secs(60), "a new association", |world| current(world) != Some(old));
     assert!(world.air.session(old).is_none());
     world.opened(b"b");
 }

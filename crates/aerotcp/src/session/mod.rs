@@ -13,17 +13,17 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::secure::{DataHeader, Keys};
-use bentpipe_link::{Class, Read, ResetCode, Target, TargetError, Write};
+use bentpipe_link::{Class, FlowEvent, Flows, OpenError, Read, ResetCode, Target, Write};
 use bentpipe_units::BitRate;
 
 use crate::conn::{Connection, Made, Pools};
 use crate::pool::Pool;
-use crate::segment::{Ack, Kind, Opening, Segment};
+use crate::segment::{Ack, Kind, MAX_CONNECTION, Opening, Segment};
 use crate::settings::{Buffers, Settings};
 use seen::Seen;
 
 /// The connection number of the association itself.
-const ASSOCIATION: u32 = 0;
+const ASSOCIATION: u64 = 0;
 /// Old keys open late packets for so many round trips after new ones.
 const OLD_KEYS_ROUND_TRIPS: u32 = 3;
 /// A goodbye is said so often, since nobody answers it.
@@ -47,40 +47,6 @@ pub(crate) struct PeerTerms {
     pub window: u32,
     /// Connections it takes at once.
     pub max_connections: u32,
-}
-
-/// Why a connection could not be opened.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum OpenError {
-    /// The limit is reached.
-    #[error(
-        "no more than {0} connections at once: close some, or raise the flow limit on both gateways"
-    )]
-    TooMany(u32),
-    /// The name is too long for the wire.
-    #[error(transparent)]
-    Target(#[from] TargetError),
-    /// There is no association with the peer.
-    #[error("the ground gateway has not been reached yet")]
-    NotConnected,
-}
-
-/// What the owner of connections should hear.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// The peer opened a connection.
-    Opened {
-        /// Its number.
-        connection: u32,
-        /// Where it should lead.
-        target: Target,
-        /// How it should be treated.
-        class: Class,
-        /// Whose it is on board.
-        passenger: u32,
-    },
-    /// Reading or writing this connection may go on.
-    Wake(u32),
 }
 
 /// What an association counts.
@@ -110,22 +76,22 @@ pub struct Session {
     address: SocketAddr,
     round_trip: Duration,
     next_packet: u64,
-    connections: BTreeMap<u32, Connection>,
-    next_connection: u32,
+    connections: BTreeMap<u64, Connection>,
+    next_connection: u64,
     /// The numbers that connections have had: none is used twice.
     seen: Seen,
     live: u32,
     pools: Pools,
     /// Connections that may have something to send, in turn; each stands in it once.
-    ready: VecDeque<u32>,
-    in_ready: BTreeSet<u32>,
+    ready: VecDeque<u64>,
+    in_ready: BTreeSet<u64>,
     /// When connections want to be called.
-    timers: BTreeSet<(Duration, u32)>,
-    timer_of: BTreeMap<u32, Duration>,
-    events: VecDeque<Event>,
-    replies: VecDeque<(u32, Ack, Kind<'static>)>,
+    timers: BTreeSet<(Duration, u64)>,
+    timer_of: BTreeMap<u64, Duration>,
+    events: VecDeque<FlowEvent>,
+    replies: VecDeque<(u64, Ack, Kind<'static>)>,
     /// Connections that finished last, and what they acknowledge.
-    completed: VecDeque<(u32, u64)>,
+    completed: VecDeque<(u64, u64)>,
     last_sent: Duration,
     last_heard: Duration,
     /// Since when an answer is owed to us.
@@ -231,6 +197,11 @@ impl Session {
         self.settings.buffers(self.peer.bandwidth)
     }
 
+    /// Whether this is the aircraft's end.
+    pub fn is_air(&self) -> bool {
+        self.opens
+    }
+
     /// Whether the keys should be replaced, or the peer is silent.
     pub(crate) fn wants_handshake(&self, now: Duration) -> bool {
         self.keys.is_worn(now, self.settings.key_lifetime)
@@ -257,12 +228,12 @@ impl Session {
         let Self { connections, pools, events, .. } = self;
         for (id, connection) in connections {
             connection.lose(pools);
-            events.push_back(Event::Wake(*id));
+            events.push_back(FlowEvent::Wake(*id));
         }
     }
 
     /// What connections' owners should hear.
-    pub fn next_event(&mut self) -> Option<Event> {
+    pub fn next_event(&mut self) -> Option<FlowEvent> {
         self.events.pop_front()
     }
 
@@ -275,10 +246,10 @@ impl Session {
         passenger: u32,
         first: &[u8],
         now: Duration,
-    ) -> Result<(u32, usize), OpenError> {
+    ) -> Result<(u64, usize), OpenError> {
         let most = self.settings.max_connections.min(self.peer.max_connections);
-        if self.connections.len() >= most as usize || self.next_connection == u32::MAX {
-            return Err(OpenError::TooMany(most));
+        if self.connections.len() >= most as usize || self.next_connection == MAX_CONNECTION {
+            return Err(OpenError::TooManyFlows(most as usize));
         }
         let opening = Opening { target: target.clone(), class, passenger };
         opening.target.encode(&mut Vec::new())?;
@@ -296,45 +267,7 @@ impl Session {
         Ok((id, taken))
     }
 
-    /// Writes what there is room for.
-    pub fn write(&mut self, id: u32, data: &[u8], now: Duration) -> Write {
-        let Some(connection) = self.connections.get_mut(&id) else { return Write::Reset(GONE) };
-        let written = connection.write(data, &mut self.pools.send);
-        self.touch(id, now);
-        written
-    }
-
-    /// Reads what has come.
-    pub fn read(&mut self, id: u32, buffer: &mut [u8], now: Duration) -> Read {
-        let Some(connection) = self.connections.get_mut(&id) else { return Read::Reset(GONE) };
-        let read = connection.read(buffer, &mut self.pools.receive);
-        if matches!(read, Read::Taken(_)) {
-            self.touch(id, now);
-        }
-        read
-    }
-
-    /// Ends the sending direction.
-    pub fn finish(&mut self, id: u32, now: Duration) {
-        self.act(id, now, |connection, _| connection.finish());
-    }
-
-    /// Ends both directions at once.
-    pub fn reset(&mut self, id: u32, code: ResetCode, now: Duration) {
-        self.act(id, now, |connection, pools| connection.reset(code, pools, now));
-    }
-
-    /// Tells the peer to send no more.
-    pub fn stop_reading(&mut self, id: u32, code: ResetCode, now: Duration) {
-        self.act(id, now, |connection, pools| connection.stop_reading(code, pools));
-    }
-
-    /// The owner of a connection has gone.
-    pub fn release(&mut self, id: u32, now: Duration) {
-        self.act(id, now, |connection, pools| connection.release(pools, now));
-    }
-
-    fn act(&mut self, id: u32, now: Duration, act: impl FnOnce(&mut Connection, &mut Pools)) {
+    fn act(&mut self, id: u64, now: Duration, act: impl FnOnce(&mut Connection, &mut Pools)) {
         if let Some(connection) = self.connections.get_mut(&id) {
             let was_live = connection.is_live();
             act(connection, &mut self.pools);
@@ -395,9 +328,9 @@ impl Session {
         }
         let opening = connection.opening().filter(|_| !opened_before).cloned();
         if let Some(Opening { target, class, passenger }) = opening {
-            self.events.push_back(Event::Opened { connection: id, target, class, passenger });
+            self.events.push_back(FlowEvent::Opened { flow: id, target, class, passenger });
         }
-        self.events.push_back(Event::Wake(id));
+        self.events.push_back(FlowEvent::Wake(id));
         self.settle(id, was_live);
         self.touch(id, now);
     }
@@ -439,14 +372,14 @@ impl Session {
         true
     }
 
-    fn reply(&mut self, id: u32, kind: Kind<'static>) {
+    fn reply(&mut self, id: u64, kind: Kind<'static>) {
         if self.replies.len() < MAX_REPLIES {
             self.replies.push_back((id, Ack::default(), kind));
         }
     }
 
     /// The congestion window of a connection, in packets.
-    fn window_of(&self, id: u32) -> u32 {
+    fn window_of(&self, id: u64) -> u32 {
         let found = self.connections.get(&id).map_or(1, Connection::found_live);
         match self.settings.window {
             crate::Window::Table(_) => self.settings.window_packets(found),
@@ -458,13 +391,52 @@ impl Session {
 
     /// Keeps count of the live connections after something was done to one; where windows widen by
     /// it, all may send.
-    fn settle(&mut self, id: u32, was_live: bool) {
+    fn settle(&mut self, id: u64, was_live: bool) {
         let is_live = self.connections.get(&id).is_some_and(Connection::is_live);
         self.live = self.live + u32::from(is_live) - u32::from(was_live);
         if was_live && !is_live && self.settings.window == crate::Window::Adaptive {
-            let all: Vec<u32> = self.connections.keys().copied().collect();
+            let all: Vec<u64> = self.connections.keys().copied().collect();
             all.into_iter().for_each(|id| self.make_ready(id));
         }
+    }
+}
+
+impl Flows for Session {
+    fn write(&mut self, id: u64, data: &[u8], now: Duration) -> Write {
+        let Some(connection) = self.connections.get_mut(&id) else { return Write::Reset(GONE) };
+        let written = connection.write(data, &mut self.pools.send);
+        self.touch(id, now);
+        written
+    }
+
+    fn read(&mut self, id: u64, buffer: &mut [u8], now: Duration) -> Read {
+        let Some(connection) = self.connections.get_mut(&id) else { return Read::Reset(GONE) };
+        let read = connection.read(buffer, &mut self.pools.receive);
+        if matches!(read, Read::Taken(_)) {
+            self.touch(id, now);
+        }
+        read
+    }
+
+    fn finish(&mut self, id: u64, now: Duration) {
+        self.act(id, now, |connection, _| connection.finish());
+    }
+
+    fn reset(&mut self, id: u64, code: ResetCode, now: Duration) {
+        self.act(id, now, |connection, pools| connection.reset(code, pools, now));
+    }
+
+    fn stop_reading(&mut self, id: u64, code: ResetCode, now: Duration) {
+        self.act(id, now, |connection, pools| connection.stop_reading(code, pools));
+    }
+
+    fn release(&mut self, id: u64, now: Duration) {
+        self.act(id, now, |connection, pools| connection.release(pools, now));
+    }
+
+    /// Whatever is done to a connection gives it a turn.
+    fn has_news(&mut self, _: Duration) -> bool {
+        !self.ready.is_empty()
     }
 }
 

@@ -10,18 +10,18 @@ const MAX_STRETCHES: usize = 16 << 10;
 #[derive(Debug, Default)]
 pub struct Seen {
     /// First and last of each.
-    stretches: BTreeMap<u32, u32>,
+    stretches: BTreeMap<u64, u64>,
 }
 
 impl Seen {
     /// Whether `number` was used.
-    pub fn contains(&self, number: u32) -> bool {
+    pub fn contains(&self, number: u64) -> bool {
         self.stretches.range(..=number).next_back().is_some_and(|(_, last)| *last >= number)
     }
 
     /// Marks `number` as used. Where there are too many stretches, the lowest gap is closed: a
     /// number in it counts as used too.
-    pub fn insert(&mut self, number: u32) {
+    pub fn insert(&mut self, number: u64) {
         if self.contains(number) {
             return;
         }
@@ -48,7 +48,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set(numbers in proptest::collection::vec(0u32..200, 0..200)) {
+        fn agrees_with_a_set(numbers in proptest::collection::vec(0u64..200, 0..200)) {
             let (mut seen, mut set) = (Seen::default(), BTreeSet::new());
             for number in numbers {
                 seen.insert(number);
@@ -67,7 +67,7 @@ mod tests {
         used().for_each(|number| seen.insert(number));
         assert_eq!(seen.stretches.len(), MAX_STRETCHES);
         assert!(used().all(|number| seen.contains(number)));
-        seen.insert(u32::MAX);
-        assert!(seen.contains(u32::MAX) && !seen.contains(99_999));
+        seen.insert(u64::MAX);
+        assert!(seen.contains(u64::MAX) && !seen.contains(99_999));
     }
 }

@@ -23,7 +23,7 @@ fn lossy(per_mille: u64, seed: u64) -> Lose {
 
 /// Sends `up`, of which `already` bytes were handed over, and `down` on connection `id`, ends both
 /// directions, and expects all of it.
-fn exchange(world: &mut World, id: u32, up: &[u8], already: usize, down: &[u8]) {
+fn exchange(world: &mut World, id: u64, up: &[u8], already: usize, down: &[u8]) {
     let (mut sent_up, mut sent_down) = (already, 0);
     let (mut got_up, mut got_down) = (Vec::new(), Vec::new());
     let (mut up_ended, mut down_ended) = (false, false);
@@ -224,7 +224,7 @@ fn connections_beyond_the_limit_are_refused() {
     let mut world = World::with(air, ground, 5);
     world.connect();
     assert!(world.open(b"").is_ok() && world.open(b"").is_ok());
-    assert_eq!(world.open(b""), Err(OpenError::TooMany(2)));
+    assert_eq!(world.open(b""), Err(OpenError::TooManyFlows(2)));
 }
 
 #[test]

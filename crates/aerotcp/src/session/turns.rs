@@ -102,19 +102,19 @@ impl Session {
         }
     }
 
-    pub(super) fn make_ready(&mut self, id: u32) {
+    pub(super) fn make_ready(&mut self, id: u64) {
         if self.in_ready.insert(id) {
             self.ready.push_back(id);
         }
     }
 
     /// Something may have changed about a connection: it gets a turn, and its timer is set anew.
-    pub(super) fn touch(&mut self, id: u32, now: Duration) {
+    pub(super) fn touch(&mut self, id: u64, now: Duration) {
         self.make_ready(id);
         self.set_timer(id, now);
     }
 
-    fn set_timer(&mut self, id: u32, now: Duration) {
+    fn set_timer(&mut self, id: u64, now: Duration) {
         if let Some(at) = self.timer_of.remove(&id) {
             self.timers.remove(&(at, id));
         }
@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    fn forget(&mut self, id: u32) {
+    fn forget(&mut self, id: u64) {
         if let Some(mut connection) = self.connections.remove(&id) {
             let was_live = connection.is_live();
             if let Some(number) = connection.received_all() {

@@ -92,7 +92,8 @@ impl Intake {
             first: &first,
         };
         let decision = self.classes.decide(&asked);
-        let claim = decision.claim.map(|claim| Claim { name: claim.name, class: claim.class });
+        let claim = decision.claim;
+        let claim = claim.and_then(|it| Claim::new(it.name.as_str(), it.class).ok());
         self.counters.claims.add(u64::from(claim.is_some()));
         self.counters.count_class(decision.class);
         Open { target, class: decision.class, passenger: ticket.number, claim, first }
@@ -133,8 +134,9 @@ impl Intake {
         let pending = first.split_off(first.len().min(MAX_FIRST_BYTES));
         let open = self.open(target, ticket, self.mark_of(&tcp), first);
         net::mark(&tcp, open.class);
-        let verdict = match (&open.claim, &open.target.host) {
-            (Some(claim), Host::Ip(address)) => Some(self.on_verdict(claim.name.clone(), *address)),
+        let name = open.claim.as_ref().and_then(|claim| claim.name().parse().ok());
+        let verdict = match (name, &open.target.host) {
+            (Some(name), Host::Ip(address)) => Some(self.on_verdict(name, *address)),
             _ => None,
         };
         let shown = open.target.to_string();

@@ -1,19 +1,15 @@
 //! AeroTCP behind the seam, and how the configs become its own.
 
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
-use bentpipe_aerotcp::io::{Air, Flow, Ground, Open as AeroOpen};
+use bentpipe_aerotcp::io::{Air, Flow, Ground};
 use bentpipe_aerotcp::{
-    AirConfig as AeroAirConfig, Aircraft, GroundConfig as AeroGroundConfig, OpenError as AeroError,
-    Row, Settings, SettingsError, Window,
+    AirConfig as AeroAirConfig, Aircraft, GroundConfig as AeroGroundConfig, Row, Settings,
+    SettingsError, Window,
 };
 use bentpipe_link::ResetCode;
 use bentpipe_units::BitRate;
 use futures_util::future::BoxFuture;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Arrivals, FarEnd, FarStream, Incoming, LocalBuffers, Open, OpenError};
 use crate::config::{AeroTcp, AirConfig, GroundConfig, WindowKind};
@@ -52,15 +48,7 @@ pub enum AeroTcpError {
 
 impl FarEnd for Air {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
-        let Open { target, class, passenger, first, .. } = open;
-        Box::pin(async move {
-            match Air::open(self, AeroOpen { target, class, passenger, first }).await {
-                Ok(flow) => Ok(Box::new(Ended { flow, at_air: true }) as Box<dyn FarStream>),
-                Err(AeroError::TooMany(_)) => Err(OpenError::Full),
-                Err(AeroError::Target(error)) => Err(OpenError::Target(error)),
-                Err(error @ AeroError::NotConnected) => Err(OpenError::Down(error.to_string())),
-            }
-        })
+        Box::pin(async move { Ok(Box::new(Air::open(self, open).await?) as Box<dyn FarStream>) })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -70,17 +58,7 @@ impl FarEnd for Air {
 
 impl Arrivals for Ground {
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
-        Box::pin(async move {
-            let incoming = Ground::accept(self).await?;
-            Some(Incoming {
-                aircraft: *incoming.aircraft.as_bytes(),
-                target: incoming.target,
-                class: incoming.class,
-                passenger: incoming.passenger,
-                claim: None,
-                stream: Box::new(Ended { flow: incoming.flow, at_air: false }),
-            })
-        })
+        Box::pin(async move { Ground::accept(self).await.map(Incoming::from) })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -92,62 +70,30 @@ impl Arrivals for Ground {
     }
 }
 
-/// A connection, and at which end.
-struct Ended {
-    flow: Flow,
-    at_air: bool,
-}
-
-impl FarStream for Ended {
+impl FarStream for Flow {
     fn reset(&mut self, code: ResetCode) {
-        self.flow.reset(code);
+        Flow::reset(self, code);
     }
 
     fn stop_reading(&mut self, code: ResetCode) {
-        self.flow.stop_reading(code);
+        Flow::stop_reading(self, code);
     }
 
     fn reset_code(&self) -> Option<ResetCode> {
-        self.flow.reset_code()
+        Flow::reset_code(self)
     }
 
     /// Section V.B of the paper: the aircraft's sender to the passenger, the ground's receiver from
     /// the server.
     fn local_buffers(&self) -> LocalBuffers {
-        let Some(rules) = self.flow.buffers() else { return LocalBuffers::default() };
-        if self.at_air {
-            LocalBuffers { send: Some(rules.aircraft_send), receive: None }
-        } else {
-            LocalBuffers { send: None, receive: Some(rules.ground_receive) }
+        let rules = self.look(|session| (session.is_air(), session.buffers()));
+        match rules {
+            Some((true, rules)) => LocalBuffers { send: Some(rules.aircraft_send), receive: None },
+            Some((false, rules)) => {
+                LocalBuffers { send: None, receive: Some(rules.ground_receive) }
+            }
+            None => LocalBuffers::default(),
         }
-    }
-}
-
-impl AsyncRead for Ended {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.flow).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for Ended {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.flow).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.flow).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.flow).poll_shutdown(cx)
     }
 }
 

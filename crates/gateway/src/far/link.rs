@@ -2,34 +2,34 @@
 
 use std::net::SocketAddr;
 
-use bentpipe_link::io::{Air, Flow, Hub, Open as LinkOpen};
+use bentpipe_link::io::{self, Air, Flow, Hub};
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, Claim as LinkClaim, Class, Control, HubConfig, LeaseMode,
+    AirConfig as LinkAirConfig, Aircraft, Class, Control, Flows, HubConfig, LeaseMode,
     MIN_RESERVE_BYTES, ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
 use futures_util::future::BoxFuture;
 
-use super::{Arrivals, Claim, FarEnd, FarStream, Incoming, Open, OpenError};
+use super::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
 use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
 
 /// Flows a session holds beyond what the gateway admits: those of either side that
 /// the other has not seen end yet.
 const FLOWS_ENDING: u32 = 64;
 
+impl From<LinkError> for OpenError {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::TooManyFlows(_) => Self::Full,
+            LinkError::Target(error) => Self::Target(error),
+            LinkError::NotConnected => Self::Down(error.to_string()),
+        }
+    }
+}
+
 impl FarEnd for Air {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
-        let Open { target, class, passenger, claim, first } = open;
-        // A name that is too long for the wire is only not claimed.
-        let claim = claim.and_then(|it| LinkClaim::new(it.name.as_str(), it.class).ok());
-        Box::pin(async move {
-            match Air::open(self, LinkOpen { target, class, passenger, claim, first }).await {
-                Ok(flow) => Ok(Box::new(flow) as Box<dyn FarStream>),
-                Err(LinkError::TooManyFlows(_)) => Err(OpenError::Full),
-                Err(LinkError::Target(error)) => Err(OpenError::Target(error)),
-                Err(error @ LinkError::NotConnected) => Err(OpenError::Down(error.to_string())),
-            }
-        })
+        Box::pin(async move { Ok(Box::new(Air::open(self, open).await?) as Box<dyn FarStream>) })
     }
 
     fn modem_rate(&self, told: Option<ModemRate>) {
@@ -63,21 +63,25 @@ impl FarStream for Flow {
     }
 }
 
+impl<S: Flows> From<io::Incoming<S>> for Incoming
+where
+    io::Flow<S>: FarStream,
+{
+    fn from(incoming: io::Incoming<S>) -> Self {
+        let io::Incoming { aircraft, target, class, passenger, claim, flow } = incoming;
+        let aircraft = *aircraft.as_bytes();
+        Self { aircraft, target, class, passenger, claim, stream: Box::new(flow) }
+    }
+}
+
 impl Arrivals for Hub {
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
         Box::pin(async move {
-            let incoming = Hub::accept(self).await?;
-            let claim = incoming.claim.and_then(|claim| {
-                Some(Claim { name: claim.name().parse().ok()?, class: claim.class })
-            });
-            Some(Incoming {
-                aircraft: *incoming.aircraft.as_bytes(),
-                target: incoming.target,
-                class: incoming.class,
-                passenger: incoming.passenger,
-                claim,
-                stream: Box::new(incoming.flow),
-            })
+            loop {
+                if let Some(stream) = Hub::accept(self).await?.stream() {
+                    return Some(Incoming::from(stream));
+                }
+            }
         })
     }
 

@@ -20,10 +20,9 @@ use crate::config::{AirConfig, GroundConfig};
 impl FarEnd for Client {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
         let authority = open.target.to_string();
-        let claim = open.claim.map(|claim| MasqueClaim {
-            class: claim.class.to_u8(),
-            name: claim.name.as_str().to_owned(),
-        });
+        let claim = open
+            .claim
+            .map(|claim| MasqueClaim { class: claim.class.to_u8(), name: claim.name().to_owned() });
         let (class, claim) = (open.class.to_u8(), claim.as_ref());
         let flow = self.open_claiming(&authority, class, open.passenger, claim, open.first);
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarStream>) })
@@ -75,9 +74,10 @@ impl Arrivals for Server {
 }
 
 fn incoming(request: Request, target: Target) -> Incoming {
-    let claim = request.claim.as_ref().and_then(|claim| {
-        Some(Claim { name: claim.name.parse().ok()?, class: Class::from_u8(claim.class)? })
-    });
+    let claim = request
+        .claim
+        .as_ref()
+        .and_then(|claim| Claim::new(&claim.name, Class::from_u8(claim.class)?).ok());
     Incoming {
         aircraft: request.client,
         target,

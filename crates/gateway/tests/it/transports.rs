@@ -167,7 +167,7 @@ async fn aerotcp_carries_flows() {
     carries_flows(over_aerotcp).await;
 }
 
-/// Flows ask for every class in turn, of a ground that allows the aircraft all but the highest.
+/// Flows ask for every class in turn, of a ground that allows the aircraft all but the highest two.
 async fn classes_are_limited(over: impl Fn(&Configs) -> Ends) {
     let configs = configs();
     let (far, arrivals) = over(&configs);

@@ -1,9 +1,12 @@
 //! What the gateways and their code can carry on this machine.
 
 pub mod coding;
+mod cpu;
 pub mod idle;
+pub mod link;
 mod quic;
 pub mod relay;
+pub mod schedule;
 
 use crate::contender::pair::PairError;
 use crate::emu::EmuError;

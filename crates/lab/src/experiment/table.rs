@@ -129,19 +129,19 @@ pub fn pairs(rows: &[(String, String)]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// The codes' table: a row for each load and contender, with a line between loads.
-pub fn coding(lines: &[[String; 7]]) -> String {
-    let mut table = table(&["", "contender", "median", "least", "most", "bound", ""]);
+/// A bench's table: a row for each load and what was measured of it, with a line between loads.
+pub fn groups<const N: usize>(header: [&str; N], lines: &[[String; N]]) -> String {
+    let mut table = table(&header);
     for (index, group) in lines.chunk_by(|a, b| a[0] == b[0]).enumerate() {
         if index > 0 {
-            table.add_row([""; 7]);
+            table.add_row([""; N]);
         }
         for (index, line) in group.iter().enumerate() {
             let load = if index == 0 { line[0].as_str() } else { "" };
             table.add_row([load].into_iter().chain(line[1..].iter().map(String::as_str)));
         }
     }
-    align(&mut table, &[2, 3, 4, 5, 6]);
+    align(&mut table, &(2..N).collect::<Vec<_>>());
     format!("{}\n", table.trim_fmt())
 }
 

@@ -70,7 +70,7 @@ impl Pair {
             settings: back,
             first_counter: 1,
         };
-        let highest_class = Class::BestEffort;
+        let highest_class = Class::Network;
         let aircraft = vec![Aircraft { key: air.public(), settings: forward, highest_class }];
         Self {
             now: Duration::ZERO,
@@ -130,7 +130,8 @@ impl Pair {
         self.air.handle_timeout(self.now);
         self.hub.handle_timeout(self.now);
         while let Some((session, event)) = self.hub.next_event() {
-            if let FlowEvent::Opened { flow, .. } = event {
+            if let FlowEvent::Opened { flow, .. } | FlowEvent::OpenedDatagrams { flow, .. } = event
+            {
                 self.opened.push((session, flow));
             }
         }
@@ -159,6 +160,11 @@ impl Pair {
         let target = "origin.example:80".parse().expect("the target is well formed");
         let opened = self.air.open(&target, Class::BestEffort, passenger, first, self.now);
         opened.ok().map(|(flow, _)| flow)
+    }
+
+    /// Whether a flow has reached the hub that was not accepted.
+    pub fn has_opened(&self) -> bool {
+        !self.opened.is_empty()
     }
 
     /// The next flow that has reached the hub.

@@ -229,6 +229,7 @@ async fn drain(mut flow: impl AsyncRead + Unpin, counts: Arc<[AtomicU64]>, numbe
 
 async fn serve_link(hub: Hub, counts: Arc<[AtomicU64]>) {
     while let Some(incoming) = hub.accept().await {
+        let Some(incoming) = incoming.stream() else { continue };
         let number = usize::from(incoming.target.port);
         tokio::spawn(drain(incoming.flow, counts.clone(), number));
     }

@@ -17,6 +17,7 @@ use crate::memory::Remembered;
 use crate::session::{OpenError, PeerTerms, Session};
 use crate::settings::Settings;
 use crate::target::Target;
+use crate::wire::frame::OpenDatagrams;
 use crate::wire::header::{COOKIE, COOKIE_BYTES, DATA, DataHeader, RESPONSE, RESPONSE_BYTES};
 
 /// Handshakes that may still be answered: a slow answer to an early one counts too.
@@ -131,6 +132,16 @@ impl AirCore {
         session.open(target, class, passenger, first, now).map(|(flow, taken)| ((id, flow), taken))
     }
 
+    /// Opens a flow of datagrams.
+    pub fn open_datagrams(
+        &mut self,
+        open: &OpenDatagrams,
+        now: Duration,
+    ) -> Result<(SessionId, u64), OpenError> {
+        let (id, session) = self.current().ok_or(OpenError::NotConnected)?;
+        Ok((id, session.open_datagrams(open, now)?))
+    }
+
     fn wants_handshake(&self, now: Duration) -> bool {
         !self.closing
             && self
@@ -236,6 +247,8 @@ impl AirCore {
 }
 
 impl Core for AirCore {
+    type Session = Session;
+
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         match datagram.first() {
             Some(&RESPONSE) if datagram.len() == RESPONSE_BYTES => {
@@ -284,10 +297,11 @@ impl Core for AirCore {
         self.ect
     }
 
-    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) {
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {
         if let Some((_, session)) = self.session.as_mut().filter(|(_, it)| it.address() == to) {
             session.too_large(bytes, now);
         }
+        true
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {

@@ -31,6 +31,9 @@ use crate::wire::header::{DATA, DataHeader, INIT, INIT_BYTES};
 
 /// Handshakes of one aircraft that wait for their first packet.
 const MAX_PENDING: usize = 4;
+/// For so long they refuse smaller counters than theirs: longer than any round trip, after which
+/// the first packet should be here.
+const COUNTER_LIFETIME: Duration = Duration::from_secs(20);
 /// Handshake messages that wait to be sent; more are dropped, their senders ask again.
 const MAX_REPLIES: usize = 256;
 
@@ -62,7 +65,8 @@ pub struct Aircraft {
 struct Entry {
     settings: Settings,
     highest_class: Class,
-    last_counter: Option<u64>,
+    /// The counter of the last handshake that took effect.
+    confirmed_counter: Option<u64>,
     pending: VecDeque<Pending>,
     current: Option<Current>,
     /// What was learned of the path to it by the session before.
@@ -92,6 +96,23 @@ struct Pending {
 }
 
 impl Entry {
+    /// Whether a message 1 with `counter` is neither recorded nor overtaken: it is above that of the
+    /// last handshake that took effect, and above those that were answered of late.
+    ///
+    /// A counter counts for good only when the first packet has come, since message 1 alone does
+    /// not prove the aircraft's key: whoever has *our* private key can compute its `ss` too, and
+    /// name any counter. That must not keep the aircraft out for longer than it goes on. What is
+    /// recorded stays worthless once it, or a later one, took effect. Until then it is answered
+    /// again once in [`COUNTER_LIFETIME`] at most, to no effect, and pushes nothing newer out.
+    fn is_new(&self, counter: u64, now: Duration) -> bool {
+        let passed = |pending: &Pending| {
+            let counts = now < pending.keys.made_at + COUNTER_LIFETIME;
+            let known = pending.payload.counter;
+            counter > known || (counter < known && !counts)
+        };
+        self.confirmed_counter.is_none_or(|last| counter > last) && self.pending.iter().all(passed)
+    }
+
     /// The instance that `payload` asks to resume, if it is here, and whether it is in use already.
     fn resumed(&self, payload: &InitPayload) -> Option<(u64, bool)> {
         let current = self.current.map(|current| (current.air, current.here, true));
@@ -135,7 +156,7 @@ impl HubCore {
             let entry = Entry {
                 settings,
                 highest_class,
-                last_counter: None,
+                confirmed_counter: None,
                 pending: VecDeque::new(),
                 current: None,
                 remembered: None,
@@ -229,10 +250,9 @@ impl HubCore {
         };
         let (key, payload) = (received.from, received.payload);
         let Some(entry) = self.aircraft.get_mut(&key) else { return };
-        if entry.last_counter.is_some_and(|last| payload.counter <= last) {
-            return; // recorded, or overtaken by a later one
+        if !entry.is_new(payload.counter, now) {
+            return;
         }
-        entry.last_counter = Some(payload.counter);
         let index = loop {
             let index = self.rng.next_u32();
             if !self.indices.contains_key(&index) {
@@ -296,6 +316,7 @@ impl HubCore {
     fn confirm(&mut self, key: PublicKey, pending: Pending, now: Duration) -> bool {
         let Some(entry) = self.aircraft.get_mut(&key) else { return false };
         let Pending { keys, payload, address, here, resumes } = pending;
+        entry.confirmed_counter = entry.confirmed_counter.max(Some(payload.counter));
         let current =
             entry.current.filter(|current| (current.air, current.here) == (payload.instance, here));
         if resumes && current.is_none() {
@@ -333,6 +354,8 @@ impl HubCore {
             }
             self.sharing.joined(key);
             self.sessions.insert(id, (key, session));
+            // It has its part of the beam before its first packet leaves.
+            self.share_out(now);
             tracing::info!(aircraft = %key, from = %address, "an aircraft is here");
         }
         self.prune_indices(key);
@@ -376,6 +399,8 @@ impl HubCore {
 }
 
 impl Core for HubCore {
+    type Session = Session;
+
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         match datagram.first() {
             Some(&INIT) if datagram.len() == INIT_BYTES => self.take_init(datagram, from, now),
@@ -413,10 +438,11 @@ impl Core for HubCore {
         self.ect
     }
 
-    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) {
+    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {
         for (_, session) in self.sessions.values_mut().filter(|(_, it)| it.address() == to) {
             session.too_large(bytes, now);
         }
+        true
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {

@@ -12,7 +12,8 @@ pub use air::{AirConfig, AirCore};
 pub use hub::{Aircraft, HubConfig, HubCore};
 pub use load::Load;
 
-use crate::flow::FlowEvent;
+use crate::code::ResetCode;
+use crate::flow::{FlowEvent, Read, Write};
 use crate::session::Session;
 
 /// What a session is called at this end; never used twice.
@@ -20,15 +21,22 @@ pub type SessionId = u64;
 
 /// What the async edge and the simulator drive alike.
 pub trait Core {
+    /// What holds the flows to one peer.
+    type Session: Flows;
+
     /// A datagram came; `ce` says that its IP header was marked Congestion Experienced.
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration);
     /// Appends the next datagram to `out` and says where it goes; `None` when none may leave now.
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr>;
     /// Whether the datagram that `transmit` gave last is to leave as ECT(0).
-    fn is_ect(&self) -> bool;
+    fn is_ect(&self) -> bool {
+        false
+    }
     /// The operating system refuses to send `to` a datagram of `bytes`: its interface has a smaller
-    /// MTU. The datagram is lost.
-    fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration);
+    /// MTU. The datagram is lost. `false` from an end that makes its datagrams no smaller for it.
+    fn too_large(&mut self, _to: SocketAddr, _bytes: usize, _now: Duration) -> bool {
+        false
+    }
     /// When to call [`Self::handle_timeout`] next, once `transmit` has returned `None`.
     fn next_timeout(&mut self, now: Duration) -> Duration;
     /// Does what is due, after which `transmit` may have something again.
@@ -38,7 +46,55 @@ pub trait Core {
     /// How many sessions have begun so far.
     fn sessions_begun(&self) -> u64;
     /// A session that is still there.
-    fn session(&mut self, id: SessionId) -> Option<&mut Session>;
+    fn session(&mut self, id: SessionId) -> Option<&mut Self::Session>;
     /// Tells the peers that it is over, with the next packets.
     fn close(&mut self);
+}
+
+/// What a flow's owner does with it, through the session that holds it.
+pub trait Flows: 'static {
+    /// Reads what has come.
+    fn read(&mut self, flow: u64, out: &mut [u8], now: Duration) -> Read;
+    /// Writes what there is room for.
+    fn write(&mut self, flow: u64, data: &[u8], now: Duration) -> Write;
+    /// Ends the sending direction.
+    fn finish(&mut self, flow: u64, now: Duration);
+    /// Ends both directions at once.
+    fn reset(&mut self, flow: u64, code: ResetCode, now: Duration);
+    /// Tells the peer to send no more.
+    fn stop_reading(&mut self, flow: u64, code: ResetCode, now: Duration);
+    /// The owner has gone.
+    fn release(&mut self, flow: u64, now: Duration);
+    /// Whether any of these left something to do: to send, or to wake a flow's owner.
+    fn has_news(&mut self, now: Duration) -> bool;
+}
+
+impl Flows for Session {
+    fn read(&mut self, flow: u64, out: &mut [u8], now: Duration) -> Read {
+        Self::read(self, flow, out, now)
+    }
+
+    fn write(&mut self, flow: u64, data: &[u8], now: Duration) -> Write {
+        Self::write(self, flow, data, now)
+    }
+
+    fn finish(&mut self, flow: u64, _: Duration) {
+        Self::finish(self, flow);
+    }
+
+    fn reset(&mut self, flow: u64, code: ResetCode, _: Duration) {
+        Self::reset(self, flow, code);
+    }
+
+    fn stop_reading(&mut self, flow: u64, code: ResetCode, _: Duration) {
+        Self::stop_reading(self, flow, code);
+    }
+
+    fn release(&mut self, flow: u64, _: Duration) {
+        Self::release(self, flow);
+    }
+
+    fn has_news(&mut self, now: Duration) -> bool {
+        Self::has_news(self, now)
+    }
 }

@@ -23,7 +23,7 @@ impl FlowTable {
     }
 
     /// What the peer claims of the flow is true: it is of `class` from now on, at both ends.
-    pub fn confirm(&mut self, id: u64, class: Class) {
+    pub fn confirm(&mut self, id: u64, class: Class, now: Duration) {
         let class = class.max(self.highest_class); // the most favoured is the least
         let Some(flow) = self.flows.get_mut(&id) else { return };
         if flow.ended.is_some() || flow.claim.is_none() {
@@ -32,7 +32,7 @@ impl FlowTable {
         flow.confirmed = Some(class);
         flow.control.class = true;
         self.queue_control(id);
-        self.reclass(id, class);
+        self.reclass(id, class, now);
     }
 
     /// The class that the ground gave the flow for its claim, once it has.
@@ -71,19 +71,17 @@ impl FlowTable {
         // No more than was asked for.
         let class = class.max(claim.class);
         flow.confirmed = Some(class);
-        self.reclass(id, class);
+        self.reclass(id, class, now);
         self.events.push_back(FlowEvent::Wake(id));
         Ok(())
     }
 
     /// The flow goes on in another class.
-    fn reclass(&mut self, id: u64, class: Class) {
+    fn reclass(&mut self, id: u64, class: Class, now: Duration) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        let (before, passenger) = (flow.class, flow.passenger);
-        if before != class {
-            flow.class = class;
-            self.scheduler.deactivate(id, before, passenger);
-            self.refresh(id);
+        flow.class = class;
+        if let Some(turn) = flow.turn {
+            self.scheduler.reclass(turn, class, now);
         }
     }
 }

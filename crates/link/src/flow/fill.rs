@@ -27,12 +27,33 @@ impl FlowTable {
         if !self.control.is_empty() || !self.refusals.is_empty() {
             return Some(Lane::Urgent);
         }
-        let id = self.scheduler.pick()?;
-        self.flows.get(&id).map(|flow| self.lane_of(flow, now))
+        loop {
+            let id = self.scheduler.pick(now)?;
+            if let Some(flow) = self.flows.get(&id) {
+                return Some(self.lane_of(flow, now));
+            }
+            if self.datagram_class(id, now).is_some() {
+                return Some(Lane::Datagram);
+            }
+            // What waited there was of no use any more: the turn is another's.
+        }
+    }
+
+    /// Whether what would be sent next is a datagram that must never wait.
+    pub fn next_is_urgent_datagram(&mut self, now: Duration) -> bool {
+        let Some(id) = self.scheduler.pick(now).filter(|id| !self.flows.contains_key(id)) else {
+            return false;
+        };
+        self.datagram_class(id, now).is_some_and(|class| class <= Class::Network)
+    }
+
+    /// When something may leave that only its class's ceiling holds back.
+    pub fn next_ready(&mut self, now: Duration) -> Option<Duration> {
+        self.scheduler.next_ready(now)
     }
 
     fn has_control(&mut self, id: u64) -> bool {
-        let Some(flow) = self.flows.get_mut(&id) else { return false };
+        let Some(flow) = self.flows.get_mut(&id) else { return self.has_datagram_control(id) };
         flow.control.queued = !flow.control.is_empty();
         flow.control.queued
     }
@@ -55,7 +76,7 @@ impl FlowTable {
         let controls = lane == Lane::Urgent && self.fill_control(end, out, now);
         let mut ended = controls.then_some(Class::BestEffort);
         while end - out.len() >= LEAST_ROOM {
-            let Some(id) = self.scheduler.pick() else { break };
+            let Some(id) = self.scheduler.pick(now) else { break };
             let Some(flow) = self.flows.get(&id) else { break };
             let class = flow.class;
             if self.lane_of(flow, now) != lane || !self.fill_stream(id, end, out, now) {
@@ -90,7 +111,10 @@ impl FlowTable {
         while end - out.len() >= CONTROL_ROOM
             && let Some(id) = self.control.pop_front()
         {
-            let Some(flow) = self.flows.get_mut(&id) else { continue };
+            let Some(flow) = self.flows.get_mut(&id) else {
+                self.fill_datagram_control(id, end, out, now);
+                continue;
+            };
             if flow.control.claim && end - out.len() < CLAIM_ROOM {
                 self.control.push_front(id);
                 break;
@@ -118,7 +142,7 @@ impl FlowTable {
             }
             if opens {
                 // The first bytes travel with the opening, if there are any.
-                self.refresh(id);
+                self.refresh(id, now);
                 if self.flows.get(&id).is_some_and(|flow| flow.send.is_ready()) {
                     self.fill_stream(id, end, out, now);
                 }
@@ -149,13 +173,114 @@ impl FlowTable {
         flow.send.take(len, fin, out, now, self.quiet);
         flow.active = now;
         let wake = std::mem::take(&mut flow.send.blocked);
-        self.scheduler.spent(id, flow.class, flow.passenger, out.len() - before);
+        if let Some(turn) = flow.turn {
+            self.scheduler.spent(turn, out.len() - before, now);
+        }
         if wake {
             self.events.push_back(FlowEvent::Wake(id));
         }
         self.sent_or_forgotten(id, len);
-        self.refresh(id);
+        self.refresh(id, now);
         self.remove_if_over(id);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::send::URGENT_BYTES;
+    use crate::flow::{Terms, Write};
+
+    const NOW: Duration = Duration::from_secs(10);
+    const ROOM: usize = 1000;
+    /// What leaves in a round trip, in these tests.
+    const IN_FLIGHT: u64 = 50_000;
+
+    /// A table with a flow that has opened, and may send `credit` bytes.
+    fn table(credit: u64) -> (FlowTable, u64) {
+        let mut table = FlowTable::new(Terms {
+            opens: true,
+            max_flows: 4,
+            reserve: 1 << 16,
+            peer_reserve: credit,
+            receive_memory: 1 << 24,
+            flow_send_buffer: 1 << 20,
+            send_memory: 1 << 24,
+            flow_idle: Duration::MAX,
+            flow_unread: Duration::MAX,
+            datagram_memory: 1 << 20,
+            datagram_idle: Duration::from_secs(300),
+            lifetimes: crate::settings::Lifetimes::default(),
+        });
+        table.tell_in_flight(IN_FLIGHT);
+        let flow = table.open(b"target".to_vec(), Class::Assured, 1, NOW).expect("there is room");
+        let ended = table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW);
+        assert_eq!(ended, Some(Class::BestEffort), "control ends what it fills");
+        (table, flow)
+    }
+
+    fn write(table: &mut FlowTable, flow: u64, bytes: usize) {
+        assert_eq!(table.write(flow, &vec![7; bytes], NOW), Write::Taken(bytes));
+    }
+
+    /// Sends symbols of `lane` as long as there are any; what ended with each.
+    fn send(table: &mut FlowTable, lane: Lane) -> Vec<Option<Class>> {
+        let mut ended = Vec::new();
+        while table.next_lane(NOW) == Some(lane) {
+            ended.push(table.fill(lane, ROOM, &mut Vec::new(), NOW));
+        }
+        ended
+    }
+
+    #[test]
+    fn a_burst_ends_with_its_last_symbol() {
+        let (mut table, flow) = table(1 << 20);
+        write(&mut table, flow, 3 * ROOM);
+        let ended = send(&mut table, Lane::Urgent);
+        let (last, others) = ended.split_last().expect("it was sent");
+        assert_eq!((*last, others.len()), (Some(Class::Assured), 3));
+        assert!(others.iter().all(Option::is_none), "more of it follows: {others:?}");
+    }
+
+    #[test]
+    fn what_turns_to_bulk_goes_on_if_a_round_trip_of_it_follows() {
+        for (follow, goes_on) in [(IN_FLIGHT - 1, false), (IN_FLIGHT, true)] {
+            let (mut table, flow) = table(1 << 20);
+            // How many bytes the urgent lane takes of a burst that has no end.
+            write(&mut table, flow, 1 << 19);
+            send(&mut table, Lane::Urgent);
+            let urgent = (1 << 19) - table.unsent_bytes() as usize;
+            assert!(urgent as u64 >= URGENT_BYTES);
+
+            let (mut table, flow) = self::table(1 << 20);
+            write(&mut table, flow, urgent + follow as usize);
+            let ended = send(&mut table, Lane::Urgent);
+            assert_eq!(table.unsent_bytes(), follow);
+            let (last, others) = ended.split_last().expect("it was sent");
+            assert_eq!(last.is_none(), goes_on, "{follow} bytes follow");
+            assert!(others.iter().all(Option::is_none));
+        }
+    }
+
+    #[test]
+    fn who_waits_for_credit_ends_what_is_urgent_and_not_what_is_bulk() {
+        let (mut table, flow) = table(2 * ROOM as u64);
+        write(&mut table, flow, 4 * ROOM);
+        let ended = send(&mut table, Lane::Urgent);
+        assert_eq!(ended.last(), Some(&Some(Class::Assured)), "nobody knows what credit brings");
+
+        let (mut table, flow) = self::table(2 * URGENT_BYTES);
+        write(&mut table, flow, 3 * URGENT_BYTES as usize);
+        send(&mut table, Lane::Urgent);
+        let ended = send(&mut table, Lane::Bulk);
+        assert_eq!(table.unsent_bytes(), URGENT_BYTES, "the rest has no credit");
+        assert!(!ended.is_empty() && ended.iter().all(Option::is_none), "{ended:?}");
+
+        let (mut table, flow) = self::table(1 << 20);
+        write(&mut table, flow, 3 * URGENT_BYTES as usize);
+        send(&mut table, Lane::Urgent);
+        let ended = send(&mut table, Lane::Bulk);
+        assert_eq!(ended.last(), Some(&Some(Class::Assured)), "all of it has left");
     }
 }

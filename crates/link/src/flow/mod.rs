@@ -1,13 +1,17 @@
-//! Flows: a passenger's byte streams, each way with its own credit.
+//! Flows: a passenger's byte streams, each way with its own credit, and its datagrams.
 
 mod claims;
+mod datagram;
+mod early;
 mod fill;
 mod peer;
 mod pool;
+mod queues;
 mod recv;
 mod send;
 mod table;
 
+pub use datagram::{Filled, Receive, SendError};
 pub use pool::Pool;
 pub use recv::{Read, RecvFlow};
 pub use send::{SendFlow, Write};

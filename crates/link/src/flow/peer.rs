@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use bentpipe_schedule::Class;
 
+use bytes::Bytes;
+
 use super::table::{Flow, FlowTable};
 use super::{FlowEvent, Violation};
 use crate::code::ResetCode;
 use crate::target::Target;
-use crate::wire::frame::Frame;
+use crate::wire::frame::{Frame, OpenDatagrams};
 
 /// How far above the oldest number that has not come a new flow's number may lie.
 const MAX_FLOWS_AHEAD: u64 = 1 << 16;
@@ -33,7 +35,7 @@ impl FlowTable {
             Frame::Credit { flow, limit } => {
                 if let Some(live) = self.live(flow, now)? {
                     live.send.credit(limit);
-                    self.refresh(flow);
+                    self.refresh(flow, now);
                 }
                 Ok(())
             }
@@ -41,6 +43,8 @@ impl FlowTable {
             Frame::Stop { flow, code } => self.peer_stops(flow, code, now),
             Frame::Claim { flow, claim } => self.peer_claims(flow, claim, now),
             Frame::Class { flow, class } => self.peer_confirms(flow, class, now),
+            Frame::OpenDatagrams { flow, open } => self.peer_opens_datagrams(flow, open, now),
+            Frame::Datagram { flow, payload } => self.peer_sends_datagram(flow, payload, now),
         }
     }
 
@@ -50,27 +54,88 @@ impl FlowTable {
             let flow = self.flows.get_mut(&id);
             return Ok(flow.filter(|flow| flow.ended.is_none()));
         }
+        if self.datagrams.flows.contains_key(&id) || self.datagrams.early.waits_for(id) {
+            return Err(Violation("a frame of streams in a flow of datagrams"));
+        }
         if self.seen.contains(id) {
             return Ok(None);
         }
-        if self.terms.opens {
-            return Err(Violation("a frame of a flow that was never opened"));
-        }
-        if id >= self.seen.base() + MAX_FLOWS_AHEAD {
-            return Err(Violation("a flow number far ahead of the others"));
-        }
-        self.seen.insert(id);
-        if self.flows.len() >= self.terms.max_flows {
-            if self.refusals.len() >= MAX_REFUSALS {
-                return Err(Violation("far more flows than the limit"));
-            }
-            self.refusals.push_back((id, ResetCode::Limit));
+        self.check_number(id)?;
+        if !self.admit(id)? {
             return Ok(None);
         }
         let mut flow = self.flow(Class::BestEffort, 0, 0, now);
         flow.released = true; // nobody holds it until it is opened
         self.flows.insert(id, flow);
         Ok(self.flows.get_mut(&id))
+    }
+
+    /// Whether a number that never came can be a flow's.
+    fn check_number(&self, id: u64) -> Result<(), Violation> {
+        if self.terms.opens {
+            return Err(Violation("a frame of a flow that was never opened"));
+        }
+        if id >= self.seen.base() + MAX_FLOWS_AHEAD {
+            return Err(Violation("a flow number far ahead of the others"));
+        }
+        Ok(())
+    }
+
+    /// The number has come; `false` where there is no room for its flow, which is refused.
+    fn admit(&mut self, id: u64) -> Result<bool, Violation> {
+        self.seen.insert(id);
+        if self.len() < self.terms.max_flows {
+            return Ok(true);
+        }
+        if self.refusals.len() >= MAX_REFUSALS {
+            return Err(Violation("far more flows than the limit"));
+        }
+        self.refusals.push_back((id, ResetCode::Limit));
+        Ok(false)
+    }
+
+    fn peer_opens_datagrams(
+        &mut self,
+        id: u64,
+        open: OpenDatagrams,
+        now: Duration,
+    ) -> Result<(), Violation> {
+        if self.terms.opens {
+            return Err(Violation("only the air opens flows"));
+        }
+        if self.flows.contains_key(&id) || self.datagrams.flows.contains_key(&id) {
+            return Err(Violation("a flow opened twice, or of two kinds"));
+        }
+        if self.seen.contains(id) {
+            return Ok(()); // its end came first
+        }
+        self.check_number(id)?;
+        if self.admit(id)? {
+            let class = open.class.max(self.highest_class);
+            self.take_datagram_flow(id, OpenDatagrams { class, ..open }, now);
+        }
+        Ok(())
+    }
+
+    fn peer_sends_datagram(
+        &mut self,
+        id: u64,
+        payload: &[u8],
+        now: Duration,
+    ) -> Result<(), Violation> {
+        if self.flows.contains_key(&id) {
+            return Err(Violation("a datagram in a flow of bytes"));
+        }
+        let payload = Bytes::copy_from_slice(payload);
+        if self.datagrams.flows.contains_key(&id) || self.seen.contains(id) {
+            self.take_datagram(id, payload, now);
+            return Ok(());
+        }
+        self.check_number(id)?;
+        let gone = self.datagrams.early.keep(id, payload, now);
+        self.datagrams.counts.early += 1;
+        self.datagrams.counts.dropped += gone;
+        Ok(())
     }
 
     fn peer_opens(
@@ -126,6 +191,12 @@ impl FlowTable {
     }
 
     fn peer_resets(&mut self, id: u64, code: ResetCode, now: Duration) -> Result<(), Violation> {
+        if self.datagrams.flows.contains_key(&id) {
+            self.end_datagrams(id, code);
+            return Ok(());
+        }
+        // Its opening is still on its way, and finds the flow over.
+        self.datagrams.early.take(id, now);
         if self.live(id, now)?.is_some() {
             self.end(id, code);
             self.events.push_back(FlowEvent::Wake(id));
@@ -138,7 +209,7 @@ impl FlowTable {
         if let Some(flow) = self.live(id, now)? {
             let forgotten = flow.send.stop(code);
             self.sent_or_forgotten(id, forgotten);
-            self.refresh(id);
+            self.refresh(id, now);
             self.events.push_back(FlowEvent::Wake(id));
             self.remove_if_over(id);
         }

@@ -3,13 +3,17 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, Scheduler};
+use bentpipe_schedule::{Class, ClassSettings, Handle, Scheduler};
+use bentpipe_units::ByteSize;
 
+use super::queues::Datagrams;
 use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
 use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::lane::RangeSet;
+use crate::settings::Lifetimes;
 use crate::target::Target;
+use crate::wire::frame::OpenDatagrams;
 
 /// So many pieces that wait for earlier bytes, over all flows, are many: at some 100 bytes beside
 /// their contents they are 6.5 MB. Then only each lane's oldest missing symbol is taken, until there
@@ -32,6 +36,10 @@ pub struct Terms {
     pub send_memory: u64,
     pub flow_idle: Duration,
     pub flow_unread: Duration,
+    /// For datagrams that wait: half to be sent, half to be read.
+    pub datagram_memory: u64,
+    pub datagram_idle: Duration,
+    pub lifetimes: Lifetimes,
 }
 
 /// Something the owner of a flow should hear.
@@ -48,6 +56,13 @@ pub enum FlowEvent {
         /// Whose it is on board.
         passenger: u32,
     },
+    /// The peer opened a flow of datagrams.
+    OpenedDatagrams {
+        /// Its number.
+        flow: u64,
+        /// What it should be.
+        open: OpenDatagrams,
+    },
     /// It may be worth reading, writing or asking again.
     Wake(u64),
 }
@@ -56,6 +71,8 @@ pub enum FlowEvent {
 pub(super) struct Flow {
     pub(super) class: Class,
     pub(super) passenger: u32,
+    /// Its place in the scheduler, once it had something to send.
+    pub(super) turn: Option<Handle>,
     pub(super) send: SendFlow,
     pub(super) recv: RecvFlow,
     /// Credit beyond the reserve, as the pool accounts for it.
@@ -78,6 +95,7 @@ pub(super) struct Flow {
 /// Frames of a flow that wait for the next urgent symbol.
 #[derive(Debug, Default)]
 pub(super) struct Control {
+    /// Of a stream its target, as it is encoded; of datagrams the whole frame.
     pub(super) open: Option<Vec<u8>>,
     pub(super) claim: bool,
     pub(super) class: bool,
@@ -99,6 +117,7 @@ impl Control {
 pub struct FlowTable {
     pub(super) terms: Terms,
     pub(super) flows: BTreeMap<u64, Flow>,
+    pub(super) datagrams: Datagrams,
     /// Pieces that wait for earlier bytes, over all flows.
     pieces: usize,
     /// Numbers of flows that were ever here.
@@ -128,12 +147,19 @@ impl FlowTable {
     pub fn new(terms: Terms) -> Self {
         let flows = terms.max_flows.max(1) as u64;
         let shared = terms.receive_memory.saturating_sub(flows * terms.reserve);
+        let mut scheduler = Scheduler::new();
+        let memory = ByteSize::from_bytes(terms.datagram_memory / 2 / Class::ALL.len() as u64);
+        for class in Class::ALL {
+            let settings = ClassSettings { memory, ..ClassSettings::default() };
+            scheduler.configure(class, settings, Duration::ZERO);
+        }
         let send_share = (terms.send_memory / 2 / flows).min(terms.flow_send_buffer);
         Self {
             flows: BTreeMap::new(),
+            datagrams: Datagrams::default(),
             pieces: 0,
             seen: RangeSet::default(),
-            scheduler: Scheduler::new(),
+            scheduler,
             highest_class: Class::Operator,
             control: VecDeque::new(),
             refusals: VecDeque::new(),
@@ -167,7 +193,7 @@ impl FlowTable {
     }
 
     pub fn len(&self) -> usize {
-        self.flows.len()
+        self.flows.len() + self.datagrams.flows.len()
     }
 
     pub fn has_events(&self) -> bool {
@@ -181,12 +207,13 @@ impl FlowTable {
     /// Bytes that wait in flows, either way.
     pub fn held_bytes(&self) -> u64 {
         self.unsent_bytes as u64
+            + self.datagrams.held_bytes()
             + self.flows.values().map(|flow| flow.recv.held_bytes()).sum::<u64>()
     }
 
     /// Bytes that wait in flows to be sent.
     pub fn unsent_bytes(&self) -> u64 {
-        self.unsent_bytes as u64
+        self.unsent_bytes as u64 + self.datagrams.outgoing_bytes
     }
 
     /// So much waits for earlier bytes that only the oldest symbols should be taken.
@@ -213,7 +240,7 @@ impl FlowTable {
         passenger: u32,
         now: Duration,
     ) -> Option<u64> {
-        if self.flows.len() >= self.terms.max_flows {
+        if self.len() >= self.terms.max_flows {
             return None;
         }
         let id = self.seen.end();
@@ -239,6 +266,7 @@ impl FlowTable {
         Flow {
             class,
             passenger,
+            turn: None,
             send: SendFlow::new(send_limit),
             recv: RecvFlow::new(self.terms.reserve),
             lent: 0,
@@ -274,7 +302,7 @@ impl FlowTable {
             _ => {}
         }
         self.settle_unsent(id);
-        self.refresh(id);
+        self.refresh(id, now);
         written
     }
 
@@ -295,12 +323,14 @@ impl FlowTable {
     pub fn finish(&mut self, id: u64) {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.send.finish();
-            self.refresh(id);
+            // Nobody minds how long an end waits that is all there is to send.
+            self.refresh(id, Duration::MAX);
         }
     }
 
     /// Ends both directions at once and tells the peer why.
     pub fn reset(&mut self, id: u64, code: ResetCode) {
+        self.reset_datagrams(id, code);
         if self.flows.get(&id).is_none_or(|flow| flow.ended.is_some()) {
             return;
         }
@@ -332,6 +362,7 @@ impl FlowTable {
 
     /// Nobody holds the flow any more: what is finished goes on to its end, the rest is reset.
     pub fn release(&mut self, id: u64) {
+        self.release_datagrams(id);
         let Some(flow) = self.flows.get_mut(&id) else { return };
         flow.released = true;
         if flow.ended.is_none() {
@@ -346,6 +377,7 @@ impl FlowTable {
 
     /// Ends every flow, as when the peer is not the instance it was.
     pub fn end_all(&mut self, code: ResetCode) {
+        self.end_all_datagrams(code);
         let ids: Vec<_> = self.flows.keys().copied().collect();
         for id in ids {
             self.end(id, code);
@@ -356,6 +388,7 @@ impl FlowTable {
 
     /// Resets flows that nobody uses; call it now and then.
     pub fn reap(&mut self, now: Duration) {
+        self.reap_datagrams(now);
         let idle = |flow: &Flow| {
             // Bytes that came before their OPEN have nobody to read them, perhaps for a whole outage.
             let since = flow.recv.unread_since.filter(|_| flow.opened);
@@ -374,18 +407,25 @@ impl FlowTable {
     // What keeps the pieces in step.
 
     /// Turns of the scheduler follow what the flow could send.
-    pub(super) fn refresh(&mut self, id: u64) {
-        let Some(flow) = self.flows.get(&id) else { return };
+    pub(super) fn refresh(&mut self, id: u64, now: Duration) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
         if flow.opened && flow.ended.is_none() && flow.send.is_ready() {
-            self.scheduler.activate(id, flow.class, flow.passenger);
-        } else {
-            self.scheduler.deactivate(id, flow.class, flow.passenger);
+            let (class, passenger) = (flow.class, flow.passenger);
+            let turn = flow.turn.get_or_insert_with(|| self.scheduler.add(id, class, passenger));
+            self.scheduler.activate(*turn, now);
+        } else if let Some(turn) = flow.turn {
+            self.scheduler.deactivate(turn);
         }
     }
 
     pub(super) fn queue_control(&mut self, id: u64) {
-        if let Some(flow) = self.flows.get_mut(&id)
-            && !std::mem::replace(&mut flow.control.queued, true)
+        let stream = self.flows.get_mut(&id).map(|flow| &mut flow.control);
+        let control = match stream {
+            Some(control) => Some(control),
+            None => self.datagrams.flows.get_mut(&id).map(|flow| &mut flow.control),
+        };
+        if let Some(control) = control
+            && !std::mem::replace(&mut control.queued, true)
         {
             self.control.push_back(id);
         }
@@ -426,8 +466,10 @@ impl FlowTable {
         self.pieces -= flow.recv.pieces();
         flow.recv.stop();
         let forgotten = flow.send.stop(code);
+        if let Some(turn) = flow.turn.take() {
+            self.scheduler.remove(turn);
+        }
         self.sent_or_forgotten(id, forgotten);
-        self.refresh(id);
         self.adjust_credit(id);
     }
 
@@ -456,7 +498,9 @@ impl FlowTable {
         let Some(flow) = self.flows.get(&id) else { return };
         let done = flow.ended.is_some() || (flow.send.is_done() && flow.recv.is_done());
         if flow.released && done && flow.control.is_empty() {
-            self.scheduler.deactivate(id, flow.class, flow.passenger);
+            if let Some(turn) = flow.turn {
+                self.scheduler.remove(turn);
+            }
             self.pool.settle(flow.passenger, flow.lent, 0);
             self.flows.remove(&id);
         }

@@ -131,11 +131,7 @@ impl<C: Core> Driver<C> {
                         self.pending.push_front(single);
                     }
                 }
-                Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
-                    let mut state = self.shared.lock();
-                    let now = self.shared.now();
-                    state.core.too_large(batch.to, batch.contents.len(), now);
-                }
+                Err(error) if self.fits_smaller(&batch, &error) => {}
                 Err(error) => {
                     if !std::mem::replace(&mut self.send_failed, true) {
                         tracing::warn!(to = %batch.to, %error, "sending failed; retrying quietly");
@@ -144,6 +140,14 @@ impl<C: Core> Driver<C> {
             }
         }
         true
+    }
+
+    /// Whether it was refused for its size, and the end makes smaller ones from now on.
+    fn fits_smaller(&self, batch: &Batch, error: &io::Error) -> bool {
+        error.raw_os_error() == Some(libc::EMSGSIZE) && {
+            let now = self.shared.now();
+            self.shared.lock().core.too_large(batch.to, batch.contents.len(), now)
+        }
     }
 
     fn set_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {

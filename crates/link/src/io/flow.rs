@@ -4,13 +4,14 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::shared::{FlowKey, Shared, Waiting};
+use super::shared::{FlowKey, Half, Shared};
 use crate::Class;
 use crate::code::ResetCode;
-use crate::endpoint::{AirCore, Core, HubCore};
+use crate::endpoint::{Core, Flows};
 use crate::flow::{Read, Write};
 use crate::session::Session;
 
@@ -20,51 +21,19 @@ use crate::session::Session;
 pub struct FlowReset(pub ResetCode);
 
 /// One end of a flow. `shutdown` ends its sending half; dropping it unfinished resets it.
-pub struct Flow {
-    end: End,
+pub struct Flow<S: Flows = Session> {
+    shared: Arc<End<S>>,
     key: FlowKey,
     code: Option<ResetCode>,
 }
 
-enum End {
-    Air(Arc<Shared<AirCore>>),
-    Hub(Arc<Shared<HubCore>>),
-}
-
-/// Which half of the flow waits.
-#[derive(Clone, Copy)]
-enum Half {
-    Read,
-    Write,
-}
+/// Either end, whose sessions are `S`.
+pub(super) type End<S> = Shared<dyn Core<Session = S> + Send>;
 
 impl Flow {
-    pub(super) fn of_air(shared: Arc<Shared<AirCore>>, key: FlowKey) -> Self {
-        Self { end: End::Air(shared), key, code: None }
-    }
-
-    pub(super) fn of_hub(shared: Arc<Shared<HubCore>>, key: FlowKey) -> Self {
-        Self { end: End::Hub(shared), key, code: None }
-    }
-
-    /// Ends both directions at once, as a TCP RST does.
-    pub fn reset(&mut self, code: ResetCode) {
-        self.with(None, |session, flow, _| (session.reset(flow, code), None));
-    }
-
-    /// Tells the peer to send no more; the other direction goes on.
-    pub fn stop_reading(&mut self, code: ResetCode) {
-        self.with(None, |session, flow, _| (session.stop_reading(flow, code), None));
-    }
-
-    /// Why the flow ended, once a read or write has failed.
-    pub fn reset_code(&self) -> Option<ResetCode> {
-        self.code
-    }
-
     /// What the aircraft claims of the flow is true: it is of `class` from now on, at both ends.
     pub fn confirm(&mut self, class: Class) {
-        self.with(None, |session, flow, _| (session.confirm(flow, class), None));
+        self.with(None, |session, flow, now| (session.confirm(flow, class, now), None));
     }
 
     /// The class that the ground gave the flow for what was claimed of it. Whoever reads the flow is
@@ -72,18 +41,39 @@ impl Flow {
     pub fn confirmed(&self) -> Option<Class> {
         self.with(None, |session, flow, _| (session.confirmed(flow), None)).flatten()
     }
+}
 
-    /// Runs `act` on the flow's session, if it is still there. When it returns a half, the task of
-    /// `cx` is woken when that half may go on.
+impl<S: Flows> Flow<S> {
+    pub(super) fn new(shared: Arc<End<S>>, key: FlowKey) -> Self {
+        Self { shared, key, code: None }
+    }
+
+    /// Ends both directions at once, as a TCP RST does.
+    pub fn reset(&mut self, code: ResetCode) {
+        self.with(None, |session, flow, now| (session.reset(flow, code, now), None));
+    }
+
+    /// Tells the peer to send no more; the other direction goes on.
+    pub fn stop_reading(&mut self, code: ResetCode) {
+        self.with(None, |session, flow, now| (session.stop_reading(flow, code, now), None));
+    }
+
+    /// Why the flow ended, once a read or write has failed.
+    pub fn reset_code(&self) -> Option<ResetCode> {
+        self.code
+    }
+
+    /// Looks at the flow's session, while there is one.
+    pub fn look<T>(&self, look: impl FnOnce(&S) -> T) -> Option<T> {
+        self.with(None, |session, _, _| (look(session), None))
+    }
+
     fn with<T>(
         &self,
         cx: Option<&Context<'_>>,
-        act: impl FnOnce(&mut Session, u64, std::time::Duration) -> (T, Option<Half>),
+        act: impl FnOnce(&mut S, u64, Duration) -> (T, Option<Half>),
     ) -> Option<T> {
-        match &self.end {
-            End::Air(shared) => with(shared, self.key, cx, act),
-            End::Hub(shared) => with(shared, self.key, cx, act),
-        }
+        self.shared.with(self.key, cx, act)
     }
 
     fn over<T>(&mut self, code: ResetCode) -> Poll<io::Result<T>> {
@@ -92,37 +82,7 @@ impl Flow {
     }
 }
 
-fn with<C: Core, T>(
-    shared: &Shared<C>,
-    key: FlowKey,
-    cx: Option<&Context<'_>>,
-    act: impl FnOnce(&mut Session, u64, std::time::Duration) -> (T, Option<Half>),
-) -> Option<T> {
-    let mut state = shared.lock();
-    let now = shared.now();
-    if state.ended {
-        return None;
-    }
-    let session = state.core.session(key.0)?;
-    let (done, waits) = act(session, key.1, now);
-    let has_news = session.has_news(now);
-    if let (Some(half), Some(cx)) = (waits, cx) {
-        let waiting: &mut Waiting = state.waiting.entry(key).or_default();
-        let slot = match half {
-            Half::Read => &mut waiting.reader,
-            Half::Write => &mut waiting.writer,
-        };
-        if !slot.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            *slot = Some(cx.waker().clone());
-        }
-    }
-    if has_news {
-        state.wake_driver();
-    }
-    Some(done)
-}
-
-impl AsyncRead for Flow {
+impl<S: Flows> AsyncRead for Flow<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -149,7 +109,7 @@ impl AsyncRead for Flow {
     }
 }
 
-impl AsyncWrite for Flow {
+impl<S: Flows> AsyncWrite for Flow<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -177,17 +137,14 @@ impl AsyncWrite for Flow {
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.with(None, |session, flow, _| (session.finish(flow), None));
+        self.with(None, |session, flow, now| (session.finish(flow, now), None));
         Poll::Ready(Ok(()))
     }
 }
 
-impl Drop for Flow {
+impl<S: Flows> Drop for Flow<S> {
     fn drop(&mut self) {
-        self.with(None, |session, flow, _| (session.release(flow), None));
-        match &self.end {
-            End::Air(shared) => drop(shared.lock().waiting.remove(&self.key)),
-            End::Hub(shared) => drop(shared.lock().waiting.remove(&self.key)),
-        }
+        self.with(None, |session, flow, now| (session.release(flow, now), None));
+        drop(self.shared.lock().waiting.remove(&self.key));
     }
 }

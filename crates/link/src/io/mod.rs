@@ -3,24 +3,33 @@
 //! One task drives an end. Flows, the air's handle and the hub's handle reach into the core under a
 //! lock and wake the task when there is something to send. All time is tokio's, so a paused clock
 //! drives everything in the simulator.
+//!
+//! [`Air`] and [`Hub`] are the link's own. What they are made of ([`Handle`], [`Flow`]) drives any
+//! [`Core`](crate::Core), so that another transport needs no edge of its own.
 
 mod air;
+mod datagram;
 mod driver;
 mod flow;
+mod handle;
 mod hub;
 mod shared;
 mod socket;
 mod udp;
 
 pub use air::{Air, AirWatch};
+pub use datagram::DatagramFlow;
 pub use flow::{Flow, FlowReset};
-pub use hub::{Hub, Incoming, SessionStatus};
+pub use handle::{Handle, Incoming};
+pub use hub::{Arrived, Hub, IncomingDatagrams, SessionStatus};
 pub use socket::Socket;
 pub use udp::UdpSocket;
 
 use bytes::Bytes;
 
 use crate::{Claim, Class, Target};
+
+pub use crate::{OpenDatagrams, Receive, SendError};
 
 /// A flow to be opened.
 #[derive(Debug, Clone)]
@@ -38,7 +47,7 @@ pub struct Open {
 }
 
 /// A strong seed from the operating system.
-fn seed() -> [u8; 32] {
+pub fn seed() -> [u8; 32] {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).expect("the operating system gives random bytes");
     seed

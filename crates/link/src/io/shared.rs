@@ -2,29 +2,28 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::endpoint::{Core, SessionId};
+use crate::endpoint::{Core, Flows, SessionId};
 use crate::flow::FlowEvent;
 
 /// A flow's name over all sessions of an end.
 pub type FlowKey = (SessionId, u64);
 
-/// An end of the link behind its lock.
-pub struct Shared<C> {
-    state: Mutex<State<C>>,
+/// An end behind its lock. Flows hold it with `C` unsized, so that those of both ends are alike.
+pub struct Shared<C: ?Sized> {
     epoch: Instant,
     /// Told when a session begins, a flow comes in, or the driver has ended.
     pub changed: Notify,
+    state: Mutex<State<C>>,
 }
 
 /// What the lock guards.
-pub struct State<C> {
-    pub core: C,
+pub struct State<C: ?Sized> {
     pub driver: Option<Waker>,
     /// The tasks that wait for a flow: its reader and its writer. Never iterated.
     pub waiting: HashMap<FlowKey, Waiting>,
@@ -32,6 +31,7 @@ pub struct State<C> {
     pub opened: VecDeque<(SessionId, FlowEvent)>,
     pub closing: bool,
     pub ended: bool,
+    pub core: C,
 }
 
 /// The tasks that wait for one flow.
@@ -41,7 +41,14 @@ pub struct Waiting {
     pub writer: Option<Waker>,
 }
 
-impl<C> Shared<C> {
+/// Which half of a flow waits.
+#[derive(Debug, Clone, Copy)]
+pub enum Half {
+    Read,
+    Write,
+}
+
+impl<C: ?Sized> Shared<C> {
     /// A panic elsewhere leaves the state as consistent as a dropped packet would.
     pub fn lock(&self) -> MutexGuard<'_, State<C>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -61,19 +68,21 @@ impl<C> Shared<C> {
     }
 }
 
-impl<C: Core> Shared<C> {
+impl<C> Shared<C> {
     pub fn new(core: C) -> Self {
         let state = State {
-            core,
             driver: None,
             waiting: HashMap::new(),
             opened: VecDeque::new(),
             closing: false,
             ended: false,
+            core,
         };
-        Self { state: Mutex::new(state), epoch: Instant::now(), changed: Notify::new() }
+        Self { epoch: Instant::now(), changed: Notify::new(), state: Mutex::new(state) }
     }
+}
 
+impl<C: Core + ?Sized> Shared<C> {
     /// The time since this end was started.
     pub fn now(&self) -> Duration {
         self.epoch.elapsed()
@@ -83,6 +92,38 @@ impl<C: Core> Shared<C> {
     pub fn instant(&self, at: Duration) -> Instant {
         const FAR: Duration = Duration::from_secs(86_400);
         self.epoch + at.min(self.now() + FAR)
+    }
+
+    /// Runs `act` on a flow's session, if it is still there. When it returns a half, the task of
+    /// `cx` is woken when that half may go on.
+    pub fn with<T>(
+        &self,
+        key: FlowKey,
+        cx: Option<&Context<'_>>,
+        act: impl FnOnce(&mut C::Session, u64, Duration) -> (T, Option<Half>),
+    ) -> Option<T> {
+        let mut state = self.lock();
+        let now = self.now();
+        if state.ended {
+            return None;
+        }
+        let session = state.core.session(key.0)?;
+        let (done, waits) = act(session, key.1, now);
+        let has_news = session.has_news(now);
+        if let (Some(half), Some(cx)) = (waits, cx) {
+            let waiting = state.waiting.entry(key).or_default();
+            let slot = match half {
+                Half::Read => &mut waiting.reader,
+                Half::Write => &mut waiting.writer,
+            };
+            if !slot.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                *slot = Some(cx.waker().clone());
+            }
+        }
+        if has_news {
+            state.wake_driver();
+        }
+        Some(done)
     }
 
     /// Says goodbye to the peers.
@@ -109,7 +150,7 @@ impl<C: Core> Shared<C> {
     }
 }
 
-impl<C: Core> State<C> {
+impl<C: Core + ?Sized> State<C> {
     /// There is something to send, or a timer has changed.
     pub fn wake_driver(&mut self) {
         if let Some(driver) = self.driver.take() {

@@ -4,18 +4,23 @@
 //! lane by lane; and a short transfer beside bulk must not share bulk's window.
 
 mod guard;
+mod perishable;
 mod ranges;
 mod recv;
 mod segment;
 mod send;
+mod sender;
+mod shield;
 mod steady;
 
+pub use perishable::{Fresh, KEPT_SYMBOLS, Perishable};
 pub use ranges::RangeSet;
 pub use recv::{Arrival, RecvLane};
 pub use segment::Rule;
 #[cfg(test)]
 pub use send::repair_key;
 pub use send::{SLOT_BYTES, SendLane};
+pub use sender::{Sender, Senders};
 
 /// Which window a symbol belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,11 +30,16 @@ pub enum Lane {
     Urgent = 0,
     /// Flows with a backlog.
     Bulk = 1,
+    /// Datagrams, which are of no use once they are late: the one lane whose base slides over what
+    /// never came.
+    Datagram = 2,
 }
 
 impl Lane {
-    /// Every lane, most urgent first. Wire value 2 is reserved for datagrams.
-    pub const ALL: [Self; 2] = [Self::Urgent, Self::Bulk];
+    /// Every lane.
+    pub const ALL: [Self; 3] = [Self::Urgent, Self::Bulk, Self::Datagram];
+    /// Those whose every symbol arrives, most urgent first.
+    pub const RELIABLE: [Self; 2] = [Self::Urgent, Self::Bulk];
 
     /// The lane a wire value names.
     pub fn from_wire(value: u8) -> Option<Self> {

@@ -56,6 +56,23 @@ impl RangeSet {
         }
         true
     }
+
+    /// Adds every number below `base`.
+    pub fn advance(&mut self, base: u64) {
+        self.base = self.base.max(base);
+        while let Some(first) = self.runs.first_entry()
+            && *first.key() <= self.base
+        {
+            self.base = self.base.max(first.remove());
+        }
+    }
+
+    /// Adds the numbers below the first run, if there is one.
+    pub fn close_first_gap(&mut self) {
+        if let Some((_, end)) = self.runs.pop_first() {
+            self.base = end;
+        }
+    }
 }
 
 #[cfg(test)]
@@ -66,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_set(numbers in proptest::collection::vec(0u64..60, 0..120)) {
+        fn agrees_with_a_set(numbers in proptest::collection::vec(0u64..60, 0..120), base in 0u64..62) {
             let (mut ranges, mut set) = (RangeSet::default(), BTreeSet::new());
             for number in numbers {
                 prop_assert_eq!(ranges.insert(number), set.insert(number));
@@ -76,6 +93,13 @@ mod tests {
             }
             prop_assert_eq!(ranges.base(), (0..).find(|n| !set.contains(n)).unwrap());
             prop_assert_eq!(ranges.end(), set.last().map_or(0, |n| n + 1));
+            let mut advanced = ranges.clone();
+            advanced.advance(base);
+            for number in 0..62 {
+                prop_assert_eq!(advanced.contains(number), number < base || set.contains(&number));
+            }
+            let touches = advanced.runs().next().is_some_and(|(start, _)| start <= advanced.base());
+            prop_assert!(!touches);
             let held: u64 = ranges.base() + ranges.runs().map(|(start, end)| end - start).sum::<u64>();
             prop_assert_eq!(held, set.len() as u64);
             let starts: Vec<_> = ranges.runs().collect();

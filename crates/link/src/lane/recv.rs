@@ -10,8 +10,12 @@ use crate::wire::report::{LaneReport, MAX_GROUPS};
 /// 64 MiB of memory retains. What lies above is not taken (and so comes again).
 pub const MAX_AHEAD: u64 = 1 << 18;
 
-/// Most runs kept above the base: 2,048 runs of 48 bytes are about 100 KiB a lane.
+/// Most runs kept above the base: 2,048 runs of 48 bytes are about 100 KiB a lane. Where symbols may
+/// be given up, the oldest that is missing is; elsewhere no more are taken.
 const MAX_KEPT_RUNS: usize = 2048;
+
+/// Runs of the datagram lane that a report names: what is not named is told by the packets.
+const DATAGRAM_RUNS: usize = 32;
 
 /// What a symbol is to the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +75,8 @@ impl RecvLane {
     /// A symbol that repairs have brought back; with `oldest_only`, just the oldest missing one.
     pub fn next_recovered(&mut self, oldest_only: bool) -> Option<(u64, Vec<u8>)> {
         while let Some((number, content)) = self.decoder.next_recovered() {
-            let full = oldest_only || self.have.run_count() >= MAX_KEPT_RUNS;
+            let many = self.lane != Lane::Datagram && self.have.run_count() >= MAX_KEPT_RUNS;
+            let full = oldest_only || many;
             if (!full || number == self.have.base()) && self.have.insert(number) {
                 return Some((number, content));
             }
@@ -87,7 +92,19 @@ impl RecvLane {
     /// Whether symbol `number` is outside what the lane can keep.
     pub fn refuses(&self, number: u64) -> bool {
         let ahead = number.saturating_sub(self.have.base());
-        ahead > MAX_AHEAD || (ahead > 0 && self.have.run_count() >= MAX_KEPT_RUNS)
+        let full = self.lane != Lane::Datagram && self.have.run_count() >= MAX_KEPT_RUNS;
+        ahead > MAX_AHEAD || (ahead > 0 && full)
+    }
+
+    /// The sender gave up all below `base` that has not come: it is waited for no more. `false` when
+    /// that is further than a sender can be.
+    pub fn slide(&mut self, base: u64) -> bool {
+        if base.saturating_sub(self.have.base()) > MAX_AHEAD {
+            return false;
+        }
+        self.have.advance(base);
+        self.decoder.forget_below(base);
+        true
     }
 
     fn note(&mut self, number: u64, packet: u64) -> Arrival {
@@ -96,7 +113,11 @@ impl RecvLane {
         }
         self.largest_packet = self.largest_packet.max(Some(packet));
         let gap = number > self.have.end();
-        if self.have.insert(number) { Arrival::New { gap } } else { Arrival::Duplicate }
+        let new = self.have.insert(number);
+        if self.lane == Lane::Datagram && self.have.run_count() > MAX_KEPT_RUNS {
+            self.have.close_first_gap();
+        }
+        if new { Arrival::New { gap } } else { Arrival::Duplicate }
     }
 
     /// The oldest symbol that has not come.
@@ -107,6 +128,8 @@ impl RecvLane {
     /// What to tell the sender in at most `most_runs` runs; `None` before the first symbol.
     pub fn report(&self, most_runs: usize) -> Option<LaneReport> {
         let largest = self.largest_packet?;
+        let most_runs =
+            if self.lane == Lane::Datagram { most_runs.min(DATAGRAM_RUNS) } else { most_runs };
         let truncated = self.have.run_count() > most_runs;
         let runs = self.have.runs().take(most_runs).collect();
         let groups = self.decoder.held().take(MAX_GROUPS);
@@ -143,6 +166,23 @@ mod tests {
         assert!(report.truncated);
         assert_eq!(report.runs.len(), MAX_RUNS);
         assert_eq!(report.covers_below(), 2 * MAX_RUNS as u64);
+    }
+
+    #[test]
+    fn datagrams_slide_when_told_and_when_too_many_are_missing() {
+        let mut lane = RecvLane::new(Lane::Datagram, 1024, 1500);
+        for number in 0..3000 {
+            let arrival = lane.arrive(2 * number + 1, number, &[1]);
+            assert_eq!(arrival, Arrival::New { gap: true });
+        }
+        assert_eq!(lane.base(), 2 * (3000 - MAX_KEPT_RUNS as u64));
+        let report = lane.report(MAX_RUNS).unwrap();
+        assert!(report.truncated && report.runs.len() == DATAGRAM_RUNS);
+        assert!(lane.slide(5001));
+        assert_eq!((lane.base(), lane.arrive(4998, 9000, &[])), (5002, Arrival::Duplicate));
+        assert!(lane.slide(17), "old news");
+        assert_eq!(lane.base(), 5002);
+        assert!(!lane.slide(5003 + MAX_AHEAD), "nobody is so far ahead");
     }
 
     #[test]

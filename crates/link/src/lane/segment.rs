@@ -26,7 +26,10 @@ const MAX_IN_FLIGHT: usize = 1024;
 #[derive(Debug)]
 pub struct Rule {
     pub need: Need,
+    /// What is reckoned with: rather too much than too little.
     pub loss: Loss,
+    /// What was measured.
+    pub measured: Loss,
     /// How long the first part of a flush's second half waits.
     pub delay: Duration,
 }
@@ -34,7 +37,7 @@ pub struct Rule {
 impl Default for Rule {
     fn default() -> Self {
         let loss = Estimator::new().loss();
-        Self { need: Need::default(), loss, delay: Duration::from_millis(25) }
+        Self { need: Need::default(), loss, measured: loss, delay: Duration::from_millis(25) }
     }
 }
 
@@ -94,11 +97,18 @@ impl Segment {
     /// Another burst, up to `end`.
     pub fn extend(&mut self, end: u64) {
         if end > self.end {
+            self.end_burst();
+            self.end = end;
+        }
+    }
+
+    /// What comes from now on is another burst.
+    pub fn end_burst(&mut self) {
+        if self.bursts.back() != Some(&self.end) {
             if self.bursts.len() == MAX_SUFFIXES {
                 self.bursts.pop_front();
             }
             self.bursts.push_back(self.end);
-            self.end = end;
         }
     }
 
@@ -113,7 +123,7 @@ impl Segment {
         needs.max().unwrap_or(0)
     }
 
-    fn under_way(&self, from: u64, census: Census) -> Plan {
+    pub fn under_way(&self, from: u64, census: Census) -> Plan {
         let held = self.held.iter().filter(|(first, _)| *first >= from);
         let held: u64 = held.fold(0, |sum, (_, equations)| sum.saturating_add(*equations));
         let held = u32::try_from(held).unwrap_or(u32::MAX);

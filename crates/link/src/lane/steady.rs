@@ -59,15 +59,19 @@ impl Steady {
         if self.streak < LEAST_STREAK {
             return None;
         }
-        let ratio = factor(class) * loss.rate / (1.0 - loss.rate);
-        self.owed = (self.owed + symbols as f64 * ratio).min(MOST_OWED);
+        self.owed = (self.owed + symbols as f64 * ratio(class, loss)).min(MOST_OWED);
         let repairs = self.owed as u32;
         self.owed -= f64::from(repairs);
         Some(Accrued { repairs, silent_at: now + gap * SILENCE_GAPS })
     }
 }
 
-/// Repairs per symbol, in multiples of what is lost at least: at 6 % a call gets one in four.
+/// Repairs per symbol of `class` while others follow it: at 6 % a call gets one in four.
+pub fn ratio(class: Class, loss: Loss) -> f64 {
+    factor(class) * loss.rate / (1.0 - loss.rate)
+}
+
+/// In multiples of what is lost at least.
 fn factor(class: Class) -> f64 {
     match class {
         Class::Operator | Class::Network => 4.0,

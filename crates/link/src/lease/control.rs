@@ -31,7 +31,9 @@ pub struct Control {
     offer: Option<Offer>,
     /// The rate that the peer last confirmed to follow.
     confirmed: Option<BitRate>,
+    /// The newest DEMAND, until it is taken, and its number, which no later one may have.
     heard: Option<Demand>,
+    heard_number: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +55,7 @@ impl Control {
             offer: None,
             confirmed: None,
             heard: None,
+            heard_number: 0,
         }
     }
 
@@ -156,11 +159,12 @@ impl Control {
 
     // Granted rates, at the ground.
 
-    /// A DEMAND came.
+    /// A DEMAND came. One that was overtaken on the way tells what is no more wanted.
     pub fn hear_demand(&mut self, demand: Demand) {
-        if self.heard.is_some_and(|heard| heard.number >= demand.number) {
+        if demand.number <= self.heard_number {
             return;
         }
+        self.heard_number = demand.number;
         if let Some(offer) = self.offer.filter(|offer| demand.follows >= offer.grant.sequence) {
             self.confirmed = Some(offer.grant.rate);
             self.offer = None;
@@ -195,5 +199,45 @@ impl Control {
             self.offer = None;
         }
         Some(grant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn demand(number: u64, follows: u64) -> Demand {
+        Demand { number, follows, waiting_bytes: 0, useful: BitRate::from_bps(1_000_000) }
+    }
+
+    #[test]
+    fn a_demand_that_was_overtaken_counts_neither_before_nor_after_the_newer_was_taken() {
+        let mut control = Control::new(LeaseMode::Static, BitRate::from_bps(2_000_000));
+        let number = |it: Option<Demand>| it.map(|it| it.number);
+        control.hear_demand(demand(2, 0));
+        control.hear_demand(demand(1, 0));
+        assert_eq!(number(control.take_demand()), Some(2));
+        control.hear_demand(demand(1, 0));
+        control.hear_demand(demand(2, 0));
+        assert_eq!(control.take_demand(), None);
+        control.hear_demand(demand(3, 0));
+        assert_eq!(number(control.take_demand()), Some(3));
+    }
+
+    #[test]
+    fn a_grant_is_said_until_a_demand_follows_it() {
+        let mut control = Control::new(LeaseMode::Static, BitRate::from_bps(2_000_000));
+        let (rtt, mut now) = (Duration::from_millis(600), Duration::ZERO);
+        let rate = BitRate::from_bps(1_000_000);
+        let grant = Grant { sequence: 7, answers: 4, rate, lifetime: Duration::from_secs(6) };
+        control.grant(grant, now);
+        assert_eq!(control.say_grant(rtt, now), Some(grant));
+        assert_eq!(control.say_grant(rtt, now), None, "not twice at once");
+        control.hear_demand(demand(5, 6));
+        now = control.grant_due().expect("it follows an earlier one yet");
+        assert_eq!(now, rtt / REPEAT_PART);
+        assert_eq!(control.say_grant(rtt, now), Some(grant));
+        control.hear_demand(demand(6, 7));
+        assert_eq!(control.grant_due(), None);
     }
 }

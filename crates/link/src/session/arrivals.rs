@@ -8,6 +8,12 @@ use crate::wire::report::MAX_PACKET_RUNS;
 
 /// By how many packets a late one may come and still be waited for.
 pub const MAX_LATE_BY: u64 = 64;
+/// A late packet is a reason to wait for others for so long, and up to twice that. For ever would
+/// be too long: 64 packets are 0.4 s of a full link of 2 Mbit/s, and 6 s of one that carries ten
+/// packets a second, by which every loss would be found later. Who is overtaken more rarely than
+/// this is sent one packet needlessly each time, and a congestion controller, which takes it to be
+/// lost, has made good for that by then: 20 round trips of a satellite.
+const LATE_LIFETIME: Duration = Duration::from_secs(15);
 /// A packet is named in so many reports, since reports are lost too.
 const REPORTS_PER_PACKET: usize = 3;
 
@@ -22,7 +28,7 @@ pub struct Arrivals {
     /// Half-open, newest first, never touching.
     runs: VecDeque<(u64, u64)>,
     largest_at: Duration,
-    late_by: u64,
+    lateness: Lateness,
     /// Gaps seen and packets missing in them; both fade.
     bursts: f64,
     missing: f64,
@@ -37,7 +43,7 @@ impl Default for Arrivals {
         Self {
             runs: VecDeque::new(),
             largest_at: Duration::ZERO,
-            late_by: 0,
+            lateness: Lateness::default(),
             bursts: 0.0,
             missing: 0.0,
             reported: VecDeque::new(),
@@ -55,7 +61,7 @@ impl Arrivals {
             return true;
         };
         if packet < largest {
-            self.late_by = self.late_by.max((largest - packet).min(MAX_LATE_BY));
+            self.lateness.note((largest - packet).min(MAX_LATE_BY), now);
             self.fill(packet);
             return false;
         }
@@ -118,9 +124,9 @@ impl Arrivals {
         self.largest().map(|largest| (largest, self.largest_at))
     }
 
-    /// By how many packets the latest of the late ones came behind a later one.
-    pub fn late_by(&self) -> u64 {
-        self.late_by
+    /// By how many packets the latest of those that came late of late came behind a later one.
+    pub fn late_by(&self, now: Duration) -> u64 {
+        self.lateness.most(now)
     }
 
     /// The runs that a report should name.
@@ -136,6 +142,42 @@ impl Arrivals {
             self.reported.push_front(largest);
             self.reported.truncate(REPORTS_PER_PACKET);
         }
+    }
+}
+
+/// The most of what was noted in two stretches of [`LATE_LIFETIME`], of which the second goes on.
+#[derive(Debug, Default)]
+struct Lateness {
+    before: u64,
+    lately: u64,
+    /// When the second began.
+    since: Duration,
+}
+
+impl Lateness {
+    fn note(&mut self, late_by: u64, now: Duration) {
+        match self.stretches(now) {
+            0 => {}
+            1 => {
+                self.before = std::mem::take(&mut self.lately);
+                self.since += LATE_LIFETIME;
+            }
+            _ => *self = Self { since: now, ..Self::default() },
+        }
+        self.lately = self.lately.max(late_by);
+    }
+
+    fn most(&self, now: Duration) -> u64 {
+        match self.stretches(now) {
+            0 => self.before.max(self.lately),
+            1 => self.lately,
+            _ => 0,
+        }
+    }
+
+    /// How many have ended since the second began.
+    fn stretches(&self, now: Duration) -> u128 {
+        now.saturating_sub(self.since).as_nanos() / LATE_LIFETIME.as_nanos()
     }
 }
 
@@ -179,5 +221,27 @@ mod tests {
             assert!(named.len() <= REPORTS_PER_PACKET + 1, "{named:?}");
             arrivals.reported();
         }
+    }
+
+    #[test]
+    fn one_that_came_very_late_is_a_reason_to_wait_for_a_while_only() {
+        let (mut arrivals, s) = (Arrivals::default(), Duration::from_secs);
+        assert_eq!(arrivals.late_by(s(0)), 0);
+        arrivals.came(100, s(100));
+        arrivals.came(36, s(101));
+        assert_eq!(arrivals.late_by(s(101)), 64);
+        // Others are late by less, again and again.
+        let mut seen = Vec::new();
+        for at in 102..200 {
+            arrivals.came(2 * at, s(at));
+            arrivals.came(2 * at - 3, s(at));
+            seen.push(arrivals.late_by(s(at)));
+        }
+        let first_of = |late_by: u64| seen.iter().position(|it| *it == late_by).map(|at| 102 + at);
+        let forgotten = first_of(3).expect("it is forgotten");
+        assert!((101 + 15..=101 + 30).contains(&forgotten), "{forgotten}");
+        assert!(seen[forgotten - 102..].iter().all(|it| *it == 3), "{seen:?}");
+        assert_eq!(arrivals.late_by(s(199 + 15 - 1)), 3);
+        assert_eq!(arrivals.late_by(s(199 + 30)), 0, "and they too, once they have ended");
     }
 }

@@ -7,7 +7,7 @@ use bentpipe_units::BitRate;
 
 use super::arrivals::{Arrivals, MAX_LATE_BY};
 use super::mtu::Mtu;
-use super::sent::{Cargo, Judged, Sent, SentPackets};
+use super::sent::{Cargo, Fates, Sent, SentPackets};
 use crate::congestion::{BURST_PACKETS, Congestion, News, PERSISTENT_TIMEOUTS, Saved};
 use crate::lease::{Control as LeaseControl, Observation};
 use crate::memory::{Observed, Remembered, Reported};
@@ -154,7 +154,8 @@ impl Path {
         let follows = now.saturating_sub(self.last_sent) <= train + TIMER_GRAIN;
         let total_bytes = self.packets.total_bytes() + bytes as u64;
         let bytes_sent = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let sent = Sent { at: now, bytes: bytes_sent, total_bytes, follows, cargo };
+        let arrived = false;
+        let sent = Sent { at: now, bytes: bytes_sent, total_bytes, follows, arrived, cargo };
         self.pacer.spend(bytes);
         self.lease.sent(bytes, cargo.asks, self.rtt.get(), now);
         let forgotten = self.packets.push(sent).map_or(0, |sent| sent.answered_bytes());
@@ -185,9 +186,7 @@ impl Path {
 
     /// What is known of the path, for the session after this one.
     pub fn remembered(&self) -> Option<Remembered> {
-        let loss = self.estimator.loss();
-        let observed = self.observed.remembered()?;
-        Some(Remembered { loss: loss.rate, burst: loss.burst_packets(), ..observed })
+        self.observed.remembered(self.estimator.loss())
     }
 
     /// A packet came, marked or not; `true` when it is the newest.
@@ -196,15 +195,17 @@ impl Path {
         self.arrivals.came(packet, now)
     }
 
-    /// Learns from the peer's report of this path. Returns the packets whose fate it tells, or
-    /// `None` when it speaks of packets that were never sent or counts what cannot be.
-    pub fn reported(&mut self, report: &Report, now: Duration) -> Option<Vec<Judged>> {
+    /// Learns from the peer's report of this path. Returns the fates that it tells, or `None` when
+    /// it speaks of packets that were never sent or counts what cannot be.
+    pub fn reported(&mut self, report: &Report, now: Duration) -> Option<Fates> {
         if report.largest >= self.next_packet() || report.marked > report.largest + 1 {
             return None;
         }
-        self.peer_late_by = report.late_by.min(MAX_LATE_BY);
+        if self.peer_largest.is_none_or(|before| report.largest >= before) {
+            self.peer_late_by = report.late_by.min(MAX_LATE_BY);
+        }
         if self.peer_largest.is_some_and(|before| report.largest <= before) {
-            return Some(Vec::new());
+            return Some(Fates::default());
         }
         self.peer_largest = Some(report.largest);
         let newest = self.packets.get(report.largest);
@@ -212,86 +213,73 @@ impl Path {
         if let Some(sample) = sample {
             self.rtt.sample(sample);
         }
-        let (judged, skipped_bytes) = self.packets.judge(report, self.peer_late_by);
-        if skipped_bytes.is_some() {
+        let fates = self.packets.judge(report, self.peer_late_by);
+        if fates.skipped_bytes.is_some() {
             self.estimator.skip();
         }
-        for &Judged { packet, lost, sent } in &judged {
-            if !lost {
-                self.mtu.arrived(packet, sent.bytes as usize, now);
-            }
-            // A probe that is lost may have been too large.
-            if !sent.cargo.probe {
-                self.estimator.saw(Fate { lost, follows: sent.follows });
-            }
+        for (packet, sent) in &fates.arrived {
+            self.mtu.arrived(*packet, sent.bytes as usize, now);
         }
-        let lost = judged.iter().filter(|packet| packet.lost).count();
-        self.mtu.judged(report.largest, lost as u64, judged.len() as u64);
-        // Lost probes of the MTU are no sign of congestion (RFC 8899, section 3).
-        let data = judged.iter().filter(|packet| !packet.sent.cargo.probe);
-        let (mut data_lost, mut data_judged) = (0, 0);
-        data.for_each(|packet| {
-            (data_lost, data_judged) = (data_lost + u64::from(packet.lost), data_judged + 1);
-        });
+        // A probe that is lost may have been too large.
+        for packet in fates.judged.iter().filter(|packet| !packet.sent.cargo.probe) {
+            self.estimator.saw(Fate { lost: packet.lost, follows: packet.sent.follows });
+        }
+        let (all, data) = (fates.all(), fates.data());
+        self.mtu.judged(report.largest, all.lost, all.judged);
         if let (Some(newest), Some(rtt), None) = (newest, sample, &self.congestion) {
             self.lease.observe(&Observation {
                 now,
                 rtt,
                 sent_at: newest.at,
                 arrived: report.arrived,
-                judged: data_judged,
-                lost: data_lost,
+                judged: data.judged,
+                lost: data.lost,
                 judged_bytes: newest.total_bytes - self.judged_bytes,
                 in_flight_bytes: self.packets.total_bytes() - newest.total_bytes,
             });
             self.judged_bytes = newest.total_bytes;
         }
-        let mut news = self.news(&judged, report);
+        let mut news = self.news(&fates, report);
         (news.now, news.sample) = (now, sample);
         (news.largest_sent, news.largest) = (newest.map_or(now, |sent| sent.at), report.largest);
-        self.learn(&news, &judged, skipped_bytes.unwrap_or(0));
-        Some(judged)
+        self.learn(&news, fates.skipped_bytes.unwrap_or(0));
+        Some(fates)
     }
 
     /// What the fates of packets come to for congestion control.
-    fn news(&mut self, judged: &[Judged], report: &Report) -> News {
+    fn news(&mut self, fates: &Fates, report: &Report) -> News {
         let marked = report.marked.saturating_sub(self.peer_marked);
         self.peer_marked = self.peer_marked.max(report.marked);
         let mut news = News {
             srtt: self.rtt.get(),
             next: self.next_packet(),
             persistent: self.rtt.overdue_after() * PERSISTENT_TIMEOUTS,
+            delivered_bytes: fates.arrived.iter().map(|(_, sent)| sent.answered_bytes()).sum(),
+            lost_bytes: fates.lost().map(|packet| packet.sent.answered_bytes()).sum(),
             ..News::default()
         };
         let mut lost_since = None;
-        for packet in judged {
-            let (at, bytes) = (packet.sent.at, packet.sent.answered_bytes());
-            if packet.lost && packet.sent.cargo.probe {
-                news.lost_bytes += bytes;
-            } else if packet.lost {
-                news.lost_bytes += bytes;
+        for packet in &fates.judged {
+            if !packet.lost {
+                lost_since = None;
+            } else if !packet.sent.cargo.probe {
+                let at = packet.sent.at;
                 news.congested_sent = Some(at);
                 let since = *lost_since.get_or_insert(at);
                 news.starved = news.starved.max(at.saturating_sub(since));
-            } else {
-                news.delivered_bytes += bytes;
-                lost_since = None;
             }
         }
         // Counts do not say which were marked: they are taken to be the oldest, so that a report
         // which straddles the begin of a recovery belongs to it.
-        let arrived: Vec<_> = judged.iter().filter(|packet| !packet.lost).collect();
-        let newest_marked = usize::try_from(marked).unwrap_or(usize::MAX).min(arrived.len());
-        let marked_at = newest_marked.checked_sub(1).map(|index| arrived[index].sent.at);
+        let newest_marked = usize::try_from(marked).unwrap_or(usize::MAX).min(fates.arrived.len());
+        let marked_at = newest_marked.checked_sub(1).map(|index| fates.arrived[index].1.at);
         news.congested_sent = news.congested_sent.max(marked_at);
         news
     }
 
-    fn learn(&mut self, news: &News, judged: &[Judged], skipped_bytes: u64) {
+    fn learn(&mut self, news: &News, skipped_bytes: u64) {
         let News { now, sample, srtt, delivered_bytes, .. } = *news;
-        let lost = judged.iter().filter(|packet| packet.lost).count() as u64;
-        let judged = judged.len() as u64;
-        self.observed.reported(&Reported { now, sample, srtt, judged, lost, delivered_bytes });
+        self.observed.reported(&Reported { now, sample, srtt, delivered_bytes });
         if let Some(congestion) = &mut self.congestion {
             congestion.forgotten(usize::try_from(skipped_bytes).unwrap_or(usize::MAX));
             congestion.reported(news);

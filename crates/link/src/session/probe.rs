@@ -57,7 +57,7 @@ impl Session {
         let urgent = Lane::Urgent;
         // What may not leave anyway is not waited for.
         self.path.takes_more()
-            && (self.send[urgent as usize].has_queued()
+            && (self.send.reliable[urgent as usize].has_queued()
                 || self.flows.next_lane(now) == Some(urgent) && self.may_send_new(urgent))
     }
 }

@@ -10,7 +10,7 @@ use super::path::Candidate;
 use crate::flow::Violation;
 use crate::lane::{Arrival, Lane, SendLane};
 use crate::wire::codec::Reader;
-use crate::wire::frame::{Carried, Fragment, Frame, Packet, Repair, Symbol};
+use crate::wire::frame::{Carried, Fragment, Frame, Packet, Repair, Slide, Symbol};
 use crate::wire::header::DataHeader;
 use crate::wire::report::Report;
 
@@ -77,6 +77,9 @@ impl Session {
         if let Some(report) = packet.report {
             self.take_report(&report, now);
         }
+        if let Some(slide) = packet.slide {
+            self.take_slide(slide);
+        }
         let gap = match packet.carried {
             Some(Carried::Symbol(symbol)) => self.take_symbol(&symbol, header.number, now),
             Some(Carried::Repair(repair)) => {
@@ -115,34 +118,55 @@ impl Session {
         if report.path != self.path.id {
             return;
         }
-        let Some(judged) = self.path.reported(report, now) else {
+        let Some(fates) = self.path.reported(report, now) else {
             return self.break_off(Violation("a report of packets that were never sent"));
         };
-        let told = judged.iter().filter(|packet| !packet.sent.cargo.probe);
-        let (mut lost, mut all) = (0, 0);
-        told.for_each(|packet| (lost, all) = (lost + u64::from(packet.lost), all + 1));
-        self.counters.packets_lost += lost;
-        self.counters.packets_judged += all;
+        let told = fates.data();
+        self.counters.packets_lost += told.lost;
+        self.counters.packets_judged += told.judged;
         self.adapt();
         let late_by = self.path.peer_late_by;
         for lane_report in &report.lanes {
-            let lane = lane_report.lane as usize;
-            let before = self.send[lane].retained_bytes();
-            let found = self.send[lane].report(lane_report, late_by, now, &mut self.rule);
+            let (lane, rule) = (lane_report.lane as usize, &mut self.rule);
+            let before = self.send.reliable.get(lane).map_or(0, SendLane::retained_bytes);
+            let found = match self.send.reliable.get_mut(lane) {
+                Some(lane) => lane.report(lane_report, late_by, now, rule),
+                None => {
+                    let newest = report.largest;
+                    self.send.datagrams.report(lane_report, newest, late_by, now, rule)
+                }
+            };
             let Some(found) = found else {
                 return self.break_off(Violation("a report of symbols that were never sent"));
             };
-            if found > 0 || self.send[lane].retained_bytes() < before {
+            if let Some(state) = self.send.reliable.get(lane)
+                && (found > 0 || state.retained_bytes() < before)
+            {
                 self.probes[lane] = 0;
             }
         }
-        for packet in judged {
-            if let Some((lane, number)) = packet.sent.cargo.symbol {
-                self.send[lane as usize].fate(number, packet.packet, packet.lost);
+        let arrived = fates.arrived.iter().map(|(packet, sent)| (*packet, sent, false));
+        let lost = fates.lost().map(|it| (it.packet, &it.sent, true));
+        for (packet, sent, lost) in arrived.chain(lost) {
+            if let Some((lane, number)) = sent.cargo.symbol {
+                match self.send.reliable.get_mut(lane as usize) {
+                    Some(state) => state.fate(number, packet, lost),
+                    None => self.send.datagrams.fate(number, packet, lost),
+                }
             }
         }
-        self.send.iter_mut().for_each(SendLane::settle_repairs);
+        self.send.reliable.iter_mut().for_each(SendLane::settle_repairs);
         self.tune();
+    }
+
+    /// The peer gave up symbols: they are waited for no more.
+    fn take_slide(&mut self, slide: Slide) {
+        if slide.lane != Lane::Datagram {
+            return self.break_off(Violation("a lane that slides and must not"));
+        }
+        if !self.recv[slide.lane as usize].slide(slide.base) {
+            self.break_off(Violation("a lane that slides further than it can be"));
+        }
     }
 
     /// Takes to heart what the path loses now.
@@ -156,7 +180,7 @@ impl Session {
         let towards_us = self.peer.rate.time_for(packet_bytes).min(MOST_PACKET_TIME);
         let towards_us = towards_us.mul_f64(self.path.arrivals.burst_packets());
         let burst = towards_peer.max(towards_us);
-        self.rule.loss = self.path.estimator.cautious();
+        (self.rule.loss, self.rule.measured) = (self.path.estimator.cautious(), loss);
         self.flows.tell_in_flight(self.path.pacer.rate().bytes_in(self.path.rtt.get()));
         self.rule.delay =
             (burst * REPAIR_DELAY_BURSTS).clamp(LEAST_REPAIR_DELAY, MOST_REPAIR_DELAY);
@@ -182,15 +206,16 @@ impl Session {
     /// Whether there is no room for a symbol now.
     fn refuses(&self, symbol: &Symbol<'_>) -> bool {
         let lane = &self.recv[symbol.lane as usize];
-        lane.refuses(symbol.number) || (self.flows.is_shattered() && symbol.number > lane.base())
+        let shattered = self.flows.is_shattered() && symbol.lane != Lane::Datagram;
+        lane.refuses(symbol.number) || (shattered && symbol.number > lane.base())
     }
 
     /// Acts on a symbol that is new; `true` when it shows a gap that was not known.
     fn take_symbol(&mut self, symbol: &Symbol<'_>, packet: u64, now: Duration) -> bool {
-        let lane = &mut self.recv[symbol.lane as usize];
-        if self.flows.is_shattered() && symbol.number > lane.base() {
+        if self.refuses(symbol) {
             return false; // as if it were lost: it comes again
         }
+        let lane = &mut self.recv[symbol.lane as usize];
         let gap = match lane.arrive(symbol.number, packet, symbol.content) {
             Arrival::New { gap } => {
                 self.last_symbol = Some(now);
@@ -218,7 +243,7 @@ impl Session {
 
     fn take_recovered(&mut self, lane: Lane, now: Duration) {
         loop {
-            let oldest_only = self.flows.is_shattered();
+            let oldest_only = self.flows.is_shattered() && lane != Lane::Datagram;
             let next = self.recv[lane as usize].next_recovered(oldest_only);
             let Some((_, content)) = next.filter(|_| !self.closing) else { return };
             self.counters.symbols_recovered += 1;

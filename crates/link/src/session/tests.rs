@@ -18,7 +18,7 @@ use crate::key::SecretKey;
 use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
 use crate::settings::Settings;
-use crate::wire::frame;
+use crate::wire::frame::{self, OpenDatagrams, Slide};
 use crate::wire::report::{LaneReport, Report};
 
 const MEMORY: u64 = 1 << 20;
@@ -29,6 +29,7 @@ fn settings(rate_bps: u64) -> Settings {
         receive_memory: ByteSize::from_bytes(MEMORY),
         send_memory: ByteSize::from_bytes(MEMORY),
         code_memory: ByteSize::from_bytes(MEMORY),
+        datagram_memory: ByteSize::from_bytes(MEMORY / 4),
         max_flows: 8,
         flow_reserve: ByteSize::from_bytes(16 << 10),
         ..Settings::default()
@@ -36,15 +37,15 @@ fn settings(rate_bps: u64) -> Settings {
 }
 
 /// Both ends after a real handshake; flows are open, and bytes wait to leave both of them.
-struct Ends {
-    air: AirCore,
+pub(super) struct Ends {
+    pub(super) air: AirCore,
     hub: HubCore,
     addresses: [SocketAddr; 2],
-    now: Duration,
+    pub(super) now: Duration,
 }
 
 impl Ends {
-    fn connected(seed: u64, peers_rate_bps: u64, air_is_evil: bool) -> Self {
+    pub(super) fn connected(seed: u64, peers_rate_bps: u64, air_is_evil: bool) -> Self {
         let mut rng = Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let addresses = [([198, 18, 0, 1], 1).into(), ([198, 18, 0, 2], 2).into()];
@@ -82,7 +83,7 @@ impl Ends {
     }
 
     /// Everything that may leave within a while does, and arrives at once.
-    fn exchange(&mut self) {
+    pub(super) fn exchange(&mut self) {
         for _ in 0..20 {
             let mut datagram = Vec::new();
             while self.air.transmit(self.now, &mut datagram).is_some() {
@@ -106,7 +107,12 @@ fn seal(session: &mut Session, plaintext: &[u8], now: Duration) -> Option<Vec<u8
 }
 
 /// The end that is attacked takes a packet, and does all that follows from it.
-fn suffer(core: &mut impl Core, datagram: &[u8], from: SocketAddr, now: Duration) {
+fn suffer(
+    core: &mut impl Core<Session = Session>,
+    datagram: &[u8],
+    from: SocketAddr,
+    now: Duration,
+) {
     core.handle_datagram(datagram, from, false, now);
     core.handle_timeout(now);
     let (mut out, mut sent) = (Vec::new(), 0);
@@ -125,6 +131,11 @@ fn suffer(core: &mut impl Core, datagram: &[u8], from: SocketAddr, now: Duration
         // Equations come on top of the contents, and their lanes are all but idle here.
         assert!(coded <= 2 * MEMORY, "{coded} bytes kept for repairs");
     }
+}
+
+fn open_datagrams(protocol: u8, source: u16) -> OpenDatagrams {
+    let target = "origin.example:53".parse().expect("it is one");
+    OpenDatagrams { target, protocol, source, class: Class::BestEffort, passenger: 1 }
 }
 
 fn frames() -> impl Strategy<Value = Vec<u8>> {
@@ -157,10 +168,23 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
         frame::put_open(&mut out, flow, Class::Assured, passenger, credit, &target);
         out
     });
+    let open_datagrams =
+        (flow(), any::<u8>(), any::<u16>()).prop_map(|(flow, protocol, source)| {
+            let mut out = Vec::new();
+            open_datagrams(protocol, source).put(flow, &mut out).expect("the name is short");
+            out
+        });
+    let datagram = (flow(), 0usize..1200).prop_map(|(flow, len)| {
+        let mut out = Vec::new();
+        frame::put_datagram(&mut out, flow, &vec![9; len], false);
+        out
+    });
     let noise = prop::collection::vec(any::<u8>(), 0..40);
     prop_oneof![
         8 => stream,
         2 => open,
+        2 => open_datagrams,
+        6 => datagram,
         2 => credit,
         1 => put(frame::put_reset),
         1 => put(frame::put_stop),
@@ -224,7 +248,7 @@ fn a_report_of_what_was_never_sent_ends_the_session() {
     assert_eq!(lie(|report, _| report.marked = report.largest + 2), (true, 1), "a count");
     let symbol = |report: &mut Report, session: &Session| {
         let (lane, largest) = (Lane::Urgent, report.largest);
-        let base = session.send[lane as usize].next_number() + 1;
+        let base = session.send.next_number(lane) + 1;
         report.lanes = vec![LaneReport {
             lane,
             largest,
@@ -235,6 +259,112 @@ fn a_report_of_what_was_never_sent_ends_the_session() {
         }];
     };
     assert_eq!(lie(symbol), (true, 1), "a symbol");
+}
+
+/// A symbol far above those of the handshake, with what `put` puts into it.
+fn symbol(lane: Lane, put: &dyn Fn(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::put_symbol_head(&mut out, lane, 100);
+    put(&mut out);
+    out
+}
+
+fn slide(lane: Lane, base: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    frame::put_slide(&mut out, Slide { lane, base });
+    out
+}
+
+/// What becomes of the session of whoever gets `plaintexts` from a peer with the right key.
+fn violations(air_is_evil: bool, plaintexts: &[Vec<u8>]) -> (bool, u64, u64) {
+    let mut ends = Ends::connected(8, 1_890_000, air_is_evil);
+    let (now, [air, hub]) = (ends.now, ends.addresses);
+    for plaintext in plaintexts {
+        if air_is_evil {
+            let (_, evil) = ends.air.current().expect("it is connected");
+            let datagram = seal(evil, plaintext, now).expect("the key is fresh");
+            ends.hub.handle_datagram(&datagram, air, false, now);
+        } else {
+            let (_, _, evil) = ends.hub.sessions().next().expect("it is connected");
+            let datagram = seal(evil, plaintext, now).expect("the key is fresh");
+            ends.air.handle_datagram(&datagram, hub, false, now);
+        }
+    }
+    let session = if air_is_evil {
+        ends.hub.sessions().next().map(|(_, _, session)| session)
+    } else {
+        ends.air.current().map(|(_, session)| session)
+    };
+    let session = session.expect("its goodbye has not left");
+    (session.closing, session.counters().violations, session.counters().datagrams_unknown)
+}
+
+#[test]
+fn what_no_peer_does_with_datagrams_ends_the_session() {
+    type Put<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let open: Put<'_> = &|out| open_datagrams(17, 5).put(3, out).expect("the name is short");
+    let datagram =
+        |flow| move |out: &mut Vec<u8>| frame::put_datagram(out, flow, b"payload", false);
+    let stream = |flow| {
+        move |out: &mut Vec<u8>| {
+            let mut target = Vec::new();
+            open_datagrams(17, 5).target.encode(&mut target).expect("the name is short");
+            frame::put_open(out, flow, Class::BestEffort, 1, 1000, &target);
+        }
+    };
+    let both = |lane, puts: &[Put<'_>]| symbol(lane, &|out| puts.iter().for_each(|put| put(out)));
+    let [urgent, lane] = [Lane::Urgent, Lane::Datagram];
+    let no_name: Put<'_> = &|out| out.extend([0x0b, 3, 2, 1, 17, 5, 3, 0, 0, 53]);
+    let evil: [(&str, Vec<Vec<u8>>); 15] = [
+        ("a name of no bytes", vec![both(urgent, &[no_name])]),
+        ("opened twice", vec![both(urgent, &[open, open])]),
+        ("opened as two kinds", vec![both(urgent, &[open, &stream(3)])]),
+        ("opened as two kinds, the other way round", vec![both(urgent, &[&stream(3), open])]),
+        ("an early datagram of a stream", vec![both(urgent, &[&datagram(3), &stream(3)])]),
+        ("a datagram in a stream", vec![both(lane, &[&datagram(0)])]),
+        (
+            "bytes in datagrams",
+            vec![both(
+                urgent,
+                &[open, &|out| {
+                    frame::put_stream_head(out, 3, 0, false, Some(0));
+                }],
+            )],
+        ),
+        ("credit for datagrams", vec![both(urgent, &[open, &|out| frame::put_credit(out, 3, 9)])]),
+        (
+            "datagrams stopped",
+            vec![both(
+                urgent,
+                &[open, &|out| {
+                    frame::put_stop(out, 3, ResetCode::Aborted);
+                }],
+            )],
+        ),
+        ("a flow far ahead", vec![both(lane, &[&datagram(70_000)])]),
+        ("a slide of the urgent lane", vec![slide(Lane::Urgent, 1)]),
+        ("a slide of bulk", vec![slide(Lane::Bulk, 1)]),
+        ("a slide of no lane", vec![vec![0x08, 3, 1]]),
+        ("a slide too far", vec![slide(lane, 7), slide(lane, 8 + (1 << 18))]),
+        ("a slide to the end", vec![slide(lane, u64::MAX)]),
+    ];
+    for (what, plaintexts) in evil {
+        assert_eq!(violations(true, &plaintexts), (true, 1, 0), "{what}");
+    }
+    assert_eq!(violations(false, &[both(urgent, &[open])]), (true, 1, 0), "only the air opens");
+    assert_eq!(violations(false, &[both(lane, &[&datagram(9)])]), (true, 1, 0), "of no flow");
+
+    let reset: Put<'_> = &|out| frame::put_reset(out, 3, ResetCode::Aborted);
+    let honest: [(&str, Vec<Vec<u8>>, u64); 5] = [
+        ("a slide, and one that was overtaken", vec![slide(lane, 1 << 18), slide(lane, 3)], 0),
+        ("an early datagram", vec![both(lane, &[&datagram(3)]), both(urgent, &[open])], 0),
+        ("one that nothing follows", vec![both(lane, &[&datagram(5)])], 0),
+        ("late ones", vec![both(urgent, &[open, reset]), both(lane, &[&datagram(3)])], 1),
+        ("an end before the beginning", vec![both(urgent, &[reset, open, &datagram(3)])], 1),
+    ];
+    for (what, plaintexts, unknown) in honest {
+        assert_eq!(violations(true, &plaintexts), (false, 0, unknown), "{what}");
+    }
 }
 
 /// What comes before symbols; lane, how far ahead and how many symbols a repair spans; frames.
@@ -255,6 +385,12 @@ fn packet() -> impl Strategy<Value = Sent> {
             let mut out = Vec::new();
             frame::put_grant(&mut out, &Grant { sequence, answers, rate, lifetime });
             frame::put_demand(&mut out, &Demand { number, follows, waiting_bytes, useful });
+            out
+        }),
+        1 => (0usize..9, prop_oneof![0u64..300, any::<u64>()]).prop_map(|(lane, base)| {
+            let lane = *Lane::ALL.get(lane).unwrap_or(&Lane::Datagram);
+            let mut out = Vec::new();
+            frame::put_slide(&mut out, Slide { lane, base });
             out
         }),
         1 => any::<[u8; 8]>().prop_map(|challenge| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Quiet, Session, reap_interval};
-use crate::lane::{Lane, SendLane};
+use crate::lane::Lane;
 
 /// The peer counts as gone after so many round trips without a packet from it …
 const QUIET_ROUND_TRIPS: u32 = 3;
@@ -49,12 +49,17 @@ impl Session {
             self.path.mtu.handle_timeout(&self.path.rtt, now);
         }
         self.path.lease.handle_timeout(now);
-        for lane in Lane::ALL {
-            if self.send[lane as usize].repairs_due().is_some_and(|due| due <= now) {
-                self.send[lane as usize].protect_again(now, &mut self.rule);
+        if self.send.datagrams.due().is_some_and(|due| due <= now) {
+            let waiting = self.flows.has_datagrams();
+            self.send.datagrams.handle_timeout(waiting, now, &mut self.rule);
+        }
+        for lane in Lane::RELIABLE {
+            let state = &mut self.send.reliable[lane as usize];
+            if state.repairs_due().is_some_and(|due| due <= now) {
+                state.protect_again(now, &mut self.rule);
             }
             if self.probe_due(lane).is_some_and(|due| due <= now) {
-                self.send[lane as usize].probe(now, &mut self.rule);
+                self.send.reliable[lane as usize].probe(now, &mut self.rule);
                 if let Some(congestion) = &mut self.path.congestion {
                     congestion.allow_probes(PROBE_PACKETS);
                 }
@@ -78,18 +83,20 @@ impl Session {
         let lease_talk = self.lease_talk_at(now).map(|at| at.max(self.path.pacer.opens_at()));
         let paced = self.wants_to_send(now).then(|| self.path.pacer.opens_at());
         let report = self.reports.due().map(|due| due.max(self.path.pacer.opens_at()));
-        let lanes = Lane::ALL.map(|lane| {
-            [self.send[lane as usize].repairs_due(), self.probe_due(lane)]
+        let lanes = Lane::RELIABLE.map(|lane| {
+            [self.send.reliable[lane as usize].repairs_due(), self.probe_due(lane)]
                 .into_iter()
                 .flatten()
                 .min()
         });
         let others = [
             Some(self.next_reap),
+            self.send.datagrams.due(),
             paced,
             report,
             lease_talk,
             self.path.lease.next_timeout(now),
+            self.flows.next_ready(now).map(|at| at.max(self.path.pacer.opens_at())),
             self.old_keys.as_ref().map(|(_, until)| *until),
             // A probe waits for the pacer as all else does.
             self.quiet
@@ -119,7 +126,9 @@ impl Session {
         if self.quiet.is_some() {
             return false;
         }
-        if self.lease_talk_at(now).is_some_and(|at| at <= now) {
+        if self.lease_talk_at(now).is_some_and(|at| at <= now)
+            || self.send.datagrams.slide().is_some()
+        {
             return true;
         }
         self.path.takes_more() && self.has_symbols(now)
@@ -127,8 +136,8 @@ impl Session {
 
     /// Whether there is a symbol that the peer would take.
     pub(super) fn has_symbols(&mut self, now: Duration) -> bool {
-        let again = self.send.iter_mut().any(SendLane::has_queued);
-        again || self.flows.next_lane(now).is_some_and(|lane| self.may_send_new(lane))
+        self.send.has_queued(now)
+            || self.flows.next_lane(now).is_some_and(|lane| self.may_send_new(lane))
     }
 
     /// When a DEMAND or a LEASE should leave; not to a peer who hears nothing.
@@ -158,7 +167,7 @@ impl Session {
         if held_back && self.path.congestion.is_none() {
             return None; // the breaker drains a queue: nothing may leave, probes neither
         }
-        let state = &mut self.send[lane as usize];
+        let state = &mut self.send.reliable[lane as usize];
         if state.is_clear() || (state.has_queued() && !held_back) || self.quiet.is_some() {
             return None;
         }
@@ -183,5 +192,67 @@ impl Session {
     /// How long an answer may take before the peer counts as silent.
     fn patience(&self) -> Duration {
         (self.path.rtt.get() * QUIET_ROUND_TRIPS).max(LEAST_QUIET)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::congestion::Congestion;
+    use crate::session::tests::Ends;
+
+    /// How long each probe waits, in times of the first, while the peer is heard and reports
+    /// nothing: from the last packet of the lane to the probe.
+    fn waits(probes: usize, congestion: bool) -> Vec<f64> {
+        let mut ends = Ends::connected(3, 1_890_000, true);
+        let (lane, mut now) = (Lane::Urgent, ends.now);
+        let (_, session) = ends.air.current().expect("it is connected");
+        if congestion {
+            session.path.congestion = Some(Congestion::new(1280, None, now));
+        }
+        let target = "origin.example:80".parse().expect("it is one");
+        session.open(&target, crate::Class::BestEffort, 9, b"GET", now).expect("there is room");
+        let (mut waits, mut out) = (Vec::new(), Vec::new());
+        while waits.len() < probes {
+            session.heard(now);
+            let before = session.probes[lane as usize];
+            let due = session.probe_due(lane);
+            session.handle_timeout(now);
+            if session.probes[lane as usize] > before {
+                let waited =
+                    due.expect("it was sent") - session.send.reliable[lane as usize].last_sent();
+                waits.push(waited.as_secs_f64());
+            }
+            while session.transmit(now, &mut out).is_some() {
+                out.clear();
+            }
+            now += Duration::from_millis(1);
+            assert!(now < Duration::from_secs(300), "{waits:?}");
+        }
+        let first = (session.path.rtt.overdue_after() + PROBE_SLACK).as_secs_f64();
+        waits.iter().map(|wait| (wait / first * 1000.0).round() / 1000.0).collect()
+    }
+
+    #[test]
+    fn probes_of_a_lane_that_nobody_reports_on_follow_ever_more_rarely() {
+        let leased = [1.0, 1.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 64.0];
+        assert_eq!(waits(leased.len(), false), leased);
+        let controlled = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 64.0];
+        assert_eq!(waits(controlled.len(), true), controlled);
+    }
+
+    #[test]
+    fn news_of_a_lane_ends_its_doubling() {
+        let mut ends = Ends::connected(4, 1_890_000, true);
+        let (_, session) = ends.air.current().expect("it is connected");
+        session.probes = [5; Lane::RELIABLE.len()];
+        let target = "origin.example:80".parse().expect("it is one");
+        session
+            .open(&target, crate::Class::BestEffort, 9, b"GET", ends.now)
+            .expect("there is room");
+        ends.exchange();
+        let (_, session) = ends.air.current().expect("it goes on");
+        assert_eq!(session.probes[Lane::Urgent as usize], 0);
+        assert_eq!(session.probes[Lane::Bulk as usize], 5, "nothing was told of it");
     }
 }

@@ -7,7 +7,8 @@ use super::Session;
 use super::fragment::Outgoing;
 use super::report::Pace;
 use super::sent::Cargo;
-use crate::lane::{Lane, RecvLane, SLOT_BYTES, SendLane};
+use crate::flow::Filled;
+use crate::lane::{Fresh, Lane, RecvLane, SLOT_BYTES, SendLane, Sender};
 use crate::wire::codec::MAX_VARINT_BYTES;
 use crate::wire::frame::{self, REPAIR_EXTRA_BYTES};
 use crate::wire::header::DATA_OVERHEAD_BYTES;
@@ -17,6 +18,9 @@ use crate::wire::report::{MAX_RUNS, Report};
 const ANTI_AMPLIFICATION: usize = 3;
 /// The least room worth starting a new symbol in: an OPEN with the longest name fits.
 const LEAST_SYMBOL_ROOM: usize = 320;
+
+/// What may stand beside a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9) and a PING (1).
+const BESIDE_REPORT_BYTES: usize = 51;
 
 /// What fills the next packet.
 #[derive(Clone, Copy)]
@@ -88,10 +92,16 @@ impl Session {
         self.seal(Cargo { asks: true, ..Cargo::default() }, now, out).map(|_| to)
     }
 
-    /// A report, where one is due; its length.
+    /// A report, where one is due; its length. The packet is empty before it.
     fn put_report(&mut self, now: Duration) -> Option<usize> {
-        let report = self.reports.is_due(now).then(|| self.report(now)).flatten()?;
+        let mut report = self.reports.is_due(now).then(|| self.report(now)).flatten()?;
         frame::put_report(&mut self.plaintext, &report);
+        let room = self.path.most_plaintext() - BESIDE_REPORT_BYTES;
+        if self.plaintext.len() > room {
+            self.plaintext.clear();
+            report.shorten(room - 1);
+            frame::put_report(&mut self.plaintext, &report);
+        }
         Some(self.plaintext.len())
     }
 
@@ -119,6 +129,11 @@ impl Session {
         if let Some(challenge) = self.path.response.take() {
             frame::put_response(&mut self.plaintext, &challenge);
         }
+        // Nothing is lost if a peer who hears nothing is told later.
+        if let Some(slide) = self.send.datagrams.slide().filter(|_| self.quiet.is_none()) {
+            frame::put_slide(&mut self.plaintext, slide);
+            self.send.datagrams.slid(self.path.next_packet());
+        }
         let ping = std::mem::take(&mut self.path.ping);
         if ping {
             frame::put_ping(&mut self.plaintext);
@@ -139,7 +154,7 @@ impl Session {
             largest,
             age: now.saturating_sub(at),
             arrived: at,
-            late_by: self.path.arrivals.late_by(),
+            late_by: self.path.arrivals.late_by(now),
             packets: self.path.arrivals.to_report(),
             marked: self.path.marked,
             lanes: self.recv.iter().filter_map(&mut lane_report).collect(),
@@ -163,6 +178,7 @@ impl Session {
         }
         let pick = if self.quiet.is_some() { self.pick_probe(probing) } else { self.pick(now) };
         match pick {
+            Some(Pick::New(Lane::Datagram)) => self.put_datagrams(room, now),
             Some(Pick::New(lane)) if room >= LEAST_SYMBOL_ROOM => self.put_new(lane, room, now),
             Some(Pick::Lost(lane)) => self.put_again(lane, room, now),
             Some(Pick::Repair(lane)) => self.put_repair(lane, room, now),
@@ -173,9 +189,9 @@ impl Session {
     /// A symbol was built for a whole packet: beside a report it may not fit. Alone it goes in
     /// fragments where packets have become smaller since.
     fn put_again(&mut self, lane: Lane, room: usize, now: Duration) -> Cargo {
-        let state = &mut self.send[lane as usize];
+        let state = self.send.get(lane);
         let fits = state
-            .peek_len()
+            .peek_len(now)
             .is_some_and(|(number, len)| frame::symbol_head_len(number) + len <= room);
         if !fits && !self.plaintext.is_empty() {
             return Cargo::default();
@@ -209,8 +225,8 @@ impl Session {
     }
 
     fn put_repair(&mut self, lane: Lane, room: usize, now: Duration) -> Cargo {
-        let state = &mut self.send[lane as usize];
-        let Some((span, len)) = state.peek_repair() else { return Cargo::default() };
+        let state = self.send.get(lane);
+        let Some((span, len)) = state.peek_repair(now) else { return Cargo::default() };
         if frame::repair_head_len(span) + len > room {
             if self.plaintext.is_empty() {
                 state.give_up_repair();
@@ -234,7 +250,7 @@ impl Session {
     }
 
     fn put_new(&mut self, lane: Lane, room: usize, now: Duration) -> Cargo {
-        let number = self.send[lane as usize].next_number();
+        let number = self.send.next_number(lane);
         // A repair of this symbol has to fit into a packet too.
         let room = room - frame::symbol_head_len(number) - REPAIR_EXTRA_BYTES;
         let mut content = Vec::with_capacity(room);
@@ -247,15 +263,43 @@ impl Session {
         content.shrink_to_fit();
         self.counters.symbols_sent += 1;
         self.counters.symbol_bytes += content.len() as u64;
-        self.send[lane as usize].push(content, self.path.next_packet(), now);
+        let state = &mut self.send.reliable[lane as usize];
+        state.push(content, self.path.next_packet(), now);
         if let Some(class) = ended {
-            self.send[lane as usize].ended(class, now);
+            state.ended(class, now);
         }
         Cargo { symbol: Some((lane, number)), asks: true, probe: false }
     }
 
-    /// Urgent before bulk, unless it is the turn of a flow with bulk; and within a lane what was
-    /// lost, then repairs, then what is new, since what left first is waited for longest.
+    /// Datagrams that do not fit beside a report wait for the next packet.
+    fn put_datagrams(&mut self, room: usize, now: Duration) -> Cargo {
+        let lane = Lane::Datagram;
+        let number = self.send.next_number(lane);
+        let heads = frame::symbol_head_len(number) + REPAIR_EXTRA_BYTES;
+        let Some(room) = room.checked_sub(heads) else { return Cargo::default() };
+        let whole = self.plaintext.is_empty();
+        let mut content = Vec::with_capacity(room);
+        let Some(filled) = self.flows.fill_datagrams(room, whole, &mut content, now) else {
+            return Cargo::default();
+        };
+        frame::put_symbol_head(&mut self.plaintext, lane, number);
+        self.plaintext.extend_from_slice(&content);
+        content.shrink_to_fit();
+        self.counters.symbols_sent += 1;
+        self.counters.symbol_bytes += content.len() as u64;
+        let (packet, most_bytes) = (self.path.next_packet(), self.lane_window());
+        let Filled { datagrams, class, expires } = filled;
+        let fresh = Fresh { content, datagrams, class, expires };
+        self.send.datagrams.push(fresh, packet, most_bytes, now, &self.rule);
+        if !self.flows.has_datagrams() {
+            self.send.datagrams.ended(now);
+        }
+        Cargo { symbol: Some((lane, number)), asks: true, probe: false }
+    }
+
+    /// Urgent before datagrams before bulk, unless it is the turn of a flow of another lane; and
+    /// within a lane what was lost, then repairs, then what is new, since what left first is waited
+    /// for longest.
     fn pick(&mut self, now: Duration) -> Option<Pick> {
         let [urgent, bulk] = [Lane::Urgent, Lane::Bulk];
         let again = |lane: Lane, state: &mut SendLane| {
@@ -263,19 +307,29 @@ impl Session {
             lost.or_else(|| state.has_repair().then_some(Pick::Repair(lane)))
         };
         let next = self.flows.next_lane(now).filter(|&lane| self.may_send_new(lane));
-        for lane in Lane::ALL {
-            let state = &mut self.send[lane as usize];
+        for lane in Lane::RELIABLE {
+            let state = &mut self.send.reliable[lane as usize];
             if state.wants_protection(next == Some(lane), now, &self.rule) {
                 state.protect(now, &mut self.rule);
             }
         }
-        if let Some(pick) = again(urgent, &mut self.send[urgent as usize]) {
+        if let Some(pick) = again(urgent, &mut self.send.reliable[urgent as usize]) {
             return Some(pick);
         }
         if next == Some(urgent) {
             return Some(Pick::New(urgent));
         }
-        again(bulk, &mut self.send[bulk as usize]).or(next.map(Pick::New))
+        let datagrams = &mut self.send.datagrams;
+        if datagrams.peek_len(now).is_some() {
+            return Some(Pick::Lost(Lane::Datagram));
+        }
+        if datagrams.peek_repair(now).is_some() {
+            return Some(Pick::Repair(Lane::Datagram));
+        }
+        if next == Some(Lane::Datagram) && self.flows.next_is_urgent_datagram(now) {
+            return Some(Pick::New(Lane::Datagram));
+        }
+        again(bulk, &mut self.send.reliable[bulk as usize]).or(next.map(Pick::New))
     }
 
     /// In an outage one packet goes out at a time; `true` when it is time for it.
@@ -292,14 +346,17 @@ impl Session {
 
     /// A probe carries the oldest symbol, so that its answer tells what else is missing.
     fn pick_probe(&mut self, probing: bool) -> Option<Pick> {
-        let lane = Lane::ALL.into_iter().find(|&lane| !self.send[lane as usize].is_clear());
+        let clear = |lane: Lane| self.send.reliable[lane as usize].is_clear();
+        let lane = Lane::RELIABLE.into_iter().find(|&lane| !clear(lane));
         let lane = lane.filter(|_| probing)?;
-        self.send[lane as usize].probe_oldest();
+        self.send.reliable[lane as usize].probe_oldest();
         Some(Pick::Lost(lane))
     }
 
     pub(super) fn may_send_new(&self, lane: Lane) -> bool {
-        let lane = &self.send[lane as usize];
+        let Some(lane) = self.send.reliable.get(lane as usize) else {
+            return self.send.datagrams.has_room();
+        };
         let longest = self.path.most_plaintext() + SLOT_BYTES;
         lane.retained_bytes() + longest <= self.lane_window() && lane.has_room()
     }

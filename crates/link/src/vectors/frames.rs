@@ -13,7 +13,7 @@ use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
 use crate::target::Target;
 use crate::wire::codec::{Reader, put_varint};
-use crate::wire::frame::{self, Frame, PADDING, Packet};
+use crate::wire::frame::{self, Frame, OpenDatagrams, PADDING, Packet, Slide};
 use crate::wire::report::{LaneReport, Report};
 
 type Put<'a> = &'a dyn Fn(&mut Vec<u8>);
@@ -60,7 +60,7 @@ fn frames() {
         rate: BitRate::from_bps(256_000),
         lifetime: Duration::from_secs(6),
     };
-    let uncoded: [(&str, Put<'_>); 10] = [
+    let uncoded: [(&str, Put<'_>); 12] = [
         ("demand", &|out| frame::put_demand(out, &demand)),
         ("lease", &|out| frame::put_grant(out, &grant)),
         ("padding", &|out| out.push(PADDING)),
@@ -68,6 +68,13 @@ fn frames() {
         ("response", &|out| frame::put_response(out, &challenge)),
         ("ping", &|out| frame::put_ping(out)),
         ("close", &|out| frame::put_close(out)),
+        ("slide_datagrams_to_70000", &|out| {
+            frame::put_slide(out, Slide { lane: Lane::Datagram, base: 70_000 });
+        }),
+        ("symbol_datagrams_9_of_flow_4", &|out| {
+            frame::put_symbol_head(out, Lane::Datagram, 9);
+            frame::put_datagram(out, 4, b"bytes", true);
+        }),
         ("symbol_urgent_300_empty", &|out| frame::put_symbol_head(out, Lane::Urgent, 300)),
         ("symbol_bulk_5_with_credit", &|out| {
             frame::put_symbol_head(out, Lane::Bulk, 5);
@@ -91,6 +98,12 @@ fn frames() {
         bytes(&|out| frame::put_open(out, 3, Class::BestEffort, 17, 65_536, &encoded))
     };
     let claim = Claim::new("www.gov.uk", Class::Assured).expect("its name is short");
+    let datagrams = |protocol: u8, source: u16, target: &str| {
+        let target: Target = target.parse().expect("it is a target");
+        let (class, passenger) = (Class::BestEffort, 17);
+        let open = OpenDatagrams { target, protocol, source, class, passenger };
+        bytes(&|out| open.put(4, out).expect("its name is short"))
+    };
     let symbols = [
         ("open_name", opened("example.org:443")),
         ("open_ipv4", opened("192.0.2.7:443")),
@@ -101,6 +114,11 @@ fn frames() {
         ("stream_fin_with_length", bytes(&|out| stream(out, 1000, true, Some(5)))),
         ("credit", bytes(&|out| frame::put_credit(out, 3, 1 << 20))),
         ("reset_forbidden", bytes(&|out| frame::put_reset(out, 3, ResetCode::Forbidden))),
+        ("open_datagrams_udp", datagrams(17, 50_000, "192.0.2.7:443")),
+        ("open_datagrams_udp_name", datagrams(17, 50_000, "example.org:443")),
+        ("open_datagrams_echo_ipv6", datagrams(58, 0, "[2001:db8::7]:0")),
+        ("datagram_to_the_end", bytes(&|out| frame::put_datagram(out, 4, b"bytes", true))),
+        ("datagram_with_length", bytes(&|out| frame::put_datagram(out, 4, b"bytes", false))),
         ("stop_aborted", bytes(&|out| frame::put_stop(out, 3, ResetCode::Aborted))),
         ("claim_assured", bytes(&|out| frame::put_claim(out, 3, &claim))),
         ("class_assured", bytes(&|out| frame::put_class(out, 3, Class::Assured))),

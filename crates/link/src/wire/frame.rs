@@ -1,8 +1,8 @@
 //! What a packet's plaintext holds.
 //!
-//! A packet is an uncoded part (REPORT, LEASE, DEMAND, PING, CHALLENGE, RESPONSE, CLOSE: the latest
-//! wins, nothing is retransmitted) and at most one symbol, repair or fragment, which fills the rest. What must arrive
-//! travels in symbols.
+//! A packet is an uncoded part (REPORT, LEASE, DEMAND, SLIDE, PING, CHALLENGE, RESPONSE, CLOSE: the
+//! latest wins, nothing is retransmitted) and at most one symbol, repair or fragment, which fills the
+//! rest. What must arrive travels in symbols.
 //!
 //! | tag | in the uncoded part | body |
 //! |---|---|---|
@@ -14,6 +14,7 @@
 //! | `0x05` | PING | none; asks for a report |
 //! | `0x06` | CLOSE | none; the session ends, all flows with it |
 //! | `0x07` | DEMAND | from the aircraft: what waits and what it could use, see [`super::lease`] |
+//! | `0x08` | SLIDE | lane u8, base varint; symbols below it will not come any more |
 //! | `0x10` + lane | SYMBOL | number varint, then frames to the end of the packet |
 //! | `0x18` + lane | REPAIR | first symbol varint, symbols less one varint, then the repair symbol to the end |
 //! | `0x20` | FRAGMENT | packet of the first fragment varint, total varint, offset varint, then bytes to the end of the packet |
@@ -28,6 +29,8 @@
 //! | `0x08` | CREDIT | flow varint, limit varint (the offset that may not be passed) |
 //! | `0x09` | RESET | flow varint, code u8; both directions end at once |
 //! | `0x0a` | STOP | flow varint, code u8; the peer should send no more |
+//! | `0x0b` | OPEN_DATAGRAMS | flow varint, class u8, passenger varint, protocol u8, source port varint, target |
+//! | `0x0c` + LEN | DATAGRAM | flow varint, \[length varint\], payload |
 //! | `0x0e` | CLAIM | flow varint, class u8, length u8, name; from the air, behind the flow's OPEN |
 //! | `0x0f` | CLASS | flow varint, class u8; from the ground: the claim holds |
 
@@ -40,7 +43,7 @@ use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
-use crate::target::Target;
+use crate::target::{Target, TargetError};
 
 const REPORT: u8 = 0x01;
 const LEASE: u8 = 0x02;
@@ -49,6 +52,7 @@ const RESPONSE: u8 = 0x04;
 const PING: u8 = 0x05;
 const CLOSE: u8 = 0x06;
 const DEMAND: u8 = 0x07;
+const SLIDE: u8 = 0x08;
 const SYMBOL: u8 = 0x10;
 const REPAIR: u8 = 0x18;
 const FRAGMENT: u8 = 0x20;
@@ -65,6 +69,9 @@ const STREAM_LEN: u8 = 0x04;
 const CREDIT: u8 = 0x08;
 const RESET: u8 = 0x09;
 const STOP: u8 = 0x0a;
+const OPEN_DATAGRAMS: u8 = 0x0b;
+const DATAGRAM: u8 = 0x0c;
+const DATAGRAM_LEN: u8 = 0x0d;
 const CLAIM: u8 = 0x0e;
 const CLASS: u8 = 0x0f;
 
@@ -77,11 +84,26 @@ pub struct Packet<'a> {
     pub report: Option<Report>,
     pub grant: Option<Grant>,
     pub demand: Option<Demand>,
+    pub slide: Option<Slide>,
     pub challenge: Option<Challenge>,
     pub response: Option<Challenge>,
     pub ping: bool,
     pub close: bool,
     pub carried: Option<Carried<'a>>,
+}
+
+/// The sender waits for no symbol of a lane below `base` any more, and nor should the receiver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slide {
+    pub lane: Lane,
+    pub base: u64,
+}
+
+impl Slide {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let lane = Lane::from_wire(reader.u8()?).ok_or(Malformed)?;
+        Ok(Self { lane, base: reader.varint()? })
+    }
 }
 
 /// What fills a packet.
@@ -155,6 +177,7 @@ impl<'a> Packet<'a> {
                 REPORT => packet.report = Some(Report::parse(&mut reader)?),
                 LEASE => packet.grant = Some(Grant::parse(&mut reader)?),
                 DEMAND => packet.demand = Some(Demand::parse(&mut reader)?),
+                SLIDE => packet.slide = Some(Slide::parse(&mut reader)?),
                 CHALLENGE => packet.challenge = Some(reader.array()?),
                 RESPONSE => packet.response = Some(reader.array()?),
                 PING => packet.ping = true,
@@ -208,6 +231,12 @@ pub fn put_grant(out: &mut Vec<u8>, grant: &Grant) {
 pub fn put_demand(out: &mut Vec<u8>, demand: &Demand) {
     out.push(DEMAND);
     demand.put(out);
+}
+
+pub fn put_slide(out: &mut Vec<u8>, slide: Slide) {
+    out.push(SLIDE);
+    out.push(slide.lane as u8);
+    put_varint(out, slide.base);
 }
 
 pub fn put_challenge(out: &mut Vec<u8>, challenge: &Challenge) {
@@ -278,6 +307,23 @@ pub enum Frame<'a> {
     Stop { flow: u64, code: ResetCode },
     Claim { flow: u64, claim: Claim },
     Class { flow: u64, class: Class },
+    OpenDatagrams { flow: u64, open: OpenDatagrams },
+    Datagram { flow: u64, payload: &'a [u8] },
+}
+
+/// A flow of datagrams to be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenDatagrams {
+    /// Where it should lead. The port is 0 where the protocol has none.
+    pub target: Target,
+    /// The IP protocol's number: 17 is UDP, 1 and 58 are echo, anything else is raw.
+    pub protocol: u8,
+    /// The client's port, 0 where there is none.
+    pub source: u16,
+    /// How it should be treated.
+    pub class: Class,
+    /// Whose it is.
+    pub passenger: u32,
 }
 
 impl<'a> Frame<'a> {
@@ -290,6 +336,10 @@ impl<'a> Frame<'a> {
             CREDIT => Ok(Frame::Credit { flow, limit: reader.varint()? }),
             RESET => Ok(Frame::Reset { flow, code: code(reader)? }),
             STOP => Ok(Frame::Stop { flow, code: code(reader)? }),
+            OPEN_DATAGRAMS => {
+                OpenDatagrams::parse(reader).map(|open| Frame::OpenDatagrams { flow, open })
+            }
+            DATAGRAM | DATAGRAM_LEN => Self::parse_datagram(tag, flow, reader),
             CLAIM => Ok(Frame::Claim { flow, claim: Claim::parse(reader)? }),
             CLASS => Ok(Frame::Class { flow, class: class(reader)? }),
             tag if tag & !(STREAM_FIN | STREAM_LEN) == STREAM => {
@@ -318,6 +368,41 @@ impl<'a> Frame<'a> {
         let data = reader.take(length)?;
         offset.checked_add(length as u64).ok_or(Malformed)?;
         Ok(Frame::Stream { flow, offset, fin: tag & STREAM_FIN != 0, data })
+    }
+
+    fn parse_datagram(tag: u8, flow: u64, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let length = if tag == DATAGRAM_LEN {
+            usize::try_from(reader.varint()?).map_err(|_| Malformed)?
+        } else {
+            reader.rest().len()
+        };
+        Ok(Frame::Datagram { flow, payload: reader.take(length)? })
+    }
+}
+
+impl OpenDatagrams {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let class = Class::from_u8(reader.u8()?).ok_or(Malformed)?;
+        let passenger = u32::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        let protocol = reader.u8()?;
+        let source = u16::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        let (target, used) = Target::decode(reader.rest()).map_err(|_| Malformed)?;
+        reader.take(used)?;
+        Ok(Self { target, protocol, source, class, passenger })
+    }
+
+    /// Appends the frame; a name too long for the wire leaves `out` as it was.
+    pub fn put(&self, flow: u64, out: &mut Vec<u8>) -> Result<(), TargetError> {
+        let mut target = Vec::new();
+        self.target.encode(&mut target)?;
+        out.push(OPEN_DATAGRAMS);
+        put_varint(out, flow);
+        out.push(self.class.to_u8());
+        put_varint(out, u64::from(self.passenger));
+        out.push(self.protocol);
+        put_varint(out, u64::from(self.source));
+        out.extend_from_slice(&target);
+        Ok(())
     }
 }
 
@@ -390,4 +475,19 @@ pub fn put_stream_head(out: &mut Vec<u8>, flow: u64, offset: u64, fin: bool, len
 /// How many bytes the head of a STREAM frame without length takes.
 pub fn stream_head_len(flow: u64, offset: u64) -> usize {
     1 + varint_len(flow) + varint_len(offset)
+}
+
+/// Appends a DATAGRAM frame; it `ends` the symbol, or has its length.
+pub fn put_datagram(out: &mut Vec<u8>, flow: u64, payload: &[u8], ends: bool) {
+    out.push(if ends { DATAGRAM } else { DATAGRAM_LEN });
+    put_varint(out, flow);
+    if !ends {
+        put_varint(out, payload.len() as u64);
+    }
+    out.extend_from_slice(payload);
+}
+
+/// How many bytes stand before the payload of a DATAGRAM that ends its symbol.
+pub fn datagram_head_len(flow: u64) -> usize {
+    1 + varint_len(flow)
 }

@@ -61,8 +61,21 @@ fn frames(bytes: &[u8]) {
         let before = reader.rest().len();
         let Ok(frame) = Frame::parse(&mut reader) else { break };
         assert!(reader.rest().len() < before, "a frame of no bytes");
-        if let Frame::Stream { offset, data, .. } = frame {
-            assert!(offset.checked_add(data.len() as u64).is_some(), "a stream without end");
+        match frame {
+            Frame::Stream { offset, data, .. } => {
+                assert!(offset.checked_add(data.len() as u64).is_some(), "a stream without end");
+            }
+            Frame::OpenDatagrams { flow, open } => {
+                let mut again = Vec::new();
+                assert!(open.put(flow, &mut again).is_ok(), "a target that has no spelling");
+                let read = Frame::parse(&mut Reader::new(&again));
+                assert_eq!(
+                    read,
+                    Ok(Frame::OpenDatagrams { flow, open }),
+                    "an opening does not read back"
+                );
+            }
+            _ => {}
         }
     }
 }

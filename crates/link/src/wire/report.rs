@@ -19,11 +19,12 @@ use std::time::Duration;
 use super::codec::{Malformed, Reader, put_varint};
 use crate::lane::Lane;
 
-/// Most runs one report names, over all lanes: at the 6 bytes that the farthest of them take, they
-/// fill 1,152 bytes, which fits beside the rest of a report in the smallest packet there is.
+/// Most runs one report names, over all lanes. Each is two numbers of one to three bytes, and those
+/// of a lane sum to no more than 2^18, so that few of them can be long: all take 800 bytes at most.
 pub const MAX_RUNS: usize = 192;
 
-/// Most runs of packets one report names: at four bytes each, 256 bytes.
+/// Most runs of packets one report names: at four bytes each, 256 bytes. More only where thousands
+/// of packets are missing between them; [`Report::shorten`] sees to it that they fit.
 pub const MAX_PACKET_RUNS: usize = 64;
 /// Most groups of equations one report names for a lane.
 pub const MAX_GROUPS: usize = 8;
@@ -84,6 +85,28 @@ impl Report {
         out.push(self.lanes.len() as u8);
         for lane in &self.lanes {
             lane.put(out);
+        }
+    }
+
+    /// Names less until the body takes at most `room` bytes: without the farthest symbols and the
+    /// oldest packets. With none but the newest run it takes 431 bytes at most.
+    pub fn shorten(&mut self, room: usize) {
+        let mut body = Vec::new();
+        loop {
+            body.clear();
+            self.put(&mut body);
+            let lane = self.lanes.iter_mut().max_by_key(|lane| lane.runs.len());
+            let longest = lane.filter(|lane| lane.runs.len() >= self.packets.len().max(1));
+            if body.len() <= room {
+                return;
+            } else if let Some(lane) = longest {
+                lane.runs.pop();
+                lane.truncated = true;
+            } else if self.packets.len() > 1 {
+                self.packets.pop();
+            } else {
+                return;
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::codec::Reader;
 use bentpipe_coding::Span;
 
-use super::frame::{self, Carried, Fragment, Frame, Packet, Repair, Symbol};
+use super::frame::{self, Carried, Fragment, Frame, OpenDatagrams, Packet, Repair, Slide, Symbol};
 use super::header::DataHeader;
 use super::report::{LaneReport, MAX_PACKET_RUNS, MAX_RUNS, Report};
 use crate::code::ResetCode;
@@ -112,10 +112,30 @@ proptest! {
     }
 
     #[test]
+    fn a_report_that_does_not_fit_names_less(report in report(), room in 431usize..1300) {
+        let (mut shorter, mut body) = (report.clone(), Vec::new());
+        shorter.shorten(room);
+        shorter.put(&mut body);
+        prop_assert!(body.len() <= room, "{} of {room}", body.len());
+        prop_assert_eq!(Report::parse(&mut Reader::new(&body)), Ok(shorter.clone()));
+        prop_assert!(!shorter.packets.is_empty());
+        prop_assert!(report.packets.starts_with(&shorter.packets));
+        for (lane, whole) in shorter.lanes.iter().zip(&report.lanes) {
+            prop_assert!(whole.runs.starts_with(&lane.runs));
+            let says_so = lane.truncated || lane.runs.len() == whole.runs.len();
+            prop_assert!(says_so, "it stops short and does not say so");
+        }
+        body.clear();
+        report.put(&mut body);
+        prop_assert!(body.len() > room || shorter == report, "it fitted as it was");
+    }
+
+    #[test]
     fn packets_read_back(
         report in prop::option::of(report()),
         grant in prop::option::of(grant()),
         demand in prop::option::of(demand()),
+        slide in prop::option::of((0usize..Lane::ALL.len(), any::<u64>())),
         challenge: Option<[u8; 8]>,
         response: Option<[u8; 8]>,
         ping: bool,
@@ -128,6 +148,8 @@ proptest! {
         if let Some(report) = &report { frame::put_report(&mut out, report) }
         if let Some(grant) = &grant { frame::put_grant(&mut out, grant) }
         if let Some(demand) = &demand { frame::put_demand(&mut out, demand) }
+        let slide = slide.map(|(lane, base)| Slide { lane: Lane::ALL[lane], base });
+        if let Some(slide) = slide { frame::put_slide(&mut out, slide) }
         if let Some(challenge) = &challenge { frame::put_challenge(&mut out, challenge) }
         if let Some(response) = &response { frame::put_response(&mut out, response) }
         if ping { frame::put_ping(&mut out) }
@@ -169,7 +191,7 @@ proptest! {
             Some(Carried::Repair(repair)) => repair.content,
             Some(Carried::Fragment(fragment)) => fragment.content,
         });
-        let packet = Packet { report, grant, demand, challenge, response, ping, close, carried };
+        let packet = Packet { report, grant, demand, slide, challenge, response, ping, close, carried };
         prop_assert_eq!(Packet::parse(&out), Ok(packet));
     }
 
@@ -177,6 +199,7 @@ proptest! {
     fn frames_read_back(
         flow: u64, limit: u64, passenger: u32, code in 0usize..ResetCode::ALL.len(), class in 0usize..Class::ALL.len(),
         offset in 0..=u64::MAX / 2, fin: bool, data in prop::collection::vec(any::<u8>(), 0..100), port: u16,
+        protocol: u8, source: u16,
     ) {
         let (code, class) = (ResetCode::ALL[code], Class::ALL[class]);
         let target = Target { host: Host::Name("origin.example".into()), port };
@@ -189,6 +212,9 @@ proptest! {
         let claim = crate::Claim::new("www.gov.uk", class).unwrap();
         frame::put_claim(&mut out, flow, &claim);
         frame::put_class(&mut out, flow, class);
+        let open = OpenDatagrams { target: target.clone(), protocol, source, class, passenger };
+        open.put(flow, &mut out).unwrap();
+        frame::put_datagram(&mut out, flow, &data, false);
         frame::put_stream_head(&mut out, flow, offset, fin, Some(data.len() as u64));
         out.extend_from_slice(&data);
         let before = out.len();
@@ -203,6 +229,8 @@ proptest! {
             Frame::Stop { flow, code },
             Frame::Claim { flow, claim },
             Frame::Class { flow, class },
+            Frame::OpenDatagrams { flow, open },
+            Frame::Datagram { flow, payload: &data },
             stream.clone(),
             stream,
         ];
@@ -211,6 +239,11 @@ proptest! {
             prop_assert_eq!(Frame::parse(&mut reader), Ok(frame));
         }
         prop_assert!(reader.is_empty());
+        let mut last = Vec::new();
+        frame::put_datagram(&mut last, flow, &data, true);
+        prop_assert_eq!(last.len(), frame::datagram_head_len(flow) + data.len());
+        let read = Frame::parse(&mut Reader::new(&last));
+        prop_assert_eq!(read, Ok(Frame::Datagram { flow, payload: &data }));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::{
-    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey,
-    SessionId, Settings, Write,
+    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, OpenDatagrams, Read,
+    Receive, SecretKey, Session, SessionId, Settings, Write,
 };
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
@@ -116,15 +116,20 @@ impl Pair {
     }
 
     pub fn with(seed: u64, loss: f64, settings: Settings) -> Self {
+        Self::with_rates(seed, loss, settings.clone(), settings)
+    }
+
+    /// Ends of different settings, and so pipes of different rates.
+    pub fn with_rates(seed: u64, loss: f64, settings: Settings, hubs: Settings) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let rate = settings.rate;
         Self {
             now: Duration::ZERO,
             air: new_air(&air, &hub, &settings, 1, rng.random()),
-            hub: new_hub(&air, &hub, &settings, rng.random()),
+            hub: new_hub(&air, &hub, &hubs, rng.random()),
             up: Pipe::new(loss, rate),
-            down: Pipe::new(loss, rate),
+            down: Pipe::new(loss, hubs.rate),
             air_address: AIR.parse().unwrap(),
             opened: Vec::new(),
             classes: Vec::new(),
@@ -186,10 +191,13 @@ impl Pair {
 
     pub fn note_opened(&mut self) {
         while let Some((session, event)) = self.hub.next_event() {
-            if let FlowEvent::Opened { flow, class, .. } = event {
-                self.opened.push((session, flow));
-                self.classes.push(class);
-            }
+            let (flow, class) = match event {
+                FlowEvent::Opened { flow, class, .. } => (flow, class),
+                FlowEvent::OpenedDatagrams { flow, open } => (flow, open.class),
+                FlowEvent::Wake(_) => continue,
+            };
+            self.opened.push((session, flow));
+            self.classes.push(class);
         }
         while self.air.next_event().is_some() {}
     }
@@ -234,6 +242,18 @@ impl Pair {
         let (flow, taken) = opened.unwrap();
         assert_eq!(taken, first.len());
         flow
+    }
+
+    /// Opens a flow of datagrams from the air.
+    pub fn open_datagrams(&mut self) -> (SessionId, u64) {
+        let open = OpenDatagrams {
+            target: "192.0.2.7:443".parse().unwrap(),
+            protocol: 17,
+            source: 50_000,
+            class: Class::BestEffort,
+            passenger: 1,
+        };
+        self.air.open_datagrams(&open, self.now).unwrap()
     }
 
     /// Waits until the hub has been told of its next flow.
@@ -298,7 +318,7 @@ pub fn fetch(pair: &mut Pair, len: usize) -> Duration {
 
 /// Reads all that is there; `true` when the peer has finished.
 pub fn read_all(
-    core: &mut impl Core,
+    core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),
     now: Duration,
     out: &mut Vec<u8>,
@@ -317,7 +337,7 @@ pub fn read_all(
 
 /// Writes as much of `data[*at..]` as there is room for, then finishes.
 pub fn write_all(
-    core: &mut impl Core,
+    core: &mut impl Core<Session = Session>,
     (session, flow): (SessionId, u64),
     now: Duration,
     data: &[u8],
@@ -332,4 +352,18 @@ pub fn write_all(
         }
     }
     session.finish(flow);
+}
+
+/// Takes every datagram that waits.
+pub fn receive_all(
+    core: &mut impl Core<Session = Session>,
+    (session, flow): (SessionId, u64),
+    now: Duration,
+) -> Vec<Vec<u8>> {
+    let Some(session) = core.session(session) else { return Vec::new() };
+    let next = || match session.receive_datagram(flow, now) {
+        Receive::Taken(payload) => Some(payload.to_vec()),
+        Receive::Blocked | Receive::Reset(_) => None,
+    };
+    std::iter::from_fn(next).collect()
 }

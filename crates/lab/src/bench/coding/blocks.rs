@@ -10,7 +10,7 @@ use raptorq::{EncodingPacket, ObjectTransmissionInformation};
 use raptorq::{SourceBlockDecoder, SourceBlockEncoder};
 use reed_solomon_simd::{ReedSolomonDecoder, ReedSolomonEncoder};
 
-use super::cpu;
+use super::super::cpu;
 use super::load::{Direction, Load, SYMBOL_BYTES, SYMBOLS, symbols};
 use super::sliding::Taken;
 

@@ -1,7 +1,6 @@
 //! The sliding-window code beside two block codes: source bytes a second on one core.
 
 mod blocks;
-mod cpu;
 mod load;
 mod sliding;
 
@@ -64,8 +63,8 @@ fn measure(load: Load) -> Result<Vec<Cell>, BenchError> {
                 BenchError::Transfer { doing: "decode", why }
             })?;
             if round > 0 {
-                cell.rates.0.extend(Samples::from_iter([rate(taken)]).0);
-                cell.bounds.0.extend(bound.into_iter().collect::<Samples>().0);
+                cell.rates.push(rate(taken));
+                bound.into_iter().for_each(|bound| cell.bounds.push(bound));
             }
         }
     }
@@ -135,7 +134,8 @@ impl fmt::Display for Found {
             [load, contender, median, least, most, bound, times.unwrap_or_else(none)]
         };
         let lines: Vec<_> = self.0.iter().map(line).collect();
-        f.write_str(&table::coding(&lines))?;
+        let header = ["", "contender", "median", "least", "most", "bound", ""];
+        f.write_str(&table::groups(header, &lines))?;
         f.write_str(
             "GB/s of source symbols of 1,400 bytes, by the processor time of one thread\n\
              bound  what the multiply-adds alone reach, over as much memory; then how far it is\n\

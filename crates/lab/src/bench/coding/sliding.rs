@@ -6,7 +6,7 @@ use std::time::Duration;
 use bentpipe_coding::kernel::{Kernel, Term};
 use bentpipe_coding::{Decoder, Limits, encode_with};
 
-use super::cpu;
+use super::super::cpu;
 use super::load::{
     BUFFERS, Direction, KEPT, Load, Planned, SYMBOL_BYTES, SYMBOLS, WARM_UP, stream, symbols,
 };

@@ -4,11 +4,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_aerotcp::{
-    AirConfig, AirCore, Aircraft, Core as _, Event, GroundConfig, GroundCore, Settings,
-};
+use bentpipe_aerotcp::{AirConfig, AirCore, Aircraft, GroundConfig, GroundCore, Settings};
 use bentpipe_channel::Counters;
-use bentpipe_link::{Class, Core as _, Read, SecretKey, Write};
+use bentpipe_link::{Class, Core, FlowEvent, Flows, Read, SecretKey, Write};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 
@@ -142,16 +140,16 @@ impl Ends for AeroPair {
         let next = timers.into_iter().chain(arrivals).min().unwrap_or(self.now);
         self.now = next.max(self.now + Duration::from_nanos(1));
         while let Some(datagram) = self.to_ground.arrive(self.now) {
-            self.ground.handle_datagram(&datagram.0, self.to_ground.from, self.now);
+            self.ground.handle_datagram(&datagram.0, self.to_ground.from, false, self.now);
         }
         while let Some(datagram) = self.to_air.arrive(self.now) {
-            self.air.handle_datagram(&datagram.0, self.to_air.from, self.now);
+            self.air.handle_datagram(&datagram.0, self.to_air.from, false, self.now);
         }
         self.air.handle_timeout(self.now);
         self.ground.handle_timeout(self.now);
         while let Some((session, event)) = self.ground.next_event() {
-            if let Event::Opened { connection, .. } = event {
-                self.opened.push((session, connection.into()));
+            if let FlowEvent::Opened { flow, .. } = event {
+                self.opened.push((session, flow));
             }
         }
         while self.air.next_event().is_some() {}
@@ -159,9 +157,8 @@ impl Ends for AeroPair {
 
     fn open(&mut self, first: &[u8]) -> Option<FlowKey> {
         let target = "origin.example:80".parse().expect("the target is well formed");
-        let id = self.air.current()?;
-        let opened = self.air.session(id)?.open(&target, Class::BestEffort, 1, first, self.now);
-        opened.ok().map(|(connection, _)| (id, connection.into()))
+        let opened = self.air.open(&target, Class::BestEffort, 1, first, self.now);
+        opened.ok().map(|(flow, _)| flow)
     }
 
     fn accept(&mut self) -> Option<FlowKey> {
@@ -170,8 +167,7 @@ impl Ends for AeroPair {
 
     fn serve(&mut self, flow: FlowKey, data: &[u8]) -> usize {
         let now = self.now;
-        let written =
-            self.ground.session(flow.0).map(|session| session.write(number(flow), data, now));
+        let written = self.ground.session(flow.0).map(|session| session.write(flow.1, data, now));
         match written {
             Some(Write::Taken(bytes)) => bytes,
             _ => 0,
@@ -181,21 +177,16 @@ impl Ends for AeroPair {
     fn finish(&mut self, flow: FlowKey) {
         let now = self.now;
         if let Some(session) = self.ground.session(flow.0) {
-            session.finish(number(flow), now);
+            session.finish(flow.1, now);
         }
     }
 
     fn fetch(&mut self, flow: FlowKey, buffer: &mut [u8]) -> Option<Read> {
         let now = self.now;
-        self.air.session(flow.0).map(|session| session.read(number(flow), buffer, now))
+        self.air.session(flow.0).map(|session| session.read(flow.1, buffer, now))
     }
 
     fn counters(&self) -> (Counters, Counters) {
         (self.to_air.direction.counters(), self.to_ground.direction.counters())
     }
-}
-
-/// The connection's own number, which came from one.
-fn number(flow: FlowKey) -> u32 {
-    u32::try_from(flow.1).unwrap_or(u32::MAX)
 }

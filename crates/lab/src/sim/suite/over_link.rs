@@ -102,7 +102,7 @@ impl Transport for OverLink {
 
     fn accept(&self) -> BoxFuture<'_, Option<(u16, Box<dyn Stream>)>> {
         Box::pin(async {
-            let incoming = self.hub.accept().await?;
+            let incoming = self.hub.accept().await?.stream()?;
             Some((incoming.target.port, Box::new(incoming.flow) as Box<dyn Stream>))
         })
     }

@@ -1,0 +1,208 @@
+//! The link layer's processor time for each packet, beside that of its AEAD alone.
+
+mod aead;
+mod rig;
+
+use std::fmt;
+
+use aead::Aead;
+use bentpipe_link::secure::DATA_OVERHEAD_BYTES;
+use bentpipe_units::Ratio;
+use rig::{Cost, Costs, Load, Rig, Traffic};
+
+use super::{BenchError, failed};
+use crate::experiment::table;
+use crate::result::{Percentile, Row, Samples};
+
+/// Each load is measured so often, the loads in turns, so that whatever else this machine does meets
+/// all. One more round before goes uncounted: the sessions learn their path in it.
+const ROUNDS: usize = 15;
+/// Of a millisecond of virtual time: 33,000 packets of bulk.
+const ROUND_TICKS: usize = 1000;
+/// On the wire that is not perfect.
+const LOSS: f64 = 0.06;
+const SEED: u64 = 1;
+
+/// What was found.
+pub struct Found(Vec<Cell>);
+
+/// One part of the work under one load.
+struct Cell {
+    load: Load,
+    part: Part,
+    packets: usize,
+    /// Of a packet, in seconds.
+    times: Samples,
+    /// Of sealing or opening it alone, in seconds.
+    bare: Samples,
+    /// Of the two, round by round.
+    ratios: Samples,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Send,
+    Receive,
+    Report,
+    TakeReport,
+}
+
+/// Runs all of it: some 20 seconds.
+pub fn run() -> Result<Found, BenchError> {
+    run_for(ROUNDS, ROUND_TICKS)
+}
+
+fn run_for(rounds: usize, ticks: usize) -> Result<Found, BenchError> {
+    let doing = "measure the link layer";
+    let mut aead = Aead::new().ok_or_else(|| failed(doing)("there is no ChaCha20-Poly1305"))?;
+    let mut cells = Vec::new();
+    let mut rigs = Vec::new();
+    for load in loads() {
+        rigs.push(Rig::new(load, SEED).ok_or_else(|| failed(doing)("there was no session"))?);
+        cells.extend(Part::ALL.map(|part| Cell::new(load, part)));
+    }
+    for round in 0..=rounds {
+        for (rig, cells) in rigs.iter_mut().zip(cells.chunks_mut(Part::ALL.len())) {
+            let mut costs = Costs::default();
+            (0..ticks).for_each(|_| rig.tick(true, &mut costs));
+            for cell in cells.iter_mut().filter(|_| round > 0) {
+                let took = cell.add(&costs, &mut aead);
+                took.ok_or_else(|| failed(doing)("a packet could not be sealed and opened"))?;
+            }
+        }
+    }
+    for rig in &mut rigs {
+        if !rig.finish(&mut Costs::default()) {
+            let (given, got) = rig.moved;
+            return Err(failed(doing)(format!("of {given} bytes {got} arrived")));
+        }
+    }
+    Ok(Found(cells))
+}
+
+fn loads() -> Vec<Load> {
+    let lossy = Ratio::new(LOSS).expect("it is between 0 and 1");
+    let both = |traffic| [Ratio::ZERO, lossy].map(|loss| Load { traffic, loss });
+    [both(Traffic::Bulk), both(Traffic::Objects)].concat()
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Send, Self::Receive, Self::Report, Self::TakeReport];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Receive => "receive",
+            Self::Report => "report",
+            Self::TakeReport => "take-report",
+        }
+    }
+
+    fn of(self, costs: &Costs) -> &Cost {
+        match self {
+            Self::Send => &costs.send,
+            Self::Receive => &costs.receive,
+            Self::Report => &costs.report,
+            Self::TakeReport => &costs.take_report,
+        }
+    }
+}
+
+impl Cell {
+    fn new(load: Load, part: Part) -> Self {
+        let (times, bare, ratios) = Default::default();
+        Self { load, part, packets: 0, times, bare, ratios }
+    }
+
+    /// Adds a round, and runs the AEAD over as many bytes. `None` if that failed.
+    fn add(&mut self, costs: &Costs, aead: &mut Aead) -> Option<()> {
+        let cost = self.part.of(costs);
+        let inside = |bytes: &usize| bytes.saturating_sub(DATA_OVERHEAD_BYTES);
+        let bare = aead.run(&cost.datagrams.iter().map(inside).collect::<Vec<_>>())?;
+        let bare = match self.part {
+            Part::Send | Part::Report => bare.seal,
+            Part::Receive | Part::TakeReport => bare.open,
+        };
+        let packets = cost.datagrams.len();
+        self.packets += packets;
+        let each = |time: std::time::Duration| time.as_secs_f64() / packets.max(1) as f64;
+        let (time, bare) = (each(cost.time), each(bare));
+        self.times.push(time);
+        self.bare.push(bare);
+        self.ratios.push(time / bare);
+        Some(())
+    }
+}
+
+impl Found {
+    /// As rows: of each part the time of a packet, whose limit is the AEAD's, and how far it is.
+    pub fn rows(&self) -> Vec<Row> {
+        let rows = |cell: &Cell| {
+            let row = |metric: &str, unit: &str, limit| Row {
+                experiment: "link".into(),
+                contender: Some("bentpipe".into()),
+                workload: Some(cell.load.to_string()),
+                metric: metric.into(),
+                unit: unit.into(),
+                limit,
+                seed: Some(SEED),
+                loss: Some(cell.load.loss.get()),
+                ..Row::default()
+            };
+            let name = cell.part.name();
+            let time = cell.times.fill(row(name, "s", known(&cell.bare, 0.5)));
+            [time, cell.ratios.fill(row(&format!("{name}-ratio"), "ratio", Some(1.0)))]
+        };
+        self.0.iter().flat_map(rows).collect()
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = |samples: &Samples, q| match known(samples, q) {
+            Some(seconds) => format!("{:.2}", seconds * 1e6),
+            None => "–".into(),
+        };
+        let line = |cell: &Cell| {
+            let load = format!("{}, {:.0} %", cell.load, 100.0 * cell.load.loss.get());
+            let [median, least, most] = [0.5, 0.0, 1.0].map(|q| micros(&cell.times, q));
+            let ratio =
+                known(&cell.ratios, 0.5).map_or("–".into(), |ratio| format!("{ratio:.2}×"));
+            let (part, packets) = (cell.part.name().to_owned(), cell.packets.to_string());
+            [load, part, packets, median, least, most, micros(&cell.bare, 0.5), ratio]
+        };
+        let lines: Vec<_> = self.0.iter().map(line).collect();
+        let header = ["", "part", "packets", "median", "least", "most", "AEAD", ""];
+        f.write_str(&table::groups(header, &lines))?;
+        f.write_str(
+            "µs of one thread's processor time for each packet; AEAD: what ChaCha20-Poly1305 alone takes\n\
+             for packets as long, and how many times that the whole is\n\
+             send, receive  of the data: its owners' writing and reading, coding and timers included\n\
+             report  the packets that go back, made and taken: reports, and credit now and then\n",
+        )
+    }
+}
+
+fn known(samples: &Samples, q: f64) -> Option<f64> {
+    samples.percentile(q).and_then(Percentile::known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_every_load_has_its_figures() {
+        let found = run_for(2, 50).unwrap();
+        let rows = found.rows();
+        assert_eq!((found.0.len(), rows.len()), (16, 32));
+        for cell in &found.0 {
+            assert!(cell.packets > 0, "{} {:?}", cell.load, cell.part);
+        }
+        for row in &rows {
+            assert!(row.n == 2 && row.p50.is_some_and(|value| value > 0.0), "{row:?}");
+        }
+        let table = found.to_string();
+        assert!(table.contains("object-10k, 6 %") && table.contains("take-report"), "{table}");
+    }
+}

@@ -1,0 +1,359 @@
+//! Both ends of the radio transport with nothing but memory between them, stepped in ticks of virtual
+//! time, and the processor time that each part of their work takes.
+//!
+//! Data goes one way at a time, so that whatever goes the other way is about it: reports, and now and
+//! then credit. An end is given all that came within a tick at once and sends all that its pacer lets
+//! go, as under `link::io`, whose timer ticks as often. The clock is read once between two parts of
+//! a tick and not around each packet.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bentpipe_channel::{Direction, DirectionSpec, Fate};
+use bentpipe_link::{
+    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, Read, SecretKey,
+    Session, SessionId, Settings, Write,
+};
+use bentpipe_units::{BitRate, Ratio};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha20Rng;
+
+use super::super::cpu;
+
+/// What either end is leased: 33 full packets a tick.
+const RATE: BitRate = BitRate::from_bps(400_000_000);
+/// One way. With the rate it makes 1,667 packets under way, as on a satellite link of 33 Mbit/s.
+const DELAY: Duration = Duration::from_millis(25);
+const TICK: Duration = Duration::from_millis(1);
+/// How many ticks the session and what is under way at the end may take.
+const PATIENCE_TICKS: u32 = 10_000;
+
+/// A burst that ends: one is written each tick, 80 Mbit/s of the lease's 400.
+const OBJECT_BYTES: usize = 10_000;
+/// Flows that take turns with the objects, of a passenger each.
+const OBJECT_FLOWS: u32 = 16;
+
+/// Room for the largest.
+const PACKET_BYTES: usize = 1500;
+const CHUNK_BYTES: usize = 16 << 10;
+/// IPv4 and UDP headers.
+const OUTER_BYTES: usize = 28;
+
+/// What is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traffic {
+    /// From the hub to the air: one flow that always has more than may leave.
+    Bulk,
+    /// From the air to the hub: short objects over flows that stay open.
+    Objects,
+}
+
+/// What is sent, and over what.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    pub traffic: Traffic,
+    /// Packets lost, in both directions and independently.
+    pub loss: Ratio,
+}
+
+/// One part of the work.
+#[derive(Debug, Clone, Default)]
+pub struct Cost {
+    /// Of the processor.
+    pub time: Duration,
+    /// The length of every datagram that the part made or took.
+    pub datagrams: Vec<usize>,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Default)]
+pub struct Costs {
+    /// What the sender of the data does for it: takes it from its owner, chooses, codes, seals.
+    pub send: Cost,
+    /// What its receiver does: opens, sorts, recovers, delivers to the owner.
+    pub receive: Cost,
+    /// Reports, as the receiver makes them.
+    pub report: Cost,
+    /// Reports, as the sender takes them.
+    pub take_report: Cost,
+}
+
+type FlowKey = (SessionId, u64);
+
+/// Both ends, and the wires between them.
+pub struct Rig {
+    load: Load,
+    now: Duration,
+    air: AirCore,
+    hub: HubCore,
+    to_air: Wire,
+    to_hub: Wire,
+    /// The sender's flows.
+    flows: Vec<FlowKey>,
+    turn: usize,
+    /// Bytes that the sender's owner gave, and that the receiver's owner got.
+    pub moved: (u64, u64),
+}
+
+struct Wire {
+    direction: Direction,
+    from: SocketAddr,
+    under_way: VecDeque<(Duration, Vec<u8>)>,
+}
+
+impl Rig {
+    /// Two ends with a session and open flows. `None` if that did not come about.
+    pub fn new(load: Load, seed: u64) -> Option<Self> {
+        let mut rng = ChaCha20Rng::seed_from_u64(seed);
+        let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
+        let addresses: [SocketAddr; 2] =
+            [([198, 18, 0, 1], 40_000).into(), ([198, 18, 0, 2], 4_500).into()];
+        let settings = Settings { rate: RATE, ..Settings::default() };
+        let (key, highest_class) = (air.public(), Class::BestEffort);
+        let aircraft = vec![Aircraft { key, settings: settings.clone(), highest_class }];
+        let (address, first_counter) = (addresses[1], 1);
+        let air_config =
+            AirConfig { secret: air, hub: hub.public(), address, settings, first_counter };
+        let mut rig = Self {
+            load,
+            now: Duration::ZERO,
+            air: AirCore::new(air_config, rng.random()),
+            hub: HubCore::new(HubConfig { secret: hub, aircraft }, rng.random()),
+            to_air: Wire::new(load.loss, rng.random(), addresses[1]),
+            to_hub: Wire::new(load.loss, rng.random(), addresses[0]),
+            flows: Vec::new(),
+            turn: 0,
+            moved: (0, 0),
+        };
+        rig.open().then_some(rig)
+    }
+
+    /// A tick in which the sender's owner gives what the load wants, or nothing more.
+    pub fn tick(&mut self, writes: bool, costs: &mut Costs) {
+        self.now += TICK;
+        let now = self.now;
+        let (sender, receiver, out, back): (&mut End, &mut End, _, _) = match self.load.traffic {
+            Traffic::Bulk => (&mut self.hub, &mut self.air, &mut self.to_air, &mut self.to_hub),
+            Traffic::Objects => (&mut self.air, &mut self.hub, &mut self.to_hub, &mut self.to_air),
+        };
+        let (came, told) = (out.arrived(now), back.arrived(now));
+        let mut clock = cpu::now();
+        take(receiver, &came, out.from, now);
+        receiver.handle_timeout(now);
+        self.moved.1 += read_all(receiver, now);
+        costs.receive.add(&came, &mut clock);
+        let reports = transmit(receiver, now);
+        costs.report.add(&reports, &mut clock);
+        take(sender, &told, back.from, now);
+        costs.take_report.add(&told, &mut clock);
+        sender.handle_timeout(now);
+        while sender.next_event().is_some() {}
+        if writes {
+            let first = self.turn;
+            self.turn = (first + 1) % self.flows.len();
+            self.moved.0 += write(sender, self.flows[first], self.load.traffic, now);
+        }
+        let sent = transmit(sender, now);
+        costs.send.add(&sent, &mut clock);
+        out.offer(sent, now);
+        back.offer(reports, now);
+    }
+
+    /// Lets what is under way arrive; `false` if not all of it did.
+    pub fn finish(&mut self, costs: &mut Costs) -> bool {
+        for _ in 0..PATIENCE_TICKS {
+            if self.moved.0 == self.moved.1 && self.to_air.is_empty() && self.to_hub.is_empty() {
+                return true;
+            }
+            self.tick(false, costs);
+        }
+        false
+    }
+
+    /// Opens the flows at the air and waits until the hub has them.
+    fn open(&mut self) -> bool {
+        let count = match self.load.traffic {
+            Traffic::Bulk => 1,
+            Traffic::Objects => OBJECT_FLOWS,
+        };
+        let target = "origin.example:80".parse().expect("the target is well formed");
+        let (mut at_air, mut at_hub) = (Vec::new(), Vec::new());
+        for _ in 0..PATIENCE_TICKS {
+            self.now += TICK;
+            let now = self.now;
+            take(&mut self.hub, &self.to_hub.arrived(now), self.to_hub.from, now);
+            take(&mut self.air, &self.to_air.arrived(now), self.to_air.from, now);
+            self.hub.handle_timeout(now);
+            self.air.handle_timeout(now);
+            while let Some((session, event)) = self.hub.next_event() {
+                if let FlowEvent::Opened { flow, .. } = event {
+                    at_hub.push((session, flow));
+                }
+            }
+            if at_hub.len() == count as usize {
+                self.flows = match self.load.traffic {
+                    Traffic::Bulk => at_hub,
+                    Traffic::Objects => at_air,
+                };
+                return true;
+            }
+            while at_air.len() < count as usize {
+                let passenger = at_air.len() as u32;
+                let opened = self.air.open(&target, Class::BestEffort, passenger, &[], now);
+                let Ok((flow, _)) = opened else { break };
+                at_air.push(flow);
+            }
+            self.to_hub.offer(transmit(&mut self.air, now), now);
+            self.to_air.offer(transmit(&mut self.hub, now), now);
+        }
+        false
+    }
+}
+
+impl Cost {
+    fn add(&mut self, datagrams: &[Vec<u8>], clock: &mut Duration) {
+        let now = cpu::now();
+        self.time += now.saturating_sub(*clock);
+        self.datagrams.extend(datagrams.iter().map(Vec::len));
+        // What this call itself took is nobody's.
+        *clock = cpu::now();
+    }
+}
+
+impl Wire {
+    fn new(loss: Ratio, seed: u64, from: SocketAddr) -> Self {
+        let direction = Direction::new(&DirectionSpec::fixed(None, DELAY, loss), seed);
+        Self { direction, from, under_way: VecDeque::new() }
+    }
+
+    fn offer(&mut self, datagrams: Vec<Vec<u8>>, now: Duration) {
+        for datagram in datagrams {
+            let fate = self.direction.offer(now, datagram.len() + OUTER_BYTES);
+            if let Fate::Delivered { at } = fate {
+                self.under_way.push_back((at, datagram));
+            }
+        }
+    }
+
+    fn arrived(&mut self, now: Duration) -> Vec<Vec<u8>> {
+        let count = self.under_way.partition_point(|(at, _)| *at <= now);
+        self.under_way.drain(..count).map(|(_, datagram)| datagram).collect()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.under_way.is_empty()
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.traffic {
+            Traffic::Bulk => "bulk",
+            Traffic::Objects => "object-10k",
+        })
+    }
+}
+
+/// Either end of the link.
+type End = dyn Core<Session = Session>;
+
+fn take(core: &mut End, datagrams: &[Vec<u8>], from: SocketAddr, now: Duration) {
+    for datagram in datagrams {
+        core.handle_datagram(datagram, from, false, now);
+    }
+}
+
+fn transmit(core: &mut End, now: Duration) -> Vec<Vec<u8>> {
+    let mut datagrams = Vec::new();
+    let room = || Vec::with_capacity(PACKET_BYTES);
+    let mut datagram = room();
+    while core.transmit(now, &mut datagram).is_some() {
+        datagrams.push(std::mem::replace(&mut datagram, room()));
+    }
+    core.next_timeout(now);
+    datagrams
+}
+
+/// Reads what there is to read; how much that was.
+fn read_all(core: &mut End, now: Duration) -> u64 {
+    let (mut bytes, mut buffer) = (0, [0; CHUNK_BYTES]);
+    while let Some((id, event)) = core.next_event() {
+        let (FlowEvent::Opened { flow, .. }
+        | FlowEvent::OpenedDatagrams { flow, .. }
+        | FlowEvent::Wake(flow)) = event;
+        let Some(session) = core.session(id) else { continue };
+        while let Read::Taken(taken) = session.read(flow, &mut buffer, now) {
+            bytes += taken as u64;
+        }
+    }
+    bytes
+}
+
+/// Gives as much as the flow takes, or one object; how much that was.
+fn write(core: &mut End, (id, flow): FlowKey, traffic: Traffic, now: Duration) -> u64 {
+    let chunk = [0x5a; CHUNK_BYTES];
+    let Some(session) = core.session(id) else { return 0 };
+    let mut write = |data: &[u8]| match session.write(flow, data, now) {
+        Write::Taken(bytes) => bytes as u64,
+        _ => 0,
+    };
+    match traffic {
+        Traffic::Objects => write(&chunk[..OBJECT_BYTES]),
+        Traffic::Bulk => std::iter::repeat_with(|| write(&chunk)).take_while(|it| *it > 0).sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_link::Counters;
+
+    /// What the sender's and the receiver's sessions counted, and what the wires lost of each.
+    fn counted(rig: &mut Rig) -> [(Counters, u64); 2] {
+        let lost = |wire: &Wire| wire.direction.counters().lost.packets;
+        let air = (rig.air.current().unwrap().1.counters(), lost(&rig.to_hub));
+        let hub = (rig.hub.sessions().next().unwrap().2.counters(), lost(&rig.to_air));
+        match rig.load.traffic {
+            Traffic::Bulk => [hub, air],
+            Traffic::Objects => [air, hub],
+        }
+    }
+
+    /// Every datagram is in a cost, and every byte arrives.
+    #[test]
+    fn all_work_is_counted_once() {
+        for traffic in [Traffic::Bulk, Traffic::Objects] {
+            for percent in ["0 %", "6 %"] {
+                let load = Load { traffic, loss: percent.parse().unwrap() };
+                let mut rig = Rig::new(load, 1).unwrap();
+                let (before, mut costs) = (counted(&mut rig), Costs::default());
+                (0..200).for_each(|_| rig.tick(true, &mut costs));
+                assert!(rig.finish(&mut costs), "{load} {percent}: {:?}", rig.moved);
+                let given = if traffic == Traffic::Bulk { 400 * 20_000 } else { 200 * 10_000 };
+                assert!(rig.moved.0 >= given && rig.moved.0 == rig.moved.1, "{:?}", rig.moved);
+
+                let after = counted(&mut rig);
+                let count = |cost: &Cost| cost.datagrams.len() as u64;
+                let made = [count(&costs.send), count(&costs.report)];
+                let took = [count(&costs.receive), count(&costs.take_report)];
+                for end in 0..2 {
+                    let (sent, lost) = (after[end].0.packets_sent, after[end].1);
+                    assert_eq!(made[end], sent - before[end].0.packets_sent);
+                    // What was under way when the counting began comes too.
+                    assert!(took[end] + lost - before[end].1 >= made[end]);
+                    assert!(took[end] + lost <= sent + 8, "handshakes, at most");
+                }
+                let lossy = load.loss.get() > 0.0;
+                assert_eq!(after[0].1 > before[0].1, lossy);
+                // Bulk is sent again where it is lost; what ends a burst is repaired.
+                let again = after[0].0.retransmissions_sent;
+                let recovered = after[1].0.symbols_recovered;
+                let mended = if traffic == Traffic::Bulk { again } else { recovered };
+                assert_eq!(mended > 0, lossy, "{load} {percent}: {again}, {recovered}");
+                assert!(count(&costs.report) * 4 < count(&costs.send), "{load} {percent}");
+            }
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A call of 50 packets a second over mss, both ways: what is left of the loss, and what that costs.
+//!
+//! All of it is virtual time; `cargo run --example call` prints the figures of more seeds.
+
+use std::time::Duration;
+
+use bentpipe_lab::sim::call::{Heard, call, link};
+use bentpipe_link::Class;
+
+const LENGTH: Duration = Duration::from_secs(120);
+
+/// Both directions of calls with several seeds: those that the rule was not found on.
+fn calls(percent: f64, burst: f64) -> Vec<Heard> {
+    let profile = link(percent, burst);
+    (100..106).flat_map(|seed| call(&profile, Class::Network, LENGTH, seed)).collect()
+}
+
+fn mean(heard: &[Heard], of: impl Fn(&Heard) -> f64) -> f64 {
+    heard.iter().map(of).sum::<f64>() / heard.len() as f64
+}
+
+#[test]
+fn one_packet_in_250_is_left_of_random_loss_for_three_tenths_of_repairs() {
+    let heard = calls(6.0, 1.0);
+    let (left, repairs) = (mean(&heard, Heard::residual), mean(&heard, Heard::redundancy));
+    assert!(left <= 0.004, "{left:.5} are left");
+    assert!(repairs <= 0.30, "repairs are {repairs:.3} of the bytes");
+    for one in &heard {
+        let delay = one.added_delay(0.95);
+        assert!(delay <= Duration::from_millis(60), "{delay:?} are added at p95");
+        assert_eq!(one.counters.retransmissions_sent, 0, "nothing would have come in time");
+        assert_eq!(one.counters.violations, 0);
+    }
+}
+
+#[test]
+fn three_in_a_hundred_are_left_where_losses_come_in_bursts() {
+    let heard = calls(6.0, 4.0);
+    let (left, repairs) = (mean(&heard, Heard::residual), mean(&heard, Heard::redundancy));
+    assert!(left <= 0.03, "{left:.5} are left");
+    assert!(repairs <= 0.30, "repairs are {repairs:.3} of the bytes");
+    let delay = heard.iter().map(|one| one.added_delay(0.95)).max().unwrap_or(Duration::MAX);
+    assert!(delay <= Duration::from_millis(60), "{delay:?} are added at p95");
+}
+
+#[test]
+fn a_clean_link_needs_no_repairs() {
+    for one in calls(0.0, 1.0) {
+        assert_eq!(one.residual(), 0.0);
+        assert!(one.redundancy() < 0.01, "{:.4} of the bytes are repairs", one.redundancy());
+    }
+}

@@ -1,0 +1,390 @@
+//! Flows of datagrams: bounded queues in both directions, and nothing that comes again.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bentpipe_schedule::{Class, DatagramQueue, Popped};
+use bentpipe_units::BitRate;
+use bytes::Bytes;
+
+use super::queues::{DATAGRAM_COST_BYTES, DatagramCounts, DatagramFlow};
+use super::table::Control;
+use super::{FlowEvent, FlowTable};
+use crate::code::ResetCode;
+use crate::target::TargetError;
+use crate::wire::codec::varint_len;
+use crate::wire::frame::{self, OpenDatagrams};
+
+/// Received datagrams of one flow that wait for their reader, at most: 170 of 1,472 bytes, or what
+/// comes at 1.89 Mbit/s in a second. Readers are woken at once, so more is a reader that has stopped.
+const MOST_UNREAD_BYTES: usize = 256 << 10;
+/// Of the flows that may be open this part may be of datagrams: names are looked up from ever new
+/// ports, each of which stays for its idle time, and streams must still find room.
+const PART_OF_FLOWS: usize = 2;
+
+/// Why a datagram was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// It is longer than one packet carries.
+    #[error("the datagram is too large: the path carries {most} bytes of payload at most now")]
+    TooLarge {
+        /// What would be taken now.
+        most: usize,
+    },
+    /// The flow is over.
+    #[error("the flow is over: {}", .0.name())]
+    Ended(ResetCode),
+}
+
+/// What became of asking for a datagram.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Receive {
+    /// The oldest that waits.
+    Taken(Bytes),
+    /// None is here; the flow says when there is one.
+    Blocked,
+    /// The flow is over.
+    Reset(ResetCode),
+}
+
+/// What a symbol of datagrams came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Filled {
+    /// How many are in it.
+    pub datagrams: u32,
+    /// All are of it.
+    pub class: Class,
+    /// When the last is of no use any more.
+    pub expires: Duration,
+}
+
+impl FlowTable {
+    /// Tells what the path is like, by which queues are judged.
+    pub fn tell_path(&mut self, round_trip: Duration, rate: BitRate, packet_bytes: usize) {
+        let datagrams = &mut self.datagrams;
+        (datagrams.round_trip, datagrams.packet_bytes) = (round_trip, packet_bytes);
+        datagrams.rate = Some(rate).filter(|rate| rate.bps() > 0);
+    }
+
+    pub fn datagram_counts(&self) -> DatagramCounts {
+        self.datagrams.counts
+    }
+
+    /// Whether datagrams wait to be sent.
+    pub fn has_datagrams(&self) -> bool {
+        self.datagrams.outgoing_bytes > 0
+    }
+
+    /// How many flows of datagrams may be open.
+    pub fn most_datagram_flows(&self) -> usize {
+        self.terms.max_flows / PART_OF_FLOWS
+    }
+
+    /// Opens a flow of datagrams; `None` at the limit.
+    pub fn open_datagrams(
+        &mut self,
+        open: &OpenDatagrams,
+        now: Duration,
+    ) -> Result<Option<u64>, TargetError> {
+        let id = self.seen.end();
+        let mut opening = Vec::new();
+        open.put(id, &mut opening)?;
+        let most = self.most_datagram_flows();
+        if self.len() >= self.terms.max_flows || self.datagrams.flows.len() >= most {
+            return Ok(None);
+        }
+        self.seen.insert(id);
+        let mut flow = self.datagram_flow(id, open, now);
+        flow.control.open = Some(opening);
+        self.datagrams.flows.insert(id, flow);
+        self.queue_control(id);
+        Ok(Some(id))
+    }
+
+    fn datagram_flow(&mut self, id: u64, open: &OpenDatagrams, now: Duration) -> DatagramFlow {
+        DatagramFlow {
+            class: open.class,
+            turn: self.scheduler.add(id, open.class, open.passenger),
+            lifetime: self.terms.lifetimes.of(open.class),
+            outgoing: DatagramQueue::new(),
+            incoming: VecDeque::new(),
+            incoming_bytes: 0,
+            opened: false,
+            ended: None,
+            released: false,
+            active: now,
+            control: Control::default(),
+        }
+    }
+
+    /// The peer's opening came, of a flow that is neither here nor was.
+    pub(super) fn take_datagram_flow(&mut self, id: u64, open: OpenDatagrams, now: Duration) {
+        let mut flow = self.datagram_flow(id, &open, now);
+        flow.opened = true;
+        self.datagrams.flows.insert(id, flow);
+        self.events.push_back(FlowEvent::OpenedDatagrams { flow: id, open });
+        for payload in self.datagrams.early.take(id, now) {
+            self.take_datagram(id, payload, now);
+        }
+    }
+
+    /// A datagram of a flow that is here. The oldest give way where the reader does not keep up.
+    pub(super) fn take_datagram(&mut self, id: u64, payload: Bytes, now: Duration) {
+        let most = self.terms.datagram_memory / 2;
+        let datagrams = &mut self.datagrams;
+        let Some(flow) = datagrams.flows.get_mut(&id).filter(|flow| flow.ended.is_none()) else {
+            datagrams.counts.unknown += 1;
+            return;
+        };
+        flow.active = now;
+        let bytes = payload.len() + DATAGRAM_COST_BYTES;
+        while flow.incoming_bytes + bytes > MOST_UNREAD_BYTES
+            || datagrams.incoming_bytes + bytes as u64 > most
+        {
+            datagrams.counts.dropped += 1;
+            // Where others hold all of the memory it is this one that finds no room.
+            let Some(oldest) = flow.incoming.pop_front() else { return };
+            let freed = oldest.len() + DATAGRAM_COST_BYTES;
+            flow.incoming_bytes -= freed;
+            datagrams.incoming_bytes -= freed as u64;
+        }
+        datagrams.counts.received += 1;
+        flow.incoming_bytes += bytes;
+        datagrams.incoming_bytes += bytes as u64;
+        flow.incoming.push_back(payload);
+        if flow.incoming.len() == 1 {
+            self.events.push_back(FlowEvent::Wake(id));
+        }
+    }
+
+    /// Hands a datagram to its flow; `most` is the longest that fits into a packet.
+    pub fn send_datagram(
+        &mut self,
+        id: u64,
+        payload: &[u8],
+        most: usize,
+        now: Duration,
+    ) -> Result<(), SendError> {
+        let datagrams = &mut self.datagrams;
+        let flow = datagrams.flows.get_mut(&id);
+        let flow = flow.ok_or(SendError::Ended(ResetCode::Aborted))?;
+        if let Some(code) = flow.ended {
+            return Err(SendError::Ended(code));
+        }
+        if payload.len() > most {
+            return Err(SendError::TooLarge { most });
+        }
+        let bytes = payload.len() + DATAGRAM_COST_BYTES;
+        flow.outgoing.push(Bytes::copy_from_slice(payload), bytes, now);
+        flow.active = now;
+        datagrams.outgoing_bytes += bytes as u64;
+        let (class, turn) = (flow.class, flow.turn);
+        self.scheduler.queued(turn, bytes);
+        while let Some(fattest) = self.scheduler.overflow(class)
+            && let Some(flow) = self.datagrams.flows.get_mut(&fattest)
+            && let Some(dropped) = flow.outgoing.drop_head()
+        {
+            let turn = flow.turn;
+            self.datagrams.count(turn, &dropped, &mut self.scheduler);
+            self.refresh_datagrams(fattest, now);
+        }
+        self.refresh_datagrams(id, now);
+        Ok(())
+    }
+
+    /// The oldest datagram that came.
+    pub fn receive_datagram(&mut self, id: u64, now: Duration) -> Receive {
+        let Some(flow) = self.datagrams.flows.get_mut(&id) else {
+            return Receive::Reset(ResetCode::Aborted);
+        };
+        if let Some(code) = flow.ended {
+            return Receive::Reset(code);
+        }
+        let Some(payload) = flow.incoming.pop_front() else { return Receive::Blocked };
+        let bytes = payload.len() + DATAGRAM_COST_BYTES;
+        flow.incoming_bytes -= bytes;
+        flow.active = now;
+        self.datagrams.incoming_bytes -= bytes as u64;
+        Receive::Taken(payload)
+    }
+
+    /// Turns of the scheduler follow what the flow could send.
+    pub(super) fn refresh_datagrams(&mut self, id: u64, now: Duration) {
+        let Some(flow) = self.datagrams.flows.get(&id) else { return };
+        if flow.opened && flow.ended.is_none() && !flow.outgoing.is_empty() {
+            self.scheduler.activate(flow.turn, now);
+        } else {
+            self.scheduler.deactivate(flow.turn);
+        }
+    }
+
+    /// The class of the datagram that the flow would send; `None` where it has none that is worth it.
+    pub(super) fn datagram_class(&mut self, id: u64, now: Duration) -> Option<Class> {
+        if self.datagrams.next_len(id, &mut self.scheduler, now).is_none() {
+            self.refresh_datagrams(id, now);
+            return None;
+        }
+        self.datagrams.flows.get(&id).map(|flow| flow.class)
+    }
+
+    /// Fills a symbol with up to `room` bytes of datagrams of one class. With a `whole` packet to
+    /// fill, what does not fit even there is dropped: packets were larger when it was handed over.
+    pub fn fill_datagrams(
+        &mut self,
+        room: usize,
+        whole: bool,
+        out: &mut Vec<u8>,
+        now: Duration,
+    ) -> Option<Filled> {
+        let end = out.len() + room;
+        let mut filled: Option<Filled> = None;
+        // The last one needs no length, and which is the last shows when the next does not fit.
+        let mut last: Option<(u64, Bytes)> = None;
+        while let Some(id) = self.scheduler.pick(now)
+            && self.datagrams.flows.contains_key(&id)
+        {
+            let Some(class) = self.datagram_class(id, now) else { continue };
+            let next = self.datagrams.next_len(id, &mut self.scheduler, now);
+            let Some(len) = next else { continue };
+            let before = last.as_ref().map_or(0, |(id, payload)| frame_len(*id, payload.len()));
+            let fits = out.len() + before + frame::datagram_head_len(id) + len <= end;
+            let drops = !fits && whole && filled.is_none();
+            if filled.is_some_and(|filled| filled.class != class) || !(fits || drops) {
+                break;
+            }
+            let popped = self.datagrams.pop(id, &mut self.scheduler, now);
+            let Some((Popped { item, waited, .. }, expires)) = popped else { continue };
+            if drops {
+                self.datagrams.counts.dropped += 1;
+                self.refresh_datagrams(id, now);
+                continue;
+            }
+            self.datagrams.counts.sent += 1;
+            if let Some(flow) = self.datagrams.flows.get(&id) {
+                self.scheduler.spent_datagram(flow.turn, frame_len(id, len), waited, now);
+            }
+            self.refresh_datagrams(id, now);
+            let mut so_far = filled.unwrap_or(Filled { datagrams: 0, class, expires });
+            so_far.datagrams += 1;
+            so_far.expires = so_far.expires.max(expires);
+            filled = Some(so_far);
+            if let Some((id, payload)) = last.replace((id, item)) {
+                frame::put_datagram(out, id, &payload, false);
+            }
+        }
+        if let Some((id, payload)) = last {
+            frame::put_datagram(out, id, &payload, true);
+        }
+        filled
+    }
+
+    /// Puts what an urgent symbol has to say of a flow of datagrams: its opening, with the first
+    /// datagram where both fit, or its end.
+    pub(super) fn fill_datagram_control(
+        &mut self,
+        id: u64,
+        end: usize,
+        out: &mut Vec<u8>,
+        now: Duration,
+    ) {
+        let Some(flow) = self.datagrams.flows.get_mut(&id) else { return };
+        let control = std::mem::take(&mut flow.control);
+        if let Some(opening) = &control.open {
+            out.extend_from_slice(opening);
+            flow.opened = true;
+        }
+        if let Some(code) = control.reset {
+            frame::put_reset(out, id, code);
+        }
+        if control.open.is_some()
+            && let Some(len) = self.datagrams.next_len(id, &mut self.scheduler, now)
+            && out.len() + frame_len(id, len) <= end
+            && let Some((first, _)) = self.datagrams.pop(id, &mut self.scheduler, now)
+            && let Some(flow) = self.datagrams.flows.get(&id)
+        {
+            frame::put_datagram(out, id, &first.item, false);
+            self.datagrams.counts.sent += 1;
+            self.scheduler.spent_datagram(flow.turn, frame_len(id, len), first.waited, now);
+        }
+        self.refresh_datagrams(id, now);
+        self.remove_datagrams_if_over(id);
+    }
+
+    /// Whether the flow's control waits; it is in the queue only if so.
+    pub(super) fn has_datagram_control(&mut self, id: u64) -> bool {
+        let Some(flow) = self.datagrams.flows.get_mut(&id) else { return false };
+        flow.control.queued = !flow.control.is_empty();
+        flow.control.queued
+    }
+
+    /// Ends the flow at once and tells the peer why.
+    pub(super) fn reset_datagrams(&mut self, id: u64, code: ResetCode) {
+        if !self.stop_datagrams(id, code) {
+            return;
+        }
+        if let Some(flow) = self.datagrams.flows.get_mut(&id) {
+            // Even where the opening has not left: a number that never came would be waited for.
+            flow.control.reset = Some(code);
+            self.queue_control(id);
+        }
+        self.remove_datagrams_if_over(id);
+    }
+
+    /// Nobody holds the flow any more.
+    pub(super) fn release_datagrams(&mut self, id: u64) {
+        let Some(flow) = self.datagrams.flows.get_mut(&id) else { return };
+        flow.released = true;
+        self.reset_datagrams(id, ResetCode::Aborted);
+        self.remove_datagrams_if_over(id);
+    }
+
+    /// The peer ended the flow, or is not there any more.
+    pub(super) fn end_datagrams(&mut self, id: u64, code: ResetCode) {
+        self.stop_datagrams(id, code);
+        self.remove_datagrams_if_over(id);
+    }
+
+    /// The flow is over for us; `false` where it was before.
+    fn stop_datagrams(&mut self, id: u64, code: ResetCode) -> bool {
+        let flow = self.datagrams.flows.get_mut(&id);
+        let Some(flow) = flow.filter(|flow| flow.ended.is_none()) else { return false };
+        flow.ended = Some(code);
+        flow.control = Control { queued: flow.control.queued, ..Control::default() };
+        self.scheduler.remove(flow.turn);
+        self.datagrams.forget(id);
+        self.events.push_back(FlowEvent::Wake(id));
+        true
+    }
+
+    /// Ends every flow of datagrams, as when the peer is not the instance it was.
+    pub(super) fn end_all_datagrams(&mut self, code: ResetCode) {
+        let ids: Vec<_> = self.datagrams.flows.keys().copied().collect();
+        for id in ids {
+            self.end_datagrams(id, code);
+        }
+    }
+
+    /// Resets flows in which no datagram went either way for too long.
+    pub(super) fn reap_datagrams(&mut self, now: Duration) {
+        let idle = |flow: &DatagramFlow| {
+            flow.ended.is_none() && now.saturating_sub(flow.active) >= self.terms.datagram_idle
+        };
+        let flows = self.datagrams.flows.iter();
+        let ids: Vec<_> = flows.filter(|(_, flow)| idle(flow)).map(|(&id, _)| id).collect();
+        for id in ids {
+            self.reset_datagrams(id, ResetCode::Idle);
+        }
+    }
+
+    fn remove_datagrams_if_over(&mut self, id: u64) {
+        let Some(flow) = self.datagrams.flows.get(&id) else { return };
+        if flow.released && flow.ended.is_some() && flow.control.is_empty() {
+            self.datagrams.flows.remove(&id);
+        }
+    }
+}
+
+/// What a datagram takes in a symbol that goes on behind it.
+fn frame_len(id: u64, len: usize) -> usize {
+    frame::datagram_head_len(id) + varint_len(len as u64) + len
+}

@@ -1,0 +1,94 @@
+//! What every lane's sender does for the packet that is being put together.
+
+use std::time::Duration;
+
+use bentpipe_coding::Span;
+
+use super::{Lane, Perishable, SendLane};
+
+/// Gives symbols to send again, and repairs.
+pub trait Sender {
+    /// Number and content length of what [`Self::take`] would give.
+    fn peek_len(&mut self, now: Duration) -> Option<(u64, usize)>;
+
+    /// Takes the next symbol that is sent again, as leaving in `packet`.
+    fn take(&mut self, packet: u64, now: Duration) -> Option<(u64, &[u8])>;
+
+    /// The span of the repair that [`Self::take_repair`] would make, and its length.
+    fn peek_repair(&mut self, now: Duration) -> Option<(Span, usize)>;
+
+    /// Appends the repair of `span`, as [`Self::peek_repair`] gave it, as leaving in `packet`.
+    fn take_repair(&mut self, span: Span, packet: u64, now: Duration, out: &mut Vec<u8>);
+
+    /// The next repair would not fit into a packet.
+    fn give_up_repair(&mut self);
+}
+
+/// All lanes of a session.
+#[derive(Debug)]
+pub struct Senders {
+    /// Those of [`Lane::RELIABLE`].
+    pub reliable: [SendLane; Lane::RELIABLE.len()],
+    pub datagrams: Perishable,
+}
+
+impl Senders {
+    /// A reliable lane keeps `kept_symbols` for repairs.
+    pub fn new(kept_symbols: usize) -> Self {
+        let reliable = Lane::RELIABLE.map(|_| SendLane::new(kept_symbols));
+        Self { reliable, datagrams: Perishable::default() }
+    }
+
+    pub fn get(&mut self, lane: Lane) -> &mut dyn Sender {
+        match lane {
+            Lane::Urgent | Lane::Bulk => &mut self.reliable[lane as usize],
+            Lane::Datagram => &mut self.datagrams,
+        }
+    }
+
+    /// The number that the lane's next new symbol will have.
+    pub fn next_number(&self, lane: Lane) -> u64 {
+        match lane {
+            Lane::Urgent | Lane::Bulk => self.reliable[lane as usize].next_number(),
+            Lane::Datagram => self.datagrams.next_number(),
+        }
+    }
+
+    /// Bytes that wait to be reported, bookkeeping included.
+    pub fn retained_bytes(&self) -> usize {
+        let reliable: usize = self.reliable.iter().map(SendLane::retained_bytes).sum();
+        reliable + self.datagrams.retained_bytes()
+    }
+
+    /// Contents of reported symbols that repairs may still need.
+    pub fn kept_bytes(&self) -> usize {
+        self.reliable.iter().map(SendLane::kept_bytes).sum()
+    }
+
+    /// Whether anything waits to be sent again or for the first time as a repair.
+    pub fn has_queued(&mut self, now: Duration) -> bool {
+        self.reliable.iter_mut().any(SendLane::has_queued) || self.datagrams.has_queued(now)
+    }
+}
+
+impl Sender for SendLane {
+    fn peek_len(&mut self, _: Duration) -> Option<(u64, usize)> {
+        SendLane::peek_len(self)
+    }
+
+    fn take(&mut self, packet: u64, now: Duration) -> Option<(u64, &[u8])> {
+        SendLane::take(self, packet, now)
+    }
+
+    fn peek_repair(&mut self, _: Duration) -> Option<(Span, usize)> {
+        SendLane::peek_repair(self)
+    }
+
+    fn take_repair(&mut self, span: Span, packet: u64, now: Duration, out: &mut Vec<u8>) {
+        SendLane::take_repair(self, span, packet, now, out);
+    }
+
+    fn give_up_repair(&mut self) {
+        SendLane::give_up_repair(self);
+    }
+}

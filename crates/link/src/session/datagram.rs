@@ -1,0 +1,49 @@
+//! Flows of datagrams, seen from their owners.
+
+use std::time::Duration;
+
+use super::{OpenError, Session};
+use crate::flow::{Receive, SendError};
+use crate::wire::codec::MAX_VARINT_BYTES;
+use crate::wire::frame::{self, OpenDatagrams, REPAIR_EXTRA_BYTES};
+
+/// The symbol numbers that a session can come to take no more bytes than this: a million a second
+/// for a year is 2^45.
+const SYMBOL_NUMBER_BYTES: usize = 7;
+
+impl Session {
+    /// Opens a flow of datagrams; returns its number.
+    pub fn open_datagrams(
+        &mut self,
+        open: &OpenDatagrams,
+        now: Duration,
+    ) -> Result<u64, OpenError> {
+        let most = self.flows.most_datagram_flows();
+        self.flows.open_datagrams(open, now)?.ok_or(OpenError::TooManyFlows(most))
+    }
+
+    /// Hands a datagram to its flow. It leaves when its turn comes, if that is soon enough for it.
+    pub fn send_datagram(
+        &mut self,
+        flow: u64,
+        payload: &[u8],
+        now: Duration,
+    ) -> Result<(), SendError> {
+        let most = self.max_datagram_bytes(flow);
+        self.flows.send_datagram(flow, payload, most, now)
+    }
+
+    /// The oldest datagram of the flow that came.
+    pub fn receive_datagram(&mut self, flow: u64, now: Duration) -> Receive {
+        self.flows.receive_datagram(flow, now)
+    }
+
+    /// The longest payload that a datagram of the flow may have now: it fits into one packet of the
+    /// path, and so does a repair of it.
+    pub fn max_datagram_bytes(&self, flow: u64) -> usize {
+        let heads = 1 + SYMBOL_NUMBER_BYTES + REPAIR_EXTRA_BYTES + frame::datagram_head_len(flow);
+        self.path.most_plaintext() - heads
+    }
+}
+
+const _: () = assert!(SYMBOL_NUMBER_BYTES <= MAX_VARINT_BYTES);

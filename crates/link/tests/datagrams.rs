@@ -1,0 +1,263 @@
+//! Flows of datagrams over whole sessions in virtual time.
+
+mod common;
+
+use std::time::Duration;
+
+use bentpipe_link::{Core, Counters, Receive, ResetCode, SendError, Session, SessionId, Settings};
+use bentpipe_units::BitRate;
+use common::{Pair, bytes, receive_all, write_all};
+
+const RATE: BitRate = BitRate::from_bps(1_890_000);
+const ONE_WAY: Duration = Duration::from_micros(380_500);
+
+/// A flow that both ends hold: at the air, at the hub.
+fn flow(pair: &mut Pair) -> ((SessionId, u64), (SessionId, u64)) {
+    let near = pair.open_datagrams();
+    (near, pair.accept())
+}
+
+fn counters(core: &mut impl Core<Session = Session>, id: SessionId) -> Counters {
+    core.session(id).unwrap().counters()
+}
+
+#[test]
+fn the_first_datagram_travels_with_the_opening() {
+    let mut pair = Pair::new(1, 0.0);
+    pair.connect();
+    let near = pair.open_datagrams();
+    let now = pair.now;
+    pair.air.session(near.0).unwrap().send_datagram(near.1, b"question", now).unwrap();
+    let far = pair.accept();
+    assert!(pair.now - now < ONE_WAY + Duration::from_millis(10), "{:?}", pair.now - now);
+    assert_eq!(receive_all(&mut pair.hub, far, pair.now), [b"question"]);
+    let counters = counters(&mut pair.air, near.0);
+    assert_eq!((counters.symbols_sent, counters.datagrams_sent), (1, 1));
+}
+
+/// Fills the link to the aircraft for a minute: what the hub counted, and the share that came.
+fn backlog(loss: f64) -> (Counters, f64) {
+    let mut pair = Pair::new(2, loss);
+    pair.connect();
+    let (near, far) = flow(&mut pair);
+    pair.run_for(Duration::from_secs(5), |_| {});
+    let (payload, mut came, mut handed) = (bytes(1200), 0u64, 0);
+    pair.run_for(Duration::from_secs(60), |pair| {
+        let session = pair.hub.session(far.0).unwrap();
+        let counters = session.counters();
+        let left = counters.datagrams_sent + counters.datagrams_dropped;
+        while handed < left + 20 {
+            session.send_datagram(far.1, &payload, pair.now).unwrap();
+            handed += 1;
+        }
+        pair.flush();
+        came += receive_all(&mut pair.air, near, pair.now).len() as u64;
+    });
+    pair.run_for(Duration::from_secs(10), |pair| {
+        came += receive_all(&mut pair.air, near, pair.now).len() as u64;
+    });
+    let counters = counters(&mut pair.hub, far.0);
+    assert_eq!(counters.violations, 0);
+    (counters, came as f64 / counters.datagrams_sent as f64)
+}
+
+#[test]
+fn a_download_in_datagrams_costs_no_repairs_on_a_clean_link_and_its_classes_share_on_a_lossy_one() {
+    let (counters, came) = backlog(0.0);
+    let repairs = counters.repair_bytes as f64 / counters.symbol_bytes as f64;
+    assert!(repairs <= 0.005, "{repairs:.4} of the bytes are repairs");
+    assert_eq!((came, counters.retransmission_bytes), (1.0, 0));
+    assert!(counters.datagrams_dropped > 0, "CoDel holds the queue down");
+    let used = counters.symbol_bytes as f64 * 8.0 / 65.0 / RATE.bps() as f64;
+    assert!(used > 0.85, "{used:.3} of the rate");
+
+    let (counters, came) = backlog(0.06);
+    let repairs = counters.repair_bytes as f64 / counters.symbol_bytes as f64;
+    let share = 2.5 * 0.06 / 0.94;
+    assert!((repairs / share - 1.0).abs() < 0.2, "{repairs:.3} of the bytes are repairs");
+    assert!(came > 0.999, "{came:.5} of the datagrams came");
+    let again = counters.retransmission_bytes as f64 / counters.symbol_bytes as f64;
+    assert!(again < 0.005, "{again:.4} of the bytes were sent again");
+}
+
+#[test]
+fn nothing_comes_twice_nor_from_nowhere_at_two_of_five_lost() {
+    let mut pair = Pair::new(3, 0.4);
+    pair.connect();
+    let flows: Vec<_> = (0..40)
+        .map(|number: u8| {
+            let near = pair.open_datagrams();
+            let now = pair.now;
+            for index in 0..5 {
+                let payload = [number, index];
+                pair.air.session(near.0).unwrap().send_datagram(near.1, &payload, now).unwrap();
+            }
+            pair.run_for(Duration::from_millis(50), |_| {});
+            near
+        })
+        .collect();
+    pair.run_until("all openings", Duration::from_secs(60), |pair| pair.opened.len() == 40);
+    pair.run_for(Duration::from_secs(5), |_| {});
+    let mut all = Vec::new();
+    for far in pair.opened.clone() {
+        let mut came = receive_all(&mut pair.hub, far, pair.now);
+        came.sort();
+        assert!(came.windows(2).all(|pair| pair[0] != pair[1]), "{came:?}");
+        assert!(came.iter().all(|payload| flows[payload[0] as usize].1 == far.1));
+        all.extend(came);
+    }
+    let hub = counters(&mut pair.hub, pair.opened[0].0);
+    assert_eq!(hub.datagrams_received, all.len() as u64);
+    assert!(all.len() > 150 && hub.datagrams_early > 0, "{} came, {hub:?}", all.len());
+    assert_eq!((hub.violations, hub.datagrams_unknown), (0, 0));
+}
+
+#[test]
+fn what_an_outage_takes_is_given_up_and_the_rest_goes_on() {
+    let mut pair = Pair::new(4, 0.06);
+    pair.connect();
+    let (near, far) = flow(&mut pair);
+    let (start, mut number, mut came) = (pair.now, 0u32, Vec::new());
+    pair.run_for(Duration::from_secs(60), |pair| {
+        let cut = (10..20).contains(&(pair.now - start).as_secs());
+        (pair.up.cut, pair.down.cut) = (cut, cut);
+        while start + Duration::from_millis(20) * number <= pair.now {
+            let session = pair.hub.session(far.0).unwrap();
+            session.send_datagram(far.1, &number.to_be_bytes(), pair.now).unwrap();
+            number += 1;
+        }
+        pair.flush();
+        came.extend(receive_all(&mut pair.air, near, pair.now));
+    });
+    let late = |payload: &&Vec<u8>| u32::from_be_bytes(payload[..].try_into().unwrap()) > 1250;
+    let after = came.iter().filter(late).count();
+    assert!(after > 1690, "{after} of the last 1749 came");
+    let counters = counters(&mut pair.hub, far.0);
+    // What left before the silence was noticed is lost; what waited for longer never left.
+    assert!(counters.datagrams_abandoned > 50 && counters.datagrams_expired > 50, "{counters:?}");
+    assert_eq!(
+        (counters.violations, counters.retransmissions_sent),
+        (0, counters.retransmissions_sent)
+    );
+    assert!(counters.held_bytes < 300_000, "{} bytes held", counters.held_bytes);
+}
+
+#[test]
+fn idle_flows_are_reset_and_either_direction_keeps_one_open() {
+    let datagram_idle = Duration::from_secs(120);
+    let mut pair =
+        Pair::with(5, 0.0, Settings { rate: RATE, datagram_idle, ..Settings::default() });
+    pair.connect();
+    let (near, far) = flow(&mut pair);
+    let (other_near, other_far) = flow(&mut pair);
+    let mut next = pair.now;
+    pair.run_for(Duration::from_secs(400), |pair| {
+        if next <= pair.now {
+            let session = pair.hub.session(other_far.0).unwrap();
+            session.send_datagram(other_far.1, b"still here", pair.now).unwrap();
+            next += Duration::from_secs(100);
+        }
+        receive_all(&mut pair.air, other_near, pair.now);
+    });
+    let over = |core: &mut dyn FnMut() -> Receive| core() == Receive::Reset(ResetCode::Idle);
+    let now = pair.now;
+    assert!(over(&mut || pair.air.session(near.0).unwrap().receive_datagram(near.1, now)));
+    assert!(over(&mut || pair.hub.session(far.0).unwrap().receive_datagram(far.1, now)));
+    let session = pair.air.session(other_near.0).unwrap();
+    assert_eq!(session.receive_datagram(other_near.1, now), Receive::Blocked);
+    session.send_datagram(other_near.1, b"and so am I", now).unwrap();
+}
+
+#[test]
+fn the_longest_payload_follows_the_path_mtu() {
+    let mut pair = Pair::new(6, 0.0);
+    pair.connect();
+    let (near, far) = flow(&mut pair);
+    pair.run_for(ONE_WAY * 8, |_| {});
+    let now = pair.now;
+    let session = pair.air.session(near.0).unwrap();
+    assert_eq!(session.mtu_bytes(), 1500);
+    let most = session.max_datagram_bytes(near.1);
+    assert!(most >= 1420, "{most} bytes");
+    let longer = vec![1; most + 1];
+    let refused = session.send_datagram(near.1, &longer, now);
+    assert_eq!(refused, Err(SendError::TooLarge { most }));
+    session.send_datagram(near.1, &longer[..most], now).unwrap();
+    pair.run_for(ONE_WAY * 3, |_| {});
+    assert_eq!(receive_all(&mut pair.hub, far, pair.now), [&longer[..most]]);
+    // The path shrinks amid datagrams of the old length: they end, shorter ones pass.
+    pair.up.mtu_bytes = 1400;
+    let (mut next, mut refusals, mut came) = (pair.now, 0, Vec::new());
+    pair.run_for(Duration::from_secs(60), |pair| {
+        while next <= pair.now {
+            let session = pair.air.session(near.0).unwrap();
+            if session.send_datagram(near.1, &longer[..most], pair.now).is_err() {
+                refusals += 1;
+                let most = session.max_datagram_bytes(near.1);
+                session.send_datagram(near.1, &longer[..most], pair.now).unwrap();
+            }
+            next += Duration::from_millis(20);
+        }
+        pair.flush();
+        came.extend(receive_all(&mut pair.hub, far, pair.now));
+    });
+    let session = pair.air.session(near.0).unwrap();
+    assert!(session.mtu_bytes() <= 1400 && session.max_datagram_bytes(near.1) < most);
+    assert!(refusals > 1000 && came.len() > 1000, "{refusals} refusals, {} came", came.len());
+    assert_eq!(counters(&mut pair.hub, far.0).violations, 0);
+}
+
+#[test]
+fn a_reader_that_stops_loses_the_oldest_and_no_memory() {
+    let mut pair = Pair::new(7, 0.0);
+    pair.connect();
+    let (near, far) = flow(&mut pair);
+    let (mut number, payload) = (0u32, bytes(1000));
+    let mut next = pair.now;
+    pair.run_for(Duration::from_secs(30), |pair| {
+        while next <= pair.now {
+            let payload = [&number.to_be_bytes()[..], &payload].concat();
+            pair.hub.session(far.0).unwrap().send_datagram(far.1, &payload, pair.now).unwrap();
+            (number, next) = (number + 1, next + Duration::from_millis(10));
+        }
+    });
+    pair.run_for(Duration::from_secs(2), |_| {});
+    let air = counters(&mut pair.air, near.0);
+    assert_eq!(air.datagrams_received, number.into());
+    assert!(air.held_bytes <= 256 << 10, "{} bytes held", air.held_bytes);
+    let waiting = receive_all(&mut pair.air, near, pair.now);
+    assert_eq!(air.datagrams_dropped + waiting.len() as u64, number.into());
+    assert_eq!(waiting.last().unwrap()[..4], (number - 1).to_be_bytes());
+}
+
+#[test]
+fn a_datagram_waits_for_no_bulk_of_another_passenger() {
+    let mut pair = Pair::new(8, 0.0);
+    pair.connect();
+    let bulk = pair.open(b"");
+    let bulk_far = pair.accept();
+    let (near, far) = flow(&mut pair);
+    let (body, mut at) = (bytes(20_000_000), 0);
+    let (mut next, mut sent, mut waits) = (pair.now + Duration::from_secs(10), None, Vec::new());
+    let mut sink = vec![0; 1 << 16];
+    pair.run_for(Duration::from_secs(60), |pair| {
+        write_all(&mut pair.hub, bulk_far, pair.now, &body, &mut at);
+        let now = pair.now;
+        while let bentpipe_link::Read::Taken(_) =
+            pair.air.session(bulk.0).unwrap().read(bulk.1, &mut sink, now)
+        {}
+        if next <= pair.now {
+            pair.hub.session(far.0).unwrap().send_datagram(far.1, &[0; 100], now).unwrap();
+            (sent, next) = (Some(now), now + Duration::from_millis(700));
+        }
+        pair.flush();
+        if !receive_all(&mut pair.air, near, now).is_empty() {
+            waits.extend(sent.take().map(|sent| now - sent - ONE_WAY));
+        }
+    });
+    waits.sort();
+    assert!(waits.len() > 60, "{} came", waits.len());
+    // At a lease of exactly its rate the link's own queue keeps the burst that the pacer began with.
+    let (p95, most) = (waits[waits.len() * 95 / 100], RATE.time_for(4 * 1500));
+    assert!(p95 < most, "{p95:?}, four packets take {most:?}");
+}

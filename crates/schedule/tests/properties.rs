@@ -1,0 +1,304 @@
+//! What holds whatever comes, in whatever order.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bentpipe_schedule::{
+    BURST_BYTES, BURST_TIME, Class, ClassSettings, DatagramQueue, DropReason, Handle, Limits,
+    Params, Scheduler,
+};
+use bentpipe_units::{BitRate, ByteSize};
+use common::{Link, PACKET, Source, kbps};
+use proptest::prelude::*;
+
+fn class() -> impl Strategy<Value = Class> {
+    (0..Class::ALL.len()).prop_map(|index| Class::ALL[index])
+}
+
+fn limit() -> impl Strategy<Value = Option<BitRate>> {
+    proptest::option::of((0u64..4000).prop_map(kbps))
+}
+
+/// What a caller may do.
+#[derive(Debug, Clone)]
+enum Step {
+    Add(Class, u32),
+    Remove(usize),
+    Reclass(usize, Class),
+    Activate(usize),
+    Deactivate(usize),
+    Charge(Class, usize),
+    Configure(Class, Limits),
+    Wait(u64),
+    Send(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (class(), 0u32..4).prop_map(|(class, passenger)| Step::Add(class, passenger)),
+        1 => (0usize..20).prop_map(Step::Remove),
+        1 => (0usize..20, class()).prop_map(|(flow, class)| Step::Reclass(flow, class)),
+        6 => (0usize..20).prop_map(Step::Activate),
+        3 => (0usize..20).prop_map(Step::Deactivate),
+        1 => (class(), 0usize..5000).prop_map(|(class, bytes)| Step::Charge(class, bytes)),
+        1 => (class(), limit(), limit())
+            .prop_map(|(class, rate, ceil)| Step::Configure(class, Limits { rate, ceil })),
+        3 => (0u64..20_000).prop_map(Step::Wait),
+        12 => (1usize..=PACKET).prop_map(Step::Send),
+    ]
+}
+
+#[derive(Default)]
+struct Model {
+    flows: Vec<(u64, Handle, Class, bool)>,
+    ceilings: BTreeMap<Class, BitRate>,
+}
+
+impl Model {
+    /// Does what the model knows of; the flow at `index`, of those there are.
+    fn flow(&mut self, index: usize) -> Option<&mut (u64, Handle, Class, bool)> {
+        let count = self.flows.len();
+        self.flows.get_mut(index.checked_rem(count)?)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(5000))]
+
+    /// Something is picked whenever something is to be sent that no ceiling holds back; what is
+    /// picked has something to send; and who is held back may go when it was said.
+    #[test]
+    fn the_link_never_idles_without_reason(steps in proptest::collection::vec(step(), 1..120)) {
+        let (mut scheduler, mut model) = (Scheduler::new(), Model::default());
+        let (mut now, mut next_id) = (Duration::ZERO, 0);
+        for step in steps {
+            match step {
+                Step::Add(class, passenger) => {
+                    let handle = scheduler.add(next_id, class, passenger);
+                    model.flows.push((next_id, handle, class, false));
+                    next_id += 1;
+                }
+                Step::Remove(index) => {
+                    if let Some(&mut (id, handle, ..)) = model.flow(index) {
+                        scheduler.remove(handle);
+                        scheduler.activate(handle, now); // leads nowhere
+                        model.flows.retain(|flow| flow.0 != id);
+                    }
+                }
+                Step::Reclass(index, class) => {
+                    if let Some(flow) = model.flow(index) {
+                        scheduler.reclass(flow.1, class, now);
+                        flow.2 = class;
+                    }
+                }
+                Step::Activate(index) => {
+                    if let Some(flow) = model.flow(index) {
+                        scheduler.activate(flow.1, now);
+                        flow.3 = true;
+                    }
+                }
+                Step::Deactivate(index) => {
+                    if let Some(flow) = model.flow(index) {
+                        scheduler.deactivate(flow.1);
+                        flow.3 = false;
+                    }
+                }
+                Step::Charge(class, bytes) => scheduler.charge(class, bytes, now),
+                Step::Configure(class, limits) => {
+                    let settings = ClassSettings { limits, ..ClassSettings::default() };
+                    scheduler.configure(class, settings, now);
+                    match limits.ceil {
+                        Some(ceil) => model.ceilings.insert(class, ceil),
+                        None => model.ceilings.remove(&class),
+                    };
+                }
+                Step::Wait(micros) => now += Duration::from_micros(micros),
+                Step::Send(bytes) => {
+                    if let Some(id) = scheduler.pick(now) {
+                        let flow = model.flows.iter().find(|flow| flow.0 == id).unwrap();
+                        scheduler.spent(flow.1, bytes, now);
+                    }
+                }
+            }
+            let picked = scheduler.pick(now);
+            prop_assert_eq!(scheduler.pick(now), picked, "the answer stands");
+            if let Some(id) = picked {
+                prop_assert!(model.flows.iter().any(|flow| flow.0 == id && flow.3));
+                continue;
+            }
+            let held: Vec<_> = model.flows.iter().filter(|flow| flow.3).collect();
+            let ceilings: Vec<_> = held.iter().map(|flow| model.ceilings.get(&flow.2)).collect();
+            prop_assert!(ceilings.iter().all(Option::is_some), "one without a ceiling waits");
+            let opens = ceilings.iter().any(|ceil| ceil.is_some_and(|ceil| ceil.bps() > 0));
+            let ready = scheduler.next_ready(now);
+            prop_assert_eq!(ready.is_some(), opens);
+            if let Some(ready) = ready {
+                prop_assert!(ready > now && scheduler.pick(ready).is_some());
+                now = ready;
+            }
+        }
+    }
+
+    /// Datagrams of a flow leave in their order, each is sent or reported dropped, once, and what is
+    /// queued stays within the memory of its class.
+    #[test]
+    fn datagrams_keep_their_order_and_their_memory(
+        steps in proptest::collection::vec((0usize..8, 1usize..=PACKET, 0u64..100, 0u8..3), 1..200),
+        memory in 0u64..30_000,
+        ceil in limit(),
+    ) {
+        let mut scheduler = Scheduler::new();
+        let params = Params::new(Duration::from_millis(600), None, PACKET, Duration::from_secs(2));
+        let classes = [Class::Network, Class::BestEffort];
+        let limits = Limits { rate: None, ceil };
+        let settings = ClassSettings { limits, memory: ByteSize::from_bytes(memory) };
+        for class in classes {
+            scheduler.configure(class, settings, Duration::ZERO);
+        }
+        let mut flows: Vec<_> = (0..8)
+            .map(|id| {
+                let class = classes[id % 2];
+                let handle = scheduler.add(id as u64, class, id as u32 / 3);
+                (class, handle, DatagramQueue::new(), 0u64, 0u64) // next to be queued, and to leave
+            })
+            .collect();
+        let mut now = Duration::ZERO;
+        for (flow, bytes, wait_ms, what) in steps {
+            now += Duration::from_millis(wait_ms);
+            if what > 0 {
+                let (class, handle, queue, next, _) = &mut flows[flow];
+                let class = *class;
+                queue.push(*next, bytes, now);
+                *next += 1;
+                scheduler.queued(*handle, bytes);
+                scheduler.activate(*handle, now);
+                while let Some(payer) = scheduler.overflow(class) {
+                    let fattest = flows.iter().filter(|flow| flow.0 == class).map(|flow| flow.2.bytes()).max();
+                    let (_, handle, queue, _, leaves) = &mut flows[payer as usize];
+                    prop_assert_eq!(Some(queue.bytes()), fattest);
+                    let dropped = queue.drop_head().unwrap();
+                    prop_assert_eq!((dropped.item, dropped.reason), (*leaves, DropReason::Overflow));
+                    *leaves += 1;
+                    scheduler.dropped(*handle, dropped.bytes);
+                    if queue.is_empty() {
+                        scheduler.deactivate(*handle);
+                    }
+                }
+            } else if let Some(id) = scheduler.pick(now) {
+                let (_, handle, queue, _, leaves) = &mut flows[id as usize];
+                let popped = queue.pop(now, &params, |dropped| {
+                    assert_eq!(dropped.item, *leaves);
+                    *leaves += 1;
+                    scheduler.dropped(*handle, dropped.bytes);
+                });
+                if let Some(popped) = popped {
+                    prop_assert_eq!(popped.item, *leaves);
+                    *leaves += 1;
+                    scheduler.unqueued(*handle, popped.bytes);
+                    scheduler.spent_datagram(*handle, popped.bytes, popped.waited, now);
+                }
+                if queue.is_empty() {
+                    scheduler.deactivate(*handle);
+                }
+            }
+            for class in classes {
+                let queued = scheduler.class_counters(class).queued_bytes;
+                prop_assert!(queued <= memory);
+                prop_assert_eq!(queued, flows.iter().filter(|flow| flow.0 == class).map(|flow| flow.2.bytes()).sum::<u64>());
+            }
+        }
+        for (_, handle, queue, next, leaves) in &flows {
+            prop_assert_eq!(next - leaves, queue.len() as u64);
+            let counters = scheduler.flow_counters(*handle).unwrap();
+            prop_assert_eq!(counters.packets + counters.dropped_packets, *leaves);
+        }
+    }
+}
+
+/// The most that left in any stretch of time beyond what `rate` gives in it.
+fn most_beyond(link: &Link, class: Class, rate: BitRate) -> f64 {
+    let (mut sent, mut least, mut most) = (0.0, 0.0f64, 0.0f64);
+    for packet in link.sent.iter().filter(|packet| packet.class == class) {
+        let earned = rate.bps() as f64 / 8.0 * packet.at.as_secs_f64();
+        least = least.min(sent - earned);
+        sent += packet.bytes as f64;
+        most = most.max(sent - earned - least);
+    }
+    most
+}
+
+fn burst(rate: BitRate) -> f64 {
+    BURST_BYTES.max(rate.bytes_in(BURST_TIME)) as f64
+}
+
+fn source() -> impl Strategy<Value = (bool, usize, u64)> {
+    (proptest::bool::ANY, 100usize..=PACKET, 1u64..50)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    /// No class ever sends more than its ceiling, its burst and one packet allow; and one that always
+    /// has something gets its rate where the link has all rates, but for the others' bursts.
+    #[test]
+    fn bounds_hold_under_any_arrivals(
+        limits in proptest::collection::vec((50u64..1500, proptest::option::of(100u64..3000)), 5..=5),
+        sources in proptest::collection::vec((class(), 0u32..4, source()), 1..10),
+        more_kbps in 200u64..3000, seed: u64,
+    ) {
+        let rates: u64 = limits.iter().map(|(rate, _)| rate).sum();
+        let mut link = Link::new(kbps(rates + more_kbps), seed);
+        for (class, (rate, ceil)) in Class::ALL.into_iter().zip(&limits) {
+            link.limit(class, Some(kbps(*rate)), ceil.map(kbps));
+        }
+        let mut busy = [false; Class::ALL.len()];
+        for (class, passenger, (always, bytes, interval_ms)) in sources {
+            let (interval, next) = (Duration::from_millis(interval_ms), Duration::from_millis(interval_ms % 7));
+            let every = Source::Every { interval, bytes, next };
+            link.add(class, passenger, if always { Source::Always(40, bytes) } else { every });
+            busy[class.to_u8() as usize] |= always;
+        }
+        let length = Duration::from_secs(2);
+        link.run(length);
+        // What the more favoured had saved up goes first, and while it does, a class saves up its
+        // own burst and no more.
+        let (mut saved, mut left_kbps) = (0.0, (rates + more_kbps) as f64);
+        for (class, (rate, ceil)) in Class::ALL.into_iter().zip(limits) {
+            if let Some(ceil) = ceil.map(kbps) {
+                let beyond = most_beyond(&link, class, ceil);
+                prop_assert!(beyond <= burst(ceil) + PACKET as f64 + 1.0, "{class}: {beyond} beyond {ceil}");
+            }
+            let rate = kbps(rate.min(ceil.unwrap_or(rate)));
+            if busy[class.to_u8() as usize] {
+                let waits = Duration::from_secs_f64(saved * 8.0 / 1000.0 / left_kbps);
+                let lost = (rate.bytes_in(waits) as f64 - burst(rate)).max(0.0);
+                let got = link.bytes(Duration::ZERO, |sent| sent.class == class) as f64;
+                let due = rate.bytes_in(length) as f64 - lost - 2.0 * PACKET as f64;
+                prop_assert!(got >= due, "{class}: {got} of {due}");
+            }
+            saved += burst(rate) + PACKET as f64;
+            left_kbps -= rate.bps() as f64 / 1000.0;
+        }
+    }
+
+    /// Backlogged passengers share their class alike, whatever their flows and packets.
+    #[test]
+    fn passengers_share_alike(
+        passengers in proptest::collection::vec((1usize..33, 100usize..=PACKET), 2..=20), seed: u64,
+    ) {
+        let mut link = Link::new(kbps(10_000), seed);
+        for (passenger, (flows, largest)) in passengers.iter().enumerate() {
+            for _ in 0..*flows {
+                link.add(Class::BestEffort, passenger as u32, Source::Always(40, *largest));
+            }
+        }
+        link.run(Duration::from_millis(500));
+        let of = |passenger| link.bytes(Duration::ZERO, |sent| sent.passenger == passenger as u32);
+        let shares: Vec<usize> = (0..passengers.len()).map(of).collect();
+        // A turn more or less, and what a packet overdraws.
+        let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+        prop_assert!(most - least <= 2 * 3000 + PACKET, "{shares:?}");
+    }
+}
