@@ -203,7 +203,7 @@ async fn a_claim_that_holds_changes_the_class_at_both_ends() {
         Open { target, class: Class::LowerEffort, claim: Some(claim.clone()), ..open(b"hello") };
     let flow = air.open(claiming).await.unwrap();
     assert_eq!(flow.confirmed(), None);
-    let mut incoming = hub.accept().await.unwrap();
+    let mut incoming = hub.accept().await.unwrap().stream().unwrap();
     assert_eq!((incoming.class, incoming.claim), (Class::LowerEffort, Some(claim)));
     // Neither more than the aircraft may have nor more than was claimed.
     incoming.flow.confirm(Class::Operator);
@@ -216,7 +216,7 @@ async fn a_claim_that_holds_changes_the_class_at_both_ends() {
     assert_eq!(flow.confirmed(), Some(Class::BestEffort));
     // Where nothing was claimed, nothing is confirmed.
     let plain = air.open(open(b"")).await.unwrap();
-    let mut incoming = hub.accept().await.unwrap();
+    let mut incoming = hub.accept().await.unwrap().stream().unwrap();
     assert_eq!(incoming.claim, None);
     incoming.flow.confirm(Class::BestEffort);
     incoming.flow.write_all(b"a").await.unwrap();

@@ -22,28 +22,27 @@ pub struct Policer {
     others: Bucket,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// When the bucket is full again: exact, however often it is asked.
+#[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
-    bytes: u64,
-    at: Duration,
+    full_at: Duration,
 }
 
 impl Policer {
     /// Each passenger may send `rate`.
     pub fn new(rate: BitRate) -> Self {
-        Self { rate, buckets: BTreeMap::new(), others: Bucket::full(Duration::ZERO) }
+        Self { rate, buckets: BTreeMap::new(), others: Bucket::default() }
     }
 
     /// Whether a datagram of `bytes` of this passenger may go on now.
     pub fn admit(&mut self, passenger: u32, bytes: usize, now: Duration) -> bool {
         if !self.buckets.contains_key(&passenger) && self.buckets.len() >= MAX_COUNTED {
-            // Whoever was away long enough to have a full bucket again needs no memory of it.
-            let rate = self.rate;
-            self.buckets.retain(|_, bucket| bucket.filled(rate, now) < BURST_BYTES);
+            // Whose bucket is full again needs no memory of it.
+            self.buckets.retain(|_, bucket| bucket.full_at > now);
         }
         let counted = self.buckets.contains_key(&passenger) || self.buckets.len() < MAX_COUNTED;
         let bucket = match counted {
-            true => self.buckets.entry(passenger).or_insert(Bucket::full(now)),
+            true => self.buckets.entry(passenger).or_default(),
             false => &mut self.others,
         };
         bucket.take(self.rate, bytes as u64, now)
@@ -51,24 +50,11 @@ impl Policer {
 }
 
 impl Bucket {
-    const fn full(now: Duration) -> Self {
-        Self { bytes: BURST_BYTES, at: now }
-    }
-
-    fn filled(&self, rate: BitRate, now: Duration) -> u64 {
-        let more = rate.bytes_in(now.saturating_sub(self.at));
-        self.bytes.saturating_add(more).min(BURST_BYTES)
-    }
-
     fn take(&mut self, rate: BitRate, bytes: u64, now: Duration) -> bool {
-        let filled = self.filled(rate, now);
-        // Time goes on by whole bytes only, so that asking often loses none.
-        if filled > self.bytes {
-            *self = Self { bytes: filled, at: now };
-        }
-        let admitted = self.bytes >= bytes;
+        let full_at = self.full_at.max(now).saturating_add(rate.time_for(bytes));
+        let admitted = full_at - now <= rate.time_for(BURST_BYTES);
         if admitted {
-            self.bytes -= bytes;
+            self.full_at = full_at;
         }
         admitted
     }
@@ -109,7 +95,7 @@ mod tests {
         for passenger in 0..MAX_COUNTED as u32 {
             assert!(policer.admit(passenger, 7_000, Duration::ZERO));
         }
-        assert!(policer.admit(1 << 20, 7_000, Duration::ZERO));
+        assert!(policer.admit(1 << 20, 7_000, Duration::ZERO), "the others have one too");
         assert!(!policer.admit(1 << 21, 7_000, Duration::ZERO));
         assert_eq!(policer.buckets.len(), MAX_COUNTED);
         // Ten seconds later all are forgotten, and everybody is counted again.

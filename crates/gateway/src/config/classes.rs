@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bentpipe_schedule::Class;
+use bentpipe_schedule::{Class, Limits};
 use bentpipe_units::BitRate;
 use serde::Deserialize;
 use toml::Spanned;
@@ -66,6 +66,15 @@ impl Classes {
     /// Those that something is said of, most favoured first.
     pub fn iter(&self) -> impl Iterator<Item = (Class, &ClassConfig)> {
         self.0.iter().map(|(name, config)| (name.0, config))
+    }
+
+    /// For the scheduler, in the order of [`Class::ALL`].
+    pub fn limits(&self) -> [Limits; Class::ALL.len()] {
+        Class::ALL.map(|class| {
+            let config = self.get(class);
+            let limit = |of: fn(&ClassConfig) -> Option<BitRate>| config.and_then(of);
+            Limits { rate: limit(ClassConfig::rate), ceil: limit(ClassConfig::ceil) }
+        })
     }
 
     /// What all may count on together.

@@ -109,7 +109,8 @@ pub fn air_config(
         LeaseSource::None => (LeaseMode::Static, Control::Congestion),
     };
     let settings = settings(link.rate, link.mtu, link.memory, config.limits.max_flows);
-    let settings = Settings { lease, control, ..settings };
+    let classes = config.classes.limits();
+    let settings = Settings { lease, control, classes, ..settings };
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key().clone(),
@@ -128,7 +129,8 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let memory = one.memory.unwrap_or(config.link.memory);
         let settings = settings(one.rate, mtu, memory, one.max_flows);
         let control = if one.leased { Control::Leased } else { Control::Congestion };
-        let settings = Settings { share: one.share(), control, ..settings };
+        let classes = one.classes.limits();
+        let settings = Settings { share: one.share(), control, classes, ..settings };
         settings.check()?;
         let highest_class = one.highest_class;
         aircraft.push(Aircraft { key: one.key(), settings, highest_class });

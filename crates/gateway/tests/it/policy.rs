@@ -2,7 +2,8 @@
 
 use bentpipe_gateway::classify::{Named, Protocol, Subject};
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
-use bentpipe_link::Class;
+use bentpipe_gateway::far::link;
+use bentpipe_link::{Class, Limits};
 use bentpipe_schedule::Dscp;
 
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -65,4 +66,11 @@ fn public_services_are_assured_and_the_rest_is_lower_effort() {
     {
         assert!(classes.remarks(rate).is_empty());
     }
+    // And that is what the link is told.
+    let up = link::air_config(&air, ([127, 0, 0, 1], 0).into(), 0).unwrap().settings.classes;
+    let down = link::hub_config(&ground).unwrap().aircraft[0].settings.classes;
+    let ceil = |limits: &[Limits], class: Class| limits[class as usize].ceil.map(|ceil| ceil.bps());
+    assert_eq!(ceil(&up, Class::LowerEffort), Some(256_000));
+    assert_eq!(ceil(&down, Class::Assured), Some(8_000_000));
+    assert_eq!(up[Class::BestEffort as usize], Limits::default());
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, ClassSettings, Handle, Scheduler};
+use bentpipe_schedule::{Class, ClassSettings, Handle, Limits, Scheduler};
 use bentpipe_units::ByteSize;
 
 use super::queues::Datagrams;
@@ -26,6 +26,8 @@ pub struct Terms {
     /// This end opens flows (the air); the other accepts them.
     pub opens: bool,
     pub max_flows: usize,
+    /// What each class may send.
+    pub classes: [Limits; Class::ALL.len()],
     /// What each flow may always have on its way to us.
     pub reserve: u64,
     /// The same, at the peer.
@@ -149,9 +151,8 @@ impl FlowTable {
         let shared = terms.receive_memory.saturating_sub(flows * terms.reserve);
         let mut scheduler = Scheduler::new();
         let memory = ByteSize::from_bytes(terms.datagram_memory / 2 / Class::ALL.len() as u64);
-        for class in Class::ALL {
-            let settings = ClassSettings { memory, ..ClassSettings::default() };
-            scheduler.configure(class, settings, Duration::ZERO);
+        for (class, limits) in Class::ALL.into_iter().zip(terms.classes) {
+            scheduler.configure(class, ClassSettings { limits, memory }, Duration::ZERO);
         }
         let send_share = (terms.send_memory / 2 / flows).min(terms.flow_send_buffer);
         Self {

@@ -131,6 +131,7 @@ impl Session {
         let prior = prior.filter(|prior| prior.is_fresh(now));
         let flows = FlowTable::new(Terms {
             opens,
+            classes: settings.classes,
             max_flows: settings.max_flows.min(peer.max_flows) as usize,
             reserve: settings.flow_reserve.bytes(),
             peer_reserve: u64::from(peer.reserve_bytes),
