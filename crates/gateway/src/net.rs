@@ -137,7 +137,7 @@ pub fn tune(tcp: &TcpStream) -> io::Result<()> {
 
 /// Marks what is sent on a local socket as packets of `class` are marked. Needs no privilege; a
 /// socket that has gone is none of our concern.
-pub fn mark<'a>(socket: &'a impl std::os::fd::AsFd, class: Class) {
+pub fn mark(socket: &impl std::os::fd::AsFd, class: Class) {
     let socket = SockRef::from(socket);
     let field = u32::from(class.dscp().traffic_class(0));
     // An IPv6 socket also sends IPv4, so both are set where both can be.
