@@ -251,10 +251,14 @@ fn describe_ground(config: &GroundConfig) {
         println!("  aircraft      {name} (key {key}): {rate}, {} flows", aircraft.max_flows);
         describe_classes(&aircraft.classes, rate, "is sent");
     }
+    for client in &config.clients {
+        let (name, class) = (client.name(), client.highest_class.name());
+        println!("  client        {name} (token): {} flows, up to {class}", client.max_flows);
+    }
     if let Some(beam) = config.beam() {
         describe_beam(beam, &config.aircraft);
     }
-    if config.aircraft.is_empty() {
+    if config.aircraft.is_empty() && config.clients.is_empty() {
         println!("  aircraft      none: nobody will be served");
     }
     if config.dial.allow.is_empty() {

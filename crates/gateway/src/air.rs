@@ -2,18 +2,23 @@
 
 mod classes;
 pub mod counter;
+mod datagrams;
 mod first;
 pub mod http;
 pub mod identity;
 mod intake;
+mod packet;
 pub mod passengers;
 pub(crate) mod path_memory;
+mod quic;
 mod quiet;
+mod raw;
 pub mod rules;
 mod secret;
 pub mod socks;
 mod stall;
 pub mod tproxy;
+mod udp;
 
 use std::future::Future;
 use std::io;
@@ -25,7 +30,7 @@ use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::classify::Name;
-use crate::config::{AirConfig, Auth};
+use crate::config::{AirConfig, Auth, Quic};
 use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
@@ -50,6 +55,7 @@ pub struct Air {
     transparent: Option<Transparent>,
     auth: Option<Arc<Auth>>,
     intake: Arc<Intake>,
+    quic: Quic,
     drain: Duration,
 }
 
@@ -135,6 +141,7 @@ impl Air {
             transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
             auth: listen.auth.clone().map(Arc::new),
             intake: Arc::new(Intake::new(config, far, Flows::default())),
+            quic: listen.quic,
             drain: config.limits.drain_timeout.into(),
         })
     }
@@ -174,13 +181,14 @@ impl Air {
     /// Serves until `shutdown`, then stops accepting, removes the interception
     /// rules, and lets open flows finish for the configured time.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { socks5, http_proxy, transparent, auth, intake, drain } = self;
+        let Self { socks5, http_proxy, mut transparent, auth, intake, quic, drain } = self;
+        let udp = transparent.as_mut().and_then(Transparent::take_udp);
         {
             let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
             if let Some(listener) = &socks5 {
                 let (auth, intake) = (auth.clone(), intake.clone());
                 serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
-                    socks::serve(tcp, ticket, auth.clone(), intake.clone())
+                    socks::serve(tcp, ticket, auth.clone(), quic, intake.clone())
                 })));
             }
             if let Some(listener) = &http_proxy {
@@ -194,6 +202,9 @@ impl Air {
                 serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
                     tproxy::serve(tcp, ticket, intake.clone())
                 })));
+            }
+            if let Some(udp) = udp {
+                serving.push(Box::pin(udp.serve(intake.clone(), quic)));
             }
             tokio::select! {
                 () = shutdown => {}

@@ -14,6 +14,8 @@ mod key;
 mod modem;
 mod radio;
 mod rule;
+mod standard;
+mod udp;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,6 +39,8 @@ pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;
 pub use rule::MAX_RULES;
+pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
+pub use udp::{AirUdp, GroundUdp, Quic};
 
 /// A duration setting with its default in seconds.
 const fn seconds(seconds: u64) -> Span {

@@ -52,6 +52,28 @@ counters! {
     to_far_bytes,
     /// Bytes from the link to TCP.
     to_tcp_bytes,
+    /// Flows of datagrams opened.
+    datagram_flows,
+    /// Datagrams given to the link.
+    datagrams_to_far,
+    /// Bytes in them.
+    datagram_bytes_to_far,
+    /// Datagrams that came by the link and were passed on.
+    datagrams_from_far,
+    /// Bytes in them.
+    datagram_bytes_from_far,
+    /// Datagrams dropped because a socket or the flow's beginning could take no more.
+    datagrams_dropped,
+    /// Datagrams dropped because the link carries none so large.
+    datagrams_too_large,
+    /// Datagrams that were not for anybody here: unknown contexts, strangers, broken heads.
+    datagrams_unknown,
+    /// QUIC that was refused, as the config says.
+    quic_rejected,
+    /// ICMP messages sent to clients (air), or errors passed to aircraft (ground).
+    icmp_sent,
+    /// ICMP messages not sent because there were too many.
+    icmp_held_back,
 }
 
 impl Counters {

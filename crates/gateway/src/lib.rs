@@ -7,6 +7,7 @@
 //! [`usage`] what passengers used.
 
 pub mod air;
+mod bucket;
 pub mod classify;
 pub mod config;
 pub mod counters;

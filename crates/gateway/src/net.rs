@@ -1,5 +1,7 @@
 //! Sockets: bound or inherited, with errors that say what to do.
 
+pub(crate) mod udp;
+
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;

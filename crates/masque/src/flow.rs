@@ -258,7 +258,7 @@ impl AsyncRead for Flow {
 
 /// Takes the DATA out of a body's frames.
 #[derive(Default)]
-struct Frames {
+pub(crate) struct Frames {
     header: HeaderBuf,
     data: u64,
     skip: u64,
@@ -269,7 +269,7 @@ impl Frames {
     ///
     /// A body that breaks the rules of RFC 9114 §7 is reset with the code the RFC gives, but its
     /// connection lives on: it carries every other passenger, and both ends have proved their keys.
-    fn poll_data(
+    pub(crate) fn poll_data(
         &mut self,
         stream: &mut RawRecv,
         cx: &mut Context<'_>,

@@ -13,12 +13,12 @@ use tokio::time::timeout;
 
 use super::classes::{Asked, Classes};
 use super::identity::{Identity, Neighbours};
-use super::passengers::{Passengers, Ticket};
+use super::passengers::{Kind, Limit, Passengers, Ticket};
 use super::quiet::Quiet;
 use crate::classify::{Mac, Name, Protocol};
 use crate::config::{AirConfig, AirLimits};
 use crate::counters::Counters;
-use crate::far::{Claim, FarEnd, MAX_FIRST_BYTES, Open};
+use crate::far::{Claim, FarEnd, MAX_FIRST_BYTES, Open, OpenDatagrams};
 use crate::flows::Flows;
 use crate::net;
 use crate::relay::{Outcome, Relay, Verdict, reset_on_close};
@@ -46,7 +46,11 @@ impl Intake {
     pub fn new(config: &AirConfig, far: Arc<dyn FarEnd>, flows: Flows) -> Self {
         let limits = config.limits.clone();
         let classes = Arc::new(Classes::new(config.rules.clone()));
-        let passengers = Passengers::new(limits.max_flows, limits.max_flows_per_passenger);
+        let udp = &limits.udp;
+        let passengers = Passengers::new(
+            Limit { all: limits.max_flows, each: limits.max_flows_per_passenger },
+            Limit { all: udp.max_flows, each: udp.max_flows_per_passenger },
+        );
         let (counters, quiet) = Default::default();
         let usage = config.usage.as_ref();
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
@@ -57,7 +61,7 @@ impl Intake {
     /// Counts a client in, or resets it where a limit is reached.
     pub fn admit(&self, tcp: &TcpStream, client: SocketAddr) -> Option<Ticket> {
         self.counters.accepted.add(1);
-        let ticket = self.passengers.admit(client.ip());
+        let ticket = self.passengers.admit(client.ip(), Kind::Streams);
         if ticket.is_none() {
             self.counters.over_limit.add(1);
             self.quiet.refused(client.ip(), "too many connections are open");
@@ -66,6 +70,16 @@ impl Intake {
         }
         // Fails only when the client has already gone, which the next read tells.
         let _ = net::tune(tcp);
+        ticket
+    }
+
+    /// Counts a flow of datagrams in, unless a limit is reached.
+    pub fn admit_datagrams(&self, client: IpAddr) -> Option<Ticket> {
+        let ticket = self.passengers.admit(client, Kind::Datagrams);
+        if ticket.is_none() {
+            self.counters.over_limit.add(1);
+            self.quiet.refused(client, "too many flows of datagrams are open");
+        }
         ticket
     }
 
@@ -125,6 +139,27 @@ impl Intake {
             counters.claims_held.add(1);
             net::mark(tcp, class);
         })
+    }
+
+    /// The same for datagrams from the client's port `source`.
+    pub fn open_datagrams(
+        &self,
+        target: Target,
+        protocol: u8,
+        source: u16,
+        ticket: &Ticket,
+    ) -> OpenDatagrams {
+        let asked = Asked {
+            target: &target,
+            protocol: Protocol::from_number(protocol),
+            dscp: Dscp::DF,
+            ticket,
+            mac: self.device_of(ticket),
+            first: &[],
+        };
+        let class = self.classes.decide(&asked).class;
+        self.counters.count_class(class);
+        OpenDatagrams { target, protocol, source, class, passenger: ticket.number }
     }
 
     /// Carries `tcp` to `target` until both are done; `read` was already read from it.

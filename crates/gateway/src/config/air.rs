@@ -12,8 +12,8 @@ use super::modem::{ModemConfig, WrittenModem};
 use super::radio::default_mtu;
 use super::rule::{self, WrittenHello, WrittenRule};
 use super::{
-    AeroTcp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source,
-    applies, from_text, read, seconds,
+    AeroTcp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory,
+    Quic, Source, applies, from_text, read, seconds,
 };
 use crate::classify::Rules;
 use crate::relay::RelayLimits;
@@ -151,6 +151,9 @@ pub struct Listen {
     pub http_proxy: Option<SocketAddr>,
     /// Transparent interception.
     pub tproxy: Option<Tproxy>,
+    /// `"carry"` or `"reject"`: what becomes of the clients' QUIC.
+    #[serde(default)]
+    pub quic: Quic,
     /// What SOCKS5 and HTTP clients have to know.
     pub auth: Option<Auth>,
 }
@@ -193,6 +196,8 @@ pub struct AirLimits {
     pub answer_timeout: Span,
     /// How long flows may finish after a stop was asked for.
     pub drain_timeout: Span,
+    /// What is different for UDP.
+    pub udp: AirUdp,
 }
 
 impl Default for AirLimits {
@@ -205,6 +210,7 @@ impl Default for AirLimits {
             stall_timeout: DEFAULT_STALL,
             answer_timeout: seconds(180),
             drain_timeout: DEFAULT_DRAIN,
+            udp: AirUdp::default(),
         }
     }
 }

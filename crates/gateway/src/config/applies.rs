@@ -20,7 +20,12 @@ const RADIO: &[Transport] = &[Transport::Link];
 const NOT_HTTP: &[Transport] = &[Transport::Link, Transport::AeroTcp];
 
 /// At the top of `ground.toml`.
-const GROUND: &[Setting] = &[setting("beam", RADIO), setting("aerotcp", &[Transport::AeroTcp])];
+const GROUND: &[Setting] = &[
+    setting("beam", RADIO),
+    setting("aerotcp", &[Transport::AeroTcp]),
+    setting("masque", &[Transport::Masque]),
+    setting("client", &[Transport::Masque]),
+];
 
 /// Under its `[link]`.
 const GROUND_LINK: &[Setting] = &[setting("mtu", NOT_HTTP), setting("memory", RADIO)];
@@ -63,6 +68,7 @@ pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), Config
             format!("{:?} does nothing: only {} is served", setting.name, names.join(" and "));
         let serve = match setting.of[0] {
             Transport::AeroTcp => "AeroTCP: aerotcp-listen = \"[::]:4501\"",
+            Transport::Masque => "HTTP/3: masque-listen = \"[::]:4433\"",
             _ => "the radio link: listen = \"[::]:4500\"",
         };
         let help = format!("leave it out, or serve {serve} under [link]");

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use super::classes::class;
 use super::radio::default_mtu;
 use super::{
-    AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory,
-    Source, Transport, applies, from_text, read, seconds,
+    AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundUdp,
+    Masque, Memory, Source, StandardClient, Transport, applies, from_text, read, seconds, standard,
 };
 use crate::relay::RelayLimits;
 
@@ -29,6 +29,11 @@ pub struct GroundConfig {
     /// The aircraft it serves.
     #[serde(default)]
     pub aircraft: Vec<AircraftConfig>,
+    /// What standard clients are shown; they are refused where it is absent.
+    pub masque: Option<Masque>,
+    /// The standard clients it serves.
+    #[serde(default, rename = "client")]
+    pub clients: Vec<StandardClient>,
     /// What AeroTCP is told, where it is served.
     pub aerotcp: Option<AeroTcp>,
     /// What the classes may count on and may take of what each aircraft is sent.
@@ -152,6 +157,8 @@ pub struct GroundLimits {
     pub stall_timeout: Span,
     /// How long flows may finish after a stop was asked for.
     pub drain_timeout: Span,
+    /// What is different for UDP.
+    pub udp: GroundUdp,
 }
 
 const fn leased() -> bool {
@@ -174,7 +181,7 @@ const fn default_max_flows() -> usize {
     4_096
 }
 
-const fn default_class() -> Class {
+pub(super) const fn default_class() -> Class {
     Class::BestEffort
 }
 
@@ -195,6 +202,7 @@ impl Default for GroundLimits {
             idle_timeout: DEFAULT_IDLE,
             stall_timeout: DEFAULT_STALL,
             drain_timeout: DEFAULT_DRAIN,
+            udp: GroundUdp::default(),
         }
     }
 }
@@ -243,6 +251,10 @@ impl GroundConfig {
             }
             aircraft.check_share(config.beam(), &source)?;
         }
+        if let Some(masque) = &mut config.masque {
+            masque.load(&source)?;
+        }
+        standard::check(&config.clients, config.masque.as_ref(), &source)?;
         if let Some(beam) = &config.beam {
             beam.get_ref().check(&config.aircraft, &source, beam.span())?;
         }

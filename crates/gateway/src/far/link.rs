@@ -10,7 +10,9 @@ use bentpipe_link::{
 use bentpipe_units::{BitRate, ByteSize};
 use futures_util::future::BoxFuture;
 
-use super::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
+use super::{
+    Arrivals, Carried, FarDatagrams, FarEnd, FarStream, Incoming, Open, OpenDatagrams, OpenError,
+};
 use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
 
 /// Flows a session holds beyond what the gateway admits: those of either side that
@@ -30,6 +32,14 @@ impl From<LinkError> for OpenError {
 impl FarEnd for Air {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
         Box::pin(async move { Ok(Box::new(Air::open(self, open).await?) as Box<dyn FarStream>) })
+    }
+
+    /// Streams alone.
+    fn open_datagrams(
+        &self,
+        _: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
+        Box::pin(std::future::ready(Err(OpenError::Unsupported)))
     }
 
     fn modem_rate(&self, told: Option<ModemRate>) {
@@ -70,7 +80,7 @@ where
     fn from(incoming: io::Incoming<S>) -> Self {
         let io::Incoming { aircraft, target, class, passenger, claim, flow } = incoming;
         let aircraft = *aircraft.as_bytes();
-        Self { aircraft, target, class, passenger, claim, stream: Box::new(flow) }
+        Self { aircraft, target, class, passenger, claim, carries: Carried::Stream(Box::new(flow)) }
     }
 }
 

@@ -9,4 +9,5 @@ mod relay;
 mod socks;
 mod tproxy;
 mod transports;
+mod udp;
 mod wire;

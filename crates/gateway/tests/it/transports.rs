@@ -13,8 +13,11 @@ use bentpipe_link::{Class, PublicKey, ResetCode, SecretKey};
 use bentpipe_masque::{Client, Server};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
-use crate::bench::{closed_port, echo, echoes, expect_reset, read_all, socks_client, soon};
+use crate::bench::{
+    closed_port, echo, echoes, expect_reset, read_all, read_exactly, socks_client, soon,
+};
 
 /// A folder with both sides' keys and configs.
 pub struct Configs {
@@ -160,6 +163,46 @@ async fn the_radio_transport_carries_flows() {
 #[tokio::test]
 async fn http3_carries_flows() {
     carries_flows(over_http3).await;
+}
+
+/// UDP there and back, by SOCKS5 UDP ASSOCIATE.
+async fn carries_datagrams(over: impl Fn(&Configs) -> Ends) {
+    let configs = configs();
+    let (far, arrivals) = over(&configs);
+    let (socks, _) = start_air(&configs, far);
+    start_ground(&configs, arrivals);
+    let origin = udp_echo().await;
+    let mut tcp = TcpStream::connect(socks).await.unwrap();
+    tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
+    let reply = read_exactly(&mut tcp, 12).await;
+    let relay = ("127.0.0.1", u16::from_be_bytes([reply[10], reply[11]]));
+    let udp = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    udp.connect(relay).await.unwrap();
+    let head = [&[0, 0, 0, 1, 127, 0, 0, 1][..], &origin.port().to_be_bytes()].concat();
+    for length in [1, 100, 1000] {
+        let sent = [&head[..], &vec![7; length]].concat();
+        udp.send(&sent).await.unwrap();
+        let mut buffer = [0; 2048];
+        let received = soon("the datagram", udp.recv(&mut buffer)).await.unwrap();
+        assert_eq!(buffer[..received], sent);
+    }
+}
+
+async fn udp_echo() -> SocketAddr {
+    let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            socket.send_to(&buffer[..length], from).await.unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn http3_carries_datagrams() {
+    carries_datagrams(over_http3).await;
 }
 
 #[tokio::test]
