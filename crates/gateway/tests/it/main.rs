@@ -1,9 +1,10 @@
 //! Both gateways over loopback, with the link between them in memory.
 
 mod bench;
+mod claims;
 mod http;
 mod limits;
-
+mod policy;
 mod relay;
 mod socks;
 mod tproxy;
