@@ -14,7 +14,9 @@ demo: setup
 	@target/release/bentpipe demo $(DEMO)
 
 test: setup
-	$(CARGO) test --workspace
+	@scripts/setup.sh python
+	@scripts/masque-client/install.sh target/masque-client
+	BENTPIPE_MASQUE_CLIENT=$(CURDIR)/target/masque-client/bin/python $(CARGO) test --workspace
 
 bench: setup
 	$(CARGO) build --release --bin bentpipe

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what building and the lab need, if it is missing, and says each step aloud.
+# Installs what building and the lab need, if it is missing, and says each step aloud; with the
+# argument `python`, what the tests' MASQUE client needs instead.
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -27,6 +28,15 @@ curl curl curl curl curl
 LIST
 }
 
+# Debian brings the venv of its python3 apart from it.
+python_needs() {
+    if ! python3 -c 'import ensurepip' 2>/dev/null; then
+        echo 'python-with-venv python3-venv python3 python3 python'
+    fi
+}
+list=needs
+[ "${1:-}" != python ] || list=python_needs
+
 missing=''
 column=2
 if command -v apt-get >/dev/null 2>&1; then column=2
@@ -35,7 +45,7 @@ elif command -v apk >/dev/null 2>&1; then column=4
 elif command -v pacman >/dev/null 2>&1; then column=5
 fi
 PATH="$PATH:/usr/sbin:/sbin"
-for line in $(needs | tr ' ' ':'); do
+for line in $($list | tr ' ' ':'); do
     command=$(printf '%s' "$line" | cut -d: -f1)
     command -v "$command" >/dev/null 2>&1 ||
         missing="$missing $(printf '%s' "$line" | cut -d: -f"$column")"

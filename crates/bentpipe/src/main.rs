@@ -1,5 +1,6 @@
-//! The `bentpipe` command: gateways, keys and the lab.
+//! The `bentpipe` command: gateways, keys, classes and the lab.
 
+mod classify;
 mod demo;
 mod gateways;
 mod keys;
@@ -37,7 +38,11 @@ enum Command {
     },
     /// Make a key pair: the private key goes to a file, the public key is printed.
     Keys {
-        /// Where the private key goes; it must not exist yet.
+        /// Make a token for a standard MASQUE client of this name instead: the token goes to the
+        /// file, the entry for the ground's configuration is printed.
+        #[arg(long, value_name = "NAME")]
+        client: Option<String>,
+        /// Where the private key or the token goes; it must not exist yet.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
@@ -47,6 +52,8 @@ enum Command {
         #[arg(value_name = "FILE")]
         config: PathBuf,
     },
+    /// Say which class a flow would have: which rule wins, and why the others do not.
+    Classify(classify::Classify),
     /// See it work: an emulated in-flight link, with and without the gateways, then a proxy to
     /// browse through.
     Demo(demo::Demo),
@@ -59,8 +66,10 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Air { config, transport } => gateways::run_air(&config, transport),
         Command::Ground { config } => gateways::run_ground(&config),
-        Command::Keys { out } => keys::make(&out),
+        Command::Keys { client: None, out } => keys::make(&out),
+        Command::Keys { client: Some(name), out } => keys::make_token(&name, &out),
         Command::Check { config } => gateways::check(&config),
+        Command::Classify(classify) => classify::run(&classify),
         Command::Demo(demo) => demo::run(&demo),
         Command::Lab(lab) => lab::run(&lab),
     };

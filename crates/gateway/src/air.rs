@@ -1,28 +1,36 @@
 //! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
 
+mod classes;
 pub mod counter;
+mod datagrams;
 mod first;
 pub mod http;
+pub mod identity;
 mod intake;
+mod packet;
 pub mod passengers;
 pub(crate) mod path_memory;
+mod quic;
 mod quiet;
+mod raw;
 pub mod rules;
 mod secret;
 pub mod socks;
 mod stall;
 pub mod tproxy;
+mod udp;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::config::{AirConfig, Auth};
+use crate::classify::Name;
+use crate::config::{AirConfig, Auth, Quic};
 use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
@@ -30,6 +38,7 @@ use crate::net::{self, Inherited, StartError};
 use bentpipe_link::ModemRate;
 
 use crate::rate::{self, ModemRates, RateSource};
+use crate::usage::Book;
 use intake::Intake;
 use passengers::Ticket;
 use tproxy::Transparent;
@@ -46,6 +55,7 @@ pub struct Air {
     transparent: Option<Transparent>,
     auth: Option<Arc<Auth>>,
     intake: Arc<Intake>,
+    quic: Quic,
     drain: Duration,
 }
 
@@ -55,17 +65,30 @@ pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Resu
     let mut inherited = Inherited::from_env()?;
     let far = far::far_end(config, &mut inherited)?;
     let gateway = Air::bind(config, &mut inherited, far.clone())?;
+    let usage = gateway.intake.usage.clone();
     gateway.log_listeners();
     let modem = config.link.modem.as_ref().map(RateSource::start);
     tokio::select! {
         () = gateway.serve(shutdown) => {}
         () = follow_modem(modem.as_ref(), &*far) => {}
+        () = keep(usage.clone()) => {}
+    }
+    if let Some(usage) = usage {
+        usage.write_or_say();
     }
     if let Some(modem) = modem {
         modem.close().await;
     }
     far.close().await;
     Ok(())
+}
+
+/// Writes usage records where that is asked for; for ever.
+async fn keep(usage: Option<Arc<Book>>) {
+    match usage {
+        Some(usage) => usage.keep().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Passes on what the modem says; for ever.
@@ -97,6 +120,12 @@ impl Air {
         far: Arc<dyn FarEnd>,
     ) -> Result<Self, StartError> {
         net::raise_descriptor_limit();
+        if config.rules.ask_marks() && !net::reflects_marks() {
+            tracing::warn!(
+                "rules with dscp match no TCP here: `sysctl net.ipv4.tcp_reflect_tos=1` makes the \
+                 kernel tell how clients mark it"
+            );
+        }
         let listen = &config.listen;
         let mut tcp = |name, address: Option<SocketAddr>| {
             let bind = |address| {
@@ -111,7 +140,8 @@ impl Air {
             http_proxy: tcp("http-proxy", listen.http_proxy)?,
             transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
             auth: listen.auth.clone().map(Arc::new),
-            intake: Arc::new(Intake::new(far, config.limits.clone(), Flows::default())),
+            intake: Arc::new(Intake::new(config, far, Flows::default())),
+            quic: listen.quic,
             drain: config.limits.drain_timeout.into(),
         })
     }
@@ -124,6 +154,11 @@ impl Air {
     /// Where HTTP clients come in.
     pub fn http_proxy_addr(&self) -> Option<SocketAddr> {
         self.http_proxy.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// What our own resolver answers passengers: rules about domains need no other proof for it.
+    pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
+        self.intake.classes.learn(name, addresses, ttl);
     }
 
     fn log_listeners(&self) {
@@ -146,13 +181,14 @@ impl Air {
     /// Serves until `shutdown`, then stops accepting, removes the interception
     /// rules, and lets open flows finish for the configured time.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { socks5, http_proxy, transparent, auth, intake, drain } = self;
+        let Self { socks5, http_proxy, mut transparent, auth, intake, quic, drain } = self;
+        let udp = transparent.as_mut().and_then(Transparent::take_udp);
         {
             let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
             if let Some(listener) = &socks5 {
                 let (auth, intake) = (auth.clone(), intake.clone());
                 serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
-                    socks::serve(tcp, ticket, auth.clone(), intake.clone())
+                    socks::serve(tcp, ticket, auth.clone(), quic, intake.clone())
                 })));
             }
             if let Some(listener) = &http_proxy {
@@ -166,6 +202,9 @@ impl Air {
                 serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
                     tproxy::serve(tcp, ticket, intake.clone())
                 })));
+            }
+            if let Some(udp) = udp {
+                serving.push(Box::pin(udp.serve(intake.clone(), quic)));
             }
             tokio::select! {
                 () = shutdown => {}

@@ -7,11 +7,15 @@ mod aerotcp;
 mod air;
 mod applies;
 mod beam;
+mod classes;
 mod error;
 mod ground;
 mod key;
 mod modem;
 mod radio;
+mod rule;
+mod standard;
+mod udp;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,8 +26,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 pub use aerotcp::{AeroTcp, TableRow, WindowKind};
-pub use air::{AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, Tproxy, Transport};
+pub use air::{
+    AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, Tproxy, Transport, UsageConfig,
+};
 pub use beam::Beam;
+pub use classes::{ClassConfig, Classes};
 pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
@@ -31,6 +38,9 @@ pub use ground::{
 pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;
+pub use rule::MAX_RULES;
+pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
+pub use udp::{AirUdp, GroundUdp, Quic};
 
 /// A duration setting with its default in seconds.
 const fn seconds(seconds: u64) -> Span {

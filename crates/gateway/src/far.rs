@@ -4,6 +4,7 @@
 //! anything a test wants to put in their place.
 
 pub mod aerotcp;
+pub mod datagram;
 pub mod link;
 pub mod masque;
 mod start;
@@ -11,11 +12,29 @@ mod start;
 use std::net::SocketAddr;
 
 use bentpipe_link::{Class, ModemRate, ResetCode, Target, TargetError};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use bentpipe_link::Claim;
 pub use bentpipe_link::io::Open;
 pub use start::{arrivals, far_end};
+
+/// What the air gateway asks of the far end for datagrams.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenDatagrams {
+    /// Where the ground should send them; for protocols without ports, port 0.
+    pub target: Target,
+    /// The IP protocol: 17 UDP, 1 ICMP echo, 58 ICMPv6 echo, any other a raw IP payload.
+    pub protocol: u8,
+    /// The client's own port, or 0 where there is none. All flows of one (aircraft, passenger,
+    /// source) have one external port (RFC 4787 REQ-1).
+    pub source: u16,
+    /// The class the flow is scheduled in.
+    pub class: Class,
+    /// A stable small number for the client, as in [`Open`].
+    pub passenger: u32,
+}
 
 /// The most of the client's first bytes that travel with an [`Open`]: a TLS
 /// ClientHello with a post-quantum key share is about 1.8 KB.
@@ -36,6 +55,12 @@ pub enum OpenError {
     /// The target cannot be expressed on the wire.
     #[error("the target cannot be asked for: {0}")]
     Target(#[from] TargetError),
+    /// The transport carries no datagrams.
+    #[error(
+        "this transport carries TCP alone: write transport = \"link\" or \"masque\" under [link] \
+         for UDP"
+    )]
+    Unsupported,
 }
 
 impl OpenError {
@@ -46,6 +71,7 @@ impl OpenError {
             Self::Closed => ResetCode::Internal,
             Self::Down(_) => ResetCode::Unreachable,
             Self::Target(_) => ResetCode::NameNotFound,
+            Self::Unsupported => ResetCode::Refused,
         }
     }
 }
@@ -54,6 +80,12 @@ impl OpenError {
 pub trait FarEnd: Send + Sync + 'static {
     /// Opens a TCP flow. Returns at once: a failed dial shows later, as a reset of the stream.
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>>;
+
+    /// Opens a flow of datagrams, by the same rules: a refusal shows later, as its end.
+    fn open_datagrams(
+        &self,
+        open: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>>;
 
     /// The modem towards the far end says how fast it is, or nothing any more. It says so again
     /// and again; a transport that finds its rate itself takes no notice.
@@ -91,6 +123,54 @@ pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
     /// The ground's dial has succeeded. A transport that has an answer to give
     /// (CONNECT's 200) gives it here; a reset before this is its refusal.
     fn connected(&mut self) {}
+
+    /// At the ground: the claim holds, and the flow is of `class` from now on. Tells the air; to be
+    /// said before [`connected`](Self::connected).
+    fn confirm_class(&mut self, _class: Class) {}
+
+    /// At the air: the class that the ground gave the flow for its claim, once a read has met it.
+    fn class(&self) -> Option<Class> {
+        None
+    }
+}
+
+/// Why a datagram could not be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum DatagramError {
+    /// The link's packets are smaller than this.
+    #[error("a datagram here has at most {most_bytes} bytes")]
+    TooLarge {
+        /// What [`FarDatagrams::most_bytes`] says.
+        most_bytes: usize,
+    },
+    /// The flow is over; [`FarDatagrams::receive`] says why.
+    #[error("the flow has ended")]
+    Ended,
+}
+
+/// One flow of datagrams over the link. Each begins with its context id: see [`datagram`].
+///
+/// Datagrams may be lost and may change their order. Dropping the flow ends it with
+/// [`ResetCode::Idle`]: nobody misses it.
+pub trait FarDatagrams: Send + Sync {
+    /// Sends one, its context id included. Never waits: what the link cannot take is dropped by
+    /// the link's own queue.
+    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError>;
+
+    /// The next datagram, its context id included, or why the flow is over. May be dropped
+    /// half-way without loss; one task at a time.
+    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>>;
+
+    /// The largest that [`FarDatagrams::send`] takes now, its context id included; it follows the
+    /// path's MTU.
+    fn most_bytes(&self) -> usize;
+
+    /// Ends the flow in both directions.
+    fn reset(&self, code: ResetCode);
+
+    /// The ground has a socket for the flow. A transport that has an answer to give
+    /// (CONNECT-UDP's 200) gives it here; a reset before this is its refusal.
+    fn connected(&self) {}
 }
 
 /// Buffers of a local TCP connection, in bytes.
@@ -112,8 +192,35 @@ pub struct Incoming {
     pub class: Class,
     /// The passenger's number on that aircraft.
     pub passenger: u32,
+    /// What the aircraft wants verified.
+    pub claim: Option<Claim>,
     /// The flow.
-    pub stream: Box<dyn FarStream>,
+    pub carries: Carried,
+}
+
+/// What a flow that reached the ground is made of.
+pub enum Carried {
+    /// A TCP connection.
+    Stream(Box<dyn FarStream>),
+    /// Datagrams; `protocol` and `source` as in [`OpenDatagrams`].
+    Datagrams {
+        /// The IP protocol.
+        protocol: u8,
+        /// The client's own port, or 0.
+        source: u16,
+        /// The flow.
+        flow: Box<dyn FarDatagrams>,
+    },
+}
+
+impl Carried {
+    /// Ends the flow, whatever it is made of.
+    pub fn reset(&mut self, code: ResetCode) {
+        match self {
+            Self::Stream(stream) => stream.reset(code),
+            Self::Datagrams { flow, .. } => flow.reset(code),
+        }
+    }
 }
 
 /// Where the ground's flows come from.

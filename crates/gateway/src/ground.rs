@@ -1,22 +1,24 @@
 //! The ground gateway: takes the flows of known aircraft, resolves, checks, dials, relays.
 
+mod claim;
 pub mod eyeballs;
 pub mod fleet;
 pub mod policy;
 pub mod resolve;
+mod udp;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Host, ResetCode, Target};
+use bentpipe_link::{Class, Host, ResetCode, Target};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 
-use crate::config::GroundConfig;
+use crate::config::{GroundConfig, GroundUdp};
 use crate::counters::Counters;
-use crate::far::{self, Arrivals, Incoming};
+use crate::far::{self, Arrivals, Carried, Claim, FarStream, Incoming};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
 use crate::relay::{Outcome, Relay, RelayLimits};
@@ -24,6 +26,7 @@ use eyeballs::Connect;
 use fleet::{Fleet, Permit};
 use policy::Policy;
 use resolve::Dns;
+use udp::{Owner, Routes, Udp};
 
 /// A ground gateway, ready to serve.
 #[derive(Clone)]
@@ -39,6 +42,8 @@ struct Shared {
     connect_timeout: Duration,
     relay: RelayLimits,
     counters: Arc<Counters>,
+    udp: Udp,
+    udp_limits: GroundUdp,
 }
 
 /// Runs the ground gateway of `config` until `shutdown`, then lets open flows finish
@@ -62,13 +67,16 @@ impl Ground {
     /// Prepares to serve `config`'s aircraft.
     pub fn new(config: &GroundConfig) -> Result<Self, StartError> {
         net::raise_descriptor_limit();
+        let counters = Arc::<Counters>::default();
         let shared = Shared {
-            fleet: Arc::new(Fleet::new(&config.aircraft, config.limits.max_flows)),
+            fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, config.limits.max_flows)),
             policy: Policy::new(config.dial.allow.clone()),
             dns: Dns::new(&config.dns, &config.hosts)?,
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
-            counters: Arc::default(),
+            udp: Udp::new(counters.clone()),
+            udp_limits: config.limits.udp.clone(),
+            counters,
         };
         Ok(Self { shared: Arc::new(shared), drain: config.limits.drain_timeout.into() })
     }
@@ -89,6 +97,8 @@ impl Ground {
         arrivals: Vec<Arc<dyn Arrivals>>,
         shutdown: impl Future<Output = ()>,
     ) {
+        let listeners = arrivals.iter().filter_map(|from| from.local_addr()).collect();
+        self.shared.udp.set_listeners(listeners);
         let flows = Flows::default();
         let accepting = arrivals.iter().map(|from| self.accept_all(from.as_ref(), &flows));
         tokio::select! {
@@ -113,7 +123,7 @@ impl Ground {
                         shared.counters.over_limit.add(1);
                     }
                     shared.counters.count_reset(code);
-                    incoming.stream.reset(code);
+                    incoming.carries.reset(code);
                 }
             }
         }
@@ -121,13 +131,62 @@ impl Ground {
 }
 
 impl Shared {
-    async fn serve_flow(&self, mut incoming: Incoming, permit: Permit) {
-        let (target, class) = (incoming.target.clone(), incoming.class);
-        match self.dial(&target).await {
+    async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
+        let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
+        match carries {
+            Carried::Stream(stream) => {
+                self.serve_stream(target, class, claim, stream, permit).await;
+            }
+            Carried::Datagrams { protocol, source, flow } => {
+                let owner = Owner { aircraft, passenger, source };
+                let code = match self.route(&target, protocol).await {
+                    Ok(address) => {
+                        let idle = self.udp_limits.idle(target.port);
+                        self.udp.carry(owner, address, class, flow.into(), idle).await
+                    }
+                    Err(code) => {
+                        flow.reset(code);
+                        code
+                    }
+                };
+                self.counters.count_reset(code);
+                let aircraft = permit.aircraft();
+                tracing::debug!(aircraft, %target, %class, protocol, %code, "flow of datagrams ended");
+            }
+        }
+    }
+
+    /// Where datagrams for `target` go, if they may.
+    async fn route(&self, target: &Target, protocol: u8) -> Result<SocketAddr, ResetCode> {
+        if protocol != udp::UDP || target.port == 0 {
+            return Err(ResetCode::Forbidden);
+        }
+        let route = self.reach(&Routes, target).await?;
+        if self.udp.is_own(route) {
+            return Err(ResetCode::Forbidden);
+        }
+        Ok(route.address)
+    }
+
+    async fn serve_stream(
+        &self,
+        target: Target,
+        mut class: Class,
+        claim: Option<Claim>,
+        mut stream: Box<dyn FarStream>,
+        permit: Permit,
+    ) {
+        let verdict = self.verify(claim, &target, &permit);
+        let (dialled, verdict) = tokio::join!(self.reach(&Tcp, &target), verdict);
+        match dialled {
             Ok(tcp) => {
-                incoming.stream.connected();
-                let relay =
-                    Relay::new(tcp, incoming.stream, Vec::new(), self.relay, self.counters.clone());
+                if let Some(verified) = verdict {
+                    class = verified;
+                    stream.confirm_class(class);
+                }
+                stream.connected();
+                net::mark(&tcp, class);
+                let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone());
                 if let Outcome::Reset(code) = relay.await {
                     tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
                 }
@@ -135,21 +194,43 @@ impl Shared {
             Err(code) => {
                 tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "dial failed");
                 self.counters.count_reset(code);
-                incoming.stream.reset(code);
+                stream.reset(code);
             }
         }
     }
 
-    async fn dial(&self, target: &Target) -> Result<TcpStream, ResetCode> {
+    /// The class that the flow's claim gives it, if the claim holds.
+    async fn verify(
+        &self,
+        claim: Option<Claim>,
+        target: &Target,
+        permit: &Permit,
+    ) -> Option<Class> {
+        let (claim, Host::Ip(address)) = (claim?, &target.host) else { return None };
+        self.counters.claims.add(1);
+        let name = claim.name().parse().ok()?;
+        if !claim::holds(&self.dns, &name, *address).await {
+            return None;
+        }
+        self.counters.claims_held.add(1);
+        Some(permit.class(claim.class))
+    }
+
+    /// Resolves `target`, asks the policy, and connects to it as `connector` does.
+    async fn reach<C: Connect>(
+        &self,
+        connector: &C,
+        target: &Target,
+    ) -> Result<C::Stream, ResetCode> {
         let permit = |ip| self.policy.permit(ip);
         let (port, deadline) = (target.port, self.connect_timeout);
         match &target.host {
             Host::Ip(ip) => {
                 let address = SocketAddr::new(*ip, port);
-                eyeballs::dial_address(&Tcp, &permit, address, deadline).await
+                eyeballs::dial_address(connector, &permit, address, deadline).await
             }
             Host::Name(name) => {
-                eyeballs::dial(&self.dns, &Tcp, &permit, (name, port), deadline).await
+                eyeballs::dial(&self.dns, connector, &permit, (name, port), deadline).await
             }
         }
     }

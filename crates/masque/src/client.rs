@@ -11,14 +11,18 @@ use tokio::{
 };
 
 use crate::{
-    CLASS_HEADER, INFO_HEADER, PASSENGER_HEADER, SESSION_PATH, StartError,
+    CLAIM_HEADER, CLASS_HEADER, Claim, INFO_HEADER, PASSENGER_HEADER, SESSION_PATH, StartError,
     auth::{self, Proofs, PublicKey, SecretKey, Side},
-    flow::Flow,
+    datagrams::{
+        queue::Ledger,
+        router::{Peer, Router},
+    },
+    flow::{Accepted, Flow},
     quic::{self, Handed, MAX_HEADERS_BYTES, Opener, Request},
     refusal::Refusal,
     settings::Transport,
     socket::Socket,
-    stream::{RawRecv, RawSend, var_int},
+    stream::{RawSend, var_int},
     tls, wire,
 };
 
@@ -105,30 +109,33 @@ pub enum ConnectError {
 /// last clone closes it.
 #[derive(Clone)]
 pub struct Client {
-    state: watch::Receiver<State>,
-    opening: Arc<Semaphore>,
-    open_timeout: Duration,
+    pub(crate) state: watch::Receiver<State>,
+    pub(crate) opening: Arc<Semaphore>,
+    pub(crate) open_timeout: Duration,
+    pub(crate) ledger: Arc<Ledger>,
     endpoint: quinn::Endpoint,
     /// The connection is kept up while one of these is held.
     _alive: mpsc::Sender<()>,
 }
 
 #[derive(Clone)]
-enum State {
+pub(crate) enum State {
     Down(ConnectError),
     Up(Live),
 }
 
 /// A proven connection.
 #[derive(Clone)]
-struct Live {
-    conn: quinn::Connection,
+pub(crate) struct Live {
+    pub(crate) conn: quinn::Connection,
+    pub(crate) peer: watch::Receiver<Peer>,
+    pub(crate) router: Router,
     requests: Requests,
     handed: Handed,
 }
 
 type Requests = h3::client::SendRequest<Opener, Bytes>;
-type Response = h3::client::RequestStream<Request, Bytes>;
+pub(crate) type Response = h3::client::RequestStream<Request, Bytes>;
 
 impl Client {
     /// Starts connecting and returns at once: a server that is down now is found when it comes up.
@@ -140,10 +147,12 @@ impl Client {
         let (alive, dropped) = mpsc::channel(1);
         let (publish, state) = watch::channel(State::Down(ConnectError::Connecting));
         let open_timeout = config.open_timeout;
-        let keeper = Keeper { config, quic, endpoint: endpoint.clone(), publish };
+        let ledger = Arc::new(Ledger::default());
+        let keeper =
+            Keeper { config, quic, endpoint: endpoint.clone(), publish, ledger: ledger.clone() };
         tokio::spawn(keeper.run(dropped));
         let opening = Arc::new(Semaphore::new(MAX_OPENING));
-        Ok(Client { state, opening, open_timeout, endpoint, _alive: alive })
+        Ok(Client { state, opening, open_timeout, ledger, endpoint, _alive: alive })
     }
 
     /// Opens a flow to `authority` (`host:port`) and returns at once.
@@ -151,11 +160,23 @@ impl Client {
     /// The CONNECT and `first` leave together as soon as there is a connection; a refusal shows as
     /// a reset of the flow. `class` and `passenger` are for the far end's scheduler.
     pub fn open(&self, authority: &str, class: u8, passenger: u32, first: Bytes) -> Flow {
+        self.open_claiming(authority, class, passenger, None, first)
+    }
+
+    /// The same, with what the flow would be if its name were true. [`Flow::class`] has the answer.
+    pub fn open_claiming(
+        &self,
+        authority: &str,
+        class: u8,
+        passenger: u32,
+        claim: Option<&Claim>,
+        first: Bytes,
+    ) -> Flow {
         let (send, send_opened) = oneshot::channel();
         let (recv, recv_opened) = oneshot::channel();
         let task = Opening { send, recv };
         match (
-            Destination::new(authority, class, passenger),
+            Destination::new(authority, class, passenger, claim),
             self.opening.clone().try_acquire_owned(),
         ) {
             (Some(to), Ok(permit)) => {
@@ -208,6 +229,7 @@ struct Keeper {
     quic: quinn::ClientConfig,
     endpoint: quinn::Endpoint,
     publish: watch::Sender<State>,
+    ledger: Arc<Ledger>,
 }
 
 impl Keeper {
@@ -263,12 +285,24 @@ impl Keeper {
             // Grease is drawn at random, which would make seeded runs differ.
             .send_grease(false)
             .max_field_section_size(MAX_HEADERS_BYTES)
+            .enable_datagram(self.config.transport.datagrams)
             .build::<_, _, Bytes>(connection)
             .await
             .map_err(|error| failed(&error))?;
-        tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
-        let mut live = Live { conn, requests, handed };
+        let (tell, peer) = watch::channel(Peer::default());
+        let transport = self.config.transport.clone();
+        tokio::spawn(async move {
+            poll_fn(|cx| {
+                let closed = driver.poll_close(cx);
+                Peer::tell(&tell, &driver, &transport);
+                closed
+            })
+            .await
+        });
+        let router = Router::new(conn.clone(), peer.clone(), self.ledger.clone());
+        let mut live = Live { conn, peer, router, requests, handed };
         self.prove(&mut live).await?;
+        tokio::spawn(live.router.clone().run());
         Ok(live)
     }
 
@@ -326,7 +360,7 @@ impl Keeper {
 /// The two ends that a flow waits on while it is opened.
 struct Opening {
     send: oneshot::Sender<Result<RawSend, Refusal>>,
-    recv: oneshot::Sender<Result<RawRecv, Refusal>>,
+    recv: oneshot::Sender<Result<Accepted, Refusal>>,
 }
 
 /// A CONNECT that has been sent.
@@ -359,7 +393,10 @@ impl Opening {
             () = self.recv.closed() => return,
             answer = final_response(&mut response) => answer,
         };
-        let recv = answer.and_then(|()| request.take_recv().ok_or(Refusal::Internal));
+        let recv = answer.and_then(|class| {
+            let stream = request.take_recv().ok_or(Refusal::Internal)?;
+            Ok(Accepted { stream, class })
+        });
         let _ = self.recv.send(recv);
     }
 
@@ -375,34 +412,42 @@ struct Destination {
     authority: String,
     class: u8,
     passenger: u32,
+    claim: Option<String>,
 }
 
 impl Destination {
     /// `None` when `authority` cannot stand in a request.
-    fn new(authority: &str, class: u8, passenger: u32) -> Option<Destination> {
+    fn new(
+        authority: &str,
+        class: u8,
+        passenger: u32,
+        claim: Option<&Claim>,
+    ) -> Option<Destination> {
         let parsed: http::uri::Authority = authority.parse().ok()?;
         let whole = authority.len() <= MAX_AUTHORITY_BYTES && parsed.port_u16().is_some();
-        whole.then(|| Destination { authority: authority.into(), class, passenger })
+        // A claim that cannot be written is only not made.
+        let claim = claim.and_then(Claim::write);
+        whole.then(|| Destination { authority: authority.into(), class, passenger, claim })
     }
 }
 
 async fn begin(
-    mut state: watch::Receiver<State>,
+    state: watch::Receiver<State>,
     to: Destination,
     first: Bytes,
 ) -> Result<Begun, Refusal> {
-    let mut live = match state.wait_for(|state| matches!(state, State::Up(_))).await.as_deref() {
-        Ok(State::Up(live)) => live.clone(),
-        _ => return Err(Refusal::Unreachable),
-    };
+    let mut live = live(state).await?;
     let connect = http::Request::connect(&to.authority).body(()).map_err(|_| Refusal::Internal)?;
     let (response, request, mut send) = start(&mut live, connect).await?;
-    let mut together = BytesMut::from(wire::headers(&[
+    let (class, passenger) = (to.class.to_string(), to.passenger.to_string());
+    let mut fields = vec![
         (":method", "CONNECT"),
-        (":authority", &to.authority),
-        (CLASS_HEADER, &to.class.to_string()),
-        (PASSENGER_HEADER, &to.passenger.to_string()),
-    ]));
+        (":authority", &*to.authority),
+        (CLASS_HEADER, &class),
+        (PASSENGER_HEADER, &passenger),
+    ];
+    fields.extend(to.claim.as_deref().map(|claim| (CLAIM_HEADER, claim)));
+    let mut together = BytesMut::from(wire::headers(&fields));
     if !first.is_empty() {
         wire::data_header(first.len(), &mut together);
         together.extend_from_slice(&first);
@@ -411,12 +456,25 @@ async fn begin(
     Ok(Begun { request, response, send })
 }
 
-async fn final_response(stream: &mut Response) -> Result<(), Refusal> {
+/// Waits for a connection.
+pub(crate) async fn live(mut state: watch::Receiver<State>) -> Result<Live, Refusal> {
+    match state.wait_for(|state| matches!(state, State::Up(_))).await.as_deref() {
+        Ok(State::Up(live)) => Ok(live.clone()),
+        _ => Err(Refusal::Unreachable),
+    }
+}
+
+/// Waits for the answer to a request: an error where it is not 2xx, else the class in it, if it has
+/// one.
+pub(crate) async fn final_response(stream: &mut Response) -> Result<Option<u8>, Refusal> {
     loop {
         let response = stream.recv_response().await.map_err(stream_refusal)?;
         match response.status() {
             status if status.is_informational() => {}
-            status if status.is_success() => return Ok(()),
+            status if status.is_success() => {
+                let class = response.headers().get(CLASS_HEADER);
+                return Ok(class.and_then(|class| class.to_str().ok()?.parse().ok()));
+            }
             status => {
                 let proxy_status = response.headers().get("proxy-status");
                 let proxy_status = proxy_status.and_then(|value| value.to_str().ok());
@@ -428,7 +486,7 @@ async fn final_response(stream: &mut Response) -> Result<(), Refusal> {
 
 /// Has h3 open a stream for a request and await its response. What h3 would send is not sent: see
 /// [`wire::headers`].
-async fn start(
+pub(crate) async fn start(
     live: &mut Live,
     request: http::Request<()>,
 ) -> Result<(Response, Request, RawSend), Refusal> {
@@ -443,7 +501,7 @@ fn stream_refusal(error: StreamError) -> Refusal {
     match error {
         StreamError::RemoteTerminate { code, .. } => Refusal::from_h3_code(code.value()),
         StreamError::ConnectionError { .. } => Refusal::Aborted,
-        StreamError::RemoteClosing { .. } => Refusal::Unreachable,
+        StreamError::RemoteClosing => Refusal::Unreachable,
         _ => Refusal::Internal,
     }
 }

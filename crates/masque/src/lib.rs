@@ -1,8 +1,11 @@
-//! HTTP/3 CONNECT between gateways, on quinn and h3: client and server.
+//! HTTP/3 CONNECT and CONNECT-UDP between gateways and for standard clients, on quinn and h3:
+//! client and server.
 //!
 //! Each TCP connection is one CONNECT request (RFC 9114 §4.4) of one QUIC connection between two
-//! gateways, under ordinary congestion control. It runs on the open Internet between ground
-//! gateways, and on the radio as the baseline that Bentpipe's own transport is measured against.
+//! gateways, and each flow of datagrams one CONNECT-UDP request (RFC 9298), under ordinary
+//! congestion control. It runs on the open Internet between ground gateways, and on the radio as
+//! the baseline that Bentpipe's own transport is measured against. Clients that know nothing of us
+//! may use a server too.
 //!
 //! ```no_run
 //! # async fn example(secret: bentpipe_masque::SecretKey, server_key: [u8; 32]) -> Result<(), Box<dyn std::error::Error>> {
@@ -68,8 +71,31 @@
 //! `:method` CONNECT, `:authority` host and port, and two fields of ours that a server may ignore:
 //! `bentpipe-class` (a decimal number, 0 the most urgent, 3 the default) and `bentpipe-passenger`
 //! (the client's own number for who this is). The request's HEADERS and its first DATA leave
-//! together, without awaiting the response. A refusal is a status with `proxy-status` (RFC 9209);
+//! together, without awaiting the response. A client may add `bentpipe-claim`, a class and a name with a
+//! space between: the class it wants if the authority's address is the name's. A server that finds so
+//! answers with the class in `bentpipe-class`. A refusal is a status with `proxy-status` (RFC 9209);
 //! see [`Refusal`] for its names and for the codes that reset an open flow. FIN ends a direction.
+//!
+//! ## Datagrams
+//!
+//! CONNECT-UDP as RFC 9298 has it: an extended CONNECT (RFC 9220) with `:protocol` `connect-udp`,
+//! `capsule-protocol: ?1` and the default template, `:path`
+//! `/.well-known/masque/udp/{target_host}/{target_port}/`. The client sends it once it has the
+//! server's SETTINGS_ENABLE_CONNECT_PROTOCOL, and datagrams at once thereafter. HTTP Datagrams
+//! travel in QUIC DATAGRAM frames where both sides have SETTINGS_H3_DATAGRAM (RFC 9297), else in
+//! DATAGRAM capsules on the stream; each side takes both. One that is larger than the path is
+//! refused where it would be sent, never moved to a capsule, so that path MTU discovery works
+//! through the flow. FIN ends a flow in order. Three more fields of ours, between gateways only:
+//! `bentpipe-protocol` (the IP protocol number where it is not 17), `bentpipe-source` (the sender's
+//! own port) and, for what has no ports, port 0 in the path. A malformed path is answered 400,
+//! another `:protocol` 501.
+//!
+//! ## Standard clients
+//!
+//! A server with a [`Certificate`] serves the clients in its [`ServerConfig::logins`] too. They show
+//! a token with each request, as `proxy-authorization: Basic` (RFC 7617, their name and the token)
+//! or `Bearer` (RFC 6750); others are answered 407 as above. `bentpipe-protocol` is answered 403
+//! there.
 //!
 //! # What it does not do
 //!
@@ -79,34 +105,57 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+mod capsule;
+mod claim;
 mod client;
+mod datagrams;
 mod flow;
+mod incoming;
+mod login;
 mod quic;
 mod refusal;
 mod server;
 mod settings;
 mod socket;
 mod stream;
+mod template;
 mod tls;
 mod wire;
 
 #[cfg(test)]
+mod udp_tests;
+#[cfg(test)]
 mod unproven_tests;
 
 pub use auth::{PublicKey, SecretKey, public_key};
+pub use claim::Claim;
 pub use client::{Client, ClientConfig, ConnectError};
+pub use datagrams::{DatagramError, DatagramFlow};
 pub use flow::{Flow, FlowReset};
+pub use incoming::{Carries, Incoming};
+pub use login::{Login, MAX_CONNECTIONS, token_hash};
 pub use refusal::Refusal;
-pub use server::{Incoming, Server, ServerConfig};
+pub use server::{Server, ServerConfig};
 pub use settings::{Congestion, SettingsError, Transport};
 pub use socket::Socket;
-pub use tls::TlsError;
+pub use tls::{Certificate, TlsError};
 
 /// Where a client proves its key.
 const SESSION_PATH: &str = "/bentpipe/session";
 
 const CLASS_HEADER: &str = "bentpipe-class";
+/// In a request: a class, a space, and the name that would give it.
+const CLAIM_HEADER: &str = "bentpipe-claim";
+
 const PASSENGER_HEADER: &str = "bentpipe-passenger";
+const PROTOCOL_HEADER: &str = "bentpipe-protocol";
+const SOURCE_HEADER: &str = "bentpipe-source";
+
+/// RFC 9297 §3.4; its value is a structured boolean.
+const CAPSULE_HEADER: &str = "capsule-protocol";
+
+/// The value of `:protocol` (RFC 9298 §3.4).
+const CONNECT_UDP: &str = "connect-udp";
 
 /// RFC 9110 §11.7.3.
 const INFO_HEADER: &str = "proxy-authentication-info";

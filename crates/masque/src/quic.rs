@@ -71,6 +71,11 @@ impl Request {
         Request { id, shared: Arc::new(Mutex::new(shared)) }
     }
 
+    /// The stream's id.
+    pub(crate) fn id(&self) -> u64 {
+        self.id.into_inner()
+    }
+
     /// What h3 has written so far.
     pub(crate) fn take_held(&self) -> BytesMut {
         std::mem::take(&mut self.lock().held)

@@ -2,33 +2,43 @@
 
 use std::{
     collections::HashSet,
+    future::poll_fn,
     io,
     net::SocketAddr,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicU32, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
-use h3::error::Code;
-use http::{Method, StatusCode, header};
+use h3::{error::Code, ext::Protocol, frame::FrameStream, stream::BufRecvStream};
+use http::{HeaderValue, Method, StatusCode, header};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
     time::{sleep, timeout},
 };
 
 use crate::{
-    CLASS_HEADER, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER, SESSION_PATH, StartError,
+    CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, Claim, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER,
+    PROTOCOL_HEADER, SESSION_PATH, SOURCE_HEADER, StartError,
     auth::{self, Proofs, PublicKey, SecretKey, Side},
-    flow::Flow,
+    datagrams::{
+        Core, UDP,
+        queue::{Ledger, Queue},
+        router::{Peer, Router},
+    },
+    incoming::{Carries, Exchange, Incoming, answer, refusal},
+    login::{self, Login, Logins},
     quic::{self, MAX_HEADERS_BYTES, Request},
     refusal::Refusal,
     settings::Transport,
     socket::Socket,
     stream::var_int,
-    tls, wire,
+    template::Target,
+    tls::{self, Certificate},
+    wire,
 };
 
 /// Connections whose client has not proved its key: with 64 KiB of received bytes each, 16 MiB.
@@ -61,12 +71,23 @@ pub struct ServerConfig {
     pub transport: Transport,
     /// Our name in `proxy-status`: a token of RFC 9110 such as `ground`.
     pub name: String,
+    /// What standard clients are shown; they are refused where there is none.
+    pub certificate: Option<Arc<Certificate>>,
+    /// The standard clients that are served.
+    pub logins: Vec<Login>,
 }
 
 impl ServerConfig {
     /// A configuration with the default settings.
     pub fn new(secret: SecretKey, clients: HashSet<PublicKey>) -> ServerConfig {
-        ServerConfig { secret, clients, transport: Transport::default(), name: "bentpipe".into() }
+        ServerConfig {
+            secret,
+            clients,
+            transport: Transport::default(),
+            name: "bentpipe".into(),
+            certificate: None,
+            logins: Vec::new(),
+        }
     }
 }
 
@@ -74,21 +95,30 @@ impl ServerConfig {
 pub struct Server {
     endpoint: quinn::Endpoint,
     incoming: tokio::sync::Mutex<mpsc::Receiver<Incoming>>,
+    datagrams_dropped: Arc<AtomicU64>,
 }
 
 impl Server {
     /// Starts to listen. Must be called within a tokio runtime.
     pub fn start(config: ServerConfig, socket: Socket) -> Result<Server, StartError> {
-        let mut quic = tls::server()?;
+        let mut quic = tls::server(config.certificate.as_deref())?;
         quic.transport_config(config.transport.server()?);
         let endpoint = socket.endpoint(Some(quic))?;
         let (waiting, incoming) = mpsc::channel(MAX_WAITING);
-        let shared = Arc::new(Shared { config, waiting });
+        let datagrams_dropped = Arc::new(AtomicU64::new(0));
+        let shared = Arc::new(Shared {
+            // Without a certificate there is nobody whom a token could be shown to.
+            logins: Logins::new(config.certificate.as_ref().map_or(&[], |_| &config.logins)),
+            name: config.name.as_str().into(),
+            config,
+            waiting,
+            datagrams_dropped: datagrams_dropped.clone(),
+        });
         tokio::spawn(listen(endpoint.clone(), shared));
-        Ok(Server { endpoint, incoming: tokio::sync::Mutex::new(incoming) })
+        Ok(Server { endpoint, incoming: tokio::sync::Mutex::new(incoming), datagrams_dropped })
     }
 
-    /// The next CONNECT of a proven client; `None` once the server is closed.
+    /// The next CONNECT or CONNECT-UDP of a client that is served; `None` once the server is closed.
     pub async fn accept(&self) -> Option<Incoming> {
         self.incoming.lock().await.recv().await
     }
@@ -96,6 +126,12 @@ impl Server {
     /// Where it listens.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.endpoint.local_addr()
+    }
+
+    /// Datagrams of all flows that were dropped here for want of room, or because they made no
+    /// sense.
+    pub fn datagrams_dropped(&self) -> u64 {
+        self.datagrams_dropped.load(Ordering::Relaxed)
     }
 
     /// Closes all connections and waits until the clients have been told.
@@ -111,47 +147,12 @@ impl Drop for Server {
     }
 }
 
-/// A CONNECT that awaits its answer; dropping it resets the flow.
-pub struct Incoming {
-    /// The client's proven key.
-    pub client: PublicKey,
-    /// Where to: `host:port`, as the client wrote it.
-    pub authority: String,
-    /// The class the client asks for.
-    pub class: u8,
-    /// The passenger, by the client's own numbering.
-    pub passenger: u32,
-    /// The whole request.
-    pub request: http::Request<()>,
-    exchange: Exchange,
-    shared: Arc<Shared>,
-}
-
-impl Incoming {
-    /// Answers 200; the flow's bytes are the body from here on.
-    pub async fn accept(self) -> io::Result<Flow> {
-        let lost = |_| io::Error::from(io::ErrorKind::ConnectionReset);
-        let response = answer(StatusCode::OK);
-        let request = self.exchange.request.clone();
-        let send = self.exchange.respond(response).await.map_err(lost)?;
-        let recv = request.take_recv().ok_or(io::ErrorKind::ConnectionReset)?;
-        Ok(Flow::open(send, recv))
-    }
-
-    /// Refuses the flow.
-    pub async fn refuse(self, why: Refusal) {
-        let mut response = answer(why.status());
-        let value = format!("{}; error={}", self.shared.config.name, why.proxy_error());
-        if let Ok(value) = value.try_into() {
-            response.headers_mut().insert("proxy-status", value);
-        }
-        self.exchange.finish(response).await;
-    }
-}
-
 struct Shared {
     config: ServerConfig,
+    logins: Logins,
+    name: Arc<str>,
     waiting: mpsc::Sender<Incoming>,
+    datagrams_dropped: Arc<AtomicU64>,
 }
 
 async fn listen(endpoint: quinn::Endpoint, shared: Arc<Shared>) {
@@ -184,13 +185,18 @@ async fn serve(incoming: quinn::Incoming, permit: OwnedSemaphorePermit, shared: 
         // Grease is drawn at random, which would make seeded runs differ.
         .send_grease(false)
         .max_field_section_size(MAX_HEADERS_BYTES)
+        .enable_extended_connect(true)
+        .enable_datagram(shared.config.transport.datagrams)
         .build::<_, Bytes>(connection)
         .await;
     let Ok(mut h3) = built else {
         return;
     };
+    let (tell, peer) = watch::channel(Peer::default());
+    let ledger = Ledger::counting(shared.datagrams_dropped.clone());
     let session = Arc::new(Session {
         conn: conn.clone(),
+        router: Router::new(conn.clone(), peer, ledger),
         client: OnceLock::new(),
         permit: Mutex::new(Some(permit)),
         refused: AtomicU32::new(0),
@@ -207,15 +213,24 @@ async fn serve(incoming: quinn::Incoming, permit: OwnedSemaphorePermit, shared: 
                 }
                 continue;
             }
-            accepted = h3.accept() => accepted,
+            accepted = poll_fn(|cx| {
+                let accepted = h3.poll_accept_request_stream(cx);
+                Peer::tell(&tell, &h3, &session.shared.config.transport);
+                accepted
+            }) => accepted,
         };
         match (accepted, handed.next()) {
-            (Ok(Some(resolver)), Some(request)) => {
+            (Ok(Some(stream)), Some(request)) => {
+                let resolver = h3.create_resolver(FrameStream::new(BufRecvStream::new(stream)));
                 tokio::spawn(session.clone().request(resolver, request));
             }
             (Ok(Some(_)), None) => {}
             // The client will send no more requests; its flows live on.
-            (Ok(None), _) => break,
+            (Ok(None), _) => {
+                // Fails only with the connection.
+                let _ = h3.shutdown(0).await;
+                break;
+            }
             (Err(error), _) => {
                 tracing::debug!(%remote, %error, "connection ended");
                 break;
@@ -228,20 +243,34 @@ async fn serve(incoming: quinn::Incoming, permit: OwnedSemaphorePermit, shared: 
 /// One client's connection.
 struct Session {
     conn: quinn::Connection,
-    client: OnceLock<PublicKey>,
+    router: Router,
+    /// Who the client is, once that is known.
+    client: OnceLock<Proven>,
     /// Its place among the unproven, until it leaves them.
     permit: Mutex<Option<OwnedSemaphorePermit>>,
     refused: AtomicU32,
     shared: Arc<Shared>,
 }
 
-type Resolver = h3::server::RequestResolver<quic::Connection, Bytes>;
-
-/// A request and the way to answer it.
-struct Exchange {
-    request: Request,
-    stream: h3::server::RequestStream<Request, Bytes>,
+/// How a client has shown who it is.
+enum Proven {
+    /// By its key: for all requests of the connection.
+    Key(PublicKey),
+    /// By a token, which it shows with each request. The connection takes one of its places.
+    Token(
+        #[expect(dead_code, reason = "given back when the connection is gone")]
+        OwnedSemaphorePermit,
+    ),
 }
+
+/// Whom a request is from.
+struct Asker {
+    client: PublicKey,
+    /// A gateway of ours, which may ask for more than UDP.
+    is_gateway: bool,
+}
+
+type Resolver = h3::server::RequestResolver<quic::Connection, Bytes>;
 
 impl Session {
     async fn request(self: Arc<Session>, resolver: Resolver, request: Request) {
@@ -250,22 +279,69 @@ impl Session {
             return;
         };
         let exchange = Exchange { request, stream };
-        match (self.client.get(), head.method()) {
-            (Some(client), &Method::CONNECT) => self.connect(*client, head, exchange).await,
-            (None, &Method::GET) if head.uri().path() == SESSION_PATH => {
-                self.prove(&head, exchange).await;
+        let gateway = match self.client.get() {
+            Some(Proven::Key(client)) => Some(Asker { client: *client, is_gateway: true }),
+            _ => None,
+        };
+        if gateway.is_none() && head.method() == Method::GET && head.uri().path() == SESSION_PATH {
+            return self.prove(&head, exchange).await;
+        }
+        let Some(asker) = gateway.or_else(|| self.login(&head)) else {
+            return self.challenge(exchange).await;
+        };
+        let protocol = head.extensions().get::<Protocol>().map(Protocol::as_str);
+        match (head.method(), protocol) {
+            (&Method::CONNECT, None) => self.connect(asker, head, exchange).await,
+            (&Method::CONNECT, Some(CONNECT_UDP)) => {
+                self.connect_udp(asker, head, exchange).await;
             }
-            (Some(_), _) => exchange.finish(answer(StatusCode::METHOD_NOT_ALLOWED)).await,
-            (None, _) => {
-                let mut response = answer(StatusCode::PROXY_AUTHENTICATION_REQUIRED);
-                let scheme = http::HeaderValue::from_static(auth::SCHEME);
-                response.headers_mut().insert(header::PROXY_AUTHENTICATE, scheme);
-                exchange.finish(response).await;
-                if self.refused.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_REFUSED {
-                    self.conn.close(var_int(Code::H3_EXCESSIVE_LOAD.value()), b"");
-                }
+            // RFC 9220 §3.
+            (&Method::CONNECT, Some(_)) => {
+                exchange.finish(answer(StatusCode::NOT_IMPLEMENTED)).await;
+            }
+            _ => exchange.finish(answer(StatusCode::METHOD_NOT_ALLOWED)).await,
+        }
+    }
+
+    /// The standard client whose token the request shows. Its first one makes the connection one
+    /// of those that are served.
+    fn login(&self, head: &http::Request<()>) -> Option<Asker> {
+        let found = self.shared.logins.find(head.headers())?;
+        if self.client.get().is_none() {
+            match found.connect() {
+                Some(place) => self.admit(Proven::Token(place)),
+                None => self.conn.close(var_int(Code::H3_EXCESSIVE_LOAD.value()), b""),
             }
         }
+        Some(Asker { client: found.identity(), is_gateway: false })
+    }
+
+    /// Refuses a request of somebody unknown: a few times, then the connection is closed.
+    async fn challenge(&self, exchange: Exchange) {
+        let mut response = answer(StatusCode::PROXY_AUTHENTICATION_REQUIRED);
+        let fields = response.headers_mut();
+        fields.insert(header::PROXY_AUTHENTICATE, HeaderValue::from_static(auth::SCHEME));
+        if !self.shared.logins.is_empty() {
+            let challenges = HeaderValue::from_static(login::CHALLENGES);
+            fields.append(header::PROXY_AUTHENTICATE, challenges);
+        }
+        exchange.finish(response).await;
+        if self.refused.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_REFUSED {
+            self.conn.close(var_int(Code::H3_EXCESSIVE_LOAD.value()), b"");
+        }
+    }
+
+    /// The client is known from now on, and may have what those that are served may.
+    fn admit(&self, proven: Proven) {
+        if self.client.set(proven).is_err() {
+            return;
+        }
+        // Nothing panics while it holds the lock.
+        self.permit.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        let transport = &self.shared.config.transport;
+        self.conn.set_max_concurrent_bi_streams(transport.max_flows.into());
+        self.conn.set_receive_window(transport.connection_window_bytes.into());
+        tokio::spawn(self.router.clone().run());
     }
 
     /// Checks a client's proof and answers with ours. Whoever does not hold a known key learns
@@ -287,14 +363,7 @@ impl Session {
         let Some((client, proof)) = proven() else {
             return self.reject();
         };
-        if self.client.set(client).is_err() {
-            return;
-        }
-        // Nothing panics while it holds the lock.
-        self.permit.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
-        let transport = &config.transport;
-        self.conn.set_max_concurrent_bi_streams(transport.max_flows.into());
-        self.conn.set_receive_window(transport.connection_window_bytes.into());
+        self.admit(Proven::Key(client));
         let info = auth::write_info(&proof);
         let headers = wire::headers(&[(":status", "200"), (INFO_HEADER, &info)]);
         if let Some(mut send) = exchange.request.take_send() {
@@ -304,10 +373,7 @@ impl Session {
         }
     }
 
-    async fn connect(&self, client: PublicKey, head: http::Request<()>, exchange: Exchange) {
-        let number = |name| head.headers().get(name)?.to_str().ok()?.parse::<u32>().ok();
-        let class = number(CLASS_HEADER).and_then(|class| u8::try_from(class).ok());
-        let passenger = number(PASSENGER_HEADER);
+    async fn connect(&self, asker: Asker, head: http::Request<()>, exchange: Exchange) {
         // RFC 9114 §4.4: the authority is host and port.
         let authority = head
             .uri()
@@ -317,14 +383,60 @@ impl Session {
         let Some(authority) = authority else {
             return exchange.finish(answer(StatusCode::BAD_REQUEST)).await;
         };
+        self.wait(asker, authority, Carries::Stream, head, exchange).await;
+    }
+
+    async fn connect_udp(&self, asker: Asker, head: http::Request<()>, exchange: Exchange) {
+        let protocol = match head.headers().get(PROTOCOL_HEADER) {
+            Some(_) if !asker.is_gateway => {
+                let response = refusal(Refusal::Forbidden, &self.shared.name);
+                return exchange.finish(response).await;
+            }
+            Some(_) => number(&head, PROTOCOL_HEADER).and_then(|n| u8::try_from(n).ok()),
+            None => Some(UDP),
+        };
+        let source = number(&head, SOURCE_HEADER).and_then(|source| u16::try_from(source).ok());
+        let target = head.uri().path_and_query().and_then(|path| Target::from_path(path.as_str()));
+        let asked = protocol.zip(target);
+        let Some((protocol, target)) =
+            asked.filter(|(protocol, target)| *protocol != UDP || target.port() != 0)
+        else {
+            return exchange.finish(answer(StatusCode::BAD_REQUEST)).await;
+        };
+        let carries = Carries::Datagrams { protocol, source: source.unwrap_or(0) };
+        self.wait(asker, target.authority(), carries, head, exchange).await;
+    }
+
+    /// Hands a request to whoever accepts them.
+    async fn wait(
+        &self,
+        asker: Asker,
+        authority: String,
+        carries: Carries,
+        head: http::Request<()>,
+        exchange: Exchange,
+    ) {
+        let class = number(&head, CLASS_HEADER).and_then(|class| u8::try_from(class).ok());
+        let claim = head.headers().get(CLAIM_HEADER);
+        let claim = claim.and_then(|value| Claim::read(value.to_str().ok()?));
+        let datagrams = (carries != Carries::Stream).then(|| {
+            let ledger = self.router.ledger();
+            let inbox = Arc::new(Queue::new(ledger.clone()));
+            let way = self.router.register(exchange.request.id(), inbox.clone());
+            (Core::asked(inbox, ledger.clone()), way)
+        });
         let incoming = Incoming {
-            client,
+            client: asker.client,
             authority,
+            carries,
             class: class.unwrap_or(DEFAULT_CLASS),
-            passenger: passenger.unwrap_or(0),
+            passenger: number(&head, PASSENGER_HEADER).unwrap_or(0),
+            claim,
+            confirmed: None,
             request: head,
             exchange,
-            shared: self.shared.clone(),
+            server_name: self.shared.name.clone(),
+            datagrams,
         };
         // Fails only when the server is gone; then the flow is reset as it is dropped here.
         let _ = self.shared.waiting.send(incoming).await;
@@ -335,33 +447,7 @@ impl Session {
     }
 }
 
-impl Exchange {
-    /// Sends the response's HEADERS; the body is the caller's.
-    async fn respond(
-        mut self,
-        response: http::Response<()>,
-    ) -> Result<crate::stream::RawSend, Refusal> {
-        let sent = self.stream.send_response(response).await;
-        sent.map_err(|_| Refusal::Aborted)?;
-        let mut send = self.request.take_send().ok_or(Refusal::Aborted)?;
-        send.write(self.request.take_held().freeze()).await?;
-        Ok(send)
-    }
-
-    /// Sends a response without a body and asks for no more of the request (RFC 9114 §4.1).
-    async fn finish(self, response: http::Response<()>) {
-        let request = self.request.clone();
-        if let Ok(mut send) = self.respond(response).await {
-            send.finish();
-            if let Some(mut recv) = request.take_recv() {
-                recv.stop(Code::H3_NO_ERROR.value());
-            }
-        }
-    }
-}
-
-fn answer(status: StatusCode) -> http::Response<()> {
-    let mut response = http::Response::new(());
-    *response.status_mut() = status;
-    response
+/// A decimal number in a field.
+fn number(head: &http::Request<()>, name: &str) -> Option<u32> {
+    head.headers().get(name)?.to_str().ok()?.parse().ok()
 }

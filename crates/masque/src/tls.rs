@@ -1,5 +1,6 @@
-//! TLS 1.3 under QUIC. The certificate is a throw-away: who the peer is comes from the proofs of
-//! [`crate::auth`], which are bound to this session.
+//! TLS 1.3 under QUIC. Between gateways the certificate means nothing and is a throw-away where the
+//! operator has none: who the peer is comes from the proofs of [`crate::auth`], which are bound to
+//! this session. It matters to standard clients, which verify it as any client of HTTPS does.
 
 use std::sync::Arc;
 
@@ -8,7 +9,9 @@ use rustls::{
     DigitallySignedStruct, DistinguishedName, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
     crypto::CryptoProvider,
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime},
+    pki_types::{
+        CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime, pem::PemObject,
+    },
 };
 
 /// The name in the certificate and in the requests to the gateway itself (RFC 6761: resolves
@@ -38,24 +41,64 @@ pub(crate) fn client() -> Result<quinn::ClientConfig, TlsError> {
     Ok(quinn::ClientConfig::new(Arc::new(quic)))
 }
 
-pub(crate) fn server() -> Result<quinn::ServerConfig, TlsError> {
+/// A server that shows `certificate`, or one made anew.
+pub(crate) fn server(certificate: Option<&Certificate>) -> Result<quinn::ServerConfig, TlsError> {
+    let made;
+    let Certificate { chain, key } = match certificate {
+        Some(certificate) => certificate,
+        None => {
+            made = throw_away()?;
+            &made
+        }
+    };
+    let mut config = rustls::ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(failed)?
+        .with_no_client_auth()
+        .with_single_cert(chain.clone(), key.clone_key())
+        .map_err(failed)?;
+    config.alpn_protocols = vec![ALPN_H3.to_vec()];
+    config.send_tls13_tickets = 0;
+    let quic = QuicServerConfig::try_from(config).map_err(failed)?;
+    Ok(quinn::ServerConfig::with_crypto(Arc::new(quic)))
+}
+
+/// A certificate that standard clients can verify, and its key.
+#[derive(Debug)]
+pub struct Certificate {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Certificate {
+    /// From PEM: the certificate with those between it and the root, and its private key (PKCS #8,
+    /// PKCS #1 or SEC 1).
+    pub fn from_pem(chain: &[u8], key: &[u8]) -> Result<Certificate, TlsError> {
+        let no_chain = |error| TlsError(format!("reading the certificate: {error}"));
+        let chain: Vec<_> =
+            CertificateDer::pem_slice_iter(chain).collect::<Result<_, _>>().map_err(no_chain)?;
+        if chain.is_empty() {
+            return Err(TlsError("there is no CERTIFICATE in the certificate's file".into()));
+        }
+        let no_key = |error| TlsError(format!("reading the certificate's key: {error}"));
+        let certificate =
+            Certificate { chain, key: PrivateKeyDer::from_pem_slice(key).map_err(no_key)? };
+        // Says now whether the two belong together.
+        server(Some(&certificate)).map(|_| certificate)
+    }
+}
+
+fn throw_away() -> Result<Certificate, TlsError> {
     // Ed25519: its signatures always have the same length, so a seeded run repeats packet sizes.
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).map_err(failed)?;
     let mut params =
         rcgen::CertificateParams::new(vec![SERVER_NAME.to_string()]).map_err(failed)?;
     params.serial_number = Some(1u64.into());
     let certificate = params.self_signed(&key).map_err(failed)?;
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let mut config = rustls::ServerConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(failed)?
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], key)
-        .map_err(failed)?;
-    config.alpn_protocols = vec![ALPN_H3.to_vec()];
-    config.send_tls13_tickets = 0;
-    let quic = QuicServerConfig::try_from(config).map_err(failed)?;
-    Ok(quinn::ServerConfig::with_crypto(Arc::new(quic)))
+    Ok(Certificate {
+        chain: vec![certificate.der().clone()],
+        key: PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
+    })
 }
 
 fn provider() -> Arc<CryptoProvider> {

@@ -14,19 +14,22 @@ use tokio::time::timeout;
 
 use crate::{
     Client, ClientConfig, ConnectError, INFO_HEADER, SecretKey, Server, ServerConfig, Socket,
-    Transport, auth, public_key,
-    quic::{self, Handed},
+    Transport, auth,
+    client::Response,
+    public_key,
+    quic::{self, Handed, Request},
     settings::UNPROVEN_STREAMS,
+    stream::RawSend,
     tls, wire,
 };
 
-const LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const LIMIT: Duration = Duration::from_secs(10);
 
-fn socket() -> Socket {
+pub(crate) fn socket() -> Socket {
     Socket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap()
 }
 
-fn secret(byte: u8) -> SecretKey {
+pub(crate) fn secret(byte: u8) -> SecretKey {
     SecretKey::new([byte; 32])
 }
 
@@ -38,15 +41,33 @@ fn server() -> (Server, SocketAddr) {
 }
 
 /// A client of HTTP/3 that knows nothing of ours.
-struct Stranger {
-    conn: quinn::Connection,
+pub(crate) struct Stranger {
+    pub(crate) conn: quinn::Connection,
     requests: h3::client::SendRequest<quic::Opener, Bytes>,
     handed: Handed,
     _endpoint: quinn::Endpoint,
 }
 
+/// A request that was sent.
+pub(crate) struct Asked {
+    pub(crate) request: Request,
+    stream: Response,
+    send: RawSend,
+}
+
+impl Asked {
+    /// The answer, or `None` where the stream or the connection was reset.
+    pub(crate) async fn response(&mut self) -> Option<http::Response<()>> {
+        timeout(LIMIT, self.stream.recv_response()).await.expect("an answer in time").ok()
+    }
+
+    pub(crate) fn into_send(self) -> RawSend {
+        self.send
+    }
+}
+
 impl Stranger {
-    async fn connect(to: SocketAddr) -> Stranger {
+    pub(crate) async fn connect(to: SocketAddr) -> Stranger {
         let mut config = tls::client().unwrap();
         config.transport_config(Transport::default().client().unwrap());
         let endpoint = socket().endpoint(None).unwrap();
@@ -57,15 +78,25 @@ impl Stranger {
         Stranger { conn, requests, handed, _endpoint: endpoint }
     }
 
-    /// The answer to a request with these fields, or `None` with the connection.
-    async fn ask(&mut self, fields: &[(&str, &str)]) -> Option<http::Response<()>> {
+    /// Sends a request with these fields.
+    pub(crate) async fn try_send(&mut self, fields: &[(&str, &str)]) -> Option<Asked> {
         let request = http::Request::connect("a:1").body(()).unwrap();
-        let mut stream = self.requests.send_request(request).await.ok()?;
+        let stream = self.requests.send_request(request).await.ok()?;
         let request = self.handed.take(stream.id()).unwrap();
         let mut send = request.take_send()?;
         send.write(wire::headers(fields)).await.ok()?;
-        send.finish();
-        timeout(LIMIT, stream.recv_response()).await.expect("an answer in time").ok()
+        Some(Asked { request, stream, send })
+    }
+
+    pub(crate) async fn send(&mut self, fields: &[(&str, &str)]) -> Asked {
+        self.try_send(fields).await.expect("the connection lives")
+    }
+
+    /// The answer to a request with these fields, or `None` with the connection.
+    pub(crate) async fn ask(&mut self, fields: &[(&str, &str)]) -> Option<http::Response<()>> {
+        let mut asked = self.try_send(fields).await?;
+        asked.send.finish();
+        asked.response().await
     }
 
     async fn close_code(&self) -> u64 {
@@ -135,7 +166,7 @@ async fn oversized_headers_are_refused() {
 /// Answers 200 to every client with a proof made of another key.
 #[tokio::test]
 async fn an_impostor_gets_no_passenger_data() {
-    let endpoint = socket().endpoint(Some(tls::server().unwrap())).unwrap();
+    let endpoint = socket().endpoint(Some(tls::server(None).unwrap())).unwrap();
     let at = endpoint.local_addr().unwrap();
     let impostor = tokio::spawn(async move {
         let conn = endpoint.accept().await.unwrap().await.unwrap();

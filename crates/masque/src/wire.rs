@@ -66,7 +66,8 @@ pub(crate) fn data_header(len: usize, into: &mut BytesMut) {
     write_varint(len as u64, into);
 }
 
-fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+/// A variable-length integer (RFC 9000 §16) and what follows it.
+pub(crate) fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let first = *bytes.first()?;
     let len = 1usize << (first >> 6);
     let (whole, rest) = bytes.split_at_checked(len)?;
@@ -74,7 +75,8 @@ fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, rest))
 }
 
-fn write_varint(value: u64, into: &mut BytesMut) {
+/// Appends a variable-length integer in its shortest form; `value` is below 2^62.
+pub(crate) fn write_varint(value: u64, into: &mut BytesMut) {
     match value {
         0..=0x3f => into.put_u8(value as u8),
         0x40..=0x3fff => into.put_u16(value as u16 | 0x4000),

@@ -13,28 +13,46 @@ pub const EVERYONE_ELSE: u32 = 0;
 /// All clients seen lately.
 pub struct Passengers {
     table: Mutex<Table>,
-    max_flows: usize,
-    max_flows_each: usize,
+    limits: [Limit; 2],
+}
+
+/// What is counted, and bounded, apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// TCP connections.
+    Streams,
+    /// Flows of datagrams.
+    Datagrams,
+}
+
+/// A bound on flows of one [`Kind`].
+#[derive(Debug, Clone, Copy)]
+pub struct Limit {
+    /// Of all clients.
+    pub all: usize,
+    /// Of one.
+    pub each: usize,
 }
 
 #[derive(Default)]
 struct Table {
     known: HashMap<IpAddr, Passenger>,
     /// Flows of clients that found the table full.
-    others: usize,
-    open: usize,
+    others: [usize; 2],
+    open: [usize; 2],
     clock: u64,
 }
 
 struct Passenger {
     number: u32,
-    open: usize,
+    open: [usize; 2],
     seen: u64,
 }
 
-/// The right to one connection, given back when dropped.
+/// The right to one flow, given back when dropped.
 pub struct Ticket {
     passengers: Arc<Passengers>,
+    kind: Kind,
     /// The client's address.
     pub client: IpAddr,
     /// The client's number.
@@ -42,21 +60,21 @@ pub struct Ticket {
 }
 
 impl Passengers {
-    /// A table for at most `max_flows` connections, `max_flows_each` per client.
-    pub fn new(max_flows: usize, max_flows_each: usize) -> Arc<Self> {
-        Arc::new(Self { table: Mutex::default(), max_flows, max_flows_each })
+    /// A table with these bounds.
+    pub fn new(streams: Limit, datagrams: Limit) -> Arc<Self> {
+        Arc::new(Self { table: Mutex::default(), limits: [streams, datagrams] })
     }
 
-    /// Admits one more connection of `client`, unless a limit is reached.
-    pub fn admit(self: &Arc<Self>, client: IpAddr) -> Option<Ticket> {
+    /// Admits one more flow of `client`, unless a limit is reached.
+    pub fn admit(self: &Arc<Self>, client: IpAddr, kind: Kind) -> Option<Ticket> {
         let client = client.to_canonical();
-        let number = self.lock().admit(client, self.max_flows, self.max_flows_each)?;
-        Some(Ticket { passengers: self.clone(), client, number })
+        let number = self.lock().admit(client, kind, self.limits[kind as usize])?;
+        Some(Ticket { passengers: self.clone(), kind, client, number })
     }
 
-    /// Connections open now.
-    pub fn open(&self) -> usize {
-        self.lock().open
+    /// Flows of `kind` open now.
+    pub fn open(&self, kind: Kind) -> usize {
+        self.lock().open[kind as usize]
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -66,60 +84,63 @@ impl Passengers {
 }
 
 impl Table {
-    fn admit(&mut self, client: IpAddr, max: usize, each: usize) -> Option<u32> {
-        if self.open >= max {
+    fn admit(&mut self, client: IpAddr, kind: Kind, limit: Limit) -> Option<u32> {
+        let kind = kind as usize;
+        if self.open[kind] >= limit.all {
             return None;
         }
         if !self.known.contains_key(&client)
             && let Some(number) = self.free_number()
         {
-            self.known.insert(client, Passenger { number, open: 0, seen: 0 });
+            self.known.insert(client, Passenger { number, open: [0; 2], seen: 0 });
         }
         self.clock += 1;
         let (number, held) = match self.known.get_mut(&client) {
             Some(passenger) => {
                 passenger.seen = self.clock;
-                (passenger.number, &mut passenger.open)
+                (passenger.number, &mut passenger.open[kind])
             }
-            None => (EVERYONE_ELSE, &mut self.others),
+            None => (EVERYONE_ELSE, &mut self.others[kind]),
         };
-        if *held >= each {
+        if *held >= limit.each {
             return None;
         }
         *held += 1;
-        self.open += 1;
+        self.open[kind] += 1;
         Some(number)
     }
 
-    /// The next number, or that of the client without connections seen longest ago.
+    /// The next number, or that of the client without flows seen longest ago.
     fn free_number(&mut self) -> Option<u32> {
         if self.known.len() < MAX_PASSENGERS {
             // Fits: at most MAX_PASSENGERS, and numbers are taken in turn.
             return Some(self.known.len() as u32 + 1);
         }
-        let idle = self.known.iter().filter(|(_, passenger)| passenger.open == 0);
+        let idle = self.known.iter().filter(|(_, passenger)| passenger.open == [0; 2]);
         let oldest = idle.min_by_key(|(_, passenger)| passenger.seen).map(|(ip, _)| *ip)?;
         self.known.remove(&oldest).map(|passenger| passenger.number)
     }
 
-    fn leave(&mut self, client: IpAddr, number: u32) {
-        self.open -= 1;
+    fn leave(&mut self, client: IpAddr, kind: Kind, number: u32) {
+        let kind = kind as usize;
+        self.open[kind] -= 1;
         if number == EVERYONE_ELSE {
-            self.others -= 1;
+            self.others[kind] -= 1;
         } else if let Some(passenger) = self.known.get_mut(&client) {
-            passenger.open -= 1;
+            passenger.open[kind] -= 1;
         }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.passengers.lock().leave(self.client, self.number);
+        self.passengers.lock().leave(self.client, self.kind, self.number);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Kind::{Datagrams, Streams};
     use super::*;
     use std::net::Ipv4Addr;
 
@@ -127,44 +148,63 @@ mod tests {
         Ipv4Addr::from_bits(0x0a00_0000 + n).into()
     }
 
+    fn table(all: usize, each: usize) -> Arc<Passengers> {
+        Passengers::new(Limit { all, each }, Limit { all: 2, each: 1 })
+    }
+
+    #[test]
+    fn datagrams_have_bounds_of_their_own() {
+        let table = table(5, 3);
+        let stream = table.admit(ip(1), Streams).unwrap();
+        let datagrams = table.admit(ip(1), Datagrams).unwrap();
+        assert_eq!(stream.number, datagrams.number);
+        assert!(table.admit(ip(1), Datagrams).is_none());
+        let other = table.admit(ip(2), Datagrams).unwrap();
+        assert!(table.admit(ip(3), Datagrams).is_none(), "two in all");
+        drop(stream);
+        assert_eq!((table.open(Streams), table.open(Datagrams)), (0, 2));
+        drop((datagrams, other));
+        assert_eq!(table.open(Datagrams), 0);
+    }
+
     #[test]
     fn numbers_are_small_and_stay() {
-        let table = Passengers::new(100, 10);
-        let first = table.admit(ip(1)).unwrap().number;
-        let second = table.admit(ip(2)).unwrap().number;
+        let table = table(100, 10);
+        let first = table.admit(ip(1), Streams).unwrap().number;
+        let second = table.admit(ip(2), Streams).unwrap().number;
         assert_eq!((first, second), (1, 2));
-        assert_eq!(table.admit(ip(1)).unwrap().number, 1);
+        assert_eq!(table.admit(ip(1), Streams).unwrap().number, 1);
         let mapped = "::ffff:10.0.0.1".parse().unwrap();
-        assert_eq!(table.admit(mapped).unwrap().number, 1);
-        assert_eq!(table.open(), 0);
+        assert_eq!(table.admit(mapped, Streams).unwrap().number, 1);
+        assert_eq!(table.open(Streams), 0);
     }
 
     #[test]
     fn limits_hold_and_come_back() {
-        let table = Passengers::new(5, 3);
-        let held: Vec<_> = (0..3).map(|_| table.admit(ip(1)).unwrap()).collect();
-        assert!(table.admit(ip(1)).is_none());
-        let other: Vec<_> = (0..2).map(|_| table.admit(ip(2)).unwrap()).collect();
-        assert!(table.admit(ip(2)).is_none(), "five in all");
+        let table = table(5, 3);
+        let held: Vec<_> = (0..3).map(|_| table.admit(ip(1), Streams).unwrap()).collect();
+        assert!(table.admit(ip(1), Streams).is_none());
+        let other: Vec<_> = (0..2).map(|_| table.admit(ip(2), Streams).unwrap()).collect();
+        assert!(table.admit(ip(2), Streams).is_none(), "five in all");
         drop(held);
-        assert!(table.admit(ip(2)).is_some());
+        assert!(table.admit(ip(2), Streams).is_some());
         drop(other);
-        assert_eq!(table.open(), 0);
+        assert_eq!(table.open(Streams), 0);
     }
 
     #[test]
     fn the_table_is_bounded() {
-        let table = Passengers::new(100_000, 10);
+        let table = table(100_000, 10);
         let count = MAX_PASSENGERS as u32;
-        let held: Vec<_> = (1..=count).map(|n| table.admit(ip(n)).unwrap()).collect();
-        let beyond = table.admit(ip(count + 1)).unwrap();
+        let held: Vec<_> = (1..=count).map(|n| table.admit(ip(n), Streams).unwrap()).collect();
+        let beyond = table.admit(ip(count + 1), Streams).unwrap();
         assert_eq!(beyond.number, EVERYONE_ELSE);
         let number = held[6].number;
         drop(held);
         // Number 7 has been seen again since: the oldest idle client gives way.
-        drop((1..7).map(|n| table.admit(ip(n))).collect::<Vec<_>>());
-        assert_eq!(table.admit(ip(count + 2)).unwrap().number, number);
+        drop((1..7).map(|n| table.admit(ip(n), Streams)).collect::<Vec<_>>());
+        assert_eq!(table.admit(ip(count + 2), Streams).unwrap().number, number);
         drop(beyond);
-        assert_eq!(table.open(), 0);
+        assert_eq!(table.open(Streams), 0);
     }
 }

@@ -53,8 +53,13 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Leads TCP that comes in by `interfaces` to `port` on loopback.
-    pub fn install(port: u16, interfaces: &[&str], v6: bool) -> Result<Self, RulesError> {
+    /// Leads TCP that comes in by `interfaces`, and UDP where `udp` says so, to `port` on loopback.
+    pub fn install(
+        port: u16,
+        interfaces: &[&str],
+        v6: bool,
+        udp: bool,
+    ) -> Result<Self, RulesError> {
         // From here on dropping removes whatever was done before a failure.
         let rules = Self { v6 };
         rules.remove_routes();
@@ -63,7 +68,7 @@ impl Rules {
             ip(&[family, "route", "replace", "local", "default", "dev", "lo", "table", &table])?;
             ip(&[&[family, "rule", "add"][..], &rule()].concat())?;
         }
-        nft(&script(port, interfaces, v6))?;
+        nft(&script(port, interfaces, v6, udp))?;
         Ok(rules)
     }
 
@@ -104,16 +109,26 @@ fn rule() -> [&'static str; 6] {
 }
 
 /// One transaction: the old table goes and the new one comes at once.
-fn script(port: u16, interfaces: &[&str], v6: bool) -> String {
+///
+/// Whatever is for this machine or its neighbours alone stays: its own addresses, broadcast and
+/// multicast (DHCP, neighbour discovery, mDNS, LLMNR, SSDP among them), link-local addresses, and
+/// DHCP and DHCPv6 to a server elsewhere. UDP needs no handshake, so a source that packets would not
+/// go back to by the interface they came in by is an invented one.
+fn script(port: u16, interfaces: &[&str], v6: bool, udp: bool) -> String {
     let interfaces = interfaces.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>();
     let interfaces = interfaces.join(", ");
-    let ipv6 = if v6 {
-        format!(
-            "meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:{port} meta mark set {MARK:#x} accept"
-        )
-    } else {
-        String::new()
-    };
+    let mut lead = String::new();
+    for (family, loopback) in
+        [("ip", "127.0.0.1"), ("ip6", "[::1]")].iter().take(1 + usize::from(v6))
+    {
+        let version = if *family == "ip" { "ipv4" } else { "ipv6" };
+        for protocol in ["tcp", "udp"].iter().take(1 + usize::from(udp)) {
+            lead += &format!(
+                "meta nfproto {version} meta l4proto {protocol} \
+                 tproxy {family} to {loopback}:{port} meta mark set {MARK:#x} accept\n"
+            );
+        }
+    }
     format!(
         "table inet {TABLE} {{}}\n\
          delete table inet {TABLE}\n\
@@ -122,10 +137,11 @@ fn script(port: u16, interfaces: &[&str], v6: bool) -> String {
              type filter hook prerouting priority mangle; policy accept;\n\
              iifname != {{ {interfaces} }} return\n\
              fib daddr type {{ local, broadcast, anycast, multicast }} return\n\
-             ip daddr 127.0.0.0/8 return\n\
-             ip6 daddr {{ ::1, fe80::/10 }} return\n\
-             meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:{port} meta mark set {MARK:#x} accept\n\
-             {ipv6}\n\
+             ip daddr {{ 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 }} return\n\
+             ip6 daddr {{ ::1, fe80::/10, ff00::/8 }} return\n\
+             udp dport {{ 67, 68, 546, 547 }} return\n\
+             meta l4proto udp fib saddr . iif oif missing counter drop\n\
+             {lead}\
            }}\n\
          }}\n"
     )
@@ -188,8 +204,11 @@ mod tests {
 
     #[test]
     fn the_script_names_the_interfaces() {
-        let script = script(1081, &["eth1", "wlan0.2"], false);
-        assert!(script.contains("iifname != { \"eth1\", \"wlan0.2\" } return"), "{script}");
-        assert!(!script.contains("tproxy ip6"), "{script}");
+        let text = script(1081, &["eth1", "wlan0.2"], false, false);
+        assert!(text.contains("iifname != { \"eth1\", \"wlan0.2\" } return"), "{text}");
+        assert!(!text.contains("tproxy ip6") && !text.contains("l4proto udp tproxy"), "{text}");
+        let all = script(1081, &["eth1"], true, true);
+        assert_eq!(all.matches("l4proto udp tproxy").count(), 2, "{all}");
+        assert_eq!(all.matches("l4proto tcp tproxy").count(), 2, "{all}");
     }
 }

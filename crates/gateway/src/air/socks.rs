@@ -1,14 +1,14 @@
-//! SOCKS5 (RFC 1928): CONNECT, with or without username and password (RFC 1929).
+//! SOCKS5 (RFC 1928): CONNECT and UDP ASSOCIATE, with or without username and password (RFC 1929).
 //!
 //! The reply says "connected" at once; when the far dial fails, the client sees a
 //! reset, exactly as an intercepted client does.
 
+mod udp;
 mod wire;
 
 use std::io;
 use std::sync::Arc;
 
-use bentpipe_link::Target;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -16,8 +16,10 @@ use tokio::time::timeout;
 
 use super::intake::Intake;
 use super::passengers::Ticket;
-use crate::config::Auth;
-use wire::{MAX_MESSAGE_BYTES, METHOD_NONE, METHOD_PASSWORD, METHOD_REFUSED, Parsed, Reply};
+use crate::config::{Auth, Quic};
+use wire::{
+    MAX_MESSAGE_BYTES, METHOD_NONE, METHOD_PASSWORD, METHOD_REFUSED, Parsed, Reply, Request,
+};
 
 /// Why a handshake went no further.
 enum Refusal {
@@ -39,19 +41,25 @@ pub(super) async fn serve(
     tcp: TcpStream,
     ticket: Ticket,
     auth: Option<Arc<Auth>>,
+    quic: Quic,
     intake: Arc<Intake>,
 ) {
     let mut handshake = Handshake { tcp, read: BytesMut::new() };
     let limit = intake.limits.handshake_timeout.duration();
     // Boxed, so that only clients still shaking hands hold what that needs.
     match timeout(limit, Box::pin(handshake.run(auth.as_deref()))).await {
-        Ok(Ok(target)) => {
+        Ok(Ok(Request::Connect(target))) => {
             let read = handshake.read.freeze();
             intake.carry(handshake.tcp, target, &ticket, read).await;
         }
+        Ok(Ok(Request::Associate(port))) => {
+            udp::serve(handshake.tcp, ticket.client, port, quic, intake).await;
+        }
         Ok(Err(Refusal::Garbage)) => intake.garbage(&ticket, "it does not speak SOCKS5"),
         Ok(Err(Refusal::Unauthorized)) => intake.unauthorized(&ticket),
-        Ok(Err(Refusal::Unsupported)) => intake.quiet.refused(ticket.client, "only CONNECT works"),
+        Ok(Err(Refusal::Unsupported)) => {
+            intake.quiet.refused(ticket.client, "only CONNECT and UDP ASSOCIATE work");
+        }
         Err(_) => intake.garbage(&ticket, "its SOCKS5 handshake took too long"),
     }
 }
@@ -62,7 +70,7 @@ struct Handshake {
 }
 
 impl Handshake {
-    async fn run(&mut self, auth: Option<&Auth>) -> Result<Target, Refusal> {
+    async fn run(&mut self, auth: Option<&Auth>) -> Result<Request, Refusal> {
         let methods = self.message(wire::greeting).await?;
         let wanted = if auth.is_some() { METHOD_PASSWORD } else { METHOD_NONE };
         if !methods.contains(&wanted) {
@@ -79,10 +87,12 @@ impl Handshake {
             }
         }
         match self.message(wire::request).await? {
-            Ok(target) => {
+            Ok(Request::Connect(target)) => {
                 self.tcp.write_all(&wire::reply(Reply::Succeeded)).await?;
-                Ok(target)
+                Ok(Request::Connect(target))
             }
+            // Answered once there is a socket.
+            Ok(associate) => Ok(associate),
             Err(reply) => {
                 self.tcp.write_all(&wire::reply(reply)).await?;
                 Err(Refusal::Unsupported)

@@ -2,7 +2,7 @@
 //!
 //! nftables TPROXY leads every TCP connection that comes in by the named
 //! interfaces to a listener on loopback. The accepted socket's own address is
-//! where the client wanted to go.
+//! where the client wanted to go. UDP goes to sockets beside it, see [`super::udp`].
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::intake::Intake;
 use super::passengers::Ticket;
 use super::rules::{Rules, RulesError};
+use super::udp::Udp;
 use crate::config::Tproxy;
 use crate::net::{self, StartError};
 use crate::relay::reset_on_close;
@@ -23,6 +24,7 @@ pub struct Transparent {
     // Fields drop in order: no connection is led to a listener that has gone.
     _rules: Rules,
     listeners: Vec<TcpListener>,
+    udp: Option<Udp>,
 }
 
 impl Transparent {
@@ -42,12 +44,37 @@ impl Transparent {
         };
         let interfaces: Vec<&str> =
             config.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
-        Ok(Self { _rules: Rules::install(config.port, &interfaces, v6)?, listeners })
+        let udp = bind_udp(config.port, v6)?;
+        let rules = Rules::install(config.port, &interfaces, v6, udp.is_some())?;
+        Ok(Self { _rules: rules, listeners, udp })
+    }
+
+    /// The sockets for UDP; once.
+    pub fn take_udp(&mut self) -> Option<Udp> {
+        self.udp.take()
     }
 
     /// One per address family.
     pub fn listeners(&self) -> impl Iterator<Item = &TcpListener> {
         self.listeners.iter()
+    }
+}
+
+/// The sockets for UDP, or none where this process may send no raw packets: the answers need them.
+fn bind_udp(port: u16, v6: bool) -> Result<Option<Udp>, StartError> {
+    match Udp::bind(port, v6) {
+        Ok(udp) => Ok(Some(udp)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            tracing::warn!(
+                "UDP is not intercepted: that needs CAP_NET_RAW as well; add it to \
+                 AmbientCapabilities in the systemd unit"
+            );
+            Ok(None)
+        }
+        Err(source) => {
+            let address = (Ipv4Addr::LOCALHOST, port).into();
+            Err(StartError::Bind { what: "tproxy over UDP", address, source })
+        }
     }
 }
 

@@ -10,10 +10,11 @@ use bentpipe_units::{BitRate, Span};
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use super::classes::class;
 use super::radio::default_mtu;
 use super::{
-    AeroTcp, Beam, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Source,
-    Transport, applies, from_text, read, seconds,
+    AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundUdp,
+    Masque, Memory, Source, StandardClient, Transport, applies, from_text, read, seconds, standard,
 };
 use crate::relay::RelayLimits;
 
@@ -28,8 +29,16 @@ pub struct GroundConfig {
     /// The aircraft it serves.
     #[serde(default)]
     pub aircraft: Vec<AircraftConfig>,
+    /// What standard clients are shown; they are refused where it is absent.
+    pub masque: Option<Masque>,
+    /// The standard clients it serves.
+    #[serde(default, rename = "client")]
+    pub clients: Vec<StandardClient>,
     /// What AeroTCP is told, where it is served.
     pub aerotcp: Option<AeroTcp>,
+    /// What the classes may count on and may take of what each aircraft is sent.
+    #[serde(default)]
+    pub classes: Classes,
     /// How it dials.
     #[serde(default)]
     pub dial: Dial,
@@ -87,6 +96,9 @@ pub struct AircraftConfig {
     /// The most favoured class its flows may have: those that ask for more get this one.
     #[serde(default = "default_class", deserialize_with = "class")]
     pub highest_class: Class,
+    /// The classes of what it is sent: those written here, and the ground's for the others.
+    #[serde(default)]
+    pub classes: Classes,
     /// How much of a shared beam it gets when several want it, against the others' weights: 1.
     pub(super) weight: Option<toml::Spanned<u32>>,
     /// What it gets of a shared beam before the rest is divided: 16 kbit/s.
@@ -145,6 +157,8 @@ pub struct GroundLimits {
     pub stall_timeout: Span,
     /// How long flows may finish after a stop was asked for.
     pub drain_timeout: Span,
+    /// What is different for UDP.
+    pub udp: GroundUdp,
 }
 
 const fn leased() -> bool {
@@ -167,7 +181,7 @@ const fn default_max_flows() -> usize {
     4_096
 }
 
-const fn default_class() -> Class {
+pub(super) const fn default_class() -> Class {
     Class::BestEffort
 }
 
@@ -188,6 +202,7 @@ impl Default for GroundLimits {
             idle_timeout: DEFAULT_IDLE,
             stall_timeout: DEFAULT_STALL,
             drain_timeout: DEFAULT_DRAIN,
+            udp: GroundUdp::default(),
         }
     }
 }
@@ -223,6 +238,11 @@ impl GroundConfig {
         }
         applies::at_ground(&source, &served)?;
         let mut seen = BTreeSet::new();
+        config.classes.check(&source)?;
+        for aircraft in &mut config.aircraft {
+            aircraft.classes.check(&source)?;
+            aircraft.classes = aircraft.classes.or(&config.classes);
+        }
         for aircraft in &config.aircraft {
             if !seen.insert(aircraft.key()) {
                 let why = format!("{:?} has the key of another aircraft", aircraft.name);
@@ -231,6 +251,10 @@ impl GroundConfig {
             }
             aircraft.check_share(config.beam(), &source)?;
         }
+        if let Some(masque) = &mut config.masque {
+            masque.load(&source)?;
+        }
+        standard::check(&config.clients, config.masque.as_ref(), &source)?;
         if let Some(beam) = &config.beam {
             beam.get_ref().check(&config.aircraft, &source, beam.span())?;
         }
@@ -276,14 +300,6 @@ impl HostAddresses {
             Self::Many(ips) => ips,
         }
     }
-}
-
-fn class<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Class, D::Error> {
-    let name = String::deserialize(from)?;
-    Class::ALL.into_iter().find(|class| class.name() == name).ok_or_else(|| {
-        let names = Class::ALL.map(Class::name).join("\", \"");
-        serde::de::Error::custom(format!("{name:?} is no class: write one of \"{names}\""))
-    })
 }
 
 fn spanned_key<'de, D>(from: D) -> Result<toml::Spanned<PublicKey>, D::Error>

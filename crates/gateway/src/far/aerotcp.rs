@@ -11,7 +11,10 @@ use bentpipe_link::ResetCode;
 use bentpipe_units::BitRate;
 use futures_util::future::BoxFuture;
 
-use super::{Arrivals, FarEnd, FarStream, Incoming, LocalBuffers, Open, OpenError};
+use super::{
+    Arrivals, FarDatagrams, FarEnd, FarStream, Incoming, LocalBuffers, Open, OpenDatagrams,
+    OpenError,
+};
 use crate::config::{AeroTcp, AirConfig, GroundConfig, WindowKind};
 
 /// Connections an association holds beyond what the gateway admits: those of either side that the
@@ -49,6 +52,14 @@ pub enum AeroTcpError {
 impl FarEnd for Air {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
         Box::pin(async move { Ok(Box::new(Air::open(self, open).await?) as Box<dyn FarStream>) })
+    }
+
+    /// Streams alone.
+    fn open_datagrams(
+        &self,
+        _: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
+        Box::pin(std::future::ready(Err(OpenError::Unsupported)))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -1,4 +1,4 @@
-//! HTTP/3 CONNECT behind the seam, and how the configs become its own.
+//! HTTP/3 CONNECT and CONNECT-UDP behind the seam, and how the configs become its own.
 
 use std::collections::HashSet;
 use std::io;
@@ -8,19 +8,44 @@ use std::task::{Context, Poll, ready};
 
 use bentpipe_link::{Class, ResetCode, Target};
 use bentpipe_masque::{
-    Client, ClientConfig, Flow, Incoming as Request, Refusal, Server, ServerConfig,
+    Carries, Claim as MasqueClaim, Client, ClientConfig, DatagramFlow, Flow, Incoming as Request,
+    Refusal, Server, ServerConfig,
 };
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
-use crate::config::{AirConfig, GroundConfig};
+use super::{
+    Arrivals, Carried, Claim, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
+    OpenDatagrams, OpenError,
+};
+use crate::config::{AirConfig, GroundConfig, StandardClient};
 
 impl FarEnd for Client {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
         let authority = open.target.to_string();
-        let flow = Client::open(self, &authority, open.class.to_u8(), open.passenger, open.first);
+        let claim = open
+            .claim
+            .map(|claim| MasqueClaim { class: claim.class.to_u8(), name: claim.name().to_owned() });
+        let (class, claim) = (open.class.to_u8(), claim.as_ref());
+        let flow = self.open_claiming(&authority, class, open.passenger, claim, open.first);
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarStream>) })
+    }
+
+    fn open_datagrams(
+        &self,
+        open: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
+        let (authority, class) = (open.target.to_string(), open.class.to_u8());
+        let flow = Client::open_datagrams(
+            self,
+            &authority,
+            open.protocol,
+            open.source,
+            class,
+            open.passenger,
+        );
+        Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarDatagrams>) })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -39,6 +64,37 @@ impl FarStream for Flow {
 
     fn reset_code(&self) -> Option<ResetCode> {
         Flow::reset_code(self).map(code)
+    }
+
+    fn class(&self) -> Option<Class> {
+        Class::from_u8(Flow::class(self)?)
+    }
+}
+
+impl FarDatagrams for DatagramFlow {
+    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
+        DatagramFlow::send(self, datagram).map_err(|error| match error {
+            bentpipe_masque::DatagramError::TooLarge { most } => {
+                DatagramError::TooLarge { most_bytes: most }
+            }
+            bentpipe_masque::DatagramError::Ended(_) => DatagramError::Ended,
+        })
+    }
+
+    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+        Box::pin(async move { DatagramFlow::receive(self).await.map_err(code) })
+    }
+
+    fn most_bytes(&self) -> usize {
+        self.max_bytes()
+    }
+
+    fn reset(&self, code: ResetCode) {
+        DatagramFlow::reset(self, refusal(code));
+    }
+
+    fn connected(&self) {
+        self.accept();
     }
 }
 
@@ -65,13 +121,19 @@ impl Arrivals for Server {
 }
 
 fn incoming(request: Request, target: Target) -> Incoming {
-    Incoming {
-        aircraft: request.client,
-        target,
-        class: Class::from_u8(request.class).unwrap_or_default(),
-        passenger: request.passenger,
-        stream: Box::new(Answering::Waiting(Box::new(request))),
-    }
+    let (aircraft, passenger) = (request.client, request.passenger);
+    let class = Class::from_u8(request.class).unwrap_or_default();
+    let claim = request
+        .claim
+        .as_ref()
+        .and_then(|claim| Claim::new(&claim.name, Class::from_u8(claim.class)?).ok());
+    let carries = match request.carries {
+        Carries::Stream => Carried::Stream(Box::new(Answering::Waiting(Box::new(request)))),
+        Carries::Datagrams { protocol, source } => {
+            Carried::Datagrams { protocol, source, flow: Box::new(request.into_datagrams()) }
+        }
+    };
+    Incoming { aircraft, target, class, passenger, claim, carries }
 }
 
 /// What [`Client::connect`] needs. HTTP/3 finds its own rate; the config's is not for it.
@@ -84,7 +146,13 @@ pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
 pub fn server_config(config: &GroundConfig) -> ServerConfig {
     let clients: HashSet<_> =
         config.aircraft.iter().map(|aircraft| *aircraft.key().as_bytes()).collect();
-    ServerConfig::new(config.link.private_key().as_bytes().to_owned().into(), clients)
+    let secret = config.link.private_key().as_bytes().to_owned().into();
+    let mut server = ServerConfig::new(secret, clients);
+    if let Some(masque) = &config.masque {
+        server.certificate = Some(masque.certificate());
+        server.logins = config.clients.iter().map(StandardClient::login).collect();
+    }
+    server
 }
 
 /// A CONNECT whose answer depends on the dial.
@@ -133,6 +201,12 @@ impl FarStream for Answering {
             // The carrier was lost before the answer could be given.
             Self::Gone => Some(ResetCode::Aborted),
             Self::Waiting(_) | Self::Accepting(_) => None,
+        }
+    }
+
+    fn confirm_class(&mut self, class: Class) {
+        if let Self::Waiting(request) = self {
+            request.confirmed = Some(class.to_u8());
         }
     }
 

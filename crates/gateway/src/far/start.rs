@@ -12,7 +12,10 @@ use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::{Arrivals, FarEnd, FarStream, Open, OpenError, aerotcp, link, masque};
+use super::{
+    Arrivals, FarDatagrams, FarEnd, FarStream, Open, OpenDatagrams, OpenError, aerotcp, link,
+    masque,
+};
 use crate::air::{counter, path_memory};
 use crate::config::{AirConfig, GroundConfig, Transport};
 use crate::net::{Inherited, StartError};
@@ -156,15 +159,25 @@ async fn resolve(peer: &Target) -> SocketAddr {
 /// A far end whose address is still being asked for.
 struct Awaited(watch::Receiver<Option<Arc<dyn FarEnd>>>);
 
+impl Awaited {
+    async fn known(&self) -> Result<Arc<dyn FarEnd>, OpenError> {
+        let mut far = self.0.clone();
+        let known = timeout(PATIENCE, far.wait_for(Option::is_some)).await;
+        let far = known.ok().and_then(Result::ok).and_then(|far| far.clone());
+        far.ok_or_else(|| OpenError::Down("its name has no address yet".to_owned()))
+    }
+}
+
 impl FarEnd for Awaited {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
-        Box::pin(async move {
-            let mut far = self.0.clone();
-            let known = timeout(PATIENCE, far.wait_for(Option::is_some)).await;
-            let far = known.ok().and_then(Result::ok).and_then(|far| far.clone());
-            let down = || OpenError::Down("its name has no address yet".to_owned());
-            far.ok_or_else(down)?.open(open).await
-        })
+        Box::pin(async move { self.known().await?.open(open).await })
+    }
+
+    fn open_datagrams(
+        &self,
+        open: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
+        Box::pin(async move { self.known().await?.open_datagrams(open).await })
     }
 
     fn modem_rate(&self, told: Option<ModemRate>) {
@@ -193,7 +206,7 @@ mod tests {
         let (_found, far) = watch::channel(None);
         let target = "origin.test:80".parse().unwrap();
         let first = Default::default();
-        let open = Open { target, class: Class::BestEffort, passenger: 1, first };
+        let open = Open { target, class: Class::BestEffort, passenger: 1, claim: None, first };
         let began = tokio::time::Instant::now();
         let error = Awaited(far).open(open).await.err().unwrap();
         assert!(matches!(error, OpenError::Down(_)), "{error}");

@@ -1,15 +1,16 @@
-//! The aircraft a ground gateway serves, and how much each may hold.
+//! The aircraft a ground gateway serves, and how much each may hold. A standard client counts as
+//! one.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bentpipe_link::{Class, ResetCode};
-use tokio::time::Instant;
 
-use crate::config::AircraftConfig;
+use crate::bucket::Bucket;
+use crate::config::{AircraftConfig, StandardClient};
 
-/// All aircraft by their keys.
+/// All aircraft by their keys, and standard clients by their identities.
 pub struct Fleet {
     aircraft: HashMap<[u8; 32], Arc<Aircraft>>,
     open: Arc<AtomicUsize>,
@@ -21,18 +22,11 @@ struct Aircraft {
     open: AtomicUsize,
     max_flows: usize,
     highest_class: Class,
-    opening: Mutex<Bucket>,
+    opening: Bucket,
 }
 
 /// Seconds of its average rate that an aircraft may open at a stretch.
 const BURST_SECONDS: f64 = 2.0;
-
-/// A token bucket: one token per new flow.
-struct Bucket {
-    tokens: f64,
-    per_second: f64,
-    filled_at: Option<Instant>,
-}
 
 /// The right to one flow, given back when dropped.
 pub struct Permit {
@@ -41,25 +35,17 @@ pub struct Permit {
 }
 
 impl Fleet {
-    /// The aircraft of a config, together at most `max_flows`.
-    pub fn new(aircraft: &[AircraftConfig], max_flows: usize) -> Self {
-        let entry = |config: &AircraftConfig| {
-            let per_second = f64::from(config.flows_per_second);
-            let aircraft = Aircraft {
-                name: config.name.clone(),
-                open: AtomicUsize::new(0),
-                max_flows: config.max_flows,
-                highest_class: config.highest_class,
-                opening: Mutex::new(Bucket {
-                    tokens: per_second * BURST_SECONDS,
-                    per_second,
-                    filled_at: None,
-                }),
-            };
-            (*config.key().as_bytes(), Arc::new(aircraft))
-        };
-        let aircraft = aircraft.iter().map(entry).collect();
-        Self { aircraft, open: Arc::default(), max_flows }
+    /// The aircraft and standard clients of a config, together with at most `max_flows`.
+    pub fn new(aircraft: &[AircraftConfig], clients: &[StandardClient], max_flows: usize) -> Self {
+        let aircraft = aircraft.iter().map(|one| {
+            let bounds = (one.max_flows, one.flows_per_second, one.highest_class);
+            (*one.key().as_bytes(), Aircraft::new(&one.name, bounds))
+        });
+        let clients = clients.iter().map(|one| {
+            let bounds = (one.max_flows, one.flows_per_second, one.highest_class);
+            (one.login().identity(), Aircraft::new(one.name(), bounds))
+        });
+        Self { aircraft: aircraft.chain(clients).collect(), open: Arc::default(), max_flows }
     }
 
     /// Flows open now, over all aircraft.
@@ -72,7 +58,7 @@ impl Fleet {
         let aircraft = self.aircraft.get(key).ok_or(ResetCode::Forbidden)?;
         let full =
             aircraft.open.load(Relaxed) >= aircraft.max_flows || self.open() >= self.max_flows;
-        if full || !aircraft.take_token() {
+        if full || !aircraft.opening.take() {
             return Err(ResetCode::Limit);
         }
         aircraft.open.fetch_add(1, Relaxed);
@@ -82,19 +68,18 @@ impl Fleet {
 }
 
 impl Aircraft {
-    fn take_token(&self) -> bool {
-        // A panic cannot leave the bucket half-changed.
-        let mut bucket = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let since = bucket.filled_at.map_or(0.0, |at| (now - at).as_secs_f64());
-        bucket.filled_at = Some(now);
-        let most = bucket.per_second * BURST_SECONDS;
-        bucket.tokens = (bucket.tokens + since * bucket.per_second).min(most);
-        let enough = bucket.tokens >= 1.0;
-        if enough {
-            bucket.tokens -= 1.0;
-        }
-        enough
+    /// `bounds` are the flows at once, new ones per second, and the most favoured class.
+    fn new(
+        name: &str,
+        (max_flows, flows_per_second, highest_class): (usize, u32, Class),
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            open: AtomicUsize::new(0),
+            max_flows,
+            highest_class,
+            opening: Bucket::new(f64::from(flows_per_second), BURST_SECONDS),
+        })
     }
 }
 
@@ -135,7 +120,7 @@ mod tests {
             one("D-A", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
             one("D-B", "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="),
         ];
-        Fleet::new(&aircraft, 4)
+        Fleet::new(&aircraft, &[], 4)
     }
 
     fn refused(admitted: Result<Permit, ResetCode>) -> Option<ResetCode> {
@@ -152,10 +137,9 @@ mod tests {
         assert_eq!(refused(fleet.admit(&a)), Some(ResetCode::Limit), "three flows are open");
         assert_eq!(held[0].aircraft(), "D-A");
         let classes = Class::ALL.map(|asked| held[0].class(asked));
-        assert_eq!(
-            classes,
-            [Class::Assured, Class::Assured, Class::Assured, Class::BestEffort, Class::LowerEffort]
-        );
+        let mut wanted = Class::ALL;
+        wanted[..2].fill(Class::Assured);
+        assert_eq!(classes, wanted);
         let other = fleet.admit(&b);
         assert!(other.is_ok());
         assert_eq!(refused(fleet.admit(&b)), Some(ResetCode::Limit), "four in all");

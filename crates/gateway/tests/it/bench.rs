@@ -66,9 +66,10 @@ pub fn start(air: &str, ground: &str) -> Bench {
     Bench { socks, http, air, ground, up, stop_air, air_task, _stop_ground, _folder }
 }
 
-/// `auth` belongs to [listen]; everything else goes to the top.
+/// `auth` and `quic` belong to [listen]; everything else goes to the top.
 fn air_config(folder: &tempfile::TempDir, more: &str) -> AirConfig {
-    let (top, listen) = if more.starts_with("auth") { ("", more) } else { (more, "") };
+    let listens = more.starts_with("auth") || more.starts_with("quic");
+    let (top, listen) = if listens { ("", more) } else { (more, "") };
     let text = format!(
         "{top}\n[link]\nprivate-key-file = \"a.key\"\npeer = \"127.0.0.1:4500\"\n\
          peer-public-key = \"{KEY}\"\nrate = \"1 Mbit/s\"\n\

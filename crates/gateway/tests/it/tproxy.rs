@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use bentpipe_gateway::air::Air;
 use bentpipe_gateway::config::AirConfig;
+use bentpipe_gateway::far::Carried;
 use bentpipe_gateway::net::Inherited;
 use nix::sched::{CloneFlags, unshare};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -19,9 +20,9 @@ use crate::wire;
 /// Set in the copy of this test that runs as root of a user namespace.
 const INSIDE: &str = "BENTPIPE_TEST_INSIDE_USERNS";
 const NAME: &str = "tproxy::intercepts_both_families_and_cleans_up";
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
-fn sh(script: &str) -> String {
+pub fn sh(script: &str) -> String {
     let output = Command::new("sh").args(["-ec", script]).output().expect("sh runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{script}\n{said}");
@@ -44,16 +45,21 @@ fn obstacle() -> Option<&'static str> {
 
 #[test]
 fn intercepts_both_families_and_cleans_up() {
+    as_root(NAME, in_gateway);
+}
+
+/// Runs `test`, which is called `name`, as root in a thread of its own: its namespaces go when it
+/// ends. Says why where that cannot be.
+pub fn as_root(name: &str, test: fn()) {
     if let Some(why) = obstacle() {
         eprintln!("SKIPPED: transparent interception is not tested: {why}");
         return;
     }
     if nix::unistd::geteuid().is_root() {
-        // A thread of its own: its namespaces go when it ends.
-        std::thread::spawn(in_gateway).join().expect("the gateway's side succeeds");
+        std::thread::spawn(test).join().expect("the gateway's side succeeds");
     } else if std::env::var_os(INSIDE).is_none() {
         let this = std::env::current_exe().expect("this test has a path");
-        let command = ["-Urn".into(), this.into_os_string(), "--exact".into(), NAME.into()];
+        let command = ["-Urn".into(), this.into_os_string(), "--exact".into(), name.into()];
         // Whether namespaces can be had is one question, whether the test passes another.
         match Command::new("unshare").args(["-Urn", "true"]).status() {
             Ok(status) if status.success() => {
@@ -69,7 +75,7 @@ fn intercepts_both_families_and_cleans_up() {
 }
 
 /// Enters new namespaces: a network of its own, and /sys as that network sees it.
-fn new_network() {
+pub fn new_network() {
     unshare(CloneFlags::CLONE_NEWNET).expect("root may make network namespaces");
     sh("ip link set lo up");
 }
@@ -126,7 +132,7 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     assert_eq!(sh("ip rule").matches("0x6270").count(), 1);
     tokio::spawn(async move {
         while let Some(incoming) = bentpipe_gateway::far::Arrivals::accept(&*down).await {
-            let mut stream = incoming.stream;
+            let Carried::Stream(mut stream) = incoming.carries else { panic!("TCP was sent") };
             let mut word = [0; 4];
             stream.read_exact(&mut word).await.unwrap();
             let answer = format!("{} said {}", incoming.target, String::from_utf8_lossy(&word));

@@ -5,11 +5,15 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
-use bentpipe_gateway::far::{Arrivals, FarEnd, FarStream, Incoming, Open, OpenError};
+use bentpipe_gateway::far::{
+    Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
+    OpenDatagrams, OpenError,
+};
 use bentpipe_link::ResetCode;
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// Credit of one flow in each direction.
 pub const CREDIT_BYTES: usize = 64 * 1024;
@@ -118,11 +122,76 @@ impl AsyncWrite for Stream {
     }
 }
 
+/// The largest datagram that crosses, its context id included.
+pub const MOST_DATAGRAM_BYTES: usize = 1300;
+
+/// Datagrams that wait at one end; more are dropped.
+const DATAGRAMS_WAITING: usize = 256;
+
+/// One end of a flow of datagrams.
+pub struct Datagrams {
+    to: mpsc::Sender<Bytes>,
+    from: tokio::sync::Mutex<mpsc::Receiver<Bytes>>,
+    /// Why the flow is over; both ends know at once.
+    over: watch::Sender<Option<ResetCode>>,
+}
+
+pub fn datagrams() -> (Datagrams, Datagrams) {
+    let ((to_b, at_b), (to_a, at_a)) =
+        (mpsc::channel(DATAGRAMS_WAITING), mpsc::channel(DATAGRAMS_WAITING));
+    let over = watch::Sender::new(None);
+    (
+        Datagrams { to: to_b, from: at_a.into(), over: over.clone() },
+        Datagrams { to: to_a, from: at_b.into(), over },
+    )
+}
+
+impl FarDatagrams for Datagrams {
+    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
+        if self.over.borrow().is_some() {
+            return Err(DatagramError::Ended);
+        }
+        if datagram.len() > MOST_DATAGRAM_BYTES {
+            return Err(DatagramError::TooLarge { most_bytes: MOST_DATAGRAM_BYTES });
+        }
+        // A full queue drops.
+        let _ = self.to.try_send(Bytes::copy_from_slice(datagram));
+        Ok(())
+    }
+
+    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+        Box::pin(async move {
+            let mut from = self.from.lock().await;
+            let mut over = self.over.subscribe();
+            tokio::select! {
+                biased;
+                Some(datagram) = from.recv() => Ok(datagram),
+                _ = over.wait_for(Option::is_some) => Err(self.over.borrow().unwrap()),
+            }
+        })
+    }
+
+    fn most_bytes(&self) -> usize {
+        MOST_DATAGRAM_BYTES
+    }
+
+    fn reset(&self, code: ResetCode) {
+        self.over.send_if_modified(|over| over.is_none() && over.replace(code).is_none());
+    }
+}
+
+impl Drop for Datagrams {
+    fn drop(&mut self) {
+        self.reset(ResetCode::Idle);
+    }
+}
+
 /// The air's end of a link in memory.
 pub struct Up {
     aircraft: [u8; 32],
     flows: mpsc::UnboundedSender<Incoming>,
     opened: Mutex<Vec<Open>>,
+    opened_datagrams: Mutex<Vec<OpenDatagrams>>,
 }
 
 /// The ground's end.
@@ -130,13 +199,19 @@ pub struct Down(tokio::sync::Mutex<mpsc::UnboundedReceiver<Incoming>>);
 
 pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
     let (flows, arrivals) = mpsc::unbounded_channel();
-    (Arc::new(Up { aircraft, flows, opened: Mutex::default() }), Arc::new(Down(arrivals.into())))
+    let (opened, opened_datagrams) = Default::default();
+    (Arc::new(Up { aircraft, flows, opened, opened_datagrams }), Arc::new(Down(arrivals.into())))
 }
 
 impl Up {
     /// Everything that was asked for so far.
     pub fn opened(&self) -> Vec<Open> {
         self.opened.lock().unwrap().clone()
+    }
+
+    /// Every flow of datagrams that was asked for so far.
+    pub fn opened_datagrams(&self) -> Vec<OpenDatagrams> {
+        self.opened_datagrams.lock().unwrap().clone()
     }
 }
 
@@ -146,12 +221,26 @@ impl FarEnd for Up {
             let (mut near, far) = pair();
             self.opened.lock().unwrap().push(open.clone());
             near.write_all(&open.first).await.unwrap();
-            let Open { target, class, passenger, .. } = open;
-            let (aircraft, stream) = (self.aircraft, Box::new(far));
-            let incoming = Incoming { aircraft, target, class, passenger, stream };
+            let Open { target, class, passenger, claim, .. } = open;
+            let (aircraft, carries) = (self.aircraft, Carried::Stream(Box::new(far)));
+            let incoming = Incoming { aircraft, target, class, passenger, claim, carries };
             self.flows.send(incoming).map_err(|_| OpenError::Closed)?;
             Ok(Box::new(near) as Box<dyn FarStream>)
         })
+    }
+
+    fn open_datagrams(
+        &self,
+        open: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
+        let (near, far) = datagrams();
+        self.opened_datagrams.lock().unwrap().push(open.clone());
+        let OpenDatagrams { target, protocol, source, class, passenger } = open;
+        let carries = Carried::Datagrams { protocol, source, flow: Box::new(far) };
+        let incoming =
+            Incoming { aircraft: self.aircraft, target, class, passenger, claim: None, carries };
+        let sent = self.flows.send(incoming).map_err(|_| OpenError::Closed);
+        Box::pin(async move { sent.map(|()| Box::new(near) as Box<dyn FarDatagrams>) })
     }
 }
 

@@ -1,7 +1,9 @@
 //! The messages of SOCKS5 (RFC 1928) and of its username/password step (RFC 1929).
 //! Bytes in, values out; nothing here can panic or wait.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use bytes::BufMut;
 
 use bentpipe_link::{Host, Target};
 
@@ -21,7 +23,9 @@ pub const METHOD_REFUSED: u8 = 0xff;
 pub enum Reply {
     /// Go ahead.
     Succeeded = 0,
-    /// BIND and UDP ASSOCIATE.
+    /// This gateway could not do it.
+    Failed = 1,
+    /// BIND.
     CommandNotSupported = 7,
     /// Neither an address nor a name that can be asked for.
     AddressNotSupported = 8,
@@ -108,32 +112,101 @@ pub fn credentials(bytes: &[u8]) -> Parsed<Credentials> {
     })
 }
 
-/// Where to connect to, or the reply that says why not.
-pub fn request(bytes: &[u8]) -> Parsed<Result<Target, Reply>> {
+/// What a client asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// A TCP connection.
+    Connect(Target),
+    /// A relay for datagrams (RFC 1928 section 7), which it will send from this port, or from any
+    /// where it is 0.
+    Associate(u16),
+}
+
+/// What the client asks for, or the reply that says why not.
+pub fn request(bytes: &[u8]) -> Parsed<Result<Request, Reply>> {
     parse(bytes, 5, |fields| {
         let command = fields.byte()?;
         let _reserved = fields.byte()?;
-        let host = match fields.byte()? {
-            1 => Ok(Host::Ip(Ipv4Addr::from(fields.array::<4>()?).into())),
-            3 => std::str::from_utf8(fields.string()?)
-                .map_err(|_| Reply::AddressNotSupported)
-                // Clients also send addresses in text here.
-                .and_then(|name| name.parse().map_err(|_| Reply::AddressNotSupported)),
-            4 => Ok(Host::Ip(Ipv6Addr::from(fields.array::<16>()?).into())),
-            _ => return Some(Err(())),
-        };
-        let port = u16::from_be_bytes(fields.array()?);
-        Some(match command {
-            1 => Ok(host.map(|host| Target { host, port })),
-            2 | 3 => Ok(Err(Reply::CommandNotSupported)),
+        let target = target(fields)?;
+        Some(match (command, target) {
+            (_, Err(Unreadable::Type)) => Err(()),
+            (1, Err(Unreadable::Host(_))) => Ok(Err(Reply::AddressNotSupported)),
+            (1, Ok(target)) => Ok(Ok(Request::Connect(target))),
+            // Of its address only the port is used: behind a NAT it may be wrong.
+            (3, Ok(Target { port, .. }) | Err(Unreadable::Host(port))) => {
+                Ok(Ok(Request::Associate(port)))
+            }
+            (2, _) => Ok(Err(Reply::CommandNotSupported)),
             _ => Err(()),
         })
     })
 }
 
-/// The reply to a request; the bound address is not known and not needed.
-pub fn reply(code: Reply) -> [u8; 10] {
-    [5, code as u8, 0, 1, 0, 0, 0, 0, 0, 0]
+/// Why an address cannot be read.
+enum Unreadable {
+    /// There is no such type of address.
+    Type,
+    /// The host is none that can be asked for; the port is this.
+    Host(u16),
+}
+
+/// Type, address and port.
+fn target(fields: &mut Fields<'_>) -> Option<Result<Target, Unreadable>> {
+    let host = match fields.byte()? {
+        1 => Some(Host::Ip(Ipv4Addr::from(fields.array::<4>()?).into())),
+        // Clients also send addresses in text here.
+        3 => std::str::from_utf8(fields.string()?).ok().and_then(|name| name.parse().ok()),
+        4 => Some(Host::Ip(Ipv6Addr::from(fields.array::<16>()?).into())),
+        _ => return Some(Err(Unreadable::Type)),
+    };
+    let port = u16::from_be_bytes(fields.array()?);
+    Some(host.map(|host| Target { host, port }).ok_or(Unreadable::Host(port)))
+}
+
+/// The target and the payload of a datagram to the relay, whose head is RSV, FRAG, type, address
+/// and port; `None` where it is broken or a fragment (section 7 lets a relay drop those).
+pub fn datagram(bytes: &[u8]) -> Option<(Target, &[u8])> {
+    let mut fields = Fields { bytes, at: 0 };
+    let [_, _, 0] = fields.array()? else { return None };
+    let target = target(&mut fields)?.ok()?;
+    Some((target, &bytes[fields.at..]))
+}
+
+/// Appends the head of a datagram from `target` to `out`.
+pub fn put_datagram_head(target: &Target, out: &mut Vec<u8>) {
+    out.put_slice(&[0, 0, 0]);
+    match &target.host {
+        Host::Ip(IpAddr::V4(ip)) => {
+            out.put_u8(1);
+            out.put_slice(&ip.octets());
+        }
+        Host::Ip(IpAddr::V6(ip)) => {
+            out.put_u8(4);
+            out.put_slice(&ip.octets());
+        }
+        Host::Name(name) => {
+            // It came behind a length of one byte.
+            let name = &name.as_bytes()[..name.len().min(255)];
+            out.put_u8(3);
+            out.put_u8(name.len() as u8);
+            out.put_slice(name);
+        }
+    }
+    out.put_u16(target.port);
+}
+
+/// The reply to a request; where a connection is bound is not known and not needed.
+pub fn reply(code: Reply) -> Vec<u8> {
+    reply_bound(code, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
+}
+
+/// The reply to a request, with the address that was bound for it.
+pub fn reply_bound(code: Reply, bound: SocketAddr) -> Vec<u8> {
+    let mut out = vec![5, code as u8];
+    // Reserved, then as in a datagram after its RSV and FRAG.
+    put_datagram_head(&bound.into(), &mut out);
+    out.drain(2..4);
+    out
 }
 
 #[cfg(test)]
@@ -149,17 +222,20 @@ mod tests {
         assert_eq!(greeting(&[4, 1]), Parsed::Garbage);
         let known = Credentials { username: b"crew".into(), password: b"w".into() };
         assert_eq!(credentials(b"\x01\x04crew\x01w"), Parsed::Whole(known, 8));
-        let to = |text: &str| Ok(text.parse::<Target>().unwrap());
+        let to = |text: &str| Ok(Request::Connect(text.parse().unwrap()));
         let name = b"\x05\x01\x00\x03\x0bexample.net\x01\xbbrest";
         assert_eq!(request(name), Parsed::Whole(to("example.net:443"), 18));
         let literal = b"\x05\x01\x00\x03\x0810.0.0.1\x00\x50";
         assert_eq!(request(literal), Parsed::Whole(to("10.0.0.1:80"), 15));
         let v4 = [5, 1, 0, 1, 192, 0, 2, 7, 0, 80];
         assert_eq!(request(&v4), Parsed::Whole(to("192.0.2.7:80"), 10));
-        for command in [2, 3] {
-            let other = [5, command, 0, 1, 0, 0, 0, 0, 0, 0];
-            assert_eq!(request(&other), Parsed::Whole(Err(Reply::CommandNotSupported), 10));
-        }
+        let bind = [5, 2, 0, 1, 0, 0, 0, 0, 0, 0];
+        assert_eq!(request(&bind), Parsed::Whole(Err(Reply::CommandNotSupported), 10));
+        let associate = [5, 3, 0, 1, 0, 0, 0, 0, 1, 2];
+        assert_eq!(request(&associate), Parsed::Whole(Ok(Request::Associate(258)), 10));
+        assert_eq!(reply(Reply::Failed), [5, 1, 0, 1, 0, 0, 0, 0, 0, 0]);
+        let bound = reply_bound(Reply::Succeeded, "127.0.0.1:258".parse().unwrap());
+        assert_eq!(bound, [5, 0, 0, 1, 127, 0, 0, 1, 1, 2]);
         let spaced = b"\x05\x01\x00\x03\x03a b\x00\x50";
         assert_eq!(request(spaced), Parsed::Whole(Err(Reply::AddressNotSupported), 10));
         assert_eq!(request(&[5, 1, 0, 9]), Parsed::Garbage);
@@ -176,12 +252,28 @@ mod tests {
                 prop_assert_eq!(request(&bytes[..cut]), Parsed::Partial);
             }
             let target = Target { host: Host::Name(host), port };
-            prop_assert_eq!(request(&bytes), Parsed::Whole(Ok(target), bytes.len()));
+            let whole = Parsed::Whole(Ok(Request::Connect(target)), bytes.len());
+            prop_assert_eq!(request(&bytes), whole);
+        }
+
+        #[test]
+        fn datagrams_come_back(host in "[a-z]{1,60}|10\\.1\\.2\\.[1-9]|fd00::[1-9]", port: u16, payload: Vec<u8>) {
+            let target = Target { host: host.parse().unwrap(), port };
+            let mut bytes = Vec::new();
+            put_datagram_head(&target, &mut bytes);
+            let head = bytes.len();
+            bytes.extend(&payload);
+            prop_assert_eq!(datagram(&bytes), Some((target, &payload[..])));
+            for cut in 0..head {
+                prop_assert_eq!(datagram(&bytes[..cut]), None);
+            }
+            bytes[2] = 1;
+            prop_assert_eq!(datagram(&bytes), None, "a fragment");
         }
 
         #[test]
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-            let _ = (greeting(&bytes), credentials(&bytes), request(&bytes));
+            let _ = (greeting(&bytes), credentials(&bytes), request(&bytes), datagram(&bytes));
         }
     }
 }

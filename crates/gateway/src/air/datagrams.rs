@@ -1,0 +1,346 @@
+//! Flows of datagrams: one for each client's port and destination, opened by its first packet and
+//! ended by silence, as a NAT does (RFC 4787).
+//!
+//! What the clients' side is, interception or a SOCKS5 association, is behind [`Back`].
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bentpipe_link::{ResetCode, Target};
+use bytes::{Bytes, BytesMut};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::intake::Intake;
+use super::passengers::Ticket;
+use crate::far::datagram::{Datagram, IcmpError, MOST_HEADER_BYTES};
+use crate::far::{DatagramError, FarDatagrams};
+
+/// UDP's number in IP headers.
+pub const UDP: u8 = 17;
+
+/// Bytes of packets that wait while their flow is being opened: a QUIC client's first flight.
+const MOST_WAITING_BYTES: usize = 16 * 1024;
+
+/// A packet with at least this many hops left has enough for any path (hosts start with 64 or
+/// more), and needs not cross with their number; probes of traceroute have fewer.
+const PLENTY_OF_HOPS: u8 = 48;
+
+/// Which flow a packet belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// The client.
+    pub client: SocketAddr,
+    /// Where it sends to.
+    pub target: Target,
+}
+
+/// A packet of a client.
+#[derive(Debug, Clone, Copy)]
+pub struct Sent<'a> {
+    /// Hops it had left when it came.
+    pub hop_limit: u8,
+    /// Its traffic class.
+    pub traffic_class: u8,
+    /// What it carries.
+    pub payload: &'a [u8],
+}
+
+/// Why a packet did not arrive.
+#[derive(Debug, Clone, Copy)]
+pub enum Problem {
+    /// The link carries no more payload than this.
+    TooLarge {
+        /// The most.
+        most_payload: usize,
+    },
+    /// The client, or all of them, have too many flows open.
+    Limit,
+    /// The far end ended the flow.
+    Ended(ResetCode),
+    /// A router or the destination said why.
+    Icmp(IcmpError),
+}
+
+/// The clients' side.
+pub trait Back: Send + Sync + 'static {
+    /// Gives the client what came from the destination. False where it cannot take it now.
+    fn deliver(&self, key: &Key, payload: &[u8]) -> bool;
+
+    /// Tells the client why `sent` did not arrive.
+    fn explain(&self, key: &Key, sent: &Sent<'_>, problem: Problem);
+}
+
+/// The flows of one listener, or of one association. The tickets bound how many there are.
+pub struct Table<B> {
+    intake: Arc<Intake>,
+    back: B,
+    flows: Mutex<HashMap<Key, Arc<Flow>>>,
+    over: CancellationToken,
+}
+
+struct Flow {
+    key: Key,
+    idle: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    stage: Stage,
+    moved_at: Instant,
+    hop_limit: u8,
+    traffic_class: u8,
+    /// The client's last packet as the link has it, for errors to quote; the payload begins at
+    /// `payload_at`.
+    packet: BytesMut,
+    payload_at: usize,
+}
+
+enum Stage {
+    Opening(Vec<Bytes>),
+    Open(Arc<dyn FarDatagrams>),
+    Over,
+}
+
+/// What became of a packet.
+enum Fate {
+    Gone,
+    Dropped,
+    TooLarge(usize),
+    /// The flow has ended: another one has to be opened.
+    Over,
+}
+
+impl<B: Back> Table<B> {
+    /// A table without flows.
+    pub fn new(intake: Arc<Intake>, back: B) -> Arc<Self> {
+        let (flows, over) = Default::default();
+        Arc::new(Self { intake, back, flows, over })
+    }
+
+    /// The clients' side.
+    pub fn back(&self) -> &B {
+        &self.back
+    }
+
+    /// Ends every flow.
+    pub fn close(&self) {
+        self.over.cancel();
+    }
+
+    /// Whether a flow of this key is open.
+    pub fn knows(&self, key: &Key) -> bool {
+        self.lock().contains_key(key)
+    }
+
+    /// Carries a client's packet, over a new flow where there is none. Never waits.
+    pub fn send(self: &Arc<Self>, key: Key, sent: Sent<'_>) {
+        let counters = &self.intake.counters;
+        let known = self.lock().get(&key).cloned();
+        let mut fate = known.as_ref().map_or(Fate::Over, |flow| flow.send(sent));
+        if matches!(fate, Fate::Over) {
+            match self.open(key.clone()) {
+                Some(flow) => fate = flow.send(sent),
+                None => {
+                    self.back.explain(&key, &sent, Problem::Limit);
+                    return;
+                }
+            }
+        }
+        match fate {
+            Fate::Gone => {
+                counters.datagrams_to_far.add(1);
+                counters.datagram_bytes_to_far.add(sent.payload.len() as u64);
+            }
+            Fate::Dropped | Fate::Over => counters.datagrams_dropped.add(1),
+            Fate::TooLarge(most_payload) => {
+                counters.datagrams_too_large.add(1);
+                self.back.explain(&key, &sent, Problem::TooLarge { most_payload });
+            }
+        }
+    }
+
+    fn open(self: &Arc<Self>, key: Key) -> Option<Arc<Flow>> {
+        let ticket = self.intake.admit_datagrams(key.client.ip())?;
+        let flow = Arc::new(Flow::new(key.clone(), self.intake.limits.udp.idle(key.target.port)));
+        self.lock().insert(key, flow.clone());
+        self.intake.counters.datagram_flows.add(1);
+        let (table, running, over) = (self.clone(), flow.clone(), self.over.clone());
+        self.intake.flows.spawn(async move {
+            over.run_until_cancelled(table.run(&running, ticket)).await;
+            table.forget(&running);
+        });
+        Some(flow)
+    }
+
+    /// Takes the flow out of the table, unless another has its place already.
+    fn forget(&self, flow: &Arc<Flow>) {
+        flow.lock().stage = Stage::Over;
+        let mut flows = self.lock();
+        if flows.get(&flow.key).is_some_and(|known| Arc::ptr_eq(known, flow)) {
+            flows.remove(&flow.key);
+        }
+    }
+
+    /// Opens the flow and passes on what comes by it, until either side ends it.
+    async fn run(&self, flow: &Flow, ticket: Ticket) {
+        let Key { client, target } = &flow.key;
+        let open = self.intake.open_datagrams(target.clone(), UDP, client.port(), &ticket);
+        let far: Arc<dyn FarDatagrams> = match self.intake.far.open_datagrams(open).await {
+            Ok(far) => far.into(),
+            Err(error) => {
+                self.intake.quiet.warn("cannot open a flow of datagrams", &error);
+                self.ended(flow, error.code());
+                return;
+            }
+        };
+        self.opened(flow, &far);
+        loop {
+            let deadline = flow.deadline();
+            tokio::select! {
+                received = far.receive() => match received {
+                    Ok(datagram) => self.received(flow, &datagram),
+                    Err(code) => return self.ended(flow, code),
+                },
+                () = sleep_until(deadline) => {
+                    if flow.deadline() <= Instant::now() {
+                        far.reset(ResetCode::Idle);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends what waited for the flow.
+    fn opened(&self, flow: &Flow, far: &Arc<dyn FarDatagrams>) {
+        let mut state = flow.lock();
+        let before = std::mem::replace(&mut state.stage, Stage::Open(far.clone()));
+        let Stage::Opening(waiting) = before else { return };
+        for datagram in waiting {
+            if let Err(DatagramError::TooLarge { most_bytes }) = far.send(&datagram) {
+                self.intake.counters.datagrams_too_large.add(1);
+                let problem = Problem::TooLarge {
+                    most_payload: most_bytes.saturating_sub(MOST_HEADER_BYTES),
+                };
+                self.back.explain(&flow.key, &state.last(), problem);
+            }
+        }
+    }
+
+    fn received(&self, flow: &Flow, datagram: &[u8]) {
+        let counters = &self.intake.counters;
+        match Datagram::parse(datagram) {
+            Ok(Datagram::Payload(payload)) => {
+                flow.lock().moved_at = Instant::now();
+                if self.back.deliver(&flow.key, payload) {
+                    counters.datagrams_from_far.add(1);
+                    counters.datagram_bytes_from_far.add(payload.len() as u64);
+                } else {
+                    counters.datagrams_dropped.add(1);
+                }
+            }
+            Ok(Datagram::Error(error)) => {
+                let state = flow.lock();
+                self.back.explain(&flow.key, &state.last(), Problem::Icmp(error));
+            }
+            Ok(Datagram::HopLimit(..)) | Err(_) => counters.datagrams_unknown.add(1),
+        }
+    }
+
+    fn ended(&self, flow: &Flow, code: ResetCode) {
+        self.intake.counters.count_reset(code);
+        tracing::debug!(target = %flow.key.target, %code, "flow of datagrams ended");
+        let state = flow.lock();
+        self.back.explain(&flow.key, &state.last(), Problem::Ended(code));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Flow>>> {
+        // Nothing in here panics half-way.
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Flow {
+    fn new(key: Key, idle: Duration) -> Self {
+        let state = State {
+            stage: Stage::Opening(Vec::new()),
+            moved_at: Instant::now(),
+            hop_limit: 0,
+            traffic_class: 0,
+            packet: BytesMut::new(),
+            payload_at: 0,
+        };
+        Self { key, idle, state: Mutex::new(state) }
+    }
+
+    fn send(&self, sent: Sent<'_>) -> Fate {
+        let mut state = self.lock();
+        state.keep(&sent);
+        let State { stage, packet, .. } = &mut *state;
+        match stage {
+            Stage::Over => Fate::Over,
+            Stage::Opening(waiting) => {
+                let bytes: usize = waiting.iter().map(Bytes::len).sum();
+                if bytes + packet.len() > MOST_WAITING_BYTES {
+                    return Fate::Dropped;
+                }
+                waiting.push(Bytes::copy_from_slice(packet));
+                Fate::Gone
+            }
+            Stage::Open(far) => {
+                // None at all where the link is over: no packet is too large for that.
+                let Some(most_payload) = far.most_bytes().checked_sub(MOST_HEADER_BYTES) else {
+                    return Fate::Dropped;
+                };
+                // A payload that fits only without its hop limit would come and go.
+                if sent.payload.len() > most_payload {
+                    return Fate::TooLarge(most_payload);
+                }
+                match far.send(packet) {
+                    Ok(()) => Fate::Gone,
+                    Err(DatagramError::Ended) => Fate::Dropped,
+                    Err(DatagramError::TooLarge { most_bytes }) => {
+                        Fate::TooLarge(most_bytes.saturating_sub(MOST_HEADER_BYTES))
+                    }
+                }
+            }
+        }
+    }
+
+    /// When the flow ends if nothing moves until then.
+    fn deadline(&self) -> Instant {
+        self.lock().moved_at + self.idle
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in here panics half-way.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn keep(&mut self, sent: &Sent<'_>) {
+        self.moved_at = Instant::now();
+        (self.hop_limit, self.traffic_class) = (sent.hop_limit, sent.traffic_class);
+        self.packet.clear();
+        let datagram = if sent.hop_limit >= PLENTY_OF_HOPS {
+            Datagram::Payload(sent.payload)
+        } else {
+            // This gateway is one hop, as any router on the way.
+            Datagram::HopLimit(sent.hop_limit.saturating_sub(1), sent.payload)
+        };
+        datagram.encode(&mut self.packet);
+        self.payload_at = self.packet.len() - sent.payload.len();
+    }
+
+    fn last(&self) -> Sent<'_> {
+        Sent {
+            hop_limit: self.hop_limit,
+            traffic_class: self.traffic_class,
+            payload: &self.packet[self.payload_at..],
+        }
+    }
+}

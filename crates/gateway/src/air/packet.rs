@@ -1,0 +1,256 @@
+//! The IP packets that clients get: UDP from where they sent theirs, and ICMP errors about what
+//! they sent, which quote it (RFC 792, RFC 4443).
+
+use std::net::{IpAddr, SocketAddr};
+
+use bentpipe_link::ResetCode;
+use etherparse::{IpHeaders, Ipv4Header, Ipv6Header, PacketBuilder};
+
+use crate::far::datagram::IcmpError;
+
+/// What our own packets start with.
+const HOP_LIMIT: u8 = 64;
+
+/// RFC 1812 section 4.3.2.3: an ICMP error has at most 576 bytes.
+const MOST_V4_BYTES: usize = 576;
+/// RFC 4443 section 2.4 (c): and an ICMPv6 error no more than the smallest MTU.
+const MOST_V6_BYTES: usize = 1280;
+/// Before what is quoted: the outer IP header, then the ICMP header.
+const V4_HEADERS_BYTES: usize = 20 + 8;
+const V6_HEADERS_BYTES: usize = 40 + 8;
+
+/// IPv6 has no smaller MTU (RFC 8200 section 5), and hosts do not believe in one.
+const LEAST_V6_MTU: u32 = 1280;
+
+/// A UDP packet as a client sent it.
+#[derive(Debug, Clone, Copy)]
+pub struct Original<'a> {
+    /// Who sent it.
+    pub client: SocketAddr,
+    /// Where to.
+    pub target: SocketAddr,
+    /// Its traffic class.
+    pub traffic_class: u8,
+    /// What it carried.
+    pub payload: &'a [u8],
+}
+
+/// What an ICMP error says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message {
+    /// The hop limit has run out here.
+    HopLimit,
+    /// Nobody takes this: the client should do without.
+    PortUnreachable,
+    /// The destination cannot be reached, or no more flows can be held (RFC 6888 REQ-8).
+    HostUnreachable,
+    /// The operator does not allow it.
+    Prohibited,
+    /// The packet is larger than what crosses, which carries this much payload.
+    TooBig {
+        /// The largest payload.
+        most_payload: usize,
+    },
+    /// What a router on the far side says.
+    Relayed(IcmpError),
+}
+
+impl Message {
+    /// What to tell a client whose flow was ended with `code`; ends by silence are not told.
+    pub fn of_reset(code: ResetCode) -> Option<Self> {
+        match code {
+            ResetCode::Refused => Some(Self::PortUnreachable),
+            ResetCode::Forbidden => Some(Self::Prohibited),
+            ResetCode::Unreachable
+            | ResetCode::Timeout
+            | ResetCode::NameNotFound
+            | ResetCode::Limit
+            | ResetCode::Internal => Some(Self::HostUnreachable),
+            ResetCode::Idle | ResetCode::Aborted => None,
+        }
+    }
+
+    /// Type, code and the four bytes after the checksum; `None` for what no client should see.
+    fn v4(self) -> Option<(u8, u8, [u8; 4])> {
+        Some(match self {
+            Self::HopLimit => (11, 0, [0; 4]),
+            Self::PortUnreachable => (3, 3, [0; 4]),
+            Self::HostUnreachable => (3, 1, [0; 4]),
+            Self::Prohibited => (3, 13, [0; 4]),
+            Self::TooBig { most_payload } => {
+                // RFC 1191 section 4: the low 16 bits are the next hop's MTU.
+                let mtu = u16::try_from(most_payload + V4_HEADERS_BYTES).unwrap_or(u16::MAX);
+                let [high, low] = mtu.to_be_bytes();
+                (3, 4, [0, 0, high, low])
+            }
+            Self::Relayed(error) => {
+                // Unreachable, time exceeded, parameter problem; not redirects, nor replies.
+                let fits = error.from.is_ipv4() && matches!(error.kind, 3 | 11 | 12);
+                return fits.then_some((error.kind, error.code, error.rest));
+            }
+        })
+    }
+
+    fn v6(self) -> Option<(u8, u8, [u8; 4])> {
+        Some(match self {
+            Self::HopLimit => (3, 0, [0; 4]),
+            Self::PortUnreachable => (1, 4, [0; 4]),
+            Self::HostUnreachable => (1, 3, [0; 4]),
+            Self::Prohibited => (1, 1, [0; 4]),
+            Self::TooBig { most_payload } => {
+                let mtu = u32::try_from(most_payload + V6_HEADERS_BYTES).unwrap_or(u32::MAX);
+                (2, 0, mtu.max(LEAST_V6_MTU).to_be_bytes())
+            }
+            Self::Relayed(error) => {
+                let fits = error.from.is_ipv6() && matches!(error.kind, 1..=4);
+                return fits.then_some((error.kind, error.code, error.rest));
+            }
+        })
+    }
+}
+
+/// A UDP packet; `None` where the addresses are of two families or the payload is too large.
+pub fn udp(from: SocketAddr, to: SocketAddr, traffic_class: u8, payload: &[u8]) -> Option<Vec<u8>> {
+    let headers = headers(from.ip(), to.ip(), HOP_LIMIT, traffic_class)?;
+    let builder = PacketBuilder::ip(headers).udp(from.port(), to.port());
+    let mut packet = Vec::with_capacity(builder.size(payload.len()));
+    builder.write(&mut packet, payload).ok()?;
+    Some(packet)
+}
+
+/// The ICMP error `message` from `source` about `original`; `None` where it cannot be said.
+pub fn error(source: IpAddr, original: &Original<'_>, message: Message) -> Option<Vec<u8>> {
+    let client = original.client.ip();
+    let inner = headers(client, original.target.ip(), 1, original.traffic_class)?;
+    let quoting = PacketBuilder::ip(inner).udp(original.client.port(), original.target.port());
+    let mut quoted = Vec::with_capacity(quoting.size(original.payload.len()));
+    quoting.write(&mut quoted, original.payload).ok()?;
+    let outer = PacketBuilder::ip(headers(source, client, HOP_LIMIT, 0)?);
+    let mut packet = Vec::with_capacity(MOST_V6_BYTES);
+    match client {
+        IpAddr::V4(_) => {
+            let (kind, code, rest) = message.v4()?;
+            quoted.truncate(MOST_V4_BYTES - V4_HEADERS_BYTES);
+            outer.icmpv4_raw(kind, code, rest).write(&mut packet, &quoted).ok()?;
+        }
+        IpAddr::V6(_) => {
+            let (kind, code, rest) = message.v6()?;
+            quoted.truncate(MOST_V6_BYTES - V6_HEADERS_BYTES);
+            outer.icmpv6_raw(kind, code, rest).write(&mut packet, &quoted).ok()?;
+        }
+    }
+    Some(packet)
+}
+
+fn headers(from: IpAddr, to: IpAddr, hop_limit: u8, traffic_class: u8) -> Option<IpHeaders> {
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let mut header = Ipv4Header {
+                time_to_live: hop_limit,
+                source: from.octets(),
+                destination: to.octets(),
+                ..Ipv4Header::default()
+            };
+            header.dscp = (traffic_class >> 2).try_into().ok()?;
+            header.ecn = (traffic_class & 3).try_into().ok()?;
+            Some(IpHeaders::Ipv4(header, Default::default()))
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let header = Ipv6Header {
+                traffic_class,
+                hop_limit,
+                source: from.octets(),
+                destination: to.octets(),
+                ..Ipv6Header::default()
+            };
+            Some(IpHeaders::Ipv6(header, Default::default()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::{
+        Icmpv4Slice, Icmpv6Slice, Icmpv6Type, NetSlice, SlicedPacket, TransportSlice,
+    };
+    use etherparse::{Icmpv4Type, icmpv4};
+
+    const V4: (&str, &str) = ("10.9.0.2:4000", "198.51.100.7:443");
+    const V6: (&str, &str) = ("[fd09::2]:4000", "[2001:db8::7]:443");
+
+    fn original<'a>((client, target): (&str, &str), payload: &'a [u8]) -> Original<'a> {
+        let (client, target) = (client.parse().unwrap(), target.parse().unwrap());
+        Original { client, target, traffic_class: 0xb8, payload }
+    }
+
+    #[test]
+    fn a_reply_is_a_whole_packet() {
+        for (client, target) in [V4, V6] {
+            let packet =
+                udp(target.parse().unwrap(), client.parse().unwrap(), 0xb9, b"hello").unwrap();
+            let sliced = SlicedPacket::from_ip(&packet).unwrap();
+            let Some(TransportSlice::Udp(udp)) = sliced.transport else { panic!("{sliced:?}") };
+            assert_eq!((udp.source_port(), udp.destination_port()), (443, 4000));
+            assert_eq!(udp.payload(), b"hello");
+            match sliced.net.unwrap() {
+                NetSlice::Ipv4(ip) => {
+                    assert_eq!((ip.header().dcp().value(), ip.header().ecn().value()), (46, 1));
+                }
+                NetSlice::Ipv6(ip) => assert_eq!(ip.header().traffic_class(), 0xb9),
+                other => panic!("{other:?}"),
+            }
+        }
+        let (four, six) = (V4.0.parse().unwrap(), V6.1.parse().unwrap());
+        assert_eq!(udp(six, four, 0, b""), None);
+        assert_eq!(udp(four, four, 0, &[0; 70_000]), None);
+    }
+
+    #[test]
+    fn too_big_says_the_mtu_and_quotes() {
+        let payload = [7; 1400];
+        let message = Message::TooBig { most_payload: 1300 };
+        let packet = error([10, 9, 0, 1].into(), &original(V4, &payload), message).unwrap();
+        assert_eq!(packet.len(), 576);
+        let icmp = Icmpv4Slice::from_slice(&packet[20..]).unwrap();
+        let mtu = icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu: 1328 };
+        assert_eq!(icmp.icmp_type(), Icmpv4Type::DestinationUnreachable(mtu));
+        let quoted = Ipv4Header::from_slice(icmp.payload()).unwrap().0;
+        assert_eq!(quoted.total_len, 1428);
+        assert_eq!(quoted.source, [10, 9, 0, 2]);
+
+        let source = "fd09::1".parse().unwrap();
+        let packet = error(source, &original(V6, &payload), message).unwrap();
+        assert_eq!(packet.len(), 1280);
+        let icmp = Icmpv6Slice::from_slice(&packet[40..]).unwrap();
+        assert_eq!(icmp.icmp_type(), Icmpv6Type::PacketTooBig { mtu: 1348 });
+        let least = Message::TooBig { most_payload: 1000 };
+        let packet = error(source, &original(V6, &payload), least).unwrap();
+        let icmp = Icmpv6Slice::from_slice(&packet[40..]).unwrap();
+        assert_eq!(icmp.icmp_type(), Icmpv6Type::PacketTooBig { mtu: 1280 });
+    }
+
+    #[test]
+    fn only_errors_of_the_same_family_are_relayed() {
+        let heard = |from: &str, kind| IcmpError {
+            from: from.parse().unwrap(),
+            kind,
+            code: 0,
+            rest: [0; 4],
+            hop_limit: 60,
+        };
+        let said = |hosts, from, kind| {
+            let heard = heard(from, kind);
+            error(heard.from, &original(hosts, b"x"), Message::Relayed(heard)).is_some()
+        };
+        assert!(said(V4, "192.0.2.1", 11) && said(V6, "2001:db8::1", 3));
+        assert!(!said(V4, "2001:db8::1", 3) && !said(V6, "192.0.2.1", 3));
+        for echo_or_redirect in [0, 5, 8] {
+            assert!(!said(V4, "192.0.2.1", echo_or_redirect));
+        }
+        for query in [128, 129, 134, 137] {
+            assert!(!said(V6, "2001:db8::1", query));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! UDP ASSOCIATE (RFC 1928 section 7): a relay for one client's datagrams, for as long as the TCP
+//! connection that asked for it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpStream, UdpSocket};
+
+use super::wire::{self, Reply};
+use crate::air::datagrams::{Back, Key, Problem, Sent, Table};
+use crate::air::intake::Intake;
+use crate::air::quic::is_quic;
+use crate::config::Quic;
+use crate::net::udp::MOST_BYTES;
+
+/// What the client's own packets started with is not known here.
+const HOP_LIMIT: u8 = 64;
+
+/// Relays the datagrams of `client` until `tcp` ends; `port` is what the client says it sends from.
+pub async fn serve(mut tcp: TcpStream, client: IpAddr, port: u16, quic: Quic, intake: Arc<Intake>) {
+    let socket = match bind(&tcp).await {
+        Ok(socket) => Arc::new(socket),
+        Err(error) => {
+            intake.quiet.warn("cannot bind a relay for a SOCKS5 client", &error);
+            // The client may have gone already.
+            let _ = tcp.write_all(&wire::reply(Reply::Failed)).await;
+            return;
+        }
+    };
+    let Ok(bound) = socket.local_addr() else { return };
+    if tcp.write_all(&wire::reply_bound(Reply::Succeeded, bound)).await.is_err() {
+        return;
+    }
+    let table = Table::new(intake.clone(), Relay(socket.clone()));
+    let association = Association { table, socket, client, port, quic, intake };
+    tokio::select! {
+        () = association.run() => {}
+        () = ended(&mut tcp) => {}
+    }
+}
+
+/// Beside the TCP connection, so that the client reaches it the same way.
+async fn bind(tcp: &TcpStream) -> io::Result<UdpSocket> {
+    UdpSocket::bind((tcp.local_addr()?.ip(), 0)).await
+}
+
+/// Waits for the connection's end; what comes by it means nothing.
+async fn ended(tcp: &mut TcpStream) {
+    let mut ignored = [0; 64];
+    while tcp.read(&mut ignored).await.is_ok_and(|bytes| bytes > 0) {}
+}
+
+struct Association {
+    table: Arc<Table<Relay>>,
+    socket: Arc<UdpSocket>,
+    client: IpAddr,
+    port: u16,
+    quic: Quic,
+    intake: Arc<Intake>,
+}
+
+impl Association {
+    async fn run(&self) {
+        let mut buffer = vec![0; MOST_BYTES];
+        loop {
+            match self.socket.recv_from(&mut buffer).await {
+                Ok((bytes, from)) => self.take(from, &buffer[..bytes]),
+                // An answer of ours found the client's port closed.
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    }
+
+    fn take(&self, from: SocketAddr, bytes: &[u8]) {
+        let counters = &self.intake.counters;
+        let its_own =
+            from.ip().to_canonical() == self.client && (self.port == 0 || from.port() == self.port);
+        let Some((target, payload)) = wire::datagram(bytes).filter(|_| its_own) else {
+            counters.datagrams_unknown.add(1);
+            return;
+        };
+        let key = Key { client: from, target };
+        if self.quic == Quic::Reject && is_quic(key.target.port, payload) && !self.table.knows(&key)
+        {
+            // SOCKS5 has no way to say so.
+            counters.quic_rejected.add(1);
+            return;
+        }
+        self.table.send(key, Sent { hop_limit: HOP_LIMIT, traffic_class: 0, payload });
+    }
+}
+
+impl Drop for Association {
+    fn drop(&mut self) {
+        self.table.close();
+    }
+}
+
+/// The way back to the client.
+struct Relay(Arc<UdpSocket>);
+
+impl Back for Relay {
+    fn deliver(&self, key: &Key, payload: &[u8]) -> bool {
+        let mut datagram = Vec::with_capacity(64 + payload.len());
+        wire::put_datagram_head(&key.target, &mut datagram);
+        datagram.extend_from_slice(payload);
+        self.0.try_send_to(&datagram, key.client).is_ok()
+    }
+
+    /// SOCKS5 has no words for it; the counters tell.
+    fn explain(&self, _: &Key, _: &Sent<'_>, _: Problem) {}
+}

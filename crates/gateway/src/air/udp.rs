@@ -1,0 +1,207 @@
+//! Interception of UDP: what clients send anywhere comes here, and answers come from there.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use bentpipe_link::Host;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+use super::datagrams::{Back, Key, Problem, Sent, Table};
+use super::intake::Intake;
+use super::packet::{self, Message, Original};
+use super::quic::is_quic;
+use super::raw::{Raw, own_address};
+use crate::bucket::Bucket;
+use crate::config::Quic;
+use crate::counters::Counters;
+use crate::net::udp::{self, Control, Heard, MOST_BYTES};
+
+/// ICMP messages to clients per second, and a second's worth at a stretch (RFC 4443 section
+/// 2.4 (f)): a cabin's browsers refused at once, 300 kbit/s of the cabin's radio.
+const ICMP_PER_SECOND: f64 = 500.0;
+
+/// Packets taken from one socket before other tasks have their turn.
+const MOST_AT_A_TURN: usize = 64;
+
+/// Sockets for intercepted UDP and for the answers.
+pub struct Udp {
+    sockets: Vec<UdpSocket>,
+    raw: Raw,
+}
+
+impl Udp {
+    /// Binds them at `port` of loopback, as the TCP listeners are.
+    pub fn bind(port: u16, v6: bool) -> io::Result<Self> {
+        let raw = Raw::open(v6)?;
+        let mut sockets = vec![listen(Ipv4Addr::LOCALHOST.into(), port)?];
+        if v6 {
+            sockets.push(listen(Ipv6Addr::LOCALHOST.into(), port)?);
+        }
+        Ok(Self { sockets, raw })
+    }
+
+    /// Carries what comes, for ever. Dropping the future ends the flows.
+    pub async fn serve(self, intake: Arc<Intake>, quic: Quic) {
+        let answers = Answers {
+            raw: self.raw,
+            counters: intake.counters.clone(),
+            bucket: Bucket::new(ICMP_PER_SECOND, 1.0),
+        };
+        let table = Table::new(intake.clone(), answers);
+        let _flows = CloseOnDrop(table.clone());
+        let serving = self.sockets.iter().map(|socket| {
+            let server = Server { table: table.clone(), intake: intake.clone(), quic };
+            async move { server.serve(socket).await }
+        });
+        futures_util::future::join_all(serving).await;
+    }
+}
+
+struct CloseOnDrop(Arc<Table<Answers>>);
+
+impl Drop for CloseOnDrop {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn listen(ip: IpAddr, port: u16) -> io::Result<UdpSocket> {
+    let v6 = ip.is_ipv6();
+    let address = SocketAddr::new(ip, port);
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(address),
+        socket2::Type::DGRAM,
+        Some(socket2::Protocol::UDP),
+    )?;
+    if v6 {
+        socket.set_ip_transparent_v6(true)?;
+    } else {
+        socket.set_ip_transparent_v4(true)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    let socket = UdpSocket::from_std(socket.into())?;
+    udp::tell_headers(&socket, v6)?;
+    udp::tell_original(&socket, v6)?;
+    Ok(socket)
+}
+
+struct Server {
+    table: Arc<Table<Answers>>,
+    intake: Arc<Intake>,
+    quic: Quic,
+}
+
+impl Server {
+    async fn serve(&self, socket: &UdpSocket) {
+        let (mut buffer, mut control) = (vec![0; MOST_BYTES], Control::default());
+        loop {
+            // Fails only when the runtime is going away.
+            if socket.readable().await.is_err() {
+                return;
+            }
+            for _ in 0..MOST_AT_A_TURN {
+                let heard = socket
+                    .try_io(Interest::READABLE, || udp::heard(socket, &mut buffer, &mut control));
+                match heard {
+                    Ok(heard) => self.take(&heard, &buffer[..heard.bytes]),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    // An error that a reply of ours has caused.
+                    Err(_) => {}
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn take(&self, heard: &Heard, payload: &[u8]) {
+        let (Some(client), Some(target), Some(hop_limit)) =
+            (heard.from, heard.original, heard.hop_limit)
+        else {
+            self.intake.counters.datagrams_unknown.add(1);
+            return;
+        };
+        // Only what was sent to the socket itself ends at loopback; and RFC 1122 section 3.2.2
+        // wants no errors about senders that are nobody.
+        let nobody = |ip: IpAddr| ip.is_unspecified() || ip.is_multicast() || ip.is_loopback();
+        if nobody(client.ip()) || nobody(target.ip()) || client.port() == 0 || target.port() == 0 {
+            self.intake.counters.datagrams_unknown.add(1);
+            return;
+        }
+        let sent = Sent { hop_limit, traffic_class: heard.traffic_class, payload };
+        let key = Key { client, target: target.into() };
+        let answers = self.table.back();
+        if hop_limit <= 1 {
+            answers.say(&key, &sent, Message::HopLimit);
+        } else if self.quic == Quic::Reject
+            && is_quic(target.port(), payload)
+            && !self.table.knows(&key)
+        {
+            self.intake.counters.quic_rejected.add(1);
+            answers.say(&key, &sent, Message::PortUnreachable);
+        } else {
+            self.table.send(key, sent);
+        }
+    }
+}
+
+/// The way back to clients whose packets were intercepted.
+struct Answers {
+    raw: Raw,
+    counters: Arc<Counters>,
+    bucket: Bucket,
+}
+
+impl Answers {
+    /// Sends the ICMP error `message` about `sent`, unless there were too many.
+    fn say(&self, key: &Key, sent: &Sent<'_>, message: Message) {
+        if !self.bucket.take() {
+            self.counters.icmp_held_back.add(1);
+            return;
+        }
+        let Some(target) = destination(key) else { return };
+        let source = match message {
+            Message::Relayed(error) => Ok(error.from),
+            _ => own_address(key.client.ip()),
+        };
+        let original = Original {
+            client: key.client,
+            target,
+            traffic_class: sent.traffic_class,
+            payload: sent.payload,
+        };
+        let packet = source.ok().and_then(|source| packet::error(source, &original, message));
+        if packet.is_some_and(|packet| self.raw.send(&packet, key.client).is_ok()) {
+            self.counters.icmp_sent.add(1);
+        }
+    }
+}
+
+impl Back for Answers {
+    fn deliver(&self, key: &Key, payload: &[u8]) -> bool {
+        let packet = destination(key).and_then(|from| packet::udp(from, key.client, 0, payload));
+        packet.is_some_and(|packet| self.raw.send(&packet, key.client).is_ok())
+    }
+
+    fn explain(&self, key: &Key, sent: &Sent<'_>, problem: Problem) {
+        let message = match problem {
+            Problem::TooLarge { most_payload } => Some(Message::TooBig { most_payload }),
+            Problem::Limit => Some(Message::HostUnreachable),
+            Problem::Ended(code) => Message::of_reset(code),
+            Problem::Icmp(error) => Some(Message::Relayed(error)),
+        };
+        if let Some(message) = message {
+            self.say(key, sent, message);
+        }
+    }
+}
+
+/// Intercepted packets go to addresses, never to names.
+fn destination(key: &Key) -> Option<SocketAddr> {
+    match key.target.host {
+        Host::Ip(ip) => Some(SocketAddr::new(ip, key.target.port)),
+        Host::Name(_) => None,
+    }
+}

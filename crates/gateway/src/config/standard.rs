@@ -1,0 +1,164 @@
+//! Standard MASQUE clients at the ground: the certificate they are shown and the tokens they show.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use bentpipe_link::Class;
+use bentpipe_masque::{Certificate, Login, token_hash};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::classes::class;
+use super::ground::default_class;
+use super::{ConfigError, Source};
+
+/// Flows of one client at once: a browser's worth many times over, 5 MiB where all of them idle.
+const MAX_FLOWS: usize = 1_024;
+
+/// New flows of one client per second.
+const FLOWS_PER_SECOND: u32 = 100;
+
+/// `[masque]`: what HTTP/3 shows clients that know nothing of our keys.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Masque {
+    /// The certificate and those up to the root, PEM.
+    certificate: Spanned<PathBuf>,
+    /// Its private key, PEM.
+    key: Spanned<PathBuf>,
+    #[serde(skip)]
+    loaded: Option<Arc<Certificate>>,
+}
+
+/// `[[client]]`: a standard client, which may do what an aircraft may.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct StandardClient {
+    name: Spanned<String>,
+    #[serde(deserialize_with = "hash")]
+    token_hash: Spanned<[u8; 32]>,
+    /// The most favoured class its flows may have: those that ask for more get this one.
+    #[serde(default = "default_class", deserialize_with = "class")]
+    pub highest_class: Class,
+    /// Flows it may hold at once.
+    #[serde(default = "max_flows")]
+    pub max_flows: usize,
+    /// New flows it may open per second, on average; twice as many at a stretch.
+    #[serde(default = "flows_per_second")]
+    pub flows_per_second: u32,
+}
+
+const fn max_flows() -> usize {
+    MAX_FLOWS
+}
+
+const fn flows_per_second() -> u32 {
+    FLOWS_PER_SECOND
+}
+
+impl Masque {
+    /// The certificate with its key.
+    pub fn certificate(&self) -> Arc<Certificate> {
+        // GroundConfig::parse, the only maker of this type, has filled it.
+        self.loaded.clone().expect("a parsed config holds its certificate")
+    }
+
+    pub(super) fn load(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
+        let read = |path: &Spanned<PathBuf>| {
+            let full = source.beside(path.get_ref());
+            std::fs::read(&full).map_err(|error| {
+                let why = format!("{} cannot be read: {error}", full.display());
+                let help = "name a PEM file that this user may read".to_owned();
+                ConfigError::at(source, Some(path.span()), why, help)
+            })
+        };
+        let (chain, key) = (read(&self.certificate)?, read(&self.key)?);
+        let certificate = Certificate::from_pem(&chain, &key).map_err(|error| {
+            let help = "certificate is a PEM file of certificates, its own first; key one of the \
+                        private key that belongs to it";
+            let place = Some(self.certificate.span());
+            ConfigError::at(source, place, error.to_string(), help.to_owned())
+        })?;
+        self.loaded = Some(Arc::new(certificate));
+        Ok(())
+    }
+}
+
+impl StandardClient {
+    /// What the log calls it, and what it calls itself.
+    pub fn name(&self) -> &str {
+        self.name.get_ref()
+    }
+
+    /// What the server knows it by.
+    pub fn login(&self) -> Login {
+        Login { name: self.name().to_owned(), token_hash: *self.token_hash.get_ref() }
+    }
+}
+
+/// Checks that clients can be told apart, and that there is something to show them.
+pub(super) fn check(
+    clients: &[StandardClient],
+    masque: Option<&Masque>,
+    source: &Source<'_>,
+) -> Result<(), ConfigError> {
+    let mut names = BTreeSet::new();
+    let mut hashes = BTreeSet::new();
+    for client in clients {
+        let name = client.name();
+        let (place, why, help) = if masque.is_none() {
+            let help = "write [masque] with certificate = \"FILE\" and key = \"FILE\"";
+            (client.name.span(), format!("{name:?} has no certificate to verify"), help)
+        } else if !is_name(name) {
+            let help = "write 1 to 64 visible ASCII characters without a colon";
+            (client.name.span(), format!("{name:?} cannot be a user's name in HTTP"), help)
+        } else if !names.insert(name) {
+            let help = "every client has its own name";
+            (client.name.span(), format!("{name:?} is the name of another client"), help)
+        } else if !hashes.insert(client.token_hash.get_ref()) {
+            let help = "every client has its own: make one with `bentpipe keys --client NAME`";
+            (client.token_hash.span(), format!("{name:?} has the token of another client"), help)
+        } else {
+            continue;
+        };
+        return Err(ConfigError::at(source, Some(place), why, help.to_owned()));
+    }
+    Ok(())
+}
+
+/// RFC 7617 §2 ends the name at the first colon.
+fn is_name(name: &str) -> bool {
+    (1..=64).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_graphic() && b != b':')
+}
+
+/// A token made of 256 random bits, as it stands in a URL too.
+pub fn token(random: &[u8; 32]) -> String {
+    URL_SAFE_NO_PAD.encode(random)
+}
+
+/// The entry for `ground.toml` of a client with this token; an error says what `name` should be.
+pub fn entry(name: &str, token: &str) -> Result<String, String> {
+    if !is_name(name) {
+        return Err(format!("{name:?}: write 1 to 64 visible ASCII characters without a colon"));
+    }
+    let hash = STANDARD.encode(token_hash(token));
+    // Debug of a string of such characters is a string of TOML.
+    Ok(format!("[[client]]\nname = {name:?}\ntoken-hash = \"{hash}\"\n"))
+}
+
+fn hash<'de, D>(from: D) -> Result<Spanned<[u8; 32]>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    let text = Spanned::<String>::deserialize(from)?;
+    let bytes = STANDARD.decode(text.get_ref()).ok().and_then(|bytes| bytes.try_into().ok());
+    let wrong = "this is no hash of a token: `bentpipe keys --client NAME --out FILE` prints one";
+    let hash = bytes.ok_or_else(|| serde::de::Error::custom(wrong))?;
+    Ok(Spanned::new(text.span(), hash))
+}
+
+#[cfg(test)]
+mod tests;

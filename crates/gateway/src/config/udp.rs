@@ -1,0 +1,96 @@
+//! Bounds of UDP, and what becomes of the passengers' QUIC.
+
+use std::time::Duration;
+
+use bentpipe_units::Span;
+use serde::Deserialize;
+
+use super::seconds;
+
+/// RFC 4787 REQ-5: five minutes, and no less than two.
+const DEFAULT_IDLE: Span = seconds(300);
+/// A name server answers within seconds or not at all; REQ-5c allows well-known ports less.
+const DEFAULT_DNS_IDLE: Span = seconds(30);
+
+const DNS_PORT: u16 = 53;
+
+/// What becomes of the passengers' QUIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Quic {
+    /// It crosses as datagrams, like all UDP.
+    #[default]
+    Carry,
+    /// It is answered at once with ICMP port unreachable: browsers then use TCP.
+    Reject,
+}
+
+/// Bounds of UDP in an air gateway. A flow takes about 5 KiB with a packet of full size in it:
+/// 4,096 take 20 MiB.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct AirUdp {
+    /// Flows at once: each is one client's port towards one destination's.
+    pub max_flows: usize,
+    /// Of which one client address may hold this many.
+    pub max_flows_per_passenger: usize,
+    /// A flow on which nothing moves ends after this.
+    pub idle_timeout: Span,
+    /// The same for flows towards port 53.
+    pub dns_idle_timeout: Span,
+}
+
+/// Bounds of UDP in a ground gateway; its flows count as all others do.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct GroundUdp {
+    /// A flow on which nothing moves ends after this.
+    pub idle_timeout: Span,
+    /// The same for flows towards port 53.
+    pub dns_idle_timeout: Span,
+}
+
+impl Default for AirUdp {
+    fn default() -> Self {
+        Self {
+            max_flows: 4_096,
+            max_flows_per_passenger: 1_024,
+            idle_timeout: DEFAULT_IDLE,
+            dns_idle_timeout: DEFAULT_DNS_IDLE,
+        }
+    }
+}
+
+impl Default for GroundUdp {
+    fn default() -> Self {
+        Self { idle_timeout: DEFAULT_IDLE, dns_idle_timeout: DEFAULT_DNS_IDLE }
+    }
+}
+
+impl AirUdp {
+    /// How long a flow towards `port` may do nothing.
+    pub fn idle(&self, port: u16) -> Duration {
+        idle(port, self.idle_timeout, self.dns_idle_timeout)
+    }
+
+    /// How long any flow may do nothing.
+    pub fn longest_idle(&self) -> Duration {
+        self.idle_timeout.duration().max(self.dns_idle_timeout.into())
+    }
+}
+
+impl GroundUdp {
+    /// How long a flow towards `port` may do nothing.
+    pub fn idle(&self, port: u16) -> Duration {
+        idle(port, self.idle_timeout, self.dns_idle_timeout)
+    }
+
+    /// How long any flow may do nothing.
+    pub fn longest_idle(&self) -> Duration {
+        self.idle_timeout.duration().max(self.dns_idle_timeout.into())
+    }
+}
+
+fn idle(port: u16, idle: Span, dns: Span) -> Duration {
+    if port == DNS_PORT { dns.into() } else { idle.into() }
+}

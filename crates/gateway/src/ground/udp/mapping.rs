@@ -1,0 +1,336 @@
+//! External ports: one socket for all that one port of a passenger sends in one family.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::encoded;
+use crate::counters::Counters;
+use crate::far::datagram::{Datagram, IcmpError};
+use crate::far::{DatagramError, FarDatagrams};
+use crate::net::udp::{self, Control, ErrorHeard, MOST_BYTES};
+
+/// Packets and errors taken from one socket before other tasks have their turn.
+const MOST_AT_A_TURN: usize = 64;
+
+/// Whose external port it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// The aircraft's key.
+    pub aircraft: [u8; 32],
+    /// The passenger's number there.
+    pub passenger: u32,
+    /// The passenger's own port; with 0 every flow has an external port of its own.
+    pub source: u16,
+}
+
+/// All external ports.
+pub struct Mappings {
+    counters: Arc<Counters>,
+    table: Mutex<HashMap<Key, Arc<Mapping>>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    owner: Owner,
+    v6: bool,
+}
+
+struct Mapping {
+    socket: Arc<UdpSocket>,
+    peers: Peers,
+    reader: AbortHandle,
+}
+
+type Peers = Arc<Mutex<HashMap<SocketAddr, Peer>>>;
+
+/// A destination, and the flow towards it.
+#[derive(Clone)]
+struct Peer {
+    flow: Arc<dyn FarDatagrams>,
+    moved_at: Arc<Mutex<Instant>>,
+}
+
+/// A flow's part of an external port, given back when dropped.
+pub struct Lease {
+    mappings: Arc<Mappings>,
+    mapping: Arc<Mapping>,
+    /// Where the mapping is shared with other flows.
+    key: Option<Key>,
+    address: SocketAddr,
+    moved_at: Arc<Mutex<Instant>>,
+}
+
+impl Mappings {
+    pub fn new(counters: Arc<Counters>) -> Arc<Self> {
+        Arc::new(Self { counters, table: Mutex::default() })
+    }
+
+    /// The external port of `owner` for a flow towards `address`. Two flows of one owner towards
+    /// one destination (passengers may have one number) have a port each.
+    pub fn lease(
+        self: &Arc<Self>,
+        owner: Owner,
+        address: SocketAddr,
+        flow: Arc<dyn FarDatagrams>,
+    ) -> io::Result<Lease> {
+        let moved_at = Arc::new(Mutex::new(Instant::now()));
+        let peer = Peer { flow, moved_at: moved_at.clone() };
+        let key = (owner.source != 0).then_some(Key { owner, v6: address.is_ipv6() });
+        let mut table = lock(&self.table);
+        let shared = key.and_then(|key| table.get(&key)).filter(|known| known.add(address, &peer));
+        let (mapping, key) = match (shared, key) {
+            (Some(known), key) => (known.clone(), key),
+            (None, key) => {
+                let mapping = Arc::new(Mapping::open(address, &self.counters)?);
+                mapping.add(address, &peer);
+                let free = key.filter(|key| !table.contains_key(key));
+                if let Some(key) = free {
+                    table.insert(key, mapping.clone());
+                }
+                (mapping, free)
+            }
+        };
+        drop(table);
+        Ok(Lease { mappings: self.clone(), mapping, key, address, moved_at })
+    }
+}
+
+impl Lease {
+    /// Sends to the flow's destination; see [`udp::send`].
+    pub fn send(&self, payload: &[u8], hop_limit: Option<u8>, traffic_class: u8) -> io::Result<()> {
+        let socket = &*self.mapping.socket;
+        let send = || udp::send(socket, payload, self.address, hop_limit, traffic_class);
+        match send() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
+            // An ICMP error about an earlier packet is told in place of sending this one.
+            Err(_) => send(),
+            sent => sent,
+        }
+    }
+
+    /// When something moved last, in either direction.
+    pub fn moved_at(&self) -> Instant {
+        *lock(&self.moved_at)
+    }
+
+    /// Something moves.
+    pub fn moved(&self) {
+        *lock(&self.moved_at) = Instant::now();
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut table = lock(&self.mappings.table);
+        let mut peers = lock(&self.mapping.peers);
+        peers.remove(&self.address);
+        if peers.is_empty()
+            && let Some(key) = &self.key
+        {
+            table.remove(key);
+        }
+    }
+}
+
+impl Mapping {
+    fn open(address: SocketAddr, counters: &Arc<Counters>) -> io::Result<Self> {
+        let v6 = address.is_ipv6();
+        let socket = std::net::UdpSocket::bind(any(address))?;
+        socket.set_nonblocking(true)?;
+        let socket = Arc::new(UdpSocket::from_std(socket)?);
+        udp::keep_errors(&socket, v6)?;
+        udp::tell_headers(&socket, v6)?;
+        let peers = Peers::default();
+        let reader =
+            Reader { socket: socket.clone(), peers: peers.clone(), counters: counters.clone() };
+        let reader = tokio::spawn(reader.run()).abort_handle();
+        Ok(Self { socket, peers, reader })
+    }
+
+    /// Takes `peer` in; false where another flow has its address.
+    fn add(&self, address: SocketAddr, peer: &Peer) -> bool {
+        let mut peers = lock(&self.peers);
+        let free = !peers.contains_key(&address);
+        if free {
+            peers.insert(address, peer.clone());
+        }
+        free
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// Passes on what comes to an external port.
+struct Reader {
+    socket: Arc<UdpSocket>,
+    peers: Peers,
+    counters: Arc<Counters>,
+}
+
+impl Reader {
+    async fn run(self) {
+        let (mut buffer, mut control) = (vec![0; MOST_BYTES], Control::default());
+        loop {
+            // Fails only when the runtime is going away.
+            let Ok(ready) = self.socket.ready(Interest::READABLE | Interest::ERROR).await else {
+                return;
+            };
+            if ready.is_error() {
+                self.errors(&mut buffer, &mut control);
+            }
+            if ready.is_readable() {
+                self.packets(&mut buffer, &mut control);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn packets(&self, buffer: &mut [u8], control: &mut Control) {
+        for _ in 0..MOST_AT_A_TURN {
+            let heard = || udp::heard(&*self.socket, buffer, control);
+            match self.socket.try_io(Interest::READABLE, heard) {
+                Ok(heard) => {
+                    let peer = heard.from.and_then(|from| self.peer(from));
+                    let Some(peer) = peer else {
+                        self.counters.datagrams_unknown.add(1);
+                        continue;
+                    };
+                    self.pass(&peer, &buffer[..heard.bytes]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // Told again, in full, by the queue of errors.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn pass(&self, peer: &Peer, payload: &[u8]) {
+        *lock(&peer.moved_at) = Instant::now();
+        match peer.flow.send(&encoded(Datagram::Payload(payload))) {
+            Ok(()) => {
+                self.counters.datagrams_to_far.add(1);
+                self.counters.datagram_bytes_to_far.add(payload.len() as u64);
+            }
+            Err(DatagramError::TooLarge { .. }) => self.counters.datagrams_too_large.add(1),
+            Err(DatagramError::Ended) => self.counters.datagrams_dropped.add(1),
+        }
+    }
+
+    fn errors(&self, buffer: &mut [u8], control: &mut Control) {
+        for _ in 0..MOST_AT_A_TURN {
+            let heard = || udp::heard_error(&*self.socket, buffer, control);
+            let Ok(heard) = self.socket.try_io(Interest::ERROR, heard) else { return };
+            let peer = heard.from.and_then(|to| self.peer(to));
+            let (Some(peer), Some(error)) = (peer, heard.error) else {
+                self.counters.datagrams_unknown.add(1);
+                continue;
+            };
+            let error = icmp_error(&error, heard.hop_limit);
+            if peer.flow.send(&encoded(Datagram::Error(error))).is_ok() {
+                self.counters.icmp_sent.add(1);
+            }
+        }
+    }
+
+    fn peer(&self, address: SocketAddr) -> Option<Peer> {
+        lock(&self.peers).get(&plain(address)).cloned()
+    }
+}
+
+fn icmp_error(heard: &ErrorHeard, hop_limit: Option<u8>) -> IcmpError {
+    let from = heard.from.ip();
+    let rest = match (from, heard.kind, heard.code) {
+        // The MTU: ICMP has it in the last two bytes, ICMPv6 in all four.
+        (IpAddr::V4(_), 3, 4) | (IpAddr::V6(_), 2, _) => heard.info.to_be_bytes(),
+        _ => [0; 4],
+    };
+    let hop_limit = hop_limit.unwrap_or_default();
+    IcmpError { from, kind: heard.kind, code: heard.code, rest, hop_limit }
+}
+
+/// Without the scope that the kernel adds, which says nothing for a global address.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip(), address.port())
+}
+
+/// Any address of ours that reaches `address`, and any port.
+pub fn any(address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in here panics half-way.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_link::ResetCode;
+    use bytes::Bytes;
+    use futures_util::future::BoxFuture;
+
+    /// A flow of which only the beginning and the end are looked at.
+    struct Nothing;
+
+    impl FarDatagrams for Nothing {
+        fn send(&self, _: &[u8]) -> Result<(), DatagramError> {
+            Ok(())
+        }
+        fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+            Box::pin(std::future::pending())
+        }
+        fn most_bytes(&self) -> usize {
+            1200
+        }
+        fn reset(&self, _: ResetCode) {}
+    }
+
+    fn port(lease: &Lease) -> u16 {
+        lease.mapping.socket.local_addr().unwrap().port()
+    }
+
+    #[tokio::test]
+    async fn one_port_for_all_destinations_of_one_source() {
+        let mappings = Mappings::new(Arc::default());
+        let owner = Owner { aircraft: [1; 32], passenger: 1, source: 4000 };
+        let lease = |owner, to: &str| {
+            mappings.lease(owner, to.parse().unwrap(), Arc::new(Nothing)).unwrap()
+        };
+        let first = lease(owner, "127.0.0.1:1");
+        let second = lease(owner, "127.0.0.1:2");
+        assert_eq!(port(&first), port(&second));
+        for other in [
+            Owner { passenger: 2, ..owner },
+            Owner { source: 4001, ..owner },
+            Owner { aircraft: [2; 32], ..owner },
+        ] {
+            assert_ne!(port(&lease(other, "127.0.0.1:1")), port(&first));
+        }
+        // The same destination twice: its answers could not be told apart.
+        let twice = lease(owner, "127.0.0.1:1");
+        assert_ne!(port(&twice), port(&first));
+        drop(twice);
+        assert_eq!(port(&lease(owner, "127.0.0.1:3")), port(&first));
+        let nameless = Owner { source: 0, ..owner };
+        let (a, b) = (lease(nameless, "127.0.0.1:1"), lease(nameless, "127.0.0.1:2"));
+        assert_ne!(port(&a), port(&b));
+        assert_eq!(lock(&mappings.table).len(), 1);
+        drop((first, second));
+        assert_eq!(lock(&mappings.table).len(), 0);
+    }
+}

@@ -1,0 +1,179 @@
+//! The Capsule Protocol (RFC 9297 §3), of which only DATAGRAM means anything here.
+//!
+//! ```text
+//! type (varint), length (varint), value; DATAGRAM is type 0 and its value one HTTP Datagram
+//! ```
+
+use bytes::{Bytes, BytesMut};
+
+use crate::wire::{self, HeaderBuf};
+
+/// The largest HTTP Datagram that is taken from a capsule or sent in one: a context id and the
+/// largest UDP payload, 65,527 bytes.
+pub(crate) const MAX_DATAGRAM_BYTES: usize = 64 << 10;
+
+/// RFC 9297 §3.5.
+const DATAGRAM: u64 = 0x00;
+
+/// Takes the datagrams out of a stream of capsules, however its bytes are cut. It holds at most one
+/// datagram of [`MAX_DATAGRAM_BYTES`].
+#[derive(Default)]
+pub(crate) struct Capsules {
+    header: HeaderBuf,
+    /// Bytes of the current value still to come.
+    missing: u64,
+    /// The datagram that they belong to; `None` where they are skipped.
+    datagram: Option<BytesMut>,
+    oversized: u64,
+}
+
+impl Capsules {
+    /// Reads `bytes` and hands each datagram that they complete to `each`.
+    ///
+    /// Capsules of other types are skipped (RFC 9297 §3.2), and so are datagrams that are too large;
+    /// those are counted.
+    pub fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Bytes)) {
+        while let Some((first, rest)) = bytes.split_first() {
+            if self.missing > 0 {
+                let here =
+                    usize::try_from(self.missing).map_or(bytes.len(), |n| n.min(bytes.len()));
+                let (value, rest) = bytes.split_at(here);
+                if let Some(datagram) = &mut self.datagram {
+                    datagram.extend_from_slice(value);
+                }
+                self.missing -= here as u64;
+                bytes = rest;
+            } else {
+                bytes = rest;
+                let Some((kind, len)) = self.header.push(*first) else { continue };
+                self.header.clear();
+                self.begin(kind, len);
+            }
+            if self.missing == 0
+                && let Some(datagram) = self.datagram.take()
+            {
+                each(datagram.freeze());
+            }
+        }
+    }
+
+    /// Whether the last capsule is complete: where a stream may end (RFC 9297 §3.3).
+    pub fn is_whole(&self) -> bool {
+        self.header.is_empty() && self.missing == 0
+    }
+
+    /// Datagrams that were skipped because they were too large, since this was asked last.
+    pub fn take_oversized(&mut self) -> u64 {
+        std::mem::take(&mut self.oversized)
+    }
+
+    fn begin(&mut self, kind: u64, len: u64) {
+        self.missing = len;
+        if kind != DATAGRAM {
+            return;
+        }
+        if len > MAX_DATAGRAM_BYTES as u64 {
+            self.oversized += 1;
+        } else {
+            // Grows with what arrives: a header alone costs nothing.
+            self.datagram = Some(BytesMut::new());
+        }
+    }
+}
+
+/// A DATAGRAM capsule, in a DATA frame of its own.
+pub(crate) fn datagram(payload: &[u8]) -> Bytes {
+    let mut header = BytesMut::with_capacity(wire::MAX_FRAME_HEADER);
+    wire::write_varint(DATAGRAM, &mut header);
+    wire::write_varint(payload.len() as u64, &mut header);
+    let mut frame = BytesMut::with_capacity(wire::MAX_FRAME_HEADER + header.len() + payload.len());
+    wire::data_header(header.len() + payload.len(), &mut frame);
+    frame.extend_from_slice(&header);
+    frame.extend_from_slice(payload);
+    frame.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn capsule(kind: u64, value: &[u8]) -> Vec<u8> {
+        let mut bytes = BytesMut::new();
+        wire::write_varint(kind, &mut bytes);
+        wire::write_varint(value.len() as u64, &mut bytes);
+        bytes.extend_from_slice(value);
+        bytes.to_vec()
+    }
+
+    fn fed(parser: &mut Capsules, bytes: &[u8], cut: usize) -> Vec<Bytes> {
+        let mut got = Vec::new();
+        for piece in bytes.chunks(cut) {
+            parser.feed(piece, |datagram| got.push(datagram));
+        }
+        got
+    }
+
+    #[test]
+    fn the_bytes_of_the_standard() {
+        // DATA frame of 6 bytes, DATAGRAM capsule of 4: context 0 and "abc".
+        assert_eq!(&datagram(b"\0abc")[..], b"\x00\x06\x00\x04\0abc");
+    }
+
+    #[test]
+    fn a_datagram_at_the_limit_is_taken_and_one_beyond_it_skipped() {
+        let mut parser = Capsules::default();
+        let largest = vec![7; MAX_DATAGRAM_BYTES];
+        assert_eq!(fed(&mut parser, &capsule(DATAGRAM, &largest), 1000), [largest]);
+        let beyond = capsule(DATAGRAM, &vec![7; MAX_DATAGRAM_BYTES + 1]);
+        let then = [beyond, capsule(DATAGRAM, b"next")].concat();
+        assert_eq!(fed(&mut parser, &then, 1000), ["next"]);
+        assert_eq!((parser.take_oversized(), parser.take_oversized()), (1, 0));
+    }
+
+    /// A length of 2^62 - 1 is only ever a number.
+    #[test]
+    fn an_endless_capsule_holds_nothing() {
+        for kind in [DATAGRAM, 0x17, u64::MAX >> 2] {
+            let mut parser = Capsules::default();
+            let mut bytes = BytesMut::new();
+            wire::write_varint(kind, &mut bytes);
+            wire::write_varint(u64::MAX >> 2, &mut bytes);
+            bytes.extend_from_slice(&[0; 4096]);
+            assert!(fed(&mut parser, &bytes, 4096).is_empty());
+            assert!(parser.datagram.is_none() && !parser.is_whole());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn capsules_are_found_however_they_are_cut(
+            capsules in prop::collection::vec(
+                (prop_oneof![Just(DATAGRAM), 0u64..0x100, 0u64..1 << 62],
+                 prop::collection::vec(any::<u8>(), 0..200)),
+                0..20),
+            cut in 1usize..300,
+        ) {
+            let bytes: Vec<u8> =
+                capsules.iter().flat_map(|(kind, value)| capsule(*kind, value)).collect();
+            let wanted: Vec<Bytes> = capsules.into_iter()
+                .filter(|(kind, _)| *kind == DATAGRAM)
+                .map(|(_, value)| value.into())
+                .collect();
+            let mut parser = Capsules::default();
+            prop_assert_eq!(fed(&mut parser, &bytes, cut), wanted);
+            prop_assert!(parser.is_whole());
+        }
+
+        #[test]
+        fn any_bytes_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..5000), cut in 1usize..99) {
+            let mut parser = Capsules::default();
+            for datagram in fed(&mut parser, &bytes, cut) {
+                prop_assert!(datagram.len() <= MAX_DATAGRAM_BYTES);
+            }
+            let held = parser.datagram.as_ref().map_or(0, BytesMut::len);
+            prop_assert!(held <= bytes.len());
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! CONNECT-UDP against standard clients and against peers that do not keep to the rules.
+
+use std::{collections::HashSet, future::poll_fn, net::SocketAddr, sync::Arc, time::Duration};
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::{Bytes, BytesMut};
+use http::StatusCode;
+use proptest::prelude::*;
+use tokio::time::timeout;
+
+use crate::{
+    Carries, Certificate, Client, ClientConfig, DatagramFlow, Incoming, Login, MAX_CONNECTIONS,
+    Refusal, Server, ServerConfig,
+    auth::SCHEME,
+    capsule::{self, MAX_DATAGRAM_BYTES},
+    client::State,
+    public_key,
+    stream::RawSend,
+    token_hash,
+    unproven_tests::{LIMIT, Stranger, secret, socket},
+    wire,
+};
+
+const TOKEN: &str = "a token of 256 random bits";
+const PATH: &str = "/.well-known/masque/udp/192.0.2.6/443/";
+
+/// A server that one gateway and two standard clients may use.
+fn server() -> (Server, SocketAddr) {
+    let made = rcgen::generate_simple_self_signed(["proxy.example".to_string()]).unwrap();
+    let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let certificate = Certificate::from_pem(chain.as_bytes(), key.as_bytes()).unwrap();
+    let mut config = ServerConfig::new(secret(2), HashSet::from([public_key(&secret(1))]));
+    config.certificate = Some(Arc::new(certificate));
+    config.logins = vec![login(), Login { name: "other".into(), token_hash: token_hash("x") }];
+    let server = Server::start(config, socket()).unwrap();
+    let at = server.local_addr().unwrap();
+    (server, at)
+}
+
+fn login() -> Login {
+    Login { name: "laptop".into(), token_hash: token_hash(TOKEN) }
+}
+
+fn basic() -> String {
+    format!("Basic {}", STANDARD.encode(format!("laptop:{TOKEN}")))
+}
+
+/// A CONNECT-UDP as RFC 9298 §3.4 has it, with credentials and whatever else.
+fn connect_udp<'a>(path: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let mut fields = vec![
+        (":method", "CONNECT"),
+        (":protocol", "connect-udp"),
+        (":scheme", "https"),
+        (":authority", "proxy.example"),
+        (":path", path),
+        ("capsule-protocol", "?1"),
+    ];
+    fields.extend_from_slice(more);
+    fields
+}
+
+async fn accepted(server: &Server) -> Incoming {
+    timeout(LIMIT, server.accept()).await.unwrap().unwrap()
+}
+
+async fn next(flow: &DatagramFlow) -> Bytes {
+    timeout(LIMIT, flow.receive()).await.expect("a datagram in time").unwrap()
+}
+
+#[tokio::test]
+async fn a_standard_client_is_served_with_its_token() {
+    let (server, at) = server();
+    let mut stranger = Stranger::connect(at).await;
+    let authorization = basic();
+    let fields = connect_udp(PATH, &[("proxy-authorization", &authorization)]);
+    let mut asked = stranger.send(&fields).await;
+    let incoming = accepted(&server).await;
+    assert_eq!(incoming.client, login().identity());
+    assert_eq!(incoming.authority, "192.0.2.6:443");
+    assert_eq!(incoming.carries, Carries::Datagrams { protocol: 17, source: 0 });
+    assert_eq!((incoming.class, incoming.passenger), (crate::DEFAULT_CLASS, 0));
+    let flow = incoming.into_datagrams();
+    flow.send(b"\0hello").unwrap();
+    let response = asked.response().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    assert_eq!(response.headers()["capsule-protocol"], "?1");
+    // This client has said nothing of QUIC datagrams, so a capsule comes.
+    let mut recv = asked.request.take_recv().unwrap();
+    let mut bytes = [0; 64];
+    let read = timeout(LIMIT, poll_fn(|cx| recv.poll_read(cx, &mut bytes))).await.unwrap();
+    assert_eq!(&bytes[..read.unwrap()], &capsule::datagram(b"\0hello")[..]);
+    // Bearer does as well, and a CONNECT on the same connection.
+    let bearer = format!("Bearer {TOKEN}");
+    let connect = [
+        (":method", "CONNECT"),
+        (":authority", "example.com:80"),
+        ("proxy-authorization", &*bearer),
+    ];
+    let _asked = stranger.send(&connect).await;
+    let incoming = accepted(&server).await;
+    assert_eq!((incoming.client, incoming.carries), (login().identity(), Carries::Stream));
+}
+
+#[tokio::test]
+async fn other_credentials_are_refused_a_few_times() {
+    let (server, at) = server();
+    let mut stranger = Stranger::connect(at).await;
+    let wrong_name = format!("Basic {}", STANDARD.encode(format!("other:{TOKEN}")));
+    let mut refused = 0;
+    'all: loop {
+        for credentials in ["Bearer wrong", &wrong_name, "Basic", "Bentpipe key=\"\", proof=\"\""] {
+            let fields = connect_udp(PATH, &[("proxy-authorization", credentials)]);
+            let Some(response) = stranger.ask(&fields).await else { break 'all };
+            assert_eq!(response.status(), StatusCode::PROXY_AUTHENTICATION_REQUIRED);
+            let offers: Vec<_> = response.headers().get_all("proxy-authenticate").iter().collect();
+            assert_eq!(offers, [SCHEME, crate::login::CHALLENGES]);
+            refused += 1;
+        }
+    }
+    assert!((1..20).contains(&refused), "{refused}");
+    assert!(timeout(Duration::from_millis(50), server.accept()).await.is_err());
+}
+
+/// What a standard client may not ask for, or not like this.
+#[tokio::test]
+async fn malformed_and_foreign_requests_have_their_statuses() {
+    let (server, at) = server();
+    let mut stranger = Stranger::connect(at).await;
+    let authorization = basic();
+    let proof = ("proxy-authorization", &*authorization);
+    for (path, more, status) in [
+        ("/.well-known/masque/udp/192.0.2.6/0/", None, 400),
+        ("/.well-known/masque/udp/192.0.2.6/443", None, 400),
+        ("/.well-known/masque/udp/a%2Fb/443/", None, 400),
+        ("/", None, 400),
+        (PATH, Some(("bentpipe-protocol", "47")), 403),
+        (PATH, Some(("bentpipe-protocol", "17")), 403),
+    ] {
+        let more: Vec<_> = [proof].into_iter().chain(more).collect();
+        let response = stranger.ask(&connect_udp(path, &more)).await.unwrap();
+        assert_eq!(response.status(), status, "{path}");
+    }
+    let mut web_transport = connect_udp(PATH, &[proof]);
+    web_transport[1].1 = "webtransport";
+    assert_eq!(stranger.ask(&web_transport).await.unwrap().status(), 501);
+    let get =
+        [(":method", "GET"), (":scheme", "https"), (":authority", "a"), (":path", "/"), proof];
+    assert_eq!(stranger.ask(&get).await.unwrap().status(), 405);
+    let fields = connect_udp(PATH, &[proof]);
+    let mut asked = stranger.send(&fields).await;
+    accepted(&server).await.into_datagrams().reset(Refusal::Forbidden);
+    let response = asked.response().await.unwrap();
+    assert_eq!(response.status(), 403);
+    assert_eq!(response.headers()["proxy-status"], "bentpipe; error=destination_ip_prohibited");
+}
+
+#[tokio::test]
+async fn a_token_holds_so_many_connections() {
+    let (server, at) = server();
+    let authorization = basic();
+    let fields = connect_udp(PATH, &[("proxy-authorization", &authorization)]);
+    let mut held = Vec::new();
+    for _ in 0..MAX_CONNECTIONS {
+        let mut stranger = Stranger::connect(at).await;
+        let asked = stranger.send(&fields).await;
+        accepted(&server).await;
+        held.push((stranger, asked));
+    }
+    let mut one_more = Stranger::connect(at).await;
+    assert!(one_more.ask(&fields).await.is_none());
+    held.remove(0).0.conn.close(0u32.into(), b"");
+    let served = async {
+        loop {
+            let mut stranger = Stranger::connect(at).await;
+            let _asked = stranger.send(&fields).await;
+            if timeout(Duration::from_millis(100), server.accept()).await.is_ok() {
+                return;
+            }
+        }
+    };
+    timeout(LIMIT, served).await.expect("the place is given back");
+}
+
+/// An open flow whose client is ours, and what is below it.
+async fn pair() -> (Server, Client, DatagramFlow, DatagramFlow, quinn::Connection) {
+    let (server, at) = server();
+    let config = ClientConfig::new(at, public_key(&secret(2)), secret(1));
+    let client = Client::connect(config, socket()).unwrap();
+    let flow = client.open_datagrams("192.0.2.6:443", 17, 5000, 1, 7);
+    let far = accepted(&server).await.into_datagrams();
+    far.send(b"\0open").unwrap();
+    assert_eq!(next(&flow).await, "\0open");
+    let conn = match &*client.state.borrow() {
+        State::Up(live) => live.conn.clone(),
+        State::Down(why) => panic!("{why}"),
+    };
+    (server, client, flow, far, conn)
+}
+
+#[tokio::test]
+async fn datagrams_that_mean_nothing_are_dropped_and_counted() {
+    let (server, _client, flow, far, conn) = pair().await;
+    let mut strange = vec![
+        // Streams that are not there, of both parities; no context id, half of one.
+        Bytes::from_static(b"\x3f\0for nobody"),
+        Bytes::from_static(b"\xcf\xff\xff\xff\xff\xff\xff\xff\0for nobody"),
+        Bytes::from_static(b"\x01"),
+        Bytes::from_static(b"\x01\x40"),
+    ];
+    // More than are kept for streams that may still come.
+    strange.extend((0..200u8).map(|n| Bytes::copy_from_slice(&[0x41, n, 0, n])));
+    for datagram in strange {
+        conn.send_datagram(datagram).unwrap();
+    }
+    flow.send(b"\0through").unwrap();
+    // Contexts are the receiver's business.
+    flow.send(b"\x3funknown context").unwrap();
+    assert_eq!(next(&far).await, "\0through");
+    assert_eq!(next(&far).await, "\x3funknown context");
+    assert!(server.datagrams_dropped() > 100, "{}", server.datagrams_dropped());
+}
+
+#[tokio::test]
+async fn a_datagram_without_a_stream_id_ends_the_connection() {
+    for malformed in [&b""[..], b"\x40", b"\xd0\0\0\0\0\0\0\0rest"] {
+        let (_server, _client, flow, _far, conn) = pair().await;
+        conn.send_datagram(Bytes::copy_from_slice(malformed)).unwrap();
+        let why = timeout(LIMIT, conn.closed()).await.unwrap();
+        let quinn::ConnectionError::ApplicationClosed(close) = why else { panic!("{why}") };
+        assert_eq!(close.error_code.into_inner(), 0x33);
+        assert_eq!(timeout(LIMIT, flow.receive()).await.unwrap(), Err(Refusal::Aborted));
+    }
+}
+
+/// A flow of a standard client, whose stream is in the test's hands.
+async fn capsules() -> (Server, Stranger, RawSend, DatagramFlow) {
+    let (server, at) = server();
+    let mut stranger = Stranger::connect(at).await;
+    let authorization = basic();
+    let asked = stranger.send(&connect_udp(PATH, &[("proxy-authorization", &authorization)])).await;
+    let far = accepted(&server).await.into_datagrams();
+    far.accept();
+    let send = asked.into_send();
+    (server, stranger, send, far)
+}
+
+/// A DATA frame of one capsule whose header says `len`.
+fn raw_capsule(kind: u64, len: u64, value: &[u8]) -> Bytes {
+    let mut body = BytesMut::new();
+    wire::write_varint(kind, &mut body);
+    wire::write_varint(len, &mut body);
+    body.extend_from_slice(value);
+    let mut frame = BytesMut::new();
+    wire::data_header(body.len(), &mut frame);
+    frame.extend_from_slice(&body);
+    frame.freeze()
+}
+
+#[tokio::test]
+async fn hostile_capsules_are_skipped() {
+    let (server, _stranger, mut send, far) = capsules().await;
+    let beyond = vec![0; MAX_DATAGRAM_BYTES + 1];
+    for frame in [
+        raw_capsule(0x2028, 5, b"draft"),
+        raw_capsule(0, 0, b""),
+        raw_capsule(0, 1, b"\x40"),
+        raw_capsule(0x17, 70_000, &vec![1; 70_000]),
+        raw_capsule(0, beyond.len() as u64, &beyond),
+        capsule::datagram(b"\0after all that"),
+    ] {
+        send.write(frame).await.unwrap();
+    }
+    assert_eq!(next(&far).await, "\0after all that");
+    assert_eq!(server.datagrams_dropped(), 3);
+    let largest = [&[0][..], &vec![9; MAX_DATAGRAM_BYTES - 1]].concat();
+    send.write(capsule::datagram(&largest)).await.unwrap();
+    assert_eq!(next(&far).await, largest);
+    // A capsule that never ends holds nothing; the end of the stream amid it ends the flow.
+    send.write(raw_capsule(0, u64::MAX >> 2, b"\0half")).await.unwrap();
+    send.finish();
+    assert_eq!(timeout(LIMIT, far.receive()).await.unwrap(), Err(Refusal::Aborted));
+}
+
+/// Nobody reads: what arrives later displaces what is older.
+#[tokio::test]
+async fn an_unread_flow_holds_little() {
+    let (server, _stranger, mut send, far) = capsules().await;
+    for n in 0..2000u32 {
+        send.write(capsule::datagram(&[&[0][..], &n.to_be_bytes()].concat())).await.unwrap();
+    }
+    let dropped = 2000 - crate::datagrams::queue::QUEUE_DATAGRAMS as u64;
+    let all = async {
+        while server.datagrams_dropped() < dropped {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LIMIT, all).await.unwrap();
+    assert_eq!(next(&far).await[1..], (dropped as u32).to_be_bytes());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Whatever a client writes into an open flow, the server goes on.
+    #[test]
+    fn any_body_is_borne(body in prop::collection::vec(any::<u8>(), 0..3000)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let (server, mut stranger, mut send, far) = capsules().await;
+            // The frames may be cut off, or of a kind that ends the flow.
+            let _ = send.write(body.into()).await;
+            send.finish();
+            let read = async { while far.receive().await.is_ok() {} };
+            timeout(LIMIT, read).await.expect("the flow ends");
+            let authorization = basic();
+            let fields = connect_udp(PATH, &[("proxy-authorization", &authorization)]);
+            let _asked = stranger.send(&fields).await;
+            accepted(&server).await;
+        });
+    }
+}
