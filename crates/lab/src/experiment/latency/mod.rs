@@ -193,7 +193,7 @@ mod tests {
             .filter(|row| row.metric == "share" && !row.workload.as_ref().unwrap().contains("hog"))
             .map(|row| row.mean.unwrap())
             .collect();
-        assert_eq!(shares.len(), fairness::PASSENGERS as usize);
+        assert_eq!(shares.len(), fairness::PASSENGERS);
         let sum: f64 = shares.iter().sum();
         assert!((sum - shares.len() as f64).abs() < 1e-6, "{sum}");
         assert_eq!(report.rows, fairness::run(&tiny(5)).unwrap().rows);
