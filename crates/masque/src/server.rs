@@ -30,7 +30,7 @@ use crate::{
         router::{Peer, Router},
     },
     incoming::{Carries, Exchange, Incoming, answer, refusal},
-    login::{self, Login, Logins},
+    login::{self, Found, Login, Logins},
     quic::{self, MAX_HEADERS_BYTES, Request},
     refusal::Refusal,
     settings::Transport,
@@ -282,8 +282,18 @@ impl Session {
         if gateway.is_none() && head.method() == Method::GET && head.uri().path() == SESSION_PATH {
             return self.prove(&head, exchange).await;
         }
-        let Some(asker) = gateway.or_else(|| self.login(&head)) else {
-            return self.challenge(exchange).await;
+        let asker = match gateway {
+            Some(asker) => asker,
+            None => match self.shared.logins.find(head.headers()) {
+                Some(found) => match self.login(&found, &exchange.request) {
+                    Some(asker) => asker,
+                    None => {
+                        let response = refusal(Refusal::Limit, &self.shared.name);
+                        return exchange.finish(response).await;
+                    }
+                },
+                None => return self.challenge(exchange).await,
+            },
         };
         let protocol = head.extensions().get::<Protocol>().map(Protocol::as_str);
         match (head.method(), protocol) {
@@ -299,16 +309,16 @@ impl Session {
         }
     }
 
-    /// The standard client whose token the request shows. Its first one makes the connection one
-    /// of those that are served.
-    fn login(&self, head: &http::Request<()>) -> Option<Asker> {
-        let found = self.shared.logins.find(head.headers())?;
+    /// Takes a request in whose token is right; `None` where its client has as many as it may. The
+    /// first one makes the connection one of those that are served.
+    fn login(&self, found: &Found<'_>, request: &Request) -> Option<Asker> {
         if self.client.get().is_none() {
             match found.connect() {
-                Some(place) => self.admit(Proven::Token(place)),
+                Some(place) => self.admit(Proven::Token(place), found.max_flows()),
                 None => self.conn.close(var_int(Code::H3_EXCESSIVE_LOAD.value()), b""),
             }
         }
+        request.hold(found.request()?);
         Some(Asker { client: found.identity(), is_gateway: false })
     }
 
@@ -327,15 +337,16 @@ impl Session {
         }
     }
 
-    /// The client is known from now on, and may have what those that are served may.
-    fn admit(&self, proven: Proven) {
+    /// The client is known from now on, and may have what those that are served may, and at most
+    /// `max_flows` streams.
+    fn admit(&self, proven: Proven, max_flows: u32) {
         if self.client.set(proven).is_err() {
             return;
         }
         // Nothing panics while it holds the lock.
         self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         let transport = &self.shared.config.transport;
-        self.conn.set_max_concurrent_bi_streams(transport.max_flows.into());
+        self.conn.set_max_concurrent_bi_streams(transport.max_flows.min(max_flows).into());
         self.conn.set_receive_window(transport.connection_window_bytes.into());
     }
 
@@ -367,7 +378,7 @@ impl Session {
         let Some((client, proof)) = proven() else {
             return self.reject();
         };
-        self.admit(Proven::Key(client));
+        self.admit(Proven::Key(client), u32::MAX);
         let info = auth::write_info(&proof);
         let headers = wire::headers(&[(":status", "200"), (INFO_HEADER, &info)]);
         if let Some(mut send) = exchange.request.take_send() {

@@ -31,14 +31,21 @@ fn server() -> (Server, SocketAddr) {
     let certificate = Certificate::from_pem(chain.as_bytes(), key.as_bytes()).unwrap();
     let mut config = ServerConfig::new(secret(2), HashSet::from([public_key(&secret(1))]));
     config.certificate = Some(Arc::new(certificate));
-    config.logins = vec![login(), Login { name: "other".into(), token_hash: token_hash("x") }];
+    config.logins = vec![login(), Login { name: "other".into(), ..login_of("x") }];
     let server = Server::start(config, socket()).unwrap();
     let at = server.local_addr().unwrap();
     (server, at)
 }
 
+/// Requests that each of them may have open: more than connections.
+const REQUESTS: u32 = 20;
+
 fn login() -> Login {
-    Login { name: "laptop".into(), token_hash: token_hash(TOKEN) }
+    login_of(TOKEN)
+}
+
+fn login_of(token: &str) -> Login {
+    Login { name: "laptop".into(), token_hash: token_hash(token), max_flows: REQUESTS }
 }
 
 fn basic() -> String {

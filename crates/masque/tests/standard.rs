@@ -43,7 +43,8 @@ async fn datagrams_of_an_independent_client_come_back() {
     let mut config = ServerConfig::new(SecretKey::new([2; 32]), HashSet::new());
     let certificate = Certificate::from_pem(chain.as_bytes(), key.as_bytes()).unwrap();
     config.certificate = Some(Arc::new(certificate));
-    config.logins = vec![Login { name: "laptop".into(), token_hash: token_hash("token") }];
+    config.logins =
+        vec![Login { name: "laptop".into(), token_hash: token_hash("token"), max_flows: 8 }];
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let server = Server::start(config, Socket::bind(any).unwrap()).unwrap();
     let at = server.local_addr().unwrap().to_string();
