@@ -213,7 +213,7 @@ impl Core {
     }
 
     /// The owner wants no more: `None` where it has no reason to tell.
-    async fn told(&self) -> Option<Refusal> {
+    pub async fn told(&self) -> Option<Refusal> {
         let mut control = self.control.subscribe();
         let over = |control: &Control| matches!(control, Control::Reset(_) | Control::Gone);
         match control.wait_for(over).await.as_deref() {
