@@ -22,7 +22,7 @@ use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
 use crate::relay::{Outcome, Relay, RelayLimits};
 use eyeballs::Connect;
-use fleet::{Fleet, Permit};
+use fleet::{Fleet, Most, Permit};
 use policy::Policy;
 use resolve::Dns;
 use udp::{Owner, Routes, Udp};
@@ -67,13 +67,15 @@ impl Ground {
     pub fn new(config: &GroundConfig) -> Result<Self, StartError> {
         net::raise_descriptor_limit();
         let counters = Arc::<Counters>::default();
+        let limits = &config.limits;
+        let most = Most { streams: limits.max_flows, datagrams: limits.udp.max_flows };
         let shared = Shared {
-            fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, config.limits.max_flows)),
+            fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most)),
             policy: Policy::new(config.dial.allow.clone()),
             dns: Dns::new(&config.dns, &config.hosts)?,
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
-            udp: Udp::new(counters.clone()),
+            udp: Udp::new(counters.clone(), limits.udp.unanswered_timeout.into()),
             udp_limits: config.limits.udp.clone(),
             counters,
         };
@@ -111,7 +113,7 @@ impl Ground {
         while let Some(mut incoming) = from.accept().await {
             let shared = self.shared.clone();
             shared.counters.accepted.add(1);
-            match shared.fleet.admit(&incoming.aircraft) {
+            match shared.fleet.admit(&incoming.aircraft, incoming.carries.kind()) {
                 Ok(permit) => {
                     incoming.class = permit.class(incoming.class);
                     shared.counters.count_class(incoming.class);
@@ -134,8 +136,8 @@ impl Shared {
         let Incoming { aircraft, target, class, passenger, carries } = incoming;
         match carries {
             Carried::Stream(stream) => self.serve_stream(target, class, stream, permit).await,
-            Carried::Datagrams { protocol, source, flow } => {
-                let owner = Owner { aircraft, passenger, source };
+            Carried::Datagrams { protocol, source, is_gateway, flow } => {
+                let owner = Owner { aircraft, passenger, source, is_gateway };
                 let code = match self.route(&target, protocol).await {
                     Ok(address) => {
                         let idle = self.udp_limits.idle(target.port);

@@ -13,5 +13,6 @@ pub mod far;
 mod flows;
 pub mod ground;
 pub mod net;
+mod quiet;
 pub mod rate;
 pub mod relay;

@@ -25,6 +25,8 @@ const RESPOND_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct Incoming {
     /// Who asks: the client's proven key, or the identity of its [`crate::Login`].
     pub client: PublicKey,
+    /// Whether it is a gateway of ours: it has proved a key, and knows contexts of ours.
+    pub is_gateway: bool,
     /// Where to: `host:port`, as the client wrote it.
     pub authority: String,
     /// What the flow carries.

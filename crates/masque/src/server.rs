@@ -440,6 +440,7 @@ impl Session {
         });
         let incoming = Incoming {
             client: asker.client,
+            is_gateway: asker.is_gateway,
             authority,
             carries,
             class: class.unwrap_or(DEFAULT_CLASS),

@@ -11,12 +11,12 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::passengers::{Kind, Limit, Passengers, Ticket};
-use super::quiet::Quiet;
 use crate::config::AirLimits;
 use crate::counters::Counters;
 use crate::far::{FarEnd, MAX_FIRST_BYTES, Open, OpenDatagrams};
 use crate::flows::Flows;
 use crate::net;
+use crate::quiet::Quiet;
 use crate::relay::{Outcome, Relay, reset_on_close};
 
 /// How long a flow waits for the client's first bytes, so that they travel with
@@ -37,8 +37,16 @@ impl Intake {
     pub fn new(far: Arc<dyn FarEnd>, limits: AirLimits, flows: Flows) -> Self {
         let udp = &limits.udp;
         let passengers = Passengers::new(
-            Limit { all: limits.max_flows, each: limits.max_flows_per_passenger },
-            Limit { all: udp.max_flows, each: udp.max_flows_per_passenger },
+            Limit {
+                all: limits.max_flows,
+                each: limits.max_flows_per_passenger,
+                each_per_second: None,
+            },
+            Limit {
+                all: udp.max_flows,
+                each: udp.max_flows_per_passenger,
+                each_per_second: Some(udp.flows_per_second_per_passenger),
+            },
         );
         let (counters, quiet) = Default::default();
         Self { far, limits, counters, flows, quiet, passengers }
@@ -64,7 +72,7 @@ impl Intake {
         let ticket = self.passengers.admit(client, Kind::Datagrams);
         if ticket.is_none() {
             self.counters.over_limit.add(1);
-            self.quiet.refused(client, "too many flows of datagrams are open");
+            self.quiet.refused(client, "too many flows of datagrams");
         }
         ticket
     }

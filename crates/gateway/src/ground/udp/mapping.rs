@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -33,6 +34,8 @@ pub struct Owner {
 /// All external ports.
 pub struct Mappings {
     counters: Arc<Counters>,
+    /// Whether it is a gateway of ours; a standard client knows no context but 0.
+    pub is_gateway: bool,
     table: Mutex<HashMap<Key, Arc<Mapping>>>,
 }
 
@@ -54,9 +57,21 @@ type Peers = Arc<Mutex<HashMap<SocketAddr, Peer>>>;
 #[derive(Clone)]
 struct Peer {
     flow: Arc<dyn FarDatagrams>,
-    moved_at: Arc<Mutex<Instant>>,
+    is_gateway: bool,
+    moved: Arc<Mutex<Moved>>,
 }
 
+struct Moved {
+    /// When, in either direction.
+    at: Instant,
+    /// Whether anything has ever come from the destination.
+    is_answered: bool,
+}
+
+impl Mappings {
+    pub fn new(counters: Arc<Counters>) -> Arc<Self> {
+        Arc::new(Self { counters, table: Mutex::default() })
+    }
 /// A flow's part of an external port, given back when dropped.
 pub struct Lease {
     mappings: Arc<Mappings>,
@@ -64,13 +79,9 @@ pub struct Lease {
     /// Where the mapping is shared with other flows.
     key: Option<Key>,
     address: SocketAddr,
-    moved_at: Arc<Mutex<Instant>>,
+    peer: Peer,
 }
 
-impl Mappings {
-    pub fn new(counters: Arc<Counters>) -> Arc<Self> {
-        Arc::new(Self { counters, table: Mutex::default() })
-    }
 
     /// The external port of `owner` for a flow towards `address`. Two flows of one owner towards
     /// one destination (passengers may have one number) have a port each.
@@ -80,8 +91,8 @@ impl Mappings {
         address: SocketAddr,
         flow: Arc<dyn FarDatagrams>,
     ) -> io::Result<Lease> {
-        let moved_at = Arc::new(Mutex::new(Instant::now()));
-        let peer = Peer { flow, moved_at: moved_at.clone() };
+        let moved = Arc::new(Mutex::new(Moved { at: Instant::now(), is_answered: false }));
+        let peer = Peer { flow, is_gateway: owner.is_gateway, moved };
         let key = (owner.source != 0).then_some(Key { owner, v6: address.is_ipv6() });
         let mut table = lock(&self.table);
         let shared = key.and_then(|key| table.get(&key)).filter(|known| known.add(address, &peer));
@@ -98,7 +109,7 @@ impl Mappings {
             }
         };
         drop(table);
-        Ok(Lease { mappings: self.clone(), mapping, key, address, moved_at })
+        Ok(Lease { mappings: self.clone(), mapping, key, address, peer })
     }
 }
 
@@ -115,14 +126,29 @@ impl Lease {
         }
     }
 
-    /// When something moved last, in either direction.
-    pub fn moved_at(&self) -> Instant {
-        *lock(&self.moved_at)
+    /// When the flow ends if nothing moves until then: after `idle`, or `unanswered` where that is
+    /// sooner and nothing has answered yet.
+    pub fn deadline(&self, idle: Duration, unanswered: Duration) -> Instant {
+        let moved = lock(&self.peer.moved);
+        moved.at + if moved.is_answered { idle } else { idle.min(unanswered) }
     }
 
     /// Something moves.
     pub fn moved(&self) {
-        *lock(&self.moved_at) = Instant::now();
+        lock(&self.peer.moved).at = Instant::now();
+    }
+
+    /// Whether the flow is of a gateway of ours.
+    pub fn is_gateway(&self) -> bool {
+        self.peer.is_gateway
+    }
+
+    /// Tells the flow how large packets to its destination may be: the kernel, which keeps them
+    /// whole, sent one not.
+    pub fn too_large(&self) {
+        // Without a way there any more, there is nothing to tell.
+        let Ok(error) = too_big(self.address) else { return };
+        self.peer.explain(error, &self.mappings.counters);
     }
 }
 
@@ -216,7 +242,7 @@ impl Reader {
     }
 
     fn pass(&self, peer: &Peer, payload: &[u8]) {
-        *lock(&peer.moved_at) = Instant::now();
+        *lock(&peer.moved) = Moved { at: Instant::now(), is_answered: true };
         match peer.flow.send(&encoded(Datagram::Payload(payload))) {
             Ok(()) => {
                 self.counters.datagrams_to_far.add(1);
@@ -256,6 +282,24 @@ fn icmp_error(heard: &ErrorHeard, hop_limit: Option<u8>) -> IcmpError {
         _ => [0; 4],
     };
     let hop_limit = hop_limit.unwrap_or_default();
+impl Peer {
+    fn explain(&self, error: IcmpError, counters: &Counters) {
+        if self.is_gateway && self.flow.send(&encoded(Datagram::Error(error))).is_ok() {
+            counters.icmp_sent.add(1);
+        }
+    }
+}
+
+/// What a router at our end of the path to `address` would say of a packet too large for it.
+fn too_big(address: SocketAddr) -> io::Result<IcmpError> {
+    let path = Path::towards(address)?;
+    let from = path.own_address()?;
+    let (kind, code) = if from.is_ipv4() { (3, 4) } else { (2, 0) };
+    // RFC 1191 has 16 bits for it.
+    let rest = path.mtu_bytes()?.min(u32::from(u16::MAX)).to_be_bytes();
+    Ok(IcmpError { from, kind, code, rest, hop_limit: OWN_HOP_LIMIT })
+}
+
     IcmpError { from, kind: heard.kind, code: heard.code, rest, hop_limit }
 }
 
@@ -307,7 +351,7 @@ mod tests {
     #[tokio::test]
     async fn one_port_for_all_destinations_of_one_source() {
         let mappings = Mappings::new(Arc::default());
-        let owner = Owner { aircraft: [1; 32], passenger: 1, source: 4000 };
+        let owner = Owner { aircraft: [1; 32], passenger: 1, source: 4000, is_gateway: true };
         let lease = |owner, to: &str| {
             mappings.lease(owner, to.parse().unwrap(), Arc::new(Nothing)).unwrap()
         };
