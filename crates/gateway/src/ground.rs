@@ -160,7 +160,7 @@ impl Shared {
         if protocol != udp::UDP || target.port == 0 {
             return Err(ResetCode::Forbidden);
         }
-        let route = self.reach(&Routes, target).await?;
+        let route = self.reach(&Routes(&self.policy), target).await?;
         if self.udp.is_own(route) {
             return Err(ResetCode::Forbidden);
         }
@@ -174,7 +174,7 @@ impl Shared {
         mut stream: Box<dyn FarStream>,
         permit: Permit,
     ) {
-        match self.reach(&Tcp, &target).await {
+        match self.reach(&Tcp(&self.policy), &target).await {
             Ok(tcp) => {
                 stream.connected();
                 let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone());
@@ -210,17 +210,38 @@ impl Shared {
     }
 }
 
-/// The kernel's TCP.
-struct Tcp;
+/// The kernel's TCP, to where the policy lets it go.
+struct Tcp<'a>(&'a Policy);
 
-impl Connect for Tcp {
+impl Connect for Tcp<'_> {
     type Stream = TcpStream;
 
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, std::io::Result<TcpStream>> {
         Box::pin(async move {
+            self.0.path(address)?;
             let tcp = TcpStream::connect(address).await?;
             net::tune(&tcp)?;
             Ok(tcp)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What [`Policy::permit`] says is not asked here: an address of this machine's may be global.
+    #[tokio::test]
+    async fn this_machine_is_reached_only_where_it_is_allowed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let here = listener.local_addr().unwrap();
+        let codes = async |policy: Policy| {
+            let tcp = Tcp(&policy).connect(here).await.err();
+            let route = Routes(&policy).connect(here).await.err();
+            [tcp, route].map(|error| error.map(|error| eyeballs::code_of(&error)))
+        };
+        assert_eq!(codes(Policy::default()).await, [Some(ResetCode::Forbidden); 2]);
+        let allow = Policy::new(vec!["127.0.0.1/32".parse().unwrap()]);
+        assert_eq!(codes(allow).await, [None; 2]);
     }
 }

@@ -13,10 +13,10 @@ use std::time::Duration;
 use bentpipe_link::{Class, ResetCode};
 use bytes::BytesMut;
 use futures_util::future::BoxFuture;
-use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep_until};
 
 use super::eyeballs::Connect;
+use super::policy::Policy;
 use crate::counters::Counters;
 use crate::far::FarDatagrams;
 use crate::far::datagram::Datagram;
@@ -122,6 +122,10 @@ impl Udp {
                 self.counters.datagrams_from_far.add(1);
                 self.counters.datagram_bytes_from_far.add(payload.len() as u64);
             }
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                self.counters.datagrams_too_large.add(1);
+                lease.too_large();
+            }
             Err(_) => self.counters.datagrams_dropped.add(1),
         }
     }
@@ -135,17 +139,14 @@ pub fn traffic_class(class: Class) -> u8 {
 
 /// Finds a way to a destination and sends nothing: what a name resolves to is tried in the order
 /// of Happy Eyeballs, and the first that there is a route to is taken.
-pub struct Routes;
+pub struct Routes<'a>(pub &'a Policy);
 
-impl Connect for Routes {
+impl Connect for Routes<'_> {
     type Stream = Route;
 
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, std::io::Result<Route>> {
         Box::pin(async move {
-            let socket = UdpSocket::bind(mapping::any(address)).await?;
-            socket.connect(address).await?;
-            let ip = address.ip();
-            let local = ip.is_loopback() || socket.local_addr()?.ip() == ip;
+            let local = self.0.path(address)?.is_local()?;
             Ok(Route { address, local })
         })
     }

@@ -29,6 +29,8 @@ pub struct Heard {
     /// Of an error that came by ICMP.
     pub error: Option<ErrorHeard>,
 }
+    /// Of an error that the kernel has found itself, and told whoever sent the packet.
+    pub is_known: bool,
 
 /// An ICMP error, as the kernel hands it over.
 #[derive(Debug, Clone, Copy)]
@@ -182,6 +184,11 @@ fn error_heard(error: libc::sock_extended_err, from: SocketAddr) -> ErrorHeard {
 fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     let four = storage.as_sockaddr_in().copied().map(v4);
     // Also nothing at all, where the kernel gave none.
+        ControlMessageOwned::Ipv4RecvErr(error, _) | ControlMessageOwned::Ipv6RecvErr(error, _)
+            if error.ee_origin == libc::SO_EE_ORIGIN_LOCAL =>
+        {
+            heard.is_known = true;
+        }
     four.or_else(|| storage.as_sockaddr_in6().copied().map(v6)).filter(|_| storage.len() > 0)
 }
 

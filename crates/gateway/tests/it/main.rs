@@ -4,6 +4,7 @@ mod bench;
 mod http;
 mod limits;
 
+mod paths;
 mod relay;
 mod socks;
 mod tproxy;

@@ -15,10 +15,14 @@ use super::encoded;
 use crate::counters::Counters;
 use crate::far::datagram::{Datagram, IcmpError};
 use crate::far::{DatagramError, FarDatagrams};
-use crate::net::udp::{self, Control, ErrorHeard, MOST_BYTES};
+use crate::net::path::{self, Path};
+use crate::net::udp::{self, Control, ErrorHeard};
 
 /// Packets and errors taken from one socket before other tasks have their turn.
 const MOST_AT_A_TURN: usize = 64;
+
+/// What a packet of our own starts with.
+const OWN_HOP_LIMIT: u8 = 64;
 
 /// Whose external port it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -173,6 +177,8 @@ impl Mapping {
         let socket = Arc::new(UdpSocket::from_std(socket)?);
         udp::keep_errors(&socket, v6)?;
         udp::tell_headers(&socket, v6)?;
+        // RFC 9298 section 3.1: packets are never fragmented on their way.
+        path::dont_fragment(&*socket, v6)?;
         let peers = Peers::default();
         let reader =
             Reader { socket: socket.clone(), peers: peers.clone(), counters: counters.clone() };
@@ -256,16 +262,16 @@ impl Reader {
     fn errors(&self, buffer: &mut [u8], control: &mut Control) {
         for _ in 0..MOST_AT_A_TURN {
             let heard = || udp::heard_error(&*self.socket, buffer, control);
+            if heard.is_known {
+                continue;
+            }
             let Ok(heard) = self.socket.try_io(Interest::ERROR, heard) else { return };
             let peer = heard.from.and_then(|to| self.peer(to));
             let (Some(peer), Some(error)) = (peer, heard.error) else {
                 self.counters.datagrams_unknown.add(1);
                 continue;
             };
-            let error = icmp_error(&error, heard.hop_limit);
-            if peer.flow.send(&encoded(Datagram::Error(error))).is_ok() {
-                self.counters.icmp_sent.add(1);
-            }
+            peer.explain(icmp_error(&error, heard.hop_limit), &self.counters);
         }
     }
 
@@ -291,6 +297,14 @@ impl Peer {
 }
 
 /// What a router at our end of the path to `address` would say of a packet too large for it.
+fn icmp_error(heard: &ErrorHeard, hop_limit: Option<u8>) -> IcmpError {
+    let from = heard.from.ip();
+    let rest = match (from, heard.kind, heard.code) {
+        // The MTU: ICMP has it in the last two bytes, ICMPv6 in all four.
+        (IpAddr::V4(_), 3, 4) | (IpAddr::V6(_), 2, _) => heard.info.to_be_bytes(),
+        _ => [0; 4],
+    };
+    let hop_limit = hop_limit.unwrap_or_default();
 fn too_big(address: SocketAddr) -> io::Result<IcmpError> {
     let path = Path::towards(address)?;
     let from = path.own_address()?;
@@ -309,7 +323,7 @@ fn plain(address: SocketAddr) -> SocketAddr {
 }
 
 /// Any address of ours that reaches `address`, and any port.
-pub fn any(address: SocketAddr) -> SocketAddr {
+fn any(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
