@@ -16,7 +16,7 @@ use super::raw::{Raw, own_address};
 use crate::bucket::Bucket;
 use crate::config::Quic;
 use crate::counters::Counters;
-use crate::net::udp::{self, Control, Heard, MOST_BYTES};
+use crate::net::udp::{self, Control, Heard};
 
 /// ICMP messages to clients per second, and a second's worth at a stretch (RFC 4443 section
 /// 2.4 (f)): a cabin's browsers refused at once, 300 kbit/s of the cabin's radio.
@@ -96,22 +96,12 @@ struct Server {
 
 impl Server {
     async fn serve(&self, socket: &UdpSocket) {
-        let (mut buffer, mut control) = (vec![0; MOST_BYTES], Control::default());
         loop {
             // Fails only when the runtime is going away.
             if socket.readable().await.is_err() {
                 return;
             }
-            for _ in 0..MOST_AT_A_TURN {
-                let heard = socket
-                    .try_io(Interest::READABLE, || udp::heard(socket, &mut buffer, &mut control));
-                match heard {
-                    Ok(heard) => self.take(&heard, &buffer[..heard.bytes]),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // An error that a reply of ours has caused.
-                    Err(_) => {}
-                }
-            }
+            udp::with_room(|buffer, control| self.turn(socket, buffer, control));
             tokio::task::yield_now().await;
         }
     }
@@ -124,6 +114,18 @@ impl Server {
             return;
         };
         // Only what was sent to the socket itself ends at loopback; and RFC 1122 section 3.2.2
+    fn turn(&self, socket: &UdpSocket, buffer: &mut [u8], control: &mut Control) {
+        for _ in 0..MOST_AT_A_TURN {
+            let heard = socket.try_io(Interest::READABLE, || udp::heard(socket, buffer, control));
+            match heard {
+                Ok(heard) => self.take(&heard, &buffer[..heard.bytes]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // An error that a reply of ours has caused.
+                Err(_) => {}
+            }
+        }
+    }
+
         // wants no errors about senders that are nobody.
         let nobody = |ip: IpAddr| ip.is_unspecified() || ip.is_multicast() || ip.is_loopback();
         if nobody(client.ip()) || nobody(target.ip()) || client.port() == 0 || target.port() == 0 {

@@ -14,7 +14,10 @@ use crate::air::datagrams::{Back, Key, Problem, Sent, Table};
 use crate::air::intake::Intake;
 use crate::air::quic::is_quic;
 use crate::config::Quic;
-use crate::net::udp::MOST_BYTES;
+use crate::net::udp::with_room;
+
+/// Datagrams taken from one association before other tasks have their turn.
+const MOST_AT_A_TURN: usize = 64;
 
 /// What the client's own packets started with is not known here.
 const HOP_LIMIT: u8 = 64;
@@ -64,9 +67,16 @@ struct Association {
 
 impl Association {
     async fn run(&self) {
-        let mut buffer = vec![0; MOST_BYTES];
-        loop {
-            match self.socket.recv_from(&mut buffer).await {
+        // Fails only when the runtime is going away.
+        while self.socket.readable().await.is_ok() {
+            with_room(|buffer, _| self.turn(buffer));
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn turn(&self, buffer: &mut [u8]) {
+        for _ in 0..MOST_AT_A_TURN {
+            match self.socket.try_recv_from(buffer) {
                 Ok((bytes, from)) => self.take(from, &buffer[..bytes]),
                 // An answer of ours found the client's port closed.
                 Err(_) => tokio::task::yield_now().await,

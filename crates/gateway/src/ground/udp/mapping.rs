@@ -33,13 +33,13 @@ pub struct Owner {
     pub passenger: u32,
     /// The passenger's own port; with 0 every flow has an external port of its own.
     pub source: u16,
+    /// Whether it is a gateway of ours; a standard client knows no context but 0.
+    pub is_gateway: bool,
 }
 
 /// All external ports.
 pub struct Mappings {
     counters: Arc<Counters>,
-    /// Whether it is a gateway of ours; a standard client knows no context but 0.
-    pub is_gateway: bool,
     table: Mutex<HashMap<Key, Arc<Mapping>>>,
 }
 
@@ -72,10 +72,6 @@ struct Moved {
     is_answered: bool,
 }
 
-impl Mappings {
-    pub fn new(counters: Arc<Counters>) -> Arc<Self> {
-        Arc::new(Self { counters, table: Mutex::default() })
-    }
 /// A flow's part of an external port, given back when dropped.
 pub struct Lease {
     mappings: Arc<Mappings>,
@@ -86,6 +82,10 @@ pub struct Lease {
     peer: Peer,
 }
 
+impl Mappings {
+    pub fn new(counters: Arc<Counters>) -> Arc<Self> {
+        Arc::new(Self { counters, table: Mutex::default() })
+    }
 
     /// The external port of `owner` for a flow towards `address`. Two flows of one owner towards
     /// one destination (passengers may have one number) have a port each.
@@ -212,17 +212,16 @@ struct Reader {
 
 impl Reader {
     async fn run(self) {
-        let (mut buffer, mut control) = (vec![0; MOST_BYTES], Control::default());
         loop {
             // Fails only when the runtime is going away.
             let Ok(ready) = self.socket.ready(Interest::READABLE | Interest::ERROR).await else {
                 return;
             };
             if ready.is_error() {
-                self.errors(&mut buffer, &mut control);
+                udp::with_room(|buffer, control| self.errors(buffer, control));
             }
             if ready.is_readable() {
-                self.packets(&mut buffer, &mut control);
+                udp::with_room(|buffer, control| self.packets(buffer, control));
             }
             tokio::task::yield_now().await;
         }
@@ -262,10 +261,10 @@ impl Reader {
     fn errors(&self, buffer: &mut [u8], control: &mut Control) {
         for _ in 0..MOST_AT_A_TURN {
             let heard = || udp::heard_error(&*self.socket, buffer, control);
+            let Ok(heard) = self.socket.try_io(Interest::ERROR, heard) else { return };
             if heard.is_known {
                 continue;
             }
-            let Ok(heard) = self.socket.try_io(Interest::ERROR, heard) else { return };
             let peer = heard.from.and_then(|to| self.peer(to));
             let (Some(peer), Some(error)) = (peer, heard.error) else {
                 self.counters.datagrams_unknown.add(1);
@@ -280,14 +279,6 @@ impl Reader {
     }
 }
 
-fn icmp_error(heard: &ErrorHeard, hop_limit: Option<u8>) -> IcmpError {
-    let from = heard.from.ip();
-    let rest = match (from, heard.kind, heard.code) {
-        // The MTU: ICMP has it in the last two bytes, ICMPv6 in all four.
-        (IpAddr::V4(_), 3, 4) | (IpAddr::V6(_), 2, _) => heard.info.to_be_bytes(),
-        _ => [0; 4],
-    };
-    let hop_limit = hop_limit.unwrap_or_default();
 impl Peer {
     fn explain(&self, error: IcmpError, counters: &Counters) {
         if self.is_gateway && self.flow.send(&encoded(Datagram::Error(error))).is_ok() {
@@ -297,14 +288,6 @@ impl Peer {
 }
 
 /// What a router at our end of the path to `address` would say of a packet too large for it.
-fn icmp_error(heard: &ErrorHeard, hop_limit: Option<u8>) -> IcmpError {
-    let from = heard.from.ip();
-    let rest = match (from, heard.kind, heard.code) {
-        // The MTU: ICMP has it in the last two bytes, ICMPv6 in all four.
-        (IpAddr::V4(_), 3, 4) | (IpAddr::V6(_), 2, _) => heard.info.to_be_bytes(),
-        _ => [0; 4],
-    };
-    let hop_limit = hop_limit.unwrap_or_default();
 fn too_big(address: SocketAddr) -> io::Result<IcmpError> {
     let path = Path::towards(address)?;
     let from = path.own_address()?;
@@ -314,6 +297,14 @@ fn too_big(address: SocketAddr) -> io::Result<IcmpError> {
     Ok(IcmpError { from, kind, code, rest, hop_limit: OWN_HOP_LIMIT })
 }
 
+fn icmp_error(heard: &ErrorHeard, hop_limit: Option<u8>) -> IcmpError {
+    let from = heard.from.ip();
+    let rest = match (from, heard.kind, heard.code) {
+        // The MTU: ICMP has it in the last two bytes, ICMPv6 in all four.
+        (IpAddr::V4(_), 3, 4) | (IpAddr::V6(_), 2, _) => heard.info.to_be_bytes(),
+        _ => [0; 4],
+    };
+    let hop_limit = hop_limit.unwrap_or_default();
     IcmpError { from, kind: heard.kind, code: heard.code, rest, hop_limit }
 }
 
