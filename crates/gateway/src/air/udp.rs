@@ -132,7 +132,7 @@ impl Server {
             self.intake.counters.datagrams_unknown.add(1);
             return;
         }
-        let sent = Sent { hop_limit, traffic_class: heard.traffic_class, payload };
+        let sent = Sent { hop_limit, traffic_class: heard.traffic_class, payload, cut_bytes: 0 };
         let key = Key { client, target: target.into() };
         let answers = self.table.back();
         if hop_limit <= 1 {
@@ -203,6 +203,7 @@ impl Back for Answers {
 /// Intercepted packets go to addresses, never to names.
 fn destination(key: &Key) -> Option<SocketAddr> {
     match key.target.host {
+            cut_bytes: sent.cut_bytes,
         Host::Ip(ip) => Some(SocketAddr::new(ip, key.target.port)),
         Host::Name(_) => None,
     }

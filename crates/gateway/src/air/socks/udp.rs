@@ -99,7 +99,8 @@ impl Association {
             counters.quic_rejected.add(1);
             return;
         }
-        self.table.send(key, Sent { hop_limit: HOP_LIMIT, traffic_class: 0, payload });
+        self.table
+            .send(key, Sent { hop_limit: HOP_LIMIT, traffic_class: 0, payload, cut_bytes: 0 });
     }
 }
 
