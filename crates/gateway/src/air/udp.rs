@@ -1,5 +1,6 @@
 //! Interception of UDP: what clients send anywhere comes here, and answers come from there.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -21,6 +22,12 @@ use crate::net::udp::{self, Control, Heard};
 /// ICMP messages to clients per second, and a second's worth at a stretch (RFC 4443 section
 /// 2.4 (f)): a cabin's browsers refused at once, 300 kbit/s of the cabin's radio.
 const ICMP_PER_SECOND: f64 = 500.0;
+
+/// Of which one client gets this many: a page's worth of destinations.
+const ICMP_PER_SECOND_EACH: f64 = 50.0;
+
+/// Buckets that clients share: at 64 bytes each, 32 KiB.
+const SHARES: usize = 512;
 
 /// Packets taken from one socket before other tasks have their turn.
 const MOST_AT_A_TURN: usize = 64;
@@ -48,6 +55,7 @@ impl Udp {
             raw: self.raw,
             counters: intake.counters.clone(),
             bucket: Bucket::new(ICMP_PER_SECOND, 1.0),
+            shares: Shares::default(),
         };
         let table = Table::new(intake.clone(), answers);
         let _flows = CloseOnDrop(table.clone());
@@ -106,14 +114,6 @@ impl Server {
         }
     }
 
-    fn take(&self, heard: &Heard, payload: &[u8]) {
-        let (Some(client), Some(target), Some(hop_limit)) =
-            (heard.from, heard.original, heard.hop_limit)
-        else {
-            self.intake.counters.datagrams_unknown.add(1);
-            return;
-        };
-        // Only what was sent to the socket itself ends at loopback; and RFC 1122 section 3.2.2
     fn turn(&self, socket: &UdpSocket, buffer: &mut [u8], control: &mut Control) {
         for _ in 0..MOST_AT_A_TURN {
             let heard = socket.try_io(Interest::READABLE, || udp::heard(socket, buffer, control));
@@ -126,6 +126,14 @@ impl Server {
         }
     }
 
+    fn take(&self, heard: &Heard, payload: &[u8]) {
+        let (Some(client), Some(target), Some(hop_limit)) =
+            (heard.from, heard.original, heard.hop_limit)
+        else {
+            self.intake.counters.datagrams_unknown.add(1);
+            return;
+        };
+        // Only what was sent to the socket itself ends at loopback; and RFC 1122 section 3.2.2
         // wants no errors about senders that are nobody.
         let nobody = |ip: IpAddr| ip.is_unspecified() || ip.is_multicast() || ip.is_loopback();
         if nobody(client.ip()) || nobody(target.ip()) || client.port() == 0 || target.port() == 0 {
@@ -154,12 +162,34 @@ struct Answers {
     raw: Raw,
     counters: Arc<Counters>,
     bucket: Bucket,
+    shares: Shares,
+}
+
+/// What each client has of the messages. Clients are spread over a fixed number of buckets by a
+/// hash that they cannot know, so who floods takes from few others.
+struct Shares {
+    hash: RandomState,
+    buckets: [Bucket; SHARES],
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        let buckets = std::array::from_fn(|_| Bucket::new(ICMP_PER_SECOND_EACH, 1.0));
+        Self { hash: RandomState::new(), buckets }
+    }
+}
+
+impl Shares {
+    fn take(&self, client: IpAddr) -> bool {
+        self.buckets[self.hash.hash_one(client) as usize % SHARES].take()
+    }
 }
 
 impl Answers {
     /// Sends the ICMP error `message` about `sent`, unless there were too many.
     fn say(&self, key: &Key, sent: &Sent<'_>, message: Message) {
-        if !self.bucket.take() {
+        // Its own first: what one client is denied takes nothing from all.
+        if !self.shares.take(key.client.ip()) || !self.bucket.take() {
             self.counters.icmp_held_back.add(1);
             return;
         }
@@ -173,6 +203,7 @@ impl Answers {
             target,
             traffic_class: sent.traffic_class,
             payload: sent.payload,
+            cut_bytes: sent.cut_bytes,
         };
         let packet = source.ok().and_then(|source| packet::error(source, &original, message));
         if packet.is_some_and(|packet| self.raw.send(&packet, key.client).is_ok()) {
@@ -203,8 +234,25 @@ impl Back for Answers {
 /// Intercepted packets go to addresses, never to names.
 fn destination(key: &Key) -> Option<SocketAddr> {
     match key.target.host {
-            cut_bytes: sent.cut_bytes,
         Host::Ip(ip) => Some(SocketAddr::new(ip, key.target.port)),
         Host::Name(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_client_leaves_messages_for_others() {
+        let shares = Shares::default();
+        let take = |client: [u8; 4]| shares.take(client.into());
+        assert_eq!(
+            (0..1000).filter(|_| take([10, 0, 0, 1])).count(),
+            ICMP_PER_SECOND_EACH as usize
+        );
+        // Ten or more of 200 others have its bucket with a chance of 1 in 10^12.
+        let served = (2..202).filter(|n| take([10, 0, 0, *n])).count();
+        assert!(served > 190, "{served}");
     }
 }

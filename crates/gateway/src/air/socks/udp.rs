@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
@@ -38,6 +39,7 @@ pub async fn serve(mut tcp: TcpStream, client: IpAddr, port: u16, quic: Quic, in
         return;
     }
     let table = Table::new(intake.clone(), Relay(socket.clone()));
+    let port = AtomicU16::new(port);
     let association = Association { table, socket, client, port, quic, intake };
     tokio::select! {
         () = association.run() => {}
@@ -60,7 +62,8 @@ struct Association {
     table: Arc<Table<Relay>>,
     socket: Arc<UdpSocket>,
     client: IpAddr,
-    port: u16,
+    /// What it sends from; 0 until that is known.
+    port: AtomicU16,
     quic: Quic,
     intake: Arc<Intake>,
 }
@@ -78,20 +81,23 @@ impl Association {
         for _ in 0..MOST_AT_A_TURN {
             match self.socket.try_recv_from(buffer) {
                 Ok((bytes, from)) => self.take(from, &buffer[..bytes]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // An answer of ours found the client's port closed.
-                Err(_) => tokio::task::yield_now().await,
+                Err(_) => {}
             }
         }
     }
 
     fn take(&self, from: SocketAddr, bytes: &[u8]) {
         let counters = &self.intake.counters;
-        let its_own =
-            from.ip().to_canonical() == self.client && (self.port == 0 || from.port() == self.port);
+        let port = self.port.load(Relaxed);
+        let its_own = from.ip().to_canonical() == self.client && (port == 0 || from.port() == port);
         let Some((target, payload)) = wire::datagram(bytes).filter(|_| its_own) else {
             counters.datagrams_unknown.add(1);
             return;
         };
+        // Another program of the client's has no part in this.
+        self.port.store(from.port(), Relaxed);
         let key = Key { client: from, target };
         if self.quic == Quic::Reject && is_quic(key.target.port, payload) && !self.table.knows(&key)
         {
