@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bentpipe_schedule::Limits;
 use bentpipe_units::{BitRate, ByteSize};
 
 use crate::Class;
@@ -15,6 +16,9 @@ pub struct Settings {
     /// What the operator lets this side send, in IP bytes: the lease itself where `lease` says so,
     /// and the most that any other lease is used up to.
     pub rate: BitRate,
+    /// What each class may count on and may take of what this side sends, in the order of
+    /// [`Class::ALL`].
+    pub classes: [Limits; Class::ALL.len()],
     /// Where the rate comes from.
     pub lease: LeaseMode,
     /// At the ground: the aircraft's share of a beam that several use.
@@ -116,6 +120,7 @@ impl Default for Settings {
         Self {
             rate: BitRate::from_bps(1_000_000),
             control: Control::Leased,
+            classes: Default::default(),
             lease: LeaseMode::Static,
             share: Share::default(),
             mtu_bytes: 1500,

@@ -7,8 +7,8 @@ use bentpipe_link::io::{
     self, Air, Arrived, DatagramFlow, Flow, Hub, IncomingDatagrams, SendError,
 };
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, Control, Flows, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
-    ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
+    AirConfig as LinkAirConfig, Aircraft, Class, Control, Flows, HubConfig, LeaseMode,
+    MIN_RESERVE_BYTES, ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
 use bytes::Bytes;
@@ -75,6 +75,14 @@ impl FarStream for Flow {
     fn reset_code(&self) -> Option<ResetCode> {
         Flow::reset_code(self)
     }
+
+    fn confirm_class(&mut self, class: Class) {
+        self.confirm(class);
+    }
+
+    fn class(&self) -> Option<Class> {
+        self.confirmed()
+    }
 }
 
 impl FarDatagrams for DatagramFlow {
@@ -104,7 +112,8 @@ impl From<IncomingDatagrams> for Incoming {
         let io::OpenDatagrams { target, protocol, source, class, passenger } = open;
         let carries =
             Carried::Datagrams { protocol, source, is_gateway: true, flow: Box::new(flow) };
-        Self { aircraft: *aircraft.as_bytes(), target, class, passenger, carries }
+        let aircraft = *aircraft.as_bytes();
+        Self { aircraft, target, class, passenger, claim: None, carries }
     }
 }
 
@@ -113,9 +122,9 @@ where
     io::Flow<S>: FarStream,
 {
     fn from(incoming: io::Incoming<S>) -> Self {
-        let io::Incoming { aircraft, target, class, passenger, flow } = incoming;
+        let io::Incoming { aircraft, target, class, passenger, claim, flow } = incoming;
         let aircraft = *aircraft.as_bytes();
-        Self { aircraft, target, class, passenger, carries: Carried::Stream(Box::new(flow)) }
+        Self { aircraft, target, class, passenger, claim, carries: Carried::Stream(Box::new(flow)) }
     }
 }
 
@@ -155,8 +164,9 @@ pub fn air_config(
     let limits = &config.limits;
     let max_flows = limits.max_flows.saturating_add(limits.udp.max_flows);
     let settings = settings(link.rate, link.mtu, link.memory, max_flows);
+    let classes = config.classes.limits();
     let datagram_idle = limits.udp.longest_idle() + IDLE_MARGIN;
-    let settings = Settings { lease, control, datagram_idle, ..settings };
+    let settings = Settings { lease, control, classes, datagram_idle, ..settings };
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key().clone(),
@@ -176,8 +186,10 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let max_flows = one.max_flows.saturating_add(one.max_datagram_flows);
         let settings = settings(one.rate, mtu, memory, max_flows);
         let control = if one.leased { Control::Leased } else { Control::Congestion };
+        let classes = one.classes.limits();
         let datagram_idle = config.limits.udp.longest_idle() + IDLE_MARGIN;
-        let settings = Settings { share: one.share(), control, datagram_idle, ..settings };
+        let share = one.share();
+        let settings = Settings { share, control, classes, datagram_idle, ..settings };
         settings.check()?;
         let highest_class = one.highest_class;
         aircraft.push(Aircraft { key: one.key(), settings, highest_class });

@@ -1,10 +1,11 @@
 //! Both gateways over loopback, with the link between them in memory.
 
 mod bench;
+mod claims;
 mod http;
 mod limits;
-
 mod paths;
+mod policy;
 mod relay;
 mod socks;
 mod tproxy;

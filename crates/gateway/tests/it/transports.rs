@@ -18,13 +18,18 @@ use crate::bench::{closed_port, echo, echoes, expect_reset, read_all, socks_clie
 use crate::udp;
 
 /// A folder with both sides' keys and configs.
-struct Configs {
-    air: AirConfig,
-    ground: GroundConfig,
+pub struct Configs {
+    pub air: AirConfig,
+    pub ground: GroundConfig,
     _folder: tempfile::TempDir,
 }
 
-fn configs() -> Configs {
+pub fn configs() -> Configs {
+    configs_with("", "")
+}
+
+/// The configs with these lines at their tops.
+pub fn configs_with(air_top: &str, ground_top: &str) -> Configs {
     let folder = tempfile::tempdir().unwrap();
     let key = |name: &str, byte| {
         let secret = SecretKey::from_bytes([byte; 32]);
@@ -33,12 +38,12 @@ fn configs() -> Configs {
     };
     let (air, ground): (PublicKey, PublicKey) = (key("air.key", 1), key("ground.key", 2));
     let air_text = format!(
-        "[link]\nprivate-key-file = \"air.key\"\npeer = \"127.0.0.1:4500\"\n\
+        "{air_top}\n[link]\nprivate-key-file = \"air.key\"\npeer = \"127.0.0.1:4500\"\n\
          peer-public-key = \"{ground}\"\nrate = \"100 Mbit/s\"\n\
          [aerotcp]\nrtt = \"20 ms\"\n[listen]\nsocks5 = \"127.0.0.1:0\"\n"
     );
     let ground_text = format!(
-        "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"127.0.0.1:0\"\n\
+        "{ground_top}\n[link]\nprivate-key-file = \"ground.key\"\nlisten = \"127.0.0.1:0\"\n\
          aerotcp-listen = \"127.0.0.1:0\"\n\
          [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{air}\"\nrate = \"100 Mbit/s\"\n\
          highest-class = \"assured\"\n[aerotcp]\nrtt = \"20 ms\"\n\
@@ -56,14 +61,14 @@ fn socket() -> std::net::UdpSocket {
 }
 
 /// The air gateway over `far`: where its clients come in, and what it counts.
-fn start_air(configs: &Configs, far: Arc<dyn FarEnd>) -> (SocketAddr, Arc<Counters>) {
+pub fn start_air(configs: &Configs, far: Arc<dyn FarEnd>) -> (SocketAddr, Arc<Counters>) {
     let gateway = air::Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
     let (socks, counters) = (gateway.socks5_addr().unwrap(), gateway.counters());
     tokio::spawn(gateway.serve(std::future::pending()));
     (socks, counters)
 }
 
-fn start_ground(configs: &Configs, arrivals: Arc<dyn Arrivals>) -> Arc<Counters> {
+pub fn start_ground(configs: &Configs, arrivals: Arc<dyn Arrivals>) -> Arc<Counters> {
     let gateway = ground::Ground::new(&configs.ground).unwrap();
     let counters = gateway.counters();
     tokio::spawn(async move { gateway.serve(vec![arrivals], std::future::pending()).await });
@@ -88,7 +93,7 @@ async fn exercise(socks: SocketAddr, counters: &Counters) {
     assert_eq!(counters.resets(ResetCode::Refused), 1);
     let mut early = socks_client(socks, echo("127.0.0.1:0").await).await;
     early.shutdown().await.unwrap();
-    assert_eq!(read_all(&mut early).await.unwrap(), []);
+    assert_eq!(read_all(&mut early).await.unwrap(), b"");
 }
 
 /// A thousand flows of a few bytes each, a hundred at a time.
@@ -104,9 +109,9 @@ async fn many_small_flows(socks: SocketAddr) {
 }
 
 /// The two ends of a transport, on sockets of their own.
-type Ends = (Arc<dyn FarEnd>, Arc<dyn Arrivals>);
+pub type Ends = (Arc<dyn FarEnd>, Arc<dyn Arrivals>);
 
-fn over_link(configs: &Configs) -> Ends {
+pub fn over_link(configs: &Configs) -> Ends {
     let hub_socket = socket();
     let address = hub_socket.local_addr().unwrap();
     // The air comes up first: it keeps trying until the ground is there.
@@ -118,7 +123,7 @@ fn over_link(configs: &Configs) -> Ends {
     (Arc::new(far), Arc::new(hub))
 }
 
-fn over_http3(configs: &Configs) -> Ends {
+pub fn over_http3(configs: &Configs) -> Ends {
     let any = "127.0.0.1:0".parse().unwrap();
     let socket = bentpipe_masque::Socket::bind(any).unwrap();
     let server = Server::start(masque::server_config(&configs.ground), socket).unwrap();
@@ -127,7 +132,7 @@ fn over_http3(configs: &Configs) -> Ends {
     (Arc::new(Client::connect(config, socket).unwrap()), Arc::new(server))
 }
 
-fn over_aerotcp(configs: &Configs) -> Ends {
+pub fn over_aerotcp(configs: &Configs) -> Ends {
     let ground_socket = socket();
     let address = ground_socket.local_addr().unwrap();
     let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
@@ -216,7 +221,7 @@ async fn classes_are_limited(over: impl Fn(&Configs) -> Ends) {
     let mut held = Vec::new();
     for class in Class::ALL {
         let (target, first) = (origin.parse().unwrap(), Bytes::from_static(b"a"));
-        let open = Open { target, class, passenger: 1, first };
+        let open = Open { target, class, passenger: 1, claim: None, first };
         let mut flow = soon("a session", async {
             loop {
                 match far.open(open.clone()).await {

@@ -13,6 +13,8 @@ use crate::wire::frame;
 const LEAST_ROOM: usize = 32;
 /// What an OPEN with the longest name takes, or any other frames of one flow's control.
 const CONTROL_ROOM: usize = 300;
+/// What an OPEN to an address takes with the longest claim behind it.
+const CLAIM_ROOM: usize = 330;
 
 impl FlowTable {
     /// The lane of what would be sent next; `None` when nothing waits.
@@ -113,14 +115,24 @@ impl FlowTable {
                 self.fill_datagram_control(id, end, out, now);
                 continue;
             };
+            if flow.control.claim && end - out.len() < CLAIM_ROOM {
+                self.control.push_front(id);
+                break;
+            }
             let control = std::mem::take(&mut flow.control);
             let opens = control.open.is_some();
             if let Some(target) = control.open {
                 let credit = flow.recv.limit();
                 frame::put_open(out, id, flow.class, flow.passenger, credit, &target);
                 flow.opened = true;
+                if let Some(claim) = flow.claim.as_ref().filter(|_| control.claim) {
+                    frame::put_claim(out, id, claim);
+                }
             } else if control.credit {
                 frame::put_credit(out, id, flow.recv.limit());
+            }
+            if let Some(class) = flow.confirmed.filter(|_| control.class) {
+                frame::put_class(out, id, class);
             }
             if let Some(code) = control.stop {
                 frame::put_stop(out, id, code);
@@ -177,8 +189,11 @@ impl FlowTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Limits;
+    use crate::claim::Claim;
     use crate::flow::send::URGENT_BYTES;
     use crate::flow::{Terms, Write};
+    use crate::wire::frame::Frame;
 
     const NOW: Duration = Duration::from_secs(10);
     const ROOM: usize = 1000;
@@ -187,8 +202,13 @@ mod tests {
 
     /// A table with a flow that has opened, and may send `credit` bytes.
     fn table(credit: u64) -> (FlowTable, u64) {
+        limited(credit, Default::default())
+    }
+
+    fn limited(credit: u64, classes: [Limits; Class::ALL.len()]) -> (FlowTable, u64) {
         let mut table = FlowTable::new(Terms {
             opens: true,
+            classes,
             max_flows: 4,
             reserve: 1 << 16,
             peer_reserve: credit,
@@ -270,5 +290,37 @@ mod tests {
         send(&mut table, Lane::Urgent);
         let ended = send(&mut table, Lane::Bulk);
         assert_eq!(ended.last(), Some(&Some(Class::Assured)), "all of it has left");
+    }
+
+    #[test]
+    fn a_class_waits_at_its_ceiling_and_a_confirmed_claim_leaves_it() {
+        let ceil = Some(bentpipe_units::BitRate::from_bps(80_000));
+        let low = Limits { rate: None, ceil };
+        let (mut table, _) = limited(
+            1 << 20,
+            Class::ALL.map(|class| match class {
+                Class::LowerEffort => low,
+                _ => Limits::default(),
+            }),
+        );
+        let claiming = table.open(b"target".to_vec(), Class::LowerEffort, 1, NOW).expect("room");
+        table.claim(claiming, Claim::new("www.gov.uk", Class::Assured).expect("a short name"));
+        let mut first = Vec::new();
+        table.fill(Lane::Urgent, ROOM, &mut first, NOW);
+        write(&mut table, claiming, 1 << 19);
+        let sent = send(&mut table, Lane::Urgent).len() * ROOM;
+        // What its bucket had saved up, to the packet.
+        assert!((5_000..=7_000).contains(&sent), "{sent}");
+        let ready = table.next_ready(NOW).expect("it waits for its ceiling alone");
+        assert!(ready > NOW && ready <= NOW + Duration::from_millis(110), "{ready:?}");
+        assert_eq!(table.next_lane(NOW), None);
+        // No more than was claimed, and nothing for who claimed nothing.
+        let confirmed = Frame::Class { flow: claiming, class: Class::Operator };
+        assert_eq!(table.take_frame(confirmed, NOW), Ok(()));
+        assert_eq!(table.confirmed(claiming), Some(Class::Assured));
+        let more = send(&mut table, Lane::Urgent).len() * ROOM;
+        assert!(more as u64 >= URGENT_BYTES / 2, "{more}");
+        let other = Frame::Class { flow: 0, class: Class::Assured };
+        assert!(table.take_frame(other, NOW).is_err());
     }
 }

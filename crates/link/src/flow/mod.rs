@@ -1,5 +1,6 @@
 //! Flows: a passenger's byte streams, each way with its own credit, and its datagrams.
 
+mod claims;
 mod datagram;
 mod early;
 mod fill;

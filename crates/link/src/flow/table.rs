@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, ClassSettings, Handle, Scheduler};
+use bentpipe_schedule::{Class, ClassSettings, Handle, Limits, Scheduler};
 use bentpipe_units::ByteSize;
 
 use super::queues::Datagrams;
 use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
+use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::lane::RangeSet;
 use crate::settings::Lifetimes;
@@ -25,6 +26,8 @@ pub struct Terms {
     /// This end opens flows (the air); the other accepts them.
     pub opens: bool,
     pub max_flows: usize,
+    /// What each class may send.
+    pub classes: [Limits; Class::ALL.len()],
     /// What each flow may always have on its way to us.
     pub reserve: u64,
     /// The same, at the peer.
@@ -84,6 +87,10 @@ pub(super) struct Flow {
     /// Nobody holds the flow any more.
     pub(super) released: bool,
     pub(super) active: Duration,
+    /// At the air what was claimed of it, at the ground what the air claims.
+    pub(super) claim: Option<Claim>,
+    /// The class that the ground gave it for its claim.
+    pub(super) confirmed: Option<Class>,
     pub(super) control: Control,
 }
 
@@ -92,6 +99,8 @@ pub(super) struct Flow {
 pub(super) struct Control {
     /// Of a stream its target, as it is encoded; of datagrams the whole frame.
     pub(super) open: Option<Vec<u8>>,
+    pub(super) claim: bool,
+    pub(super) class: bool,
     pub(super) credit: bool,
     pub(super) stop: Option<ResetCode>,
     pub(super) reset: Option<ResetCode>,
@@ -100,7 +109,8 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn is_empty(&self) -> bool {
-        self.open.is_none() && !self.credit && self.stop.is_none() && self.reset.is_none()
+        let bits = self.claim || self.class || self.credit;
+        self.open.is_none() && !bits && self.stop.is_none() && self.reset.is_none()
     }
 }
 
@@ -141,9 +151,8 @@ impl FlowTable {
         let shared = terms.receive_memory.saturating_sub(flows * terms.reserve);
         let mut scheduler = Scheduler::new();
         let memory = ByteSize::from_bytes(terms.datagram_memory / 2 / Class::ALL.len() as u64);
-        for class in Class::ALL {
-            let settings = ClassSettings { memory, ..ClassSettings::default() };
-            scheduler.configure(class, settings, Duration::ZERO);
+        for (class, limits) in Class::ALL.into_iter().zip(terms.classes) {
+            scheduler.configure(class, ClassSettings { limits, memory }, Duration::ZERO);
         }
         let send_share = (terms.send_memory / 2 / flows).min(terms.flow_send_buffer);
         Self {
@@ -267,6 +276,8 @@ impl FlowTable {
             ended: None,
             released: false,
             active: now,
+            claim: None,
+            confirmed: None,
             control: Control::default(),
         }
     }

@@ -19,6 +19,7 @@ use std::time::Duration;
 use bentpipe_units::BitRate;
 
 use crate::Class;
+use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::congestion::Congestion;
 use crate::crypto::{Keys, Rng};
@@ -130,6 +131,7 @@ impl Session {
         let prior = prior.filter(|prior| prior.is_fresh(now));
         let flows = FlowTable::new(Terms {
             opens,
+            classes: settings.classes,
             max_flows: settings.max_flows.min(peer.max_flows) as usize,
             reserve: settings.flow_reserve.bytes(),
             peer_reserve: u64::from(peer.reserve_bytes),
@@ -380,6 +382,26 @@ impl Session {
     /// No more will be written to the flow.
     pub fn finish(&mut self, flow: u64) {
         self.flows.finish(flow);
+    }
+
+    /// What the client says of the flow, which was just opened: travels with the opening.
+    pub fn claim(&mut self, flow: u64, claim: Claim) {
+        self.flows.claim(flow, claim);
+    }
+
+    /// What the peer claims of a flow that it opened.
+    pub fn claim_of(&self, flow: u64) -> Option<&Claim> {
+        self.flows.claim_of(flow)
+    }
+
+    /// What the peer claims of the flow is true: it is of `class` from now on, at both ends.
+    pub fn confirm(&mut self, flow: u64, class: Class, now: Duration) {
+        self.flows.confirm(flow, class, now);
+    }
+
+    /// The class that the peer gave the flow for what was claimed of it, once it has.
+    pub fn confirmed(&self, flow: u64) -> Option<Class> {
+        self.flows.confirmed(flow)
     }
 
     /// Ends both directions of the flow at once.
