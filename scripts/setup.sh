@@ -37,7 +37,17 @@ python_needs() {
 list=needs
 [ "${1:-}" != python ] || list=python_needs
 
+# What rustup is fetched over is checked against these; a minimal Debian has none.
+certificates() {
+    for file in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt \
+        /etc/ssl/cert.pem; do
+        [ ! -s "$file" ] || return 0
+    done
+    return 1
+}
+
 missing=''
+[ "$list" != needs ] || certificates || missing=' ca-certificates'
 column=2
 if command -v apt-get >/dev/null 2>&1; then column=2
 elif command -v dnf >/dev/null 2>&1; then column=3

@@ -71,11 +71,15 @@ class Client(QuicConnectionProtocol):
 
 
 def authorization(options):
-    if options.bearer:
-        return [("proxy-authorization", f"Bearer {options.bearer}")]
-    if options.user:
-        return [("proxy-authorization", "Basic " + base64.b64encode(options.user.encode()).decode())]
-    return []
+    """A command line can be read by every user of the machine, so the token is in a file."""
+    if options.token_file is None:
+        return []
+    with open(options.token_file, encoding="ascii") as file:
+        token = file.read().strip()
+    if options.user is None:
+        return [("proxy-authorization", f"Bearer {token}")]
+    pair = base64.b64encode(f"{options.user}:{token}".encode()).decode()
+    return [("proxy-authorization", f"Basic {pair}")]
 
 
 async def tunnel(client, options, lines):
@@ -180,8 +184,8 @@ def parse():
     parser.add_argument("--proxy", required=True, metavar="HOST:PORT")
     parser.add_argument("--server-name", required=True, help="the name in the proxy's certificate")
     parser.add_argument("--ca", required=True, metavar="FILE", help="whom to believe, PEM")
-    parser.add_argument("--user", metavar="NAME:TOKEN")
-    parser.add_argument("--bearer", metavar="TOKEN")
+    parser.add_argument("--token-file", metavar="FILE", help="shown as a Bearer token")
+    parser.add_argument("--user", metavar="NAME", help="shown with the token, as Basic")
     parser.add_argument("--capsules", action="store_true", help="no QUIC datagrams")
     parser.add_argument("method", choices=["connect", "connect-udp"])
     parser.add_argument("host")

@@ -23,7 +23,10 @@ const SERVER_NAME: &str = "proxy.example";
 fn python() -> Option<String> {
     let python = std::env::var("BENTPIPE_MASQUE_CLIENT").ok();
     if python.is_none() {
-        println!("skipped: `make test` installs the client and names it in BENTPIPE_MASQUE_CLIENT");
+        // Not by a macro, whose output the test harness keeps to itself.
+        let why = "`make test` installs the client and names it in BENTPIPE_MASQUE_CLIENT";
+        writeln!(std::io::stderr(), "SKIPPED: standard MASQUE clients are not tested: {why}")
+            .unwrap();
     }
     python
 }
@@ -33,7 +36,6 @@ struct Ground {
     child: Child,
     at: SocketAddr,
     python: String,
-    token: String,
     folder: tempfile::TempDir,
 }
 
@@ -83,7 +85,7 @@ impl Ground {
         said(bentpipe(&["keys", "--out", "ground.key"], at));
         let keys = ["keys", "--client", "laptop", "--out", "laptop.token"];
         let entry = said(bentpipe(&keys, at));
-        let token = std::fs::read_to_string(at.join("laptop.token")).unwrap().trim().to_owned();
+        std::fs::write(at.join("wrong.token"), "wrong").unwrap();
         let config = format!(
             "[link]\nprivate-key-file = \"ground.key\"\nmasque-listen = \"127.0.0.1:0\"\n\
              [masque]\ncertificate = \"proxy.pem\"\nkey = \"proxy-key.pem\"\n\
@@ -99,13 +101,14 @@ impl Ground {
             .spawn()
             .unwrap();
         let listens = listening(child.stderr.take().unwrap());
-        Ground { child, at: listens, python, token, folder }
+        Ground { child, at: listens, python, folder }
     }
 
     /// Makes one request and gives the client's answer; each line of `input` is one datagram.
     fn ask(&self, credentials: &[&str], what: &[&str], to: (&str, u16), input: &str) -> Value {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/masque-client/client.py");
         let mut child = Command::new(&self.python)
+            .current_dir(self.folder.path())
             .arg(script)
             .args(["--proxy", &self.at.to_string(), "--server-name", SERVER_NAME, "--ca"])
             .arg(self.folder.path().join("ca.pem"))
@@ -124,11 +127,10 @@ impl Ground {
         assert!(output.status.success(), "{what:?} {to:?}: {said}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
-
-    fn bearer(&self) -> Vec<&str> {
-        vec!["--bearer", &self.token]
-    }
 }
+
+/// The right token, as Bearer.
+const BEARER: [&str; 2] = ["--token-file", "laptop.token"];
 
 /// Where the log on `stderr` says that it listens. The rest is read too, so that nothing blocks.
 fn listening(stderr: impl Read + Send + 'static) -> SocketAddr {
@@ -181,10 +183,9 @@ fn field<'a>(answer: &'a Value, name: &str) -> Vec<&'a str> {
 fn connect_is_carried() {
     let Some(python) = python() else { return };
     let ground = Ground::start(python);
-    let user = format!("laptop:{}", ground.token);
-    for credentials in [ground.bearer(), vec!["--user", &user]] {
+    for credentials in [&BEARER[..], &["--user", "laptop", "--token-file", "laptop.token"]] {
         for host in ["127.0.0.1", "origin.test"] {
-            let answer = ground.ask(&credentials, &["connect"], (host, tcp_echo()), "hello\nworld");
+            let answer = ground.ask(credentials, &["connect"], (host, tcp_echo()), "hello\nworld");
             assert_eq!(answer["status"], 200, "{answer}");
             assert_eq!(answer["received"][0], "helloworld");
         }
@@ -197,7 +198,7 @@ fn connect_udp_is_carried() {
     let ground = Ground::start(python);
     for what in [&["connect-udp"][..], &["--capsules", "connect-udp"]] {
         for host in ["127.0.0.1", "origin.test"] {
-            let answer = ground.ask(&ground.bearer(), what, (host, udp_echo()), "one\ntwo\nthree");
+            let answer = ground.ask(&BEARER, what, (host, udp_echo()), "one\ntwo\nthree");
             assert_eq!(answer["status"], 200, "{answer}");
             assert_eq!(field(&answer, "capsule-protocol"), ["?1"]);
             let mut received: Vec<&str> = answer["received"]
@@ -216,10 +217,12 @@ fn connect_udp_is_carried() {
 fn wrong_credentials_are_refused() {
     let Some(python) = python() else { return };
     let ground = Ground::start(python);
-    let other = format!("other:{}", ground.token);
-    for credentials in
-        [&[][..], &["--bearer", "wrong"], &["--user", &other], &["--user", "laptop:"]]
-    {
+    for credentials in [
+        &[][..],
+        &["--token-file", "wrong.token"],
+        &["--user", "other", "--token-file", "laptop.token"],
+        &["--user", "laptop", "--token-file", "wrong.token"],
+    ] {
         for what in ["connect", "connect-udp"] {
             let answer = ground.ask(credentials, &[what], ("127.0.0.1", tcp_echo()), "x");
             assert_eq!(answer["status"], 407, "{answer}");
@@ -235,7 +238,7 @@ fn forbidden_destinations_are_refused() {
     let ground = Ground::start(python);
     for what in ["connect", "connect-udp"] {
         for host in ["127.0.0.2", "169.254.169.254"] {
-            let answer = ground.ask(&ground.bearer(), &[what], (host, 80), "x");
+            let answer = ground.ask(&BEARER, &[what], (host, 80), "x");
             assert_eq!(answer["status"], 403, "{answer}");
             assert_eq!(
                 field(&answer, "proxy-status"),

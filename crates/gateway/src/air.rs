@@ -11,7 +11,6 @@ mod packet;
 pub mod passengers;
 pub(crate) mod path_memory;
 mod quic;
-mod quiet;
 mod raw;
 pub mod rules;
 mod secret;

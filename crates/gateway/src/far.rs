@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use crate::flows::Kind;
 pub use bentpipe_link::Claim;
 pub use bentpipe_link::io::Open;
 pub use start::{arrivals, far_end};
@@ -208,12 +209,22 @@ pub enum Carried {
         protocol: u8,
         /// The client's own port, or 0.
         source: u16,
+        /// Whether a gateway of ours is at the other end: a standard client knows context 0 alone.
+        is_gateway: bool,
         /// The flow.
         flow: Box<dyn FarDatagrams>,
     },
 }
 
 impl Carried {
+    /// What it counts as.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Stream(_) => Kind::Streams,
+            Self::Datagrams { .. } => Kind::Datagrams,
+        }
+    }
+
     /// Ends the flow, whatever it is made of.
     pub fn reset(&mut self, code: ResetCode) {
         match self {

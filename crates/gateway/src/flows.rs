@@ -6,6 +6,15 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+/// What is counted, and bounded, apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// TCP connections.
+    Streams,
+    /// Flows of datagrams.
+    Datagrams,
+}
+
 /// Every task that serves a client or a flow.
 #[derive(Clone, Default)]
 pub struct Flows {

@@ -23,7 +23,7 @@ use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
 use crate::relay::{Outcome, Relay, RelayLimits};
 use eyeballs::Connect;
-use fleet::{Fleet, Permit};
+use fleet::{Fleet, Most, Permit};
 use policy::Policy;
 use resolve::Dns;
 use udp::{Owner, Routes, Udp};
@@ -68,13 +68,15 @@ impl Ground {
     pub fn new(config: &GroundConfig) -> Result<Self, StartError> {
         net::raise_descriptor_limit();
         let counters = Arc::<Counters>::default();
+        let limits = &config.limits;
+        let most = Most { streams: limits.max_flows, datagrams: limits.udp.max_flows };
         let shared = Shared {
-            fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, config.limits.max_flows)),
+            fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most)),
             policy: Policy::new(config.dial.allow.clone()),
             dns: Dns::new(&config.dns, &config.hosts)?,
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
-            udp: Udp::new(counters.clone()),
+            udp: Udp::new(counters.clone(), limits.udp.unanswered_timeout.into()),
             udp_limits: config.limits.udp.clone(),
             counters,
         };
@@ -112,7 +114,7 @@ impl Ground {
         while let Some(mut incoming) = from.accept().await {
             let shared = self.shared.clone();
             shared.counters.accepted.add(1);
-            match shared.fleet.admit(&incoming.aircraft) {
+            match shared.fleet.admit(&incoming.aircraft, incoming.carries.kind()) {
                 Ok(permit) => {
                     incoming.class = permit.class(incoming.class);
                     shared.counters.count_class(incoming.class);
@@ -137,8 +139,8 @@ impl Shared {
             Carried::Stream(stream) => {
                 self.serve_stream(target, class, claim, stream, permit).await;
             }
-            Carried::Datagrams { protocol, source, flow } => {
-                let owner = Owner { aircraft, passenger, source };
+            Carried::Datagrams { protocol, source, is_gateway, flow } => {
+                let owner = Owner { aircraft, passenger, source, is_gateway };
                 let code = match self.route(&target, protocol).await {
                     Ok(address) => {
                         let idle = self.udp_limits.idle(target.port);
@@ -161,7 +163,7 @@ impl Shared {
         if protocol != udp::UDP || target.port == 0 {
             return Err(ResetCode::Forbidden);
         }
-        let route = self.reach(&Routes, target).await?;
+        let route = self.reach(&Routes(&self.policy), target).await?;
         if self.udp.is_own(route) {
             return Err(ResetCode::Forbidden);
         }
@@ -177,7 +179,8 @@ impl Shared {
         permit: Permit,
     ) {
         let verdict = self.verify(claim, &target, &permit);
-        let (dialled, verdict) = tokio::join!(self.reach(&Tcp, &target), verdict);
+        let tcp = Tcp(&self.policy);
+        let (dialled, verdict) = tokio::join!(self.reach(&tcp, &target), verdict);
         match dialled {
             Ok(tcp) => {
                 if let Some(verified) = verdict {
@@ -236,17 +239,38 @@ impl Shared {
     }
 }
 
-/// The kernel's TCP.
-struct Tcp;
+/// The kernel's TCP, to where the policy lets it go.
+struct Tcp<'a>(&'a Policy);
 
-impl Connect for Tcp {
+impl Connect for Tcp<'_> {
     type Stream = TcpStream;
 
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, std::io::Result<TcpStream>> {
         Box::pin(async move {
+            self.0.path(address)?;
             let tcp = TcpStream::connect(address).await?;
             net::tune(&tcp)?;
             Ok(tcp)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What [`Policy::permit`] says is not asked here: an address of this machine's may be global.
+    #[tokio::test]
+    async fn this_machine_is_reached_only_where_it_is_allowed() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let here = listener.local_addr().unwrap();
+        let codes = async |policy: Policy| {
+            let tcp = Tcp(&policy).connect(here).await.err();
+            let route = Routes(&policy).connect(here).await.err();
+            [tcp, route].map(|error| error.map(|error| eyeballs::code_of(&error)))
+        };
+        assert_eq!(codes(Policy::default()).await, [Some(ResetCode::Forbidden); 2]);
+        let allow = Policy::new(vec!["127.0.0.1/32".parse().unwrap()]);
+        assert_eq!(codes(allow).await, [None; 2]);
     }
 }

@@ -8,9 +8,24 @@ use bytes::{Bytes, BytesMut};
 
 use crate::wire::{self, HeaderBuf};
 
-/// The largest HTTP Datagram that is taken from a capsule or sent in one: a context id and the
-/// largest UDP payload, 65,527 bytes.
-pub(crate) const MAX_DATAGRAM_BYTES: usize = 64 << 10;
+/// The largest UDP payload (RFC 9298 §5).
+pub(crate) const MAX_PAYLOAD_BYTES: usize = 65_527;
+
+/// The longest context id (RFC 9000 §16).
+const MAX_CONTEXT_BYTES: usize = 8;
+
+/// The largest HTTP Datagram that is taken from a capsule.
+pub(crate) const MAX_DATAGRAM_BYTES: usize = MAX_CONTEXT_BYTES + MAX_PAYLOAD_BYTES;
+
+/// The largest that is sent in one: our context ids have one byte.
+pub(crate) const MAX_SENT_BYTES: usize = 1 + MAX_PAYLOAD_BYTES;
+
+/// The context whose payloads are of UDP (RFC 9298 §4).
+const UDP_CONTEXT: u64 = 0;
+
+/// A UDP payload that no packet has: the stream must be aborted (RFC 9298 §5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Oversized;
 
 /// RFC 9297 §3.5.
 const DATAGRAM: u64 = 0x00;
@@ -30,24 +45,24 @@ pub(crate) struct Capsules {
 impl Capsules {
     /// Reads `bytes` and hands each datagram that they complete to `each`.
     ///
-    /// Capsules of other types are skipped (RFC 9297 §3.2), and so are datagrams that are too large;
-    /// those are counted.
-    pub fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Bytes)) {
+    /// Capsules of other types are skipped (RFC 9297 §3.2), and so are datagrams of other contexts
+    /// that are too large; those are counted.
+    pub fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Bytes)) -> Result<(), Oversized> {
         while let Some((first, rest)) = bytes.split_first() {
             if self.missing > 0 {
                 let here =
                     usize::try_from(self.missing).map_or(bytes.len(), |n| n.min(bytes.len()));
                 let (value, rest) = bytes.split_at(here);
-                if let Some(datagram) = &mut self.datagram {
-                    datagram.extend_from_slice(value);
-                }
                 self.missing -= here as u64;
+                self.take(value)?;
                 bytes = rest;
             } else {
                 bytes = rest;
                 let Some((kind, len)) = self.header.push(*first) else { continue };
                 self.header.clear();
-                self.begin(kind, len);
+                self.missing = len;
+                // Grows with what arrives: a header alone costs nothing.
+                self.datagram = (kind == DATAGRAM).then(BytesMut::new);
             }
             if self.missing == 0
                 && let Some(datagram) = self.datagram.take()
@@ -55,6 +70,7 @@ impl Capsules {
                 each(datagram.freeze());
             }
         }
+        Ok(())
     }
 
     /// Whether the last capsule is complete: where a stream may end (RFC 9297 §3.3).
@@ -67,17 +83,26 @@ impl Capsules {
         std::mem::take(&mut self.oversized)
     }
 
-    fn begin(&mut self, kind: u64, len: u64) {
-        self.missing = len;
-        if kind != DATAGRAM {
-            return;
+    /// Takes a part of the current value, of which `missing` bytes follow.
+    fn take(&mut self, value: &[u8]) -> Result<(), Oversized> {
+        let Some(datagram) = &mut self.datagram else { return Ok(()) };
+        // The context id says whether it is too large, so only as much is held until it is known.
+        let (head, rest) = value.split_at(value.len().min(MAX_CONTEXT_BYTES));
+        datagram.extend_from_slice(head);
+        let len = (datagram.len() + rest.len()) as u64 + self.missing;
+        let payload = wire::read_varint(datagram)
+            .map(|(context, held)| (context, (held.len() + rest.len()) as u64 + self.missing));
+        match payload {
+            Some((UDP_CONTEXT, payload)) if payload > MAX_PAYLOAD_BYTES as u64 => {
+                return Err(Oversized);
+            }
+            Some(_) if len > MAX_DATAGRAM_BYTES as u64 => {
+                self.oversized += 1;
+                self.datagram = None;
+            }
+            _ => datagram.extend_from_slice(rest),
         }
-        if len > MAX_DATAGRAM_BYTES as u64 {
-            self.oversized += 1;
-        } else {
-            // Grows with what arrives: a header alone costs nothing.
-            self.datagram = Some(BytesMut::new());
-        }
+        Ok(())
     }
 }
 
@@ -110,7 +135,7 @@ mod tests {
     fn fed(parser: &mut Capsules, bytes: &[u8], cut: usize) -> Vec<Bytes> {
         let mut got = Vec::new();
         for piece in bytes.chunks(cut) {
-            parser.feed(piece, |datagram| got.push(datagram));
+            parser.feed(piece, |datagram| got.push(datagram)).expect("none is oversized");
         }
         got
     }
@@ -124,12 +149,30 @@ mod tests {
     #[test]
     fn a_datagram_at_the_limit_is_taken_and_one_beyond_it_skipped() {
         let mut parser = Capsules::default();
-        let largest = vec![7; MAX_DATAGRAM_BYTES];
-        assert_eq!(fed(&mut parser, &capsule(DATAGRAM, &largest), 1000), [largest]);
+        let largest = [&b"\xc0\0\0\0\0\0\0\0"[..], &[7; MAX_PAYLOAD_BYTES]].concat();
+        for cut in [1, 1000] {
+            assert_eq!(fed(&mut parser, &capsule(DATAGRAM, &largest), cut), [&largest[..]]);
+        }
+        // Context 7: whatever that is, it is no UDP.
         let beyond = capsule(DATAGRAM, &vec![7; MAX_DATAGRAM_BYTES + 1]);
         let then = [beyond, capsule(DATAGRAM, b"next")].concat();
-        assert_eq!(fed(&mut parser, &then, 1000), ["next"]);
-        assert_eq!((parser.take_oversized(), parser.take_oversized()), (1, 0));
+        for cut in [1, 1000] {
+            assert_eq!(fed(&mut parser, &then, cut), ["next"]);
+            assert_eq!((parser.take_oversized(), parser.take_oversized()), (1, 0));
+        }
+    }
+
+    #[test]
+    fn no_udp_payload_is_larger_than_a_packet() {
+        for context in [&b"\0"[..], b"\x40\0", b"\xc0\0\0\0\0\0\0\0"] {
+            let beyond = [context, &[7; MAX_PAYLOAD_BYTES + 1]].concat();
+            for cut in [1, 1000] {
+                let mut parser = Capsules::default();
+                let bytes = capsule(DATAGRAM, &beyond);
+                let told = bytes.chunks(cut).any(|piece| parser.feed(piece, |_| ()).is_err());
+                assert!(told, "{context:?} in pieces of {cut}");
+            }
+        }
     }
 
     /// A length of 2^62 - 1 is only ever a number.
@@ -140,7 +183,8 @@ mod tests {
             let mut bytes = BytesMut::new();
             wire::write_varint(kind, &mut bytes);
             wire::write_varint(u64::MAX >> 2, &mut bytes);
-            bytes.extend_from_slice(&[0; 4096]);
+            // Context 7.
+            bytes.extend_from_slice(&[7; 4096]);
             assert!(fed(&mut parser, &bytes, 4096).is_empty());
             assert!(parser.datagram.is_none() && !parser.is_whole());
         }
@@ -169,8 +213,13 @@ mod tests {
         #[test]
         fn any_bytes_are_borne(bytes in prop::collection::vec(any::<u8>(), 0..5000), cut in 1usize..99) {
             let mut parser = Capsules::default();
-            for datagram in fed(&mut parser, &bytes, cut) {
-                prop_assert!(datagram.len() <= MAX_DATAGRAM_BYTES);
+            for piece in bytes.chunks(cut) {
+                let taken = parser.feed(piece, |datagram| {
+                    assert!(datagram.len() <= MAX_DATAGRAM_BYTES);
+                });
+                if taken.is_err() {
+                    break;
+                }
             }
             let held = parser.datagram.as_ref().map_or(0, BytesMut::len);
             prop_assert!(held <= bytes.len());

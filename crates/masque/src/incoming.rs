@@ -1,10 +1,11 @@
 //! A request that reached the server, and the ways to answer it.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use h3::error::Code;
 use http::{HeaderValue, StatusCode};
+use tokio::time::timeout;
 
 use crate::{
     CAPSULE_HEADER, CLASS_HEADER, Claim,
@@ -16,10 +17,16 @@ use crate::{
     stream::RawSend,
 };
 
+/// How long a response may wait for the client's credit, most of which is there from the start: as
+/// long as HEADERS may take the other way.
+const RESPOND_TIMEOUT: Duration = Duration::from_secs(120);
+
 /// A CONNECT or CONNECT-UDP that awaits its answer; dropping it resets the flow.
 pub struct Incoming {
     /// Who asks: the client's proven key, or the identity of its [`crate::Login`].
     pub client: PublicKey,
+    /// Whether it is a gateway of ours: it has proved a key, and knows contexts of ours.
+    pub is_gateway: bool,
     /// Where to: `host:port`, as the client wrote it.
     pub authority: String,
     /// What the flow carries.
@@ -91,7 +98,12 @@ impl Incoming {
             let mut response = answer(StatusCode::OK);
             response.headers_mut().insert(CAPSULE_HEADER, HeaderValue::from_static("?1"));
             let request = self.exchange.request.clone();
-            match self.exchange.respond(response).await {
+            let responded = tokio::select! {
+                biased;
+                _ = core.told() => Err(Refusal::Aborted),
+                responded = self.exchange.respond(response) => responded,
+            };
+            match responded {
                 Ok(send) => {
                     let recv = async { request.take_recv().ok_or(Refusal::Aborted) };
                     core.carry(way, send, recv).await;
@@ -116,8 +128,13 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// Sends the response's HEADERS; the body is the caller's.
-    async fn respond(mut self, response: http::Response<()>) -> Result<RawSend, Refusal> {
+    /// Sends the response's HEADERS; the body is the caller's. A client that gives its stream no
+    /// credit for them is given up.
+    async fn respond(self, response: http::Response<()>) -> Result<RawSend, Refusal> {
+        timeout(RESPOND_TIMEOUT, self.send(response)).await.unwrap_or(Err(Refusal::Aborted))
+    }
+
+    async fn send(mut self, response: http::Response<()>) -> Result<RawSend, Refusal> {
         let sent = self.stream.send_response(response).await;
         sent.map_err(|_| Refusal::Aborted)?;
         let mut send = self.request.take_send().ok_or(Refusal::Aborted)?;

@@ -120,6 +120,7 @@ mod socket;
 mod stream;
 mod template;
 mod tls;
+mod unproven;
 mod wire;
 
 #[cfg(test)]

@@ -29,6 +29,8 @@ pub struct Login {
     pub name: String,
     /// [`token_hash`] of its token.
     pub token_hash: [u8; 32],
+    /// Requests it may have open at once, over all its connections.
+    pub max_flows: u32,
 }
 
 /// What a server stores of a token: its BLAKE2s-256.
@@ -54,6 +56,8 @@ struct Known {
     name: String,
     identity: PublicKey,
     connections: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
+    max_flows: u32,
 }
 
 impl Logins {
@@ -62,6 +66,8 @@ impl Logins {
             name: login.name.clone(),
             identity: login.identity(),
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            requests: Arc::new(Semaphore::new(login.max_flows as usize)),
+            max_flows: login.max_flows,
         };
         Logins(logins.iter().map(|login| (login.token_hash, known(login))).collect())
     }
@@ -90,6 +96,16 @@ impl Found<'_> {
     /// A place for one more connection.
     pub fn connect(&self) -> Option<OwnedSemaphorePermit> {
         self.0.connections.clone().try_acquire_owned().ok()
+    }
+
+    /// A place for one more request.
+    pub fn request(&self) -> Option<OwnedSemaphorePermit> {
+        self.0.requests.clone().try_acquire_owned().ok()
+    }
+
+    /// Streams that one connection may have: one could hold all the requests.
+    pub fn max_flows(&self) -> u32 {
+        self.0.max_flows
     }
 }
 
@@ -133,7 +149,11 @@ mod tests {
 
     #[test]
     fn tokens_are_known_in_both_schemes() {
-        let login = |name: &str, token| Login { name: name.into(), token_hash: token_hash(token) };
+        let login = |name: &str, token| Login {
+            name: name.into(),
+            token_hash: token_hash(token),
+            max_flows: 1,
+        };
         let (a, b) = (login("a", "one"), login("b", "two:with colon"));
         let logins = Logins::new(&[a.clone(), b.clone()]);
         assert_ne!(a.identity(), b.identity());

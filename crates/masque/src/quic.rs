@@ -22,6 +22,7 @@ use h3::{
     error::Code,
     quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf},
 };
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     stream::{RawRecv, RawSend, var_int},
@@ -79,6 +80,13 @@ impl Request {
     /// What h3 has written so far.
     pub(crate) fn take_held(&self) -> BytesMut {
         std::mem::take(&mut self.lock().held)
+    }
+
+    /// Keeps `place` until the sending half is gone.
+    pub(crate) fn hold(&self, place: OwnedSemaphorePermit) {
+        if let Some(send) = &mut self.lock().send {
+            send.hold(place);
+        }
     }
 
     /// The sending half, once.

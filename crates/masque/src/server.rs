@@ -16,7 +16,7 @@ use bytes::Bytes;
 use h3::{error::Code, ext::Protocol, frame::FrameStream, stream::BufRecvStream};
 use http::{HeaderValue, Method, StatusCode, header};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    sync::{OwnedSemaphorePermit, mpsc, watch},
     time::{sleep, timeout},
 };
 
@@ -30,7 +30,7 @@ use crate::{
         router::{Peer, Router},
     },
     incoming::{Carries, Exchange, Incoming, answer, refusal},
-    login::{self, Login, Logins},
+    login::{self, Found, Login, Logins},
     quic::{self, MAX_HEADERS_BYTES, Request},
     refusal::Refusal,
     settings::Transport,
@@ -38,16 +38,12 @@ use crate::{
     stream::var_int,
     template::Target,
     tls::{self, Certificate},
+    unproven::{Arrival, Place, Unproven},
     wire,
 };
 
-/// Connections whose client has not proved its key: with 64 KiB of received bytes each, 16 MiB.
-/// Beyond half of it a client must first show that it receives at its address (a QUIC Retry);
-/// beyond all of it new ones are refused.
-const MAX_UNPROVEN: usize = 256;
-
-/// How long a client may take to connect, and then to prove its key: as long as a client tries, so
-/// that 40 % of loss does not end it early.
+/// How long a client may take to connect, and then to set up HTTP/3 and prove its key: as long as a
+/// client tries, so that 40 % of loss does not end it early.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long the HEADERS of a request may take to arrive in full, once a later packet has told of
@@ -156,70 +152,70 @@ struct Shared {
 }
 
 async fn listen(endpoint: quinn::Endpoint, shared: Arc<Shared>) {
-    let unproven = Arc::new(Semaphore::new(MAX_UNPROVEN));
+    let unproven = Arc::new(Unproven::default());
     while let Some(incoming) = endpoint.accept().await {
-        let crowded = unproven.available_permits() < MAX_UNPROVEN / 2;
-        let Ok(permit) = unproven.clone().try_acquire_owned() else {
-            incoming.refuse();
-            continue;
-        };
-        if crowded && !incoming.remote_address_validated() {
+        let from = incoming.remote_address().ip();
+        match unproven.arrive(from, incoming.remote_address_validated()) {
+            Arrival::Welcome(place) => {
+                tokio::spawn(serve(incoming, place, shared.clone()));
+            }
             // Fails only for an address that is validated already.
-            let _ = incoming.retry();
-            continue;
+            Arrival::Retry => drop(incoming.retry()),
+            Arrival::Refused => incoming.refuse(),
         }
-        tokio::spawn(serve(incoming, permit, shared.clone()));
     }
 }
 
-async fn serve(incoming: quinn::Incoming, permit: OwnedSemaphorePermit, shared: Arc<Shared>) {
-    let remote = incoming.remote_address();
+async fn serve(incoming: quinn::Incoming, place: Place, shared: Arc<Shared>) {
     let Ok(connecting) = incoming.accept() else {
         return;
     };
     let Ok(Ok(conn)) = timeout(PROOF_TIMEOUT, connecting).await else {
         return;
     };
+    let (tell, peer) = watch::channel(Peer::default());
+    let ledger = Ledger::counting(shared.datagrams_dropped.clone());
+    let router = Router::new(conn.clone(), peer, ledger);
+    // From the start: datagrams that nobody reads hold on to the packets they came in.
+    tokio::spawn(router.clone().run());
+    let session = Arc::new(Session {
+        conn,
+        router,
+        client: OnceLock::new(),
+        place: Mutex::new(Some(place)),
+        refused: AtomicU32::new(0),
+        shared,
+    });
+    tokio::select! {
+        () = requests(&session, &tell) => {}
+        () = session.overdue() => {}
+    }
+    // Where it has not ended by itself: the router holds it open.
+    session.reject();
+}
+
+/// Serves requests until the connection is gone.
+async fn requests(session: &Arc<Session>, tell: &watch::Sender<Peer>) {
+    let conn = &session.conn;
     let (connection, handed) = quic::Connection::new(conn.clone());
     let built = h3::server::builder()
         // Grease is drawn at random, which would make seeded runs differ.
         .send_grease(false)
         .max_field_section_size(MAX_HEADERS_BYTES)
         .enable_extended_connect(true)
-        .enable_datagram(shared.config.transport.datagrams)
+        .enable_datagram(session.shared.config.transport.datagrams)
         .build::<_, Bytes>(connection)
         .await;
     let Ok(mut h3) = built else {
         return;
     };
-    let (tell, peer) = watch::channel(Peer::default());
-    let ledger = Ledger::counting(shared.datagrams_dropped.clone());
-    let session = Arc::new(Session {
-        conn: conn.clone(),
-        router: Router::new(conn.clone(), peer, ledger),
-        client: OnceLock::new(),
-        permit: Mutex::new(Some(permit)),
-        refused: AtomicU32::new(0),
-        shared,
-    });
-    let deadline = sleep(PROOF_TIMEOUT);
-    tokio::pin!(deadline);
     loop {
-        let accepted = tokio::select! {
-            biased;
-            () = &mut deadline, if session.client.get().is_none() => {
-                if session.client.get().is_none() {
-                    return session.reject();
-                }
-                continue;
-            }
-            accepted = poll_fn(|cx| {
-                let accepted = h3.poll_accept_request_stream(cx);
-                Peer::tell(&tell, &h3, &session.shared.config.transport);
-                accepted
-            }) => accepted,
-        };
-        match (accepted, handed.next()) {
+        let accepted = poll_fn(|cx| {
+            let accepted = h3.poll_accept_request_stream(cx);
+            Peer::tell(tell, &h3, &session.shared.config.transport);
+            accepted
+        });
+        match (accepted.await, handed.next()) {
             (Ok(Some(stream)), Some(request)) => {
                 let resolver = h3.create_resolver(FrameStream::new(BufRecvStream::new(stream)));
                 tokio::spawn(session.clone().request(resolver, request));
@@ -232,7 +228,7 @@ async fn serve(incoming: quinn::Incoming, permit: OwnedSemaphorePermit, shared: 
                 break;
             }
             (Err(error), _) => {
-                tracing::debug!(%remote, %error, "connection ended");
+                tracing::debug!(remote = %conn.remote_address(), %error, "connection ended");
                 break;
             }
         }
@@ -247,7 +243,7 @@ struct Session {
     /// Who the client is, once that is known.
     client: OnceLock<Proven>,
     /// Its place among the unproven, until it leaves them.
-    permit: Mutex<Option<OwnedSemaphorePermit>>,
+    place: Mutex<Option<Place>>,
     refused: AtomicU32,
     shared: Arc<Shared>,
 }
@@ -286,8 +282,18 @@ impl Session {
         if gateway.is_none() && head.method() == Method::GET && head.uri().path() == SESSION_PATH {
             return self.prove(&head, exchange).await;
         }
-        let Some(asker) = gateway.or_else(|| self.login(&head)) else {
-            return self.challenge(exchange).await;
+        let asker = match gateway {
+            Some(asker) => asker,
+            None => match self.shared.logins.find(head.headers()) {
+                Some(found) => match self.login(&found, &exchange.request) {
+                    Some(asker) => asker,
+                    None => {
+                        let response = refusal(Refusal::Limit, &self.shared.name);
+                        return exchange.finish(response).await;
+                    }
+                },
+                None => return self.challenge(exchange).await,
+            },
         };
         let protocol = head.extensions().get::<Protocol>().map(Protocol::as_str);
         match (head.method(), protocol) {
@@ -303,16 +309,16 @@ impl Session {
         }
     }
 
-    /// The standard client whose token the request shows. Its first one makes the connection one
-    /// of those that are served.
-    fn login(&self, head: &http::Request<()>) -> Option<Asker> {
-        let found = self.shared.logins.find(head.headers())?;
+    /// Takes a request in whose token is right; `None` where its client has as many as it may. The
+    /// first one makes the connection one of those that are served.
+    fn login(&self, found: &Found<'_>, request: &Request) -> Option<Asker> {
         if self.client.get().is_none() {
             match found.connect() {
-                Some(place) => self.admit(Proven::Token(place)),
+                Some(place) => self.admit(Proven::Token(place), found.max_flows()),
                 None => self.conn.close(var_int(Code::H3_EXCESSIVE_LOAD.value()), b""),
             }
         }
+        request.hold(found.request()?);
         Some(Asker { client: found.identity(), is_gateway: false })
     }
 
@@ -331,17 +337,26 @@ impl Session {
         }
     }
 
-    /// The client is known from now on, and may have what those that are served may.
-    fn admit(&self, proven: Proven) {
+    /// The client is known from now on, and may have what those that are served may, and at most
+    /// `max_flows` streams.
+    fn admit(&self, proven: Proven, max_flows: u32) {
         if self.client.set(proven).is_err() {
             return;
         }
         // Nothing panics while it holds the lock.
-        self.permit.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        self.place.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         let transport = &self.shared.config.transport;
-        self.conn.set_max_concurrent_bi_streams(transport.max_flows.into());
+        self.conn.set_max_concurrent_bi_streams(transport.max_flows.min(max_flows).into());
         self.conn.set_receive_window(transport.connection_window_bytes.into());
-        tokio::spawn(self.router.clone().run());
+    }
+
+    /// Ends the connection when the time for a proof is over and there was none.
+    async fn overdue(&self) {
+        sleep(PROOF_TIMEOUT).await;
+        if self.client.get().is_some() {
+            return std::future::pending().await;
+        }
+        self.reject();
     }
 
     /// Checks a client's proof and answers with ours. Whoever does not hold a known key learns
@@ -363,7 +378,7 @@ impl Session {
         let Some((client, proof)) = proven() else {
             return self.reject();
         };
-        self.admit(Proven::Key(client));
+        self.admit(Proven::Key(client), u32::MAX);
         let info = auth::write_info(&proof);
         let headers = wire::headers(&[(":status", "200"), (INFO_HEADER, &info)]);
         if let Some(mut send) = exchange.request.take_send() {
@@ -427,6 +442,7 @@ impl Session {
         });
         let incoming = Incoming {
             client: asker.client,
+            is_gateway: asker.is_gateway,
             authority,
             carries,
             class: class.unwrap_or(DEFAULT_CLASS),

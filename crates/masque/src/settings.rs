@@ -66,8 +66,8 @@ pub(crate) const UNPROVEN_STREAMS: u32 = 4;
 /// What an unproven client may send before the server reads it; 256 such connections hold 16 MiB.
 pub(crate) const UNPROVEN_WINDOW_BYTES: u32 = 64 << 10;
 
-/// Datagrams that wait within QUIC until they are handed to their flows, before its oldest go;
-/// 256 unproven connections hold 32 MiB.
+/// Datagrams that wait within QUIC until they are handed to their flows, before its oldest go. They
+/// are read at once, also of unproven connections.
 const DATAGRAM_RECEIVE_BYTES: usize = 128 << 10;
 
 /// Datagrams of one connection that wait for the congestion controller, before its oldest go: half

@@ -7,6 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use h3::error::Code;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Refusal;
 
@@ -19,11 +20,18 @@ pub(crate) fn var_int(code: u64) -> quinn::VarInt {
 pub(crate) struct RawSend {
     stream: quinn::SendStream,
     finished: bool,
+    /// What the stream takes of its client's share.
+    held: Option<OwnedSemaphorePermit>,
 }
 
 impl RawSend {
     pub(crate) fn new(stream: quinn::SendStream) -> RawSend {
-        RawSend { stream, finished: false }
+        RawSend { stream, finished: false, held: None }
+    }
+
+    /// Keeps `place` for as long as this lives.
+    pub(crate) fn hold(&mut self, place: OwnedSemaphorePermit) {
+        self.held = Some(place);
     }
 
     pub(crate) fn reset(&mut self, code: u64) {

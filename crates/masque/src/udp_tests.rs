@@ -10,9 +10,9 @@ use tokio::time::timeout;
 
 use crate::{
     Carries, Certificate, Client, ClientConfig, DatagramFlow, Incoming, Login, MAX_CONNECTIONS,
-    Refusal, Server, ServerConfig,
+    Refusal, Server, ServerConfig, Transport,
     auth::SCHEME,
-    capsule::{self, MAX_DATAGRAM_BYTES},
+    capsule::{self, MAX_DATAGRAM_BYTES, MAX_PAYLOAD_BYTES},
     client::State,
     public_key,
     stream::RawSend,
@@ -31,14 +31,21 @@ fn server() -> (Server, SocketAddr) {
     let certificate = Certificate::from_pem(chain.as_bytes(), key.as_bytes()).unwrap();
     let mut config = ServerConfig::new(secret(2), HashSet::from([public_key(&secret(1))]));
     config.certificate = Some(Arc::new(certificate));
-    config.logins = vec![login(), Login { name: "other".into(), token_hash: token_hash("x") }];
+    config.logins = vec![login(), Login { name: "other".into(), ..login_of("x") }];
     let server = Server::start(config, socket()).unwrap();
     let at = server.local_addr().unwrap();
     (server, at)
 }
 
+/// Requests that each of them may have open: more than connections.
+const REQUESTS: u32 = 20;
+
 fn login() -> Login {
-    Login { name: "laptop".into(), token_hash: token_hash(TOKEN) }
+    login_of(TOKEN)
+}
+
+fn login_of(token: &str) -> Login {
+    Login { name: "laptop".into(), token_hash: token_hash(token), max_flows: REQUESTS }
 }
 
 fn basic() -> String {
@@ -259,7 +266,7 @@ fn raw_capsule(kind: u64, len: u64, value: &[u8]) -> Bytes {
 #[tokio::test]
 async fn hostile_capsules_are_skipped() {
     let (server, _stranger, mut send, far) = capsules().await;
-    let beyond = vec![0; MAX_DATAGRAM_BYTES + 1];
+    let beyond = vec![7; MAX_DATAGRAM_BYTES + 1];
     for frame in [
         raw_capsule(0x2028, 5, b"draft"),
         raw_capsule(0, 0, b""),
@@ -272,13 +279,69 @@ async fn hostile_capsules_are_skipped() {
     }
     assert_eq!(next(&far).await, "\0after all that");
     assert_eq!(server.datagrams_dropped(), 3);
-    let largest = [&[0][..], &vec![9; MAX_DATAGRAM_BYTES - 1]].concat();
+    let largest = [&[0][..], &vec![9; MAX_PAYLOAD_BYTES]].concat();
     send.write(capsule::datagram(&largest)).await.unwrap();
     assert_eq!(next(&far).await, largest);
     // A capsule that never ends holds nothing; the end of the stream amid it ends the flow.
-    send.write(raw_capsule(0, u64::MAX >> 2, b"\0half")).await.unwrap();
+    send.write(raw_capsule(0, u64::MAX >> 2, b"\x07half")).await.unwrap();
     send.finish();
     assert_eq!(timeout(LIMIT, far.receive()).await.unwrap(), Err(Refusal::Aborted));
+}
+
+/// RFC 9298 §5.
+#[tokio::test]
+async fn a_udp_payload_that_no_packet_has_aborts_the_flow() {
+    let (_server, _stranger, mut send, far) = capsules().await;
+    send.write(raw_capsule(0, 70_000, b"\0so far")).await.unwrap();
+    assert_eq!(timeout(LIMIT, far.receive()).await.unwrap(), Err(Refusal::Aborted));
+}
+
+/// Its answer waits for credit that never comes; the flow's end is the end of that.
+#[tokio::test]
+async fn an_answer_that_nobody_takes_does_not_outlive_its_flow() {
+    let (server, at) = server();
+    // SETTINGS pass, as the client reads them; the answer does not.
+    let tight = Transport { flow_window_bytes: 8, ..Transport::default() };
+    let mut stranger = Stranger::connect_with(at, &tight).await;
+    let authorization = basic();
+    let fields = connect_udp(PATH, &[("proxy-authorization", &authorization)]);
+    let mut asked = stranger.send(&fields).await;
+    let flow = accepted(&server).await.into_datagrams();
+    flow.accept();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    flow.reset(Refusal::Forbidden);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(asked.response().await.is_none());
+}
+
+/// Over all its connections: those beyond are told so until others end.
+#[tokio::test]
+async fn a_token_holds_so_many_requests() {
+    let (server, at) = server();
+    let authorization = basic();
+    let fields = connect_udp(PATH, &[("proxy-authorization", &authorization)]);
+    let (mut one, mut two) = (Stranger::connect(at).await, Stranger::connect(at).await);
+    let mut held = Vec::new();
+    for _ in 0..REQUESTS / 2 {
+        for stranger in [&mut one, &mut two] {
+            let asked = stranger.send(&fields).await;
+            let flow = accepted(&server).await.into_datagrams();
+            flow.accept();
+            held.push((asked, flow));
+        }
+    }
+    let refused = one.ask(&fields).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
+    drop(held.pop());
+    let served = async {
+        loop {
+            let _asked = one.send(&fields).await;
+            if timeout(Duration::from_millis(100), server.accept()).await.is_ok() {
+                break;
+            }
+        }
+    };
+    timeout(LIMIT, served).await.unwrap();
 }
 
 /// Nobody reads: what arrives later displaces what is older.

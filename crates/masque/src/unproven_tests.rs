@@ -4,6 +4,7 @@ use std::{
     collections::HashSet,
     future::poll_fn,
     net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
@@ -20,7 +21,9 @@ use crate::{
     quic::{self, Handed, Request},
     settings::UNPROVEN_STREAMS,
     stream::RawSend,
-    tls, wire,
+    tls,
+    unproven::MAX_UNPROVEN_PER_SOURCE,
+    wire,
 };
 
 pub(crate) const LIMIT: Duration = Duration::from_secs(10);
@@ -68,10 +71,11 @@ impl Asked {
 
 impl Stranger {
     pub(crate) async fn connect(to: SocketAddr) -> Stranger {
-        let mut config = tls::client().unwrap();
-        config.transport_config(Transport::default().client().unwrap());
-        let endpoint = socket().endpoint(None).unwrap();
-        let conn = endpoint.connect_with(config, to, tls::SERVER_NAME).unwrap().await.unwrap();
+        Stranger::connect_with(to, &Transport::default()).await
+    }
+
+    pub(crate) async fn connect_with(to: SocketAddr, transport: &Transport) -> Stranger {
+        let (endpoint, conn) = dial(to, transport.client().unwrap()).await;
         let (connection, handed) = quic::Connection::new(conn.clone());
         let (mut driver, requests) = h3::client::new(connection).await.unwrap();
         tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await });
@@ -100,11 +104,87 @@ impl Stranger {
     }
 
     async fn close_code(&self) -> u64 {
-        match timeout(LIMIT, self.conn.closed()).await.expect("closed in time") {
-            quinn::ConnectionError::ApplicationClosed(close) => close.error_code.into_inner(),
-            other => panic!("closed with {other}"),
-        }
+        close_code(&self.conn).await
     }
+}
+
+/// A bare connection; it ends with its endpoint.
+async fn dial(
+    to: SocketAddr,
+    transport: Arc<quinn::TransportConfig>,
+) -> (quinn::Endpoint, quinn::Connection) {
+    let mut config = tls::client().unwrap();
+    config.transport_config(transport);
+    let endpoint = socket().endpoint(None).unwrap();
+    let conn = endpoint.connect_with(config, to, tls::SERVER_NAME).unwrap().await.unwrap();
+    (endpoint, conn)
+}
+
+async fn close_code(conn: &quinn::Connection) -> u64 {
+    match timeout(LIMIT, conn.closed()).await.expect("closed in time") {
+        quinn::ConnectionError::ApplicationClosed(close) => close.error_code.into_inner(),
+        other => panic!("closed with {other}"),
+    }
+}
+
+/// More than a client has to prove its key, less than ends a connection that keeps alive.
+async fn pass_the_deadline() {
+    // What is on the way arrives.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+}
+
+/// HTTP/3 cannot even begin: the server may open no control stream.
+#[tokio::test]
+async fn a_client_without_room_for_settings_is_given_up() {
+    let (_server, at) = server();
+    let mut transport = quinn::TransportConfig::default();
+    transport.max_concurrent_uni_streams(0u32.into()).max_idle_timeout(None);
+    let (_endpoint, conn) = dial(at, Arc::new(transport)).await;
+    pass_the_deadline().await;
+    assert_eq!(close_code(&conn).await, Code::H3_REQUEST_REJECTED.value());
+}
+
+/// With no request open, a GOAWAY is the last that h3 hears.
+#[tokio::test]
+async fn a_client_that_only_says_goaway_is_given_up() {
+    let (_server, at) = server();
+    let (_endpoint, conn) = dial(at, Transport::default().client().unwrap()).await;
+    let mut control = conn.open_uni().await.unwrap();
+    // A control stream, empty SETTINGS, GOAWAY of 0.
+    control.write_all(&[0, 4, 0, 7, 1, 0]).await.unwrap();
+    pass_the_deadline().await;
+    assert_eq!(close_code(&conn).await, Code::H3_REQUEST_REJECTED.value());
+}
+
+/// Whatever comes before the proof is read, and does not lie in QUIC's buffer.
+#[tokio::test]
+async fn datagrams_before_the_proof_are_read() {
+    let (_server, at) = server();
+    let stranger = Stranger::connect(at).await;
+    // It has no stream id, which whoever reads it resents (RFC 9297 §2.1).
+    stranger.conn.send_datagram(Bytes::new()).unwrap();
+    assert_eq!(stranger.close_code().await, 0x33);
+}
+
+#[tokio::test]
+async fn one_address_has_a_share_of_the_unproven() {
+    let (_server, at) = server();
+    let mut held = Vec::new();
+    for _ in 0..MAX_UNPROVEN_PER_SOURCE {
+        held.push(dial(at, Transport::default().client().unwrap()).await);
+    }
+    let mut config = tls::client().unwrap();
+    config.transport_config(Transport::default().client().unwrap());
+    let endpoint = socket().endpoint(None).unwrap();
+    let connect = || endpoint.connect_with(config.clone(), at, tls::SERVER_NAME).unwrap();
+    let refused = timeout(LIMIT, connect()).await.expect("an answer in time");
+    assert!(matches!(refused, Err(quinn::ConnectionError::ConnectionClosed(_))), "{refused:?}");
+    drop(held.pop());
+    let welcome = async { while connect().await.is_err() {} };
+    timeout(LIMIT, welcome).await.expect("the place comes back");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The most one capsule carries.
-const CAPSULE_MOST: usize = 64 << 10;
+const CAPSULE_MOST: usize = 65_528;
 
 fn secret(byte: u8) -> SecretKey {
     SecretKey::new([byte; 32])

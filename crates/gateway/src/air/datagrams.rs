@@ -24,6 +24,9 @@ pub const UDP: u8 = 17;
 /// Bytes of packets that wait while their flow is being opened: a QUIC client's first flight.
 const MOST_WAITING_BYTES: usize = 16 * 1024;
 
+/// No ICMP error quotes more of a packet (RFC 4443 section 2.4 (c)).
+const MOST_QUOTED_BYTES: usize = 1280;
+
 /// A packet with at least this many hops left has enough for any path (hosts start with 64 or
 /// more), and needs not cross with their number; probes of traceroute have fewer.
 const PLENTY_OF_HOPS: u8 = 48;
@@ -46,6 +49,8 @@ pub struct Sent<'a> {
     pub traffic_class: u8,
     /// What it carries.
     pub payload: &'a [u8],
+    /// Bytes that followed `payload`, where that is cut short.
+    pub cut_bytes: usize,
 }
 
 /// Why a packet did not arrive.
@@ -90,12 +95,18 @@ struct Flow {
 struct State {
     stage: Stage,
     moved_at: Instant,
+    /// For errors to quote.
+    last: Last,
+}
+
+/// The client's last packet.
+#[derive(Default)]
+struct Last {
     hop_limit: u8,
     traffic_class: u8,
-    /// The client's last packet as the link has it, for errors to quote; the payload begins at
-    /// `payload_at`.
-    packet: BytesMut,
-    payload_at: usize,
+    /// The first [`MOST_QUOTED_BYTES`] of what it carried.
+    payload: Vec<u8>,
+    cut_bytes: usize,
 }
 
 enum Stage {
@@ -225,7 +236,7 @@ impl<B: Back> Table<B> {
                 let problem = Problem::TooLarge {
                     most_payload: most_bytes.saturating_sub(MOST_HEADER_BYTES),
                 };
-                self.back.explain(&flow.key, &state.last(), problem);
+                self.back.explain(&flow.key, &state.last.sent(), problem);
             }
         }
     }
@@ -244,7 +255,7 @@ impl<B: Back> Table<B> {
             }
             Ok(Datagram::Error(error)) => {
                 let state = flow.lock();
-                self.back.explain(&flow.key, &state.last(), Problem::Icmp(error));
+                self.back.explain(&flow.key, &state.last.sent(), Problem::Icmp(error));
             }
             Ok(Datagram::HopLimit(..)) | Err(_) => counters.datagrams_unknown.add(1),
         }
@@ -254,7 +265,7 @@ impl<B: Back> Table<B> {
         self.intake.counters.count_reset(code);
         tracing::debug!(target = %flow.key.target, %code, "flow of datagrams ended");
         let state = flow.lock();
-        self.back.explain(&flow.key, &state.last(), Problem::Ended(code));
+        self.back.explain(&flow.key, &state.last.sent(), Problem::Ended(code));
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Flow>>> {
@@ -268,46 +279,19 @@ impl Flow {
         let state = State {
             stage: Stage::Opening(Vec::new()),
             moved_at: Instant::now(),
-            hop_limit: 0,
-            traffic_class: 0,
-            packet: BytesMut::new(),
-            payload_at: 0,
+            last: Last::default(),
         };
         Self { key, idle, state: Mutex::new(state) }
     }
 
     fn send(&self, sent: Sent<'_>) -> Fate {
         let mut state = self.lock();
-        state.keep(&sent);
-        let State { stage, packet, .. } = &mut *state;
-        match stage {
-            Stage::Over => Fate::Over,
-            Stage::Opening(waiting) => {
-                let bytes: usize = waiting.iter().map(Bytes::len).sum();
-                if bytes + packet.len() > MOST_WAITING_BYTES {
-                    return Fate::Dropped;
-                }
-                waiting.push(Bytes::copy_from_slice(packet));
-                Fate::Gone
-            }
-            Stage::Open(far) => {
-                // None at all where the link is over: no packet is too large for that.
-                let Some(most_payload) = far.most_bytes().checked_sub(MOST_HEADER_BYTES) else {
-                    return Fate::Dropped;
-                };
-                // A payload that fits only without its hop limit would come and go.
-                if sent.payload.len() > most_payload {
-                    return Fate::TooLarge(most_payload);
-                }
-                match far.send(packet) {
-                    Ok(()) => Fate::Gone,
-                    Err(DatagramError::Ended) => Fate::Dropped,
-                    Err(DatagramError::TooLarge { most_bytes }) => {
-                        Fate::TooLarge(most_bytes.saturating_sub(MOST_HEADER_BYTES))
-                    }
-                }
-            }
+        state.last.keep(&sent);
+        let fate = state.stage.send(&sent);
+        if matches!(fate, Fate::Gone) {
+            state.moved_at = Instant::now();
         }
+        fate
     }
 
     /// When the flow ends if nothing moves until then.
@@ -321,26 +305,105 @@ impl Flow {
     }
 }
 
-impl State {
-    fn keep(&mut self, sent: &Sent<'_>) {
-        self.moved_at = Instant::now();
-        (self.hop_limit, self.traffic_class) = (sent.hop_limit, sent.traffic_class);
-        self.packet.clear();
-        let datagram = if sent.hop_limit >= PLENTY_OF_HOPS {
-            Datagram::Payload(sent.payload)
+impl Stage {
+    fn send(&mut self, sent: &Sent<'_>) -> Fate {
+        match self {
+            Self::Over => Fate::Over,
+            Self::Opening(waiting) => {
+                let bytes: usize = waiting.iter().map(Bytes::len).sum();
+                if bytes + MOST_HEADER_BYTES + sent.payload.len() > MOST_WAITING_BYTES {
+                    return Fate::Dropped;
+                }
+                waiting.push(sent.encoded().freeze());
+                Fate::Gone
+            }
+            Self::Open(far) => {
+                // None at all where the link is over: no packet is too large for that.
+                let Some(most_payload) = far.most_bytes().checked_sub(MOST_HEADER_BYTES) else {
+                    return Fate::Dropped;
+                };
+                // A payload that fits only without its hop limit would come and go.
+                if sent.payload.len() > most_payload {
+                    return Fate::TooLarge(most_payload);
+                }
+                match far.send(&sent.encoded()) {
+                    Ok(()) => Fate::Gone,
+                    Err(DatagramError::Ended) => Fate::Dropped,
+                    Err(DatagramError::TooLarge { most_bytes }) => {
+                        Fate::TooLarge(most_bytes.saturating_sub(MOST_HEADER_BYTES))
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Sent<'_> {
+    /// As the link has it.
+    fn encoded(&self) -> BytesMut {
+        let datagram = if self.hop_limit >= PLENTY_OF_HOPS {
+            Datagram::Payload(self.payload)
         } else {
             // This gateway is one hop, as any router on the way.
-            Datagram::HopLimit(sent.hop_limit.saturating_sub(1), sent.payload)
+            Datagram::HopLimit(self.hop_limit.saturating_sub(1), self.payload)
         };
-        datagram.encode(&mut self.packet);
-        self.payload_at = self.packet.len() - sent.payload.len();
+        let mut out = BytesMut::new();
+        datagram.encode(&mut out);
+        out
+    }
+}
+
+impl Last {
+    fn keep(&mut self, sent: &Sent<'_>) {
+        (self.hop_limit, self.traffic_class) = (sent.hop_limit, sent.traffic_class);
+        let (quoted, cut) = sent.payload.split_at(sent.payload.len().min(MOST_QUOTED_BYTES));
+        self.payload.clear();
+        self.payload.extend_from_slice(quoted);
+        self.cut_bytes = sent.cut_bytes + cut.len();
     }
 
-    fn last(&self) -> Sent<'_> {
+    fn sent(&self) -> Sent<'_> {
         Sent {
             hop_limit: self.hop_limit,
             traffic_class: self.traffic_class,
-            payload: &self.packet[self.payload_at..],
+            payload: &self.payload,
+            cut_bytes: self.cut_bytes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(payload: &[u8]) -> Sent<'_> {
+        Sent { hop_limit: 64, traffic_class: 0, payload, cut_bytes: 0 }
+    }
+
+    fn flow() -> Flow {
+        let target: Target = "192.0.2.1:9".parse().unwrap();
+        let client = "10.0.0.1:9".parse().unwrap();
+        Flow::new(Key { client, target }, Duration::from_secs(1))
+    }
+
+    #[test]
+    fn no_more_of_a_packet_is_kept_than_is_quoted() {
+        let flow = flow();
+        assert!(matches!(flow.send(sent(&[7; 60_000])), Fate::Dropped));
+        let state = flow.lock();
+        assert!(state.last.payload.capacity() <= 2 * MOST_QUOTED_BYTES);
+        let last = state.last.sent();
+        assert_eq!((last.payload.len(), last.cut_bytes), (1280, 60_000 - 1280));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_sent_keeps_no_flow_alive() {
+        let flow = flow();
+        let first = flow.deadline();
+        tokio::time::advance(Duration::from_millis(500)).await;
+        assert!(matches!(flow.send(sent(&[0; 60_000])), Fate::Dropped));
+        assert_eq!(flow.deadline(), first);
+        assert!(matches!(flow.send(sent(b"small")), Fate::Gone));
+        assert_eq!(flow.deadline(), first + Duration::from_millis(500));
     }
 }

@@ -14,13 +14,13 @@ use tokio::time::timeout;
 use super::classes::{Asked, Classes};
 use super::identity::{Identity, Neighbours};
 use super::passengers::{Kind, Limit, Passengers, Ticket};
-use super::quiet::Quiet;
 use crate::classify::{Mac, Name, Protocol};
 use crate::config::{AirConfig, AirLimits};
 use crate::counters::Counters;
 use crate::far::{Claim, FarEnd, MAX_FIRST_BYTES, Open, OpenDatagrams};
 use crate::flows::Flows;
 use crate::net;
+use crate::quiet::Quiet;
 use crate::relay::{Outcome, Relay, Verdict, reset_on_close};
 use crate::usage::{Book, Meter};
 
@@ -48,8 +48,16 @@ impl Intake {
         let classes = Arc::new(Classes::new(config.rules.clone()));
         let udp = &limits.udp;
         let passengers = Passengers::new(
-            Limit { all: limits.max_flows, each: limits.max_flows_per_passenger },
-            Limit { all: udp.max_flows, each: udp.max_flows_per_passenger },
+            Limit {
+                all: limits.max_flows,
+                each: limits.max_flows_per_passenger,
+                each_per_second: None,
+            },
+            Limit {
+                all: udp.max_flows,
+                each: udp.max_flows_per_passenger,
+                each_per_second: Some(udp.flows_per_second_per_passenger),
+            },
         );
         let (counters, quiet) = Default::default();
         let usage = config.usage.as_ref();
@@ -78,7 +86,7 @@ impl Intake {
         let ticket = self.passengers.admit(client, Kind::Datagrams);
         if ticket.is_none() {
             self.counters.over_limit.add(1);
-            self.quiet.refused(client, "too many flows of datagrams are open");
+            self.quiet.refused(client, "too many flows of datagrams");
         }
         ticket
     }

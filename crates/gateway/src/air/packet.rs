@@ -33,6 +33,8 @@ pub struct Original<'a> {
     pub traffic_class: u8,
     /// What it carried.
     pub payload: &'a [u8],
+    /// Bytes that followed `payload`, where that is cut short.
+    pub cut_bytes: usize,
 }
 
 /// What an ICMP error says.
@@ -123,8 +125,12 @@ pub fn error(source: IpAddr, original: &Original<'_>, message: Message) -> Optio
     let client = original.client.ip();
     let inner = headers(client, original.target.ip(), 1, original.traffic_class)?;
     let quoting = PacketBuilder::ip(inner).udp(original.client.port(), original.target.port());
-    let mut quoted = Vec::with_capacity(quoting.size(original.payload.len()));
-    quoting.write(&mut quoted, original.payload).ok()?;
+    let mut quoted = Vec::with_capacity(quoting.size(original.payload.len() + original.cut_bytes));
+    // The headers tell the whole length. Zeros take the place of what was cut, which is not quoted
+    // either; nobody can check a checksum over a part.
+    let mut payload = original.payload.to_vec();
+    payload.resize(payload.len() + original.cut_bytes, 0);
+    quoting.write(&mut quoted, &payload).ok()?;
     let outer = PacketBuilder::ip(headers(source, client, HOP_LIMIT, 0)?);
     let mut packet = Vec::with_capacity(MOST_V6_BYTES);
     match client {
@@ -182,7 +188,7 @@ mod tests {
 
     fn original<'a>((client, target): (&str, &str), payload: &'a [u8]) -> Original<'a> {
         let (client, target) = (client.parse().unwrap(), target.parse().unwrap());
-        Original { client, target, traffic_class: 0xb8, payload }
+        Original { client, target, traffic_class: 0xb8, payload, cut_bytes: 0 }
     }
 
     #[test]
@@ -219,6 +225,10 @@ mod tests {
         let quoted = Ipv4Header::from_slice(icmp.payload()).unwrap().0;
         assert_eq!(quoted.total_len, 1428);
         assert_eq!(quoted.source, [10, 9, 0, 2]);
+        let cut = Original { cut_bytes: 100, ..original(V4, &payload[..1300]) };
+        let packet = error([10, 9, 0, 1].into(), &cut, message).unwrap();
+        let icmp = Icmpv4Slice::from_slice(&packet[20..]).unwrap();
+        assert_eq!(Ipv4Header::from_slice(icmp.payload()).unwrap().0.total_len, 1428);
 
         let source = "fd09::1".parse().unwrap();
         let packet = error(source, &original(V6, &payload), message).unwrap();

@@ -4,6 +4,10 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::bucket::Bucket;
+
+pub use crate::flows::Kind;
+
 /// Clients told apart: a wide-body's cabin ten times over, in about 400 KiB.
 pub const MAX_PASSENGERS: usize = 4096;
 
@@ -16,15 +20,6 @@ pub struct Passengers {
     limits: [Limit; 2],
 }
 
-/// What is counted, and bounded, apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// TCP connections.
-    Streams,
-    /// Flows of datagrams.
-    Datagrams,
-}
-
 /// A bound on flows of one [`Kind`].
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
@@ -32,21 +27,34 @@ pub struct Limit {
     pub all: usize,
     /// Of one.
     pub each: usize,
+    /// New ones of one per second, on average; absent: as many as it likes.
+    pub each_per_second: Option<u32>,
 }
+
+/// Seconds of its average rate that a client may open at a stretch.
+const BURST_SECONDS: f64 = 2.0;
 
 #[derive(Default)]
 struct Table {
     known: HashMap<IpAddr, Passenger>,
     /// Flows of clients that found the table full.
-    others: [usize; 2],
+    others: Held,
     open: [usize; 2],
     clock: u64,
 }
 
 struct Passenger {
     number: u32,
-    open: [usize; 2],
+    held: Held,
     seen: u64,
+}
+
+/// What one client holds.
+#[derive(Default)]
+struct Held {
+    open: [usize; 2],
+    /// Since it opened its first.
+    opening: [Option<Bucket>; 2],
 }
 
 /// The right to one flow, given back when dropped.
@@ -92,20 +100,20 @@ impl Table {
         if !self.known.contains_key(&client)
             && let Some(number) = self.free_number()
         {
-            self.known.insert(client, Passenger { number, open: [0; 2], seen: 0 });
+            self.known.insert(client, Passenger { number, held: Held::default(), seen: 0 });
         }
         self.clock += 1;
         let (number, held) = match self.known.get_mut(&client) {
             Some(passenger) => {
                 passenger.seen = self.clock;
-                (passenger.number, &mut passenger.open[kind])
+                (passenger.number, &mut passenger.held)
             }
-            None => (EVERYONE_ELSE, &mut self.others[kind]),
+            None => (EVERYONE_ELSE, &mut self.others),
         };
-        if *held >= limit.each {
+        if held.open[kind] >= limit.each || !held.may_open(kind, limit.each_per_second) {
             return None;
         }
-        *held += 1;
+        held.open[kind] += 1;
         self.open[kind] += 1;
         Some(number)
     }
@@ -116,7 +124,7 @@ impl Table {
             // Fits: at most MAX_PASSENGERS, and numbers are taken in turn.
             return Some(self.known.len() as u32 + 1);
         }
-        let idle = self.known.iter().filter(|(_, passenger)| passenger.open == [0; 2]);
+        let idle = self.known.iter().filter(|(_, passenger)| passenger.held.open == [0; 2]);
         let oldest = idle.min_by_key(|(_, passenger)| passenger.seen).map(|(ip, _)| *ip)?;
         self.known.remove(&oldest).map(|passenger| passenger.number)
     }
@@ -125,10 +133,18 @@ impl Table {
         let kind = kind as usize;
         self.open[kind] -= 1;
         if number == EVERYONE_ELSE {
-            self.others[kind] -= 1;
+            self.others.open[kind] -= 1;
         } else if let Some(passenger) = self.known.get_mut(&client) {
-            passenger.open[kind] -= 1;
+            passenger.held.open[kind] -= 1;
         }
+    }
+}
+
+impl Held {
+    fn may_open(&mut self, kind: usize, per_second: Option<u32>) -> bool {
+        let Some(rate) = per_second else { return true };
+        let bucket = || Bucket::new(f64::from(rate), BURST_SECONDS);
+        self.opening[kind].get_or_insert_with(bucket).take()
     }
 }
 
@@ -149,7 +165,21 @@ mod tests {
     }
 
     fn table(all: usize, each: usize) -> Arc<Passengers> {
-        Passengers::new(Limit { all, each }, Limit { all: 2, each: 1 })
+        let each_per_second = None;
+        let datagrams = Limit { all: 2, each: 1, each_per_second };
+        Passengers::new(Limit { all, each, each_per_second }, datagrams)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn opening_is_paced_for_each() {
+        let paced = Limit { all: 100, each: 100, each_per_second: Some(2) };
+        let table = Passengers::new(Limit { each_per_second: None, ..paced }, paced);
+        let opened = |client| table.admit(client, Datagrams).is_some();
+        assert_eq!((0..9).filter(|_| opened(ip(1))).count(), 4);
+        assert!(opened(ip(2)), "another client");
+        assert!(table.admit(ip(1), Streams).is_some(), "another kind");
+        tokio::time::advance(std::time::Duration::from_millis(500)).await;
+        assert_eq!((0..9).filter(|_| opened(ip(1))).count(), 1);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Interception of UDP: what clients send anywhere comes here, and answers come from there.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,11 +17,17 @@ use super::raw::{Raw, own_address};
 use crate::bucket::Bucket;
 use crate::config::Quic;
 use crate::counters::Counters;
-use crate::net::udp::{self, Control, Heard, MOST_BYTES};
+use crate::net::udp::{self, Control, Heard};
 
 /// ICMP messages to clients per second, and a second's worth at a stretch (RFC 4443 section
 /// 2.4 (f)): a cabin's browsers refused at once, 300 kbit/s of the cabin's radio.
 const ICMP_PER_SECOND: f64 = 500.0;
+
+/// Of which one client gets this many: a page's worth of destinations.
+const ICMP_PER_SECOND_EACH: f64 = 50.0;
+
+/// Buckets that clients share: at 64 bytes each, 32 KiB.
+const SHARES: usize = 512;
 
 /// Packets taken from one socket before other tasks have their turn.
 const MOST_AT_A_TURN: usize = 64;
@@ -48,6 +55,7 @@ impl Udp {
             raw: self.raw,
             counters: intake.counters.clone(),
             bucket: Bucket::new(ICMP_PER_SECOND, 1.0),
+            shares: Shares::default(),
         };
         let table = Table::new(intake.clone(), answers);
         let _flows = CloseOnDrop(table.clone());
@@ -96,23 +104,25 @@ struct Server {
 
 impl Server {
     async fn serve(&self, socket: &UdpSocket) {
-        let (mut buffer, mut control) = (vec![0; MOST_BYTES], Control::default());
         loop {
             // Fails only when the runtime is going away.
             if socket.readable().await.is_err() {
                 return;
             }
-            for _ in 0..MOST_AT_A_TURN {
-                let heard = socket
-                    .try_io(Interest::READABLE, || udp::heard(socket, &mut buffer, &mut control));
-                match heard {
-                    Ok(heard) => self.take(&heard, &buffer[..heard.bytes]),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                    // An error that a reply of ours has caused.
-                    Err(_) => {}
-                }
-            }
+            udp::with_room(|buffer, control| self.turn(socket, buffer, control));
             tokio::task::yield_now().await;
+        }
+    }
+
+    fn turn(&self, socket: &UdpSocket, buffer: &mut [u8], control: &mut Control) {
+        for _ in 0..MOST_AT_A_TURN {
+            let heard = socket.try_io(Interest::READABLE, || udp::heard(socket, buffer, control));
+            match heard {
+                Ok(heard) => self.take(&heard, &buffer[..heard.bytes]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // An error that a reply of ours has caused.
+                Err(_) => {}
+            }
         }
     }
 
@@ -130,7 +140,7 @@ impl Server {
             self.intake.counters.datagrams_unknown.add(1);
             return;
         }
-        let sent = Sent { hop_limit, traffic_class: heard.traffic_class, payload };
+        let sent = Sent { hop_limit, traffic_class: heard.traffic_class, payload, cut_bytes: 0 };
         let key = Key { client, target: target.into() };
         let answers = self.table.back();
         if hop_limit <= 1 {
@@ -152,12 +162,34 @@ struct Answers {
     raw: Raw,
     counters: Arc<Counters>,
     bucket: Bucket,
+    shares: Shares,
+}
+
+/// What each client has of the messages. Clients are spread over a fixed number of buckets by a
+/// hash that they cannot know, so who floods takes from few others.
+struct Shares {
+    hash: RandomState,
+    buckets: [Bucket; SHARES],
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        let buckets = std::array::from_fn(|_| Bucket::new(ICMP_PER_SECOND_EACH, 1.0));
+        Self { hash: RandomState::new(), buckets }
+    }
+}
+
+impl Shares {
+    fn take(&self, client: IpAddr) -> bool {
+        self.buckets[self.hash.hash_one(client) as usize % SHARES].take()
+    }
 }
 
 impl Answers {
     /// Sends the ICMP error `message` about `sent`, unless there were too many.
     fn say(&self, key: &Key, sent: &Sent<'_>, message: Message) {
-        if !self.bucket.take() {
+        // Its own first: what one client is denied takes nothing from all.
+        if !self.shares.take(key.client.ip()) || !self.bucket.take() {
             self.counters.icmp_held_back.add(1);
             return;
         }
@@ -171,6 +203,7 @@ impl Answers {
             target,
             traffic_class: sent.traffic_class,
             payload: sent.payload,
+            cut_bytes: sent.cut_bytes,
         };
         let packet = source.ok().and_then(|source| packet::error(source, &original, message));
         if packet.is_some_and(|packet| self.raw.send(&packet, key.client).is_ok()) {
@@ -203,5 +236,23 @@ fn destination(key: &Key) -> Option<SocketAddr> {
     match key.target.host {
         Host::Ip(ip) => Some(SocketAddr::new(ip, key.target.port)),
         Host::Name(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_client_leaves_messages_for_others() {
+        let shares = Shares::default();
+        let take = |client: [u8; 4]| shares.take(client.into());
+        assert_eq!(
+            (0..1000).filter(|_| take([10, 0, 0, 1])).count(),
+            ICMP_PER_SECOND_EACH as usize
+        );
+        // Ten or more of 200 others have its bucket with a chance of 1 in 10^12.
+        let served = (2..202).filter(|n| take([10, 0, 0, *n])).count();
+        assert!(served > 190, "{served}");
     }
 }

@@ -108,7 +108,10 @@ pub struct AircraftConfig {
     /// Flows it may hold at once.
     #[serde(default = "default_max_flows")]
     pub max_flows: usize,
-    /// New flows it may open per second, on average; twice as many at a stretch.
+    /// Flows of datagrams it may hold at once, besides.
+    #[serde(default = "default_max_flows")]
+    pub max_datagram_flows: usize,
+    /// New flows of each kind it may open per second, on average; twice as many at a stretch.
     #[serde(default = "default_flows_per_second")]
     pub flows_per_second: u32,
 }
@@ -149,7 +152,7 @@ pub enum HostAddresses {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundLimits {
-    /// Flows of all aircraft at once.
+    /// Flows of all aircraft at once, those of datagrams aside.
     pub max_flows: usize,
     /// A flow on which nothing moves ends after this.
     pub idle_timeout: Span,

@@ -15,7 +15,7 @@ use super::classes::class;
 use super::ground::default_class;
 use super::{ConfigError, Source};
 
-/// Flows of one client at once: a browser's worth many times over, 5 MiB where all of them idle.
+/// Flows of one client at once, and as many of datagrams: a browser's worth many times over, 5 MiB where all of them idle.
 const MAX_FLOWS: usize = 1_024;
 
 /// New flows of one client per second.
@@ -46,7 +46,10 @@ pub struct StandardClient {
     /// Flows it may hold at once.
     #[serde(default = "max_flows")]
     pub max_flows: usize,
-    /// New flows it may open per second, on average; twice as many at a stretch.
+    /// Flows of datagrams it may hold at once, besides.
+    #[serde(default = "max_flows")]
+    pub max_datagram_flows: usize,
+    /// New flows of each kind it may open per second, on average; twice as many at a stretch.
     #[serde(default = "flows_per_second")]
     pub flows_per_second: u32,
 }
@@ -95,7 +98,12 @@ impl StandardClient {
 
     /// What the server knows it by.
     pub fn login(&self) -> Login {
-        Login { name: self.name().to_owned(), token_hash: *self.token_hash.get_ref() }
+        let flows = self.max_flows.saturating_add(self.max_datagram_flows);
+        Login {
+            name: self.name().to_owned(),
+            token_hash: *self.token_hash.get_ref(),
+            max_flows: u32::try_from(flows).unwrap_or(u32::MAX),
+        }
     }
 }
 

@@ -12,6 +12,9 @@ const DEFAULT_IDLE: Span = seconds(300);
 /// A name server answers within seconds or not at all; REQ-5c allows well-known ports less.
 const DEFAULT_DNS_IDLE: Span = seconds(30);
 
+/// REQ-5 is for mappings in use: this is for those that have reached nobody.
+const DEFAULT_UNANSWERED: Span = seconds(30);
+
 const DNS_PORT: u16 = 53;
 
 /// What becomes of the passengers' QUIC.
@@ -34,20 +37,28 @@ pub struct AirUdp {
     pub max_flows: usize,
     /// Of which one client address may hold this many.
     pub max_flows_per_passenger: usize,
+    /// New flows of one client address per second, on average; twice as many at a stretch. So that
+    /// nobody uses up what the ground lets the aircraft open.
+    pub flows_per_second_per_passenger: u32,
     /// A flow on which nothing moves ends after this.
     pub idle_timeout: Span,
     /// The same for flows towards port 53.
     pub dns_idle_timeout: Span,
 }
 
-/// Bounds of UDP in a ground gateway; its flows count as all others do.
+/// Bounds of UDP in a ground gateway. A flow takes about 5 KiB, and a socket where it is the first
+/// of its client's port: 65,536 take 320 MiB.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundUdp {
+    /// Flows of all aircraft at once.
+    pub max_flows: usize,
     /// A flow on which nothing moves ends after this.
     pub idle_timeout: Span,
     /// The same for flows towards port 53.
     pub dns_idle_timeout: Span,
+    /// The same for flows that nothing has answered yet, which a scan opens by the thousand.
+    pub unanswered_timeout: Span,
 }
 
 impl Default for AirUdp {
@@ -55,6 +66,7 @@ impl Default for AirUdp {
         Self {
             max_flows: 4_096,
             max_flows_per_passenger: 1_024,
+            flows_per_second_per_passenger: 50,
             idle_timeout: DEFAULT_IDLE,
             dns_idle_timeout: DEFAULT_DNS_IDLE,
         }
@@ -63,7 +75,12 @@ impl Default for AirUdp {
 
 impl Default for GroundUdp {
     fn default() -> Self {
-        Self { idle_timeout: DEFAULT_IDLE, dns_idle_timeout: DEFAULT_DNS_IDLE }
+        Self {
+            max_flows: 65_536,
+            idle_timeout: DEFAULT_IDLE,
+            dns_idle_timeout: DEFAULT_DNS_IDLE,
+            unanswered_timeout: DEFAULT_UNANSWERED,
+        }
     }
 }
 

@@ -110,7 +110,8 @@ impl From<IncomingDatagrams> for Incoming {
     fn from(incoming: IncomingDatagrams) -> Self {
         let IncomingDatagrams { aircraft, open, flow } = incoming;
         let io::OpenDatagrams { target, protocol, source, class, passenger } = open;
-        let carries = Carried::Datagrams { protocol, source, flow: Box::new(flow) };
+        let carries =
+            Carried::Datagrams { protocol, source, is_gateway: true, flow: Box::new(flow) };
         let aircraft = *aircraft.as_bytes();
         Self { aircraft, target, class, passenger, claim: None, carries }
     }
@@ -182,7 +183,8 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
     for one in &config.aircraft {
         let mtu = one.mtu.unwrap_or(config.link.mtu);
         let memory = one.memory.unwrap_or(config.link.memory);
-        let settings = settings(one.rate, mtu, memory, one.max_flows);
+        let max_flows = one.max_flows.saturating_add(one.max_datagram_flows);
+        let settings = settings(one.rate, mtu, memory, max_flows);
         let control = if one.leased { Control::Leased } else { Control::Congestion };
         let classes = one.classes.settings();
         let datagram_idle = config.limits.udp.longest_idle() + IDLE_MARGIN;

@@ -130,7 +130,9 @@ fn incoming(request: Request, target: Target) -> Incoming {
     let carries = match request.carries {
         Carries::Stream => Carried::Stream(Box::new(Answering::Waiting(Box::new(request)))),
         Carries::Datagrams { protocol, source } => {
-            Carried::Datagrams { protocol, source, flow: Box::new(request.into_datagrams()) }
+            let is_gateway = request.is_gateway;
+            let flow = Box::new(request.into_datagrams());
+            Carried::Datagrams { protocol, source, is_gateway, flow }
         }
     };
     Incoming { aircraft, target, class, passenger, claim, carries }

@@ -88,6 +88,7 @@ pub fn code_of(error: &io::Error) -> ResetCode {
     match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => ResetCode::Refused,
         io::ErrorKind::TimedOut => ResetCode::Timeout,
+        io::ErrorKind::PermissionDenied => ResetCode::Forbidden,
         // Out of descriptors or ports: ours, not the destination's.
         _ if matches!(
             error.raw_os_error(),

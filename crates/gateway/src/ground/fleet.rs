@@ -9,20 +9,33 @@ use bentpipe_link::{Class, ResetCode};
 
 use crate::bucket::Bucket;
 use crate::config::{AircraftConfig, StandardClient};
+use crate::flows::Kind;
 
 /// All aircraft by their keys, and standard clients by their identities.
 pub struct Fleet {
     aircraft: HashMap<[u8; 32], Arc<Aircraft>>,
-    open: Arc<AtomicUsize>,
-    max_flows: usize,
+    open: Arc<Open>,
+    most: Most,
 }
 
 struct Aircraft {
     name: String,
-    open: AtomicUsize,
-    max_flows: usize,
+    open: Open,
+    most: Most,
     highest_class: Class,
-    opening: Bucket,
+    opening: [Bucket; 2],
+}
+
+/// Flows of each [`Kind`] open now: neither kind takes the other's room.
+type Open = [AtomicUsize; 2];
+
+/// Flows of each [`Kind`] at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Most {
+    /// TCP connections.
+    pub streams: usize,
+    /// Flows of datagrams.
+    pub datagrams: usize,
 }
 
 /// Seconds of its average rate that an aircraft may open at a stretch.
@@ -31,54 +44,65 @@ const BURST_SECONDS: f64 = 2.0;
 /// The right to one flow, given back when dropped.
 pub struct Permit {
     aircraft: Arc<Aircraft>,
-    open: Arc<AtomicUsize>,
+    open: Arc<Open>,
+    kind: Kind,
 }
 
 impl Fleet {
-    /// The aircraft and standard clients of a config, together with at most `max_flows`.
-    pub fn new(aircraft: &[AircraftConfig], clients: &[StandardClient], max_flows: usize) -> Self {
+    /// The aircraft and standard clients of a config, together with at most `most` flows.
+    pub fn new(aircraft: &[AircraftConfig], clients: &[StandardClient], most: Most) -> Self {
         let aircraft = aircraft.iter().map(|one| {
-            let bounds = (one.max_flows, one.flows_per_second, one.highest_class);
+            let most = Most { streams: one.max_flows, datagrams: one.max_datagram_flows };
+            let bounds = (most, one.flows_per_second, one.highest_class);
             (*one.key().as_bytes(), Aircraft::new(&one.name, bounds))
         });
         let clients = clients.iter().map(|one| {
-            let bounds = (one.max_flows, one.flows_per_second, one.highest_class);
+            let most = Most { streams: one.max_flows, datagrams: one.max_datagram_flows };
+            let bounds = (most, one.flows_per_second, one.highest_class);
             (one.login().identity(), Aircraft::new(one.name(), bounds))
         });
-        Self { aircraft: aircraft.chain(clients).collect(), open: Arc::default(), max_flows }
+        Self { aircraft: aircraft.chain(clients).collect(), open: Arc::default(), most }
     }
 
-    /// Flows open now, over all aircraft.
+    /// Flows of both kinds open now, over all aircraft.
     pub fn open(&self) -> usize {
-        self.open.load(Relaxed)
+        self.open.iter().map(|open| open.load(Relaxed)).sum()
     }
 
     /// Takes a new flow of the aircraft `key`, or says why not.
-    pub fn admit(&self, key: &[u8; 32]) -> Result<Permit, ResetCode> {
+    pub fn admit(&self, key: &[u8; 32], kind: Kind) -> Result<Permit, ResetCode> {
         let aircraft = self.aircraft.get(key).ok_or(ResetCode::Forbidden)?;
-        let full =
-            aircraft.open.load(Relaxed) >= aircraft.max_flows || self.open() >= self.max_flows;
-        if full || !aircraft.opening.take() {
+        let full = |open: &Open, most: Most| open[kind as usize].load(Relaxed) >= most.of(kind);
+        let full = full(&aircraft.open, aircraft.most) || full(&self.open, self.most);
+        if full || !aircraft.opening[kind as usize].take() {
             return Err(ResetCode::Limit);
         }
-        aircraft.open.fetch_add(1, Relaxed);
-        self.open.fetch_add(1, Relaxed);
-        Ok(Permit { aircraft: aircraft.clone(), open: self.open.clone() })
+        for open in [&aircraft.open, &*self.open] {
+            open[kind as usize].fetch_add(1, Relaxed);
+        }
+        Ok(Permit { aircraft: aircraft.clone(), open: self.open.clone(), kind })
+    }
+}
+
+impl Most {
+    fn of(self, kind: Kind) -> usize {
+        match kind {
+            Kind::Streams => self.streams,
+            Kind::Datagrams => self.datagrams,
+        }
     }
 }
 
 impl Aircraft {
-    /// `bounds` are the flows at once, new ones per second, and the most favoured class.
-    fn new(
-        name: &str,
-        (max_flows, flows_per_second, highest_class): (usize, u32, Class),
-    ) -> Arc<Self> {
+    /// `bounds` are the flows at once, new ones of each kind per second, and the most favoured
+    /// class.
+    fn new(name: &str, (most, per_second, highest_class): (Most, u32, Class)) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
-            open: AtomicUsize::new(0),
-            max_flows,
+            open: Open::default(),
+            most,
             highest_class,
-            opening: Bucket::new(f64::from(flows_per_second), BURST_SECONDS),
+            opening: [0; 2].map(|_| Bucket::new(f64::from(per_second), BURST_SECONDS)),
         })
     }
 }
@@ -98,13 +122,15 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        self.aircraft.open.fetch_sub(1, Relaxed);
-        self.open.fetch_sub(1, Relaxed);
+        for open in [&self.aircraft.open, &*self.open] {
+            open[self.kind as usize].fetch_sub(1, Relaxed);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Kind::{Datagrams, Streams};
     use super::*;
     use std::time::Duration;
 
@@ -112,7 +138,7 @@ mod tests {
         let one = |name: &str, key: &str| {
             format!(
                 "name = {name:?}\npublic-key = {key:?}\nrate = \"1 Mbit/s\"\n\
-                 max-flows = 3\nflows-per-second = 2\nhighest-class = \"assured\"\n"
+                 max-flows = 3\nmax-datagram-flows = 2\nflows-per-second = 2\nhighest-class = \"assured\"\n"
             )
         };
         let one = |name, key| toml::from_str(&one(name, key)).unwrap();
@@ -120,7 +146,7 @@ mod tests {
             one("D-A", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
             one("D-B", "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="),
         ];
-        Fleet::new(&aircraft, &[], 4)
+        Fleet::new(&aircraft, &[], Most { streams: 4, datagrams: 3 })
     }
 
     fn refused(admitted: Result<Permit, ResetCode>) -> Option<ResetCode> {
@@ -131,19 +157,37 @@ mod tests {
     async fn each_aircraft_has_its_own_bounds() {
         let fleet = fleet();
         let (a, b) = ([0; 32], [1; 32]);
-        assert_eq!(refused(fleet.admit(&[7; 32])), Some(ResetCode::Forbidden));
+        assert_eq!(refused(fleet.admit(&[7; 32], Streams)), Some(ResetCode::Forbidden));
         let held: Vec<Permit> =
-            (0..3).map(|_| fleet.admit(&a).unwrap_or_else(|_| panic!())).collect();
-        assert_eq!(refused(fleet.admit(&a)), Some(ResetCode::Limit), "three flows are open");
+            (0..3).map(|_| fleet.admit(&a, Streams).unwrap_or_else(|_| panic!())).collect();
+        assert_eq!(
+            refused(fleet.admit(&a, Streams)),
+            Some(ResetCode::Limit),
+            "three flows are open"
+        );
         assert_eq!(held[0].aircraft(), "D-A");
         let classes = Class::ALL.map(|asked| held[0].class(asked));
         let mut wanted = Class::ALL;
         wanted[..2].fill(Class::Assured);
         assert_eq!(classes, wanted);
-        let other = fleet.admit(&b);
+        let other = fleet.admit(&b, Streams);
         assert!(other.is_ok());
-        assert_eq!(refused(fleet.admit(&b)), Some(ResetCode::Limit), "four in all");
+        assert_eq!(refused(fleet.admit(&b, Streams)), Some(ResetCode::Limit), "four in all");
         drop((held, other));
+        assert_eq!(fleet.open(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn datagrams_take_no_room_of_streams() {
+        let fleet = fleet();
+        let admitted = |key: u8, kind| fleet.admit(&[key; 32], kind).ok();
+        let held: Vec<Permit> = (0..9).filter_map(|_| admitted(0, Datagrams)).collect();
+        assert_eq!((held.len(), fleet.open()), (2, 2));
+        let other: Vec<Permit> = (0..9).filter_map(|_| admitted(1, Datagrams)).collect();
+        assert_eq!(other.len(), 1, "three in all");
+        let streams: Vec<Permit> = (0..9).filter_map(|_| admitted(0, Streams)).collect();
+        assert_eq!(streams.len(), 3);
+        drop((held, other, streams));
         assert_eq!(fleet.open(), 0);
     }
 
@@ -151,11 +195,11 @@ mod tests {
     async fn opening_is_paced() {
         let fleet = fleet();
         for _ in 0..4 {
-            assert!(fleet.admit(&[0; 32]).is_ok());
+            assert!(fleet.admit(&[0; 32], Streams).is_ok());
         }
-        assert_eq!(refused(fleet.admit(&[0; 32])), Some(ResetCode::Limit));
+        assert_eq!(refused(fleet.admit(&[0; 32], Streams)), Some(ResetCode::Limit));
         tokio::time::advance(Duration::from_millis(500)).await;
-        assert!(fleet.admit(&[0; 32]).is_ok());
-        assert_eq!(refused(fleet.admit(&[0; 32])), Some(ResetCode::Limit));
+        assert!(fleet.admit(&[0; 32], Streams).is_ok());
+        assert_eq!(refused(fleet.admit(&[0; 32], Streams)), Some(ResetCode::Limit));
     }
 }

@@ -3,11 +3,16 @@
 //! Aircraft reach the Internet through the hub, not the hub's own network: an
 //! address is refused unless it is globally reachable (the IANA special-purpose
 //! registries, RFC 6890) or the operator's `allow` names it. An IPv4 address
-//! inside an IPv6 one (mapped, 6to4, NAT64) counts as that IPv4 address.
+//! inside an IPv6 one (mapped, 6to4, NAT64) counts as that IPv4 address. The hub's
+//! own addresses are refused by the same rule, global ones among them: what listens
+//! there may be for the hub's own network alone.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use crate::net::path::Path;
 
 /// The operator's exceptions on top of the fixed rules.
 #[derive(Debug, Clone, Default)]
@@ -28,9 +33,23 @@ impl Policy {
             IpAddr::V6(v6) => embedded_v4(v6).map(IpAddr::V4),
             IpAddr::V4(_) => None,
         };
-        let named = |ip: IpAddr| self.allow.iter().any(|net| net.contains(&ip));
+        let named = |ip| self.names(ip);
         let permitted = named(plain) || inner.is_some_and(named) || is_global(inner, plain);
         permitted.then_some(plain)
+    }
+
+    /// The way to `address`, which is permitted; [`io::ErrorKind::PermissionDenied`] where it ends
+    /// at this machine and `allow` does not name it.
+    pub fn path(&self, address: SocketAddr) -> io::Result<Path> {
+        let path = Path::towards(address)?;
+        if path.is_local()? && !self.names(address.ip()) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(path)
+    }
+
+    fn names(&self, ip: IpAddr) -> bool {
+        self.allow.iter().any(|net| net.contains(&ip))
     }
 }
 

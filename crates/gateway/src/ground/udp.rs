@@ -13,13 +13,14 @@ use std::time::Duration;
 use bentpipe_link::{Class, ResetCode};
 use bytes::BytesMut;
 use futures_util::future::BoxFuture;
-use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep_until};
 
 use super::eyeballs::Connect;
+use super::policy::Policy;
 use crate::counters::Counters;
 use crate::far::FarDatagrams;
 use crate::far::datagram::Datagram;
+use crate::quiet::Quiet;
 use mapping::{Lease, Mappings};
 
 pub use mapping::Owner;
@@ -31,6 +32,9 @@ pub const UDP: u8 = 17;
 pub struct Udp {
     mappings: Arc<Mappings>,
     counters: Arc<Counters>,
+    quiet: Quiet,
+    /// How long a flow lives that nothing has answered.
+    unanswered: Duration,
     /// Where this gateway itself listens: nobody may send there through it.
     listeners: RwLock<Vec<SocketAddr>>,
 }
@@ -45,10 +49,11 @@ pub struct Route {
 }
 
 impl Udp {
-    /// No mappings yet.
-    pub fn new(counters: Arc<Counters>) -> Self {
+    /// No mappings yet. Flows that nothing has answered end after `unanswered` without a packet.
+    pub fn new(counters: Arc<Counters>, unanswered: Duration) -> Self {
         let mappings = Mappings::new(counters.clone());
-        Self { mappings, counters, listeners: RwLock::default() }
+        let (quiet, listeners) = Default::default();
+        Self { mappings, counters, quiet, unanswered, listeners }
     }
 
     /// Notes where this gateway itself listens.
@@ -75,7 +80,7 @@ impl Udp {
         let lease = match self.mappings.lease(owner, address, flow.clone()) {
             Ok(lease) => lease,
             Err(error) => {
-                tracing::warn!(%error, "no socket for a flow of datagrams");
+                self.quiet.warn("no socket for a flow of datagrams", &error);
                 flow.reset(ResetCode::Internal);
                 return ResetCode::Internal;
             }
@@ -83,14 +88,14 @@ impl Udp {
         flow.connected();
         self.counters.datagram_flows.add(1);
         let code = loop {
-            let deadline = lease.moved_at() + idle;
+            let deadline = lease.deadline(idle, self.unanswered);
             tokio::select! {
                 received = flow.receive() => match received {
                     Ok(datagram) => self.send(&lease, &datagram, class),
                     Err(code) => break code,
                 },
                 () = sleep_until(deadline) => {
-                    if lease.moved_at() + idle <= Instant::now() {
+                    if lease.deadline(idle, self.unanswered) <= Instant::now() {
                         break ResetCode::Idle;
                     }
                 }
@@ -103,7 +108,9 @@ impl Udp {
     fn send(&self, lease: &Lease, datagram: &[u8], class: Class) {
         let (hop_limit, payload) = match Datagram::parse(datagram) {
             Ok(Datagram::Payload(payload)) => (None, payload),
-            Ok(Datagram::HopLimit(hops, payload)) if hops > 0 => (Some(hops), payload),
+            Ok(Datagram::HopLimit(hops, payload)) if hops > 0 && lease.is_gateway() => {
+                (Some(hops), payload)
+            }
             _ => {
                 self.counters.datagrams_unknown.add(1);
                 return;
@@ -114,6 +121,10 @@ impl Udp {
             Ok(()) => {
                 self.counters.datagrams_from_far.add(1);
                 self.counters.datagram_bytes_from_far.add(payload.len() as u64);
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) => {
+                self.counters.datagrams_too_large.add(1);
+                lease.too_large();
             }
             Err(_) => self.counters.datagrams_dropped.add(1),
         }
@@ -128,17 +139,14 @@ pub fn traffic_class(class: Class) -> u8 {
 
 /// Finds a way to a destination and sends nothing: what a name resolves to is tried in the order
 /// of Happy Eyeballs, and the first that there is a route to is taken.
-pub struct Routes;
+pub struct Routes<'a>(pub &'a Policy);
 
-impl Connect for Routes {
+impl Connect for Routes<'_> {
     type Stream = Route;
 
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, std::io::Result<Route>> {
         Box::pin(async move {
-            let socket = UdpSocket::bind(mapping::any(address)).await?;
-            socket.connect(address).await?;
-            let ip = address.ip();
-            let local = ip.is_loopback() || socket.local_addr()?.ip() == ip;
+            let local = self.0.path(address)?.is_local()?;
             Ok(Route { address, local })
         })
     }
@@ -149,4 +157,82 @@ fn encoded(datagram: Datagram<'_>) -> BytesMut {
     let mut out = BytesMut::new();
     datagram.encode(&mut out);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::far::DatagramError;
+    use bytes::Bytes;
+    use std::sync::Mutex;
+    use tokio::net::UdpSocket;
+
+    /// A flow that brings these datagrams and keeps what it is given.
+    #[derive(Default)]
+    struct Flow {
+        brings: Mutex<Vec<&'static [u8]>>,
+        given: Mutex<Vec<Vec<u8>>>,
+    }
+
+    impl FarDatagrams for Flow {
+        fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
+            self.given.lock().unwrap().push(datagram.to_vec());
+            Ok(())
+        }
+        fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+            let next = self.brings.lock().unwrap().pop();
+            Box::pin(async move {
+                match next {
+                    Some(datagram) => Ok(Bytes::from_static(datagram)),
+                    None => std::future::pending().await,
+                }
+            })
+        }
+        fn most_bytes(&self) -> usize {
+            1200
+        }
+        fn reset(&self, _: ResetCode) {}
+    }
+
+    async fn closed_port() -> SocketAddr {
+        UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+    }
+
+    /// Whether an error of the network crosses, and how many datagrams were not understood.
+    async fn told(is_gateway: bool) -> (bool, u64) {
+        let counters = Arc::<Counters>::default();
+        let second = Duration::from_secs(1);
+        let udp = Udp::new(counters.clone(), second);
+        let brings = Mutex::new(vec![&b"\x00payload"[..], b"\x02\x05with hops"]);
+        let flow = Arc::new(Flow { brings, ..Flow::default() });
+        let owner = Owner { aircraft: [1; 32], passenger: 1, source: 9, is_gateway };
+        let to = closed_port().await;
+        let code = udp.carry(owner, to, Class::BestEffort, flow.clone(), second).await;
+        assert_eq!(code, ResetCode::Idle);
+        let crossed = flow.given.lock().unwrap().iter().any(|datagram| datagram[0] == 4);
+        (crossed, counters.datagrams_unknown.get())
+    }
+
+    #[tokio::test]
+    async fn a_standard_client_knows_context_0_alone() {
+        assert_eq!(told(true).await, (true, 0));
+        assert_eq!(told(false).await, (false, 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flow_without_an_answer_ends_sooner() {
+        let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let to = origin.local_addr().unwrap();
+        let (unanswered, idle) = (Duration::from_secs(30), Duration::from_secs(300));
+        let mappings = Mappings::new(Arc::default());
+        let owner = Owner { aircraft: [1; 32], passenger: 1, source: 9, is_gateway: true };
+        let lease = mappings.lease(owner, to, Arc::new(Flow::default())).unwrap();
+        assert_eq!(lease.deadline(idle, unanswered), Instant::now() + unanswered);
+        lease.send(b"?", None, 0).unwrap();
+        let (_, from) = origin.recv_from(&mut [0; 8]).await.unwrap();
+        origin.send_to(b"!", from).await.unwrap();
+        while lease.deadline(idle, unanswered) < Instant::now() + idle {
+            tokio::task::yield_now().await;
+        }
+    }
 }

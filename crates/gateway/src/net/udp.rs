@@ -1,5 +1,6 @@
 //! UDP sockets with what the kernel knows of each packet beside its bytes (recvmsg, sendmsg).
 
+use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -28,6 +29,8 @@ pub struct Heard {
     pub traffic_class: u8,
     /// Of an error that came by ICMP.
     pub error: Option<ErrorHeard>,
+    /// Of an error that the kernel has found itself, and told whoever sent the packet.
+    pub is_known: bool,
 }
 
 /// An ICMP error, as the kernel hands it over.
@@ -43,7 +46,7 @@ pub struct ErrorHeard {
     pub info: u32,
 }
 
-/// Where control messages go; one for as long as a socket is read.
+/// Where control messages go.
 pub struct Control(Vec<u8>);
 
 impl Default for Control {
@@ -51,6 +54,26 @@ impl Default for Control {
         type Error = (libc::sock_extended_err, libc::sockaddr_in6);
         Self(nix::cmsg_space!(libc::sockaddr_in6, i32, i32, Error))
     }
+}
+
+/// Where a packet goes, and what is told of it.
+struct Room {
+    payload: Vec<u8>,
+    control: Control,
+}
+
+thread_local! {
+    static ROOM: Cell<Option<Box<Room>>> = const { Cell::new(None) };
+}
+
+/// Lends `work` room for the largest packet. It is the thread's: there are thousands of sockets, and
+/// few of them have anything to read.
+pub fn with_room<T>(work: impl FnOnce(&mut [u8], &mut Control) -> T) -> T {
+    let new = || Box::new(Room { payload: vec![0; MOST_BYTES], control: Control::default() });
+    let mut room = ROOM.take().unwrap_or_else(new);
+    let done = work(&mut room.payload, &mut room.control);
+    ROOM.set(Some(room));
+    done
 }
 
 /// Asks the kernel for hop limit and traffic class of what comes.
@@ -160,6 +183,11 @@ fn take(heard: &mut Heard, control: ControlMessageOwned) {
         ControlMessageOwned::Ipv4Tos(class) => heard.traffic_class = class,
         ControlMessageOwned::Ipv6TClass(class) => {
             heard.traffic_class = u8::try_from(class).unwrap_or_default();
+        }
+        ControlMessageOwned::Ipv4RecvErr(error, _) | ControlMessageOwned::Ipv6RecvErr(error, _)
+            if error.ee_origin == libc::SO_EE_ORIGIN_LOCAL =>
+        {
+            heard.is_known = true;
         }
         ControlMessageOwned::Ipv4RecvErr(error, Some(from))
             if error.ee_origin == libc::SO_EE_ORIGIN_ICMP =>

@@ -143,6 +143,21 @@ async fn strangers_and_fragments_are_dropped() {
     assert_eq!(bench.air.datagrams_to_far.get(), 1);
 }
 
+/// The client has not said what it sends from: its first datagram does.
+#[tokio::test]
+async fn an_association_is_for_one_port() {
+    let bench = start("", LOOPBACK);
+    let client = Client::new(&bench).await;
+    let to = head(echo("127.0.0.1:0").await);
+    client.send(&to[..5], b"").await;
+    until("nonsense was dropped", || bench.air.datagrams_unknown.get() == 1).await;
+    client.echoes(&to, b"its own").await;
+    let other = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    other.send_to(&to, client.udp.peer_addr().unwrap()).await.unwrap();
+    until("the other was dropped", || bench.air.datagrams_unknown.get() == 2).await;
+    client.echoes(&to, b"still its own").await;
+}
+
 #[tokio::test]
 async fn only_the_destination_may_answer() {
     let bench = start("", LOOPBACK);

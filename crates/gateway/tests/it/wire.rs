@@ -236,7 +236,8 @@ impl FarEnd for Up {
         let (near, far) = datagrams();
         self.opened_datagrams.lock().unwrap().push(open.clone());
         let OpenDatagrams { target, protocol, source, class, passenger } = open;
-        let carries = Carried::Datagrams { protocol, source, flow: Box::new(far) };
+        let carries =
+            Carried::Datagrams { protocol, source, is_gateway: true, flow: Box::new(far) };
         let incoming =
             Incoming { aircraft: self.aircraft, target, class, passenger, claim: None, carries };
         let sent = self.flows.send(incoming).map_err(|_| OpenError::Closed);

@@ -15,7 +15,7 @@ use tokio::{io::ReadBuf, sync::watch};
 
 use crate::{
     Refusal,
-    capsule::{self, Capsules, MAX_DATAGRAM_BYTES},
+    capsule::{self, Capsules, MAX_SENT_BYTES, Oversized},
     flow::Frames,
     stream::{RawRecv, RawSend},
     wire::read_varint,
@@ -105,7 +105,7 @@ impl DatagramFlow {
     }
 
     /// The most that [`DatagramFlow::send`] takes now, context id included. It follows the path's
-    /// MTU; capsules take 64 KiB.
+    /// MTU; capsules take the largest UDP payload.
     pub fn max_bytes(&self) -> usize {
         let way = self.core.way.get();
         way.and_then(Way::most).unwrap_or_else(|| self.core.queued_most())
@@ -165,7 +165,7 @@ impl Core {
 
     /// A flow whose request, registered with `inbox`, a server has not answered yet.
     pub fn asked(inbox: Arc<Queue>, ledger: Arc<Ledger>) -> Arc<Core> {
-        Arc::new(Core::new(inbox, ledger, MAX_DATAGRAM_BYTES, Control::Ask))
+        Arc::new(Core::new(inbox, ledger, MAX_SENT_BYTES, Control::Ask))
     }
 
     fn new(inbox: Arc<Queue>, ledger: Arc<Ledger>, early_most: usize, control: Control) -> Core {
@@ -213,7 +213,7 @@ impl Core {
     }
 
     /// The owner wants no more: `None` where it has no reason to tell.
-    async fn told(&self) -> Option<Refusal> {
+    pub async fn told(&self) -> Option<Refusal> {
         let mut control = self.control.subscribe();
         let over = |control: &Control| matches!(control, Control::Reset(_) | Control::Gone);
         match control.wait_for(over).await.as_deref() {
@@ -242,11 +242,14 @@ impl Core {
                 Err(why) => return Some(why),
             }
             // Without a whole context id a datagram means nothing (RFC 9298 §4).
-            capsules.feed(buf.filled(), |datagram| match read_varint(&datagram) {
+            let fed = capsules.feed(buf.filled(), |datagram| match read_varint(&datagram) {
                 Some(_) => self.inbox.push(&datagram),
                 None => self.ledger.drop_some(1),
             });
             self.ledger.drop_some(capsules.take_oversized());
+            if let Err(Oversized) = fed {
+                return Some(Refusal::Aborted);
+            }
         }
     }
 
@@ -272,6 +275,6 @@ impl Core {
     }
 
     fn queued_most(&self) -> usize {
-        if self.way.get().is_some() { MAX_DATAGRAM_BYTES } else { self.early_most }
+        if self.way.get().is_some() { MAX_SENT_BYTES } else { self.early_most }
     }
 }

@@ -67,7 +67,9 @@ impl Client {
     /// stream id.
     fn early_most(&self) -> usize {
         match &*self.state.borrow() {
-            State::Up(live) => live.conn.max_datagram_size().map_or(UNKNOWN_MOST, |most| most - 8),
+            State::Up(live) => {
+                live.conn.max_datagram_size().map_or(UNKNOWN_MOST, |most| most.saturating_sub(8))
+            }
             State::Down(_) => UNKNOWN_MOST,
         }
     }

@@ -4,6 +4,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
@@ -14,7 +15,10 @@ use crate::air::datagrams::{Back, Key, Problem, Sent, Table};
 use crate::air::intake::Intake;
 use crate::air::quic::is_quic;
 use crate::config::Quic;
-use crate::net::udp::MOST_BYTES;
+use crate::net::udp::with_room;
+
+/// Datagrams taken from one association before other tasks have their turn.
+const MOST_AT_A_TURN: usize = 64;
 
 /// What the client's own packets started with is not known here.
 const HOP_LIMIT: u8 = 64;
@@ -35,6 +39,7 @@ pub async fn serve(mut tcp: TcpStream, client: IpAddr, port: u16, quic: Quic, in
         return;
     }
     let table = Table::new(intake.clone(), Relay(socket.clone()));
+    let port = AtomicU16::new(port);
     let association = Association { table, socket, client, port, quic, intake };
     tokio::select! {
         () = association.run() => {}
@@ -57,31 +62,42 @@ struct Association {
     table: Arc<Table<Relay>>,
     socket: Arc<UdpSocket>,
     client: IpAddr,
-    port: u16,
+    /// What it sends from; 0 until that is known.
+    port: AtomicU16,
     quic: Quic,
     intake: Arc<Intake>,
 }
 
 impl Association {
     async fn run(&self) {
-        let mut buffer = vec![0; MOST_BYTES];
-        loop {
-            match self.socket.recv_from(&mut buffer).await {
+        // Fails only when the runtime is going away.
+        while self.socket.readable().await.is_ok() {
+            with_room(|buffer, _| self.turn(buffer));
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn turn(&self, buffer: &mut [u8]) {
+        for _ in 0..MOST_AT_A_TURN {
+            match self.socket.try_recv_from(buffer) {
                 Ok((bytes, from)) => self.take(from, &buffer[..bytes]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // An answer of ours found the client's port closed.
-                Err(_) => tokio::task::yield_now().await,
+                Err(_) => {}
             }
         }
     }
 
     fn take(&self, from: SocketAddr, bytes: &[u8]) {
         let counters = &self.intake.counters;
-        let its_own =
-            from.ip().to_canonical() == self.client && (self.port == 0 || from.port() == self.port);
+        let port = self.port.load(Relaxed);
+        let its_own = from.ip().to_canonical() == self.client && (port == 0 || from.port() == port);
         let Some((target, payload)) = wire::datagram(bytes).filter(|_| its_own) else {
             counters.datagrams_unknown.add(1);
             return;
         };
+        // Another program of the client's has no part in this.
+        self.port.store(from.port(), Relaxed);
         let key = Key { client: from, target };
         if self.quic == Quic::Reject && is_quic(key.target.port, payload) && !self.table.knows(&key)
         {
@@ -89,7 +105,8 @@ impl Association {
             counters.quic_rejected.add(1);
             return;
         }
-        self.table.send(key, Sent { hop_limit: HOP_LIMIT, traffic_class: 0, payload });
+        self.table
+            .send(key, Sent { hop_limit: HOP_LIMIT, traffic_class: 0, payload, cut_bytes: 0 });
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -14,10 +15,14 @@ use super::encoded;
 use crate::counters::Counters;
 use crate::far::datagram::{Datagram, IcmpError};
 use crate::far::{DatagramError, FarDatagrams};
-use crate::net::udp::{self, Control, ErrorHeard, MOST_BYTES};
+use crate::net::path::{self, Path};
+use crate::net::udp::{self, Control, ErrorHeard};
 
 /// Packets and errors taken from one socket before other tasks have their turn.
 const MOST_AT_A_TURN: usize = 64;
+
+/// What a packet of our own starts with.
+const OWN_HOP_LIMIT: u8 = 64;
 
 /// Whose external port it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -28,6 +33,8 @@ pub struct Owner {
     pub passenger: u32,
     /// The passenger's own port; with 0 every flow has an external port of its own.
     pub source: u16,
+    /// Whether it is a gateway of ours; a standard client knows no context but 0.
+    pub is_gateway: bool,
 }
 
 /// All external ports.
@@ -54,7 +61,15 @@ type Peers = Arc<Mutex<HashMap<SocketAddr, Peer>>>;
 #[derive(Clone)]
 struct Peer {
     flow: Arc<dyn FarDatagrams>,
-    moved_at: Arc<Mutex<Instant>>,
+    is_gateway: bool,
+    moved: Arc<Mutex<Moved>>,
+}
+
+struct Moved {
+    /// When, in either direction.
+    at: Instant,
+    /// Whether anything has ever come from the destination.
+    is_answered: bool,
 }
 
 /// A flow's part of an external port, given back when dropped.
@@ -64,7 +79,7 @@ pub struct Lease {
     /// Where the mapping is shared with other flows.
     key: Option<Key>,
     address: SocketAddr,
-    moved_at: Arc<Mutex<Instant>>,
+    peer: Peer,
 }
 
 impl Mappings {
@@ -80,8 +95,8 @@ impl Mappings {
         address: SocketAddr,
         flow: Arc<dyn FarDatagrams>,
     ) -> io::Result<Lease> {
-        let moved_at = Arc::new(Mutex::new(Instant::now()));
-        let peer = Peer { flow, moved_at: moved_at.clone() };
+        let moved = Arc::new(Mutex::new(Moved { at: Instant::now(), is_answered: false }));
+        let peer = Peer { flow, is_gateway: owner.is_gateway, moved };
         let key = (owner.source != 0).then_some(Key { owner, v6: address.is_ipv6() });
         let mut table = lock(&self.table);
         let shared = key.and_then(|key| table.get(&key)).filter(|known| known.add(address, &peer));
@@ -98,7 +113,7 @@ impl Mappings {
             }
         };
         drop(table);
-        Ok(Lease { mappings: self.clone(), mapping, key, address, moved_at })
+        Ok(Lease { mappings: self.clone(), mapping, key, address, peer })
     }
 }
 
@@ -115,14 +130,29 @@ impl Lease {
         }
     }
 
-    /// When something moved last, in either direction.
-    pub fn moved_at(&self) -> Instant {
-        *lock(&self.moved_at)
+    /// When the flow ends if nothing moves until then: after `idle`, or `unanswered` where that is
+    /// sooner and nothing has answered yet.
+    pub fn deadline(&self, idle: Duration, unanswered: Duration) -> Instant {
+        let moved = lock(&self.peer.moved);
+        moved.at + if moved.is_answered { idle } else { idle.min(unanswered) }
     }
 
     /// Something moves.
     pub fn moved(&self) {
-        *lock(&self.moved_at) = Instant::now();
+        lock(&self.peer.moved).at = Instant::now();
+    }
+
+    /// Whether the flow is of a gateway of ours.
+    pub fn is_gateway(&self) -> bool {
+        self.peer.is_gateway
+    }
+
+    /// Tells the flow how large packets to its destination may be: the kernel, which keeps them
+    /// whole, sent one not.
+    pub fn too_large(&self) {
+        // Without a way there any more, there is nothing to tell.
+        let Ok(error) = too_big(self.address) else { return };
+        self.peer.explain(error, &self.mappings.counters);
     }
 }
 
@@ -147,6 +177,8 @@ impl Mapping {
         let socket = Arc::new(UdpSocket::from_std(socket)?);
         udp::keep_errors(&socket, v6)?;
         udp::tell_headers(&socket, v6)?;
+        // RFC 9298 section 3.1: packets are never fragmented on their way.
+        path::dont_fragment(&*socket, v6)?;
         let peers = Peers::default();
         let reader =
             Reader { socket: socket.clone(), peers: peers.clone(), counters: counters.clone() };
@@ -180,17 +212,16 @@ struct Reader {
 
 impl Reader {
     async fn run(self) {
-        let (mut buffer, mut control) = (vec![0; MOST_BYTES], Control::default());
         loop {
             // Fails only when the runtime is going away.
             let Ok(ready) = self.socket.ready(Interest::READABLE | Interest::ERROR).await else {
                 return;
             };
             if ready.is_error() {
-                self.errors(&mut buffer, &mut control);
+                udp::with_room(|buffer, control| self.errors(buffer, control));
             }
             if ready.is_readable() {
-                self.packets(&mut buffer, &mut control);
+                udp::with_room(|buffer, control| self.packets(buffer, control));
             }
             tokio::task::yield_now().await;
         }
@@ -216,7 +247,7 @@ impl Reader {
     }
 
     fn pass(&self, peer: &Peer, payload: &[u8]) {
-        *lock(&peer.moved_at) = Instant::now();
+        *lock(&peer.moved) = Moved { at: Instant::now(), is_answered: true };
         match peer.flow.send(&encoded(Datagram::Payload(payload))) {
             Ok(()) => {
                 self.counters.datagrams_to_far.add(1);
@@ -231,21 +262,39 @@ impl Reader {
         for _ in 0..MOST_AT_A_TURN {
             let heard = || udp::heard_error(&*self.socket, buffer, control);
             let Ok(heard) = self.socket.try_io(Interest::ERROR, heard) else { return };
+            if heard.is_known {
+                continue;
+            }
             let peer = heard.from.and_then(|to| self.peer(to));
             let (Some(peer), Some(error)) = (peer, heard.error) else {
                 self.counters.datagrams_unknown.add(1);
                 continue;
             };
-            let error = icmp_error(&error, heard.hop_limit);
-            if peer.flow.send(&encoded(Datagram::Error(error))).is_ok() {
-                self.counters.icmp_sent.add(1);
-            }
+            peer.explain(icmp_error(&error, heard.hop_limit), &self.counters);
         }
     }
 
     fn peer(&self, address: SocketAddr) -> Option<Peer> {
         lock(&self.peers).get(&plain(address)).cloned()
     }
+}
+
+impl Peer {
+    fn explain(&self, error: IcmpError, counters: &Counters) {
+        if self.is_gateway && self.flow.send(&encoded(Datagram::Error(error))).is_ok() {
+            counters.icmp_sent.add(1);
+        }
+    }
+}
+
+/// What a router at our end of the path to `address` would say of a packet too large for it.
+fn too_big(address: SocketAddr) -> io::Result<IcmpError> {
+    let path = Path::towards(address)?;
+    let from = path.own_address()?;
+    let (kind, code) = if from.is_ipv4() { (3, 4) } else { (2, 0) };
+    // RFC 1191 has 16 bits for it.
+    let rest = path.mtu_bytes()?.min(u32::from(u16::MAX)).to_be_bytes();
+    Ok(IcmpError { from, kind, code, rest, hop_limit: OWN_HOP_LIMIT })
 }
 
 fn icmp_error(heard: &ErrorHeard, hop_limit: Option<u8>) -> IcmpError {
@@ -265,7 +314,7 @@ fn plain(address: SocketAddr) -> SocketAddr {
 }
 
 /// Any address of ours that reaches `address`, and any port.
-pub fn any(address: SocketAddr) -> SocketAddr {
+fn any(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -307,7 +356,7 @@ mod tests {
     #[tokio::test]
     async fn one_port_for_all_destinations_of_one_source() {
         let mappings = Mappings::new(Arc::default());
-        let owner = Owner { aircraft: [1; 32], passenger: 1, source: 4000 };
+        let owner = Owner { aircraft: [1; 32], passenger: 1, source: 4000, is_gateway: true };
         let lease = |owner, to: &str| {
             mappings.lease(owner, to.parse().unwrap(), Arc::new(Nothing)).unwrap()
         };
