@@ -22,7 +22,7 @@ mod target;
 mod vectors;
 mod wire;
 
-pub use bentpipe_schedule::Class;
+pub use bentpipe_schedule::{Class, ClassCounters, ClassSettings, Limits, PerClass};
 pub use code::ResetCode;
 pub use endpoint::{AirConfig, AirCore, Aircraft, Core, Flows, HubConfig, HubCore, SessionId};
 pub use flow::{FlowEvent, Read, Receive, SendError, Write};

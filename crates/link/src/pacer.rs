@@ -2,13 +2,19 @@
 //!
 //! The bucket may be overdrawn by the packet that empties it, so the long-run rate is exact
 //! whatever the packet sizes and however late the timer fires, up to the burst it can save.
+//!
+//! Only who had something to send and was not let go saves up. What a pause would save up is not the
+//! link's: it was idle meanwhile too, and what leaves in a burst after it stands in the link's queue
+//! for as long as packets keep coming at exactly its rate, in front of every packet that is urgent.
 
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-/// How late a timer may fire without rate being lost: tokio's clock ticks every millisecond.
+/// How late a timer may fire without rate being lost: twice the tick of tokio's clock.
 const TIMER_SLACK: Duration = Duration::from_millis(2);
+/// What a pause saves up: a tick's worth, for who ends it may be heard so late.
+const PAUSE_SLACK: Duration = Duration::from_millis(1);
 
 const NANOS: i128 = 1_000_000_000;
 
@@ -23,15 +29,26 @@ pub struct Pacer {
     most: i128,
     /// What may be saved up whatever the rate.
     least_burst: i128,
+    /// Nothing has wanted to leave since it last was open.
+    pauses: bool,
     updated: Duration,
 }
 
 impl Pacer {
-    /// Paces at `rate`; saves up at most two packets, or what the timer's slack is worth.
+    /// Paces at `rate`; saves up at most two packets, or what the timer's slack is worth, and
+    /// nothing before the first packet.
     pub fn new(rate: BitRate, packet_bytes: usize) -> Self {
         let most = most_credit(rate, packet_bytes);
-        let updated = Duration::ZERO;
-        Self { rate, packet_bytes, framing_bytes: 0, credit: most, most, least_burst: 0, updated }
+        Self {
+            rate,
+            packet_bytes,
+            framing_bytes: 0,
+            credit: 1,
+            most,
+            least_burst: 0,
+            pauses: true,
+            updated: Duration::ZERO,
+        }
     }
 
     /// From `now` on `rate` holds, which counts `framing_bytes` more for every packet. What was
@@ -44,7 +61,7 @@ impl Pacer {
         self.refill(now);
         self.rate = rate;
         self.most = most_credit(rate, self.packet_bytes).max(self.least_burst);
-        self.credit = self.credit.min(self.most);
+        self.credit = self.credit.min(self.most_saved());
     }
 
     /// The rate.
@@ -67,8 +84,15 @@ impl Pacer {
         self.credit > 0
     }
 
+    /// It is open, and nothing wants to leave.
+    pub fn pause(&mut self) {
+        self.pauses = true;
+        self.credit = self.credit.min(self.most_saved());
+    }
+
     /// Accounts for a packet of `bytes` that left.
     pub fn spend(&mut self, bytes: usize) {
+        self.pauses = false;
         self.credit -= (bytes as i128 + i128::from(self.framing_bytes)) * 8 * NANOS;
     }
 
@@ -84,8 +108,17 @@ impl Pacer {
     fn refill(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.updated).as_nanos() as i128;
         let earned = passed * i128::from(self.rate.bps());
-        self.credit = (self.credit + earned).min(self.most);
+        self.credit = (self.credit + earned).min(self.most_saved());
         self.updated = self.updated.max(now);
+    }
+
+    fn most_saved(&self) -> i128 {
+        if self.pauses {
+            let tick = i128::from(self.rate.bytes_in(PAUSE_SLACK)) * 8 * NANOS;
+            tick.max(self.least_burst).max(1)
+        } else {
+            self.most
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bentpipe_schedule::{ClassSettings, PerClass};
 use bentpipe_units::{BitRate, ByteSize};
 
 use crate::Class;
@@ -44,9 +45,11 @@ pub struct Settings {
     pub flow_idle: Duration,
     /// A flow whose received bytes nobody read for so long is reset, to give its memory back.
     pub flow_unread: Duration,
-    /// Memory for datagrams that wait: half for those that wait to be sent, an equal part of it for each
-    /// class, half for those that wait for their reader. The default gives every class 4 MiB, what
-    /// 8 Mbit/s take four seconds for.
+    /// What each class gets of what this side sends, in IP bytes of its packets: new data, and the
+    /// repairs, retransmissions, headers and control that it causes. And what its datagrams may take
+    /// that wait to be sent.
+    pub classes: PerClass<ClassSettings>,
+    /// Memory for received datagrams that wait for their reader.
     pub datagram_memory: ByteSize,
     /// A flow of datagrams in which none went either way for so long is reset. As a NAT's mapping
     /// (RFC 4787, REQ-5: at least 2 min, 5 recommended); what comes in keeps it open too (REQ-6).
@@ -127,7 +130,8 @@ impl Default for Settings {
             flow_send_buffer: ByteSize::from_bytes(256 << 10),
             flow_idle: Duration::from_secs(2 * 3600 + 4 * 60),
             flow_unread: Duration::from_secs(600),
-            datagram_memory: ByteSize::from_bytes(40 << 20),
+            classes: PerClass::default(),
+            datagram_memory: ByteSize::from_bytes(20 << 20),
             datagram_idle: Duration::from_secs(300),
             lifetimes: Lifetimes::default(),
             key_lifetime: Duration::from_secs(900),
@@ -142,8 +146,10 @@ pub const MIN_MTU_BYTES: usize = 1280;
 
 /// The send memory holds at least so many of the largest packets: a lane's quarter is then four.
 const LEAST_SEND_PACKETS: u64 = 16;
-/// The datagram memory holds at least so many of the largest: a class's part of one half is then six.
-const LEAST_DATAGRAMS: u64 = 60;
+/// The datagram memory holds at least so many of the largest …
+const LEAST_DATAGRAMS: u64 = 30;
+/// … and a class's at least so many.
+const LEAST_CLASS_DATAGRAMS: u64 = 6;
 /// A shorter idle limit would end flows that are in use.
 const LEAST_DATAGRAM_IDLE: Duration = Duration::from_secs(1);
 /// The memory for repairs holds at least so many of the largest packets: the quarter that a lane has
@@ -206,6 +212,36 @@ pub enum SettingsError {
         /// What it must be.
         least: ByteSize,
     },
+    /// Not even a few datagrams of the class fit.
+    #[error(
+        "a memory of {memory} for datagrams of the class {class} is too small: packets of {mtu} \
+         bytes need at least {least}"
+    )]
+    SmallClassMemory {
+        /// Which.
+        class: Class,
+        /// Its `memory`.
+        memory: ByteSize,
+        /// `mtu_bytes`.
+        mtu: usize,
+        /// What it must be.
+        least: ByteSize,
+    },
+    /// Nothing of the class would ever leave, and who sends would wait for ever.
+    #[error("a ceil of 0 shuts the class {0} out: give it what it may take, like \"64 kbit/s\"")]
+    NoCeil(Class),
+    /// The class cannot have what it may count on.
+    #[error(
+        "the class {class} may count on {rate} and take at most {ceil}: raise its ceil or lower its rate"
+    )]
+    CeilBelowRate {
+        /// Which.
+        class: Class,
+        /// Its `rate`.
+        rate: BitRate,
+        /// Its `ceil`.
+        ceil: BitRate,
+    },
     /// Flows of datagrams would end while they are in use.
     #[error(
         "flows of datagrams that are idle after {0:?} end between two datagrams: give at least 1 s"
@@ -256,6 +292,7 @@ impl Settings {
             let (memory, mtu) = (self.datagram_memory, self.mtu_bytes);
             return Err(SettingsError::SmallDatagramMemory { memory, mtu, least });
         }
+        check_classes(&self.classes, self.mtu_bytes)?;
         if self.datagram_idle < LEAST_DATAGRAM_IDLE {
             return Err(SettingsError::DatagramIdle(self.datagram_idle));
         }
@@ -281,6 +318,27 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+/// Refuses what cannot work of classes, in packets of `mtu` bytes.
+pub(crate) fn check_classes(
+    classes: &PerClass<ClassSettings>,
+    mtu: usize,
+) -> Result<(), SettingsError> {
+    let least = ByteSize::from_bytes(LEAST_CLASS_DATAGRAMS * mtu as u64);
+    for (class, &ClassSettings { limits, memory }) in classes.iter() {
+        if memory < least {
+            return Err(SettingsError::SmallClassMemory { class, memory, mtu, least });
+        }
+        let Some(ceil) = limits.ceil else { continue };
+        if ceil.bps() == 0 {
+            return Err(SettingsError::NoCeil(class));
+        }
+        if let Some(rate) = limits.rate.filter(|rate| *rate > ceil) {
+            return Err(SettingsError::CeilBelowRate { class, rate, ceil });
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -313,6 +371,18 @@ mod tests {
         let datagram_idle = Duration::from_millis(900);
         let settings = Settings { datagram_idle, ..Settings::default() };
         assert_eq!(settings.check(), Err(SettingsError::DatagramIdle(datagram_idle)));
+        let mut settings = Settings::default();
+        let class = &mut settings.classes[Class::LowerEffort];
+        class.limits.ceil = Some(BitRate::from_bps(0));
+        assert_eq!(settings.check(), Err(SettingsError::NoCeil(Class::LowerEffort)));
+        let class = &mut settings.classes[Class::LowerEffort];
+        class.limits.ceil = Some(BitRate::from_bps(256_000));
+        class.limits.rate = Some(BitRate::from_bps(300_000));
+        let error = settings.check().unwrap_err().to_string();
+        assert!(error.contains("lower-effort may count on 300 kbit/s"), "{error}");
+        settings.classes[Class::LowerEffort] = ClassSettings { memory: tiny, ..Default::default() };
+        let error = settings.check().unwrap_err().to_string();
+        assert!(error.contains("the class lower-effort is too small"), "{error}");
         let settings = Settings { mtu_bytes: 576, ..Settings::default() };
         assert_eq!(settings.check(), Err(SettingsError::SmallMtu(576)));
     }

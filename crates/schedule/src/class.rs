@@ -1,6 +1,7 @@
 //! The traffic classes, as Rural-PAWS and RFC 8622/4594 name them.
 
 use std::fmt;
+use std::ops::{Index, IndexMut};
 
 use crate::Dscp;
 
@@ -74,6 +75,36 @@ impl Class {
 impl fmt::Display for Class {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+/// One thing for each class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PerClass<T>([T; Class::ALL.len()]);
+
+impl<T> PerClass<T> {
+    /// What `make` says of each class.
+    pub fn new(make: impl FnMut(Class) -> T) -> Self {
+        Self(Class::ALL.map(make))
+    }
+
+    /// All of them, the most favoured class first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Class, &T)> {
+        Class::ALL.into_iter().zip(&self.0)
+    }
+}
+
+impl<T> Index<Class> for PerClass<T> {
+    type Output = T;
+
+    fn index(&self, class: Class) -> &T {
+        &self.0[class.index()]
+    }
+}
+
+impl<T> IndexMut<Class> for PerClass<T> {
+    fn index_mut(&mut self, class: Class) -> &mut T {
+        &mut self.0[class.index()]
     }
 }
 

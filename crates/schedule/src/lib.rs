@@ -32,7 +32,7 @@ mod tokens;
 
 pub use arena::Handle;
 pub use budget::DEFAULT_MEMORY;
-pub use class::Class;
+pub use class::{Class, PerClass};
 pub use codel::Params;
 pub use counters::{ClassCounters, Counters, Delay, PassengerCounters};
 pub use dscp::Dscp;

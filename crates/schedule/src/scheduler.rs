@@ -153,6 +153,19 @@ impl Scheduler {
         Some(self.flows[flow].value.id)
     }
 
+    /// Whether a flow of the class has something to send, and be it at the class's ceiling.
+    pub fn waits(&self, class: Class) -> bool {
+        !self.classes[class.index()].ring.is_idle()
+    }
+
+    /// Whether a flow's bytes would go before something of `class` that is no flow's new data, as a
+    /// repair: by what classes are owed and had, as if that stood in line with them.
+    pub fn precedes(&mut self, class: Class, now: Duration) -> bool {
+        let classes = &self.classes;
+        let waits = |other: Class| other == class || !classes[other.index()].ring.is_idle();
+        self.shares.choose(waits, now).is_some_and(|first| first != class)
+    }
+
     /// When some of those that have something to send and wait for their class's ceiling may.
     pub fn next_ready(&mut self, now: Duration) -> Option<Duration> {
         let classes = &self.classes;
@@ -182,7 +195,7 @@ impl Scheduler {
     /// The class used `bytes` that are no flow's new data: repairs, retransmissions, what packets
     /// add. They count against its rate, its ceiling and its share.
     pub fn charge(&mut self, class: Class, bytes: usize, now: Duration) {
-        self.shares.spent(class, bytes, now);
+        self.shares.charge(class, bytes, now);
         self.classes[class.index()].charged_bytes += bytes as u64;
         self.forgive_if_idle();
     }

@@ -53,6 +53,8 @@ struct Share {
     ceil: Option<Bucket>,
     /// Where in virtual time its last bytes by weight ended.
     end: u64,
+    /// Its last new bytes were part of its guaranteed rate.
+    guaranteed: bool,
 }
 
 /// Why a class may send; the least is served.
@@ -89,14 +91,30 @@ impl Shares {
         Some(class)
     }
 
-    /// `bytes` left, or were charged, in this class.
+    /// New bytes of the class left.
     pub fn spent(&mut self, class: Class, bytes: usize, now: Duration) {
+        let share = &mut self.classes[class.index()];
+        share.guaranteed = share.rate.as_mut().is_some_and(|rate| rate.is_open(now));
+        let guaranteed = share.guaranteed;
+        self.pay(class, bytes, guaranteed, now);
+    }
+
+    /// `bytes` were charged to the class. They count where its new bytes did that they go with, or
+    /// else the rate would not be of all that the class sends: new bytes empty the bucket, and what
+    /// they cost comes after.
+    pub fn charge(&mut self, class: Class, bytes: usize, now: Duration) {
+        let share = &mut self.classes[class.index()];
+        let open = share.rate.as_mut().is_some_and(|rate| rate.is_open(now));
+        let guaranteed = open || share.guaranteed;
+        self.pay(class, bytes, guaranteed, now);
+    }
+
+    fn pay(&mut self, class: Class, bytes: usize, guaranteed: bool, now: Duration) {
         let share = &mut self.classes[class.index()];
         if let Some(ceil) = &mut share.ceil {
             ceil.refill(now); // what it earned until now would not fit into it later
             ceil.spend(bytes);
         }
-        let guaranteed = share.rate.as_mut().is_some_and(|rate| rate.is_open(now));
         if guaranteed && let Some(rate) = &mut share.rate {
             rate.spend(bytes);
         } else if has_share(class, share.rate.as_ref()) {
@@ -193,6 +211,25 @@ mod tests {
         shares.spent(best, 1_000_000, NOW);
         shares.forgive();
         assert_eq!(order(&mut shares, &[assured, best], 3), [assured, best, assured]);
+    }
+
+    #[test]
+    fn charges_count_against_the_rate_that_the_bytes_came_from() {
+        let (mut shares, mut now) = (Shares::default(), NOW);
+        let rate = BitRate::from_bps(800_000);
+        let limits = Limits { rate: Some(rate), ceil: None };
+        shares.configure(Class::LowerEffort, limits, now);
+        // A tenth of each packet is charged, and the link has ten times the rate.
+        let mut sent = 0;
+        while now < NOW + Duration::from_secs(60) {
+            let class = shares.choose(|class| class >= Class::BestEffort, now).unwrap();
+            shares.spent(class, 900, now);
+            shares.charge(class, 100, now);
+            sent += if class == Class::LowerEffort { 1000 } else { 0 };
+            now += Duration::from_millis(1);
+        }
+        let most = rate.bytes_in(now - NOW) + crate::BURST_BYTES + 1000;
+        assert!((rate.bytes_in(now - NOW)..=most).contains(&sent), "{sent} bytes");
     }
 
     #[test]

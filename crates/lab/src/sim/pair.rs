@@ -70,7 +70,7 @@ impl Pair {
             settings: back,
             first_counter: 1,
         };
-        let highest_class = Class::Network;
+        let highest_class = Class::Operator;
         let aircraft = vec![Aircraft { key: air.public(), settings: forward, highest_class }];
         Self {
             now: Duration::ZERO,
@@ -157,8 +157,13 @@ impl Pair {
 
     /// Opens a flow of a passenger at the air once there is a session.
     pub fn open_for(&mut self, passenger: u32, first: &[u8]) -> Option<FlowKey> {
+        self.open_in(Class::BestEffort, passenger, first)
+    }
+
+    /// Opens a flow of a class for a passenger at the air once there is a session.
+    pub fn open_in(&mut self, class: Class, passenger: u32, first: &[u8]) -> Option<FlowKey> {
         let target = "origin.example:80".parse().expect("the target is well formed");
-        let opened = self.air.open(&target, Class::BestEffort, passenger, first, self.now);
+        let opened = self.air.open(&target, class, passenger, first, self.now);
         opened.ok().map(|(flow, _)| flow)
     }
 

@@ -44,7 +44,7 @@ pub struct AirConfig {
 
 /// The air's end of the link.
 pub struct AirCore {
-    config: AirConfig,
+    pub(super) config: AirConfig,
     mac: MacKey,
     cookies: CookieMonitor,
     instance: u64,
@@ -53,7 +53,7 @@ pub struct AirCore {
     attempts: VecDeque<Initiator>,
     next_attempt: Duration,
     attempt_interval: Option<Duration>,
-    session: Option<(SessionId, Session)>,
+    pub(super) session: Option<(SessionId, Session)>,
     last_session: SessionId,
     /// What was learned of the path by the session before.
     remembered: Option<Remembered>,

@@ -62,13 +62,13 @@ pub struct Aircraft {
     pub highest_class: Class,
 }
 
-struct Entry {
-    settings: Settings,
+pub(super) struct Entry {
+    pub(super) settings: Settings,
     highest_class: Class,
     /// The counter of the last handshake that took effect.
     confirmed_counter: Option<u64>,
     pending: VecDeque<Pending>,
-    current: Option<Current>,
+    pub(super) current: Option<Current>,
     /// What was learned of the path to it by the session before.
     remembered: Option<Remembered>,
     /// What the modem towards the aircraft last told, and when.
@@ -77,8 +77,8 @@ struct Entry {
 
 /// The session that goes on, and the instances at its two ends.
 #[derive(Clone, Copy)]
-struct Current {
-    id: SessionId,
+pub(super) struct Current {
+    pub(super) id: SessionId,
     air: u64,
     here: u64,
 }
@@ -129,10 +129,10 @@ pub struct HubCore {
     mac: MacKey,
     jar: CookieJar,
     load: Load,
-    aircraft: BTreeMap<PublicKey, Entry>,
+    pub(super) aircraft: BTreeMap<PublicKey, Entry>,
     /// Whose keys an index names.
     indices: BTreeMap<u32, PublicKey>,
-    sessions: BTreeMap<SessionId, (PublicKey, Session)>,
+    pub(super) sessions: BTreeMap<SessionId, (PublicKey, Session)>,
     last_session: SessionId,
     /// The session after which the next packet is looked for, so that all take turns.
     turn: SessionId,

@@ -1,6 +1,7 @@
 //! The two ends of the link, sans-IO: datagrams in, datagrams out, and the sessions between.
 
 mod air;
+mod classes;
 mod hub;
 mod load;
 mod sharing;

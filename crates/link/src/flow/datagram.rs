@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, DatagramQueue, Popped};
+use bentpipe_schedule::{Class, DatagramQueue, PerClass, Popped};
 use bentpipe_units::BitRate;
 use bytes::Bytes;
 
 use super::queues::{DATAGRAM_COST_BYTES, DatagramCounts, DatagramFlow};
 use super::table::Control;
-use super::{FlowEvent, FlowTable};
+use super::{Bill, FlowEvent, FlowTable};
 use crate::code::ResetCode;
 use crate::target::TargetError;
 use crate::wire::codec::varint_len;
@@ -52,8 +52,8 @@ pub enum Receive {
 pub struct Filled {
     /// How many are in it.
     pub datagrams: u32,
-    /// All are of it.
-    pub class: Class,
+    /// All are of it, and have paid for themselves.
+    pub bill: Bill,
     /// When the last is of no use any more.
     pub expires: Duration,
 }
@@ -130,7 +130,7 @@ impl FlowTable {
 
     /// A datagram of a flow that is here. The oldest give way where the reader does not keep up.
     pub(super) fn take_datagram(&mut self, id: u64, payload: Bytes, now: Duration) {
-        let most = self.terms.datagram_memory / 2;
+        let most = self.terms.datagram_memory;
         let datagrams = &mut self.datagrams;
         let Some(flow) = datagrams.flows.get_mut(&id).filter(|flow| flow.ended.is_none()) else {
             datagrams.counts.unknown += 1;
@@ -180,6 +180,13 @@ impl FlowTable {
         datagrams.outgoing_bytes += bytes as u64;
         let (class, turn) = (flow.class, flow.turn);
         self.scheduler.queued(turn, bytes);
+        self.drop_overflow(class, now);
+        self.refresh_datagrams(id, now);
+        Ok(())
+    }
+
+    /// While a class's datagrams take more than they may, the flow with most gives up its oldest.
+    pub(super) fn drop_overflow(&mut self, class: Class, now: Duration) {
         while let Some(fattest) = self.scheduler.overflow(class)
             && let Some(flow) = self.datagrams.flows.get_mut(&fattest)
             && let Some(dropped) = flow.outgoing.drop_head()
@@ -188,8 +195,6 @@ impl FlowTable {
             self.datagrams.count(turn, &dropped, &mut self.scheduler);
             self.refresh_datagrams(fattest, now);
         }
-        self.refresh_datagrams(id, now);
-        Ok(())
     }
 
     /// The oldest datagram that came.
@@ -249,7 +254,7 @@ impl FlowTable {
             let before = last.as_ref().map_or(0, |(id, payload)| frame_len(*id, payload.len()));
             let fits = out.len() + before + frame::datagram_head_len(id) + len <= end;
             let drops = !fits && whole && filled.is_none();
-            if filled.is_some_and(|filled| filled.class != class) || !(fits || drops) {
+            if filled.is_some_and(|filled| filled.bill.class != class) || !(fits || drops) {
                 break;
             }
             let popped = self.datagrams.pop(id, &mut self.scheduler, now);
@@ -264,8 +269,10 @@ impl FlowTable {
                 self.scheduler.spent_datagram(flow.turn, frame_len(id, len), waited, now);
             }
             self.refresh_datagrams(id, now);
-            let mut so_far = filled.unwrap_or(Filled { datagrams: 0, class, expires });
+            let mut so_far =
+                filled.unwrap_or(Filled { datagrams: 0, bill: Bill::of(class), expires });
             so_far.datagrams += 1;
+            so_far.bill.paid += frame_len(id, len);
             so_far.expires = so_far.expires.max(expires);
             filled = Some(so_far);
             if let Some((id, payload)) = last.replace((id, item)) {
@@ -285,9 +292,11 @@ impl FlowTable {
         id: u64,
         end: usize,
         out: &mut Vec<u8>,
+        paid: &mut PerClass<usize>,
         now: Duration,
     ) {
         let Some(flow) = self.datagrams.flows.get_mut(&id) else { return };
+        let (class, before) = (flow.class, out.len());
         let control = std::mem::take(&mut flow.control);
         if let Some(opening) = &control.open {
             out.extend_from_slice(opening);
@@ -296,6 +305,7 @@ impl FlowTable {
         if let Some(code) = control.reset {
             frame::put_reset(out, id, code);
         }
+        self.pay(class, out.len() - before, paid, now);
         if control.open.is_some()
             && let Some(len) = self.datagrams.next_len(id, &mut self.scheduler, now)
             && out.len() + frame_len(id, len) <= end
@@ -303,6 +313,7 @@ impl FlowTable {
             && let Some(flow) = self.datagrams.flows.get(&id)
         {
             frame::put_datagram(out, id, &first.item, false);
+            paid[class] += frame_len(id, len);
             self.datagrams.counts.sent += 1;
             self.scheduler.spent_datagram(flow.turn, frame_len(id, len), first.waited, now);
         }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use bentpipe_schedule::PerClass;
+
 use super::table::Flow;
-use super::{FlowEvent, FlowTable};
+use super::{Bill, FlowEvent, FlowTable};
 use crate::Class;
 use crate::lane::Lane;
 use crate::wire::codec::MAX_VARINT_BYTES;
@@ -13,6 +15,16 @@ use crate::wire::frame;
 const LEAST_ROOM: usize = 32;
 /// What an OPEN with the longest name takes, or any other frames of one flow's control.
 const CONTROL_ROOM: usize = 300;
+
+/// What a symbol of streams and control came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content {
+    /// The class of what ended with it, if anything did: control, or all that a flow had to send for
+    /// now.
+    pub ended: Option<Class>,
+    /// Who pays for its packet.
+    pub bill: Bill,
+}
 
 impl FlowTable {
     /// The lane of what would be sent next; `None` when nothing waits.
@@ -37,12 +49,25 @@ impl FlowTable {
         }
     }
 
-    /// Whether what would be sent next is a datagram that must never wait.
-    pub fn next_is_urgent_datagram(&mut self, now: Duration) -> bool {
-        let Some(id) = self.scheduler.pick(now).filter(|id| !self.flows.contains_key(id)) else {
-            return false;
+    /// The class of the flow whose turn it is, where its bytes must never wait.
+    pub fn next_urgent_class(&mut self, now: Duration) -> Option<Class> {
+        let id = self.scheduler.pick(now)?;
+        let class = match self.flows.get(&id) {
+            Some(flow) => Some(flow.class),
+            None => self.datagram_class(id, now),
         };
-        self.datagram_class(id, now).is_some_and(|class| class <= Class::Network)
+        class.filter(|class| *class <= Class::Network)
+    }
+
+    /// Whether the flow whose turn it is goes before something of `class` that is sent again, or a
+    /// repair.
+    pub fn precedes(&mut self, class: Class, now: Duration) -> bool {
+        self.scheduler.precedes(class, now)
+    }
+
+    /// The class pays for `bytes` that no flow's turn accounts for.
+    pub fn charge(&mut self, class: Class, bytes: usize, now: Duration) {
+        self.scheduler.charge(class, bytes, now);
     }
 
     /// When something may leave that only its class's ceiling holds back.
@@ -61,30 +86,24 @@ impl FlowTable {
         if urgent || flow.send.is_short(now, self.quiet) { Lane::Urgent } else { Lane::Bulk }
     }
 
-    /// Fills a symbol of `lane` with up to `room` bytes of frames. The class is of what ended with
-    /// it, if anything did: control, or all that a flow had to send for now.
-    pub fn fill(
-        &mut self,
-        lane: Lane,
-        room: usize,
-        out: &mut Vec<u8>,
-        now: Duration,
-    ) -> Option<Class> {
+    /// Fills a symbol of `lane` with up to `room` bytes of frames.
+    pub fn fill(&mut self, lane: Lane, room: usize, out: &mut Vec<u8>, now: Duration) -> Content {
         let end = out.len() + room;
-        let controls = lane == Lane::Urgent && self.fill_control(end, out, now);
+        let mut paid = PerClass::default();
+        let controls = lane == Lane::Urgent && self.fill_control(end, out, &mut paid, now);
         let mut ended = controls.then_some(Class::BestEffort);
         while end - out.len() >= LEAST_ROOM {
             let Some(id) = self.scheduler.pick(now) else { break };
             let Some(flow) = self.flows.get(&id) else { break };
             let class = flow.class;
-            if self.lane_of(flow, now) != lane || !self.fill_stream(id, end, out, now) {
+            if self.lane_of(flow, now) != lane || !self.fill_stream(id, end, out, &mut paid, now) {
                 break;
             }
             if !self.flows.get(&id).is_some_and(|flow| self.goes_on(flow, lane, now)) {
                 ended = Some(class);
             }
         }
-        ended
+        Content { ended, bill: Bill::most(&paid) }
     }
 
     /// Whether enough of a flow's burst follows for reports to tell in time what was lost of it in
@@ -99,20 +118,29 @@ impl FlowTable {
     }
 
     /// `true` when there was any.
-    fn fill_control(&mut self, end: usize, out: &mut Vec<u8>, now: Duration) -> bool {
+    fn fill_control(
+        &mut self,
+        end: usize,
+        out: &mut Vec<u8>,
+        paid: &mut PerClass<usize>,
+        now: Duration,
+    ) -> bool {
         let before = out.len();
         while end - out.len() >= 2 * MAX_VARINT_BYTES
             && let Some((id, code)) = self.refusals.pop_front()
         {
+            // Of a flow that was never taken nobody knows the class.
             frame::put_reset(out, id, code);
         }
+        self.pay(Class::default(), out.len() - before, paid, now);
         while end - out.len() >= CONTROL_ROOM
             && let Some(id) = self.control.pop_front()
         {
             let Some(flow) = self.flows.get_mut(&id) else {
-                self.fill_datagram_control(id, end, out, now);
+                self.fill_datagram_control(id, end, out, paid, now);
                 continue;
             };
+            let (class, head) = (flow.class, out.len());
             let control = std::mem::take(&mut flow.control);
             let opens = control.open.is_some();
             if let Some(target) = control.open {
@@ -128,11 +156,12 @@ impl FlowTable {
             if let Some(code) = control.reset {
                 frame::put_reset(out, id, code);
             }
+            self.pay(class, out.len() - head, paid, now);
             if opens {
                 // The first bytes travel with the opening, if there are any.
                 self.refresh(id, now);
                 if self.flows.get(&id).is_some_and(|flow| flow.send.is_ready()) {
-                    self.fill_stream(id, end, out, now);
+                    self.fill_stream(id, end, out, paid, now);
                 }
             }
             self.remove_if_over(id);
@@ -140,8 +169,29 @@ impl FlowTable {
         out.len() > before
     }
 
+    /// The class pays for frames of control.
+    pub(super) fn pay(
+        &mut self,
+        class: Class,
+        bytes: usize,
+        paid: &mut PerClass<usize>,
+        now: Duration,
+    ) {
+        if bytes > 0 {
+            paid[class] += bytes;
+            self.charge(class, bytes, now);
+        }
+    }
+
     /// Puts one STREAM frame of the flow; `false` when there was nothing to put.
-    fn fill_stream(&mut self, id: u64, end: usize, out: &mut Vec<u8>, now: Duration) -> bool {
+    fn fill_stream(
+        &mut self,
+        id: u64,
+        end: usize,
+        out: &mut Vec<u8>,
+        paid: &mut PerClass<usize>,
+        now: Duration,
+    ) -> bool {
         let Some(flow) = self.flows.get_mut(&id) else { return false };
         let room = end - out.len();
         let head = frame::stream_head_len(id, flow.send.offset());
@@ -161,6 +211,7 @@ impl FlowTable {
         flow.send.take(len, fin, out, now, self.quiet);
         flow.active = now;
         let wake = std::mem::take(&mut flow.send.blocked);
+        paid[flow.class] += out.len() - before;
         if let Some(turn) = flow.turn {
             self.scheduler.spent(turn, out.len() - before, now);
         }
@@ -187,25 +238,33 @@ mod tests {
 
     /// A table with a flow that has opened, and may send `credit` bytes.
     fn table(credit: u64) -> (FlowTable, u64) {
-        let mut table = FlowTable::new(Terms {
-            opens: true,
-            max_flows: 4,
-            reserve: 1 << 16,
-            peer_reserve: credit,
-            receive_memory: 1 << 24,
-            flow_send_buffer: 1 << 20,
-            send_memory: 1 << 24,
-            flow_idle: Duration::MAX,
-            flow_unread: Duration::MAX,
-            datagram_memory: 1 << 20,
-            datagram_idle: Duration::from_secs(300),
-            lifetimes: crate::settings::Lifetimes::default(),
-        });
+        let mut table = FlowTable::new(
+            Terms {
+                opens: true,
+                max_flows: 4,
+                reserve: 1 << 16,
+                peer_reserve: credit,
+                receive_memory: 1 << 24,
+                flow_send_buffer: 1 << 20,
+                send_memory: 1 << 24,
+                flow_idle: Duration::MAX,
+                flow_unread: Duration::MAX,
+                classes: PerClass::default(),
+                datagram_memory: 1 << 20,
+                datagram_idle: Duration::from_secs(300),
+                lifetimes: crate::settings::Lifetimes::default(),
+            },
+            NOW,
+        );
         table.tell_in_flight(IN_FLIGHT);
         let flow = table.open(b"target".to_vec(), Class::Assured, 1, NOW).expect("there is room");
-        let ended = table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW);
+        let ended = table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW).ended;
         assert_eq!(ended, Some(Class::BestEffort), "control ends what it fills");
         (table, flow)
+    }
+
+    fn unsent(table: &FlowTable) -> u64 {
+        table.unsent_bytes as u64
     }
 
     fn write(table: &mut FlowTable, flow: u64, bytes: usize) {
@@ -216,7 +275,7 @@ mod tests {
     fn send(table: &mut FlowTable, lane: Lane) -> Vec<Option<Class>> {
         let mut ended = Vec::new();
         while table.next_lane(NOW) == Some(lane) {
-            ended.push(table.fill(lane, ROOM, &mut Vec::new(), NOW));
+            ended.push(table.fill(lane, ROOM, &mut Vec::new(), NOW).ended);
         }
         ended
     }
@@ -238,13 +297,13 @@ mod tests {
             // How many bytes the urgent lane takes of a burst that has no end.
             write(&mut table, flow, 1 << 19);
             send(&mut table, Lane::Urgent);
-            let urgent = (1 << 19) - table.unsent_bytes() as usize;
+            let urgent = (1 << 19) - unsent(&table) as usize;
             assert!(urgent as u64 >= URGENT_BYTES);
 
             let (mut table, flow) = self::table(1 << 20);
             write(&mut table, flow, urgent + follow as usize);
             let ended = send(&mut table, Lane::Urgent);
-            assert_eq!(table.unsent_bytes(), follow);
+            assert_eq!(unsent(&table), follow);
             let (last, others) = ended.split_last().expect("it was sent");
             assert_eq!(last.is_none(), goes_on, "{follow} bytes follow");
             assert!(others.iter().all(Option::is_none));
@@ -262,7 +321,7 @@ mod tests {
         write(&mut table, flow, 3 * URGENT_BYTES as usize);
         send(&mut table, Lane::Urgent);
         let ended = send(&mut table, Lane::Bulk);
-        assert_eq!(table.unsent_bytes(), URGENT_BYTES, "the rest has no credit");
+        assert_eq!(unsent(&table), URGENT_BYTES, "the rest has no credit");
         assert!(!ended.is_empty() && ended.iter().all(Option::is_none), "{ended:?}");
 
         let (mut table, flow) = self::table(1 << 20);

@@ -1,5 +1,7 @@
 //! Flows: a passenger's byte streams, each way with its own credit, and its datagrams.
 
+mod bill;
+mod classes;
 mod datagram;
 mod early;
 mod fill;
@@ -10,7 +12,9 @@ mod recv;
 mod send;
 mod table;
 
+pub use bill::Bill;
 pub use datagram::{Filled, Receive, SendError};
+pub use fill::Content;
 pub use pool::Pool;
 pub use recv::{Read, RecvFlow};
 pub use send::{SendFlow, Write};

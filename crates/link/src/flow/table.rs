@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, ClassSettings, Handle, Scheduler};
-use bentpipe_units::ByteSize;
+use bentpipe_schedule::{Class, ClassSettings, Handle, PerClass, Scheduler};
 
 use super::queues::Datagrams;
 use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
@@ -35,7 +34,9 @@ pub struct Terms {
     pub send_memory: u64,
     pub flow_idle: Duration,
     pub flow_unread: Duration,
-    /// For datagrams that wait: half to be sent, half to be read.
+    /// What each class gets of what we send.
+    pub classes: PerClass<ClassSettings>,
+    /// For datagrams that wait to be read.
     pub datagram_memory: u64,
     pub datagram_idle: Duration,
     pub lifetimes: Lifetimes,
@@ -72,6 +73,8 @@ pub(super) struct Flow {
     pub(super) passenger: u32,
     /// Its place in the scheduler, once it had something to send.
     pub(super) turn: Option<Handle>,
+    /// What of its unsent bytes is counted, and as whose.
+    counted: (Class, u64),
     pub(super) send: SendFlow,
     pub(super) recv: RecvFlow,
     /// Credit beyond the reserve, as the pool accounts for it.
@@ -130,28 +133,24 @@ pub struct FlowTable {
     /// A flow that was quiet for so long is sparse again.
     pub(super) quiet: Duration,
     pub(super) unsent_bytes: usize,
+    /// The same by class: what [`Flow::counted`] says of each flow.
+    pub(super) unsent: PerClass<u64>,
     /// Writers wait for memory that another flow's bytes take.
     starved: bool,
     pub(super) events: VecDeque<FlowEvent>,
 }
 
 impl FlowTable {
-    pub fn new(terms: Terms) -> Self {
+    pub fn new(terms: Terms, now: Duration) -> Self {
         let flows = terms.max_flows.max(1) as u64;
         let shared = terms.receive_memory.saturating_sub(flows * terms.reserve);
-        let mut scheduler = Scheduler::new();
-        let memory = ByteSize::from_bytes(terms.datagram_memory / 2 / Class::ALL.len() as u64);
-        for class in Class::ALL {
-            let settings = ClassSettings { memory, ..ClassSettings::default() };
-            scheduler.configure(class, settings, Duration::ZERO);
-        }
         let send_share = (terms.send_memory / 2 / flows).min(terms.flow_send_buffer);
-        Self {
+        let mut table = Self {
             flows: BTreeMap::new(),
             datagrams: Datagrams::default(),
             pieces: 0,
             seen: RangeSet::default(),
-            scheduler,
+            scheduler: Scheduler::new(),
             highest_class: Class::Operator,
             control: VecDeque::new(),
             refusals: VecDeque::new(),
@@ -162,10 +161,13 @@ impl FlowTable {
             in_flight_bytes: u64::MAX,
             quiet: Duration::from_secs(1),
             unsent_bytes: 0,
+            unsent: PerClass::default(),
             starved: false,
             events: VecDeque::new(),
             terms,
-        }
+        };
+        table.set_classes(table.terms.classes, now);
+        table
     }
 
     /// Tells the table what fills the link towards us, and what counts as a pause.
@@ -201,11 +203,6 @@ impl FlowTable {
         self.unsent_bytes as u64
             + self.datagrams.held_bytes()
             + self.flows.values().map(|flow| flow.recv.held_bytes()).sum::<u64>()
-    }
-
-    /// Bytes that wait in flows to be sent.
-    pub fn unsent_bytes(&self) -> u64 {
-        self.unsent_bytes as u64 + self.datagrams.outgoing_bytes
     }
 
     /// So much waits for earlier bytes that only the oldest symbols should be taken.
@@ -259,6 +256,7 @@ impl FlowTable {
             class,
             passenger,
             turn: None,
+            counted: (class, 0),
             send: SendFlow::new(send_limit),
             recv: RecvFlow::new(self.terms.reserve),
             lent: 0,
@@ -466,7 +464,11 @@ impl FlowTable {
     /// Accounts for the flow's unsent bytes beyond its share; `true` when some were given back.
     fn settle_unsent(&mut self, id: u64) -> bool {
         let Some(flow) = self.flows.get_mut(&id) else { return false };
-        let lent = (flow.send.unsent_bytes() as u64).saturating_sub(self.send_share);
+        let unsent = flow.send.unsent_bytes() as u64;
+        let (class, counted) = std::mem::replace(&mut flow.counted, (flow.class, unsent));
+        self.unsent[class] -= counted;
+        self.unsent[flow.class] += unsent;
+        let lent = unsent.saturating_sub(self.send_share);
         let before = std::mem::replace(&mut flow.lent_to_send, lent);
         self.send_pool.settle(flow.passenger, before, lent);
         lent < before
@@ -492,6 +494,8 @@ impl FlowTable {
                 self.scheduler.remove(turn);
             }
             self.pool.settle(flow.passenger, flow.lent, 0);
+            let (class, counted) = flow.counted;
+            self.unsent[class] -= counted;
             self.flows.remove(&id);
         }
     }

@@ -4,12 +4,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{DatagramFlow, Flow, Handle, Open, Socket};
-use crate::OpenDatagrams;
 use crate::endpoint::{AirConfig, AirCore};
 use crate::lease::ModemRate;
 use crate::memory::Remembered;
 use crate::session::OpenError;
+use crate::settings::SettingsError;
 use crate::status::Counters;
+use crate::{ClassSettings, OpenDatagrams, PerClass};
 
 /// The link, seen from the air. Clones share it; the last one dropped closes it.
 #[derive(Clone)]
@@ -79,6 +80,11 @@ impl Air {
     /// for [`MODEM_LEASE`](crate::MODEM_LEASE); tell it again before that, changed or not.
     pub fn set_modem_rate(&self, told: Option<ModemRate>) {
         self.0.act(|core, now| core.set_modem_rate(told, now));
+    }
+
+    /// From now on each class gets this of what this end sends.
+    pub fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
+        self.0.act(|core, now| core.set_classes(classes, now))
     }
 
     /// What the session counts; `None` before the first.

@@ -7,13 +7,14 @@ use std::time::Duration;
 use bentpipe_units::BitRate;
 
 use super::{DatagramFlow, Flow, Handle, Incoming, Socket};
-use crate::OpenDatagrams;
 use crate::code::ResetCode;
 use crate::endpoint::{HubConfig, HubCore, SessionId};
 use crate::flow::FlowEvent;
 use crate::key::PublicKey;
 use crate::lease::{BeamError, ModemRate};
+use crate::settings::SettingsError;
 use crate::status::Counters;
+use crate::{ClassSettings, OpenDatagrams, PerClass};
 
 /// The link, seen from the ground: many aircraft. Clones share it; the last one dropped closes it.
 #[derive(Clone)]
@@ -115,6 +116,15 @@ impl Hub {
     /// changed or not.
     pub fn set_modem_rate(&self, aircraft: &PublicKey, told: Option<ModemRate>) {
         self.0.act(|core, now| core.set_modem_rate(aircraft, told, now));
+    }
+
+    /// From now on each class gets this of what goes to an aircraft.
+    pub fn set_classes(
+        &self,
+        aircraft: &PublicKey,
+        classes: PerClass<ClassSettings>,
+    ) -> Result<(), SettingsError> {
+        self.0.act(|core, now| core.set_classes(aircraft, classes, now))
     }
 
     /// Every session.

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use bentpipe_coding::MAX_SPAN;
+use bentpipe_schedule::Class;
 
 use super::segment::{Census, Rule, Segment};
 use super::steady::Accrued;
@@ -29,13 +30,14 @@ impl Guard {
         self.segments.get(behind).is_some_and(|segment| segment.start <= number)
     }
 
-    /// Extends protection over everything from `base` below `end`. Returns ranges that are given up
-    /// for it.
-    pub fn extend(&mut self, base: u64, end: u64) -> Vec<(u64, u64)> {
+    /// Extends protection over everything from `base` below `end`, as `class` asks. Returns ranges
+    /// that are given up for it.
+    pub fn extend(&mut self, base: u64, end: u64, class: Class) -> Vec<(u64, u64)> {
         if let Some(last) = self.segments.back_mut() {
             last.start = last.start.max(base.min(last.end));
             if end - last.start <= MAX_SPAN as u64 {
                 last.extend(end);
+                last.class = class;
                 return Vec::new();
             }
         }
@@ -48,7 +50,7 @@ impl Guard {
             if self.segments.len() == MAX_SEGMENTS {
                 given_up.extend(self.segments.pop_front().map(|old| (old.start, old.end)));
             }
-            self.segments.push_back(Segment::new(start, stop));
+            self.segments.push_back(Segment::new(start, stop, class));
             start = stop;
         }
         given_up

@@ -20,7 +20,7 @@ pub use segment::Rule;
 #[cfg(test)]
 pub use send::repair_key;
 pub use send::{SLOT_BYTES, SendLane};
-pub use sender::{Sender, Senders};
+pub use sender::{Due, Lost, Senders};
 
 /// Which window a symbol belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

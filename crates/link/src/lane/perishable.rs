@@ -15,7 +15,7 @@ use bentpipe_schedule::Class;
 use super::recv::MAX_AHEAD;
 use super::segment::{Census, Rule};
 use super::send::repair_key;
-use super::sender::Sender;
+use super::sender::{Due, Lost, Sender};
 use super::shield::Shield;
 use super::{Lane, SLOT_BYTES};
 use crate::wire::frame::Slide;
@@ -24,13 +24,16 @@ use crate::wire::report::LaneReport;
 /// Symbols that a receiver keeps for repairs of this lane: what a span may reach, twice.
 pub const KEPT_SYMBOLS: usize = 2 * MAX_SPAN;
 
+/// What is lost is sent again when it left a round trip ago, and is there half a round trip later.
+const ONE_WAYS_TO_COME_AGAIN: u32 = 3;
+
 /// A symbol as it is made.
 #[derive(Debug)]
 pub struct Fresh {
     pub content: Vec<u8>,
     /// How many datagrams are in it.
     pub datagrams: u32,
-    /// The most favoured of theirs.
+    /// Theirs, which pays for the symbol.
     pub class: Class,
     /// When the last of their lifetimes is over.
     pub expires: Duration,
@@ -40,6 +43,7 @@ pub struct Fresh {
 struct Slot {
     content: Vec<u8>,
     datagrams: u32,
+    class: Class,
     expires: Duration,
     first_packet: u64,
     last_packet: u64,
@@ -128,6 +132,7 @@ impl Perishable {
         self.slots.push_back(Slot {
             content,
             datagrams,
+            class,
             expires,
             first_packet: packet,
             last_packet: packet,
@@ -137,7 +142,9 @@ impl Perishable {
         while self.retained_bytes > most_bytes && self.slots.len() > 1 {
             self.pop();
         }
-        self.shield.pushed(number + 1, class, expires.saturating_sub(now), now, rule);
+        let lifetime = expires.saturating_sub(now);
+        let comes_again = lifetime >= self.one_way * ONE_WAYS_TO_COME_AGAIN;
+        self.shield.pushed(number + 1, class, lifetime, comes_again, now, rule);
         number
     }
 
@@ -162,7 +169,7 @@ impl Perishable {
 
     /// Whether anything waits to be sent again, or a repair.
     pub fn has_queued(&mut self, now: Duration) -> bool {
-        self.peek_len(now).is_some() || self.peek_repair(now).is_some()
+        self.peek(now).is_some() || self.peek_repair(now).is_some()
     }
 
     /// Believes a report whose newest packet is `newest`. Returns how many symbols were newly found
@@ -288,14 +295,14 @@ impl Perishable {
 }
 
 impl Sender for Perishable {
-    fn peek_len(&mut self, now: Duration) -> Option<(u64, usize)> {
+    fn peek(&mut self, now: Duration) -> Option<Lost> {
         while let Some(&number) = self.lost.front() {
             let index = number.checked_sub(self.base);
             if let Some(slot) = index.and_then(|index| self.slots.get_mut(index as usize))
                 && slot.state == State::Queued
             {
                 if slot.is_in_time(now, self.one_way) {
-                    return Some((number, slot.content.len()));
+                    return Some(Lost { number, len: slot.content.len(), class: slot.class });
                 }
                 slot.state = State::Missing;
             }
@@ -305,17 +312,19 @@ impl Sender for Perishable {
     }
 
     fn take(&mut self, packet: u64, now: Duration) -> Option<(u64, &[u8])> {
-        let (number, _) = self.peek_len(now)?;
+        let Lost { number, .. } = self.peek(now)?;
         self.lost.pop_front();
         let slot = self.slots.get_mut((number - self.base) as usize)?;
         (slot.state, slot.last_packet) = (State::InFlight, packet);
         Some((number, &slot.content))
     }
 
-    fn peek_repair(&mut self, now: Duration) -> Option<(Span, usize)> {
-        if !self.shield.is_ready() {
-            return None;
-        }
+    fn repair_class(&mut self, now: Duration) -> Option<Class> {
+        self.peek_repair(now).map(|due| due.class)
+    }
+
+    fn peek_repair(&mut self, now: Duration) -> Option<Due> {
+        let class = self.shield.ready()?;
         let from = self.slots.len().saturating_sub(MAX_SPAN);
         let mut of_use = (from..self.slots.len()).filter(|&index| self.slots[index].is_of_use(now));
         let first = of_use.next();
@@ -327,7 +336,7 @@ impl Sender for Perishable {
             self.shield.give_up();
         }
         let longest = self.span(span?).map(|slot| slot.content.len()).max().unwrap_or(0);
-        Some((span?, PREFIX_BYTES + longest))
+        Some(Due { span: span?, len: PREFIX_BYTES + longest, class })
     }
 
     fn take_repair(&mut self, span: Span, packet: u64, _: Duration, out: &mut Vec<u8>) {

@@ -7,6 +7,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use bentpipe_schedule::Class;
+
 use super::steady::Accrued;
 use crate::redundancy::{BATCHES, Estimator, Loss, Need, Plan, at_once};
 
@@ -30,6 +32,8 @@ pub struct Rule {
     pub loss: Loss,
     /// What was measured.
     pub measured: Loss,
+    /// How long a burst of losses lasts beyond what independent losses come to.
+    pub burst: Duration,
     /// How long the first part of a flush's second half waits.
     pub delay: Duration,
 }
@@ -37,7 +41,8 @@ pub struct Rule {
 impl Default for Rule {
     fn default() -> Self {
         let loss = Estimator::new().loss();
-        Self { need: Need::default(), loss, measured: loss, delay: Duration::from_millis(25) }
+        let (burst, delay) = (Duration::ZERO, Duration::from_millis(25));
+        Self { need: Need::default(), loss, measured: loss, burst, delay }
     }
 }
 
@@ -55,6 +60,8 @@ pub struct Census {
 pub struct Segment {
     pub start: u64,
     pub end: u64,
+    /// Who asked for its repairs last, and pays for them.
+    pub class: Class,
     /// Where earlier flushes ended, rising.
     bursts: VecDeque<u64>,
     /// Equations that the receiver holds: (lowest missing symbol, how many).
@@ -79,10 +86,11 @@ struct InFlight {
 }
 
 impl Segment {
-    pub fn new(start: u64, end: u64) -> Self {
+    pub fn new(start: u64, end: u64, class: Class) -> Self {
         Self {
             start,
             end,
+            class,
             bursts: VecDeque::new(),
             held: Vec::new(),
             repairs: VecDeque::new(),

@@ -14,6 +14,7 @@ use bentpipe_coding::{PREFIX_BYTES, Span, encode};
 use super::guard::Guard;
 use super::recv::MAX_AHEAD;
 use super::segment::{Census, Rule};
+use super::sender::{Due, Lost};
 use super::steady::Steady;
 use crate::Class;
 use crate::wire::report::LaneReport;
@@ -37,6 +38,8 @@ struct Slot {
     state: State,
     /// How often it was queued as lost.
     losses: u8,
+    /// Who pays when it is sent again.
+    class: Class,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,8 +115,8 @@ impl SendLane {
         self.last_sent
     }
 
-    /// Retains a new symbol that leaves in `packet`; returns its number.
-    pub fn push(&mut self, content: Vec<u8>, packet: u64, now: Duration) -> u64 {
+    /// Retains a new symbol that leaves in `packet`, and of which `class` pays; returns its number.
+    pub fn push(&mut self, content: Vec<u8>, class: Class, packet: u64, now: Duration) -> u64 {
         let number = self.next_number();
         self.retained_bytes += content.len() + SLOT_BYTES;
         let state = State::InFlight;
@@ -123,6 +126,7 @@ impl SendLane {
             last_packet: packet,
             state,
             losses: 0,
+            class,
         });
         self.last_sent = now;
         if let Some(index) = self.slots.len().checked_sub(self.kept_symbols as usize + 1) {
@@ -151,7 +155,7 @@ impl SendLane {
         let Some((class, _)) = self.ended.take() else { return };
         let end = self.next_number();
         let oldest = self.base.max(end.saturating_sub(self.kept_symbols));
-        for (start, end) in self.guard.extend(oldest, end) {
+        for (start, end) in self.guard.extend(oldest, end, class) {
             self.queue_missing(start, end);
         }
         let symbols = end - std::mem::replace(&mut self.protected_below, end);
@@ -173,9 +177,9 @@ impl SendLane {
         self.guard.flush_rest(now, rule, |start, end| census(base, slots, start, end));
     }
 
-    /// Whether a repair waits to be sent.
-    pub fn has_repair(&self) -> bool {
-        self.guard.ready().is_some()
+    /// Whose repair waits to be sent, if one does.
+    pub fn repair_class(&self) -> Option<Class> {
+        self.guard.ready().map(|segment| segment.class)
     }
 
     /// Whether a lost symbol waits to be sent again.
@@ -185,7 +189,7 @@ impl SendLane {
 
     /// Whether anything waits to be sent again or for the first time as a repair.
     pub fn has_queued(&mut self) -> bool {
-        self.has_lost() || self.has_repair() || self.ended.is_some()
+        self.has_lost() || self.repair_class().is_some() || self.ended.is_some()
     }
 
     /// Whether the next new symbol is one that the peer would take.
@@ -193,10 +197,11 @@ impl SendLane {
         (self.slots.len() as u64) < MAX_AHEAD / 2
     }
 
-    /// Number and content length of what [`Self::take`] would give.
-    pub fn peek_len(&mut self) -> Option<(u64, usize)> {
+    /// What [`Self::take`] would give.
+    pub fn peek(&mut self) -> Option<Lost> {
         let number = self.settle()?;
-        Some((number, self.slots[(number - self.base) as usize].content.len()))
+        let slot = &self.slots[(number - self.base) as usize];
+        Some(Lost { number, len: slot.content.len(), class: slot.class })
     }
 
     /// The first in the queue that still has to be sent.
@@ -233,8 +238,8 @@ impl SendLane {
         Some((number, &slot.content))
     }
 
-    /// The span of the repair that [`Self::take_repair`] would make, and its length.
-    pub fn peek_repair(&self) -> Option<(Span, usize)> {
+    /// What [`Self::take_repair`] would make.
+    pub fn peek_repair(&self) -> Option<Due> {
         let segment = self.guard.ready()?;
         let from = segment.start.max(self.base);
         let open =
@@ -243,7 +248,7 @@ impl SendLane {
         let last = (first..segment.end).rev().find(open)?;
         let span = Span::new(first, (last - first + 1) as u16)?;
         let longest = self.span(span).map(|slot| slot.content.len()).max().unwrap_or(0);
-        Some((span, PREFIX_BYTES + longest))
+        Some(Due { span, len: PREFIX_BYTES + longest, class: segment.class })
     }
 
     /// Appends the repair of `span`, as [`Self::peek_repair`] gave it, as leaving in `packet`.

@@ -3,19 +3,43 @@
 use std::time::Duration;
 
 use bentpipe_coding::Span;
+use bentpipe_schedule::Class;
 
 use super::{Lane, Perishable, SendLane};
 
+/// A symbol that waits to be sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    pub number: u64,
+    /// Of its content.
+    pub len: usize,
+    /// Who pays for it.
+    pub class: Class,
+}
+
+/// A repair that waits to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    pub span: Span,
+    /// Of the coded bytes.
+    pub len: usize,
+    /// Who asked for it, and pays.
+    pub class: Class,
+}
+
 /// Gives symbols to send again, and repairs.
 pub trait Sender {
-    /// Number and content length of what [`Self::take`] would give.
-    fn peek_len(&mut self, now: Duration) -> Option<(u64, usize)>;
+    /// What [`Self::take`] would give.
+    fn peek(&mut self, now: Duration) -> Option<Lost>;
 
-    /// Takes the next symbol that is sent again, as leaving in `packet`.
+    /// Takes the next symbol that is sent again, as leaving in `packet`: its content.
     fn take(&mut self, packet: u64, now: Duration) -> Option<(u64, &[u8])>;
 
-    /// The span of the repair that [`Self::take_repair`] would make, and its length.
-    fn peek_repair(&mut self, now: Duration) -> Option<(Span, usize)>;
+    /// Whose repair waits to be sent, if one does.
+    fn repair_class(&mut self, now: Duration) -> Option<Class>;
+
+    /// What [`Self::take_repair`] would make.
+    fn peek_repair(&mut self, now: Duration) -> Option<Due>;
 
     /// Appends the repair of `span`, as [`Self::peek_repair`] gave it, as leaving in `packet`.
     fn take_repair(&mut self, span: Span, packet: u64, now: Duration, out: &mut Vec<u8>);
@@ -72,15 +96,19 @@ impl Senders {
 }
 
 impl Sender for SendLane {
-    fn peek_len(&mut self, _: Duration) -> Option<(u64, usize)> {
-        SendLane::peek_len(self)
+    fn peek(&mut self, _: Duration) -> Option<Lost> {
+        SendLane::peek(self)
     }
 
     fn take(&mut self, packet: u64, now: Duration) -> Option<(u64, &[u8])> {
         SendLane::take(self, packet, now)
     }
 
-    fn peek_repair(&mut self, _: Duration) -> Option<(Span, usize)> {
+    fn repair_class(&mut self, _: Duration) -> Option<Class> {
+        SendLane::repair_class(self)
+    }
+
+    fn peek_repair(&mut self, _: Duration) -> Option<Due> {
         SendLane::peek_repair(self)
     }
 

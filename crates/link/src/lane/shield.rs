@@ -12,6 +12,7 @@ use bentpipe_schedule::Class;
 
 use super::segment::{Census, Rule, Segment};
 use super::steady::ratio;
+use crate::redundancy::Steady;
 
 /// A gap longer than this ends what went on.
 const MOST_GAP: Duration = Duration::from_millis(250);
@@ -26,6 +27,29 @@ const MOST_OWED: f64 = 4.0;
 const GAPS_IN_MEAN: u32 = 8;
 /// The lane is not waited for to go on for longer than this part of a datagram's lifetime.
 const SILENCE_PART: u32 = 2;
+
+/// Symbols that follow more closely count as this far apart.
+const LEAST_GAP: Duration = Duration::from_millis(1);
+
+/// The share of a class's datagrams that may be left lost.
+fn residual(class: Class) -> f64 {
+    match class {
+        Class::Operator | Class::Network => 0.0025,
+        Class::Assured => 0.005,
+        Class::BestEffort => 0.01,
+        Class::LowerEffort => 0.02,
+    }
+}
+
+/// Repairs per symbol at most, whatever is lost.
+fn most_ratio(class: Class) -> f64 {
+    match class {
+        Class::Operator | Class::Network => 1.5,
+        Class::Assured => 1.0,
+        Class::BestEffort => 0.75,
+        Class::LowerEffort => 0.5,
+    }
+}
 
 /// The lane's one segment, from the oldest symbol that is of use to the newest.
 #[derive(Debug)]
@@ -43,7 +67,7 @@ pub struct Shield {
 impl Default for Shield {
     fn default() -> Self {
         Self {
-            segment: Segment::new(0, 0),
+            segment: Segment::new(0, 0, Class::default()),
             owed: 0.0,
             last: None,
             mean_gap: Duration::ZERO,
@@ -55,18 +79,26 @@ impl Default for Shield {
 }
 
 impl Shield {
-    /// A symbol of `class` left, of use for `lifetime` from now; `end` is the number behind it.
+    /// A symbol of `class` left, of use for `lifetime` from now; `end` is the number behind it. Where
+    /// it `comes_again` in time if it is lost, repairs only spare most of its kind that wait.
     pub fn pushed(
         &mut self,
         end: u64,
         class: Class,
         lifetime: Duration,
+        comes_again: bool,
         now: Duration,
         rule: &Rule,
     ) {
         self.note_gap(now);
         self.segment.end = end;
-        self.owed = (self.owed + ratio(class, rule.measured)).min(MOST_OWED);
+        self.segment.class = class;
+        let ratio = if comes_again {
+            ratio(class, rule.measured).min(most_ratio(class))
+        } else {
+            self.flow(class, lifetime, rule).ratio(rule.measured.rate)
+        };
+        self.owed = (self.owed + ratio).min(MOST_OWED);
         if !self.flows() {
             return;
         }
@@ -83,6 +115,17 @@ impl Shield {
     pub fn ended(&mut self, now: Duration) {
         if !self.flows() {
             self.silent_at = Some(now);
+        }
+    }
+
+    /// What goes on, as repairs see it.
+    fn flow(&self, class: Class, lifetime: Duration, rule: &Rule) -> Steady {
+        let gap = self.mean_gap.max(LEAST_GAP);
+        Steady {
+            sources: lifetime.div_duration_f64(gap),
+            in_burst: 1.0 + rule.burst.div_duration_f64(gap),
+            residual: residual(class),
+            most: most_ratio(class),
         }
     }
 
@@ -155,9 +198,9 @@ impl Shield {
         plan.deficit.saturating_sub(coming as u32)
     }
 
-    /// Whether a repair waits to be sent.
-    pub fn is_ready(&self) -> bool {
-        self.segment.ready > 0
+    /// The class of the repair that waits to be sent, if one does.
+    pub fn ready(&self) -> Option<Class> {
+        (self.segment.ready > 0).then_some(self.segment.class)
     }
 
     /// A repair left in `packet`.

@@ -2,12 +2,46 @@
 
 use std::time::Duration;
 
+use bentpipe_schedule::{Class, PerClass};
 use bentpipe_units::BitRate;
 
 /// The shortest time over which sending is looked at, and in which what waits should leave …
 const LEAST_SPAN: Duration = Duration::from_millis(50);
 /// … and the longest.
 const MOST_SPAN: Duration = Duration::from_secs(1);
+
+/// What waits in a class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waiting {
+    pub bytes: u64,
+    /// What the class never exceeds.
+    pub ceil: Option<BitRate>,
+}
+
+/// The appetite of each class, and of what this side has to say itself.
+#[derive(Debug, Clone, Default)]
+pub struct Appetites {
+    own: Appetite,
+    classes: PerClass<Appetite>,
+}
+
+impl Appetites {
+    /// A packet of `bytes` left that `class` pays for, or nobody.
+    pub fn sent(&mut self, bytes: usize, class: Option<Class>, rtt: Duration, now: Duration) {
+        let appetite = class.map_or(&mut self.own, |class| &mut self.classes[class]);
+        appetite.sent(bytes, rtt, now);
+    }
+
+    /// The rate that all could use: a class no more than it may, however much waits there.
+    pub fn useful(&mut self, waiting: &PerClass<Waiting>, rtt: Duration, now: Duration) -> BitRate {
+        let mut bps = self.own.useful(0, rtt, now).bps();
+        for (class, Waiting { bytes, ceil }) in waiting.iter() {
+            let useful = self.classes[class].useful(*bytes, rtt, now);
+            bps = bps.saturating_add(ceil.map_or(useful, |ceil| useful.min(ceil)).bps());
+        }
+        BitRate::from_bps(bps)
+    }
+}
 
 /// Bytes sent lately, in two spans of time: the one that goes on, and the one before.
 #[derive(Debug, Clone, Default)]

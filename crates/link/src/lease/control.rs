@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
+use bentpipe_schedule::{Class, PerClass};
 use bentpipe_units::BitRate;
 
-use super::appetite::Appetite;
+use super::appetite::{Appetites, Waiting};
 use super::breaker::Breaker;
 use super::claim::{Claim, Demand};
 use super::leases::Leases;
@@ -24,7 +25,7 @@ pub struct Control {
     cap: BitRate,
     leases: Leases,
     breaker: Breaker,
-    appetite: Appetite,
+    appetite: Appetites,
     /// Where rates are granted to us.
     claim: Option<Claim>,
     /// Where we grant: what the peer may send.
@@ -50,7 +51,7 @@ impl Control {
             cap,
             leases: Leases::new(mode, cap),
             breaker: Breaker::new(),
-            appetite: Appetite::default(),
+            appetite: Appetites::default(),
             claim: (mode == LeaseMode::Granted).then(Claim::new),
             offer: None,
             confirmed: None,
@@ -93,18 +94,25 @@ impl Control {
         }
     }
 
-    /// A packet of `bytes` left.
-    pub fn sent(&mut self, bytes: usize, data: bool, rtt: Duration, now: Duration) {
-        self.appetite.sent(bytes, rtt, now);
+    /// A packet of `bytes` left, which `class` pays for, or nobody.
+    pub fn sent(
+        &mut self,
+        bytes: usize,
+        class: Option<Class>,
+        data: bool,
+        rtt: Duration,
+        now: Duration,
+    ) {
+        self.appetite.sent(bytes, class, rtt, now);
         if data {
             let lease = self.leases.best(now).rate;
             self.breaker.sent(bytes, lease, now);
         }
     }
 
-    /// The rate that `waiting_bytes` beside what is being sent could use.
-    pub fn useful(&mut self, waiting_bytes: u64, rtt: Duration, now: Duration) -> BitRate {
-        self.appetite.useful(waiting_bytes, rtt, now).min(self.cap)
+    /// The rate that could be used for what waits beside what is being sent.
+    pub fn useful(&mut self, waiting: &PerClass<Waiting>, rtt: Duration, now: Duration) -> BitRate {
+        self.appetite.useful(waiting, rtt, now).min(self.cap)
     }
 
     /// What a report tells.
@@ -137,23 +145,24 @@ impl Control {
     /// When a DEMAND should leave.
     pub fn demand_due(
         &mut self,
-        waiting_bytes: u64,
+        waiting: &PerClass<Waiting>,
         rtt: Duration,
         now: Duration,
     ) -> Option<Duration> {
-        let useful = self.useful(waiting_bytes, rtt, now);
+        let useful = self.useful(waiting, rtt, now);
         self.claim.as_ref()?.due_at(useful, rtt)
     }
 
     /// The DEMAND that leaves now, if one is due.
     pub fn say_demand(
         &mut self,
-        waiting_bytes: u64,
+        waiting: &PerClass<Waiting>,
         rtt: Duration,
         now: Duration,
     ) -> Option<Demand> {
-        self.demand_due(waiting_bytes, rtt, now).filter(|due| *due <= now)?;
-        let useful = self.useful(waiting_bytes, rtt, now);
+        self.demand_due(waiting, rtt, now).filter(|due| *due <= now)?;
+        let useful = self.useful(waiting, rtt, now);
+        let waiting_bytes = waiting.iter().map(|(_, waiting)| waiting.bytes).sum();
         self.claim.as_mut().map(|claim| claim.say(waiting_bytes, useful, now))
     }
 

@@ -31,6 +31,7 @@ use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
+pub use appetite::Waiting;
 pub use beam::{Beam, BeamError, GRANT_LIFETIME, Grant, check};
 pub use claim::Demand;
 pub use control::Control;

@@ -2,9 +2,11 @@
 
 mod estimate;
 mod need;
+mod ratio;
 
 pub use estimate::{Estimator, Fate};
 pub use need::{BATCHES, Need, Plan, at_once};
+pub use ratio::Steady;
 
 /// What a direction loses, as a chain of two states: a packet is lost with probability `rate`, and
 /// after a loss the next packet of a train with probability `rate + correlation × (1 − rate)`.
@@ -37,6 +39,11 @@ impl Loss {
     /// Mean length of a burst in packets of a train.
     pub fn burst_packets(self) -> f64 {
         1.0 / (1.0 - self.after_loss()).max(LEAST_WAY_OUT)
+    }
+
+    /// Packets of a burst beyond what independent losses come to.
+    pub fn excess_packets(self) -> f64 {
+        (self.burst_packets() - 1.0 / (1.0 - self.rate).max(LEAST_WAY_OUT)).max(0.0)
     }
 
     /// Whether losses count as independent (0), as bursts (1), or as something between.

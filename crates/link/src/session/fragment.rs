@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use crate::Class;
 use crate::flow::Violation;
 use crate::wire::frame::{self, Fragment, MAX_BODY_BYTES};
 
@@ -21,6 +22,8 @@ pub struct Outgoing {
     body: Vec<u8>,
     first: u64,
     offset: usize,
+    /// Who pays for its packets.
+    pub class: Class,
     /// Content of each fragment but the last.
     step: usize,
 }
@@ -28,11 +31,11 @@ pub struct Outgoing {
 impl Outgoing {
     /// Cuts `body` into equal parts that fit into `room` each with their heads; `first` is the
     /// packet that the first will leave in.
-    pub fn new(body: Vec<u8>, first: u64, room: usize) -> Self {
+    pub fn new(body: Vec<u8>, class: Class, first: u64, room: usize) -> Self {
         let most = room.saturating_sub(frame::fragment_head_len(first, body.len())).max(1);
         let parts = body.len().div_ceil(most);
         let step = body.len().div_ceil(parts.max(1));
-        Self { body, first, offset: 0, step }
+        Self { body, first, offset: 0, class, step }
     }
 
     #[cfg(test)]
@@ -136,7 +139,7 @@ mod tests {
             len in 2usize..9000, room in 200usize..1400, first in 0u64..1 << 50, turn in 0usize..50,
         ) {
             let body: Vec<u8> = (0..len).map(|i| (i % 251) as u8).collect();
-            let mut outgoing = Outgoing::new(body.clone(), first, room);
+            let mut outgoing = Outgoing::new(body.clone(), Class::BestEffort, first, room);
             prop_assume!(outgoing.parts() > 1);
             let mut packets = Vec::new();
             while !outgoing.is_done() {

@@ -16,6 +16,7 @@ mod transmit;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bentpipe_schedule::{ClassCounters, ClassSettings, PerClass};
 use bentpipe_units::BitRate;
 
 use crate::Class;
@@ -26,7 +27,7 @@ use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
 use crate::lane::{KEPT_SYMBOLS, Lane, RecvLane, Rule, Senders};
 use crate::lease::{Demand, Grant, Lease, ModemRate};
 use crate::memory::Remembered;
-use crate::settings::Settings;
+use crate::settings::{Settings, SettingsError, check_classes};
 use crate::status::Counters;
 use crate::target::{Target, TargetError};
 use fragment::{Assembly, Outgoing};
@@ -128,20 +129,24 @@ impl Session {
         rng: Rng,
     ) -> Self {
         let prior = prior.filter(|prior| prior.is_fresh(now));
-        let flows = FlowTable::new(Terms {
-            opens,
-            max_flows: settings.max_flows.min(peer.max_flows) as usize,
-            reserve: settings.flow_reserve.bytes(),
-            peer_reserve: u64::from(peer.reserve_bytes),
-            receive_memory: settings.receive_memory.bytes(),
-            flow_send_buffer: settings.flow_send_buffer.bytes(),
-            send_memory: settings.send_memory.bytes() / 2,
-            flow_idle: settings.flow_idle,
-            flow_unread: settings.flow_unread,
-            datagram_memory: settings.datagram_memory.bytes(),
-            datagram_idle: settings.datagram_idle,
-            lifetimes: settings.lifetimes,
-        });
+        let flows = FlowTable::new(
+            Terms {
+                opens,
+                max_flows: settings.max_flows.min(peer.max_flows) as usize,
+                reserve: settings.flow_reserve.bytes(),
+                peer_reserve: u64::from(peer.reserve_bytes),
+                receive_memory: settings.receive_memory.bytes(),
+                flow_send_buffer: settings.flow_send_buffer.bytes(),
+                send_memory: settings.send_memory.bytes() / 2,
+                flow_idle: settings.flow_idle,
+                flow_unread: settings.flow_unread,
+                classes: settings.classes,
+                datagram_memory: settings.datagram_memory.bytes(),
+                datagram_idle: settings.datagram_idle,
+                lifetimes: settings.lifetimes,
+            },
+            now,
+        );
         let kept = settings.coded_symbols();
         let kept_of = |lane| if lane == Lane::Datagram { kept.min(KEPT_SYMBOLS) } else { kept };
         let mut session = Self {
@@ -253,6 +258,23 @@ impl Session {
         self.tune();
     }
 
+    /// From `now` on each class gets this of what this side sends.
+    pub fn set_classes(
+        &mut self,
+        classes: PerClass<ClassSettings>,
+        now: Duration,
+    ) -> Result<(), SettingsError> {
+        check_classes(&classes, self.settings.mtu_bytes)?;
+        self.settings.classes = classes;
+        self.flows.set_classes(classes, now);
+        Ok(())
+    }
+
+    /// What a class's flows sent, lost and waited, and what was charged to it.
+    pub fn class_counters(&self, class: Class) -> ClassCounters {
+        self.flows.class_counters(class)
+    }
+
     fn tune(&mut self) {
         let rtt = self.path.rtt.get();
         // The peer may claim any rate: it is a wish, which the receive memory limits.
@@ -327,8 +349,8 @@ impl Session {
 
     /// The rate that could be used for what waits.
     pub(crate) fn useful_rate(&mut self, now: Duration) -> BitRate {
-        let waiting = self.waiting_bytes(now);
-        self.path.lease.useful(waiting, self.path.rtt.get(), now)
+        let waiting = self.flows.waiting();
+        self.path.lease.useful(&waiting, self.path.rtt.get(), now)
     }
 
     /// What the aircraft asked for since this was last called.

@@ -8,6 +8,7 @@ use bentpipe_units::BitRate;
 use super::arrivals::{Arrivals, MAX_LATE_BY};
 use super::mtu::Mtu;
 use super::sent::{Cargo, Fates, Sent, SentPackets};
+use crate::Class;
 use crate::congestion::{BURST_PACKETS, Congestion, News, PERSISTENT_TIMEOUTS, Saved};
 use crate::lease::{Control as LeaseControl, Observation};
 use crate::memory::{Observed, Remembered, Reported};
@@ -147,8 +148,8 @@ impl Path {
         self.packets.next()
     }
 
-    /// A packet of `bytes` with its IP header leaves.
-    pub fn sent(&mut self, cargo: Cargo, bytes: usize, now: Duration) {
+    /// A packet of `bytes` with its IP header leaves, which `class` pays for, or nobody.
+    pub fn sent(&mut self, cargo: Cargo, bytes: usize, class: Option<Class>, now: Duration) {
         self.mtu.sent(self.next_packet());
         let train = self.pacer.rate().time_for(self.mtu.current() as u64) * TRAIN_PACKET_TIMES;
         let follows = now.saturating_sub(self.last_sent) <= train + TIMER_GRAIN;
@@ -157,7 +158,7 @@ impl Path {
         let arrived = false;
         let sent = Sent { at: now, bytes: bytes_sent, total_bytes, follows, arrived, cargo };
         self.pacer.spend(bytes);
-        self.lease.sent(bytes, cargo.asks, self.rtt.get(), now);
+        self.lease.sent(bytes, class, cargo.asks, self.rtt.get(), now);
         let forgotten = self.packets.push(sent).map_or(0, |sent| sent.answered_bytes());
         if let Some(congestion) = &mut self.congestion {
             congestion.forgotten(usize::try_from(forgotten).unwrap_or(usize::MAX));

@@ -47,7 +47,7 @@ impl Session {
         let packet = self.path.next_packet();
         // Only what surely fits may make silence look like the peer's.
         let probe = Cargo { asks: known, probe: true, ..Cargo::default() };
-        let to = self.seal(probe, now, out)?;
+        let to = self.seal(probe, None, now, out)?;
         self.path.mtu.probed(packet, &self.path.rtt, now);
         self.counters.mtu_probes_sent += 1;
         Some(to)

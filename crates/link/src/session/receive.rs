@@ -174,11 +174,12 @@ impl Session {
         self.path.estimator.assume(self.path.arrivals.loss());
         let loss = self.path.estimator.loss();
         let packet_bytes = self.path.mtu.current() as u64;
-        let towards_peer =
-            self.path.pacer.rate().time_for(packet_bytes).mul_f64(loss.burst_packets());
+        let packet_time = self.path.pacer.rate().time_for(packet_bytes);
+        let towards_peer = packet_time.mul_f64(loss.burst_packets());
         // Who sends little sees few bursts; but it sees those of the other direction.
         let towards_us = self.peer.rate.time_for(packet_bytes).min(MOST_PACKET_TIME);
         let towards_us = towards_us.mul_f64(self.path.arrivals.burst_packets());
+        self.rule.burst = packet_time.mul_f64(loss.excess_packets());
         let burst = towards_peer.max(towards_us);
         (self.rule.loss, self.rule.measured) = (self.path.estimator.cautious(), loss);
         self.flows.tell_in_flight(self.path.pacer.rate().bytes_in(self.path.rtt.get()));

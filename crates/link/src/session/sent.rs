@@ -21,6 +21,13 @@ pub struct Cargo {
     pub probe: bool,
 }
 
+impl Cargo {
+    /// A symbol, new or again.
+    pub fn of(lane: Lane, number: u64) -> Self {
+        Self { symbol: Some((lane, number)), asks: true, probe: false }
+    }
+}
+
 /// A packet that left.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sent {

@@ -20,6 +20,7 @@ use crate::lease::{Demand, Grant};
 use crate::settings::Settings;
 use crate::wire::frame::{self, OpenDatagrams, Slide};
 use crate::wire::report::{LaneReport, Report};
+use crate::{ClassSettings, PerClass};
 
 const MEMORY: u64 = 1 << 20;
 
@@ -29,7 +30,11 @@ fn settings(rate_bps: u64) -> Settings {
         receive_memory: ByteSize::from_bytes(MEMORY),
         send_memory: ByteSize::from_bytes(MEMORY),
         code_memory: ByteSize::from_bytes(MEMORY),
-        datagram_memory: ByteSize::from_bytes(MEMORY / 4),
+        classes: PerClass::new(|_| ClassSettings {
+            memory: ByteSize::from_bytes(MEMORY / 40),
+            ..ClassSettings::default()
+        }),
+        datagram_memory: ByteSize::from_bytes(MEMORY / 8),
         max_flows: 8,
         flow_reserve: ByteSize::from_bytes(16 << 10),
         ..Settings::default()
@@ -103,7 +108,7 @@ impl Ends {
 fn seal(session: &mut Session, plaintext: &[u8], now: Duration) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     session.plaintext = plaintext.to_vec();
-    session.seal(Cargo { asks: true, ..Cargo::default() }, now, &mut out).map(|_| out)
+    session.seal(Cargo { asks: true, ..Cargo::default() }, None, now, &mut out).map(|_| out)
 }
 
 /// The end that is attacked takes a packet, and does all that follows from it.

@@ -145,15 +145,9 @@ impl Session {
         if self.quiet.is_some() {
             return None;
         }
-        let (waiting, rtt) = (self.waiting_bytes(now), self.path.rtt.get());
+        let (waiting, rtt) = (self.flows.waiting(), self.path.rtt.get());
         let lease = &mut self.path.lease;
-        [lease.demand_due(waiting, rtt, now), lease.grant_due()].into_iter().flatten().min()
-    }
-
-    /// What flows have to send that the peer would take.
-    pub(super) fn waiting_bytes(&mut self, now: Duration) -> u64 {
-        let sendable = self.flows.next_lane(now).is_some();
-        if sendable { self.flows.unsent_bytes() } else { 0 }
+        [lease.demand_due(&waiting, rtt, now), lease.grant_due()].into_iter().flatten().min()
     }
 
     fn quiet_at(&self) -> Option<Duration> {

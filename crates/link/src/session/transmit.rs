@@ -7,8 +7,9 @@ use super::Session;
 use super::fragment::Outgoing;
 use super::report::Pace;
 use super::sent::Cargo;
-use crate::flow::Filled;
-use crate::lane::{Fresh, Lane, RecvLane, SLOT_BYTES, SendLane, Sender};
+use crate::Class;
+use crate::flow::{Bill, Content, Filled};
+use crate::lane::{Due, Fresh, Lane, Lost, RecvLane, SLOT_BYTES};
 use crate::wire::codec::MAX_VARINT_BYTES;
 use crate::wire::frame::{self, REPAIR_EXTRA_BYTES};
 use crate::wire::header::DATA_OVERHEAD_BYTES;
@@ -21,6 +22,9 @@ const LEAST_SYMBOL_ROOM: usize = 320;
 
 /// What may stand beside a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9) and a PING (1).
 const BESIDE_REPORT_BYTES: usize = 51;
+
+/// What a packet carries beside its uncoded part, and who pays for it.
+type Load = (Cargo, Option<Bill>);
 
 /// What fills the next packet.
 #[derive(Clone, Copy)]
@@ -41,7 +45,7 @@ impl Session {
             self.closes_left -= 1;
             self.plaintext.clear();
             frame::put_close(&mut self.plaintext);
-            return self.seal(Cargo::default(), now, out);
+            return self.seal(Cargo::default(), None, now, out);
         }
         if let Some(to) = self.challenge_candidate(now, out) {
             return Some(to);
@@ -57,8 +61,12 @@ impl Session {
         let probing = self.start_probe(now);
         let report_bytes = self.put_report(now);
         let asks = self.put_uncoded(now);
-        let load = self.put_load(probing, now);
+        let uncoded = self.plaintext.len();
+        let (load, bill) = self.put_load(probing, now);
+        // Reports and what is said of leases are the network's own.
+        let bill = bill.map(|bill| Bill { paid: bill.paid + uncoded, ..bill });
         if self.plaintext.is_empty() {
+            self.path.pacer.pause();
             return None;
         }
         if let Some(bytes) = report_bytes {
@@ -68,7 +76,7 @@ impl Session {
             self.reported((bytes + if alone { packet } else { 0 }) as u64, now);
         }
         self.path.mtu.used(self.path.bytes_of(self.plaintext.len()), now);
-        self.seal(Cargo { asks: asks || load.asks, ..load }, now, out)
+        self.seal(Cargo { asks: asks || load.asks, ..load }, bill, now, out)
     }
 
     fn challenge_candidate(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
@@ -89,7 +97,7 @@ impl Session {
         let to = candidate.address;
         self.plaintext.clear();
         frame::put_challenge(&mut self.plaintext, &candidate.challenge);
-        self.seal(Cargo { asks: true, ..Cargo::default() }, now, out).map(|_| to)
+        self.seal(Cargo { asks: true, ..Cargo::default() }, None, now, out).map(|_| to)
     }
 
     /// A report, where one is due; its length. The packet is empty before it.
@@ -122,8 +130,8 @@ impl Session {
         if let Some(grant) = self.path.lease.say_grant(self.path.rtt.get(), now) {
             frame::put_grant(&mut self.plaintext, &grant);
         }
-        let waiting = self.waiting_bytes(now);
-        if let Some(demand) = self.path.lease.say_demand(waiting, self.path.rtt.get(), now) {
+        let waiting = self.flows.waiting();
+        if let Some(demand) = self.path.lease.say_demand(&waiting, self.path.rtt.get(), now) {
             frame::put_demand(&mut self.plaintext, &demand);
         }
         if let Some(challenge) = self.path.response.take() {
@@ -161,17 +169,17 @@ impl Session {
         })
     }
 
-    /// At most one symbol or repair.
-    fn put_load(&mut self, probing: bool, now: Duration) -> Cargo {
+    /// At most one symbol or repair, and who pays for it.
+    fn put_load(&mut self, probing: bool, now: Duration) -> Load {
         // In an outage the probes have their own pace.
         if self.quiet.is_none() && !self.path.takes_more() {
             self.held_back(now);
-            return Cargo::default();
+            return Load::default();
         }
         let room = self.path.most_plaintext().saturating_sub(self.plaintext.len());
         // Large packets may be vanishing: what the peer needs to know goes by itself.
         if !self.plaintext.is_empty() && !probing && self.path.mtu.is_in_doubt() {
-            return Cargo::default();
+            return Load::default();
         }
         if self.fragments.is_some() {
             return self.put_fragment(room);
@@ -182,22 +190,21 @@ impl Session {
             Some(Pick::New(lane)) if room >= LEAST_SYMBOL_ROOM => self.put_new(lane, room, now),
             Some(Pick::Lost(lane)) => self.put_again(lane, room, now),
             Some(Pick::Repair(lane)) => self.put_repair(lane, room, now),
-            _ => Cargo::default(),
+            _ => Load::default(),
         }
     }
 
     /// A symbol was built for a whole packet: beside a report it may not fit. Alone it goes in
     /// fragments where packets have become smaller since.
-    fn put_again(&mut self, lane: Lane, room: usize, now: Duration) -> Cargo {
+    fn put_again(&mut self, lane: Lane, room: usize, now: Duration) -> Load {
         let state = self.send.get(lane);
-        let fits = state
-            .peek_len(now)
-            .is_some_and(|(number, len)| frame::symbol_head_len(number) + len <= room);
+        let Some(Lost { number, len, class }) = state.peek(now) else { return Load::default() };
+        let fits = frame::symbol_head_len(number) + len <= room;
         if !fits && !self.plaintext.is_empty() {
-            return Cargo::default();
+            return Load::default();
         }
         let packet = self.path.next_packet();
-        let Some((number, content)) = state.take(packet, now) else { return Cargo::default() };
+        let Some((number, content)) = state.take(packet, now) else { return Load::default() };
         self.counters.retransmissions_sent += 1;
         self.counters.retransmission_bytes += content.len() as u64;
         let mut body = Vec::with_capacity(room.max(content.len() + MAX_VARINT_BYTES + 1));
@@ -205,39 +212,40 @@ impl Session {
         body.extend_from_slice(content);
         if body.len() <= room {
             self.plaintext.extend_from_slice(&body);
-            return Cargo { symbol: Some((lane, number)), asks: true, probe: false };
+            return (Cargo::of(lane, number), Some(Bill::of(class)));
         }
-        self.fragments = Some(Outgoing::new(body, packet, room));
+        self.fragments = Some(Outgoing::new(body, class, packet, room));
         self.put_fragment(room)
     }
 
     /// Puts the next fragment of the symbol that has begun to leave. No packet's fate tells the
     /// symbol's: it is judged by its lane alone.
-    fn put_fragment(&mut self, room: usize) -> Cargo {
-        let Some(fragments) = &mut self.fragments else { return Cargo::default() };
+    fn put_fragment(&mut self, room: usize) -> Load {
+        let Some(fragments) = &mut self.fragments else { return Load::default() };
         let put = fragments.put_next(room, &mut self.plaintext);
+        let bill = put.then(|| Bill::of(fragments.class));
         self.counters.fragments_sent += u64::from(put);
         // One cut for larger packets than there are now is dropped: it counts as lost.
         if fragments.is_done() || (!put && self.plaintext.is_empty()) {
             self.fragments = None;
         }
-        Cargo { asks: put, ..Cargo::default() }
+        (Cargo { asks: put, ..Cargo::default() }, bill)
     }
 
-    fn put_repair(&mut self, lane: Lane, room: usize, now: Duration) -> Cargo {
+    fn put_repair(&mut self, lane: Lane, room: usize, now: Duration) -> Load {
         let state = self.send.get(lane);
-        let Some((span, len)) = state.peek_repair(now) else { return Cargo::default() };
+        let Some(Due { span, len, class }) = state.peek_repair(now) else { return Load::default() };
         if frame::repair_head_len(span) + len > room {
             if self.plaintext.is_empty() {
                 state.give_up_repair();
             }
-            return Cargo::default();
+            return Load::default();
         }
         frame::put_repair_head(&mut self.plaintext, lane, span);
         state.take_repair(span, self.path.next_packet(), now, &mut self.plaintext);
         self.counters.repairs_sent += 1;
         self.counters.repair_bytes += len as u64;
-        Cargo { asks: true, ..Cargo::default() }
+        (Cargo { asks: true, ..Cargo::default() }, Some(Bill::of(class)))
     }
 
     /// The congestion window is full. It may grow only where it kept something from leaving.
@@ -249,14 +257,14 @@ impl Session {
         }
     }
 
-    fn put_new(&mut self, lane: Lane, room: usize, now: Duration) -> Cargo {
+    fn put_new(&mut self, lane: Lane, room: usize, now: Duration) -> Load {
         let number = self.send.next_number(lane);
         // A repair of this symbol has to fit into a packet too.
         let room = room - frame::symbol_head_len(number) - REPAIR_EXTRA_BYTES;
         let mut content = Vec::with_capacity(room);
-        let ended = self.flows.fill(lane, room, &mut content, now);
+        let Content { ended, bill } = self.flows.fill(lane, room, &mut content, now);
         if content.is_empty() {
-            return Cargo::default();
+            return Load::default();
         }
         frame::put_symbol_head(&mut self.plaintext, lane, number);
         self.plaintext.extend_from_slice(&content);
@@ -264,23 +272,23 @@ impl Session {
         self.counters.symbols_sent += 1;
         self.counters.symbol_bytes += content.len() as u64;
         let state = &mut self.send.reliable[lane as usize];
-        state.push(content, self.path.next_packet(), now);
+        state.push(content, bill.class, self.path.next_packet(), now);
         if let Some(class) = ended {
             state.ended(class, now);
         }
-        Cargo { symbol: Some((lane, number)), asks: true, probe: false }
+        (Cargo::of(lane, number), Some(bill))
     }
 
     /// Datagrams that do not fit beside a report wait for the next packet.
-    fn put_datagrams(&mut self, room: usize, now: Duration) -> Cargo {
+    fn put_datagrams(&mut self, room: usize, now: Duration) -> Load {
         let lane = Lane::Datagram;
         let number = self.send.next_number(lane);
         let heads = frame::symbol_head_len(number) + REPAIR_EXTRA_BYTES;
-        let Some(room) = room.checked_sub(heads) else { return Cargo::default() };
+        let Some(room) = room.checked_sub(heads) else { return Load::default() };
         let whole = self.plaintext.is_empty();
         let mut content = Vec::with_capacity(room);
         let Some(filled) = self.flows.fill_datagrams(room, whole, &mut content, now) else {
-            return Cargo::default();
+            return Load::default();
         };
         frame::put_symbol_head(&mut self.plaintext, lane, number);
         self.plaintext.extend_from_slice(&content);
@@ -288,24 +296,20 @@ impl Session {
         self.counters.symbols_sent += 1;
         self.counters.symbol_bytes += content.len() as u64;
         let (packet, most_bytes) = (self.path.next_packet(), self.lane_window());
-        let Filled { datagrams, class, expires } = filled;
-        let fresh = Fresh { content, datagrams, class, expires };
+        let Filled { datagrams, bill, expires } = filled;
+        let fresh = Fresh { content, datagrams, class: bill.class, expires };
         self.send.datagrams.push(fresh, packet, most_bytes, now, &self.rule);
         if !self.flows.has_datagrams() {
             self.send.datagrams.ended(now);
         }
-        Cargo { symbol: Some((lane, number)), asks: true, probe: false }
+        (Cargo::of(lane, number), Some(bill))
     }
 
     /// Urgent before datagrams before bulk, unless it is the turn of a flow of another lane; and
     /// within a lane what was lost, then repairs, then what is new, since what left first is waited
-    /// for longest.
+    /// for longest. New bytes that must never wait go before all that a less favoured class sends
+    /// again, as far as the classes' shares allow.
     fn pick(&mut self, now: Duration) -> Option<Pick> {
-        let [urgent, bulk] = [Lane::Urgent, Lane::Bulk];
-        let again = |lane: Lane, state: &mut SendLane| {
-            let lost = state.has_lost().then_some(Pick::Lost(lane));
-            lost.or_else(|| state.has_repair().then_some(Pick::Repair(lane)))
-        };
         let next = self.flows.next_lane(now).filter(|&lane| self.may_send_new(lane));
         for lane in Lane::RELIABLE {
             let state = &mut self.send.reliable[lane as usize];
@@ -313,23 +317,27 @@ impl Session {
                 state.protect(now, &mut self.rule);
             }
         }
-        if let Some(pick) = again(urgent, &mut self.send.reliable[urgent as usize]) {
-            return Some(pick);
+        let never_waits = next.and_then(|_| self.flows.next_urgent_class(now));
+        for lane in [Lane::Urgent, Lane::Datagram] {
+            let again = self.pick_again(lane, now);
+            if let Some((pick, class)) = again
+                && !(never_waits.is_some_and(|new| new < class) && self.flows.precedes(class, now))
+            {
+                return Some(pick);
+            }
+            if next == Some(lane) && (lane == Lane::Urgent || never_waits.is_some()) {
+                return Some(Pick::New(lane));
+            }
         }
-        if next == Some(urgent) {
-            return Some(Pick::New(urgent));
-        }
-        let datagrams = &mut self.send.datagrams;
-        if datagrams.peek_len(now).is_some() {
-            return Some(Pick::Lost(Lane::Datagram));
-        }
-        if datagrams.peek_repair(now).is_some() {
-            return Some(Pick::Repair(Lane::Datagram));
-        }
-        if next == Some(Lane::Datagram) && self.flows.next_is_urgent_datagram(now) {
-            return Some(Pick::New(Lane::Datagram));
-        }
-        again(bulk, &mut self.send.reliable[bulk as usize]).or(next.map(Pick::New))
+        let again = self.pick_again(Lane::Bulk, now).map(|(pick, _)| pick);
+        again.or(next.map(Pick::New))
+    }
+
+    /// What the lane has to send again, and whose it is.
+    fn pick_again(&mut self, lane: Lane, now: Duration) -> Option<(Pick, Class)> {
+        let state = self.send.get(lane);
+        let lost = state.peek(now).map(|lost| (Pick::Lost(lane), lost.class));
+        lost.or_else(|| state.repair_class(now).map(|class| (Pick::Repair(lane), class)))
     }
 
     /// In an outage one packet goes out at a time; `true` when it is time for it.
@@ -361,10 +369,11 @@ impl Session {
         lane.retained_bytes() + longest <= self.lane_window() && lane.has_room()
     }
 
-    /// Seals the plaintext as the path's next packet.
+    /// Seals the plaintext as the path's next packet; `bill` says who pays for it, if anybody does.
     pub(super) fn seal(
         &mut self,
         cargo: Cargo,
+        bill: Option<Bill>,
         now: Duration,
         out: &mut Vec<u8>,
     ) -> Option<SocketAddr> {
@@ -374,7 +383,10 @@ impl Session {
             return None;
         }
         let bytes = out.len() - before + self.path.outer_bytes();
-        self.path.sent(cargo, bytes, now);
+        if let Some(bill) = bill {
+            self.flows.charge(bill.class, bytes.saturating_sub(bill.paid), now);
+        }
+        self.path.sent(cargo, bytes, bill.map(|bill| bill.class), now);
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += bytes as u64;
         Some(self.path.peer)

@@ -12,7 +12,7 @@ fn report(largest: u64, base: u64, runs: &[(u64, u64)]) -> LaneReport {
 fn lane_of(symbols: u64) -> SendLane {
     let mut lane = SendLane::new(1024);
     for packet in 0..symbols {
-        lane.push(vec![packet as u8; 10], 100 + packet, NOW);
+        lane.push(vec![packet as u8; 10], Class::BestEffort, 100 + packet, NOW);
     }
     lane
 }
@@ -32,7 +32,7 @@ fn a_gap_is_sent_again_and_a_lost_repair_is_found_again() {
     assert_eq!(lane.take(104, NOW), Some((1, &[1; 10][..])));
     let on_its_way = tell(&mut lane, &report(103, 1, &[(2, 4)]), rule);
     assert_eq!(on_its_way, Some(0));
-    lane.push(vec![9], 105, NOW);
+    lane.push(vec![9], Class::BestEffort, 105, NOW);
     let lost_again = tell(&mut lane, &report(105, 1, &[(2, 5)]), rule);
     assert_eq!(lost_again, Some(1));
     assert_eq!(lane.take(106, NOW).unwrap().0, 1);
@@ -52,7 +52,7 @@ fn reordering_is_waited_for() {
 fn send_repairs(lane: &mut SendLane, rule: &mut Rule, mut packet: u64) -> Vec<Duration> {
     let (mut now, mut sent) = (NOW, Vec::new());
     loop {
-        while let Some((span, _)) = lane.peek_repair() {
+        while let Some(Due { span, .. }) = lane.peek_repair() {
             lane.take_repair(span, packet, now, &mut Vec::new());
             packet += 1;
             sent.push(now);
@@ -68,7 +68,8 @@ fn the_end_of_a_burst_gets_repairs_half_of_them_later() {
     let (mut lane, rule) = (lane_of(8), &mut lossy());
     lane.ended(Class::BestEffort, NOW);
     lane.protect(NOW, rule);
-    assert_eq!(lane.peek_repair(), Some((Span { first: 0, count: 8 }, 12)));
+    let repair = lane.peek_repair().map(|due| (due.span, due.len));
+    assert_eq!(repair, Some((Span { first: 0, count: 8 }, 12)));
     let sent = send_repairs(&mut lane, rule, 108);
     let part = rule.delay / 3;
     assert_eq!(sent, [NOW, NOW, rule.delay, rule.delay + part]);
@@ -86,7 +87,7 @@ fn what_repairs_in_flight_will_mend_is_not_sent_again() {
     let all_lost = report(112, 3, &[(4, 8)]);
     tell(&mut lane, &all_lost, rule);
     lane.protect_again(rule.delay, rule);
-    let (span, _) = lane.peek_repair().unwrap();
+    let Due { span, .. } = lane.peek_repair().unwrap();
     assert_eq!(span, Span { first: 3, count: 1 }, "none of them came");
 }
 
@@ -98,7 +99,7 @@ fn symbols_that_repairs_do_not_bring_back_are_sent_themselves() {
     let mut packet = 102;
     for round in 1..40 {
         lane.protect_again(rule.delay * round, rule);
-        while let Some((span, _)) = lane.peek_repair() {
+        while let Some(Due { span, .. }) = lane.peek_repair() {
             lane.take_repair(span, packet, NOW, &mut Vec::new());
             packet += 1;
         }
@@ -113,7 +114,7 @@ fn what_is_lost_again_and_again_is_sent_twice_behind_what_else_is_lost() {
     let (mut lane, rule) = (lane_of(3), &mut lossy());
     let mut packet = 103;
     for losses in 1..=u64::from(COPIED_FROM) {
-        lane.push(vec![9], packet, NOW);
+        lane.push(vec![9], Class::BestEffort, packet, NOW);
         tell(&mut lane, &report(packet, 0, &[(2, 3 + losses)]), rule);
         let mut sent = Vec::new();
         while let Some((number, _)) = lane.take(packet + 1, NOW) {

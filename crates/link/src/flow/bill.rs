@@ -1,0 +1,46 @@
+//! Who pays for a packet.
+//!
+//! A symbol may hold frames of several classes. Each pays for its own; what the packet adds, and what
+//! it costs to send the symbol again, is paid by the class that has most of it. For a few favoured
+//! bytes that found room behind many of another class did not make that packet, and should not pay
+//! for it out of what they are guaranteed; nor do many bytes travel at the expense of a few.
+
+use bentpipe_schedule::{Class, PerClass};
+
+/// The class that pays for what nobody has paid yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bill {
+    pub class: Class,
+    /// Bytes of the packet that are paid, each by its own class.
+    pub paid: usize,
+}
+
+impl Bill {
+    /// Nothing is paid yet.
+    pub fn of(class: Class) -> Self {
+        Self { class, paid: 0 }
+    }
+
+    /// What each class put into a symbol, and paid; of two that put in as much the more favoured
+    /// pays the rest.
+    pub fn most(paid: &PerClass<usize>) -> Self {
+        let most = paid.iter().rev().max_by_key(|(_, bytes)| **bytes);
+        let class = most.map_or(Class::default(), |(class, _)| class);
+        Self { class, paid: paid.iter().map(|(_, bytes)| bytes).sum() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_most_pays_and_the_more_favoured_of_two() {
+        let mut paid = PerClass::default();
+        paid[Class::Operator] = 20;
+        paid[Class::LowerEffort] = 1400;
+        assert_eq!(Bill::most(&paid), Bill { class: Class::LowerEffort, paid: 1420 });
+        paid[Class::Assured] = 1400;
+        assert_eq!(Bill::most(&paid), Bill { class: Class::Assured, paid: 2820 });
+    }
+}
