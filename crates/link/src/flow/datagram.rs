@@ -11,6 +11,7 @@ use super::queues::{DATAGRAM_COST_BYTES, DatagramCounts, DatagramFlow};
 use super::table::Control;
 use super::{Bill, FlowEvent, FlowTable};
 use crate::code::ResetCode;
+use crate::lane::Lane;
 use crate::target::TargetError;
 use crate::wire::codec::varint_len;
 use crate::wire::frame::{self, OpenDatagrams};
@@ -97,7 +98,7 @@ impl FlowTable {
         let mut flow = self.datagram_flow(id, open, now);
         flow.control.open = Some(opening);
         self.datagrams.flows.insert(id, flow);
-        self.queue_control(id);
+        self.refresh_datagrams(id, now);
         Ok(Some(id))
     }
 
@@ -216,7 +217,8 @@ impl FlowTable {
     /// Turns of the scheduler follow what the flow could send.
     pub(super) fn refresh_datagrams(&mut self, id: u64, now: Duration) {
         let Some(flow) = self.datagrams.flows.get(&id) else { return };
-        if flow.opened && flow.ended.is_none() && !flow.outgoing.is_empty() {
+        let sends = flow.control.open.is_some() || (flow.opened && !flow.outgoing.is_empty());
+        if sends && flow.ended.is_none() {
             self.scheduler.activate(flow.turn, now);
         } else {
             self.scheduler.deactivate(flow.turn);
@@ -245,9 +247,7 @@ impl FlowTable {
         let mut filled: Option<Filled> = None;
         // The last one needs no length, and which is the last shows when the next does not fit.
         let mut last: Option<(u64, Bytes)> = None;
-        while let Some(id) = self.scheduler.pick(now)
-            && self.datagrams.flows.contains_key(&id)
-        {
+        while let Some((id, Lane::Datagram)) = self.next_turn(now) {
             let Some(class) = self.datagram_class(id, now) else { continue };
             let next = self.datagrams.next_len(id, &mut self.scheduler, now);
             let Some(len) = next else { continue };
@@ -265,6 +265,7 @@ impl FlowTable {
                 continue;
             }
             self.datagrams.counts.sent += 1;
+            self.led_bytes = 0;
             if let Some(flow) = self.datagrams.flows.get(&id) {
                 self.scheduler.spent_datagram(flow.turn, frame_len(id, len), waited, now);
             }
@@ -285,9 +286,13 @@ impl FlowTable {
         filled
     }
 
-    /// Puts what an urgent symbol has to say of a flow of datagrams: its opening, with the first
-    /// datagram where both fit, or its end.
-    pub(super) fn fill_datagram_control(
+    /// Whether the flow's opening waits for its turn.
+    pub(super) fn opens_datagrams(&self, id: u64) -> bool {
+        self.datagrams.flows.get(&id).is_some_and(|flow| flow.control.open.is_some())
+    }
+
+    /// Puts the flow's opening in its turn, with the first datagram where both fit.
+    pub(super) fn fill_datagram_opening(
         &mut self,
         id: u64,
         end: usize,
@@ -296,35 +301,46 @@ impl FlowTable {
         now: Duration,
     ) {
         let Some(flow) = self.datagrams.flows.get_mut(&id) else { return };
-        let (class, before) = (flow.class, out.len());
-        let control = std::mem::take(&mut flow.control);
-        if let Some(opening) = &control.open {
-            out.extend_from_slice(opening);
+        let (class, turn, before) = (flow.class, flow.turn, out.len());
+        if let Some(opening) = flow.control.open.take() {
+            out.extend_from_slice(&opening);
             flow.opened = true;
         }
-        if let Some(code) = control.reset {
-            frame::put_reset(out, id, code);
-        }
-        self.pay(class, out.len() - before, paid, now);
-        if control.open.is_some()
-            && let Some(len) = self.datagrams.next_len(id, &mut self.scheduler, now)
+        paid[class] += out.len() - before;
+        self.scheduler.spent(turn, out.len() - before, now);
+        if let Some(len) = self.datagrams.next_len(id, &mut self.scheduler, now)
             && out.len() + frame_len(id, len) <= end
             && let Some((first, _)) = self.datagrams.pop(id, &mut self.scheduler, now)
-            && let Some(flow) = self.datagrams.flows.get(&id)
         {
             frame::put_datagram(out, id, &first.item, false);
             paid[class] += frame_len(id, len);
             self.datagrams.counts.sent += 1;
-            self.scheduler.spent_datagram(flow.turn, frame_len(id, len), first.waited, now);
+            self.scheduler.spent_datagram(turn, frame_len(id, len), first.waited, now);
         }
         self.refresh_datagrams(id, now);
+    }
+
+    /// Puts the flow's end into an urgent symbol.
+    pub(super) fn fill_datagram_control(
+        &mut self,
+        id: u64,
+        out: &mut Vec<u8>,
+        paid: &mut PerClass<usize>,
+        now: Duration,
+    ) {
+        let Some(flow) = self.datagrams.flows.get_mut(&id) else { return };
+        let (class, before) = (flow.class, out.len());
+        if let Some(code) = std::mem::take(&mut flow.control).reset {
+            frame::put_reset(out, id, code);
+        }
+        self.pay(class, out.len() - before, paid, now);
         self.remove_datagrams_if_over(id);
     }
 
     /// Whether the flow's control waits; it is in the queue only if so.
     pub(super) fn has_datagram_control(&mut self, id: u64) -> bool {
         let Some(flow) = self.datagrams.flows.get_mut(&id) else { return false };
-        flow.control.queued = !flow.control.is_empty();
+        flow.control.queued = flow.control.reset.is_some();
         flow.control.queued
     }
 
@@ -391,6 +407,7 @@ impl FlowTable {
         let Some(flow) = self.datagrams.flows.get(&id) else { return };
         if flow.released && flow.ended.is_some() && flow.control.is_empty() {
             self.datagrams.flows.remove(&id);
+            self.unhold(id);
         }
     }
 }

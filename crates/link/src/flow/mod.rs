@@ -11,6 +11,7 @@ mod queues;
 mod recv;
 mod send;
 mod table;
+mod turns;
 
 pub use bill::Bill;
 pub use datagram::{Filled, Receive, SendError};

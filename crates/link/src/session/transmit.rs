@@ -310,7 +310,7 @@ impl Session {
     /// for longest. New bytes that must never wait go before all that a less favoured class sends
     /// again, as far as the classes' shares allow.
     fn pick(&mut self, now: Duration) -> Option<Pick> {
-        let next = self.flows.next_lane(now).filter(|&lane| self.may_send_new(lane));
+        let next = self.next_lane(now);
         for lane in Lane::RELIABLE {
             let state = &mut self.send.reliable[lane as usize];
             if state.wants_protection(next == Some(lane), now, &self.rule) {
@@ -361,7 +361,13 @@ impl Session {
         Some(Pick::Lost(lane))
     }
 
-    pub(super) fn may_send_new(&self, lane: Lane) -> bool {
+    /// The lane of the next new symbol; flows of lanes that are full keep nobody else waiting.
+    pub(super) fn next_lane(&mut self, now: Duration) -> Option<Lane> {
+        self.flows.tell_room(Lane::ALL.map(|lane| self.may_send_new(lane)), now);
+        self.flows.next_lane(now)
+    }
+
+    fn may_send_new(&self, lane: Lane) -> bool {
         let Some(lane) = self.send.reliable.get(lane as usize) else {
             return self.send.datagrams.has_room();
         };
