@@ -36,7 +36,8 @@ impl Air {
     /// for the first association, and for room for the first bytes. AeroTCP itself treats all
     /// classes alike and tells the ground.
     pub async fn open(&self, open: Open) -> Result<Flow, OpenError> {
-        let Open { target, class, passenger, first } = &open;
+        // AeroTCP has no way to say a claim.
+        let Open { target, class, passenger, first, claim: _ } = &open;
         let begin = |core: &mut AirCore, now| core.open(target, *class, *passenger, first, now);
         self.0.open(first, begin).await
     }

@@ -7,14 +7,15 @@ use std::path::Path;
 use std::pin::Pin;
 
 use bentpipe_gateway::config::{
-    AeroTcp, AirConfig, AirLink, AircraftConfig, Beam, GroundConfig, LeaseSource, ModemConfig,
-    ModemSource, Transport, WindowKind,
+    AeroTcp, AirConfig, AirLink, AircraftConfig, Beam, ClassConfig, Classes, GroundConfig,
+    LeaseSource, ModemConfig, ModemSource, Transport, WindowKind,
 };
 use bentpipe_gateway::far::{aerotcp, link};
 use bentpipe_gateway::net::StartError;
 use bentpipe_gateway::rate::dlep::Finding;
 use bentpipe_gateway::{air, ground};
 use bentpipe_link::IDLE_GRANT;
+use bentpipe_units::BitRate;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -147,6 +148,13 @@ fn describe_air(config: &AirConfig) {
         let names: Vec<_> = tproxy.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
         println!("  intercepts    TCP from {} (port {})", names.join(", "), tproxy.port);
     }
+    describe_classes(&config.classes, link.rate, "sends");
+    let rules = &config.rules;
+    println!("  rules         {}; {} for what none matches", rules.rules.len(), rules.default);
+    if let Some(usage) = &config.usage {
+        let directory = usage.directory.display();
+        println!("  usage         written to {directory} every {}", usage.interval);
+    }
     let limits = &config.limits;
     println!(
         "  flows         {}, {} a passenger",
@@ -207,6 +215,26 @@ fn describe_beam(beam: &Beam, aircraft: &[AircraftConfig]) {
     }
 }
 
+/// What each class may count on and take, and what is remarkable about that.
+fn describe_classes(classes: &Classes, rate: BitRate, does: &str) {
+    for (class, config) in classes.iter() {
+        println!("  class         {class} {does} {}", shares(config));
+    }
+    for remark in classes.remarks(rate) {
+        println!("  note          {remark}");
+    }
+}
+
+/// In words, what a class may count on and take.
+pub fn shares(config: &ClassConfig) -> String {
+    match (config.rate(), config.ceil()) {
+        (Some(rate), Some(ceil)) => format!("{rate} whenever it asks, {ceil} at most"),
+        (Some(rate), None) => format!("{rate} whenever it asks, all of an idle link"),
+        (None, Some(ceil)) => format!("its share, {ceil} at most"),
+        (None, None) => "its share, all of an idle link".to_owned(),
+    }
+}
+
 fn describe_ground(config: &GroundConfig) {
     println!("ground gateway");
     if let Some(address) = config.link.listen {
@@ -221,6 +249,7 @@ fn describe_ground(config: &GroundConfig) {
     for aircraft in &config.aircraft {
         let (name, key, rate) = (&aircraft.name, aircraft.key(), aircraft.rate);
         println!("  aircraft      {name} (key {key}): {rate}, {} flows", aircraft.max_flows);
+        describe_classes(&aircraft.classes, rate, "is sent");
     }
     for client in &config.clients {
         let (name, class) = (client.name(), client.highest_class.name());

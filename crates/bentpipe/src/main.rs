@@ -1,5 +1,6 @@
-//! The `bentpipe` command: gateways, keys and the lab.
+//! The `bentpipe` command: gateways, keys, classes and the lab.
 
+mod classify;
 mod demo;
 mod gateways;
 mod keys;
@@ -51,6 +52,8 @@ enum Command {
         #[arg(value_name = "FILE")]
         config: PathBuf,
     },
+    /// Say which class a flow would have: which rule wins, and why the others do not.
+    Classify(classify::Classify),
     /// See it work: an emulated in-flight link, with and without the gateways, then a proxy to
     /// browse through.
     Demo(demo::Demo),
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::Keys { client: None, out } => keys::make(&out),
         Command::Keys { client: Some(name), out } => keys::make_token(&name, &out),
         Command::Check { config } => gateways::check(&config),
+        Command::Classify(classify) => classify::run(&classify),
         Command::Demo(demo) => demo::run(&demo),
         Command::Lab(lab) => lab::run(&lab),
     };

@@ -1,9 +1,11 @@
 //! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
 
+mod classes;
 pub mod counter;
 mod datagrams;
 mod first;
 pub mod http;
+pub mod identity;
 mod intake;
 mod packet;
 pub mod passengers;
@@ -20,13 +22,14 @@ mod udp;
 
 use std::future::Future;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::classify::Name;
 use crate::config::{AirConfig, Auth, Quic};
 use crate::counters::Counters;
 use crate::far::{self, FarEnd};
@@ -35,6 +38,7 @@ use crate::net::{self, Inherited, StartError};
 use bentpipe_link::ModemRate;
 
 use crate::rate::{self, ModemRates, RateSource};
+use crate::usage::Book;
 use intake::Intake;
 use passengers::Ticket;
 use tproxy::Transparent;
@@ -61,17 +65,30 @@ pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Resu
     let mut inherited = Inherited::from_env()?;
     let far = far::far_end(config, &mut inherited)?;
     let gateway = Air::bind(config, &mut inherited, far.clone())?;
+    let usage = gateway.intake.usage.clone();
     gateway.log_listeners();
     let modem = config.link.modem.as_ref().map(RateSource::start);
     tokio::select! {
         () = gateway.serve(shutdown) => {}
         () = follow_modem(modem.as_ref(), &*far) => {}
+        () = keep(usage.clone()) => {}
+    }
+    if let Some(usage) = usage {
+        usage.write_or_say();
     }
     if let Some(modem) = modem {
         modem.close().await;
     }
     far.close().await;
     Ok(())
+}
+
+/// Writes usage records where that is asked for; for ever.
+async fn keep(usage: Option<Arc<Book>>) {
+    match usage {
+        Some(usage) => usage.keep().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Passes on what the modem says; for ever.
@@ -103,6 +120,12 @@ impl Air {
         far: Arc<dyn FarEnd>,
     ) -> Result<Self, StartError> {
         net::raise_descriptor_limit();
+        if config.rules.ask_marks() && !net::reflects_marks() {
+            tracing::warn!(
+                "rules with dscp match no TCP here: `sysctl net.ipv4.tcp_reflect_tos=1` makes the \
+                 kernel tell how clients mark it"
+            );
+        }
         let listen = &config.listen;
         let mut tcp = |name, address: Option<SocketAddr>| {
             let bind = |address| {
@@ -117,7 +140,7 @@ impl Air {
             http_proxy: tcp("http-proxy", listen.http_proxy)?,
             transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
             auth: listen.auth.clone().map(Arc::new),
-            intake: Arc::new(Intake::new(far, config.limits.clone(), Flows::default())),
+            intake: Arc::new(Intake::new(config, far, Flows::default())),
             quic: listen.quic,
             drain: config.limits.drain_timeout.into(),
         })
@@ -131,6 +154,11 @@ impl Air {
     /// Where HTTP clients come in.
     pub fn http_proxy_addr(&self) -> Option<SocketAddr> {
         self.http_proxy.as_ref().and_then(|listener| listener.local_addr().ok())
+    }
+
+    /// What our own resolver answers passengers: rules about domains need no other proof for it.
+    pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
+        self.intake.classes.learn(name, addresses, ttl);
     }
 
     fn log_listeners(&self) {

@@ -7,11 +7,13 @@ mod aerotcp;
 mod air;
 mod applies;
 mod beam;
+mod classes;
 mod error;
 mod ground;
 mod key;
 mod modem;
 mod radio;
+mod rule;
 mod standard;
 mod udp;
 
@@ -24,8 +26,11 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 pub use aerotcp::{AeroTcp, TableRow, WindowKind};
-pub use air::{AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, Tproxy, Transport};
+pub use air::{
+    AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, Tproxy, Transport, UsageConfig,
+};
 pub use beam::Beam;
+pub use classes::{ClassConfig, Classes};
 pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
@@ -33,6 +38,7 @@ pub use ground::{
 pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;
+pub use rule::MAX_RULES;
 pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
 pub use udp::{AirUdp, GroundUdp, Quic};
 

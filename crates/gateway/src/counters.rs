@@ -15,8 +15,8 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// Every count by its name, in a fixed order; resets as `reset-<code>`, the ground's
-            /// flows of a class as `flows-<class>`.
+            /// Every count by its name, in a fixed order; resets as `reset-<code>`, flows of a
+            /// class as `flows-<class>`.
             pub fn all(&self) -> Vec<(String, u64)> {
                 let mut all = vec![$((stringify!($name).replace('_', "-"), self.$name.get()),)*];
                 for code in ResetCode::ALL {
@@ -44,6 +44,10 @@ counters! {
     relayed,
     /// Flows that ended with both directions finished.
     finished,
+    /// Flows whose class depends on a name that the client says and nobody has verified yet.
+    claims,
+    /// Of those, the ones whose name the ground found to agree with the address.
+    claims_held,
     /// Bytes from TCP to the link.
     to_far_bytes,
     /// Bytes from the link to TCP.
@@ -83,12 +87,12 @@ impl Counters {
         self.resets[usize::from(code.to_u8())].get()
     }
 
-    /// Counts a flow that the ground serves in `class`.
+    /// Counts a flow that begins in `class`.
     pub fn count_class(&self, class: Class) {
         self.classes[usize::from(class.to_u8())].add(1);
     }
 
-    /// How many flows the ground has served in `class`.
+    /// How many flows began in `class`.
     pub fn flows_in(&self, class: Class) -> u64 {
         self.classes[usize::from(class.to_u8())].get()
     }

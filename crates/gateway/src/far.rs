@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use bentpipe_link::Claim;
 pub use bentpipe_link::io::Open;
 pub use start::{arrivals, far_end};
 
@@ -122,6 +123,15 @@ pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
     /// The ground's dial has succeeded. A transport that has an answer to give
     /// (CONNECT's 200) gives it here; a reset before this is its refusal.
     fn connected(&mut self) {}
+
+    /// At the ground: the claim holds, and the flow is of `class` from now on. Tells the air; to be
+    /// said before [`connected`](Self::connected).
+    fn confirm_class(&mut self, _class: Class) {}
+
+    /// At the air: the class that the ground gave the flow for its claim, once a read has met it.
+    fn class(&self) -> Option<Class> {
+        None
+    }
 }
 
 /// Why a datagram could not be sent.
@@ -182,6 +192,8 @@ pub struct Incoming {
     pub class: Class,
     /// The passenger's number on that aircraft.
     pub passenger: u32,
+    /// What the aircraft wants verified.
+    pub claim: Option<Claim>,
     /// The flow.
     pub carries: Carried,
 }

@@ -1,5 +1,6 @@
 //! The ground gateway: takes the flows of known aircraft, resolves, checks, dials, relays.
 
+mod claim;
 pub mod eyeballs;
 pub mod fleet;
 pub mod policy;
@@ -17,7 +18,7 @@ use tokio::net::TcpStream;
 
 use crate::config::{GroundConfig, GroundUdp};
 use crate::counters::Counters;
-use crate::far::{self, Arrivals, Carried, FarStream, Incoming};
+use crate::far::{self, Arrivals, Carried, Claim, FarStream, Incoming};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
 use crate::relay::{Outcome, Relay, RelayLimits};
@@ -131,9 +132,11 @@ impl Ground {
 
 impl Shared {
     async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
-        let Incoming { aircraft, target, class, passenger, carries } = incoming;
+        let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
         match carries {
-            Carried::Stream(stream) => self.serve_stream(target, class, stream, permit).await,
+            Carried::Stream(stream) => {
+                self.serve_stream(target, class, claim, stream, permit).await;
+            }
             Carried::Datagrams { protocol, source, flow } => {
                 let owner = Owner { aircraft, passenger, source };
                 let code = match self.route(&target, protocol).await {
@@ -168,13 +171,21 @@ impl Shared {
     async fn serve_stream(
         &self,
         target: Target,
-        class: Class,
+        mut class: Class,
+        claim: Option<Claim>,
         mut stream: Box<dyn FarStream>,
         permit: Permit,
     ) {
-        match self.reach(&Tcp, &target).await {
+        let verdict = self.verify(claim, &target, &permit);
+        let (dialled, verdict) = tokio::join!(self.reach(&Tcp, &target), verdict);
+        match dialled {
             Ok(tcp) => {
+                if let Some(verified) = verdict {
+                    class = verified;
+                    stream.confirm_class(class);
+                }
                 stream.connected();
+                net::mark(&tcp, class);
                 let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone());
                 if let Outcome::Reset(code) = relay.await {
                     tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
@@ -186,6 +197,23 @@ impl Shared {
                 stream.reset(code);
             }
         }
+    }
+
+    /// The class that the flow's claim gives it, if the claim holds.
+    async fn verify(
+        &self,
+        claim: Option<Claim>,
+        target: &Target,
+        permit: &Permit,
+    ) -> Option<Class> {
+        let (claim, Host::Ip(address)) = (claim?, &target.host) else { return None };
+        self.counters.claims.add(1);
+        let name = claim.name().parse().ok()?;
+        if !claim::holds(&self.dns, &name, *address).await {
+            return None;
+        }
+        self.counters.claims_held.add(1);
+        Some(permit.class(claim.class))
     }
 
     /// Resolves `target`, asks the policy, and connects to it as `connector` does.

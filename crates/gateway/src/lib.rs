@@ -3,10 +3,12 @@
 //! [`air`] ends the passengers' TCP connections and asks the far end for flows;
 //! [`ground`] takes the flows of many aircraft and dials their destinations. What
 //! lies between them is behind the traits in [`far`]. What the modem knows of the
-//! radio comes by [`rate`].
+//! radio comes by [`rate`]; what a flow's class is, [`classify`] says, and
+//! [`usage`] what passengers used.
 
 pub mod air;
 mod bucket;
+pub mod classify;
 pub mod config;
 pub mod counters;
 pub mod far;
@@ -15,3 +17,4 @@ pub mod ground;
 pub mod net;
 pub mod rate;
 pub mod relay;
+pub mod usage;

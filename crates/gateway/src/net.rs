@@ -6,6 +6,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
+use bentpipe_schedule::{Class, Dscp};
 use listenfd::ListenFd;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
@@ -134,6 +135,33 @@ pub fn tune(tcp: &TcpStream) -> io::Result<()> {
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_PROBES);
     SockRef::from(tcp).set_tcp_keepalive(&keepalive)
+}
+
+/// Marks what is sent on a local socket as packets of `class` are marked. Needs no privilege; a
+/// socket that has gone is none of our concern.
+pub fn mark(socket: &impl std::os::fd::AsFd, class: Class) {
+    let socket = SockRef::from(socket);
+    let field = u32::from(class.dscp().traffic_class(0));
+    // An IPv6 socket also sends IPv4, so both are set where both can be.
+    let _ = socket.set_tos_v4(field);
+    let _ = socket.set_tclass_v6(field);
+}
+
+/// How the peer of an accepted connection marked its SYN. The kernel says so only where it answers
+/// by the same mark (sysctl `net.ipv4.tcp_reflect_tos`, which counts for IPv6 too); elsewhere every
+/// connection looks unmarked.
+pub fn mark_of(tcp: &TcpStream) -> Dscp {
+    let socket = SockRef::from(tcp);
+    let v6 = tcp.local_addr().is_ok_and(|local| local.ip().to_canonical().is_ipv6());
+    let field = if v6 { socket.tclass_v6() } else { socket.tos_v4() };
+    let field = field.ok().and_then(|field| u8::try_from(field).ok());
+    field.map_or(Dscp::DF, Dscp::from_traffic_class)
+}
+
+/// Whether the kernel tells how peers mark their connections, see [`mark_of`].
+pub fn reflects_marks() -> bool {
+    let setting = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_reflect_tos");
+    setting.is_ok_and(|setting| setting.trim() == "1")
 }
 
 /// Sizes a connection's buffers as the transport beside it wants them. The kernel doubles each for

@@ -13,12 +13,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bentpipe_link::ResetCode;
+use bentpipe_link::{Class, ResetCode};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::counters::Counters;
 use crate::far::FarStream;
+use crate::usage::Meter;
 use half::{Broke, Half};
 
 pub use half::SCRATCH_BYTES;
@@ -44,6 +45,9 @@ pub enum Outcome {
     Reset(ResetCode),
 }
 
+/// What is done when the ground confirms a flow's class.
+pub type Verdict = Box<dyn FnOnce(Class, &TcpStream) + Send>;
+
 /// A flow being relayed; a future that is done when the flow is.
 ///
 /// Dropping it early breaks both connections off, never pretending a clean end.
@@ -59,6 +63,8 @@ pub struct Relay {
     stalled_since: Option<Instant>,
     answered: bool,
     ended: bool,
+    verdict: Option<Verdict>,
+    meter: Option<Box<Meter>>,
 }
 
 impl Relay {
@@ -85,15 +91,44 @@ impl Relay {
             stalled_since: None,
             answered: false,
             ended: false,
+            verdict: None,
+            meter: None,
         };
         let deadline = relay.deadline();
         relay.timer.as_mut().reset(deadline);
         relay
     }
 
+    /// The ground may confirm another class for this flow, and then `verdict` is to be done.
+    pub fn with_verdict(mut self, verdict: Option<Verdict>) -> Self {
+        self.verdict = verdict;
+        self
+    }
+
+    /// What the flow uses is to be counted by `meter`, local TCP being the passenger's.
+    pub fn with_meter(mut self, meter: Option<Meter>) -> Self {
+        self.meter = meter.map(Box::new);
+        self
+    }
+
+    fn look_for_verdict(&mut self) {
+        if self.verdict.is_some()
+            && let Some(class) = self.far.class()
+            && let Some(verdict) = self.verdict.take()
+        {
+            verdict(class, &self.tcp);
+            if let Some(meter) = &mut self.meter {
+                meter.reclass(class);
+            }
+        }
+    }
+
     fn poll_to_far(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let polled = self.to_far.poll(cx, &mut self.tcp, &mut self.far);
         self.counters.to_far_bytes.add(polled.wrote);
+        if let Some(meter) = &mut self.meter {
+            meter.up(polled.wrote);
+        }
         self.note_movement(polled.wrote > 0);
         match polled.broke {
             None => Poll::Pending,
@@ -113,7 +148,11 @@ impl Relay {
     fn poll_to_tcp(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let polled = self.to_tcp.poll(cx, &mut self.far, &mut self.tcp);
         self.counters.to_tcp_bytes.add(polled.wrote);
+        if let Some(meter) = &mut self.meter {
+            meter.down(polled.wrote);
+        }
         self.answered |= polled.read > 0 || self.to_tcp.read_all();
+        self.look_for_verdict();
         self.note_movement(polled.wrote > 0);
         match (self.to_tcp.blocked(), self.stalled_since) {
             (false, _) => self.stalled_since = None,

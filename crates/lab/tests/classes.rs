@@ -195,6 +195,30 @@ fn what_must_never_wait_waits_less_than_two_packets_beside_downloads() {
     }
 }
 
+/// The first packets of flows of passengers who have had none: the opening up, and the answer down.
+#[test]
+fn the_first_of_a_flow_waits_less_than_two_packets_beside_downloads() {
+    let profile = clean("mss");
+    let mut cabin = cabin(&profile, &[], 10);
+    let asked = |cabin: &mut Cabin, passenger: u32| {
+        cabin.pass(Duration::from_millis(311));
+        cabin.page(Class::BestEffort, passenger, 1, 1000)
+    };
+    let idle = asked(&mut cabin, 10);
+    for passenger in 1..=3 {
+        for _ in 0..8 {
+            cabin.start(Transfer { class: Class::BestEffort, passenger, down: ALL, up: 200 });
+        }
+    }
+    cabin.pass(secs(10));
+    let mut waits: Vec<_> =
+        (100..200).map(|who| asked(&mut cabin, who).saturating_sub(idle)).collect();
+    waits.sort();
+    let packets = waits[94].div_duration_f64(packet_time(&profile, Way::Down));
+    println!("{packets:.2} packets at p95");
+    assert!(packets < 2.0, "{packets:.2} packets");
+}
+
 #[test]
 fn the_operators_class_keeps_rate_and_delay_whatever_passengers_do() {
     let limits = [(Class::Operator, Some(0.2), Some(0.5))];

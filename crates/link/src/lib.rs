@@ -1,5 +1,6 @@
 //! The Bentpipe radio transport: encrypted, paced at a lease, reliable by symbol, delivered by flow.
 
+mod claim;
 mod code;
 mod congestion;
 mod crypto;
@@ -23,6 +24,7 @@ mod vectors;
 mod wire;
 
 pub use bentpipe_schedule::{Class, ClassCounters, ClassSettings, Limits, PerClass};
+pub use claim::Claim;
 pub use code::ResetCode;
 pub use endpoint::{AirConfig, AirCore, Aircraft, Core, Flows, HubConfig, HubCore, SessionId};
 pub use flow::{FlowEvent, Read, Receive, SendError, Write};

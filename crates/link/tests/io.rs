@@ -7,7 +7,7 @@ use bentpipe_link::io::{
     Air, Arrived, FlowReset, Hub, IncomingDatagrams, Open, OpenDatagrams, SendError, UdpSocket,
 };
 use bentpipe_link::{
-    AirConfig, Aircraft, Class, HubConfig, OpenError, ResetCode, SecretKey, Settings,
+    AirConfig, Aircraft, Claim, Class, HubConfig, OpenError, ResetCode, SecretKey, Settings,
 };
 use bentpipe_units::BitRate;
 use bytes::Bytes;
@@ -60,7 +60,13 @@ fn start_air(keys: &Keys, address: std::net::SocketAddr) -> Air {
 
 fn open(first: &'static [u8]) -> Open {
     let target = "origin.example:80".parse().unwrap();
-    Open { target, class: Class::BestEffort, passenger: 1, first: Bytes::from_static(first) }
+    Open {
+        target,
+        class: Class::BestEffort,
+        passenger: 1,
+        claim: None,
+        first: Bytes::from_static(first),
+    }
 }
 
 #[tokio::test]
@@ -183,4 +189,38 @@ async fn an_opening_gives_up_when_there_is_no_hub() {
     let air = start_air(&keys, silent.local_addr().unwrap());
     let result = air.open(open(b"")).await;
     assert!(matches!(result, Err(OpenError::NotConnected)));
+}
+
+#[tokio::test]
+async fn a_claim_that_holds_changes_the_class_at_both_ends() {
+    let keys = keys();
+    let hub_socket = socket();
+    let address = hub_socket.local_addr().unwrap();
+    let (hub, air) = (start_hub(&keys, hub_socket), start_air(&keys, address));
+    let claim = Claim::new("www.gov.uk", Class::BestEffort).unwrap();
+    let target = "192.0.2.7:443".parse().unwrap();
+    let claiming =
+        Open { target, class: Class::LowerEffort, claim: Some(claim.clone()), ..open(b"hello") };
+    let flow = air.open(claiming).await.unwrap();
+    assert_eq!(flow.confirmed(), None);
+    let mut incoming = hub.accept().await.unwrap().stream().unwrap();
+    assert_eq!((incoming.class, incoming.claim), (Class::LowerEffort, Some(claim)));
+    // Neither more than the aircraft may have nor more than was claimed.
+    incoming.flow.confirm(Class::Operator);
+    let confirmed = async {
+        while flow.confirmed().is_none() {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, confirmed).await.unwrap();
+    assert_eq!(flow.confirmed(), Some(Class::BestEffort));
+    // Where nothing was claimed, nothing is confirmed.
+    let plain = air.open(open(b"")).await.unwrap();
+    let mut incoming = hub.accept().await.unwrap().stream().unwrap();
+    assert_eq!(incoming.claim, None);
+    incoming.flow.confirm(Class::BestEffort);
+    incoming.flow.write_all(b"a").await.unwrap();
+    let mut plain = plain;
+    assert_eq!(timeout(PATIENCE, plain.read_u8()).await.unwrap().unwrap(), b'a');
+    assert_eq!(plain.confirmed(), None);
 }

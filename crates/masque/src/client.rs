@@ -11,18 +11,18 @@ use tokio::{
 };
 
 use crate::{
-    CLASS_HEADER, INFO_HEADER, PASSENGER_HEADER, SESSION_PATH, StartError,
+    CLAIM_HEADER, CLASS_HEADER, Claim, INFO_HEADER, PASSENGER_HEADER, SESSION_PATH, StartError,
     auth::{self, Proofs, PublicKey, SecretKey, Side},
     datagrams::{
         queue::Ledger,
         router::{Peer, Router},
     },
-    flow::Flow,
+    flow::{Accepted, Flow},
     quic::{self, Handed, MAX_HEADERS_BYTES, Opener, Request},
     refusal::Refusal,
     settings::Transport,
     socket::Socket,
-    stream::{RawRecv, RawSend, var_int},
+    stream::{RawSend, var_int},
     tls, wire,
 };
 
@@ -160,11 +160,23 @@ impl Client {
     /// The CONNECT and `first` leave together as soon as there is a connection; a refusal shows as
     /// a reset of the flow. `class` and `passenger` are for the far end's scheduler.
     pub fn open(&self, authority: &str, class: u8, passenger: u32, first: Bytes) -> Flow {
+        self.open_claiming(authority, class, passenger, None, first)
+    }
+
+    /// The same, with what the flow would be if its name were true. [`Flow::class`] has the answer.
+    pub fn open_claiming(
+        &self,
+        authority: &str,
+        class: u8,
+        passenger: u32,
+        claim: Option<&Claim>,
+        first: Bytes,
+    ) -> Flow {
         let (send, send_opened) = oneshot::channel();
         let (recv, recv_opened) = oneshot::channel();
         let task = Opening { send, recv };
         match (
-            Destination::new(authority, class, passenger),
+            Destination::new(authority, class, passenger, claim),
             self.opening.clone().try_acquire_owned(),
         ) {
             (Some(to), Ok(permit)) => {
@@ -348,7 +360,7 @@ impl Keeper {
 /// The two ends that a flow waits on while it is opened.
 struct Opening {
     send: oneshot::Sender<Result<RawSend, Refusal>>,
-    recv: oneshot::Sender<Result<RawRecv, Refusal>>,
+    recv: oneshot::Sender<Result<Accepted, Refusal>>,
 }
 
 /// A CONNECT that has been sent.
@@ -381,7 +393,10 @@ impl Opening {
             () = self.recv.closed() => return,
             answer = final_response(&mut response) => answer,
         };
-        let recv = answer.and_then(|()| request.take_recv().ok_or(Refusal::Internal));
+        let recv = answer.and_then(|class| {
+            let stream = request.take_recv().ok_or(Refusal::Internal)?;
+            Ok(Accepted { stream, class })
+        });
         let _ = self.recv.send(recv);
     }
 
@@ -397,14 +412,22 @@ struct Destination {
     authority: String,
     class: u8,
     passenger: u32,
+    claim: Option<String>,
 }
 
 impl Destination {
     /// `None` when `authority` cannot stand in a request.
-    fn new(authority: &str, class: u8, passenger: u32) -> Option<Destination> {
+    fn new(
+        authority: &str,
+        class: u8,
+        passenger: u32,
+        claim: Option<&Claim>,
+    ) -> Option<Destination> {
         let parsed: http::uri::Authority = authority.parse().ok()?;
         let whole = authority.len() <= MAX_AUTHORITY_BYTES && parsed.port_u16().is_some();
-        whole.then(|| Destination { authority: authority.into(), class, passenger })
+        // A claim that cannot be written is only not made.
+        let claim = claim.and_then(Claim::write);
+        whole.then(|| Destination { authority: authority.into(), class, passenger, claim })
     }
 }
 
@@ -416,12 +439,15 @@ async fn begin(
     let mut live = live(state).await?;
     let connect = http::Request::connect(&to.authority).body(()).map_err(|_| Refusal::Internal)?;
     let (response, request, mut send) = start(&mut live, connect).await?;
-    let mut together = BytesMut::from(wire::headers(&[
+    let (class, passenger) = (to.class.to_string(), to.passenger.to_string());
+    let mut fields = vec![
         (":method", "CONNECT"),
-        (":authority", &to.authority),
-        (CLASS_HEADER, &to.class.to_string()),
-        (PASSENGER_HEADER, &to.passenger.to_string()),
-    ]));
+        (":authority", &*to.authority),
+        (CLASS_HEADER, &class),
+        (PASSENGER_HEADER, &passenger),
+    ];
+    fields.extend(to.claim.as_deref().map(|claim| (CLAIM_HEADER, claim)));
+    let mut together = BytesMut::from(wire::headers(&fields));
     if !first.is_empty() {
         wire::data_header(first.len(), &mut together);
         together.extend_from_slice(&first);
@@ -438,13 +464,17 @@ pub(crate) async fn live(mut state: watch::Receiver<State>) -> Result<Live, Refu
     }
 }
 
-/// Waits for the answer to a request: an error where it is not 2xx.
-pub(crate) async fn final_response(stream: &mut Response) -> Result<(), Refusal> {
+/// Waits for the answer to a request: an error where it is not 2xx, else the class in it, if it has
+/// one.
+pub(crate) async fn final_response(stream: &mut Response) -> Result<Option<u8>, Refusal> {
     loop {
         let response = stream.recv_response().await.map_err(stream_refusal)?;
         match response.status() {
             status if status.is_informational() => {}
-            status if status.is_success() => return Ok(()),
+            status if status.is_success() => {
+                let class = response.headers().get(CLASS_HEADER);
+                return Ok(class.and_then(|class| class.to_str().ok()?.parse().ok()));
+            }
             status => {
                 let proxy_status = response.headers().get("proxy-status");
                 let proxy_status = proxy_status.and_then(|value| value.to_str().ok());

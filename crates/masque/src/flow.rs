@@ -34,6 +34,7 @@ pub struct Flow {
     send: SendHalf,
     recv: RecvHalf,
     reset: Option<Refusal>,
+    class: Option<u8>,
 }
 
 /// The error inside [`io::ErrorKind::ConnectionReset`]: the flow was reset, by the peer or with the
@@ -45,6 +46,13 @@ pub struct FlowReset(pub Refusal);
 /// What the task that opens a flow hands over, once the stream is open and once the response is in.
 pub(crate) type Opened<T> = oneshot::Receiver<Result<T, Refusal>>;
 
+/// What the response brings.
+pub(crate) struct Accepted {
+    pub stream: RawRecv,
+    /// The class that the server gave the flow.
+    pub class: Option<u8>,
+}
+
 enum SendHalf {
     Opening(Opened<RawSend>),
     Open { stream: RawSend, blocked: BytesMut },
@@ -53,7 +61,7 @@ enum SendHalf {
 }
 
 enum RecvHalf {
-    Opening(Opened<RawRecv>),
+    Opening(Opened<Accepted>),
     Open { stream: RawRecv, frames: Frames },
     End,
     Closed,
@@ -61,8 +69,13 @@ enum RecvHalf {
 
 impl Flow {
     /// A flow whose stream is still being opened.
-    pub(crate) fn opening(send: Opened<RawSend>, recv: Opened<RawRecv>) -> Flow {
-        Flow { send: SendHalf::Opening(send), recv: RecvHalf::Opening(recv), reset: None }
+    pub(crate) fn opening(send: Opened<RawSend>, recv: Opened<Accepted>) -> Flow {
+        Flow {
+            send: SendHalf::Opening(send),
+            recv: RecvHalf::Opening(recv),
+            reset: None,
+            class: None,
+        }
     }
 
     /// A flow on an open stream, after both HEADERS.
@@ -71,7 +84,13 @@ impl Flow {
             send: SendHalf::Open { stream: send, blocked: BytesMut::new() },
             recv: RecvHalf::Open { stream: recv, frames: Frames::default() },
             reset: None,
+            class: None,
         }
+    }
+
+    /// The class that the server gave the flow for its claim, once a read has met the response.
+    pub fn class(&self) -> Option<u8> {
+        self.class
     }
 
     /// Ends the flow at once in both directions; the peer sees `why` as far as
@@ -206,7 +225,10 @@ impl AsyncRead for Flow {
         let this = &mut *self;
         if let RecvHalf::Opening(opened) = &mut this.recv {
             match ready!(opened.poll_unpin(cx)).unwrap_or(Err(Refusal::Internal)) {
-                Ok(stream) => this.recv = RecvHalf::Open { stream, frames: Frames::default() },
+                Ok(Accepted { stream, class }) => {
+                    this.class = class;
+                    this.recv = RecvHalf::Open { stream, frames: Frames::default() };
+                }
                 Err(why) => {
                     this.recv = RecvHalf::Closed;
                     return Poll::Ready(Err(this.fail(why)));

@@ -7,7 +7,7 @@ use h3::error::Code;
 use http::{HeaderValue, StatusCode};
 
 use crate::{
-    CAPSULE_HEADER,
+    CAPSULE_HEADER, CLASS_HEADER, Claim,
     auth::PublicKey,
     datagrams::{Core, DatagramFlow, router::Way},
     flow::Flow,
@@ -28,6 +28,10 @@ pub struct Incoming {
     pub class: u8,
     /// The passenger, by the client's own numbering.
     pub passenger: u32,
+    /// What the client says of the authority, which is an address then.
+    pub claim: Option<Claim>,
+    /// The class to answer with, where the claim holds.
+    pub confirmed: Option<u8>,
     /// The whole request.
     pub request: http::Request<()>,
     pub(crate) exchange: Exchange,
@@ -60,8 +64,12 @@ impl Incoming {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let lost = |_| io::Error::from(io::ErrorKind::ConnectionReset);
+        let mut response = answer(StatusCode::OK);
+        if let Some(class) = self.confirmed {
+            response.headers_mut().insert(CLASS_HEADER, u16::from(class).into());
+        }
         let request = self.exchange.request.clone();
-        let send = self.exchange.respond(answer(StatusCode::OK)).await.map_err(lost)?;
+        let send = self.exchange.respond(response).await.map_err(lost)?;
         let recv = request.take_recv().ok_or(io::ErrorKind::ConnectionReset)?;
         Ok(Flow::open(send, recv))
     }

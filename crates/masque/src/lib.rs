@@ -71,7 +71,9 @@
 //! `:method` CONNECT, `:authority` host and port, and two fields of ours that a server may ignore:
 //! `bentpipe-class` (a decimal number, 0 the most urgent, 3 the default) and `bentpipe-passenger`
 //! (the client's own number for who this is). The request's HEADERS and its first DATA leave
-//! together, without awaiting the response. A refusal is a status with `proxy-status` (RFC 9209);
+//! together, without awaiting the response. A client may add `bentpipe-claim`, a class and a name with a
+//! space between: the class it wants if the authority's address is the name's. A server that finds so
+//! answers with the class in `bentpipe-class`. A refusal is a status with `proxy-status` (RFC 9209);
 //! see [`Refusal`] for its names and for the codes that reset an open flow. FIN ends a direction.
 //!
 //! ## Datagrams
@@ -104,6 +106,7 @@
 
 mod auth;
 mod capsule;
+mod claim;
 mod client;
 mod datagrams;
 mod flow;
@@ -125,6 +128,7 @@ mod udp_tests;
 mod unproven_tests;
 
 pub use auth::{PublicKey, SecretKey, public_key};
+pub use claim::Claim;
 pub use client::{Client, ClientConfig, ConnectError};
 pub use datagrams::{DatagramError, DatagramFlow};
 pub use flow::{Flow, FlowReset};
@@ -140,6 +144,9 @@ pub use tls::{Certificate, TlsError};
 const SESSION_PATH: &str = "/bentpipe/session";
 
 const CLASS_HEADER: &str = "bentpipe-class";
+/// In a request: a class, a space, and the name that would give it.
+const CLAIM_HEADER: &str = "bentpipe-claim";
+
 const PASSENGER_HEADER: &str = "bentpipe-passenger";
 const PROTOCOL_HEADER: &str = "bentpipe-protocol";
 const SOURCE_HEADER: &str = "bentpipe-source";

@@ -21,8 +21,8 @@ use tokio::{
 };
 
 use crate::{
-    CLASS_HEADER, CONNECT_UDP, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER, PROTOCOL_HEADER,
-    SESSION_PATH, SOURCE_HEADER, StartError,
+    CLAIM_HEADER, CLASS_HEADER, CONNECT_UDP, Claim, DEFAULT_CLASS, INFO_HEADER, PASSENGER_HEADER,
+    PROTOCOL_HEADER, SESSION_PATH, SOURCE_HEADER, StartError,
     auth::{self, Proofs, PublicKey, SecretKey, Side},
     datagrams::{
         Core, UDP,
@@ -417,6 +417,8 @@ impl Session {
         exchange: Exchange,
     ) {
         let class = number(&head, CLASS_HEADER).and_then(|class| u8::try_from(class).ok());
+        let claim = head.headers().get(CLAIM_HEADER);
+        let claim = claim.and_then(|value| Claim::read(value.to_str().ok()?));
         let datagrams = (carries != Carries::Stream).then(|| {
             let ledger = self.router.ledger();
             let inbox = Arc::new(Queue::new(ledger.clone()));
@@ -429,6 +431,8 @@ impl Session {
             carries,
             class: class.unwrap_or(DEFAULT_CLASS),
             passenger: number(&head, PASSENGER_HEADER).unwrap_or(0),
+            claim,
+            confirmed: None,
             request: head,
             exchange,
             server_name: self.shared.name.clone(),

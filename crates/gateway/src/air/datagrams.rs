@@ -291,7 +291,10 @@ impl Flow {
                 Fate::Gone
             }
             Stage::Open(far) => {
-                let most_payload = far.most_bytes().saturating_sub(MOST_HEADER_BYTES);
+                // None at all where the link is over: no packet is too large for that.
+                let Some(most_payload) = far.most_bytes().checked_sub(MOST_HEADER_BYTES) else {
+                    return Fate::Dropped;
+                };
                 // A payload that fits only without its hop limit would come and go.
                 if sent.payload.len() > most_payload {
                     return Fate::TooLarge(most_payload);

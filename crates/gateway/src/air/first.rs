@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::intake::Intake;
 use crate::far::{FarStream, MAX_FIRST_BYTES, Open, OpenError};
+use crate::usage::Meter;
 
 /// Why a flow ended; filled once it has broken.
 pub type Ending = Arc<OnceLock<ResetCode>>;
@@ -30,6 +31,7 @@ pub struct FirstWrite {
     timer: Pin<Box<Sleep>>,
     moved_at: Instant,
     answered: bool,
+    meter: Option<Meter>,
 }
 
 enum Stage {
@@ -41,7 +43,8 @@ enum Stage {
 
 impl FirstWrite {
     /// A flow that will ask for `open`, with the first bytes written to it.
-    pub fn new(intake: Arc<Intake>, open: Open) -> (Self, Ending) {
+    /// What it uses is counted by `meter`.
+    pub fn new(intake: Arc<Intake>, open: Open, meter: Option<Meter>) -> (Self, Ending) {
         let (ending, now) = (Ending::default(), Instant::now());
         let timer = Box::pin(sleep_until(now + intake.limits.answer_timeout.duration()));
         let stream = Self {
@@ -52,6 +55,7 @@ impl FirstWrite {
             timer,
             moved_at: now,
             answered: false,
+            meter,
         };
         (stream, ending)
     }
@@ -138,6 +142,9 @@ impl AsyncRead for FirstWrite {
         let read = buffer.filled().len() - before;
         if read > 0 {
             this.intake.counters.to_tcp_bytes.add(read as u64);
+            if let Some(meter) = &mut this.meter {
+                meter.down(read as u64);
+            }
             this.answered = true;
             this.moved_at = Instant::now();
         }
@@ -175,6 +182,9 @@ impl AsyncWrite for FirstWrite {
         };
         if let Ok(length) = written {
             this.intake.counters.to_far_bytes.add(length as u64);
+            if let Some(meter) = &mut this.meter {
+                meter.up(length as u64);
+            }
             this.moved_at = Instant::now();
         }
         Poll::Ready(written)

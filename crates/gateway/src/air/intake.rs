@@ -5,19 +5,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Class, Target};
-use bytes::{Bytes, BytesMut};
+use bentpipe_link::{Host, Target};
+use bentpipe_schedule::{Class, Dscp};
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::classes::{Asked, Classes};
+use super::identity::{Identity, Neighbours};
 use super::passengers::{Kind, Limit, Passengers, Ticket};
 use super::quiet::Quiet;
-use crate::config::AirLimits;
+use crate::classify::{Mac, Name, Protocol};
+use crate::config::{AirConfig, AirLimits};
 use crate::counters::Counters;
-use crate::far::{FarEnd, MAX_FIRST_BYTES, Open, OpenDatagrams};
+use crate::far::{Claim, FarEnd, MAX_FIRST_BYTES, Open, OpenDatagrams};
 use crate::flows::Flows;
 use crate::net;
-use crate::relay::{Outcome, Relay, reset_on_close};
+use crate::relay::{Outcome, Relay, Verdict, reset_on_close};
+use crate::usage::{Book, Meter};
 
 /// How long a flow waits for the client's first bytes, so that they travel with
 /// it. Only protocols in which the server speaks first lose this time.
@@ -30,18 +35,27 @@ pub struct Intake {
     pub counters: Arc<Counters>,
     pub flows: Flows,
     pub quiet: Quiet,
+    pub classes: Arc<Classes>,
+    /// Where it is kept what passengers use.
+    pub usage: Option<Arc<Book>>,
+    identity: Arc<dyn Identity>,
     passengers: Arc<Passengers>,
 }
 
 impl Intake {
-    pub fn new(far: Arc<dyn FarEnd>, limits: AirLimits, flows: Flows) -> Self {
+    pub fn new(config: &AirConfig, far: Arc<dyn FarEnd>, flows: Flows) -> Self {
+        let limits = config.limits.clone();
+        let classes = Arc::new(Classes::new(config.rules.clone()));
         let udp = &limits.udp;
         let passengers = Passengers::new(
             Limit { all: limits.max_flows, each: limits.max_flows_per_passenger },
             Limit { all: udp.max_flows, each: udp.max_flows_per_passenger },
         );
         let (counters, quiet) = Default::default();
-        Self { far, limits, counters, flows, quiet, passengers }
+        let usage = config.usage.as_ref();
+        let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
+        let identity = Arc::new(Neighbours::default());
+        Self { far, limits, counters, flows, quiet, classes, usage, identity, passengers }
     }
 
     /// Counts a client in, or resets it where a limit is reached.
@@ -81,9 +95,50 @@ impl Intake {
         self.quiet.refused(ticket.client, "wrong username or password");
     }
 
-    /// What to ask the far end for.
-    pub fn open(&self, target: Target, ticket: &Ticket, first: Bytes) -> Open {
-        Open { target, class: Class::BestEffort, passenger: ticket.number, first }
+    /// What to ask the far end for, for a client whose connection is marked with `dscp`.
+    pub fn open(&self, target: Target, ticket: &Ticket, dscp: Dscp, first: Bytes) -> Open {
+        let asked = Asked {
+            target: &target,
+            protocol: Protocol::Tcp,
+            dscp,
+            ticket,
+            mac: self.device_of(ticket),
+            first: &first,
+        };
+        let decision = self.classes.decide(&asked);
+        let claim = decision.claim;
+        let claim = claim.and_then(|it| Claim::new(it.name.as_str(), it.class).ok());
+        self.counters.claims.add(u64::from(claim.is_some()));
+        self.counters.count_class(decision.class);
+        Open { target, class: decision.class, passenger: ticket.number, claim, first }
+    }
+
+    /// How the client marks `tcp`, where a rule asks for it and the kernel knows: see
+    /// [`net::mark_of`].
+    pub fn mark_of(&self, tcp: &TcpStream) -> Dscp {
+        if self.classes.ask_marks() { net::mark_of(tcp) } else { Dscp::DF }
+    }
+
+    /// The client's device, where a rule asks for it.
+    fn device_of(&self, ticket: &Ticket) -> Option<Mac> {
+        let asked = self.classes.ask_devices();
+        asked.then(|| self.identity.mac(ticket.client)).flatten()
+    }
+
+    /// Counts what a flow of the client uses, where that is kept.
+    pub fn meter(&self, ticket: &Ticket, class: Class) -> Option<Meter> {
+        let usage = self.usage.as_ref()?;
+        Some(usage.meter(self.identity.label(ticket.client), class))
+    }
+
+    /// What is to be done when the ground confirms the class of a flow.
+    fn on_verdict(&self, name: Name, address: IpAddr) -> Verdict {
+        let (classes, counters) = (self.classes.clone(), self.counters.clone());
+        Box::new(move |class, tcp| {
+            classes.verified(&name, address);
+            counters.claims_held.add(1);
+            net::mark(tcp, class);
+        })
     }
 
     /// The same for datagrams from the client's port `source`.
@@ -94,16 +149,36 @@ impl Intake {
         source: u16,
         ticket: &Ticket,
     ) -> OpenDatagrams {
-        let class = Class::BestEffort;
+        let asked = Asked {
+            target: &target,
+            protocol: Protocol::from_number(protocol),
+            dscp: Dscp::DF,
+            ticket,
+            mac: self.device_of(ticket),
+            first: &[],
+        };
+        let class = self.classes.decide(&asked).class;
+        self.counters.count_class(class);
         OpenDatagrams { target, protocol, source, class, passenger: ticket.number }
     }
 
     /// Carries `tcp` to `target` until both are done; `read` was already read from it.
     pub async fn carry(&self, tcp: TcpStream, target: Target, ticket: &Ticket, read: Bytes) {
-        let mut first = if read.is_empty() { first_bytes(&tcp).await } else { read };
+        let wants_more = |first: &[u8]| self.classes.wants_more(first);
+        let mut first = first_bytes(&tcp, read, wants_more).await;
         let pending = first.split_off(first.len().min(MAX_FIRST_BYTES));
-        let open = self.open(target, ticket, first);
+        let open = self.open(target, ticket, self.mark_of(&tcp), first);
+        net::mark(&tcp, open.class);
+        let name = open.claim.as_ref().and_then(|claim| claim.name().parse().ok());
+        let verdict = match (name, &open.target.host) {
+            (Some(name), Host::Ip(address)) => Some(self.on_verdict(name, *address)),
+            _ => None,
+        };
         let shown = open.target.to_string();
+        let mut meter = self.meter(ticket, open.class);
+        if let Some(meter) = &mut meter {
+            meter.up(open.first.len() as u64);
+        }
         self.counters.to_far_bytes.add(open.first.len() as u64);
         let far = match self.far.open(open).await {
             Ok(far) => far,
@@ -116,28 +191,36 @@ impl Intake {
         };
         let limits = self.limits.relay();
         let relay = Relay::new(tcp, far, pending.into(), limits, self.counters.clone());
+        let relay = relay.with_verdict(verdict).with_meter(meter);
         if let Outcome::Reset(code) = relay.await {
             tracing::debug!(passenger = ticket.number, target = shown, %code, "flow reset");
         }
     }
 }
 
-/// What the client says within [`FIRST_BYTES_WAIT`]. An error or the end will
-/// show again when the relay reads.
-async fn first_bytes(tcp: &TcpStream) -> Bytes {
+/// `read` and what the client says within [`FIRST_BYTES_WAIT`]: all that is there at once, and what
+/// follows while `wants_more` of it. An error or the end will show again when the relay reads.
+async fn first_bytes(tcp: &TcpStream, read: Bytes, wants_more: impl Fn(&[u8]) -> bool) -> Bytes {
+    if !read.is_empty() && !wants_more(&read) {
+        return read;
+    }
+    let mut first = BytesMut::from(read);
     let reading = async {
         // Readiness may be announced before there is anything to read.
         while tcp.readable().await.is_ok() {
-            let mut first = BytesMut::with_capacity(MAX_FIRST_BYTES);
-            match tcp.try_read_buf(&mut first) {
+            let room = MAX_FIRST_BYTES.saturating_sub(first.len());
+            first.reserve(room);
+            match tcp.try_read_buf(&mut (&mut first).limit(room)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // A copy, so that a short hello does not hold the whole buffer.
-                _ => return Bytes::copy_from_slice(&first),
+                Ok(1..) if wants_more(&first) => {}
+                _ => return,
             }
         }
-        Bytes::new()
     };
-    timeout(FIRST_BYTES_WAIT, reading).await.unwrap_or_default()
+    // Whatever there is by then will do.
+    let _ = timeout(FIRST_BYTES_WAIT, reading).await;
+    // A copy, so that a short hello does not hold the whole buffer.
+    Bytes::copy_from_slice(&first)
 }
 
 #[cfg(test)]
@@ -156,9 +239,9 @@ mod tests {
     async fn what_the_client_says_at_once_travels_first() {
         let (mut client, tcp) = sockets().await;
         client.write_all(b"hello").await.unwrap();
-        assert_eq!(first_bytes(&tcp).await, "hello");
+        assert_eq!(first_bytes(&tcp, Bytes::new(), |_| false).await, "hello");
         client.shutdown().await.unwrap();
-        assert_eq!(first_bytes(&tcp).await, "");
+        assert_eq!(first_bytes(&tcp, Bytes::new(), |_| true).await, "");
     }
 
     #[tokio::test]
@@ -166,8 +249,21 @@ mod tests {
         let (_client, tcp) = sockets().await;
         tokio::time::pause();
         let began = tokio::time::Instant::now();
-        assert_eq!(first_bytes(&tcp).await, "");
+        assert_eq!(first_bytes(&tcp, Bytes::new(), |_| true).await, "");
         // Timers round up to the next millisecond.
         assert!(began.elapsed() <= FIRST_BYTES_WAIT + Duration::from_millis(1));
+    }
+
+    #[tokio::test]
+    async fn a_message_in_pieces_is_waited_for_while_it_is_wanted() {
+        let (mut client, tcp) = sockets().await;
+        client.write_all(b"lo").await.unwrap();
+        let whole = |first: &[u8]| first.len() < 5;
+        assert_eq!(first_bytes(&tcp, Bytes::from_static(b"hel"), whole).await, "hello");
+        let (mut client, tcp) = sockets().await;
+        client.write_all(&[7; 2 * MAX_FIRST_BYTES]).await.unwrap();
+        let most = first_bytes(&tcp, Bytes::from_static(b"a"), |_| true).await;
+        assert_eq!(most.len(), MAX_FIRST_BYTES);
+        client.shutdown().await.unwrap();
     }
 }

@@ -3,16 +3,19 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use bentpipe_link::{PublicKey, SecretKey, Target};
+use bentpipe_link::{Class, PublicKey, SecretKey, Target};
 use bentpipe_units::{BitRate, Span};
 use serde::Deserialize;
 
+use super::classes::class;
 use super::modem::{ModemConfig, WrittenModem};
 use super::radio::default_mtu;
+use super::rule::{self, WrittenHello, WrittenRule};
 use super::{
-    AeroTcp, AirUdp, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory, Quic, Source,
-    applies, from_text, read, seconds,
+    AeroTcp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory,
+    Quic, Source, applies, from_text, read, seconds,
 };
+use crate::classify::Rules;
 use crate::relay::RelayLimits;
 
 /// What an air gateway needs to know.
@@ -25,9 +28,42 @@ pub struct AirConfig {
     pub listen: Listen,
     /// What AeroTCP is told, where it is the transport.
     pub aerotcp: Option<AeroTcp>,
+    /// What the classes may count on and may take of what this side sends.
+    #[serde(default)]
+    pub classes: Classes,
+    /// The class of what no rule matches.
+    #[serde(default, deserialize_with = "class")]
+    default_class: Class,
+    #[serde(default)]
+    encrypted_hello: WrittenHello,
+    #[serde(default, rename = "rule")]
+    written_rules: Vec<toml::Spanned<WrittenRule>>,
+    /// Which class a flow has.
+    #[serde(skip)]
+    pub rules: Rules,
+    /// Records of what passengers use; absent where none are kept.
+    pub usage: Option<UsageConfig>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
+}
+
+/// Records of what each passenger uses on each day, as lines of JSON.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct UsageConfig {
+    #[serde(rename = "directory")]
+    written: toml::Spanned<PathBuf>,
+    /// Where the files go, one a day.
+    #[serde(skip)]
+    pub directory: PathBuf,
+    /// How often they are written; once more when the gateway stops.
+    #[serde(default = "default_usage_interval")]
+    pub interval: Span,
+}
+
+const fn default_usage_interval() -> Span {
+    seconds(15 * 60)
 }
 
 /// What carries the flows.
@@ -220,7 +256,30 @@ impl AirConfig {
             return Err(ConfigError::at(&source, None, why, help));
         }
         config.listen.check(&source)?;
+        config.classes.check(&source)?;
+        if let Some(usage) = &mut config.usage {
+            usage.check(&source)?;
+        }
+        let written = std::mem::take(&mut config.written_rules);
+        config.rules = rule::rules(&source, written, config.default_class, config.encrypted_hello)?;
         Ok(config)
+    }
+}
+
+impl UsageConfig {
+    fn check(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
+        self.directory = source.beside(self.written.get_ref());
+        if self.interval.duration().as_secs() == 0 {
+            let why = format!("records every {} would be all that is done", self.interval);
+            let help = "write how often: interval = \"15 min\"".to_owned();
+            return Err(ConfigError::at(source, None, why, help));
+        }
+        if self.directory.is_dir() {
+            return Ok(());
+        }
+        let why = format!("{} is not a directory", self.directory.display());
+        let help = "make it, and let the gateway's user write there".to_owned();
+        Err(ConfigError::at(source, Some(self.written.span()), why, help))
     }
 }
 

@@ -50,13 +50,17 @@ const AIR_LINK: &[Setting] = &[
     setting("state-file", NOT_HTTP),
 ];
 
+/// Under each of `[classes]`, in both files and in each of `[[aircraft]]`.
+const CLASS: &[Setting] = &[setting("rate", RADIO), setting("ceil", RADIO)];
+
 /// Refuses what does nothing at a ground that serves no more than `served`.
 pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), ConfigError> {
     let document = document(source)?;
     let tables = [(GROUND, vec![document.get_ref()])].into_iter();
     let tables = tables
         .chain([(GROUND_LINK, tables_at(document.get_ref(), "link"))])
-        .chain([(AIRCRAFT, tables_at(document.get_ref(), "aircraft"))]);
+        .chain([(AIRCRAFT, tables_at(document.get_ref(), "aircraft"))])
+        .chain([(CLASS, classes(document.get_ref()))]);
     for (settings, tables) in tables {
         let Some((setting, key)) = idle(settings, &tables, served) else { continue };
         let names: Vec<_> = served.iter().map(|transport| transport.name()).collect();
@@ -77,8 +81,9 @@ pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), Config
 /// the command names it and not the file.
 pub fn at_air(source: &Source<'_>, transport: Transport, chosen: bool) -> Result<(), ConfigError> {
     let document = document(source)?;
-    let link = tables_at(document.get_ref(), "link");
-    let Some((setting, key)) = idle(AIR_LINK, &link, &[transport]) else { return Ok(()) };
+    let (link, classes) = (tables_at(document.get_ref(), "link"), classes(document.get_ref()));
+    let found = idle(AIR_LINK, &link, &[transport]).or(idle(CLASS, &classes, &[transport]));
+    let Some((setting, key)) = found else { return Ok(()) };
     let name = transport.name();
     let why = format!("{:?} does nothing: the transport is {name}", setting.name);
     let help = if chosen {
@@ -120,4 +125,13 @@ fn tables_at<'a, 'i>(document: &'a DeTable<'i>, name: &str) -> Vec<&'a DeTable<'
         }
         _ => Vec::new(),
     }
+}
+
+/// The tables of all classes, wherever they stand.
+fn classes<'a, 'i>(document: &'a DeTable<'i>) -> Vec<&'a DeTable<'i>> {
+    let of = |table: &'a DeTable<'i>| {
+        let classes = tables_at(table, "classes").into_iter();
+        classes.flat_map(|classes| classes.values().filter_map(|one| one.get_ref().as_table()))
+    };
+    of(document).chain(tables_at(document, "aircraft").into_iter().flat_map(of)).collect()
 }

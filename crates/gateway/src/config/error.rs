@@ -51,6 +51,8 @@ const MISSING: &[(&str, &str)] = &[
     ("peer", "write where the ground listens: peer = \"hub.example.net:4500\""),
     ("rate", "write what may be sent: rate = \"1.89 Mbit/s\""),
     ("protocol", "write how the modem is asked: protocol = \"dlep\" or protocol = \"file\""),
+    ("directory", "write where the records go: directory = \"/var/lib/bentpipe/usage\""),
+    ("class", "write the class of what matches: class = \"assured\""),
     ("rtt", "write the round trip between the gateways: rtt = \"480 ms\""),
     ("name", "write what the log should call it: name = \"D-ABCD\""),
 ];

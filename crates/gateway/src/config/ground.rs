@@ -10,10 +10,11 @@ use bentpipe_units::{BitRate, Span};
 use ipnet::IpNet;
 use serde::Deserialize;
 
+use super::classes::class;
 use super::radio::default_mtu;
 use super::{
-    AeroTcp, Beam, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundUdp, Masque,
-    Memory, Source, StandardClient, Transport, applies, from_text, read, seconds, standard,
+    AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundUdp,
+    Masque, Memory, Source, StandardClient, Transport, applies, from_text, read, seconds, standard,
 };
 use crate::relay::RelayLimits;
 
@@ -35,6 +36,9 @@ pub struct GroundConfig {
     pub clients: Vec<StandardClient>,
     /// What AeroTCP is told, where it is served.
     pub aerotcp: Option<AeroTcp>,
+    /// What the classes may count on and may take of what each aircraft is sent.
+    #[serde(default)]
+    pub classes: Classes,
     /// How it dials.
     #[serde(default)]
     pub dial: Dial,
@@ -92,6 +96,9 @@ pub struct AircraftConfig {
     /// The most favoured class its flows may have: those that ask for more get this one.
     #[serde(default = "default_class", deserialize_with = "class")]
     pub highest_class: Class,
+    /// The classes of what it is sent: those written here, and the ground's for the others.
+    #[serde(default)]
+    pub classes: Classes,
     /// How much of a shared beam it gets when several want it, against the others' weights: 1.
     pub(super) weight: Option<toml::Spanned<u32>>,
     /// What it gets of a shared beam before the rest is divided: 16 kbit/s.
@@ -231,6 +238,11 @@ impl GroundConfig {
         }
         applies::at_ground(&source, &served)?;
         let mut seen = BTreeSet::new();
+        config.classes.check(&source)?;
+        for aircraft in &mut config.aircraft {
+            aircraft.classes.check(&source)?;
+            aircraft.classes = aircraft.classes.or(&config.classes);
+        }
         for aircraft in &config.aircraft {
             if !seen.insert(aircraft.key()) {
                 let why = format!("{:?} has the key of another aircraft", aircraft.name);
@@ -288,14 +300,6 @@ impl HostAddresses {
             Self::Many(ips) => ips,
         }
     }
-}
-
-pub(super) fn class<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Class, D::Error> {
-    let name = String::deserialize(from)?;
-    Class::ALL.into_iter().find(|class| class.name() == name).ok_or_else(|| {
-        let names = Class::ALL.map(Class::name).join("\", \"");
-        serde::de::Error::custom(format!("{name:?} is no class: write one of \"{names}\""))
-    })
 }
 
 fn spanned_key<'de, D>(from: D) -> Result<toml::Spanned<PublicKey>, D::Error>

@@ -11,7 +11,8 @@ use bentpipe_masque::{Certificate, Login, token_hash};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::ground::{class, default_class};
+use super::classes::class;
+use super::ground::default_class;
 use super::{ConfigError, Source};
 
 /// Flows of one client at once: a browser's worth many times over, 5 MiB where all of them idle.

@@ -72,12 +72,22 @@ impl AirUdp {
     pub fn idle(&self, port: u16) -> Duration {
         idle(port, self.idle_timeout, self.dns_idle_timeout)
     }
+
+    /// How long any flow may do nothing.
+    pub fn longest_idle(&self) -> Duration {
+        self.idle_timeout.duration().max(self.dns_idle_timeout.into())
+    }
 }
 
 impl GroundUdp {
     /// How long a flow towards `port` may do nothing.
     pub fn idle(&self, port: u16) -> Duration {
         idle(port, self.idle_timeout, self.dns_idle_timeout)
+    }
+
+    /// How long any flow may do nothing.
+    pub fn longest_idle(&self) -> Duration {
+        self.idle_timeout.duration().max(self.dns_idle_timeout.into())
     }
 }
 

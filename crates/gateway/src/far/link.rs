@@ -1,19 +1,27 @@
 //! The radio transport behind the seam, and how the configs become its own.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use bentpipe_link::io::{self, Air, Flow, Hub};
+use bentpipe_link::io::{
+    self, Air, Arrived, DatagramFlow, Flow, Hub, IncomingDatagrams, SendError,
+};
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, Control, Flows, HubConfig, LeaseMode, MIN_RESERVE_BYTES,
-    ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
+    AirConfig as LinkAirConfig, Aircraft, Class, Control, Flows, HubConfig, LeaseMode,
+    MIN_RESERVE_BYTES, ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::{
-    Arrivals, Carried, FarDatagrams, FarEnd, FarStream, Incoming, Open, OpenDatagrams, OpenError,
+    Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
+    OpenDatagrams, OpenError,
 };
 use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
+
+/// The gateways end idle flows of datagrams; the link's own limit is for what they have forgotten.
+const IDLE_MARGIN: Duration = Duration::from_secs(60);
 
 /// Flows a session holds beyond what the gateway admits: those of either side that
 /// the other has not seen end yet.
@@ -34,12 +42,16 @@ impl FarEnd for Air {
         Box::pin(async move { Ok(Box::new(Air::open(self, open).await?) as Box<dyn FarStream>) })
     }
 
-    /// Streams alone.
     fn open_datagrams(
         &self,
-        _: OpenDatagrams,
+        open: OpenDatagrams,
     ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
-        Box::pin(std::future::ready(Err(OpenError::Unsupported)))
+        let OpenDatagrams { target, protocol, source, class, passenger } = open;
+        let open = io::OpenDatagrams { target, protocol, source, class, passenger };
+        Box::pin(async move {
+            let opened = Air::open_datagrams(self, open).await?;
+            Ok(Box::new(opened) as Box<dyn FarDatagrams>)
+        })
     }
 
     fn modem_rate(&self, told: Option<ModemRate>) {
@@ -63,6 +75,45 @@ impl FarStream for Flow {
     fn reset_code(&self) -> Option<ResetCode> {
         Flow::reset_code(self)
     }
+
+    fn confirm_class(&mut self, class: Class) {
+        self.confirm(class);
+    }
+
+    fn class(&self) -> Option<Class> {
+        self.confirmed()
+    }
+}
+
+impl FarDatagrams for DatagramFlow {
+    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
+        DatagramFlow::send(self, datagram).map_err(|error| match error {
+            SendError::TooLarge { most } => DatagramError::TooLarge { most_bytes: most },
+            SendError::Ended(_) => DatagramError::Ended,
+        })
+    }
+
+    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+        Box::pin(DatagramFlow::receive(self))
+    }
+
+    fn most_bytes(&self) -> usize {
+        self.max_bytes()
+    }
+
+    fn reset(&self, code: ResetCode) {
+        DatagramFlow::reset(self, code);
+    }
+}
+
+impl From<IncomingDatagrams> for Incoming {
+    fn from(incoming: IncomingDatagrams) -> Self {
+        let IncomingDatagrams { aircraft, open, flow } = incoming;
+        let io::OpenDatagrams { target, protocol, source, class, passenger } = open;
+        let carries = Carried::Datagrams { protocol, source, flow: Box::new(flow) };
+        let aircraft = *aircraft.as_bytes();
+        Self { aircraft, target, class, passenger, claim: None, carries }
+    }
 }
 
 impl<S: Flows> From<io::Incoming<S>> for Incoming
@@ -70,20 +121,19 @@ where
     io::Flow<S>: FarStream,
 {
     fn from(incoming: io::Incoming<S>) -> Self {
-        let io::Incoming { aircraft, target, class, passenger, flow } = incoming;
+        let io::Incoming { aircraft, target, class, passenger, claim, flow } = incoming;
         let aircraft = *aircraft.as_bytes();
-        Self { aircraft, target, class, passenger, carries: Carried::Stream(Box::new(flow)) }
+        Self { aircraft, target, class, passenger, claim, carries: Carried::Stream(Box::new(flow)) }
     }
 }
 
 impl Arrivals for Hub {
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
         Box::pin(async move {
-            loop {
-                if let Some(stream) = Hub::accept(self).await?.stream() {
-                    return Some(Incoming::from(stream));
-                }
-            }
+            Some(match Hub::accept(self).await? {
+                Arrived::Stream(incoming) => incoming.into(),
+                Arrived::Datagrams(incoming) => incoming.into(),
+            })
         })
     }
 
@@ -110,8 +160,12 @@ pub fn air_config(
         LeaseSource::Modem => (LeaseMode::Modem, Control::Leased),
         LeaseSource::None => (LeaseMode::Static, Control::Congestion),
     };
-    let settings = settings(link.rate, link.mtu, link.memory, config.limits.max_flows);
-    let settings = Settings { lease, control, ..settings };
+    let limits = &config.limits;
+    let max_flows = limits.max_flows.saturating_add(limits.udp.max_flows);
+    let settings = settings(link.rate, link.mtu, link.memory, max_flows);
+    let classes = config.classes.settings();
+    let datagram_idle = limits.udp.longest_idle() + IDLE_MARGIN;
+    let settings = Settings { lease, control, classes, datagram_idle, ..settings };
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key().clone(),
@@ -130,7 +184,10 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let memory = one.memory.unwrap_or(config.link.memory);
         let settings = settings(one.rate, mtu, memory, one.max_flows);
         let control = if one.leased { Control::Leased } else { Control::Congestion };
-        let settings = Settings { share: one.share(), control, ..settings };
+        let classes = one.classes.settings();
+        let datagram_idle = config.limits.udp.longest_idle() + IDLE_MARGIN;
+        let share = one.share();
+        let settings = Settings { share, control, classes, datagram_idle, ..settings };
         settings.check()?;
         let highest_class = one.highest_class;
         aircraft.push(Aircraft { key: one.key(), settings, highest_class });

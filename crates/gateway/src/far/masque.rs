@@ -8,15 +8,15 @@ use std::task::{Context, Poll, ready};
 
 use bentpipe_link::{Class, ResetCode, Target};
 use bentpipe_masque::{
-    Carries, Client, ClientConfig, DatagramFlow, Flow, Incoming as Request, Refusal, Server,
-    ServerConfig,
+    Carries, Claim as MasqueClaim, Client, ClientConfig, DatagramFlow, Flow, Incoming as Request,
+    Refusal, Server, ServerConfig,
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
-    Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
+    Arrivals, Carried, Claim, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
     OpenDatagrams, OpenError,
 };
 use crate::config::{AirConfig, GroundConfig, StandardClient};
@@ -24,7 +24,11 @@ use crate::config::{AirConfig, GroundConfig, StandardClient};
 impl FarEnd for Client {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
         let authority = open.target.to_string();
-        let flow = Client::open(self, &authority, open.class.to_u8(), open.passenger, open.first);
+        let claim = open
+            .claim
+            .map(|claim| MasqueClaim { class: claim.class.to_u8(), name: claim.name().to_owned() });
+        let (class, claim) = (open.class.to_u8(), claim.as_ref());
+        let flow = self.open_claiming(&authority, class, open.passenger, claim, open.first);
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarStream>) })
     }
 
@@ -60,6 +64,10 @@ impl FarStream for Flow {
 
     fn reset_code(&self) -> Option<ResetCode> {
         Flow::reset_code(self).map(code)
+    }
+
+    fn class(&self) -> Option<Class> {
+        Class::from_u8(Flow::class(self)?)
     }
 }
 
@@ -115,13 +123,17 @@ impl Arrivals for Server {
 fn incoming(request: Request, target: Target) -> Incoming {
     let (aircraft, passenger) = (request.client, request.passenger);
     let class = Class::from_u8(request.class).unwrap_or_default();
+    let claim = request
+        .claim
+        .as_ref()
+        .and_then(|claim| Claim::new(&claim.name, Class::from_u8(claim.class)?).ok());
     let carries = match request.carries {
         Carries::Stream => Carried::Stream(Box::new(Answering::Waiting(Box::new(request)))),
         Carries::Datagrams { protocol, source } => {
             Carried::Datagrams { protocol, source, flow: Box::new(request.into_datagrams()) }
         }
     };
-    Incoming { aircraft, target, class, passenger, carries }
+    Incoming { aircraft, target, class, passenger, claim, carries }
 }
 
 /// What [`Client::connect`] needs. HTTP/3 finds its own rate; the config's is not for it.
@@ -189,6 +201,12 @@ impl FarStream for Answering {
             // The carrier was lost before the answer could be given.
             Self::Gone => Some(ResetCode::Aborted),
             Self::Waiting(_) | Self::Accepting(_) => None,
+        }
+    }
+
+    fn confirm_class(&mut self, class: Class) {
+        if let Self::Waiting(request) = self {
+            request.confirmed = Some(class.to_u8());
         }
     }
 

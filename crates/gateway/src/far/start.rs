@@ -206,7 +206,7 @@ mod tests {
         let (_found, far) = watch::channel(None);
         let target = "origin.test:80".parse().unwrap();
         let first = Default::default();
-        let open = Open { target, class: Class::BestEffort, passenger: 1, first };
+        let open = Open { target, class: Class::BestEffort, passenger: 1, claim: None, first };
         let began = tokio::time::Instant::now();
         let error = Awaited(far).open(open).await.err().unwrap();
         assert!(matches!(error, OpenError::Down(_)), "{error}");

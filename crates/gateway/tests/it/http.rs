@@ -136,7 +136,7 @@ async fn one_client_connection_serves_many_requests() {
     tokio::time::pause();
     tokio::time::advance(std::time::Duration::from_secs(11)).await;
     tokio::time::resume();
-    assert_eq!(read_all(&mut tcp).await.unwrap(), []);
+    assert_eq!(read_all(&mut tcp).await.unwrap(), b"");
     assert_eq!(bench.air.garbage.get(), 0);
 }
 

@@ -67,5 +67,5 @@ async fn an_aircraft_has_limits_on_the_ground() {
     assert_eq!(bench.air.resets(ResetCode::Limit), 1);
     assert_eq!(bench.ground.over_limit.get(), 1);
     first.shutdown().await.unwrap();
-    assert_eq!(read_all(&mut first).await.unwrap(), []);
+    assert_eq!(read_all(&mut first).await.unwrap(), b"");
 }

@@ -1,12 +1,14 @@
 //! Both gateways over loopback, with the link between them in memory.
 
 mod bench;
+mod claims;
 mod http;
 mod limits;
-
+mod policy;
 mod relay;
 mod socks;
 mod tproxy;
+mod tproxy_udp;
 mod transports;
 mod udp;
 mod wire;

@@ -108,8 +108,8 @@ async fn half_open_clients_are_given_up() {
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(11)).await;
     tokio::time::resume();
-    assert_eq!(read_all(&mut silent).await.unwrap(), []);
-    assert_eq!(read_all(&mut slow).await.unwrap(), []);
+    assert_eq!(read_all(&mut silent).await.unwrap(), b"");
+    assert_eq!(read_all(&mut slow).await.unwrap(), b"");
     assert_eq!(bench.air.garbage.get(), 2);
 }
 

@@ -13,20 +13,23 @@ use bentpipe_link::{Class, PublicKey, ResetCode, SecretKey};
 use bentpipe_masque::{Client, Server};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
-use crate::bench::{
-    closed_port, echo, echoes, expect_reset, read_all, read_exactly, socks_client, soon,
-};
+use crate::bench::{closed_port, echo, echoes, expect_reset, read_all, socks_client, soon, until};
+use crate::udp;
 
 /// A folder with both sides' keys and configs.
-struct Configs {
-    air: AirConfig,
-    ground: GroundConfig,
+pub struct Configs {
+    pub air: AirConfig,
+    pub ground: GroundConfig,
     _folder: tempfile::TempDir,
 }
 
-fn configs() -> Configs {
+pub fn configs() -> Configs {
+    configs_with("", "")
+}
+
+/// The configs with these lines at their tops.
+pub fn configs_with(air_top: &str, ground_top: &str) -> Configs {
     let folder = tempfile::tempdir().unwrap();
     let key = |name: &str, byte| {
         let secret = SecretKey::from_bytes([byte; 32]);
@@ -35,12 +38,12 @@ fn configs() -> Configs {
     };
     let (air, ground): (PublicKey, PublicKey) = (key("air.key", 1), key("ground.key", 2));
     let air_text = format!(
-        "[link]\nprivate-key-file = \"air.key\"\npeer = \"127.0.0.1:4500\"\n\
+        "{air_top}\n[link]\nprivate-key-file = \"air.key\"\npeer = \"127.0.0.1:4500\"\n\
          peer-public-key = \"{ground}\"\nrate = \"100 Mbit/s\"\n\
          [aerotcp]\nrtt = \"20 ms\"\n[listen]\nsocks5 = \"127.0.0.1:0\"\n"
     );
     let ground_text = format!(
-        "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"127.0.0.1:0\"\n\
+        "{ground_top}\n[link]\nprivate-key-file = \"ground.key\"\nlisten = \"127.0.0.1:0\"\n\
          aerotcp-listen = \"127.0.0.1:0\"\n\
          [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{air}\"\nrate = \"100 Mbit/s\"\n\
          highest-class = \"assured\"\n[aerotcp]\nrtt = \"20 ms\"\n\
@@ -53,19 +56,19 @@ fn configs() -> Configs {
     }
 }
 
-fn udp() -> std::net::UdpSocket {
+fn socket() -> std::net::UdpSocket {
     bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
 /// The air gateway over `far`: where its clients come in, and what it counts.
-fn start_air(configs: &Configs, far: Arc<dyn FarEnd>) -> (SocketAddr, Arc<Counters>) {
+pub fn start_air(configs: &Configs, far: Arc<dyn FarEnd>) -> (SocketAddr, Arc<Counters>) {
     let gateway = air::Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
     let (socks, counters) = (gateway.socks5_addr().unwrap(), gateway.counters());
     tokio::spawn(gateway.serve(std::future::pending()));
     (socks, counters)
 }
 
-fn start_ground(configs: &Configs, arrivals: Arc<dyn Arrivals>) -> Arc<Counters> {
+pub fn start_ground(configs: &Configs, arrivals: Arc<dyn Arrivals>) -> Arc<Counters> {
     let gateway = ground::Ground::new(&configs.ground).unwrap();
     let counters = gateway.counters();
     tokio::spawn(async move { gateway.serve(vec![arrivals], std::future::pending()).await });
@@ -90,7 +93,7 @@ async fn exercise(socks: SocketAddr, counters: &Counters) {
     assert_eq!(counters.resets(ResetCode::Refused), 1);
     let mut early = socks_client(socks, echo("127.0.0.1:0").await).await;
     early.shutdown().await.unwrap();
-    assert_eq!(read_all(&mut early).await.unwrap(), []);
+    assert_eq!(read_all(&mut early).await.unwrap(), b"");
 }
 
 /// A thousand flows of a few bytes each, a hundred at a time.
@@ -106,21 +109,21 @@ async fn many_small_flows(socks: SocketAddr) {
 }
 
 /// The two ends of a transport, on sockets of their own.
-type Ends = (Arc<dyn FarEnd>, Arc<dyn Arrivals>);
+pub type Ends = (Arc<dyn FarEnd>, Arc<dyn Arrivals>);
 
-fn over_link(configs: &Configs) -> Ends {
-    let hub_socket = udp();
+pub fn over_link(configs: &Configs) -> Ends {
+    let hub_socket = socket();
     let address = hub_socket.local_addr().unwrap();
     // The air comes up first: it keeps trying until the ground is there.
     let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
     let config = link::air_config(&configs.air, address, counter).unwrap();
-    let far = Air::start(Box::new(UdpSocket::from_std(udp()).unwrap()), config);
+    let far = Air::start(Box::new(UdpSocket::from_std(socket()).unwrap()), config);
     let socket = Box::new(UdpSocket::from_std(hub_socket).unwrap());
     let hub = Hub::start(socket, link::hub_config(&configs.ground).unwrap());
     (Arc::new(far), Arc::new(hub))
 }
 
-fn over_http3(configs: &Configs) -> Ends {
+pub fn over_http3(configs: &Configs) -> Ends {
     let any = "127.0.0.1:0".parse().unwrap();
     let socket = bentpipe_masque::Socket::bind(any).unwrap();
     let server = Server::start(masque::server_config(&configs.ground), socket).unwrap();
@@ -129,12 +132,12 @@ fn over_http3(configs: &Configs) -> Ends {
     (Arc::new(Client::connect(config, socket).unwrap()), Arc::new(server))
 }
 
-fn over_aerotcp(configs: &Configs) -> Ends {
-    let ground_socket = udp();
+pub fn over_aerotcp(configs: &Configs) -> Ends {
+    let ground_socket = socket();
     let address = ground_socket.local_addr().unwrap();
     let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
     let config = aerotcp::air_config(&configs.air, address, counter).unwrap();
-    let socket = Box::new(UdpSocket::from_std(udp()).unwrap());
+    let socket = Box::new(UdpSocket::from_std(socket()).unwrap());
     let far = bentpipe_aerotcp::io::Air::start(socket, config);
     let socket = Box::new(UdpSocket::from_std(ground_socket).unwrap());
     let config = aerotcp::ground_config(&configs.ground).unwrap();
@@ -160,39 +163,37 @@ async fn http3_carries_flows() {
     carries_flows(over_http3).await;
 }
 
-/// UDP there and back, by SOCKS5 UDP ASSOCIATE.
+#[tokio::test]
+async fn aerotcp_carries_flows() {
+    carries_flows(over_aerotcp).await;
+}
+
+/// Datagrams of several sizes, to two destinations, and an error that comes back.
 async fn carries_datagrams(over: impl Fn(&Configs) -> Ends) {
     let configs = configs();
     let (far, arrivals) = over(&configs);
-    let (socks, _) = start_air(&configs, far);
-    start_ground(&configs, arrivals);
-    let origin = udp_echo().await;
-    let mut tcp = TcpStream::connect(socks).await.unwrap();
-    tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
-    let reply = read_exactly(&mut tcp, 12).await;
-    let relay = ("127.0.0.1", u16::from_be_bytes([reply[10], reply[11]]));
-    let udp = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    udp.connect(relay).await.unwrap();
-    let head = [&[0, 0, 0, 1, 127, 0, 0, 1][..], &origin.port().to_be_bytes()].concat();
-    for length in [1, 100, 1000] {
-        let sent = [&head[..], &vec![7; length]].concat();
-        udp.send(&sent).await.unwrap();
-        let mut buffer = [0; 2048];
-        let received = soon("the datagram", udp.recv(&mut buffer)).await.unwrap();
-        assert_eq!(buffer[..received], sent);
+    let (socks, air) = start_air(&configs, far);
+    let ground = start_ground(&configs, arrivals);
+    let client = udp::Client::of(socks).await;
+    for round in 0..2 {
+        let origin = udp::head(udp::echo("127.0.0.1:0").await);
+        for length in [0, 1, 500, 1200] {
+            client.echoes(&origin, &vec![round; length]).await;
+        }
     }
+    assert_eq!((air.datagram_flows.get(), ground.datagram_flows.get()), (2, 2));
+    let closed = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    client.send(&udp::head(closed), b"anybody there?").await;
+    until("an error was passed on", || ground.icmp_sent.get() == 1).await;
+    assert_eq!(air.datagrams_unknown.get(), 0);
+    // What no link carries in one piece.
+    client.send(&udp::head(closed), &[0; 20_000]).await;
+    until("it was found too large", || air.datagrams_too_large.get() == 1).await;
 }
 
-async fn udp_echo() -> SocketAddr {
-    let socket = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let address = socket.local_addr().unwrap();
-    tokio::spawn(async move {
-        let mut buffer = [0; 2048];
-        while let Ok((length, from)) = socket.recv_from(&mut buffer).await {
-            socket.send_to(&buffer[..length], from).await.unwrap();
-        }
-    });
-    address
+#[tokio::test]
+async fn the_radio_transport_carries_datagrams() {
+    carries_datagrams(over_link).await;
 }
 
 #[tokio::test]
@@ -201,8 +202,14 @@ async fn http3_carries_datagrams() {
 }
 
 #[tokio::test]
-async fn aerotcp_carries_flows() {
-    carries_flows(over_aerotcp).await;
+async fn aerotcp_says_that_it_carries_none() {
+    let configs = configs();
+    let (far, arrivals) = over_aerotcp(&configs);
+    let (socks, air) = start_air(&configs, far);
+    start_ground(&configs, arrivals);
+    let client = udp::Client::of(socks).await;
+    client.send(&udp::head("127.0.0.1:9".parse().unwrap()), b"?").await;
+    until("it was refused", || air.resets(ResetCode::Refused) == 1).await;
 }
 
 /// Flows ask for every class in turn, of a ground that allows the aircraft all but the highest two.
@@ -214,7 +221,7 @@ async fn classes_are_limited(over: impl Fn(&Configs) -> Ends) {
     let mut held = Vec::new();
     for class in Class::ALL {
         let (target, first) = (origin.parse().unwrap(), Bytes::from_static(b"a"));
-        let open = Open { target, class, passenger: 1, first };
+        let open = Open { target, class, passenger: 1, claim: None, first };
         let mut flow = soon("a session", async {
             loop {
                 match far.open(open.clone()).await {

@@ -11,14 +11,19 @@ use crate::bench::{Bench, LOOPBACK, read_all, read_exactly, soon, start, until};
 use crate::wire::MOST_DATAGRAM_BYTES;
 
 /// A client with an association.
-struct Client {
+pub struct Client {
     tcp: TcpStream,
     udp: UdpSocket,
 }
 
 impl Client {
     async fn new(bench: &Bench) -> Self {
-        let mut tcp = TcpStream::connect(bench.socks).await.unwrap();
+        Self::of(bench.socks).await
+    }
+
+    /// A client of the SOCKS5 proxy at `proxy`.
+    pub async fn of(proxy: SocketAddr) -> Self {
+        let mut tcp = TcpStream::connect(proxy).await.unwrap();
         tcp.write_all(&[5, 1, 0, 5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).await.unwrap();
         let reply = read_exactly(&mut tcp, 12).await;
         assert_eq!(reply[..10], [5, 0, 5, 0, 0, 1, 127, 0, 0, 1]);
@@ -28,7 +33,7 @@ impl Client {
         Self { tcp, udp }
     }
 
-    async fn send(&self, head: &[u8], payload: &[u8]) {
+    pub async fn send(&self, head: &[u8], payload: &[u8]) {
         self.udp.send(&[head, payload].concat()).await.unwrap();
     }
 
@@ -39,14 +44,14 @@ impl Client {
         buffer[..length].to_vec()
     }
 
-    async fn echoes(&self, head: &[u8], payload: &[u8]) {
+    pub async fn echoes(&self, head: &[u8], payload: &[u8]) {
         self.send(head, payload).await;
         assert_eq!(self.receive().await, [head, payload].concat());
     }
 }
 
 /// The head of datagrams to `to`.
-fn head(to: SocketAddr) -> Vec<u8> {
+pub fn head(to: SocketAddr) -> Vec<u8> {
     let mut head = vec![0, 0, 0];
     match to {
         SocketAddr::V4(to) => {
@@ -63,7 +68,7 @@ fn head(to: SocketAddr) -> Vec<u8> {
 }
 
 /// Answers what it gets.
-async fn echo(address: &str) -> SocketAddr {
+pub async fn echo(address: &str) -> SocketAddr {
     let socket = UdpSocket::bind(address).await.unwrap();
     let address = socket.local_addr().unwrap();
     tokio::spawn(async move {
@@ -256,5 +261,5 @@ async fn a_flow_that_goes_on_survives_what_looks_like_quic() {
     client.echoes(&to, b"\xc3\0\0\0\x01\x08\x01\x02\x03\x04\x05\x06\x07\x08").await;
     let mut tcp = client.tcp;
     tcp.shutdown().await.unwrap();
-    assert_eq!(read_all(&mut tcp).await.unwrap(), []);
+    assert_eq!(read_all(&mut tcp).await.unwrap(), b"");
 }

@@ -221,9 +221,9 @@ impl FarEnd for Up {
             let (mut near, far) = pair();
             self.opened.lock().unwrap().push(open.clone());
             near.write_all(&open.first).await.unwrap();
-            let Open { target, class, passenger, .. } = open;
+            let Open { target, class, passenger, claim, .. } = open;
             let (aircraft, carries) = (self.aircraft, Carried::Stream(Box::new(far)));
-            let incoming = Incoming { aircraft, target, class, passenger, carries };
+            let incoming = Incoming { aircraft, target, class, passenger, claim, carries };
             self.flows.send(incoming).map_err(|_| OpenError::Closed)?;
             Ok(Box::new(near) as Box<dyn FarStream>)
         })
@@ -237,7 +237,8 @@ impl FarEnd for Up {
         self.opened_datagrams.lock().unwrap().push(open.clone());
         let OpenDatagrams { target, protocol, source, class, passenger } = open;
         let carries = Carried::Datagrams { protocol, source, flow: Box::new(far) };
-        let incoming = Incoming { aircraft: self.aircraft, target, class, passenger, carries };
+        let incoming =
+            Incoming { aircraft: self.aircraft, target, class, passenger, claim: None, carries };
         let sent = self.flows.send(incoming).map_err(|_| OpenError::Closed);
         Box::pin(async move { sent.map(|()| Box::new(near) as Box<dyn FarDatagrams>) })
     }

@@ -180,7 +180,13 @@ impl Ends {
         };
         let air = Air::start_seeded(Box::new(air.bind(0)?), config, rng.random());
         let target = Target { host: Host::Name("sink.example".into()), port: number as u16 };
-        let open = Open { target, class: Class::BestEffort, passenger: 1, first: Bytes::new() };
+        let open = Open {
+            target,
+            class: Class::BestEffort,
+            passenger: 1,
+            claim: None,
+            first: Bytes::new(),
+        };
         tokio::spawn(async move {
             loop {
                 match air.open(open.clone()).await {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bentpipe_schedule::{Class, ClassCounters, ClassSettings, PerClass};
 
-use super::FlowTable;
+use super::{FlowEvent, FlowTable};
 use crate::lease::Waiting;
 
 impl FlowTable {
@@ -34,5 +34,30 @@ impl FlowTable {
     /// What a class's flows sent, lost and waited, and what was charged to it.
     pub fn class_counters(&self, class: Class) -> ClassCounters {
         self.scheduler.class_counters(class)
+    }
+
+    /// Accounts for the flow's unsent bytes beyond its share; `true` when some were given back.
+    pub(super) fn settle_unsent(&mut self, id: u64) -> bool {
+        let Some(flow) = self.flows.get_mut(&id) else { return false };
+        let unsent = flow.send.unsent_bytes() as u64;
+        let (class, counted) = std::mem::replace(&mut flow.counted, (flow.class, unsent));
+        self.unsent[class] -= counted;
+        self.unsent[flow.class] += unsent;
+        let lent = unsent.saturating_sub(self.send_share);
+        let before = std::mem::replace(&mut flow.lent_to_send, lent);
+        self.send_pool.settle(flow.passenger, before, lent);
+        lent < before
+    }
+
+    /// Bytes left a send buffer: whoever waited for the memory may go on.
+    pub(super) fn sent_or_forgotten(&mut self, id: u64, bytes: usize) {
+        self.unsent_bytes -= bytes;
+        if self.settle_unsent(id) && std::mem::take(&mut self.starved) {
+            for (&id, flow) in &mut self.flows {
+                if std::mem::take(&mut flow.send.blocked) {
+                    self.events.push_back(FlowEvent::Wake(id));
+                }
+            }
+        }
     }
 }

@@ -17,6 +17,8 @@ const LEAST_ROOM: usize = 32;
 const CONTROL_ROOM: usize = 300;
 /// However short control is, it counts as so much: it may take a packet by itself.
 const LEAST_LEADING_BYTES: usize = 300;
+/// What an OPEN to an address takes with the longest claim behind it.
+const CLAIM_ROOM: usize = 330;
 
 /// What a symbol of streams and control came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +43,8 @@ impl FlowTable {
                 break;
             };
             if self.opens(id) {
-                if end - out.len() < CONTROL_ROOM {
+                let claims = self.flows.get(&id).is_some_and(|flow| flow.control.claim);
+                if end - out.len() < if claims { CLAIM_ROOM } else { CONTROL_ROOM } {
                     break;
                 }
                 self.fill_opening(id, end, out, &mut paid, now);
@@ -203,8 +206,14 @@ impl Flow {
         if let Some(target) = control.open {
             frame::put_open(out, id, self.class, self.passenger, self.recv.limit(), &target);
             self.opened = true;
+            if let Some(claim) = self.claim.as_ref().filter(|_| control.claim) {
+                frame::put_claim(out, id, claim);
+            }
         } else if control.credit {
             frame::put_credit(out, id, self.recv.limit());
+        }
+        if let Some(class) = self.confirmed.filter(|_| control.class) {
+            frame::put_class(out, id, class);
         }
         if let Some(code) = control.stop {
             frame::put_stop(out, id, code);
@@ -218,8 +227,11 @@ impl Flow {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::claim::Claim;
     use crate::flow::send::URGENT_BYTES;
     use crate::flow::{Terms, Write};
+    use crate::wire::frame::Frame;
+    use crate::{ClassSettings, Limits};
 
     const NOW: Duration = Duration::from_secs(10);
     const ROOM: usize = 1000;
@@ -250,7 +262,12 @@ pub(super) mod tests {
 
     /// A table with a flow that has opened, and may send `credit` bytes.
     fn table(credit: u64) -> (FlowTable, u64) {
+        limited(credit, PerClass::default())
+    }
+
+    fn limited(credit: u64, classes: PerClass<ClassSettings>) -> (FlowTable, u64) {
         let mut table = empty(4, credit);
+        table.set_classes(classes, NOW);
         table.tell_in_flight(IN_FLIGHT);
         let flow = table.open(b"target".to_vec(), Class::Assured, 1, NOW).expect("there is room");
         let ended = table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW).ended;
@@ -324,5 +341,33 @@ pub(super) mod tests {
         send(&mut table, Lane::Urgent);
         let ended = send(&mut table, Lane::Bulk);
         assert_eq!(ended.last(), Some(&Some(Class::Assured)), "all of it has left");
+    }
+
+    #[test]
+    fn a_class_waits_at_its_ceiling_and_a_confirmed_claim_leaves_it() {
+        let ceil = Some(bentpipe_units::BitRate::from_bps(80_000));
+        let low = Limits { rate: None, ceil };
+        let mut classes = PerClass::<ClassSettings>::default();
+        classes[Class::LowerEffort].limits = low;
+        let (mut table, _) = limited(1 << 20, classes);
+        let claiming = table.open(b"target".to_vec(), Class::LowerEffort, 1, NOW).expect("room");
+        table.claim(claiming, Claim::new("www.gov.uk", Class::Assured).expect("a short name"));
+        let mut first = Vec::new();
+        table.fill(Lane::Urgent, ROOM, &mut first, NOW);
+        write(&mut table, claiming, 1 << 19);
+        let sent = send(&mut table, Lane::Urgent).len() * ROOM;
+        // What its bucket had saved up, to the packet.
+        assert!((5_000..=7_000).contains(&sent), "{sent}");
+        let ready = table.next_ready(NOW).expect("it waits for its ceiling alone");
+        assert!(ready > NOW && ready <= NOW + Duration::from_millis(110), "{ready:?}");
+        assert_eq!(table.next_lane(NOW), None);
+        // No more than was claimed, and nothing for who claimed nothing.
+        let confirmed = Frame::Class { flow: claiming, class: Class::Operator };
+        assert_eq!(table.take_frame(confirmed, NOW), Ok(()));
+        assert_eq!(table.confirmed(claiming), Some(Class::Assured));
+        let more = send(&mut table, Lane::Urgent).len() * ROOM;
+        assert!(more as u64 >= URGENT_BYTES / 2, "{more}");
+        let other = Frame::Class { flow: 0, class: Class::Assured };
+        assert!(table.take_frame(other, NOW).is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! Flows: a passenger's byte streams, each way with its own credit, and its datagrams.
 
 mod bill;
+mod claims;
 mod classes;
 mod datagram;
 mod early;

@@ -41,13 +41,15 @@ impl FlowTable {
             }
             Frame::Reset { flow, code } => self.peer_resets(flow, code, now),
             Frame::Stop { flow, code } => self.peer_stops(flow, code, now),
+            Frame::Claim { flow, claim } => self.peer_claims(flow, claim, now),
+            Frame::Class { flow, class } => self.peer_confirms(flow, class, now),
             Frame::OpenDatagrams { flow, open } => self.peer_opens_datagrams(flow, open, now),
             Frame::Datagram { flow, payload } => self.peer_sends_datagram(flow, payload, now),
         }
     }
 
     /// The flow, made if its OPEN is still on its way; `None` when it is over or refused.
-    fn live(&mut self, id: u64, now: Duration) -> Result<Option<&mut Flow>, Violation> {
+    pub(super) fn live(&mut self, id: u64, now: Duration) -> Result<Option<&mut Flow>, Violation> {
         if self.flows.contains_key(&id) {
             let flow = self.flows.get_mut(&id);
             return Ok(flow.filter(|flow| flow.ended.is_none()));

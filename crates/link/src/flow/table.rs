@@ -7,6 +7,7 @@ use bentpipe_schedule::{Class, ClassSettings, Handle, PerClass, Scheduler};
 
 use super::queues::Datagrams;
 use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
+use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::lane::{Lane, RangeSet};
 use crate::settings::Lifetimes;
@@ -74,19 +75,23 @@ pub(super) struct Flow {
     /// Its place in the scheduler, once it had something to send.
     pub(super) turn: Option<Handle>,
     /// What of its unsent bytes is counted, and as whose.
-    counted: (Class, u64),
+    pub(super) counted: (Class, u64),
     pub(super) send: SendFlow,
     pub(super) recv: RecvFlow,
     /// Credit beyond the reserve, as the pool accounts for it.
     lent: u64,
     /// Unsent bytes beyond the share that every flow has, as the pool accounts for them.
-    lent_to_send: u64,
+    pub(super) lent_to_send: u64,
     /// STREAM may be sent: our OPEN has left, or the peer's has come.
     pub(super) opened: bool,
     pub(super) ended: Option<ResetCode>,
     /// Nobody holds the flow any more.
     pub(super) released: bool,
     pub(super) active: Duration,
+    /// At the air what was claimed of it, at the ground what the air claims.
+    pub(super) claim: Option<Claim>,
+    /// The class that the ground gave it for its claim.
+    pub(super) confirmed: Option<Class>,
     pub(super) control: Control,
 }
 
@@ -96,6 +101,8 @@ pub(super) struct Flow {
 pub(super) struct Control {
     /// Of a stream its target, as it is encoded; of datagrams the whole frame.
     pub(super) open: Option<Vec<u8>>,
+    pub(super) claim: bool,
+    pub(super) class: bool,
     pub(super) credit: bool,
     pub(super) stop: Option<ResetCode>,
     pub(super) reset: Option<ResetCode>,
@@ -104,7 +111,8 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn is_empty(&self) -> bool {
-        self.open.is_none() && !self.credit && self.stop.is_none() && self.reset.is_none()
+        let bits = self.claim || self.class || self.credit;
+        self.open.is_none() && !bits && self.stop.is_none() && self.reset.is_none()
     }
 }
 
@@ -133,8 +141,8 @@ pub struct FlowTable {
     pub(super) held_of: PerClass<usize>,
     pool: Pool,
     /// What every flow may always hold unsent; all of them together half of the send memory.
-    send_share: u64,
-    send_pool: Pool,
+    pub(super) send_share: u64,
+    pub(super) send_pool: Pool,
     /// What fills the link towards us: eight bandwidth-delay products.
     want_window: u64,
     /// What is under way to the peer at a time where the link is full.
@@ -145,7 +153,7 @@ pub struct FlowTable {
     /// The same by class: what [`Flow::counted`] says of each flow.
     pub(super) unsent: PerClass<u64>,
     /// Writers wait for memory that another flow's bytes take.
-    starved: bool,
+    pub(super) starved: bool,
     pub(super) events: VecDeque<FlowEvent>,
 }
 
@@ -278,6 +286,8 @@ impl FlowTable {
             ended: None,
             released: false,
             active: now,
+            claim: None,
+            confirmed: None,
             control: Control::default(),
         }
     }
@@ -447,31 +457,6 @@ impl FlowTable {
         }
         self.sent_or_forgotten(id, forgotten);
         self.adjust_credit(id);
-    }
-
-    /// Accounts for the flow's unsent bytes beyond its share; `true` when some were given back.
-    fn settle_unsent(&mut self, id: u64) -> bool {
-        let Some(flow) = self.flows.get_mut(&id) else { return false };
-        let unsent = flow.send.unsent_bytes() as u64;
-        let (class, counted) = std::mem::replace(&mut flow.counted, (flow.class, unsent));
-        self.unsent[class] -= counted;
-        self.unsent[flow.class] += unsent;
-        let lent = unsent.saturating_sub(self.send_share);
-        let before = std::mem::replace(&mut flow.lent_to_send, lent);
-        self.send_pool.settle(flow.passenger, before, lent);
-        lent < before
-    }
-
-    /// Bytes left a send buffer: whoever waited for the memory may go on.
-    pub(super) fn sent_or_forgotten(&mut self, id: u64, bytes: usize) {
-        self.unsent_bytes -= bytes;
-        if self.settle_unsent(id) && std::mem::take(&mut self.starved) {
-            for (&id, flow) in &mut self.flows {
-                if std::mem::take(&mut flow.send.blocked) {
-                    self.events.push_back(FlowEvent::Wake(id));
-                }
-            }
-        }
     }
 
     pub(super) fn remove_if_over(&mut self, id: u64) {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{DatagramFlow, Flow, Handle, Open, Socket};
-use crate::endpoint::{AirConfig, AirCore};
+use crate::endpoint::{AirConfig, AirCore, Core};
 use crate::lease::ModemRate;
 use crate::memory::Remembered;
 use crate::session::OpenError;
@@ -42,8 +42,14 @@ impl Air {
     /// the first session, so that clients that come before the ground does are served, and for
     /// memory for its first bytes.
     pub async fn open(&self, open: Open) -> Result<Flow, OpenError> {
-        let Open { target, class, passenger, first } = &open;
-        let begin = |core: &mut AirCore, now| core.open(target, *class, *passenger, first, now);
+        let Open { target, class, passenger, claim, first } = &open;
+        let begin = |core: &mut AirCore, now| {
+            let (key, taken) = core.open(target, *class, *passenger, first, now)?;
+            if let (Some(claim), Some(session)) = (claim, core.session(key.0)) {
+                session.claim(key.1, claim.clone());
+            }
+            Ok((key, taken))
+        };
         self.0.open(first, begin).await
     }
 

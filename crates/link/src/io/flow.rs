@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::shared::{FlowKey, Half, Shared};
+use crate::Class;
 use crate::code::ResetCode;
 use crate::endpoint::{Core, Flows};
 use crate::flow::{Read, Write};
@@ -28,6 +29,19 @@ pub struct Flow<S: Flows = Session> {
 
 /// Either end, whose sessions are `S`.
 pub(super) type End<S> = Shared<dyn Core<Session = S> + Send>;
+
+impl Flow {
+    /// What the aircraft claims of the flow is true: it is of `class` from now on, at both ends.
+    pub fn confirm(&mut self, class: Class) {
+        self.with(None, |session, flow, now| (session.confirm(flow, class, now), None));
+    }
+
+    /// The class that the ground gave the flow for what was claimed of it. Whoever reads the flow is
+    /// woken when it comes.
+    pub fn confirmed(&self) -> Option<Class> {
+        self.with(None, |session, flow, _| (session.confirmed(flow), None)).flatten()
+    }
+}
 
 impl<S: Flows> Flow<S> {
     pub(super) fn new(shared: Arc<End<S>>, key: FlowKey) -> Self {

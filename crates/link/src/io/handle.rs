@@ -14,7 +14,7 @@ use crate::endpoint::{Core, SessionId};
 use crate::flow::FlowEvent;
 use crate::key::PublicKey;
 use crate::session::{OpenError, Session};
-use crate::{Class, Target};
+use crate::{Claim, Class, Target};
 
 /// How long an opening waits for the first session: a handshake's tries at 1.5 s and 3.75 s.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,6 +35,8 @@ pub struct Incoming<S: crate::Flows = Session> {
     pub class: Class,
     /// Whose it is on board.
     pub passenger: u32,
+    /// What its client says of its target, where the aircraft wants that verified.
+    pub claim: Option<Claim>,
     /// The flow; its first bytes may be here already.
     pub flow: Flow<S>,
 }
@@ -119,7 +121,7 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
             let (aircraft, session, event) = self.next_opened(&aircraft_of).await?;
             let FlowEvent::Opened { flow, target, class, passenger } = event else { continue };
             let flow = Flow::new(self.shared.clone(), (session, flow));
-            return Some(Incoming { aircraft, target, class, passenger, flow });
+            return Some(Incoming { aircraft, target, class, passenger, claim: None, flow });
         }
     }
 

@@ -8,7 +8,7 @@ use bentpipe_units::BitRate;
 
 use super::{DatagramFlow, Flow, Handle, Incoming, Socket};
 use crate::code::ResetCode;
-use crate::endpoint::{HubConfig, HubCore, SessionId};
+use crate::endpoint::{Core, HubConfig, HubCore, SessionId};
 use crate::flow::FlowEvent;
 use crate::key::PublicKey;
 use crate::lease::{BeamError, ModemRate};
@@ -85,8 +85,11 @@ impl Hub {
             let shared = self.0.shared.clone();
             match event {
                 FlowEvent::Opened { flow, target, class, passenger } => {
+                    let claim = self.0.look(|core, _| {
+                        core.session(session).and_then(|it| it.claim_of(flow).cloned())
+                    });
                     let flow = Flow::new(shared, (session, flow));
-                    let incoming = Incoming { aircraft, target, class, passenger, flow };
+                    let incoming = Incoming { aircraft, target, class, passenger, claim, flow };
                     return Some(Arrived::Stream(incoming));
                 }
                 FlowEvent::OpenedDatagrams { flow, open } => {

@@ -27,7 +27,7 @@ pub use udp::UdpSocket;
 
 use bytes::Bytes;
 
-use crate::{Class, Target};
+use crate::{Claim, Class, Target};
 
 pub use crate::{OpenDatagrams, Receive, SendError};
 
@@ -40,6 +40,8 @@ pub struct Open {
     pub class: Class,
     /// Whose it is.
     pub passenger: u32,
+    /// What its client says of its target, for the ground to verify.
+    pub claim: Option<Claim>,
     /// Its first bytes, which travel with the opening.
     pub first: Bytes,
 }

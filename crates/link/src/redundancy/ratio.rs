@@ -93,7 +93,7 @@ mod tests {
                 let (left, all) =
                     (left(sources, repairs, rate), enumerated(sources, repairs, rate));
                 assert!(
-                    (left / all - 1.0).abs() < 1e-6,
+                    (left - all).abs() < 1e-6 * all + 1e-15,
                     "{sources} {repairs} {rate}: {left} {all}"
                 );
             }

@@ -2,6 +2,7 @@
 //! clock: `now` is the time since the program or the simulation began.
 
 mod arrivals;
+mod classes;
 mod datagram;
 mod fragment;
 mod mtu;
@@ -16,10 +17,10 @@ mod transmit;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_schedule::{ClassCounters, ClassSettings, PerClass};
 use bentpipe_units::BitRate;
 
 use crate::Class;
+use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::congestion::Congestion;
 use crate::crypto::{Keys, Rng};
@@ -27,7 +28,7 @@ use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
 use crate::lane::{KEPT_SYMBOLS, Lane, RecvLane, Rule, Senders};
 use crate::lease::{Demand, Grant, Lease, ModemRate};
 use crate::memory::Remembered;
-use crate::settings::{Settings, SettingsError, check_classes};
+use crate::settings::Settings;
 use crate::status::Counters;
 use crate::target::{Target, TargetError};
 use fragment::{Assembly, Outgoing};
@@ -258,23 +259,6 @@ impl Session {
         self.tune();
     }
 
-    /// From `now` on each class gets this of what this side sends.
-    pub fn set_classes(
-        &mut self,
-        classes: PerClass<ClassSettings>,
-        now: Duration,
-    ) -> Result<(), SettingsError> {
-        check_classes(&classes, self.settings.mtu_bytes)?;
-        self.settings.classes = classes;
-        self.flows.set_classes(classes, now);
-        Ok(())
-    }
-
-    /// What a class's flows sent, lost and waited, and what was charged to it.
-    pub fn class_counters(&self, class: Class) -> ClassCounters {
-        self.flows.class_counters(class)
-    }
-
     fn tune(&mut self) {
         let rtt = self.path.rtt.get();
         // The peer may claim any rate: it is a wish, which the receive memory limits.
@@ -402,6 +386,26 @@ impl Session {
     /// No more will be written to the flow.
     pub fn finish(&mut self, flow: u64) {
         self.flows.finish(flow);
+    }
+
+    /// What the client says of the flow, which was just opened: travels with the opening.
+    pub fn claim(&mut self, flow: u64, claim: Claim) {
+        self.flows.claim(flow, claim);
+    }
+
+    /// What the peer claims of a flow that it opened.
+    pub fn claim_of(&self, flow: u64) -> Option<&Claim> {
+        self.flows.claim_of(flow)
+    }
+
+    /// What the peer claims of the flow is true: it is of `class` from now on, at both ends.
+    pub fn confirm(&mut self, flow: u64, class: Class, now: Duration) {
+        self.flows.confirm(flow, class, now);
+    }
+
+    /// The class that the peer gave the flow for what was claimed of it, once it has.
+    pub fn confirmed(&self, flow: u64) -> Option<Class> {
+        self.flows.confirmed(flow)
     }
 
     /// Ends both directions of the flow at once.

@@ -7,6 +7,7 @@ use bentpipe_schedule::Class;
 use bentpipe_units::BitRate;
 
 use super::Vectors;
+use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
@@ -96,6 +97,7 @@ fn frames() {
         target.encode(&mut encoded).expect("its name is short");
         bytes(&|out| frame::put_open(out, 3, Class::BestEffort, 17, 65_536, &encoded))
     };
+    let claim = Claim::new("www.gov.uk", Class::Assured).expect("its name is short");
     let datagrams = |protocol: u8, source: u16, target: &str| {
         let target: Target = target.parse().expect("it is a target");
         let (class, passenger) = (Class::BestEffort, 17);
@@ -118,6 +120,8 @@ fn frames() {
         ("datagram_to_the_end", bytes(&|out| frame::put_datagram(out, 4, b"bytes", true))),
         ("datagram_with_length", bytes(&|out| frame::put_datagram(out, 4, b"bytes", false))),
         ("stop_aborted", bytes(&|out| frame::put_stop(out, 3, ResetCode::Aborted))),
+        ("claim_assured", bytes(&|out| frame::put_claim(out, 3, &claim))),
+        ("class_assured", bytes(&|out| frame::put_class(out, 3, Class::Assured))),
     ];
     for (name, bytes) in symbols {
         let mut reader = Reader::new(&bytes);

@@ -31,12 +31,15 @@
 //! | `0x0a` | STOP | flow varint, code u8; the peer should send no more |
 //! | `0x0b` | OPEN_DATAGRAMS | flow varint, class u8, passenger varint, protocol u8, source port varint, target |
 //! | `0x0c` + LEN | DATAGRAM | flow varint, \[length varint\], payload |
+//! | `0x0e` | CLAIM | flow varint, class u8, length u8, name; from the air, behind the flow's OPEN |
+//! | `0x0f` | CLASS | flow varint, class u8; from the ground: the claim holds |
 
 use bentpipe_coding::{PREFIX_BYTES, Span};
 use bentpipe_schedule::Class;
 
 use super::codec::{Malformed, Reader, put_varint, varint_len};
 use super::report::Report;
+use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
@@ -69,6 +72,8 @@ const STOP: u8 = 0x0a;
 const OPEN_DATAGRAMS: u8 = 0x0b;
 const DATAGRAM: u8 = 0x0c;
 const DATAGRAM_LEN: u8 = 0x0d;
+const CLAIM: u8 = 0x0e;
+const CLASS: u8 = 0x0f;
 
 /// A path challenge's random bytes.
 pub type Challenge = [u8; 8];
@@ -300,6 +305,8 @@ pub enum Frame<'a> {
     Credit { flow: u64, limit: u64 },
     Reset { flow: u64, code: ResetCode },
     Stop { flow: u64, code: ResetCode },
+    Claim { flow: u64, claim: Claim },
+    Class { flow: u64, class: Class },
     OpenDatagrams { flow: u64, open: OpenDatagrams },
     Datagram { flow: u64, payload: &'a [u8] },
 }
@@ -333,6 +340,8 @@ impl<'a> Frame<'a> {
                 OpenDatagrams::parse(reader).map(|open| Frame::OpenDatagrams { flow, open })
             }
             DATAGRAM | DATAGRAM_LEN => Self::parse_datagram(tag, flow, reader),
+            CLAIM => Ok(Frame::Claim { flow, claim: Claim::parse(reader)? }),
+            CLASS => Ok(Frame::Class { flow, class: class(reader)? }),
             tag if tag & !(STREAM_FIN | STREAM_LEN) == STREAM => {
                 Self::parse_stream(tag, flow, reader)
             }
@@ -341,7 +350,7 @@ impl<'a> Frame<'a> {
     }
 
     fn parse_open(flow: u64, reader: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let class = Class::from_u8(reader.u8()?).ok_or(Malformed)?;
+        let class = class(reader)?;
         let passenger = u32::try_from(reader.varint()?).map_err(|_| Malformed)?;
         let credit = reader.varint()?;
         let (target, used) = Target::decode(reader.rest()).map_err(|_| Malformed)?;
@@ -397,6 +406,10 @@ impl OpenDatagrams {
     }
 }
 
+fn class(reader: &mut Reader<'_>) -> Result<Class, Malformed> {
+    Class::from_u8(reader.u8()?).ok_or(Malformed)
+}
+
 fn code(reader: &mut Reader<'_>) -> Result<ResetCode, Malformed> {
     reader.u8().map(ResetCode::from_u8)
 }
@@ -434,6 +447,18 @@ pub fn put_stop(out: &mut Vec<u8>, flow: u64, code: ResetCode) {
     out.push(STOP);
     put_varint(out, flow);
     out.push(code.to_u8());
+}
+
+pub fn put_claim(out: &mut Vec<u8>, flow: u64, claim: &Claim) {
+    out.push(CLAIM);
+    put_varint(out, flow);
+    claim.put(out);
+}
+
+pub fn put_class(out: &mut Vec<u8>, flow: u64, class: Class) {
+    out.push(CLASS);
+    put_varint(out, flow);
+    out.push(class.to_u8());
 }
 
 /// A STREAM frame's head, before its bytes. `length` is left out when the bytes end the symbol.

@@ -209,6 +209,9 @@ proptest! {
         frame::put_credit(&mut out, flow, limit);
         frame::put_reset(&mut out, flow, code);
         frame::put_stop(&mut out, flow, code);
+        let claim = crate::Claim::new("www.gov.uk", class).unwrap();
+        frame::put_claim(&mut out, flow, &claim);
+        frame::put_class(&mut out, flow, class);
         let open = OpenDatagrams { target: target.clone(), protocol, source, class, passenger };
         open.put(flow, &mut out).unwrap();
         frame::put_datagram(&mut out, flow, &data, false);
@@ -224,6 +227,8 @@ proptest! {
             Frame::Credit { flow, limit },
             Frame::Reset { flow, code },
             Frame::Stop { flow, code },
+            Frame::Claim { flow, claim },
+            Frame::Class { flow, class },
             Frame::OpenDatagrams { flow, open },
             Frame::Datagram { flow, payload: &data },
             stream.clone(),

@@ -1,6 +1,7 @@
 //! Absolute-form requests, passed to their origin over a flow of their own.
 
 use bentpipe_link::{ResetCode, Target};
+use bentpipe_schedule::Dscp;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
@@ -20,8 +21,9 @@ pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) 
     }
     let intake = &proxy.intake;
     intake.counters.relayed.add(1);
-    let open = intake.open(target.clone(), &proxy.ticket, Bytes::new());
-    let (flow, ending) = FirstWrite::new(intake.clone(), open);
+    let open = intake.open(target.clone(), &proxy.ticket, Dscp::DF, Bytes::new());
+    let meter = intake.meter(&proxy.ticket, open.class);
+    let (flow, ending) = FirstWrite::new(intake.clone(), open, meter);
     let client = http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
     let Ok((mut sender, connection)) = client.await else {
         return failure(&target, ResetCode::Internal);

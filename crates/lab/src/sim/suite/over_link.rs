@@ -81,7 +81,13 @@ fn settings(scenario: &Scenario) -> Settings {
 impl Transport for OverLink {
     fn open(&self, number: u16, first: Bytes) -> BoxFuture<'_, Result<Box<dyn Stream>, String>> {
         let target = Target { host: Host::Name("origin.example".into()), port: number };
-        let open = Open { target, class: Class::BestEffort, passenger: u32::from(number), first };
+        let open = Open {
+            target,
+            class: Class::BestEffort,
+            passenger: u32::from(number),
+            claim: None,
+            first,
+        };
         Box::pin(async move {
             loop {
                 match self.air.open(open.clone()).await {

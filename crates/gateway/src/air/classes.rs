@@ -1,0 +1,102 @@
+//! The class of a flow, from what its client says, and what the ground says to that.
+
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use bentpipe_link::{Host, Target};
+use bentpipe_schedule::Dscp;
+use tokio::time::Instant;
+
+use super::passengers::Ticket;
+use crate::classify::{
+    Decision, Mac, Name, NameTable, Named, Protocol, Rules, Subject, Visible, visible,
+};
+
+/// How long a pair of name and address that the ground verified counts as known.
+const VERIFIED_FOR: Duration = Duration::from_secs(300);
+
+/// The operator's rules, and the names known so far.
+pub struct Classes {
+    rules: Rules,
+    names: Mutex<NameTable>,
+    began: Instant,
+}
+
+/// A flow that wants to be opened.
+pub struct Asked<'a> {
+    pub target: &'a Target,
+    pub protocol: Protocol,
+    /// How the client marked it, where that is known.
+    pub dscp: Dscp,
+    pub ticket: &'a Ticket,
+    /// The client's device, where that is known.
+    pub mac: Option<Mac>,
+    /// Its first bytes.
+    pub first: &'a [u8],
+}
+
+impl Classes {
+    pub fn new(rules: Rules) -> Self {
+        Self { rules, names: Mutex::default(), began: Instant::now() }
+    }
+
+    /// Which class the flow has, and what could be verified to give it another.
+    pub fn decide(&self, asked: &Asked<'_>) -> Decision {
+        let (target, protocol) = (asked.target, asked.protocol);
+        let said = match protocol {
+            Protocol::Tcp if self.rules.ask_names() => visible(asked.first),
+            _ => Visible::Nothing,
+        };
+        let hello = self.rules.encrypted_hello;
+        let named = Named::of(target, protocol, said, hello, &self.names(), self.now());
+        let address = match target.host {
+            Host::Ip(address) => Some(address),
+            Host::Name(_) => None,
+        };
+        self.rules.decide(&Subject {
+            address,
+            port: target.port,
+            protocol,
+            dscp: asked.dscp,
+            passenger: asked.ticket.client,
+            mac: asked.mac,
+            named,
+        })
+    }
+
+    /// Whether `first` is the beginning of something that may say a name a rule asks for.
+    pub fn wants_more(&self, first: &[u8]) -> bool {
+        self.rules.ask_names() && visible(first) == Visible::Partial
+    }
+
+    /// Whether a rule asks for clients' devices.
+    pub fn ask_devices(&self) -> bool {
+        self.rules.ask_devices()
+    }
+
+    /// Whether a rule asks how clients mark their packets.
+    pub fn ask_marks(&self) -> bool {
+        self.rules.ask_marks()
+    }
+
+    /// Our own resolver answered these addresses, or the ground verified them.
+    pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
+        let now = self.now();
+        self.names().learn(name, addresses, ttl, now);
+    }
+
+    /// The ground found that `address` is one of `name`'s.
+    pub fn verified(&self, name: &Name, address: IpAddr) {
+        self.learn(name, &[address], VERIFIED_FOR);
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn names(&self) -> std::sync::MutexGuard<'_, NameTable> {
+        // Nothing in here panics half-way.
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

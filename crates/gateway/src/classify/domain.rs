@@ -1,0 +1,150 @@
+//! Host names as they are compared, and the domains they lie in.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// RFC 1035 §2.3.4, in text and without the dot at the end.
+const MAX_NAME_BYTES: usize = 253;
+const MAX_LABEL_BYTES: usize = 63;
+
+/// A host name in lower case, without the dot at its end; never an address.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Box<str>);
+
+/// A domain: a name, and every name below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Domain(Name);
+
+/// Why a text is no host name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{written:?} is not a domain: {why}; write it like \"gov.uk\"")]
+pub struct DomainError {
+    /// The text.
+    pub written: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+impl Name {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// No name, but the one that would stand before all others in a sorted list.
+    pub(super) fn before_all() -> Self {
+        Self("".into())
+    }
+}
+
+impl Domain {
+    /// Whether `name` is this domain or lies in it: `www.gov.uk` does in `gov.uk`, `notgov.uk` does not.
+    pub fn covers(&self, name: &Name) -> bool {
+        name.0.strip_suffix(&*self.0.0).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    }
+
+    /// The domain, without a dot before it.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl FromStr for Name {
+    type Err = DomainError;
+
+    fn from_str(text: &str) -> Result<Self, DomainError> {
+        let error = |why| DomainError { written: text.to_owned(), why };
+        let plain = text.strip_suffix('.').unwrap_or(text);
+        if plain.is_empty() || plain.len() > MAX_NAME_BYTES {
+            return Err(error("a name has 1 to 253 characters"));
+        }
+        if !plain.is_ascii() {
+            return Err(error("names of other scripts are written as in DNS (\"xn--...\")"));
+        }
+        for label in plain.split('.') {
+            if label.is_empty() || label.len() > MAX_LABEL_BYTES {
+                return Err(error("what stands between dots has 1 to 63 characters"));
+            }
+            // Underscores are no letters of host names, but some names in use have them.
+            let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+            if !label.bytes().all(good) {
+                return Err(error("a name has letters, digits, hyphens and dots"));
+            }
+        }
+        // As in URLs: no top-level domain is a number, so this is an IPv4 address of some spelling.
+        if plain.rsplit('.').next().is_some_and(|last| last.bytes().all(|b| b.is_ascii_digit())) {
+            return Err(error("addresses go into `prefix`"));
+        }
+        Ok(Self(plain.to_ascii_lowercase().into()))
+    }
+}
+
+/// `gov.uk`, also written `.gov.uk` and `*.gov.uk`.
+impl FromStr for Domain {
+    type Err = DomainError;
+
+    fn from_str(text: &str) -> Result<Self, DomainError> {
+        let bare = text.strip_prefix("*.").or(text.strip_prefix('.')).unwrap_or(text);
+        let name = bare
+            .parse()
+            .map_err(|DomainError { why, .. }| DomainError { written: text.to_owned(), why });
+        name.map(Self)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Display for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_domain_ends_at_a_label() {
+        for written in ["gov.uk", ".gov.uk", "*.gov.uk", "GOV.UK."] {
+            let domain: Domain = written.parse().unwrap();
+            for inside in ["gov.uk", "www.gov.uk", "A.B.Gov.Uk", "gov.uk."] {
+                assert!(domain.covers(&name(inside)), "{inside}");
+            }
+            for outside in ["notgov.uk", "gov.uk.example", "uk", "v.uk", "gov-uk"] {
+                assert!(!domain.covers(&name(outside)), "{outside}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_says_what_to_write() {
+        let long = format!("{}.uk", "a".repeat(64));
+        for wrong in [
+            "",
+            ".",
+            "..uk",
+            "a..b",
+            "a b",
+            "*",
+            "gov.*",
+            "192.0.2.7",
+            "::1",
+            "caf\u{e9}.fr",
+            &long,
+        ] {
+            let error = wrong.parse::<Domain>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{wrong:?} is not a domain")), "{error}");
+            assert!(error.contains("write it like \"gov.uk\""), "{error}");
+        }
+        assert!("192.0.2.7".parse::<Name>().unwrap_err().why.contains("prefix"));
+    }
+}

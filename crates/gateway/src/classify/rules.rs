@@ -1,0 +1,195 @@
+//! The operator's rules, in order: the first that matches says the class.
+
+use bentpipe_schedule::{Class, Dscp};
+use ipnet::IpNet;
+
+use super::{Domain, Name, Named, Ports, Protocol, Subject, Who};
+
+/// What a flow must be for a rule to match: something of every list that is not empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rule {
+    /// What the log calls it; may be empty.
+    pub name: String,
+    /// In one of these domains.
+    pub domains: Vec<Domain>,
+    /// To an address in one of these networks.
+    pub prefixes: Vec<IpNet>,
+    /// To one of these ports.
+    pub ports: Vec<Ports>,
+    /// Of one of these protocols.
+    pub protocols: Vec<Protocol>,
+    /// Marked with one of these code points by the client. A client's mark counts nowhere else.
+    pub dscps: Vec<Dscp>,
+    /// Of one of these passengers.
+    pub passengers: Vec<Who>,
+    /// The class of what matches.
+    pub class: Class,
+}
+
+/// All rules, and the class of what none matches.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// In the order in which they are asked.
+    pub rules: Vec<Rule>,
+    /// For what no rule matches.
+    pub default: Class,
+    /// What a ClientHello with an encrypted part says about the name.
+    pub encrypted_hello: EncryptedHello,
+}
+
+/// What the visible name of a ClientHello with an encrypted one inside counts for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EncryptedHello {
+    /// Nothing: the flow has no name.
+    #[default]
+    Unknown,
+    /// As much as in any other hello: it must agree with the address too.
+    OuterName,
+}
+
+/// A condition that a rule may have, in the order in which they are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// `passenger`.
+    Passenger,
+    /// `protocol`.
+    Protocol,
+    /// `port`.
+    Port,
+    /// `prefix`.
+    Prefix,
+    /// `dscp`.
+    Dscp,
+    /// `domain`.
+    Domain,
+}
+
+/// How a rule answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Match {
+    /// All conditions hold.
+    Yes,
+    /// They would, if the name that the client says and the address agreed.
+    IfAgreed,
+    /// This one is the first that does not hold.
+    No(Condition),
+}
+
+/// What the rules say about a flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The flow's class, from the start.
+    pub class: Class,
+    /// The rule that says so, by its place; the default class has none.
+    pub rule: Option<usize>,
+    /// What would give it another class if it were true.
+    pub claim: Option<Claim>,
+}
+
+/// A name that a client says, and the class that the flow has if its address is the name's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The name.
+    pub name: Name,
+    /// The class.
+    pub class: Class,
+    /// The rule that says so, by its place.
+    pub rule: usize,
+}
+
+impl Rules {
+    /// The class of `subject`, and what could be verified to give it a better one.
+    pub fn decide(&self, subject: &Subject) -> Decision {
+        let mut claim = None;
+        for (at, rule) in self.rules.iter().enumerate() {
+            match rule.matches(subject) {
+                Match::Yes => return decision(rule.class, Some(at), claim),
+                Match::IfAgreed if claim.is_none() => {
+                    if let Named::Claimed(name) = &subject.named {
+                        claim = Some(Claim { name: name.clone(), class: rule.class, rule: at });
+                    }
+                }
+                Match::IfAgreed | Match::No(_) => {}
+            }
+        }
+        decision(self.default, None, claim)
+    }
+
+    /// How every rule answers, those behind the winner included.
+    pub fn explain(&self, subject: &Subject) -> Vec<Match> {
+        self.rules.iter().map(|rule| rule.matches(subject)).collect()
+    }
+
+    /// Whether any rule asks for a name, so that first bytes are worth waiting for.
+    pub fn ask_names(&self) -> bool {
+        self.rules.iter().any(|rule| !rule.domains.is_empty())
+    }
+
+    /// Whether any rule asks for the client's device.
+    pub fn ask_devices(&self) -> bool {
+        let mut passengers = self.rules.iter().flat_map(|rule| &rule.passengers);
+        passengers.any(|who| matches!(who, Who::Mac(_)))
+    }
+
+    /// Whether any rule asks for the client's marks.
+    pub fn ask_marks(&self) -> bool {
+        self.rules.iter().any(|rule| !rule.dscps.is_empty())
+    }
+}
+
+/// A claim that would change nothing is none.
+fn decision(class: Class, rule: Option<usize>, claim: Option<Claim>) -> Decision {
+    Decision { class, rule, claim: claim.filter(|claim| claim.class != class) }
+}
+
+impl Rule {
+    /// Whether it is about `subject`.
+    pub fn matches(&self, subject: &Subject) -> Match {
+        use Condition::{Domain, Dscp, Passenger, Port, Prefix, Protocol};
+        let address = subject.address.map(|address| address.to_canonical());
+        let in_net = |net: &IpNet| address.is_some_and(|address| net.contains(&address));
+        let checks = [
+            (Passenger, any(&self.passengers, |who| who.is(subject.passenger, subject.mac))),
+            (Protocol, any(&self.protocols, |protocol| *protocol == subject.protocol)),
+            (Port, any(&self.ports, |ports| ports.0.contains(&subject.port))),
+            (Prefix, any(&self.prefixes, in_net)),
+            (Dscp, any(&self.dscps, |dscp| *dscp == subject.dscp)),
+        ];
+        if let Some((condition, _)) = checks.into_iter().find(|(_, holds)| !holds) {
+            return Match::No(condition);
+        }
+        if self.domains.is_empty() {
+            return Match::Yes;
+        }
+        let covers = |name: &Name| self.domains.iter().any(|domain| domain.covers(name));
+        match &subject.named {
+            Named::Agreed(name) if covers(name) => Match::Yes,
+            Named::Claimed(name) if covers(name) => Match::IfAgreed,
+            // One that is not covered may be the one that the client means.
+            Named::AnyOf(names) if !names.is_empty() && names.iter().all(covers) => Match::Yes,
+            _ => Match::No(Domain),
+        }
+    }
+}
+
+/// Whether one of `values` will do; no values ask for nothing.
+fn any<T>(values: &[T], holds: impl Fn(&T) -> bool) -> bool {
+    values.is_empty() || values.iter().any(holds)
+}
+
+impl Condition {
+    /// Its name in the config.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Passenger => "passenger",
+            Self::Protocol => "protocol",
+            Self::Port => "port",
+            Self::Prefix => "prefix",
+            Self::Dscp => "dscp",
+            Self::Domain => "domain",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

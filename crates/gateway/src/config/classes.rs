@@ -1,0 +1,132 @@
+//! `[classes.<name>]` of both files: what each class may count on and may take, of what this side
+//! sends.
+
+use std::collections::BTreeMap;
+
+use bentpipe_schedule::{Class, ClassSettings, Limits, PerClass};
+use bentpipe_units::BitRate;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{ConfigError, Source};
+
+/// The classes that a file says something of.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(transparent)]
+pub struct Classes(BTreeMap<ClassName, ClassConfig>);
+
+/// A class by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct ClassName(Class);
+
+/// What a class may count on and may take.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ClassConfig {
+    rate: Option<Spanned<BitRate>>,
+    ceil: Option<Spanned<BitRate>>,
+}
+
+impl ClassConfig {
+    /// What it gets whenever it has something to send: for lower effort its floor, which may be 0.
+    pub fn rate(&self) -> Option<BitRate> {
+        self.rate.as_ref().map(|rate| *rate.get_ref())
+    }
+
+    /// What it never exceeds, also where the link is idle.
+    pub fn ceil(&self) -> Option<BitRate> {
+        self.ceil.as_ref().map(|ceil| *ceil.get_ref())
+    }
+
+    fn check(&self, class: Class, source: &Source<'_>) -> Result<(), ConfigError> {
+        let Some(written) = &self.ceil else { return Ok(()) };
+        let ceil = *written.get_ref();
+        if ceil.bps() == 0 {
+            let why = format!("a ceil of 0 would shut the class {class} out for ever");
+            let help = "write what it may take at most: ceil = \"256 kbit/s\"".to_owned();
+            return Err(ConfigError::at(source, Some(written.span()), why, help));
+        }
+        match self.rate() {
+            Some(rate) if rate > ceil => {
+                let why = format!("the class {class} may count on {rate} and take at most {ceil}");
+                let help = "raise ceil to the rate at least, or lower the rate".to_owned();
+                Err(ConfigError::at(source, Some(written.span()), why, help))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Classes {
+    /// What is said of `class`; nothing means no rate and no ceil.
+    pub fn get(&self, class: Class) -> Option<&ClassConfig> {
+        self.0.get(&ClassName(class))
+    }
+
+    /// Those that something is said of, most favoured first.
+    pub fn iter(&self) -> impl Iterator<Item = (Class, &ClassConfig)> {
+        self.0.iter().map(|(name, config)| (name.0, config))
+    }
+
+    /// For the link: what the transport has by default, but for what the file says.
+    pub fn settings(&self) -> PerClass<ClassSettings> {
+        PerClass::new(|class| {
+            let config = self.get(class);
+            let limit = |of: fn(&ClassConfig) -> Option<BitRate>| config.and_then(of);
+            let limits = Limits { rate: limit(ClassConfig::rate), ceil: limit(ClassConfig::ceil) };
+            ClassSettings { limits, ..ClassSettings::default() }
+        })
+    }
+
+    /// What all may count on together.
+    pub fn promised(&self) -> BitRate {
+        let rates = self.iter().filter_map(|(_, config)| config.rate());
+        BitRate::from_bps(rates.fold(0, |sum, rate| sum.saturating_add(rate.bps())))
+    }
+
+    /// What is worth knowing before this is used on a link of `rate`; it works all the same.
+    pub fn remarks(&self, rate: BitRate) -> Vec<String> {
+        let mut remarks = Vec::new();
+        if self.promised() > rate {
+            remarks.push(format!(
+                "the classes may count on {} together, and the link has {rate}: where all ask, the \
+                 more favoured get theirs first",
+                self.promised()
+            ));
+        }
+        for (class, config) in self.iter() {
+            if let Some(ceil) = config.ceil().filter(|ceil| *ceil > rate) {
+                remarks.push(format!(
+                    "the class {class} has a ceil of {ceil}, above the link's {rate}"
+                ));
+            }
+        }
+        remarks
+    }
+
+    /// These, and where they say nothing of a class, what `others` say.
+    pub(super) fn or(&self, others: &Self) -> Self {
+        let mut all = others.0.clone();
+        all.extend(self.0.clone());
+        Self(all)
+    }
+
+    pub(super) fn check(&self, source: &Source<'_>) -> Result<(), ConfigError> {
+        self.iter().try_for_each(|(class, config)| config.check(class, source))
+    }
+}
+
+impl<'de> Deserialize<'de> for ClassName {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        class(from).map(Self)
+    }
+}
+
+/// A class by its name.
+pub(super) fn class<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Class, D::Error> {
+    let name = String::deserialize(from)?;
+    Class::ALL.into_iter().find(|class| class.name() == name).ok_or_else(|| {
+        let names = Class::ALL.map(Class::name).join("\", \"");
+        serde::de::Error::custom(format!("{name:?} is no class: write one of \"{names}\""))
+    })
+}

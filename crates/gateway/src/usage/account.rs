@@ -1,0 +1,157 @@
+//! The account: who used how much of which class on which day. Pure: the day is an argument.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::sync::Arc;
+
+use bentpipe_schedule::Class;
+use serde::{Serialize, Serializer};
+
+/// Records held until they are written: with all their classes, 8,192 passengers; about 8 MiB.
+pub const MAX_RECORDS: usize = 32_768;
+
+/// Who the passengers beyond [`MAX_RECORDS`] are, all together.
+pub const OTHERS: &str = "others";
+
+/// A day of UTC, counted from 1970-01-01.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Day(u32);
+
+/// What a record is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Key {
+    /// The day.
+    pub day: Day,
+    /// The passenger: a name, a device's address, or an IP address.
+    #[serde(serialize_with = "text")]
+    pub passenger: Arc<str>,
+    /// The class.
+    #[serde(serialize_with = "name")]
+    pub class: Class,
+}
+
+/// What was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Used {
+    /// From the passenger.
+    pub up_bytes: u64,
+    /// To the passenger.
+    pub down_bytes: u64,
+    /// Flows that began.
+    pub flows: u64,
+    /// Datagrams that were dropped here.
+    pub drops: u64,
+}
+
+/// What was used since it was last taken out.
+#[derive(Debug, Default)]
+pub struct Account(BTreeMap<Key, Used>);
+
+impl Account {
+    /// Adds what was used.
+    pub fn add(&mut self, key: Key, used: Used) {
+        let full = self.0.len() >= MAX_RECORDS;
+        let record = match self.0.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) if !full => new.insert(Used::default()),
+            Entry::Vacant(new) => {
+                let key = Key { passenger: OTHERS.into(), ..new.into_key() };
+                self.0.entry(key).or_default()
+            }
+        };
+        record.up_bytes = record.up_bytes.saturating_add(used.up_bytes);
+        record.down_bytes = record.down_bytes.saturating_add(used.down_bytes);
+        record.flows = record.flows.saturating_add(used.flows);
+        record.drops = record.drops.saturating_add(used.drops);
+    }
+
+    /// Everything, in the order of days and passengers; the account is empty then.
+    pub fn take(&mut self) -> BTreeMap<Key, Used> {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl Day {
+    /// The day of a time in seconds since 1970-01-01 00:00 UTC.
+    pub const fn of_unix(seconds: u64) -> Self {
+        // In 11 million years it stands still.
+        Self(if seconds / 86_400 > u32::MAX as u64 { u32::MAX } else { (seconds / 86_400) as u32 })
+    }
+}
+
+/// As ISO 8601 has it: `2026-11-21`.
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let date = time::OffsetDateTime::from_unix_timestamp(i64::from(self.0) * 86_400);
+        match date {
+            Ok(date) => date.date().fmt(f),
+            Err(_) => write!(f, "day-{}", self.0), // beyond the year 9999
+        }
+    }
+}
+
+impl Serialize for Day {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+fn text<S: Serializer>(text: &Arc<str>, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(text)
+}
+
+fn name<S: Serializer>(class: &Class, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(class.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(passenger: &str, day: u32) -> Key {
+        Key { day: Day(day), passenger: passenger.into(), class: Class::Assured }
+    }
+
+    const SOME: Used = Used { up_bytes: 1, down_bytes: 20, flows: 1, drops: 3 };
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (seconds, day) in [
+            (0, "1970-01-01"),
+            (951_782_400, "2000-02-29"),
+            (1_795_219_199, "2026-11-20"),
+            (1_795_219_200, "2026-11-21"),
+        ] {
+            assert_eq!(Day::of_unix(seconds).to_string(), day);
+        }
+        assert_eq!(Day::of_unix(u64::MAX).to_string(), "day-4294967295");
+    }
+
+    #[test]
+    fn what_is_used_adds_up_by_passenger_day_and_class() {
+        let mut account = Account::default();
+        for key in [key("a", 1), key("a", 1), key("a", 2), key("b", 1)] {
+            account.add(key, SOME);
+        }
+        account.add(Key { class: Class::Network, ..key("a", 1) }, SOME);
+        let all = account.take();
+        assert_eq!(all.len(), 4);
+        let twice = Used { up_bytes: 2, down_bytes: 40, flows: 2, drops: 6 };
+        assert_eq!((all[&key("a", 1)], all[&key("a", 2)]), (twice, SOME));
+        assert!(account.take().is_empty());
+    }
+
+    #[test]
+    fn the_account_is_bounded_and_loses_nothing() {
+        let mut account = Account::default();
+        for n in 0..MAX_RECORDS + 10 {
+            account.add(key(&n.to_string(), 1), SOME);
+        }
+        let all = account.take();
+        assert_eq!(all.len(), MAX_RECORDS + 1);
+        assert_eq!(all[&key(OTHERS, 1)].flows, 10);
+        let down: u64 = all.values().map(|used| used.down_bytes).sum();
+        assert_eq!(down, 20 * (MAX_RECORDS as u64 + 10));
+    }
+}

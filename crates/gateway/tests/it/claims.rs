@@ -1,0 +1,108 @@
+//! A name that a client says gives its flow a class only where the address is the name's.
+
+use std::net::SocketAddr;
+
+use bentpipe_link::Class;
+use tokio::io::AsyncWriteExt;
+
+use crate::bench::{closed_port, echo, read_exactly, socks_client, soon, until};
+use crate::transports::{
+    Configs, Ends, configs_with, over_aerotcp, over_http3, over_link, start_air, start_ground,
+};
+
+const POLICY: &str =
+    "default-class = 'lower-effort'\nrule = [{ domain = 'gov.uk', class = 'assured' }]";
+
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: www.gov.uk\r\n\r\n";
+
+/// A client that says it wants www.gov.uk, at `origin`; its connection stays open.
+async fn says_gov_uk(socks: SocketAddr, origin: SocketAddr) -> tokio::net::TcpStream {
+    let mut client = socks_client(socks, origin).await;
+    client.write_all(REQUEST).await.unwrap();
+    assert_eq!(soon("the echo", read_exactly(&mut client, REQUEST.len())).await, REQUEST);
+    client
+}
+
+async fn names_are_verified(over: impl Fn(&Configs) -> Ends, carried: bool) {
+    let configs = configs_with(POLICY, "hosts = { \"www.gov.uk\" = \"127.0.0.1\" }");
+    let (far, arrivals) = over(&configs);
+    let (socks, air) = start_air(&configs, far);
+    let ground = start_ground(&configs, arrivals);
+    let (honest, liar) = (echo("127.0.0.1:0").await, echo("127.0.0.2:0").await);
+    let classes = || [ground.flows_in(Class::Assured), ground.flows_in(Class::LowerEffort)];
+
+    // The liar's address is not one of the name's, now or ever.
+    let mut held = vec![says_gov_uk(socks, liar).await];
+    held.push(says_gov_uk(socks, liar).await);
+    assert_eq!((air.claims.get(), air.claims_held.get()), (2, 0));
+    assert_eq!(classes(), [0, 2]);
+
+    held.push(says_gov_uk(socks, honest).await);
+    assert_eq!(air.claims.get(), 3);
+    if !carried {
+        assert_eq!((ground.claims.get(), air.claims_held.get()), (0, 0));
+        return;
+    }
+    until("the ground has confirmed it", || air.claims_held.get() == 1).await;
+    assert_eq!((ground.claims.get(), ground.claims_held.get()), (3, 1));
+    // Now the air knows the pair: the next flow has its class from the start.
+    held.push(says_gov_uk(socks, honest).await);
+    assert_eq!((air.claims.get(), classes()), (3, [1, 3]));
+    assert_eq!(air.flows_in(Class::Assured), 1);
+    held.push(says_gov_uk(socks, liar).await);
+    assert_eq!((air.claims.get(), air.claims_held.get(), classes()), (4, 1, [1, 4]));
+}
+
+#[tokio::test]
+async fn names_are_verified_over_the_radio_transport() {
+    names_are_verified(over_link, true).await;
+}
+
+#[tokio::test]
+async fn names_are_verified_over_http3() {
+    names_are_verified(over_http3, true).await;
+}
+
+#[tokio::test]
+async fn over_aerotcp_only_what_is_known_counts() {
+    names_are_verified(over_aerotcp, false).await;
+}
+
+#[tokio::test]
+async fn what_a_passenger_used_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let top = format!("{POLICY}\nusage = {{ directory = {:?}, interval = '1 s' }}", folder.path());
+    let mut configs = configs_with(&top, "hosts = { \"www.gov.uk\" = \"127.0.0.1\" }");
+    // A port that nobody else has, so that the client knows where to come in.
+    let socks = closed_port().await;
+    configs.air.listen.socks5 = Some(socks);
+    let hub = bentpipe_gateway::net::bind_udp("link", "127.0.0.1:0".parse().unwrap()).unwrap();
+    configs.air.link.peer = hub.local_addr().unwrap().into();
+    let config = bentpipe_gateway::far::link::hub_config(&configs.ground).unwrap();
+    let socket = bentpipe_link::io::UdpSocket::from_std(hub).unwrap();
+    let hub = bentpipe_link::io::Hub::start(Box::new(socket), config);
+    start_ground(&configs, std::sync::Arc::new(hub));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let air = configs.air.clone();
+    let task = tokio::spawn(async move {
+        bentpipe_gateway::air::run(&air, async { drop(stopped.await) }).await.unwrap();
+    });
+    let origin = echo("127.0.0.1:0").await;
+    soon("the listener", async {
+        while tokio::net::TcpStream::connect(socks).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    drop(says_gov_uk(socks, origin).await);
+    stop.send(()).unwrap();
+    soon("the stop", task).await.unwrap();
+    let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+    let text: String = files.map(|file| std::fs::read_to_string(file).unwrap()).collect();
+    let lines: Vec<serde_json::Value> =
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let sum = |name: &str| lines.iter().map(|line| line[name].as_u64().unwrap()).sum::<u64>();
+    let bytes = REQUEST.len() as u64;
+    assert_eq!((sum("up_bytes"), sum("down_bytes"), sum("flows")), (bytes, bytes, 1), "{text}");
+    assert!(lines.iter().all(|line| line["passenger"] == "127.0.0.1"), "{text}");
+}

@@ -1,0 +1,74 @@
+//! What each class gets, and what it had.
+
+use std::time::Duration;
+
+use bentpipe_schedule::{Class, ClassCounters, ClassSettings, PerClass};
+
+use super::Session;
+use crate::settings::{SettingsError, check_classes};
+
+impl Session {
+    /// From `now` on each class gets this of what this side sends.
+    pub fn set_classes(
+        &mut self,
+        classes: PerClass<ClassSettings>,
+        now: Duration,
+    ) -> Result<(), SettingsError> {
+        check_classes(&classes, self.settings.mtu_bytes)?;
+        self.settings.classes = classes;
+        self.flows.set_classes(classes, now);
+        Ok(())
+    }
+
+    /// What a class's flows sent, lost and waited, and what was charged to it.
+    pub fn class_counters(&self, class: Class) -> ClassCounters {
+        self.flows.class_counters(class)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bentpipe_units::BitRate;
+
+    use super::*;
+    use crate::session::tests::Ends;
+
+    #[test]
+    fn what_a_ceiling_holds_back_is_asked_for_all_the_time_and_up_to_the_ceiling() {
+        let mut ends = Ends::connected(3, 1_890_000, true);
+        let mut now = ends.now;
+        let (_, session) = ends.air.current().expect("it is connected");
+        let ceil = BitRate::from_bps(64_000);
+        let mut classes = session.settings.classes;
+        for class in Class::ALL {
+            classes[class].limits.ceil = Some(ceil);
+        }
+        session.set_classes(classes, now).expect("such classes can be");
+        let target = "origin.example:80".parse().expect("it is one");
+        let first = [7; 16 << 10];
+        session.open(&target, Class::BestEffort, 9, &first, now).expect("there is room");
+        let (mut out, mut held, mut asked) = (Vec::new(), 0, Vec::new());
+        let began = now;
+        while now < began + Duration::from_millis(1500) {
+            session.heard(now);
+            session.handle_timeout(now);
+            while session.transmit(now, &mut out).is_some() {
+                out.clear();
+            }
+            if now > began + Duration::from_millis(100) {
+                held += u32::from(session.flows.next_lane(now).is_none());
+                asked.push(session.useful_rate(now).bps());
+            }
+            now += Duration::from_millis(1);
+        }
+        assert!(held > 1000, "held back {held} times");
+        let (least, most) = (asked.iter().min().copied(), asked.iter().max().copied());
+        assert!(least >= Some(ceil.bps()), "{least:?}");
+        // Every class to its ceiling, and probes beside them.
+        assert!(most <= Some(5 * ceil.bps() + 20_000), "{most:?}");
+        let none = BitRate::from_bps(0);
+        classes[Class::BestEffort].limits.ceil = Some(none);
+        let refused = session.set_classes(classes, now);
+        assert_eq!(refused, Err(SettingsError::NoCeil(Class::BestEffort)));
+    }
+}
