@@ -68,7 +68,8 @@ impl FlowTable {
     }
 
     pub fn datagram_counts(&self) -> DatagramCounts {
-        self.datagrams.counts
+        let DatagramCounts { dropped, .. } = self.datagrams.counts;
+        DatagramCounts { dropped: dropped + self.datagrams.early.gone(), ..self.datagrams.counts }
     }
 
     /// Whether datagrams wait to be sent.
@@ -257,13 +258,13 @@ impl FlowTable {
             if filled.is_some_and(|filled| filled.bill.class != class) || !(fits || drops) {
                 break;
             }
-            let popped = self.datagrams.pop(id, &mut self.scheduler, now);
-            let Some((Popped { item, waited, .. }, expires)) = popped else { continue };
             if drops {
-                self.datagrams.counts.dropped += 1;
+                self.drop_oldest(id);
                 self.refresh_datagrams(id, now);
                 continue;
             }
+            let popped = self.datagrams.pop(id, &mut self.scheduler, now);
+            let Some((Popped { item, waited, .. }, expires)) = popped else { continue };
             self.datagrams.counts.sent += 1;
             self.led_bytes = 0;
             if let Some(flow) = self.datagrams.flows.get(&id) {
@@ -377,10 +378,23 @@ impl FlowTable {
         let Some(flow) = flow.filter(|flow| flow.ended.is_none()) else { return false };
         flow.ended = Some(code);
         flow.control = Control { queued: flow.control.queued, ..Control::default() };
-        self.scheduler.remove(flow.turn);
+        let (turn, unread) = (flow.turn, flow.incoming.len());
+        while self.drop_oldest(id) {}
+        self.datagrams.counts.dropped += unread as u64;
+        self.scheduler.remove(turn);
         self.datagrams.forget(id);
         self.events.push_back(FlowEvent::Wake(id));
         true
+    }
+
+    /// Drops the oldest datagram that waits to be sent, if there is one.
+    fn drop_oldest(&mut self, id: u64) -> bool {
+        let Some(flow) = self.datagrams.flows.get_mut(&id) else { return false };
+        let (turn, dropped) = (flow.turn, flow.outgoing.drop_head());
+        if let Some(dropped) = &dropped {
+            self.datagrams.count(turn, dropped, &mut self.scheduler);
+        }
+        dropped.is_some()
     }
 
     /// Ends every flow of datagrams, as when the peer is not the instance it was.

@@ -206,6 +206,23 @@ mod tests {
     }
 
     #[test]
+    fn what_a_flow_holds_when_it_ends_is_counted() {
+        let mut table = empty(MANY, 1 << 20);
+        let flow = datagrams(&mut table, Class::BestEffort, 1);
+        table.send_datagram(flow, &[7; 60], 1200, NOW).expect("it is open");
+        table.reset(flow, ResetCode::Aborted);
+        assert_eq!(table.datagram_counts().dropped, 2);
+        let counters = table.class_counters(Class::BestEffort);
+        assert_eq!((counters.sent.dropped_packets, counters.queued_bytes), (2, 0));
+        // Too long for any packet by now.
+        let flow = datagrams(&mut table, Class::BestEffort, 1);
+        next(&mut table);
+        table.send_datagram(flow, &[7; 1100], 1200, NOW).expect("it was not then");
+        assert_eq!(table.fill_datagrams(ROOM, true, &mut Vec::new(), NOW), None);
+        assert_eq!(table.class_counters(Class::BestEffort).sent.dropped_packets, 3);
+    }
+
+    #[test]
     fn openings_stay_below_the_ceiling_of_their_class() {
         let mut table = empty(MANY, 1 << 20);
         let mut classes: PerClass<ClassSettings> = PerClass::default();
