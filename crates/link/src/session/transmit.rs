@@ -20,8 +20,9 @@ const ANTI_AMPLIFICATION: usize = 3;
 /// The least room worth starting a new symbol in: an OPEN with the longest name fits.
 const LEAST_SYMBOL_ROOM: usize = 320;
 
-/// What may stand beside a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9) and a PING (1).
-const BESIDE_REPORT_BYTES: usize = 51;
+/// What may stand beside a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9), a SLIDE (12) and a
+/// PING (1).
+const BESIDE_REPORT_BYTES: usize = 63;
 
 /// What a packet carries beside its uncoded part, and who pays for it.
 type Load = (Cargo, Option<Bill>);
