@@ -2,6 +2,7 @@
 
 mod aerotcp;
 mod grid;
+mod mixes;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -64,6 +65,14 @@ pub enum Run {
     Grid(grid::GridArgs),
     /// Ten files at once over AeroTCP's own link in virtual time, at bit-error rates from 1e-8 to 1e-5.
     Aerotcp(aerotcp::AeroTcpArgs),
+    /// Bulk in each class and each direction beside probes, and what downloads and hogs do to others.
+    LatencyUnderLoad(mixes::LatencyArgs),
+    /// Fifty passengers with pages, films, messages, calls, downloads and a hog.
+    CabinMix(mixes::CabinArgs),
+    /// Public services on a village's link, and everything else in what they leave.
+    RuralPawsPolicy(mixes::PolicyArgs),
+    /// Calls over UDP: what is left of the link's losses, and what that costs.
+    Call(mixes::CallArgs),
 }
 
 /// What `lab run transfers` is told.
@@ -179,6 +188,10 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::Transfers(args)) => transfers(args),
         Lab::Run(Run::Grid(args)) => grid::run(args),
         Lab::Run(Run::Aerotcp(args)) => aerotcp::run(args),
+        Lab::Run(Run::LatencyUnderLoad(args)) => mixes::latency(args),
+        Lab::Run(Run::CabinMix(args)) => mixes::cabin(args),
+        Lab::Run(Run::RuralPawsPolicy(args)) => mixes::policy(args),
+        Lab::Run(Run::Call(args)) => mixes::call(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),

@@ -113,3 +113,23 @@ fn wrong_names_say_which_there_are() {
         assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
     }
 }
+
+#[test]
+fn a_call_in_virtual_time_writes_rows_of_the_same_dictionary() {
+    let arguments = "run call --loss 0 --burst 1 --seconds 2 --runs 1 --check";
+    let rows =
+        rows(&arguments.split_whitespace().collect::<Vec<_>>()).expect("it needs no network");
+    let left = figure(&rows, "bentpipe", "call, down", "residual-loss");
+    assert_eq!((&left["engine"], &left["mean"]), (&"sim".into(), &0.0.into()));
+    let delay = figure(&rows, "bentpipe", "call, up", "delay");
+    assert_eq!((&delay["n"], &delay["unit"]), (&100.into(), &"s".into()));
+}
+
+#[test]
+fn traffic_needs_a_link_with_a_rate() {
+    for experiment in ["latency-under-load", "cabin-mix", "rural-paws-policy", "call"] {
+        let output = bentpipe(&["lab", "run", experiment, "--profile", "clean"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("clean has no rate"), "{said}");
+    }
+}

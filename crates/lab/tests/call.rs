@@ -1,6 +1,6 @@
 //! A call of 50 packets a second over mss, both ways: what is left of the loss, and what that costs.
 //!
-//! All of it is virtual time; `cargo run --example call` prints the figures of more seeds.
+//! All of it is virtual time; `bentpipe lab run call` prints the figures of more seeds.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const LENGTH: Duration = Duration::from_secs(120);
 /// Both directions of calls with several seeds: those that the rule was not found on.
 fn calls(percent: f64, burst: f64) -> Vec<Heard> {
     let profile = link(percent, burst);
-    (100..106).flat_map(|seed| call(&profile, Class::Network, LENGTH, seed)).collect()
+    (100..106).flat_map(|seed| call(&profile, Class::Network, LENGTH, seed).unwrap()).collect()
 }
 
 fn mean(heard: &[Heard], of: impl Fn(&Heard) -> f64) -> f64 {

@@ -129,7 +129,8 @@ fn emulate(args: &GridArgs, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, Box<
     Ok(outcomes)
 }
 
-fn per_cent(text: &str) -> Result<Ratio, String> {
+/// A share as a person writes it: `6`, `3.3 %`.
+pub fn per_cent(text: &str) -> Result<Ratio, String> {
     let number = text.trim_end_matches('%').trim();
     let value: f64 = number.parse().map_err(|_| "write per cent, like 6 or 3.3".to_owned())?;
     Ratio::new(value / 100.0).ok_or_else(|| "it is outside 0 to 100 per cent".to_owned())

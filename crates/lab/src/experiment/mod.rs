@@ -1,11 +1,16 @@
 //! Experiments: contenders and workloads on a profile, each in a world of its own.
 
 pub mod browse;
+pub mod cabin_mix;
+pub mod call;
 pub mod cell;
 pub mod gate;
 pub mod grid;
+pub mod latency;
 pub mod measure;
 pub mod progress;
+pub mod report;
+pub mod rural_paws;
 pub mod table;
 pub mod transfers;
 

@@ -168,7 +168,7 @@ fn overhead(cell: &Cell) -> String {
     format!("{mean:.2}")
 }
 
-fn written(value: Option<Percentile>, unit: impl Fn(f64) -> String) -> String {
+pub(super) fn written(value: Option<Percentile>, unit: impl Fn(f64) -> String) -> String {
     match value {
         Some(Percentile::Known(value)) => unit(value),
         Some(Percentile::Above(value)) => format!("> {}", unit(value)),

@@ -57,12 +57,17 @@ impl Pair {
     /// Two ends over `profile`'s radio link; `settings` are both ends', but for the rates, which
     /// are the link's.
     pub fn new(profile: &Profile, settings: &Settings, seed: u64) -> Self {
+        Self::between(profile, settings, settings, seed)
+    }
+
+    /// As [`Self::new`], with settings of its own for each end: the air's, then the hub's.
+    pub fn between(profile: &Profile, air: &Settings, hub: &Settings, seed: u64) -> Self {
+        let forward = Settings { rate: rate_of(&profile.link.forward), ..hub.clone() };
+        let back = Settings { rate: rate_of(&profile.link.return_), ..air.clone() };
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let addresses: [SocketAddr; 2] =
             [([198, 18, 0, 1], 40_000).into(), ([198, 18, 0, 2], 4_500).into()];
-        let forward = Settings { rate: rate_of(&profile.link.forward), ..settings.clone() };
-        let back = Settings { rate: rate_of(&profile.link.return_), ..settings.clone() };
         let air_config = AirConfig {
             secret: air.clone(),
             hub: hub.public(),

@@ -69,17 +69,26 @@ pub struct Shares {
 impl Shares {
     /// Each sender's part of what all of them got across together; 1 is its fair share.
     pub fn of_fair(&self) -> Vec<f64> {
-        let total: f64 = self.goodput_bps.iter().sum();
-        let fair = total / self.goodput_bps.len() as f64;
-        self.goodput_bps.iter().map(|bps| bps / fair).collect()
+        of_fair(&self.goodput_bps)
     }
 
-    /// Jain's index: 1 where all get the same, 1/n where one gets everything.
+    /// Jain's index of their goodput.
     pub fn jain(&self) -> f64 {
-        let sum: f64 = self.goodput_bps.iter().sum();
-        let squares: f64 = self.goodput_bps.iter().map(|bps| bps * bps).sum();
-        sum * sum / (self.goodput_bps.len() as f64 * squares)
+        jain(&self.goodput_bps)
     }
+}
+
+/// Each part of the sum of all of them; 1 is its fair share.
+pub fn of_fair(parts: &[f64]) -> Vec<f64> {
+    let fair = parts.iter().sum::<f64>() / parts.len() as f64;
+    parts.iter().map(|part| part / fair).collect()
+}
+
+/// Jain's index: 1 where all get the same, 1/n where one gets everything.
+pub fn jain(parts: &[f64]) -> f64 {
+    let sum: f64 = parts.iter().sum();
+    let squares: f64 = parts.iter().map(|part| part * part).sum();
+    sum * sum / (parts.len() as f64 * squares)
 }
 
 /// Runs the race on a clock of its own.

@@ -1,10 +1,6 @@
 //! One session of one work in one cell, in virtual time, and all sessions of many at once.
 
-use std::num::NonZero;
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use bentpipe_channel as channel;
@@ -16,6 +12,7 @@ use super::traffic::Traffic;
 use super::{Cell, CellError, Work};
 use crate::profile::Profile;
 use crate::result::Sample;
+use crate::sim::parallel;
 use crate::sim::trace::Digest;
 use crate::sim::tunnel::{Seen, Tunnel};
 use crate::workload::Workload;
@@ -84,28 +81,17 @@ pub fn run(
     for (index, (_, work)) in works.iter().enumerate() {
         jobs.extend((0..Shape::of(work, runs).sessions).map(|session| (index, session)));
     }
-    let found: Vec<_> = jobs.iter().map(|_| Mutex::new(None)).collect();
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let worker = || {
-        while let Some((job, place)) = {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            jobs.get(index).zip(found.get(index))
-        } {
-            let (cell, work) = &works[job.0];
-            let objects = Shape::of(work, runs).objects;
-            let part = one(cell, work, objects, seed_of(seed, cell, work, job.1));
-            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(part);
-            tell(done.fetch_add(1, Ordering::Relaxed) + 1, jobs.len());
-        }
-    };
-    thread::scope(|scope| {
-        let threads = thread::available_parallelism().map_or(1, NonZero::get);
-        (0..threads).for_each(|_| drop(scope.spawn(worker)));
+    let done = AtomicUsize::new(0);
+    let found = parallel::map(&jobs, |(index, session)| {
+        let (cell, work) = &works[*index];
+        let objects = Shape::of(work, runs).objects;
+        let part = one(cell, work, objects, seed_of(seed, cell, work, *session));
+        tell(done.fetch_add(1, Ordering::Relaxed) + 1, jobs.len());
+        part
     });
     let mut parts = vec![Vec::new(); works.len()];
     for ((index, _), part) in jobs.iter().zip(found) {
-        let part = part.into_inner().unwrap_or_else(PoisonError::into_inner);
-        parts[*index].push(part.expect("every job was run, or its panic was passed on")?);
+        parts[*index].push(part?);
     }
     let outcomes = works.iter().zip(parts).map(|((cell, work), parts)| {
         Outcome::of_parts(cell.clone(), work.clone(), &cell.link()?, parts)

@@ -38,6 +38,16 @@ pub enum Bound {
     AtMost(f64),
 }
 
+impl Bound {
+    /// Whether `found` is on its right side; it holds up to itself.
+    pub fn holds(self, found: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => found >= least,
+            Self::AtMost(most) => found <= most,
+        }
+    }
+}
+
 /// One bound on one figure of one work in one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
@@ -110,10 +120,7 @@ impl Target {
             Figure::ReportsOfDownlink => Some(of(Both::reports_of_downlink)?),
             Figure::ReportsOfUplink => Some(of(Both::reports_of_uplink)?),
         };
-        let holds = found.is_some_and(|found| match self.bound {
-            Bound::AtLeast(least) => found >= least,
-            Bound::AtMost(most) => found <= most,
-        });
+        let holds = found.is_some_and(|found| self.bound.holds(found));
         Some(Verdict { target: self, found, holds })
     }
 }

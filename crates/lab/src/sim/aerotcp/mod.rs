@@ -12,9 +12,6 @@
 
 pub mod pair;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use bentpipe_aerotcp::{Settings as AeroSettings, Window};
@@ -23,6 +20,7 @@ use bentpipe_link::{Read, Settings};
 use bentpipe_units::Ratio;
 
 use super::pair::Pair;
+use super::parallel;
 use crate::contender::Contender;
 use crate::profile::{FULL_PACKET_BYTES, Profile};
 use crate::result::{Row, Sample, Samples};
@@ -108,24 +106,7 @@ pub fn cells() -> Vec<Cell> {
 /// Runs `cells`, each `runs` times with seeds from `seed` on, on as many cores as there are.
 pub fn run(cells: &[Cell], runs: usize, seed: u64) -> Result<Vec<Found>, SweepError> {
     let profile = Profile::named(PROFILE)?;
-    let found: Mutex<Vec<Option<Result<Found, SweepError>>>> =
-        Mutex::new(cells.iter().map(|_| None).collect());
-    let next = AtomicUsize::new(0);
-    let workers = thread::available_parallelism().map_or(1, usize::from).min(cells.len().max(1));
-    thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(cell) = cells.get(at) else { return };
-                    let one = run_cell(&profile, *cell, runs, seed);
-                    found.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(one);
-                }
-            });
-        }
-    });
-    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    found.into_iter().flatten().collect()
+    parallel::map(cells, |cell| run_cell(&profile, *cell, runs, seed)).into_iter().collect()
 }
 
 fn run_cell(profile: &Profile, cell: Cell, runs: usize, seed: u64) -> Result<Found, SweepError> {

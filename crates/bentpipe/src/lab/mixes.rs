@@ -1,0 +1,182 @@
+//! `bentpipe lab run latency-under-load | cabin-mix | rural-paws-policy | call`: what each traffic does to the others on the link.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bentpipe_lab::experiment::report::Report;
+use bentpipe_lab::experiment::{cabin_mix, call, latency, rural_paws};
+use bentpipe_lab::profile::Profile;
+use bentpipe_units::Ratio;
+use clap::{Args, ValueEnum};
+
+use super::grid::per_cent;
+use super::{Outcome, check_writable, write};
+
+/// What all of them are told.
+#[derive(Args)]
+pub struct Common {
+    /// What runs it.
+    #[arg(long, value_enum, default_value_t = Engine::Sim)]
+    engine: Engine,
+    /// Of all losses; further runs have the seeds after it.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the figures there, as an array of rows.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Fail if a target is missed.
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Engine {
+    /// Virtual time.
+    Sim,
+}
+
+/// What `lab run latency-under-load` is told.
+#[derive(Args)]
+pub struct LatencyArgs {
+    /// The link: a built-in profile with a rate, or a file that ends in .toml.
+    #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
+    profile: String,
+    /// Measured of each run, in seconds of virtual time.
+    #[arg(long, value_name = "SECONDS", default_value_t = latency::DEFAULT_LENGTH.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Runs of each part.
+    #[arg(long, value_name = "N", default_value_t = latency::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What `lab run cabin-mix` is told.
+#[derive(Args)]
+pub struct CabinArgs {
+    /// The link: a built-in profile with a rate, or a file that ends in .toml.
+    #[arg(long, value_name = "PROFILE", default_value = cabin_mix::DEFAULT_PROFILE)]
+    profile: String,
+    /// Measured of each run, in seconds of virtual time.
+    #[arg(long, value_name = "SECONDS", default_value_t = cabin_mix::DEFAULT_LENGTH.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Runs.
+    #[arg(long, value_name = "N", default_value_t = cabin_mix::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What `lab run rural-paws-policy` is told.
+#[derive(Args)]
+pub struct PolicyArgs {
+    /// The link: a built-in profile with a rate, or a file that ends in .toml.
+    #[arg(long, value_name = "PROFILE", default_value = rural_paws::DEFAULT_PROFILE)]
+    profile: String,
+    /// Pages loaded in each run, alone and beside the others.
+    #[arg(long, value_name = "N", default_value_t = rural_paws::DEFAULT_PAGES, value_parser = clap::value_parser!(u16).range(1..))]
+    pages: u16,
+    /// Runs.
+    #[arg(long, value_name = "N", default_value_t = rural_paws::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What `lab run call` is told.
+#[derive(Args)]
+pub struct CallArgs {
+    /// The link: a built-in profile, or a file that ends in .toml.
+    #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
+    profile: String,
+    /// Lost in each direction, in per cent; may be repeated [default: what the link loses].
+    #[arg(long = "loss", value_name = "PERCENT", value_parser = per_cent)]
+    losses: Vec<Ratio>,
+    /// Mean length of a burst of losses in packet times, 1 for independent losses; may be
+    /// repeated.
+    #[arg(long = "burst", value_name = "PACKETS", default_values_t = call::DEFAULT_BURSTS)]
+    bursts: Vec<f64>,
+    /// How long a call lasts, in seconds of virtual time.
+    #[arg(long, value_name = "SECONDS", default_value_t = call::DEFAULT_LENGTH.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: u64,
+    /// Calls for each loss and burst.
+    #[arg(long, value_name = "N", default_value_t = call::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Runs bulk, probes and downloads.
+pub fn latency(args: &LatencyArgs) -> Outcome {
+    let choice = latency::Choice {
+        profile: with_rate(&args.profile)?,
+        length: Duration::from_secs(args.seconds),
+        runs: args.runs,
+        seed: args.common.seed,
+    };
+    args.common.tell(|| Ok(latency::run(&choice)?))
+}
+
+/// Runs a cabin of fifty.
+pub fn cabin(args: &CabinArgs) -> Outcome {
+    let choice = cabin_mix::Choice {
+        profile: with_rate(&args.profile)?,
+        length: Duration::from_secs(args.seconds),
+        runs: args.runs,
+        seed: args.common.seed,
+    };
+    args.common.tell(|| Ok(cabin_mix::run(&choice)?))
+}
+
+/// Runs a village.
+pub fn policy(args: &PolicyArgs) -> Outcome {
+    let choice = rural_paws::Choice {
+        profile: with_rate(&args.profile)?,
+        pages: args.pages,
+        runs: args.runs,
+        seed: args.common.seed,
+    };
+    args.common.tell(|| Ok(rural_paws::run(&choice)?))
+}
+
+/// Runs calls.
+pub fn call(args: &CallArgs) -> Outcome {
+    let choice = call::Choice {
+        profile: with_rate(&args.profile)?,
+        losses: args.losses.clone(),
+        bursts: args.bursts.clone(),
+        runs: args.runs,
+        length: Duration::from_secs(args.seconds),
+        seed: args.common.seed,
+    };
+    args.common.tell(|| Ok(call::run(&choice)?))
+}
+
+/// On a link without a rate nothing ever waits, and the simulator would send at 10 Gbit/s.
+fn with_rate(name: &str) -> Result<Profile, Box<dyn std::error::Error>> {
+    let profile = Profile::find(name)?;
+    let link = &profile.link;
+    if link.forward.rate().is_none() || link.return_.rate().is_none() {
+        return Err(
+            format!("{} has no rate, and nothing to wait for: take mss", profile.name).into()
+        );
+    }
+    Ok(profile)
+}
+
+impl Common {
+    /// Prints what `run` finds, and writes its rows.
+    fn tell(&self, run: impl FnOnce() -> Result<Report, Box<dyn std::error::Error>>) -> Outcome {
+        let Engine::Sim = self.engine;
+        check_writable(self.json.as_deref())?;
+        let began = Instant::now();
+        let report = run()?;
+        print!("{}", report.text);
+        println!("\n{}Simulated in {:.0} s.", report.goals_text(), began.elapsed().as_secs_f64());
+        write(self.json.as_deref(), &report.rows)?;
+        match report.missed() {
+            missed @ 1.. if self.check => Err(format!("{missed} targets are missed").into()),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What passengers do, each kind with its parameters and where they come from.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bentpipe_link::Class;
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::result::Sample;
+use crate::sim::traffic::{Carry, ENDLESS, REQUEST_BYTES, Traffic};
+use crate::workload::content::{Object, page_paths};
+
+/// Objects of a page, of the lengths that the lab's own pages have: 490 KB.
+pub const PAGE_OBJECTS: usize = 25;
+/// Connections to one host: what Chromium, Firefox and Safari open.
+const PAGE_CONNECTIONS: usize = 6;
+/// From a page's end to the next request, on average, exponentially spread: ours.
+const PAGE_READING: Duration = Duration::from_secs(30);
+/// Of a video segment: Apple's HLS authoring specification asks for about 6 s.
+const SEGMENT: Duration = Duration::from_secs(6);
+/// Its bytes: 1 Mbit/s, standard definition on a small screen; ours.
+pub const SEGMENT_BYTES: u64 = 750_000;
+/// From one message to the next, on average, exponentially spread: ours.
+const MESSAGE_GAP: Duration = Duration::from_secs(20);
+/// A short text in its envelope and TLS record: ours.
+pub const MESSAGE_BYTES: u64 = 1_000;
+/// The answer that it has come: ours.
+pub const RECEIPT_BYTES: u64 = 300;
+/// A hog's connections.
+pub const HOG_CONNECTIONS: usize = 32;
+
+/// What a passenger does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Reads page after page.
+    Pages,
+    /// Watches a film in segments.
+    Video,
+    /// Writes a message now and then.
+    Messages,
+    /// Talks, over UDP.
+    Call,
+    /// Downloads without end on one connection.
+    Download,
+    /// Downloads without end on [`HOG_CONNECTIONS`].
+    Hog,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Pages, Self::Video, Self::Messages, Self::Call, Self::Download, Self::Hog];
+
+    /// How many of the fifty passengers do that: ours.
+    pub const fn passengers(self) -> u32 {
+        match self {
+            Self::Pages => 22,
+            Self::Video => 8,
+            Self::Messages => 12,
+            Self::Call => 4,
+            Self::Download => 3,
+            Self::Hog => 1,
+        }
+    }
+
+    /// What tables and rows call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pages => "pages",
+            Self::Video => "video",
+            Self::Messages => "messages",
+            Self::Call => "call",
+            Self::Download => "download",
+            Self::Hog => "hog",
+        }
+    }
+
+    /// Whether there is always something of it to be sent.
+    pub const fn is_backlogged(self) -> bool {
+        matches!(self, Self::Download | Self::Hog)
+    }
+}
+
+/// One of them. What is asked for in one go, a page or a segment, is a job.
+pub struct Passenger {
+    pub kind: Kind,
+    number: u32,
+    rng: ChaCha8Rng,
+    /// When the next job begins, unless one goes on.
+    next_at: Duration,
+    job: Option<Job>,
+    /// All streams so far.
+    pub streams: Vec<usize>,
+    /// Of every job that began while it was measured, how long it took.
+    pub took: Vec<Sample>,
+    /// How long the film stood still while it was measured, and how many segments came too late.
+    pub stalled: Duration,
+    pub late: usize,
+    /// When the next segment is due on the screen, once the first has come.
+    due: Option<Duration>,
+}
+
+/// What goes on.
+struct Job {
+    began: Duration,
+    /// Bytes of what is not asked for yet; the first of a page goes alone.
+    waiting: VecDeque<u64>,
+    open: Vec<usize>,
+    is_measured: bool,
+    /// On so many streams at once.
+    parallel: usize,
+}
+
+impl Passenger {
+    /// Begins at a random moment of its habit's gap.
+    pub fn new(kind: Kind, number: u32, mut rng: ChaCha8Rng) -> Self {
+        let gap = match kind {
+            Kind::Pages => PAGE_READING,
+            Kind::Messages => MESSAGE_GAP,
+            Kind::Video => SEGMENT,
+            Kind::Call | Kind::Download | Kind::Hog => Duration::ZERO,
+        };
+        let next_at = gap.mul_f64(rng.random());
+        Self {
+            kind,
+            number,
+            rng,
+            next_at,
+            job: None,
+            streams: Vec::new(),
+            took: Vec::new(),
+            stalled: Duration::ZERO,
+            late: 0,
+            due: None,
+        }
+    }
+
+    /// Opens what has no end.
+    pub fn settle(&mut self, cabin: &mut Traffic) {
+        let connections = match self.kind {
+            Kind::Download => 1,
+            Kind::Hog => HOG_CONNECTIONS,
+            _ => return,
+        };
+        for _ in 0..connections {
+            self.open(REQUEST_BYTES, ENDLESS, cabin);
+        }
+        self.next_at = Duration::MAX;
+    }
+
+    /// When it does something by itself.
+    pub fn next_at(&self) -> Option<Duration> {
+        let idle = self.job.is_none() && !self.kind.is_backlogged() && self.kind != Kind::Call;
+        idle.then_some(self.next_at)
+    }
+
+    /// Does what is to be done now; what begins while `measured` counts.
+    pub fn act(&mut self, cabin: &mut Traffic, measured: bool) {
+        let now = cabin.now();
+        if self.next_at().is_some_and(|at| at <= now) {
+            self.job = Some(self.begin(now, measured));
+        }
+        let Some(mut job) = self.job.take() else { return };
+        job.open.retain(|&stream| !cabin.stream(stream).is_done());
+        if job.open.is_empty() && job.waiting.is_empty() {
+            return self.end(&job, now);
+        }
+        let up = if self.kind == Kind::Messages { MESSAGE_BYTES } else { REQUEST_BYTES };
+        if job.open.is_empty() {
+            // What a page consists of is known once its document is there.
+            job.parallel = if job.parallel == 0 { 1 } else { PAGE_CONNECTIONS };
+        }
+        while job.open.len() < job.parallel
+            && let Some(down) = job.waiting.pop_front()
+        {
+            job.open.push(self.open(up, down, cabin));
+        }
+        self.job = Some(job);
+    }
+
+    /// Whether a job that counts goes on.
+    pub fn is_busy(&self) -> bool {
+        self.job.as_ref().is_some_and(|job| job.is_measured)
+    }
+
+    /// What is not over counts as cut off.
+    pub fn stop(&mut self, now: Duration) {
+        if let Some(job) = self.job.take().filter(|job| job.is_measured) {
+            self.took.push(Sample::Cut((now - job.began).as_secs_f64()));
+        }
+    }
+
+    fn begin(&mut self, began: Duration, is_measured: bool) -> Job {
+        let waiting = match self.kind {
+            Kind::Video => VecDeque::from([SEGMENT_BYTES]),
+            Kind::Messages => VecDeque::from([RECEIPT_BYTES]),
+            _ => {
+                let paths = [format!("/page/{PAGE_OBJECTS}")].into_iter();
+                let bytes = |path: String| Object::at(&path).map(|object| object.bytes());
+                paths.chain(page_paths(PAGE_OBJECTS)).filter_map(bytes).collect()
+            }
+        };
+        Job { began, waiting, open: Vec::new(), is_measured, parallel: 0 }
+    }
+
+    fn open(&mut self, up: u64, down: u64, cabin: &mut Traffic) -> usize {
+        let (class, passenger) = (Class::BestEffort, self.number);
+        let stream = cabin.open(Carry { class, passenger, up, down });
+        self.streams.push(stream);
+        stream
+    }
+
+    fn end(&mut self, job: &Job, now: Duration) {
+        if job.is_measured {
+            self.took.push(Sample::Finished((now - job.began).as_secs_f64()));
+        }
+        self.next_at = match self.kind {
+            Kind::Video => {
+                self.show(job, now);
+                now.max(job.began + SEGMENT)
+            }
+            Kind::Messages => now + self.pause(MESSAGE_GAP),
+            _ => now + self.pause(PAGE_READING),
+        };
+    }
+
+    /// The film goes on; it stood still where the segment came after the one before it was over.
+    fn show(&mut self, job: &Job, now: Duration) {
+        let due = self.due.unwrap_or(now);
+        if now > due && job.is_measured {
+            self.stalled += now - due;
+            self.late += 1;
+        }
+        self.due = Some(due.max(now) + SEGMENT);
+    }
+
+    fn pause(&mut self, mean: Duration) -> Duration {
+        let uniform: f64 = self.rng.random();
+        mean.mul_f64(-(1.0 - uniform).ln())
+    }
+}

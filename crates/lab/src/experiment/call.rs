@@ -1,0 +1,235 @@
+//! A call over UDP: what is left of the link's losses, at what cost, and how late.
+
+use std::time::Duration;
+
+use bentpipe_channel::SpecError;
+use bentpipe_link::Class;
+use bentpipe_units::Ratio;
+
+use super::report::{Goal, Report, delay, percent, row};
+use super::table::{align, table};
+use crate::profile::Profile;
+use crate::result::{Percentile, Row, Sample, Samples};
+use crate::sim::call::{GAP, Heard, LATEST, call};
+use crate::sim::parallel;
+use crate::sim::traffic::{DOWN, UP};
+use crate::sim::transfer::NoSession;
+
+/// Unless told otherwise.
+pub const DEFAULT_RUNS: u16 = 8;
+/// Unless told otherwise: the time in which 6,000 packets go each way.
+pub const DEFAULT_LENGTH: Duration = Duration::from_secs(120);
+/// Mean lengths of bursts unless told otherwise.
+pub const DEFAULT_BURSTS: [f64; 2] = [1.0, 4.0];
+
+/// What is asked of a call, where the profile [`TARGET_PROFILE`] loses [`TARGET_LOSS`]: mean length
+/// of bursts, and what may be left.
+const TARGETS: [(f64, f64); 2] = [(1.0, 0.004), (4.0, 0.03)];
+const TARGET_PROFILE: &str = "mss";
+const TARGET_LOSS: f64 = 0.06;
+/// Repairs in parts of what is sent first.
+const MOST_REPAIRS: f64 = 0.30;
+/// Beyond what a packet takes without loss, at p95.
+const MOST_ADDED: Duration = Duration::from_millis(60);
+
+/// What is called over.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The link.
+    pub profile: Profile,
+    /// What it loses each way; empty for what the profile does.
+    pub losses: Vec<Ratio>,
+    /// In bursts of so many packet times on average, 1 for independent losses.
+    pub bursts: Vec<f64>,
+    /// Calls of each.
+    pub runs: u16,
+    /// How long each lasts.
+    pub length: Duration,
+    /// Of the first; the others' follow.
+    pub seed: u64,
+}
+
+/// There was no call.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The link cannot lose like that.
+    #[error("{0}: give a shorter burst or less loss")]
+    Loss(#[from] SpecError),
+    /// Nothing gets through.
+    #[error(transparent)]
+    NoSession(#[from] NoSession),
+}
+
+/// One link's calls.
+struct Cell {
+    profile: Profile,
+    loss: f64,
+    burst: f64,
+    /// Of every run.
+    heard: Vec<[Heard; 2]>,
+}
+
+/// Calls, and says what became of it.
+pub fn run(choice: &Choice) -> Result<Report, CallError> {
+    let own = Ratio::new(choice.profile.forward_loss()).unwrap_or(Ratio::ZERO);
+    let losses = if choice.losses.is_empty() { vec![own] } else { choice.losses.clone() };
+    let mut cells = Vec::new();
+    for &loss in &losses {
+        for &burst in &choice.bursts {
+            let profile = choice.profile.clone().with_loss(loss, burst)?;
+            cells.push(Cell { profile, loss: loss.get(), burst, heard: Vec::new() });
+        }
+    }
+    let runs = u64::from(choice.runs);
+    let jobs: Vec<_> =
+        (0..cells.len()).flat_map(|cell| (0..runs).map(move |run| (cell, run))).collect();
+    let found = parallel::map(&jobs, |(cell, run)| {
+        call(&cells[*cell].profile, Class::Network, choice.length, choice.seed + run)
+    });
+    for ((cell, _), heard) in jobs.iter().zip(found) {
+        cells[*cell].heard.push(heard?);
+    }
+    Ok(Report {
+        text: text(choice, &cells),
+        rows: cells.iter().flat_map(|cell| cell.rows(choice.seed)).collect(),
+        goals: cells.iter().flat_map(Cell::goals).collect(),
+    })
+}
+
+impl Cell {
+    fn ways(&self) -> [(&'static str, usize); 2] {
+        [("down", DOWN), ("up", UP)]
+    }
+
+    /// One figure of every run.
+    fn of(&self, way: usize, figure: impl Fn(&Heard) -> f64) -> Samples {
+        self.heard.iter().map(|heard| figure(&heard[way])).collect()
+    }
+
+    /// Beyond what a packet takes without loss, of all that came in time.
+    fn added(&self, way: usize) -> Samples {
+        let late = self.heard.iter().flat_map(|heard| heard[way].late.iter().flatten());
+        Samples(
+            late.filter(|late| **late <= LATEST)
+                .map(|late| Sample::Finished(late.as_secs_f64()))
+                .collect(),
+        )
+    }
+
+    fn rows(&self, seed: u64) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (name, way) in self.ways() {
+            let figures = [
+                ("residual-loss", self.of(way, Heard::residual)),
+                ("repairs", self.of(way, Heard::redundancy)),
+                ("delay", self.added(way)),
+            ];
+            for (metric, samples) in figures {
+                let workload = format!("call, {name}");
+                let row = row("call", &self.profile, workload, metric, seed);
+                rows.push(Row { burst: Some(self.burst), ..samples.fill(row) });
+            }
+        }
+        rows
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        let is_it = |(burst, _): &&(f64, f64)| {
+            self.profile.name == TARGET_PROFILE
+                && (self.loss - TARGET_LOSS).abs() < 1e-9
+                && *burst == self.burst
+        };
+        let Some((burst, most)) = TARGETS.iter().find(is_it) else { return Vec::new() };
+        let both = |figure: &dyn Fn(usize) -> Option<f64>| Some(figure(DOWN)?.max(figure(UP)?));
+        let name = |what: &str| format!("call, bursts of {burst}: {what}");
+        let mean = |figure: fn(&Heard) -> f64| both(&|way| self.of(way, figure).mean());
+        let p95 = both(&|way| self.added(way).percentile(0.95).and_then(Percentile::known));
+        vec![
+            Goal::ratio_at_most(name("residual loss"), mean(Heard::residual), *most),
+            Goal::ratio_at_most(name("repairs per byte"), mean(Heard::redundancy), MOST_REPAIRS),
+            Goal::time_at_most(name("added delay, p95"), p95, MOST_ADDED.as_secs_f64()),
+        ]
+    }
+}
+
+fn text(choice: &Choice, cells: &[Cell]) -> String {
+    let mut table =
+        table(&["lost", "burst", "", "left", "worst", "repairs", "added p50", "p95", "p99"]);
+    for cell in cells {
+        for (name, way) in cell.ways() {
+            let left = cell.of(way, Heard::residual);
+            let worst = left.percentile(1.0).and_then(Percentile::known).unwrap_or(1.0);
+            let fine = |share: f64| format!("{:.2} %", 100.0 * share);
+            let added = cell.added(way);
+            table.add_row([
+                if way == DOWN { percent(cell.loss) } else { String::new() },
+                if way == DOWN { cell.burst.to_string() } else { String::new() },
+                name.into(),
+                left.mean().map_or("–".into(), fine),
+                fine(worst),
+                cell.of(way, Heard::redundancy).mean().map_or("–".into(), percent),
+                delay(&added, 0.5),
+                delay(&added, 0.95),
+                delay(&added, 0.99),
+            ]);
+        }
+    }
+    align(&mut table, &[0, 1, 3, 4, 5, 6, 7, 8]);
+    format!(
+        "{}\n{} calls of {} s each, {:.0} packets/s both ways. Left: what came over\n\
+         {} ms later than without loss, or never. Repairs: per byte sent first.\n\
+         Added: beyond the time without loss.\n\n{}\n",
+        choice.profile.about,
+        choice.runs,
+        choice.length.as_secs(),
+        1.0 / GAP.as_secs_f64(),
+        LATEST.as_millis(),
+        table.trim_fmt()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice(losses: &[f64], seed: u64) -> Choice {
+        Choice {
+            profile: Profile::named("mss").unwrap(),
+            losses: losses.iter().map(|loss| Ratio::new(*loss).unwrap()).collect(),
+            bursts: vec![1.0],
+            runs: 2,
+            length: Duration::from_secs(4),
+            seed,
+        }
+    }
+
+    #[test]
+    fn without_loss_nothing_is_left_or_late_whatever_the_seed() {
+        for seed in [1, 99] {
+            let report = run(&choice(&[0.0], seed)).unwrap();
+            let of = |metric: &str| report.rows.iter().filter(|row| row.metric == metric).count();
+            assert_eq!([of("residual-loss"), of("repairs"), of("delay")], [2, 2, 2]);
+            for row in &report.rows {
+                match row.metric.as_str() {
+                    "delay" => assert_eq!((row.p95, row.n), (Some(0.0), 400)),
+                    "residual-loss" => assert_eq!(row.mean, Some(0.0)),
+                    // What a call begins with is protected before it is known that nothing is lost.
+                    _ => assert!(row.mean.unwrap() < 0.1, "{row:?}"),
+                }
+            }
+            assert!(report.goals.is_empty(), "nothing is asked of a link without loss");
+        }
+    }
+
+    #[test]
+    fn the_profiles_own_loss_has_targets_and_a_table_for_a_terminal() {
+        let report = run(&choice(&[], 1)).unwrap();
+        assert_eq!(report.goals.len(), 3);
+        let text = format!("{}{}", report.text, report.goals_text());
+        let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= 80, "{widest}\n{text}");
+        let left = report.rows.iter().find(|row| row.metric == "residual-loss").unwrap();
+        assert!(left.mean.unwrap() < 0.06, "less is left than was lost: {left:?}");
+        assert!((left.loss.unwrap() - 0.06).abs() < 1e-9 && left.burst == Some(1.0), "{left:?}");
+    }
+}

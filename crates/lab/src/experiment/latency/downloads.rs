@@ -1,0 +1,222 @@
+//! Three passengers download on eight connections each: what that does to a call and to the first
+//! bytes of new flows, and then to a page's objects of somebody else.
+
+use std::time::Duration;
+
+use bentpipe_link::{Class, Settings};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::{Choice, WAYS, bulk_down, left, p95_at_first, wait};
+use crate::experiment::report::{Goal, Report, delay, millis, percent, row};
+use crate::experiment::table::{align, pairs, seconds, table};
+use crate::result::{Percentile, Row, Sample, Samples};
+use crate::sim::parallel;
+use crate::sim::traffic::{Carry, DOWN, REQUEST_BYTES, Traffic};
+use crate::sim::transfer::NoSession;
+
+/// Who download.
+const DOWNLOADERS: u32 = 3;
+/// On so many connections each.
+const CONNECTIONS: usize = 8;
+/// Who calls.
+const CALLER: u32 = 50;
+/// Who fetches objects, one at a time.
+const READER: u32 = 60;
+/// Who opens flows: each time somebody new.
+const NEWCOMERS: u32 = 1000;
+/// A page's object.
+const OBJECT_BYTES: u64 = 100_000;
+/// The first bytes of an answer: one packet's worth.
+const FIRST_BYTES: u64 = 1_000;
+/// Between two new flows, and up to half as long again.
+const NEWCOMER_GAP: Duration = Duration::from_millis(500);
+/// Between the end of an object and the request for the next, and up to twice as long.
+const OBJECT_GAP: Duration = Duration::from_secs(1);
+/// An object that has not come after so many times its limit never does.
+const PATIENCE: u32 = 20;
+/// An object may take so many times its share-adjusted limit.
+const MOST_OF_LIMIT: f64 = 1.5;
+
+/// What came of it, pooled over runs.
+#[derive(Default)]
+struct Found {
+    /// Of the call's packets, of new flows' first bytes: towards the aircraft, and from it.
+    call: [Samples; 2],
+    first: [Samples; 2],
+    /// p95 of each run of those that were not lost, as the targets have it.
+    call_p95: [Samples; 2],
+    first_p95: [Samples; 2],
+    object: Samples,
+}
+
+pub fn run(choice: &Choice) -> Result<Report, NoSession> {
+    let mut all = Found::default();
+    for found in parallel::map(&choice.seeds(), |&seed| one(choice, seed)) {
+        let found = found?;
+        for (_, way) in WAYS {
+            all.call[way].0.extend(&found.call[way].0);
+            all.first[way].0.extend(&found.first[way].0);
+            all.call_p95[way].0.extend(&found.call_p95[way].0);
+            all.first_p95[way].0.extend(&found.first_p95[way].0);
+        }
+        all.object.0.extend(&found.object.0);
+    }
+    Ok(Report { text: text(choice, &all), rows: rows(choice, &all), goals: goals(choice, &all) })
+}
+
+fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
+    let settings = Settings::default();
+    let mut cabin = Traffic::new(&choice.profile, &settings, &settings, seed)?;
+    for passenger in 1..=DOWNLOADERS {
+        for _ in 0..CONNECTIONS {
+            cabin.open(bulk_down(Class::BestEffort, passenger));
+        }
+    }
+    let call = cabin.talk(choice.probe(Class::Network, CALLER, Duration::ZERO));
+    cabin.pass(choice.warm());
+    let (from, before) = (cabin.now(), cabin.counted());
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let flows = newcomers(&mut cabin, from + choice.length, &mut rng);
+    let (to, lost) = (cabin.now(), cabin.counted().lost_since(&before));
+    let objects = objects(choice, &mut cabin, to + choice.length, &mut rng);
+    cabin.pass(super::AFTERWARDS);
+    let mut found = Found::default();
+    for (_, way) in WAYS {
+        let transits = flows.iter().map(|&flow| cabin.stream(flow).first_transits()[way]);
+        let waits = transits.map(|transit| wait(transit, choice.propagation()[way]));
+        found.first[way] = Samples(waits.collect());
+        found.call[way] = choice.waits(cabin.beat(call), way, from, to);
+        let p95 = |samples: &Samples| match p95_at_first(samples, lost[way]) {
+            Some(p95) => Samples(vec![Sample::Finished(p95)]),
+            None => Samples(vec![Sample::Cut(0.0)]),
+        };
+        found.call_p95[way] = p95(&found.call[way]);
+        found.first_p95[way] = p95(&found.first[way]);
+    }
+    found.object = Samples(
+        objects
+            .iter()
+            .map(|&object| {
+                let stream = cabin.stream(object);
+                let seen = (cabin.now() - stream.opened_at()).as_secs_f64();
+                stream.took().map_or(Sample::Cut(seen), |took| Sample::Finished(took.as_secs_f64()))
+            })
+            .collect(),
+    );
+    Ok(found)
+}
+
+/// Somebody new opens a flow now and then until `end`; which flows those were.
+fn newcomers(cabin: &mut Traffic, end: Duration, rng: &mut ChaCha8Rng) -> Vec<usize> {
+    let mut flows = Vec::new();
+    while cabin.now() < end {
+        let passenger = NEWCOMERS + flows.len() as u32;
+        let (class, up, down) = (Class::BestEffort, REQUEST_BYTES, FIRST_BYTES);
+        flows.push(cabin.open(Carry { class, passenger, up, down }));
+        let gap = NEWCOMER_GAP.mul_f64(1.0 + 0.5 * rng.random::<f64>());
+        cabin.pass(gap.min(end - cabin.now()));
+    }
+    flows
+}
+
+/// Fetches objects one after the other until `end`; which streams those were.
+fn objects(
+    choice: &Choice,
+    cabin: &mut Traffic,
+    end: Duration,
+    rng: &mut ChaCha8Rng,
+) -> Vec<usize> {
+    let mut objects = Vec::new();
+    while cabin.now() < end {
+        let (class, up, down) = (Class::BestEffort, REQUEST_BYTES, OBJECT_BYTES);
+        let object = cabin.open(Carry { class, passenger: READER, up, down });
+        objects.push(object);
+        cabin.wait(limit(choice) * PATIENCE, |cabin| cabin.stream(object).is_done());
+        cabin.pass(OBJECT_GAP.mul_f64(1.0 + rng.random::<f64>()));
+    }
+    objects
+}
+
+/// What an object takes at best with the part of the rate that is fair beside the downloaders.
+fn limit(choice: &Choice) -> Duration {
+    let shared = choice.profile.forward_limit(OBJECT_BYTES * u64::from(DOWNLOADERS + 1));
+    shared.unwrap_or_default()
+}
+
+fn rows(choice: &Choice, found: &Found) -> Vec<Row> {
+    let row = |workload: String, metric: &str| {
+        row("latency-under-load", &choice.profile, workload, metric, choice.seed)
+    };
+    let mut rows = Vec::new();
+    for (name, way) in WAYS {
+        let of = [("call", &found.call[way]), ("first of flow", &found.first[way])];
+        for (what, samples) in of {
+            let workload = || format!("{what} beside downloads, {name}");
+            rows.push(Row {
+                limit: Some(choice.two_packets()[way]),
+                ..samples.fill(row(workload(), "delay"))
+            });
+            let left: Samples = [left(samples)].into_iter().collect();
+            rows.push(left.fill(row(workload(), "residual-loss")));
+        }
+    }
+    let completion = row("object-100k beside downloads".into(), "completion");
+    let limit = Some(limit(choice).as_secs_f64());
+    rows.push(found.object.fill(Row { limit, ..completion }));
+    rows
+}
+
+fn goals(choice: &Choice, found: &Found) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for (name, way) in WAYS {
+        let of = [("call", &found.call_p95[way]), ("first of flow", &found.first_p95[way])];
+        for (what, p95) in of {
+            let name = format!("{what} beside downloads, {name}: wait p95");
+            goals.push(Goal::time_at_most(name, p95.mean(), choice.two_packets()[way]));
+        }
+    }
+    let p95 = found.object.percentile(0.95).and_then(Percentile::known);
+    let ratio = p95.map(|p95| p95 / limit(choice).as_secs_f64());
+    let name = "object-100k beside downloads ÷ limit, p95";
+    goals.push(Goal::ratio_at_most(name, ratio, MOST_OF_LIMIT));
+    goals
+}
+
+fn text(choice: &Choice, found: &Found) -> String {
+    let mut table = table(&["", "", "p50", "p95", "p99", "left", "p95, not lost", "n"]);
+    for (what, all, at_first) in
+        [("call", &found.call, &found.call_p95), ("first of flow", &found.first, &found.first_p95)]
+    {
+        for (name, way) in WAYS {
+            let samples = &all[way];
+            table.add_row([
+                if way == DOWN { what.to_owned() } else { String::new() },
+                name.into(),
+                delay(samples, 0.5),
+                delay(samples, 0.95),
+                delay(samples, 0.99),
+                percent(left(samples)),
+                at_first[way].mean().map_or("–".into(), millis),
+                samples.len().to_string(),
+            ]);
+        }
+    }
+    align(&mut table, &[2, 3, 4, 5, 6, 7]);
+    let limit_s = limit(choice).as_secs_f64();
+    let known = |q| found.object.percentile(q).and_then(Percentile::known);
+    let written =
+        |q| known(q).map_or("–".to_owned(), |s| format!("{} ({:.2}×)", seconds(s), s / limit_s));
+    let objects = [
+        ("median".to_owned(), written(0.5)),
+        ("p95".to_owned(), written(0.95)),
+        ("objects".to_owned(), found.object.len().to_string()),
+    ];
+    format!(
+        "{DOWNLOADERS} passengers download on {CONNECTIONS} connections each, best effort. Beyond propagation\n\
+         take, all of them and those that the link did not lose at first:\n\n{}\n\n100 kB of another passenger, whose share-adjusted limit is {}:\n{}",
+        table.trim_fmt(),
+        seconds(limit_s),
+        pairs(&objects)
+    )
+}

@@ -1,0 +1,224 @@
+//! What classes are promised: their rates and ceilings where all want everything, and what lower
+//! effort takes and leaves.
+
+use bentpipe_link::{Class, ClassSettings, Limits, PerClass, Settings};
+use bentpipe_units::BitRate;
+
+use super::{Choice, WAYS, left, p95_at_first};
+use crate::experiment::report::{Goal, Report, millis, row};
+use crate::experiment::table::{align, table};
+use crate::profile::Profile;
+use crate::result::{Row, Sample, Samples};
+use crate::sim::parallel;
+use crate::sim::traffic::{Carry, DOWN, ENDLESS, Traffic, UP};
+use crate::sim::transfer::NoSession;
+
+/// What each class may count on, in per cent of the link, and what it may take at most: ours. The
+/// operator's traffic stays within its rate; best effort has what is left.
+const OPERATOR_RATE: u64 = 10;
+const NETWORK_RATE: u64 = 15;
+const ASSURED_RATE: u64 = 20;
+const ASSURED_CEIL: u64 = 30;
+const LOWER_RATE: u64 = 5;
+/// What classes come to then where all but the operator's are saturated.
+const PROMISED: [(Class, u64); 3] = [
+    (Class::Network, NETWORK_RATE),
+    (Class::Assured, ASSURED_CEIL),
+    (Class::LowerEffort, LOWER_RATE),
+];
+/// How far from it they may be.
+const TOLERANCE: f64 = 0.02;
+/// Whose the operator's packets are.
+const OPERATOR: u32 = 7;
+/// The passenger of the first class's bulk; the others' follow.
+const BULK: u32 = 100;
+
+/// Lower effort without a configured rate has a twentieth beside best effort alone: between these.
+const FLOOR: [f64; 2] = [0.04, 0.06];
+/// Of what best effort would carry, lower effort takes at least so much of an idle link.
+const LEAST_OF_IDLE: f64 = 0.95;
+
+#[derive(Default)]
+struct Found {
+    /// Of every class promised something, IP bytes ÷ the promised, each way.
+    promised: [[Samples; 2]; PROMISED.len()],
+    /// Of every run, p95 of the waits of the operator's packets that the link did not lose, and the
+    /// share of all that came.
+    operator_p95: [Samples; 2],
+    operator_came: [Samples; 2],
+    /// Lower effort by itself ÷ best effort by itself, payload towards the aircraft.
+    idle: Samples,
+    /// Its part of both's bytes, from a round trip after best effort has come.
+    beside: Samples,
+}
+
+pub fn run(choice: &Choice) -> Result<Report, NoSession> {
+    let mut all = Found::default();
+    for found in parallel::map(&choice.seeds(), |&seed| one(choice, seed)) {
+        let found = found?;
+        for (_, way) in WAYS {
+            for (all, found) in all.promised.iter_mut().zip(&found.promised) {
+                all[way].0.extend(&found[way].0);
+            }
+            all.operator_p95[way].0.extend(&found.operator_p95[way].0);
+            all.operator_came[way].0.extend(&found.operator_came[way].0);
+        }
+        all.idle.0.extend(found.idle.0);
+        all.beside.0.extend(found.beside.0);
+    }
+    Ok(Report { text: text(&all), rows: rows(choice, &all), goals: goals(choice, &all) })
+}
+
+fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
+    let mut found = Found::default();
+    promises(choice, seed, &mut found)?;
+    let lower = idle(choice, seed, Class::LowerEffort, Some(&mut found))?;
+    let best = idle(choice, seed, Class::BestEffort, None)?;
+    found.idle.push(lower / best);
+    Ok(found)
+}
+
+/// All classes saturated but the operator's, which sends at a steady pace.
+fn promises(choice: &Choice, seed: u64, found: &mut Found) -> Result<(), NoSession> {
+    let [hub, air] = rates(&choice.profile).map(settings);
+    let mut cabin = Traffic::new(&choice.profile, &air, &hub, seed)?;
+    for (passenger, class) in (BULK..).zip(Class::ALL) {
+        if class != Class::Operator {
+            cabin.open(Carry { class, passenger, up: ENDLESS, down: ENDLESS });
+        }
+    }
+    let operator = cabin.talk(choice.probe(Class::Operator, OPERATOR, Default::default()));
+    cabin.pass(choice.warm());
+    let (from, counted) = (cabin.now(), cabin.counted());
+    let before = PROMISED.map(|(class, _)| cabin.class_bytes(class));
+    cabin.pass(choice.length);
+    let (to, lost) = (cabin.now(), cabin.counted().lost_since(&counted));
+    let after = PROMISED.map(|(class, _)| cabin.class_bytes(class));
+    cabin.pass(super::AFTERWARDS);
+    for (_, way) in WAYS {
+        let possible = rates(&choice.profile)[way].bytes_in(choice.length) as f64;
+        for (index, (_, percent)) in PROMISED.iter().enumerate() {
+            let sent = (after[index][way] - before[index][way]) as f64;
+            found.promised[index][way].push(sent / possible * 100.0 / *percent as f64);
+        }
+        let waits = choice.waits(cabin.beat(operator), way, from, to);
+        let p95 = p95_at_first(&waits, lost[way]).map_or(Sample::Cut(0.0), Sample::Finished);
+        found.operator_p95[way].0.push(p95);
+        found.operator_came[way].push(1.0 - left(&waits));
+    }
+    Ok(())
+}
+
+/// What one class's download gets by itself, bit/s; then, where it is lower effort, best effort comes.
+fn idle(
+    choice: &Choice,
+    seed: u64,
+    class: Class,
+    found: Option<&mut Found>,
+) -> Result<f64, NoSession> {
+    let settings = Settings::default();
+    let mut cabin = Traffic::new(&choice.profile, &settings, &settings, seed)?;
+    let stream = cabin.open(super::bulk_down(class, BULK));
+    cabin.pass(choice.warm());
+    let before = cabin.stream(stream).got()[DOWN];
+    cabin.pass(choice.length);
+    let got = cabin.stream(stream).got()[DOWN] - before;
+    if let Some(found) = found {
+        let best = cabin.open(super::bulk_down(Class::BestEffort, BULK + 1));
+        let heard = |cabin: &Traffic| cabin.stream(best).first_transits()[UP].is_some();
+        cabin.wait(super::AFTERWARDS, heard);
+        cabin.pass(choice.profile.link.rtt());
+        let both = [Class::LowerEffort, Class::BestEffort];
+        let before = both.map(|class| cabin.class_bytes(class)[DOWN]);
+        cabin.pass(choice.length);
+        let after = both.map(|class| cabin.class_bytes(class)[DOWN]);
+        let [lower, best] = [0, 1].map(|at| (after[at] - before[at]) as f64);
+        found.beside.push(lower / (lower + best));
+    }
+    Ok(8.0 * got as f64 / choice.length.as_secs_f64())
+}
+
+fn rates(profile: &Profile) -> [BitRate; 2] {
+    [&profile.link.forward, &profile.link.return_]
+        .map(|way| way.rate().unwrap_or(BitRate::from_bps(0)))
+}
+
+fn settings(link: BitRate) -> Settings {
+    let part = |percent: u64| Some(BitRate::from_bps(link.bps() / 100 * percent));
+    let mut classes = PerClass::<ClassSettings>::default();
+    classes[Class::Operator].limits = Limits { rate: part(OPERATOR_RATE), ceil: None };
+    classes[Class::Network].limits = Limits { rate: part(NETWORK_RATE), ceil: None };
+    classes[Class::Assured].limits = Limits { rate: part(ASSURED_RATE), ceil: part(ASSURED_CEIL) };
+    classes[Class::LowerEffort].limits = Limits { rate: part(LOWER_RATE), ceil: None };
+    Settings { classes, ..Settings::default() }
+}
+
+fn rows(choice: &Choice, found: &Found) -> Vec<Row> {
+    let new = |workload: String, metric: &str| {
+        row("latency-under-load", &choice.profile, workload, metric, choice.seed)
+    };
+    let mut rows = Vec::new();
+    for (name, way) in WAYS {
+        for ((class, percent), of) in PROMISED.iter().zip(&found.promised) {
+            let bps = rates(&choice.profile)[way].bps() as f64 * *percent as f64 / 100.0;
+            let row = new(format!("saturated, {class}, {name}"), "rate");
+            rows.push(of[way].scaled(bps).fill(Row { limit: Some(bps), ..row }));
+        }
+        let limit = Some(choice.two_packets()[way]);
+        let row = new(format!("operator beside saturated classes, p95, {name}"), "delay");
+        rows.push(found.operator_p95[way].fill(Row { limit, ..row }));
+        let left: Samples =
+            found.operator_came[way].mean().map(|came| 1.0 - came).into_iter().collect();
+        let row = new(format!("operator beside saturated classes, {name}"), "residual-loss");
+        rows.push(left.fill(row));
+    }
+    rows.push(found.idle.fill(new("lower-effort alone ÷ best-effort alone".into(), "share")));
+    rows.push(found.beside.fill(new("lower-effort beside best-effort".into(), "share")));
+    rows
+}
+
+fn goals(choice: &Choice, found: &Found) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for (name, way) in WAYS {
+        for ((class, _), of) in PROMISED.iter().zip(&found.promised) {
+            let name = format!("{class} off its configured rate, {name}");
+            goals.push(Goal::off_by_at_most(name, of[way].mean(), TOLERANCE));
+        }
+        let (p95, came) = (found.operator_p95[way].mean(), found.operator_came[way].mean());
+        let name = format!("operator, classes saturated, {name}");
+        goals.push(Goal::time_at_most(format!("{name}: wait p95"), p95, choice.two_packets()[way]));
+        goals.push(Goal::ratio_at_least(format!("{name}: share that came"), came, 1.0 - TOLERANCE));
+    }
+    let (idle, beside) = (found.idle.mean(), found.beside.mean());
+    let name = "lower-effort ÷ best-effort, each alone";
+    goals.push(Goal::ratio_at_least(name, idle, LEAST_OF_IDLE));
+    let name = "lower-effort's part 1 RTT after best-effort";
+    goals.push(Goal::ratio_at_least(name, beside, FLOOR[0]));
+    goals.push(Goal::ratio_at_most(name, beside, FLOOR[1]));
+    goals
+}
+
+fn text(found: &Found) -> String {
+    let mut table = table(&["", "of the link", "down ÷ that", "up ÷ that"]);
+    let ratio =
+        |samples: &Samples| samples.mean().map_or("–".to_owned(), |it| format!("{it:.3}"));
+    for ((class, percent), of) in PROMISED.iter().zip(&found.promised) {
+        let what = if *class == Class::Assured { "ceil" } else { "rate" };
+        let part = format!("{percent} %");
+        table.add_row([format!("{class}, its {what}"), part, ratio(&of[DOWN]), ratio(&of[UP])]);
+    }
+    align(&mut table, &[1, 2, 3]);
+    let figure = |samples: &[Samples; 2], write: fn(f64) -> String| {
+        [DOWN, UP].map(|way| samples[way].mean().map_or("–".into(), write)).join(" down, ")
+    };
+    format!(
+        "Classes with rates and ceilings, all but the operator's saturated, IP bytes:\n\n{}\n\n\
+         The operator's packets beside that, p95 of those not lost: {} up.\n\
+         Lower effort alone gets {} of what best effort gets alone, and {} of the\n\
+         bytes from a round trip after best effort has come.\n",
+        table.trim_fmt(),
+        figure(&found.operator_p95, millis),
+        ratio(&found.idle),
+        ratio(&found.beside),
+    )
+}

@@ -1,0 +1,145 @@
+//! Bulk and a probe in every class, each of another passenger, both ways at once; and the probes
+//! without the bulk.
+
+use bentpipe_link::{Class, Settings};
+
+use super::{Choice, WAYS, got, left};
+use crate::experiment::report::{Report, delay, percent, row};
+use crate::experiment::table::{align, table};
+use crate::result::Samples;
+use crate::sim::parallel;
+use crate::sim::traffic::{Carry, ENDLESS, Traffic};
+use crate::sim::transfer::NoSession;
+
+/// The passenger of the first class's bulk; the others' follow.
+const BULK: u32 = 100;
+/// Likewise of the probes.
+const PROBE: u32 = 200;
+/// The probes' packets of one class leave so much after those of the one before: evenly over their gap.
+const CLASSES: u32 = Class::ALL.len() as u32;
+
+/// One class in one direction.
+#[derive(Default)]
+struct Line {
+    rate_bps: Samples,
+    alone: Samples,
+    loaded: Samples,
+}
+
+type Lines = [[Line; 2]; Class::ALL.len()];
+
+pub fn run(choice: &Choice) -> Result<Report, NoSession> {
+    let jobs: Vec<_> =
+        choice.seeds().into_iter().flat_map(|seed| [(seed, false), (seed, true)]).collect();
+    let mut lines = Lines::default();
+    for (found, (_, bulk)) in
+        parallel::map(&jobs, |&(seed, bulk)| one(choice, bulk, seed)).into_iter().zip(&jobs)
+    {
+        for (of, (rates, waits)) in lines.iter_mut().zip(found?) {
+            for ((line, rate_bps), waits) in of.iter_mut().zip(rates).zip(waits) {
+                if *bulk {
+                    line.rate_bps.push(rate_bps);
+                    line.loaded.0.extend(waits.0);
+                } else {
+                    line.alone.0.extend(waits.0);
+                }
+            }
+        }
+    }
+    Ok(Report { text: text(choice, &lines), rows: rows(choice, &lines), goals: Vec::new() })
+}
+
+/// Of each class, each way: what its bulk got, and how long its probe's packets waited.
+type Found = Vec<([f64; 2], [Samples; 2])>;
+
+fn one(choice: &Choice, bulk: bool, seed: u64) -> Result<Found, NoSession> {
+    let settings = Settings::default();
+    let mut cabin = Traffic::new(&choice.profile, &settings, &settings, seed)?;
+    let mut streams = Vec::new();
+    let mut probes = Vec::new();
+    for (index, class) in (0..).zip(Class::ALL) {
+        if bulk {
+            let passenger = BULK + index;
+            streams.push(cabin.open(Carry { class, passenger, up: ENDLESS, down: ENDLESS }));
+        }
+        let phase = super::PROBE_GAP * index / CLASSES;
+        probes.push(cabin.talk(choice.probe(class, PROBE + index, phase)));
+    }
+    cabin.pass(choice.warm());
+    let (from, before) = (cabin.now(), rates(&cabin, &streams));
+    cabin.pass(choice.length);
+    let (to, after) = (cabin.now(), rates(&cabin, &streams));
+    cabin.pass(super::AFTERWARDS);
+    let seconds = choice.length.as_secs_f64();
+    let of = |index: usize| {
+        let rate = |way: usize| {
+            let (after, before) = (after.get(index)?, before.get(index)?);
+            Some(8.0 * (after[way] - before[way]) as f64 / seconds)
+        };
+        let beat = cabin.beat(probes[index]);
+        let waits = WAYS.map(|(_, way)| choice.waits(beat, way, from, to));
+        (WAYS.map(|(_, way)| rate(way).unwrap_or(0.0)), waits)
+    };
+    Ok((0..Class::ALL.len()).map(of).collect())
+}
+
+fn rates(cabin: &Traffic, streams: &[usize]) -> Vec<[u64; 2]> {
+    streams.iter().map(|&stream| got(cabin, &[stream])).collect()
+}
+
+fn rows(choice: &Choice, lines: &Lines) -> Vec<crate::result::Row> {
+    let mut rows = Vec::new();
+    for (class, line) in Class::ALL.into_iter().zip(lines) {
+        for (name, way) in WAYS {
+            let line = &line[way];
+            let mut add = |what: &str, metric: &str, samples: &Samples| {
+                let workload = format!("{what}, {class}, {name}");
+                let row = row("latency-under-load", &choice.profile, workload, metric, choice.seed);
+                rows.push(samples.fill(row));
+            };
+            add("bulk", "rate", &line.rate_bps);
+            for (what, samples) in [("probe", &line.alone), ("probe beside bulk", &line.loaded)] {
+                add(what, "delay", samples);
+                add(what, "residual-loss", &[left(samples)].into_iter().collect());
+            }
+        }
+    }
+    rows
+}
+
+fn text(choice: &Choice, lines: &Lines) -> String {
+    let header =
+        ["class", "", "bulk", "p50", "p95", "p99", "left", "+p50", "+p95", "+p99", "+left"];
+    let mut table = table(&header);
+    for (class, of) in Class::ALL.into_iter().zip(lines) {
+        for (name, way) in WAYS {
+            let line = &of[way];
+            let mut fields = vec![
+                if name == "down" { class.to_string() } else { String::new() },
+                name.to_owned(),
+                line.rate_bps.mean().map_or("–".into(), |bps| format!("{:.0}", bps / 1e3)),
+            ];
+            for samples in [&line.alone, &line.loaded] {
+                fields.extend([0.5, 0.95, 0.99].map(|q| short(&delay(samples, q))));
+                fields.push(short(&percent(left(samples))));
+            }
+            table.add_row(fields);
+        }
+    }
+    align(&mut table, &(2..header.len()).collect::<Vec<_>>());
+    format!(
+        "{}\nEvery class at once, both ways: one passenger's bulk (kbit/s of payload) and\n\
+         another's packet each {} ms: how long these take beyond propagation, in ms,\n\
+         and % that never come, without the bulk and with it (+); {} runs of {} s.\n\n{}\n",
+        choice.profile.about,
+        super::PROBE_GAP.as_millis(),
+        choice.runs,
+        choice.length.as_secs(),
+        table.trim_fmt()
+    )
+}
+
+/// Without its unit, which stands above the table.
+fn short(figure: &str) -> String {
+    figure.trim_end_matches([' ', '%', 'm', 's']).to_owned()
+}

@@ -1,0 +1,172 @@
+//! What an experiment hands over: something to read, rows, and whether its goals were reached.
+
+use std::fmt;
+
+use super::grid::targets::Bound;
+use super::table::{align, table};
+use crate::contender::Contender;
+use crate::profile::Profile;
+use crate::result::{Percentile, Row, Samples};
+
+/// All that came of an experiment.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// For a person, in 80 columns.
+    pub text: String,
+    /// For a program.
+    pub rows: Vec<Row>,
+    /// What was to be reached.
+    pub goals: Vec<Goal>,
+}
+
+impl Report {
+    /// Puts what another found below this.
+    pub fn append(&mut self, other: Self) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        self.text.push_str(&other.text);
+        self.rows.extend(other.rows);
+        self.goals.extend(other.goals);
+    }
+
+    /// How many goals were missed.
+    pub fn missed(&self) -> usize {
+        self.goals.iter().filter(|goal| !goal.holds()).count()
+    }
+
+    /// The goals for a person; empty where there are none.
+    pub fn goals_text(&self) -> String {
+        if self.goals.is_empty() {
+            return String::new();
+        }
+        let mut table = table(&["target", "found", "bound", ""]);
+        for goal in &self.goals {
+            let found = goal.found.map_or("unbounded".into(), |found| goal.write(found));
+            let bound = match goal.bound {
+                Bound::AtLeast(least) => format!("≥ {}", goal.write(least)),
+                Bound::AtMost(most) => format!("≤ {}", goal.write(most)),
+            };
+            let verdict = if goal.holds() { "" } else { "missed" };
+            table.add_row([&goal.name, &found, &bound, verdict]);
+        }
+        align(&mut table, &[1, 2]);
+        let held = self.goals.len() - self.missed();
+        format!("{}\n{held} of {} targets hold.\n", table.trim_fmt(), self.goals.len())
+    }
+}
+
+/// One figure with where it must lie.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Goal {
+    /// What it is.
+    pub name: String,
+    /// What was found; `None` where it is above all that was seen.
+    pub found: Option<f64>,
+    /// Where it must lie.
+    pub bound: Bound,
+    /// In what it is: `s`, or `ratio`.
+    pub unit: &'static str,
+}
+
+impl Goal {
+    /// A ratio that must not be above `most`.
+    pub fn ratio_at_most(name: impl Into<String>, found: Option<f64>, most: f64) -> Self {
+        Self { name: name.into(), found, bound: Bound::AtMost(most), unit: "ratio" }
+    }
+
+    /// A ratio that must not be below `least`.
+    pub fn ratio_at_least(name: impl Into<String>, found: Option<f64>, least: f64) -> Self {
+        Self { name: name.into(), found, bound: Bound::AtLeast(least), unit: "ratio" }
+    }
+
+    /// A ratio that must be within `tolerance` of 1.
+    pub fn off_by_at_most(name: impl Into<String>, ratio: Option<f64>, tolerance: f64) -> Self {
+        let found = ratio.map(|ratio| (ratio - 1.0).abs());
+        Self { name: name.into(), found, bound: Bound::AtMost(tolerance), unit: "ratio" }
+    }
+
+    /// A time that must not be above `most_s`.
+    pub fn time_at_most(name: impl Into<String>, found_s: Option<f64>, most_s: f64) -> Self {
+        Self { name: name.into(), found: found_s, bound: Bound::AtMost(most_s), unit: "s" }
+    }
+
+    /// The unknown is a miss.
+    pub fn holds(&self) -> bool {
+        self.found.is_some_and(|found| self.bound.holds(found))
+    }
+
+    fn write(&self, value: f64) -> String {
+        if self.unit == "s" { millis(value) } else { format!("{value:.3}") }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// A row of Bentpipe's in virtual time, without figures.
+pub fn row(experiment: &str, profile: &Profile, workload: String, metric: &str, seed: u64) -> Row {
+    let unit = match metric {
+        "delay" | "completion" | "plt" => "s",
+        "rate" => "bit/s",
+        _ => "ratio",
+    };
+    Row {
+        experiment: experiment.into(),
+        engine: "sim".into(),
+        contender: Some(Contender::Bentpipe.name().into()),
+        profile: Some(profile.name.clone()),
+        workload: Some(workload),
+        metric: metric.into(),
+        unit: unit.into(),
+        seed: Some(seed),
+        loss: Some(profile.forward_loss()),
+        ..Row::default()
+    }
+}
+
+/// A percentile of times for a table, `lost` where it falls on what never came.
+pub fn delay(samples: &Samples, q: f64) -> String {
+    match samples.percentile(q) {
+        Some(Percentile::Known(value)) => millis(value),
+        Some(Percentile::Above(_)) => "lost".into(),
+        None => "–".into(),
+    }
+}
+
+/// A time in whole milliseconds, or tenths of a few.
+pub fn millis(seconds: f64) -> String {
+    match seconds * 1e3 {
+        ms @ ..99.95 => format!("{ms:.1} ms"),
+        ms => format!("{ms:.0} ms"),
+    }
+}
+
+/// A share in per cent.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_goal_holds_up_to_itself_and_the_unknown_is_a_miss() {
+        let mut report = Report::default();
+        assert_eq!(report.goals_text(), "");
+        report.goals = vec![
+            Goal::ratio_at_most("a share", Some(0.5), 0.5),
+            Goal::time_at_most("a wait", None, 0.0127),
+            Goal::ratio_at_least("an index", Some(0.97), 0.98),
+        ];
+        assert_eq!(report.missed(), 2);
+        let text = report.goals_text();
+        for part in ["unbounded", "≤ 12.7 ms", "0.970", "≥ 0.980", "1 of 3 targets hold"] {
+            assert!(text.contains(part), "{part} is missing:\n{text}");
+        }
+    }
+}

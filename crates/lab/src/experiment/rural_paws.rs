@@ -1,0 +1,299 @@
+//! The policy of Rural-PAWS (Mohideen et al., 2018): public services on the whole of a village's
+//! satellite link, and everything else in what they leave, up to a ceiling.
+
+use std::time::Duration;
+
+use bentpipe_link::{Class, ClassSettings, Limits, PerClass, Settings};
+use bentpipe_units::BitRate;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::report::{Goal, Report, row};
+use super::table::{align, megabits, seconds, table, written};
+use crate::profile::Profile;
+use crate::result::{Percentile, Row, Sample, Samples};
+use crate::sim::parallel;
+use crate::sim::traffic::{Carry, DOWN, ENDLESS, REQUEST_BYTES, Traffic, UP};
+use crate::sim::transfer::NoSession;
+
+/// The assured service's link, 8/4 Mbit/s.
+pub const DEFAULT_PROFILE: &str = "geo-rural-8";
+/// Runs unless told otherwise.
+pub const DEFAULT_RUNS: u16 = 3;
+/// Pages of each run unless told otherwise: the paper repeats each ten times (section VIII).
+pub const DEFAULT_PAGES: u16 = 10;
+
+/// What everything else may take at most: 2 Mbit/s down (section VII.A), 256 kbit/s up (section IV).
+const CEIL: [BitRate; 2] = [BitRate::from_bps(2_000_000), BitRate::from_bps(256_000)];
+/// A page of 1500 KB in objects of 20 KB (section VIII): the middle one of its nine.
+const OBJECTS: usize = 75;
+/// See [`OBJECTS`].
+const OBJECT_BYTES: u64 = 20_000;
+/// The document that names them: ours.
+const DOCUMENT_BYTES: u64 = 20_000;
+/// From a page to the next, and up to twice as long: ours.
+const READING: Duration = Duration::from_secs(3);
+/// A page that takes longer has not come.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Who reads pages of public services.
+const READER: u32 = 1;
+/// Who uploads and downloads public files without end.
+const WORKER: u32 = 2;
+/// Who use the rest, each on so many connections, both ways.
+const OTHERS: std::ops::Range<u32> = 10..20;
+const CONNECTIONS: usize = 3;
+/// Bulk is steady after so long.
+const WARM: Duration = Duration::from_secs(20);
+/// How long rates are measured.
+const MEASURED: Duration = Duration::from_secs(60);
+
+/// A page of public services may take so much longer beside a saturated lower effort.
+const MOST_SLOWER: f64 = 1.05;
+/// The part of the link that bulk of public services fills beside it.
+const LEAST_OF_LINK: f64 = 0.93;
+/// Of a rate that is configured.
+const TOLERANCE: f64 = 0.02;
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The link; it has a rate.
+    pub profile: Profile,
+    /// Pages of each run.
+    pub pages: u16,
+    /// Runs.
+    pub runs: u16,
+    /// Of the first; the others' follow.
+    pub seed: u64,
+}
+
+/// What one run found.
+struct Found {
+    /// Page loads alone, and beside a saturated lower effort.
+    pages: [Samples; 2],
+    /// Lower effort by itself, IP bit/s.
+    alone: [f64; 2],
+    /// Both classes saturated: payload of the assured, IP bit/s of the lower effort.
+    assured: [f64; 2],
+    lower: [f64; 2],
+}
+
+/// Runs it.
+pub fn run(choice: &Choice) -> Result<Report, NoSession> {
+    let seeds: Vec<_> = (0..u64::from(choice.runs)).map(|run| choice.seed + run).collect();
+    let found = parallel::map(&seeds, |&seed| one(choice, seed));
+    let found: Vec<Found> = found.into_iter().collect::<Result<_, _>>()?;
+    let rows = rows(choice, &found);
+    Ok(Report { text: text(choice, &found), rows, goals: goals(choice, &found) })
+}
+
+/// Lower effort has only what is left over, as in the paper, and no more than its ceiling.
+fn settings(way: usize) -> Settings {
+    let lower = Limits { rate: Some(BitRate::from_bps(0)), ceil: Some(CEIL[way]) };
+    let mut classes = PerClass::<ClassSettings>::default();
+    classes[Class::LowerEffort].limits = lower;
+    Settings { classes, ..Settings::default() }
+}
+
+fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
+    let open = || Traffic::new(&choice.profile, &settings(UP), &settings(DOWN), seed);
+    let mut cabin = open()?;
+    let calm = pages(&mut cabin, choice.pages, seed);
+    let mut cabin = open()?;
+    saturate(&mut cabin);
+    cabin.pass(WARM);
+    let (alone, _) = rates(&mut cabin, &[]);
+    let beside = pages(&mut cabin, choice.pages, seed);
+    let bulk = Carry { class: Class::Assured, passenger: WORKER, up: ENDLESS, down: ENDLESS };
+    let bulk = cabin.open(bulk);
+    cabin.pass(WARM);
+    let (lower, assured) = rates(&mut cabin, &[bulk]);
+    Ok(Found { pages: [calm, beside], alone, assured, lower })
+}
+
+/// Everything that is not a public service wants all it can get.
+fn saturate(cabin: &mut Traffic) {
+    for passenger in OTHERS {
+        for _ in 0..CONNECTIONS {
+            let class = Class::LowerEffort;
+            cabin.open(Carry { class, passenger, up: ENDLESS, down: ENDLESS });
+        }
+    }
+}
+
+/// What lower effort sends in IP bit/s, and what comes on `streams`, each way.
+fn rates(cabin: &mut Traffic, streams: &[usize]) -> ([f64; 2], [f64; 2]) {
+    let before = look(cabin, streams);
+    cabin.pass(MEASURED);
+    let after = look(cabin, streams);
+    let bps = |after: [u64; 2], before: [u64; 2]| {
+        [DOWN, UP].map(|way| 8.0 * (after[way] - before[way]) as f64 / MEASURED.as_secs_f64())
+    };
+    (bps(after.0, before.0), bps(after.1, before.1))
+}
+
+/// IP bytes that lower effort sent so far, and payload that came on `streams`.
+fn look(cabin: &mut Traffic, streams: &[usize]) -> ([u64; 2], [u64; 2]) {
+    let got = |way: usize| streams.iter().map(|&one| cabin.stream(one).got()[way]).sum();
+    let got = [got(DOWN), got(UP)];
+    (cabin.class_bytes(Class::LowerEffort), got)
+}
+
+/// Loads pages one after the other, as HTTP/2 does: the document, then all objects at once.
+fn pages(cabin: &mut Traffic, pages: u16, seed: u64) -> Samples {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let mut loads = Samples::default();
+    for _ in 0..pages {
+        let began = cabin.now();
+        let open = |cabin: &mut Traffic, down| {
+            let (class, passenger) = (Class::Assured, READER);
+            cabin.open(Carry { class, passenger, up: REQUEST_BYTES, down })
+        };
+        let document = open(cabin, DOCUMENT_BYTES);
+        let mut came = cabin.wait(PATIENCE, |cabin| cabin.stream(document).is_done());
+        let objects: Vec<_> = (0..OBJECTS).map(|_| open(cabin, OBJECT_BYTES)).collect();
+        came &= cabin
+            .wait(PATIENCE, |cabin| objects.iter().all(|&object| cabin.stream(object).is_done()));
+        let took = (cabin.now() - began).as_secs_f64();
+        loads.0.push(if came { Sample::Finished(took) } else { Sample::Cut(took) });
+        cabin.pass(READING.mul_f64(1.0 + rng.random::<f64>()));
+    }
+    loads
+}
+
+/// Of all runs, one figure of each.
+fn each(found: &[Found], figure: impl Fn(&Found) -> f64) -> Samples {
+    found.iter().map(figure).collect()
+}
+
+fn loads(found: &[Found], beside: bool) -> Samples {
+    let of = |one: &Found| one.pages[usize::from(beside)].0.clone();
+    Samples(found.iter().flat_map(of).collect())
+}
+
+fn limit(profile: &Profile) -> Option<Duration> {
+    // The objects are known a round trip later.
+    let bytes = DOCUMENT_BYTES + OBJECTS as u64 * OBJECT_BYTES;
+    Some(profile.forward_limit(bytes)? + profile.rtt())
+}
+
+/// What the link carries, each way.
+fn capacity(profile: &Profile) -> [f64; 2] {
+    let bps = |rate: Option<BitRate>| rate.map_or(f64::INFINITY, |rate| rate.bps() as f64);
+    let link = &profile.link;
+    [
+        bps(link.forward.rate()) * (1.0 - profile.forward_loss()),
+        bps(link.return_.rate()) * (1.0 - profile.return_loss()),
+    ]
+}
+
+const WAYS: [(&str, usize); 2] = [("down", DOWN), ("up", UP)];
+
+fn rows(choice: &Choice, found: &[Found]) -> Vec<Row> {
+    let new = |workload: String, metric: &str| {
+        row("rural-paws-policy", &choice.profile, workload, metric, choice.seed)
+    };
+    let mut rows = Vec::new();
+    for (workload, beside) in
+        [("page, assured", false), ("page, assured, beside lower-effort", true)]
+    {
+        let limit = limit(&choice.profile).map(|limit| limit.as_secs_f64());
+        rows.push(loads(found, beside).fill(Row { limit, ..new(workload.into(), "plt") }));
+    }
+    for (name, way) in WAYS {
+        let ceil = Some(CEIL[way].bps() as f64);
+        let mut add = |workload: &str, limit, samples: Samples| {
+            let row = Row { limit, ..new(format!("{workload}, {name}"), "rate") };
+            rows.push(samples.fill(row));
+        };
+        add("lower-effort", ceil, each(found, |one| one.alone[way]));
+        add("lower-effort beside assured", ceil, each(found, |one| one.lower[way]));
+        let limit = Some(capacity(&choice.profile)[way]);
+        add("bulk, assured, beside lower-effort", limit, each(found, |one| one.assured[way]));
+    }
+    rows
+}
+
+fn goals(choice: &Choice, found: &[Found]) -> Vec<Goal> {
+    let mut goals = Vec::new();
+    for (name, q) in [("median", 0.5), ("p95", 0.95)] {
+        let known = |beside| loads(found, beside).percentile(q).and_then(Percentile::known);
+        let ratio = known(true).zip(known(false)).map(|(beside, alone)| beside / alone);
+        let name = format!("assured page beside lower-effort ÷ alone, {name}");
+        goals.push(Goal::ratio_at_most(name, ratio, MOST_SLOWER));
+    }
+    for (name, way) in WAYS {
+        let ceil = CEIL[way].bps() as f64;
+        let part = each(found, |one| one.alone[way] / ceil).mean();
+        let of = format!("lower-effort off its ceiling, {name}");
+        goals.push(Goal::off_by_at_most(of, part, TOLERANCE));
+        let capacity = capacity(&choice.profile)[way];
+        let part = each(found, |one| one.assured[way] / capacity).mean();
+        let of = format!("assured bulk beside lower-effort ÷ link, {name}");
+        goals.push(Goal::ratio_at_least(of, part, LEAST_OF_LINK));
+    }
+    goals
+}
+
+fn text(choice: &Choice, found: &[Found]) -> String {
+    let mut table = table(&["", "", "median", "p95", "limit", "n"]);
+    for (name, beside) in [("page", false), ("page beside lower-effort", true)] {
+        let samples = loads(found, beside);
+        let limit = limit(&choice.profile).map_or(0.0, |limit| limit.as_secs_f64());
+        let figure = |q| written(samples.percentile(q), seconds);
+        let n = samples.len().to_string();
+        table.add_row([name, "", &figure(0.5), &figure(0.95), &seconds(limit), &n]);
+    }
+    for (name, way) in WAYS {
+        let ceil = CEIL[way].bps() as f64;
+        let capacity = capacity(&choice.profile)[way];
+        let mut add = |what: &str, limit: f64, samples: Samples| {
+            let figure = |q| written(samples.percentile(q), megabits);
+            let n = samples.len().to_string();
+            table.add_row([what, name, &figure(0.5), &figure(0.95), &megabits(limit), &n]);
+        };
+        add("lower-effort (IP)", ceil, each(found, |one| one.alone[way]));
+        add("lower-effort beside bulk (IP)", ceil, each(found, |one| one.lower[way]));
+        add("assured bulk beside it", capacity, each(found, |one| one.assured[way]));
+    }
+    align(&mut table, &[2, 3, 4, 5]);
+    format!(
+        "{}\nPublic services are assured; {} others on {CONNECTIONS} connections each have what is left,\n\
+         at most {} down and {} up.\n\n{}\n",
+        choice.profile.about,
+        OTHERS.len(),
+        megabits(CEIL[DOWN].bps() as f64),
+        megabits(CEIL[UP].bps() as f64),
+        table.trim_fmt()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lower_effort_keeps_to_its_ceiling_and_out_of_the_way_whatever_the_seed() {
+        for seed in [1, 50] {
+            let profile = Profile::named(DEFAULT_PROFILE).unwrap();
+            let choice = Choice { profile, pages: 2, runs: 1, seed };
+            let report = run(&choice).unwrap();
+            let of = |workload: &str| {
+                let is_it = |row: &&Row| row.workload.as_deref() == Some(workload);
+                report.rows.iter().find(is_it).unwrap_or_else(|| panic!("no {workload}"))
+            };
+            for name in ["down", "up"] {
+                let lower = of(&format!("lower-effort, {name}"));
+                assert!(lower.mean.unwrap() <= 1.02 * lower.limit.unwrap(), "{lower:?}");
+                let beside = of(&format!("lower-effort beside assured, {name}"));
+                assert!(beside.mean.unwrap() < 0.1 * beside.limit.unwrap(), "{beside:?}");
+            }
+            let (alone, beside) = (of("page, assured"), of("page, assured, beside lower-effort"));
+            assert!(alone.p50.unwrap() >= alone.limit.unwrap());
+            assert!(beside.p50.unwrap() < 1.2 * alone.p50.unwrap(), "{beside:?} {alone:?}");
+            let text = format!("{}{}", report.text, report.goals_text());
+            let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+            assert!(widest <= 80, "{widest}\n{text}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Many simulations at once, on as many threads as there are processors.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+/// What `run` makes of each of `jobs`, in their order, whichever was ready first.
+pub fn map<T: Sync, R: Send>(jobs: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let found: Vec<_> = jobs.iter().map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        while let Some((job, place)) = {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            jobs.get(index).zip(found.get(index))
+        } {
+            let one = run(job);
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(one);
+        }
+    };
+    thread::scope(|scope| {
+        let threads = thread::available_parallelism().map_or(1, NonZero::get);
+        (0..threads.min(jobs.len())).for_each(|_| drop(scope.spawn(worker)));
+    });
+    let found = found.into_iter().map(|one| {
+        let one = one.into_inner().unwrap_or_else(PoisonError::into_inner);
+        one.expect("every job was run, or its panic was passed on")
+    });
+    found.collect()
+}

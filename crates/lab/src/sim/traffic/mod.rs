@@ -1,0 +1,248 @@
+//! Everything that passengers send over the radio transport, in exact virtual time: streams and
+//! steady datagrams in any class, both ways at once.
+//!
+//! The server answers a request the moment it has reached the hub, so what is measured is the
+//! transport's doing alone.
+
+mod beat;
+mod stream;
+
+use std::time::Duration;
+
+use bentpipe_channel as channel;
+use bentpipe_link::{Class, Core, Counters, Session, SessionId, Settings};
+
+use super::pair::Pair;
+use super::trace::Digest;
+use super::transfer::NoSession;
+use crate::profile::Profile;
+pub use beat::{Beat, Talk};
+pub use stream::{Carry, ENDLESS, REQUEST_BYTES, Stream};
+
+/// The session must be up within this, wherever a handshake gets through at all.
+const CONNECT_LIMIT: Duration = Duration::from_secs(600);
+/// Bytes handed over or taken at once.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// Of everything with two directions: towards the aircraft.
+pub const DOWN: usize = 0;
+/// And from it.
+pub const UP: usize = 1;
+
+/// Both gateways' ends of the link with all that goes over it.
+pub struct Traffic {
+    pair: Pair,
+    streams: Vec<Stream>,
+    /// Which streams are not over.
+    live: Vec<usize>,
+    beats: Vec<Beat>,
+    hub_session: Option<SessionId>,
+    buffer: Vec<u8>,
+}
+
+/// What both ends and the link have counted so far, each towards the aircraft and from it.
+#[derive(Debug, Clone, Copy)]
+pub struct Counted {
+    /// When.
+    pub at: Duration,
+    /// What the senders of each direction counted: the hub's session, and the air's.
+    pub sent: [Counters; 2],
+    /// The link.
+    pub link: [channel::Counters; 2],
+}
+
+impl Counted {
+    /// The share of packets that the link lost since `before`, each way.
+    pub fn lost_since(&self, before: &Self) -> [f64; 2] {
+        [DOWN, UP].map(|way| {
+            let (after, before) = (&self.link[way], &before.link[way]);
+            let lost = after.lost.packets - before.lost.packets;
+            let through = after.delivered.packets - before.delivered.packets;
+            lost as f64 / (lost + through).max(1) as f64
+        })
+    }
+}
+
+impl Traffic {
+    /// A session over `profile`'s radio link that is up, with `air` and `hub` as its ends' settings
+    /// but for the rates, which are the link's.
+    pub fn new(
+        profile: &Profile,
+        air: &Settings,
+        hub: &Settings,
+        seed: u64,
+    ) -> Result<Self, NoSession> {
+        let pair = Pair::between(profile, air, hub, seed).with_digest(Digest::of_sizes());
+        let (streams, live, beats) = (Vec::new(), Vec::new(), Vec::new());
+        let buffer = vec![0; CHUNK_BYTES];
+        let mut cabin = Self { pair, streams, live, beats, hub_session: None, buffer };
+        let up = cabin.pair.run(CONNECT_LIMIT, |pair| pair.air.current().is_some());
+        if up { Ok(cabin) } else { Err(NoSession::over(profile, CONNECT_LIMIT)) }
+    }
+
+    /// The time since the run began.
+    pub fn now(&self) -> Duration {
+        self.pair.now()
+    }
+
+    /// Opens a stream; returns its number.
+    pub fn open(&mut self, carry: Carry) -> usize {
+        self.streams.push(Stream::new(carry, self.now()));
+        self.live.push(self.streams.len() - 1);
+        self.tend();
+        self.streams.len() - 1
+    }
+
+    /// What became of a stream so far.
+    pub fn stream(&self, number: usize) -> &Stream {
+        &self.streams[number]
+    }
+
+    /// Begins to send datagrams at a steady pace; returns their number.
+    pub fn talk(&mut self, talk: Talk) -> usize {
+        self.beats.push(Beat::new(talk));
+        self.tend();
+        self.beats.len() - 1
+    }
+
+    /// What became of a steady flow of datagrams so far.
+    pub fn beat(&self, number: usize) -> &Beat {
+        &self.beats[number]
+    }
+
+    /// Lets time pass.
+    pub fn pass(&mut self, length: Duration) {
+        let end = self.now() + length;
+        while self.now() < end {
+            self.step(end);
+        }
+    }
+
+    /// Lets time pass until `done`; `false` when that took longer than `limit`.
+    pub fn wait(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
+        let end = self.now() + limit;
+        while !done(self) {
+            if self.now() >= end {
+                return false;
+            }
+            self.step(end);
+        }
+        true
+    }
+
+    /// Moves to the next moment at which anything happens, but no further than `end`.
+    pub fn step(&mut self, end: Duration) {
+        let due = self.beats.iter().filter_map(Beat::next_at).min();
+        self.pair.step_within(due.map_or(end, |due| due.min(end)));
+        self.tend();
+    }
+
+    /// What was counted so far; zero of a session that is gone.
+    pub fn counted(&mut self) -> Counted {
+        let hub = self.hub_session.and_then(|id| self.pair.hub.session(id));
+        let hub = hub.map(|session| session.counters()).unwrap_or_default();
+        let air = self.pair.air.current().map(|(_, session)| session.counters());
+        let (down, up) = self.pair.counters();
+        Counted { at: self.now(), sent: [hub, air.unwrap_or_default()], link: [down, up] }
+    }
+
+    /// IP bytes that a class has paid for so far, each way: its new data, and the repairs,
+    /// retransmissions and headers that it caused.
+    pub fn class_bytes(&mut self, class: Class) -> [u64; 2] {
+        let of = |session: &mut Session| {
+            let counters = session.class_counters(class);
+            counters.sent.bytes + counters.charged_bytes
+        };
+        let hub = self.hub_session.and_then(|id| self.pair.hub.session(id)).map(of);
+        let air = self.pair.air.current().map(|(_, session)| of(session));
+        [hub.unwrap_or(0), air.unwrap_or(0)]
+    }
+
+    /// Clients, servers and talkers do what they can.
+    fn tend(&mut self) {
+        while let Some(flow) = self.pair.accept() {
+            self.hub_session = Some(flow.0);
+            let now = self.pair.now();
+            // A flow has one number at both ends, and streams and datagrams share them.
+            let stream = self.live.iter().find(|&&live| self.streams[live].is_named(flow.1));
+            match stream {
+                Some(&live) => self.streams[live].heard(flow, now),
+                None => {
+                    let beat = self.beats.iter_mut().find(|beat| beat.is_named(flow.1));
+                    beat.into_iter().for_each(|beat| beat.heard(flow, now));
+                }
+            }
+        }
+        for &live in &self.live {
+            self.streams[live].tend(&mut self.pair, &mut self.buffer);
+        }
+        self.live.retain(|&live| !self.streams[live].is_over());
+        for beat in &mut self.beats {
+            beat.tend(&mut self.pair);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter;
+
+    use bentpipe_units::Ratio;
+
+    use super::*;
+
+    fn cabin(loss: f64, seed: u64) -> Traffic {
+        let mss = Profile::named("mss").unwrap();
+        let profile = mss.with_loss(Ratio::new(loss).unwrap(), 1.0).unwrap();
+        Traffic::new(&profile, &Settings::default(), &Settings::default(), seed).unwrap()
+    }
+
+    #[test]
+    fn an_object_takes_a_round_trip_and_its_sending_time_and_leaves_nothing_behind() {
+        let mut cabin = cabin(0.0, 1);
+        let carry =
+            Carry { class: Class::BestEffort, passenger: 1, up: REQUEST_BYTES, down: 100_000 };
+        let number = cabin.open(carry);
+        assert!(cabin.wait(Duration::from_secs(5), |cabin| cabin.stream(number).is_done()));
+        let took = cabin.stream(number).took().unwrap().as_secs_f64();
+        assert!((1.18..1.30).contains(&took), "{took}");
+        cabin.pass(Duration::from_secs(5));
+        assert!(cabin.live.is_empty());
+        assert_eq!(cabin.counted().sent.map(|sent| sent.flows), [0, 0]);
+    }
+
+    #[test]
+    fn steady_datagrams_come_in_order_after_the_links_delay() {
+        let mut cabin = cabin(0.0, 1);
+        cabin.pass(Duration::from_secs(5)); // the path's MTU is known
+        let sizes: Vec<usize> = iter::repeat_n(160, 50).collect();
+        let gap = Duration::from_millis(20);
+        let talk = Talk { class: Class::Network, passenger: 1, gap, sizes, phase: Duration::ZERO };
+        let number = cabin.talk(talk);
+        cabin.pass(Duration::from_secs(5));
+        for way in [DOWN, UP] {
+            let transits: Vec<_> = cabin.beat(number).transits(way).collect();
+            assert_eq!(transits.len(), 50);
+            for (_, transit) in transits {
+                let transit = transit.expect("nothing is lost without loss");
+                let beyond = transit.checked_sub(Duration::from_micros(380_500)).unwrap();
+                assert!(beyond < Duration::from_millis(3), "{beyond:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn bulk_goes_on_both_ways_and_repeats_exactly() {
+        let run = |seed| {
+            let mut cabin = cabin(0.06, seed);
+            let bulk = Carry { class: Class::Assured, passenger: 1, up: ENDLESS, down: ENDLESS };
+            let number = cabin.open(bulk);
+            cabin.pass(Duration::from_secs(10));
+            cabin.stream(number).got()
+        };
+        let got = run(1);
+        assert!(got.iter().all(|&bytes| bytes > 1_000_000), "{got:?}");
+        assert_eq!(got, run(1));
+        assert_ne!(got, run(2));
+    }
+}
