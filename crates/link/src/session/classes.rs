@@ -33,11 +33,8 @@ mod tests {
     use super::*;
     use crate::session::tests::Ends;
 
-    /// A probe of the MTU counts as sent for two spans of 50 ms, which are short on this path.
-    const PROBE_COUNTS: Duration = Duration::from_millis(100);
-
     #[test]
-    fn what_a_ceiling_holds_back_is_asked_for_all_the_time_and_up_to_the_ceiling() {
+    fn what_a_ceiling_holds_back_is_asked_for_all_the_time() {
         let mut ends = Ends::connected(3, 1_890_000, true);
         let mut now = ends.now;
         let (_, session) = ends.air.current().expect("it is connected");
@@ -51,29 +48,22 @@ mod tests {
         let first = [7; 16 << 10];
         session.open(&target, Class::BestEffort, 9, &first, now).expect("there is room");
         let (mut out, mut held, mut asked) = (Vec::new(), 0, Vec::new());
-        let (began, mut probed) = (now, now);
+        let began = now;
         while now < began + Duration::from_millis(1500) {
             session.heard(now);
             session.handle_timeout(now);
-            let probes = session.counters().mtu_probes_sent;
             while session.transmit(now, &mut out).is_some() {
                 out.clear();
             }
-            if session.counters().mtu_probes_sent > probes {
-                probed = now;
-            }
             if now > began + Duration::from_millis(100) {
                 held += u32::from(session.flows.next_lane(now).is_none());
-                asked.push((session.useful_rate(now).bps(), now < probed + PROBE_COUNTS));
+                asked.push(session.useful_rate(now).bps());
             }
             now += Duration::from_millis(1);
         }
         assert!(held > 1000, "held back {held} times");
-        let least = asked.iter().map(|(bps, _)| *bps).min();
-        let most = asked.iter().filter(|(_, probing)| !probing).map(|(bps, _)| *bps).max();
-        assert!(least >= Some(ceil.bps()), "{least:?}");
-        // Every class to its ceiling, and reports beside them.
-        assert!(most <= Some(5 * ceil.bps() + 20_000), "{most:?}");
+        let least = asked.iter().min().copied();
+        assert!(least >= Some(ceil.bps()), "{least:?} bit/s");
         let none = BitRate::from_bps(0);
         classes[Class::BestEffort].limits.ceil = Some(none);
         let refused = session.set_classes(classes, now);
