@@ -11,34 +11,46 @@ pub const DEFAULT_MEMORY: ByteSize = ByteSize::from_bytes(4 << 20);
 /// No place in a heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// Bytes queued by flow and class. The flow with most is found at once, and a change of what a flow
-/// has takes O(log n) steps of the n flows of its class that have anything queued: 14 of 10,000.
+/// Bytes queued by class, seat (a passenger in a class) and flow. Who has most is found at once, and
+/// a change of what a flow has takes O(log n) steps of the n seats of its class, and of the flows on
+/// its seat, that have anything queued: 14 of 10,000.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    classes: [Fattest; Class::ALL.len()],
+    classes: [Queues; Class::ALL.len()],
+    /// By the seat's place: what it has, and its flows.
+    seats: Vec<Queued>,
+    seats_flows: Vec<Fattest>,
     /// By the flow's place.
     flows: Vec<Queued>,
 }
 
-/// A class's flows with something queued, the fattest first, as a binary heap.
+/// What a class has queued.
 #[derive(Debug)]
-struct Fattest {
-    heap: Vec<u32>,
+struct Queues {
+    seats: Fattest,
     bytes: u64,
     most: u64,
 }
 
+/// Places with something queued, the fattest first, as a binary heap.
+#[derive(Debug, Default, Clone)]
+struct Fattest(Vec<u32>);
+
 #[derive(Debug, Clone, Copy)]
 struct Queued {
     bytes: u64,
+    /// Its place in the heap.
     at: u32,
 }
+
+const NOTHING: Queued = Queued { bytes: 0, at: NOWHERE };
 
 impl Default for Budget {
     fn default() -> Self {
         let most = DEFAULT_MEMORY.bytes();
-        let class = |_| Fattest { heap: Vec::new(), bytes: 0, most };
-        Self { classes: Class::ALL.map(class), flows: Vec::new() }
+        let class = |_| Queues { seats: Fattest::default(), bytes: 0, most };
+        let (seats, flows) = (Vec::new(), Vec::new());
+        Self { classes: Class::ALL.map(class), seats, seats_flows: Vec::new(), flows }
     }
 }
 
@@ -48,39 +60,30 @@ impl Budget {
         self.classes[class.index()].most = most.bytes();
     }
 
-    /// A new flow is at this place.
-    pub fn enter(&mut self, flow: u32) {
-        let least = self.flows.len().max(flow as usize + 1);
-        self.flows.resize(least, Queued { bytes: 0, at: NOWHERE });
+    /// A flow is at this place and on this seat from now on.
+    pub fn enter(&mut self, seat: u32, flow: u32) {
+        let flows = self.flows.len().max(flow as usize + 1);
+        self.flows.resize(flows, NOTHING);
+        let seats = self.seats.len().max(seat as usize + 1);
+        self.seats.resize(seats, NOTHING);
+        self.seats_flows.resize(seats, Fattest::default());
     }
 
-    /// The flow has so much more queued.
-    pub fn add(&mut self, class: Class, flow: u32, bytes: u64) {
-        let fattest = &mut self.classes[class.index()];
-        fattest.bytes = fattest.bytes.saturating_add(bytes);
-        let queued = &mut self.flows[flow as usize];
-        queued.bytes = queued.bytes.saturating_add(bytes);
-        if queued.at == NOWHERE {
-            queued.at = fattest.heap.len() as u32;
-            fattest.heap.push(flow);
-        }
-        self.rise(class, flow);
+    /// The flow, of this class and on this seat, has so much more queued.
+    pub fn add(&mut self, class: Class, seat: u32, flow: u32, bytes: u64) {
+        let queues = &mut self.classes[class.index()];
+        queues.bytes = queues.bytes.saturating_add(bytes);
+        queues.seats.add(&mut self.seats, seat, bytes);
+        self.seats_flows[seat as usize].add(&mut self.flows, flow, bytes);
     }
 
-    /// The flow has so much less queued.
-    pub fn take(&mut self, class: Class, flow: u32, bytes: u64) {
-        let queued = &mut self.flows[flow as usize];
-        let bytes = bytes.min(queued.bytes);
-        queued.bytes -= bytes;
-        let empty = queued.bytes == 0;
-        self.classes[class.index()].bytes -= bytes;
-        if self.flows[flow as usize].at == NOWHERE {
-            return;
-        }
-        self.sink(class, flow);
-        if empty {
-            self.leave_heap(class, flow);
-        }
+    /// The flow, of this class and on this seat, has so much less queued.
+    pub fn take(&mut self, class: Class, seat: u32, flow: u32, bytes: u64) {
+        let bytes = bytes.min(self.of(flow));
+        let queues = &mut self.classes[class.index()];
+        queues.bytes -= bytes;
+        queues.seats.take(&mut self.seats, seat, bytes);
+        self.seats_flows[seat as usize].take(&mut self.flows, flow, bytes);
     }
 
     /// All that the flow has queued.
@@ -93,63 +96,88 @@ impl Budget {
         self.classes[class.index()].bytes
     }
 
-    /// The flow that must give up its oldest datagram, where the class takes too much.
+    /// The flow that must give up its oldest datagram, where the class takes too much: of the
+    /// passenger with most the flow with most, so that nobody pays for another's many flows.
     pub fn pays(&self, class: Class) -> Option<u32> {
-        let fattest = &self.classes[class.index()];
-        if fattest.bytes > fattest.most { fattest.heap.first().copied() } else { None }
+        let queues = &self.classes[class.index()];
+        let seat = queues.seats.first().filter(|_| queues.bytes > queues.most)?;
+        self.seats_flows[seat as usize].first()
+    }
+}
+
+impl Fattest {
+    fn first(&self) -> Option<u32> {
+        self.0.first().copied()
     }
 
-    fn leave_heap(&mut self, class: Class, flow: u32) {
-        let heap = &mut self.classes[class.index()].heap;
-        let at = std::mem::replace(&mut self.flows[flow as usize].at, NOWHERE);
-        heap.swap_remove(at as usize);
-        if let Some(&moved) = heap.get(at as usize) {
-            self.flows[moved as usize].at = at;
-            self.rise(class, moved);
-            self.sink(class, moved);
+    fn add(&mut self, all: &mut [Queued], place: u32, bytes: u64) {
+        let queued = &mut all[place as usize];
+        queued.bytes = queued.bytes.saturating_add(bytes);
+        if queued.at == NOWHERE {
+            queued.at = self.0.len() as u32;
+            self.0.push(place);
+        }
+        self.rise(all, place);
+    }
+
+    fn take(&mut self, all: &mut [Queued], place: u32, bytes: u64) {
+        let queued = &mut all[place as usize];
+        queued.bytes -= bytes.min(queued.bytes);
+        if queued.at == NOWHERE {
+            return;
+        }
+        let empty = queued.bytes == 0;
+        self.sink(all, place);
+        if empty {
+            self.leave(all, place);
         }
     }
 
-    fn rise(&mut self, class: Class, flow: u32) {
-        let heap = &mut self.classes[class.index()].heap;
-        let (bytes, mut at) = (self.flows[flow as usize].bytes, self.flows[flow as usize].at);
+    fn leave(&mut self, all: &mut [Queued], place: u32) {
+        let at = std::mem::replace(&mut all[place as usize].at, NOWHERE);
+        self.0.swap_remove(at as usize);
+        if let Some(&moved) = self.0.get(at as usize) {
+            all[moved as usize].at = at;
+            self.rise(all, moved);
+            self.sink(all, moved);
+        }
+    }
+
+    fn rise(&mut self, all: &mut [Queued], place: u32) {
+        let Queued { bytes, mut at } = all[place as usize];
         while at > 0 {
             let above = (at - 1) / 2;
-            let other = heap[above as usize];
-            if self.flows[other as usize].bytes >= bytes {
+            let other = self.0[above as usize];
+            if all[other as usize].bytes >= bytes {
                 break;
             }
-            heap[at as usize] = other;
-            self.flows[other as usize].at = at;
+            self.put(all, other, at);
             at = above;
         }
-        heap[at as usize] = flow;
-        self.flows[flow as usize].at = at;
+        self.put(all, place, at);
     }
 
-    fn sink(&mut self, class: Class, flow: u32) {
-        let heap = &mut self.classes[class.index()].heap;
-        let (bytes, mut at) = (self.flows[flow as usize].bytes, self.flows[flow as usize].at);
-        let of = |heap: &Vec<u32>, flows: &Vec<Queued>, at: u32| {
-            heap.get(at as usize).map(|&flow| flows[flow as usize].bytes)
+    fn sink(&mut self, all: &mut [Queued], place: u32) {
+        let Queued { bytes, mut at } = all[place as usize];
+        let of = |heap: &[u32], all: &[Queued], at: u32| {
+            heap.get(at as usize).map(|&place| all[place as usize].bytes)
         };
         loop {
             let (left, right) = (2 * at + 1, 2 * at + 2);
-            let larger = if of(heap, &self.flows, right) > of(heap, &self.flows, left) {
-                right
-            } else {
-                left
-            };
-            if of(heap, &self.flows, larger).is_none_or(|below| below <= bytes) {
+            let larger =
+                if of(&self.0, all, right) > of(&self.0, all, left) { right } else { left };
+            if of(&self.0, all, larger).is_none_or(|below| below <= bytes) {
                 break;
             }
-            let other = heap[larger as usize];
-            heap[at as usize] = other;
-            self.flows[other as usize].at = at;
+            self.put(all, self.0[larger as usize], at);
             at = larger;
         }
-        heap[at as usize] = flow;
-        self.flows[flow as usize].at = at;
+        self.put(all, place, at);
+    }
+
+    fn put(&mut self, all: &mut [Queued], place: u32, at: u32) {
+        self.0[at as usize] = place;
+        all[place as usize].at = at;
     }
 }
 
@@ -159,6 +187,12 @@ mod tests {
     use proptest::prelude::*;
 
     const CLASS: Class = Class::BestEffort;
+    /// Flows on each seat.
+    const SEAT: usize = 4;
+
+    fn seat(flow: u32) -> u32 {
+        flow / SEAT as u32
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
@@ -169,20 +203,24 @@ mod tests {
         ) {
             let (mut budget, mut model) = (Budget::default(), [0u64; 20]);
             budget.limit(CLASS, ByteSize::from_bytes(most));
-            (0..20).for_each(|flow| budget.enter(flow));
+            (0..20).for_each(|flow| budget.enter(seat(flow), flow));
             for (flow, bytes, adds) in steps {
                 let held = &mut model[flow as usize];
                 if adds {
-                    budget.add(CLASS, flow, bytes);
+                    budget.add(CLASS, seat(flow), flow, bytes);
                     *held += bytes;
                 } else {
-                    budget.take(CLASS, flow, bytes);
+                    budget.take(CLASS, seat(flow), flow, bytes);
                     *held = held.saturating_sub(bytes);
                 }
                 while let Some(payer) = budget.pays(CLASS) {
-                    prop_assert_eq!(model[payer as usize], *model.iter().max().unwrap());
+                    let seats: Vec<u64> = model.chunks(SEAT).map(|seat| seat.iter().sum()).collect();
+                    let seat = seat(payer);
+                    prop_assert_eq!(Some(&seats[seat as usize]), seats.iter().max());
+                    let of_seat = model.chunks(SEAT).nth(seat as usize).unwrap();
+                    prop_assert_eq!(Some(&model[payer as usize]), of_seat.iter().max());
                     let pays = model[payer as usize].min(700);
-                    budget.take(CLASS, payer, pays);
+                    budget.take(CLASS, seat, payer, pays);
                     model[payer as usize] -= pays;
                 }
                 prop_assert_eq!(budget.bytes(CLASS), model.iter().sum::<u64>());
@@ -193,13 +231,23 @@ mod tests {
     }
 
     #[test]
+    fn nobody_pays_for_the_many_flows_of_another() {
+        let mut budget = Budget::default();
+        budget.limit(CLASS, ByteSize::from_bytes(10_000));
+        (0..20).for_each(|flow| budget.enter(u32::from(flow > 0), flow));
+        budget.add(CLASS, 0, 0, 2000);
+        (1..20).for_each(|flow| budget.add(CLASS, 1, flow, 440 + u64::from(flow == 5)));
+        assert_eq!(budget.pays(CLASS), Some(5), "his fattest, though another's flow is fatter");
+    }
+
+    #[test]
     fn classes_do_not_pay_for_each_other() {
         let mut budget = Budget::default();
-        budget.enter(7);
+        budget.enter(0, 7);
         budget.limit(Class::Network, ByteSize::from_bytes(1000));
-        budget.add(CLASS, 7, 4 << 20);
+        budget.add(CLASS, 0, 7, 4 << 20);
         assert_eq!((budget.pays(CLASS), budget.pays(Class::Network)), (None, None));
-        budget.add(CLASS, 7, 1);
+        budget.add(CLASS, 0, 7, 1);
         assert_eq!((budget.pays(CLASS), budget.pays(Class::Network)), (Some(7), None));
     }
 }

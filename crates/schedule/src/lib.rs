@@ -10,7 +10,8 @@
 //!
 //! Streams hold back their senders, since bytes already acknowledged to them cannot be dropped;
 //! datagrams wait in a [`DatagramQueue`] each (FQ-CoDel, RFC 8290, with constants for a satellite)
-//! within a hard limit of memory per class, for which the flow with most queued pays.
+//! within a hard limit of memory per class, for which the passenger with most queued pays, out of
+//! the flow of his that has most.
 //!
 //! Pure: the time is an argument, a [`Duration`](std::time::Duration) since any start.
 

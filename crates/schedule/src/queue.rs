@@ -12,7 +12,7 @@ pub enum DropReason {
     Expired,
     /// The queue had stood above its target for too long (RFC 8289).
     Standing,
-    /// The class's memory was full, and this flow held most of it.
+    /// The class's memory was full, and this flow held most of its passenger's part, the largest.
     Overflow,
 }
 
@@ -38,10 +38,14 @@ pub struct Popped<T> {
     pub waited: Duration,
 }
 
+/// An empty queue keeps room for so many: some 2 KiB.
+const KEPT_ITEMS: usize = 32;
+
 /// Datagrams of one flow, first in, first out. Drops are told to the caller's `dropped`, one by one.
 ///
-/// What it may hold is for the caller to bound: see [`Scheduler::overflow`](crate::Scheduler::overflow). Its memory is kept
-/// for the next datagrams, so a steady flow allocates nothing.
+/// What it may hold is for the caller to bound: see [`Scheduler::overflow`](crate::Scheduler::overflow). When it
+/// empties it keeps room for the next 32, so that a steady flow allocates nothing and one that was
+/// flooded once does not hold that memory for ever.
 #[derive(Debug)]
 pub struct DatagramQueue<T> {
     items: VecDeque<Queued<T>>,
@@ -148,6 +152,9 @@ impl<T> DatagramQueue<T> {
         let head = self.items.pop_front()?;
         self.bytes -= head.bytes as u64;
         self.head_passed = false;
+        if self.items.is_empty() {
+            self.items.shrink_to(KEPT_ITEMS);
+        }
         Some(head)
     }
 }
@@ -219,6 +226,22 @@ mod tests {
             assert_eq!(dropped, before, "judged twice");
         }
         assert!(dropped > 0);
+    }
+
+    #[test]
+    fn an_empty_queue_gives_back_what_a_flood_took() {
+        let (mut queue, params) = (DatagramQueue::new(), params(ms(5000)));
+        for _ in 0..100_000 {
+            queue.push((), 64, ms(0));
+        }
+        while queue.drop_head().is_some() {}
+        assert!(queue.items.capacity() <= 2 * KEPT_ITEMS, "{}", queue.items.capacity());
+        let kept = queue.items.capacity();
+        for at in 0..1000 {
+            queue.push((), 64, ms(at));
+            queue.pop(ms(at), &params, |_| ()).unwrap();
+        }
+        assert_eq!(queue.items.capacity(), kept, "a steady flow allocates nothing");
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl Scheduler {
         let seat = self.seats.enter(class, passenger);
         let (since, counters) = (Duration::ZERO, Counters::default());
         let flow = self.flows.insert(Flow { id, class, seat, since, counters });
-        self.budget.enter(flow);
+        self.budget.enter(seat, flow);
         self.classes[class.index()].flows += 1;
         self.flows.handle(flow)
     }
@@ -89,8 +89,8 @@ impl Scheduler {
     /// The flow is over, and what it had queued is dropped.
     pub fn remove(&mut self, handle: Handle) {
         let Some(flow) = self.flows.find(handle) else { return };
-        let class = self.flows[flow].value.class;
-        self.budget.take(class, flow, u64::MAX);
+        let Flow { class, seat, .. } = self.flows[flow].value;
+        self.budget.take(class, seat, flow, u64::MAX);
         self.leave(flow);
         self.flows.remove(flow);
     }
@@ -105,14 +105,15 @@ impl Scheduler {
         }
         let passenger = self.seats.arena[seat].value.passenger;
         let (was_active, queued) = (self.flows[flow].member.is_active(), self.budget.of(flow));
-        self.budget.take(before, flow, queued);
+        self.budget.take(before, seat, flow, queued);
         self.leave(flow);
         let seat = self.seats.enter(class, passenger);
+        self.budget.enter(seat, flow);
         let value = &mut self.flows[flow].value;
         (value.class, value.seat) = (class, seat);
         self.classes[class.index()].flows += 1;
         if queued > 0 {
-            self.budget.add(class, flow, queued);
+            self.budget.add(class, seat, flow, queued);
         }
         if was_active {
             self.activate(handle, now);
@@ -205,13 +206,15 @@ impl Scheduler {
     /// that empty ones have a limit too. Then drop what [`overflow`](Self::overflow) asks for.
     pub fn queued(&mut self, handle: Handle, bytes: usize) {
         let Some(flow) = self.flows.find(handle) else { return };
-        self.budget.add(self.flows[flow].value.class, flow, bytes as u64);
+        let Flow { class, seat, .. } = self.flows[flow].value;
+        self.budget.add(class, seat, flow, bytes as u64);
     }
 
     /// A datagram of the flow left its queue to be sent; `bytes` as when it was queued.
     pub fn unqueued(&mut self, handle: Handle, bytes: usize) {
         let Some(flow) = self.flows.find(handle) else { return };
-        self.budget.take(self.flows[flow].value.class, flow, bytes as u64);
+        let Flow { class, seat, .. } = self.flows[flow].value;
+        self.budget.take(class, seat, flow, bytes as u64);
     }
 
     /// A datagram of the flow was dropped from its queue; `bytes` as when it was queued.
@@ -224,8 +227,8 @@ impl Scheduler {
         self.classes[class.index()].counters.dropped(bytes as u64);
     }
 
-    /// While the class's datagrams take more than they may: the flow with most, which must give up
-    /// its oldest.
+    /// While the class's datagrams take more than they may: of the passenger with most queued the
+    /// flow with most, which must give up its oldest.
     pub fn overflow(&self, class: Class) -> Option<FlowId> {
         self.budget.pays(class).map(|flow| self.flows[flow].value.id)
     }
@@ -266,6 +269,7 @@ impl Scheduler {
         state.counters.sent(bytes as u64, waited);
         state.ring.spent(&mut self.seats.arena, seat, bytes);
         self.shares.spent(class, bytes, now);
+        self.forgive_if_idle();
     }
 
     /// An active flow has nothing more to send.

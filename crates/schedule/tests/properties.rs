@@ -175,9 +175,16 @@ proptest! {
                 scheduler.queued(*handle, bytes);
                 scheduler.activate(*handle, now);
                 while let Some(payer) = scheduler.overflow(class) {
-                    let fattest = flows.iter().filter(|flow| flow.0 == class).map(|flow| flow.2.bytes()).max();
+                    let of_class = flows.iter().enumerate().filter(|(_, flow)| flow.0 == class);
+                    let mut held = BTreeMap::<_, Vec<u64>>::new();
+                    for (id, flow) in of_class {
+                        held.entry(id / 3).or_default().push(flow.2.bytes());
+                    }
+                    let most = held.values().map(|flows| flows.iter().sum::<u64>()).max();
+                    let his = &held[&(payer as usize / 3)];
+                    prop_assert_eq!(Some(his.iter().sum()), most);
                     let (_, handle, queue, _, leaves) = &mut flows[payer as usize];
-                    prop_assert_eq!(Some(queue.bytes()), fattest);
+                    prop_assert_eq!(Some(&queue.bytes()), his.iter().max());
                     let dropped = queue.drop_head().unwrap();
                     prop_assert_eq!((dropped.item, dropped.reason), (*leaves, DropReason::Overflow));
                     *leaves += 1;

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use bentpipe_schedule::Class;
+use bentpipe_schedule::{Class, Scheduler};
 use common::{Link, Noise, PACKET, Source, kbps};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -267,6 +267,25 @@ fn what_was_used_while_nobody_waited_is_not_held_against_anybody() {
     flows.into_iter().for_each(|flow| link.flows[flow].source = Source::Always(PACKET, PACKET));
     link.run(from + 10 * SECOND);
     assert_rate(&link, Class::BestEffort, from, 1000.0);
+}
+
+#[test]
+fn what_a_lone_flow_sent_out_of_turn_is_not_held_against_its_class() {
+    let mut scheduler = Scheduler::new();
+    let assured = scheduler.add(0, Class::Assured, 1);
+    let best = scheduler.add(1, Class::BestEffort, 2);
+    scheduler.spent(best, 1_000_000, SECOND);
+    scheduler.spent_datagram(best, 1_000_000, Duration::ZERO, SECOND);
+    scheduler.activate(assured, SECOND);
+    scheduler.activate(best, SECOND);
+    let turns: Vec<_> = (0..6)
+        .map(|_| {
+            let id = scheduler.pick(SECOND).unwrap();
+            scheduler.spent(if id == 0 { assured } else { best }, 1000, SECOND);
+            id
+        })
+        .collect();
+    assert_eq!(turns, [0, 1, 0, 0, 1, 0], "two to one from the first");
 }
 
 #[test]

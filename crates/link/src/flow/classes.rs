@@ -19,13 +19,13 @@ impl FlowTable {
         }
     }
 
-    /// What could be sent to the peer now or as its class's ceiling lets it, class by class: all that
+    /// What could be sent to the peer now or as its class's ceiling or its lane lets it, class by class: all that
     /// is unsent in those of which a flow has credit.
     pub fn waiting(&self) -> PerClass<Waiting> {
         PerClass::new(|class| {
             let queued = self.scheduler.class_counters(class).queued_bytes;
             let bytes = self.unsent[class] + queued;
-            let waits = self.scheduler.waits(class);
+            let waits = self.scheduler.waits(class) || self.held_of[class] > 0;
             let ceil = self.terms.classes[class].limits.ceil;
             Waiting { bytes: if waits { bytes } else { 0 }, ceil }
         })

@@ -11,6 +11,7 @@ use super::queues::{DATAGRAM_COST_BYTES, DatagramCounts, DatagramFlow};
 use super::table::Control;
 use super::{Bill, FlowEvent, FlowTable};
 use crate::code::ResetCode;
+use crate::lane::Lane;
 use crate::target::TargetError;
 use crate::wire::codec::varint_len;
 use crate::wire::frame::{self, OpenDatagrams};
@@ -67,7 +68,8 @@ impl FlowTable {
     }
 
     pub fn datagram_counts(&self) -> DatagramCounts {
-        self.datagrams.counts
+        let DatagramCounts { dropped, .. } = self.datagrams.counts;
+        DatagramCounts { dropped: dropped + self.datagrams.early.gone(), ..self.datagrams.counts }
     }
 
     /// Whether datagrams wait to be sent.
@@ -97,7 +99,7 @@ impl FlowTable {
         let mut flow = self.datagram_flow(id, open, now);
         flow.control.open = Some(opening);
         self.datagrams.flows.insert(id, flow);
-        self.queue_control(id);
+        self.refresh_datagrams(id, now);
         Ok(Some(id))
     }
 
@@ -216,7 +218,8 @@ impl FlowTable {
     /// Turns of the scheduler follow what the flow could send.
     pub(super) fn refresh_datagrams(&mut self, id: u64, now: Duration) {
         let Some(flow) = self.datagrams.flows.get(&id) else { return };
-        if flow.opened && flow.ended.is_none() && !flow.outgoing.is_empty() {
+        let sends = flow.control.open.is_some() || (flow.opened && !flow.outgoing.is_empty());
+        if sends && flow.ended.is_none() {
             self.scheduler.activate(flow.turn, now);
         } else {
             self.scheduler.deactivate(flow.turn);
@@ -245,9 +248,7 @@ impl FlowTable {
         let mut filled: Option<Filled> = None;
         // The last one needs no length, and which is the last shows when the next does not fit.
         let mut last: Option<(u64, Bytes)> = None;
-        while let Some(id) = self.scheduler.pick(now)
-            && self.datagrams.flows.contains_key(&id)
-        {
+        while let Some((id, Lane::Datagram)) = self.next_turn(now) {
             let Some(class) = self.datagram_class(id, now) else { continue };
             let next = self.datagrams.next_len(id, &mut self.scheduler, now);
             let Some(len) = next else { continue };
@@ -257,14 +258,15 @@ impl FlowTable {
             if filled.is_some_and(|filled| filled.bill.class != class) || !(fits || drops) {
                 break;
             }
-            let popped = self.datagrams.pop(id, &mut self.scheduler, now);
-            let Some((Popped { item, waited, .. }, expires)) = popped else { continue };
             if drops {
-                self.datagrams.counts.dropped += 1;
+                self.drop_oldest(id);
                 self.refresh_datagrams(id, now);
                 continue;
             }
+            let popped = self.datagrams.pop(id, &mut self.scheduler, now);
+            let Some((Popped { item, waited, .. }, expires)) = popped else { continue };
             self.datagrams.counts.sent += 1;
+            self.led_bytes = 0;
             if let Some(flow) = self.datagrams.flows.get(&id) {
                 self.scheduler.spent_datagram(flow.turn, frame_len(id, len), waited, now);
             }
@@ -285,9 +287,13 @@ impl FlowTable {
         filled
     }
 
-    /// Puts what an urgent symbol has to say of a flow of datagrams: its opening, with the first
-    /// datagram where both fit, or its end.
-    pub(super) fn fill_datagram_control(
+    /// Whether the flow's opening waits for its turn.
+    pub(super) fn opens_datagrams(&self, id: u64) -> bool {
+        self.datagrams.flows.get(&id).is_some_and(|flow| flow.control.open.is_some())
+    }
+
+    /// Puts the flow's opening in its turn, with the first datagram where both fit.
+    pub(super) fn fill_datagram_opening(
         &mut self,
         id: u64,
         end: usize,
@@ -296,35 +302,46 @@ impl FlowTable {
         now: Duration,
     ) {
         let Some(flow) = self.datagrams.flows.get_mut(&id) else { return };
-        let (class, before) = (flow.class, out.len());
-        let control = std::mem::take(&mut flow.control);
-        if let Some(opening) = &control.open {
-            out.extend_from_slice(opening);
+        let (class, turn, before) = (flow.class, flow.turn, out.len());
+        if let Some(opening) = flow.control.open.take() {
+            out.extend_from_slice(&opening);
             flow.opened = true;
         }
-        if let Some(code) = control.reset {
-            frame::put_reset(out, id, code);
-        }
-        self.pay(class, out.len() - before, paid, now);
-        if control.open.is_some()
-            && let Some(len) = self.datagrams.next_len(id, &mut self.scheduler, now)
+        paid[class] += out.len() - before;
+        self.scheduler.spent(turn, out.len() - before, now);
+        if let Some(len) = self.datagrams.next_len(id, &mut self.scheduler, now)
             && out.len() + frame_len(id, len) <= end
             && let Some((first, _)) = self.datagrams.pop(id, &mut self.scheduler, now)
-            && let Some(flow) = self.datagrams.flows.get(&id)
         {
             frame::put_datagram(out, id, &first.item, false);
             paid[class] += frame_len(id, len);
             self.datagrams.counts.sent += 1;
-            self.scheduler.spent_datagram(flow.turn, frame_len(id, len), first.waited, now);
+            self.scheduler.spent_datagram(turn, frame_len(id, len), first.waited, now);
         }
         self.refresh_datagrams(id, now);
+    }
+
+    /// Puts the flow's end into an urgent symbol.
+    pub(super) fn fill_datagram_control(
+        &mut self,
+        id: u64,
+        out: &mut Vec<u8>,
+        paid: &mut PerClass<usize>,
+        now: Duration,
+    ) {
+        let Some(flow) = self.datagrams.flows.get_mut(&id) else { return };
+        let (class, before) = (flow.class, out.len());
+        if let Some(code) = std::mem::take(&mut flow.control).reset {
+            frame::put_reset(out, id, code);
+        }
+        self.pay(class, out.len() - before, paid, now);
         self.remove_datagrams_if_over(id);
     }
 
     /// Whether the flow's control waits; it is in the queue only if so.
     pub(super) fn has_datagram_control(&mut self, id: u64) -> bool {
         let Some(flow) = self.datagrams.flows.get_mut(&id) else { return false };
-        flow.control.queued = !flow.control.is_empty();
+        flow.control.queued = flow.control.reset.is_some();
         flow.control.queued
     }
 
@@ -361,10 +378,23 @@ impl FlowTable {
         let Some(flow) = flow.filter(|flow| flow.ended.is_none()) else { return false };
         flow.ended = Some(code);
         flow.control = Control { queued: flow.control.queued, ..Control::default() };
-        self.scheduler.remove(flow.turn);
+        let (turn, unread) = (flow.turn, flow.incoming.len());
+        while self.drop_oldest(id) {}
+        self.datagrams.counts.dropped += unread as u64;
+        self.scheduler.remove(turn);
         self.datagrams.forget(id);
         self.events.push_back(FlowEvent::Wake(id));
         true
+    }
+
+    /// Drops the oldest datagram that waits to be sent, if there is one.
+    fn drop_oldest(&mut self, id: u64) -> bool {
+        let Some(flow) = self.datagrams.flows.get_mut(&id) else { return false };
+        let (turn, dropped) = (flow.turn, flow.outgoing.drop_head());
+        if let Some(dropped) = &dropped {
+            self.datagrams.count(turn, dropped, &mut self.scheduler);
+        }
+        dropped.is_some()
     }
 
     /// Ends every flow of datagrams, as when the peer is not the instance it was.
@@ -391,6 +421,7 @@ impl FlowTable {
         let Some(flow) = self.datagrams.flows.get(&id) else { return };
         if flow.released && flow.ended.is_some() && flow.control.is_empty() {
             self.datagrams.flows.remove(&id);
+            self.unhold(id);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Datagrams that overtook the opening of their flow.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,11 +12,16 @@ const MOST_BYTES: usize = 256 << 10;
 /// How long an opening is waited for: where it was lost it comes a round trip or two later.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Those that wait, oldest first; the oldest give way.
+/// Those that wait; the oldest give way. All is found by flow or by age, however many wait.
 #[derive(Debug, Default)]
 pub struct Early {
-    waiting: VecDeque<(u64, Bytes, Duration)>,
+    /// By flow, and in the order in which they came.
+    waiting: BTreeMap<(u64, u64), (Bytes, Duration)>,
+    /// In that order: whose each is.
+    order: BTreeMap<u64, u64>,
+    next: u64,
     bytes: usize,
+    gone: u64,
 }
 
 impl Early {
@@ -24,39 +29,54 @@ impl Early {
         self.bytes
     }
 
-    /// Keeps one. Returns how many gave way to it, or waited in vain.
-    pub fn keep(&mut self, flow: u64, payload: Bytes, now: Duration) -> u64 {
+    /// How many gave way, or waited in vain, of all so far.
+    pub fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    /// Keeps one.
+    pub fn keep(&mut self, flow: u64, payload: Bytes, now: Duration) {
         self.bytes += payload.len() + DATAGRAM_COST_BYTES;
-        self.waiting.push_back((flow, payload, now));
-        let mut gone = 0;
-        while let Some((_, oldest, at)) = self.waiting.front()
-            && (self.bytes > MOST_BYTES || *at + PATIENCE < now)
-        {
-            self.bytes -= oldest.len() + DATAGRAM_COST_BYTES;
-            self.waiting.pop_front();
-            gone += 1;
-        }
-        gone
+        self.waiting.insert((flow, self.next), (payload, now));
+        self.order.insert(self.next, flow);
+        self.next += 1;
+        self.give_up(now);
     }
 
     /// Whether any waits for `flow`.
-    pub fn waits_for(&self, flow: u64) -> bool {
-        self.waiting.iter().any(|(of, ..)| *of == flow)
+    pub fn waits_for(&mut self, flow: u64, now: Duration) -> bool {
+        self.give_up(now);
+        self.waiting.range((flow, 0)..=(flow, u64::MAX)).next().is_some()
     }
 
-    /// Those of `flow` that have not waited for too long, in the order in which they came.
+    /// Those of `flow`, in the order in which they came.
     pub fn take(&mut self, flow: u64, now: Duration) -> Vec<Bytes> {
-        let mut taken = Vec::new();
-        self.waiting.retain(|(of, payload, at)| {
-            if *of == flow {
-                self.bytes -= payload.len() + DATAGRAM_COST_BYTES;
-                if *at + PATIENCE >= now {
-                    taken.push(payload.clone());
-                }
-            }
-            *of != flow
-        });
-        taken
+        self.give_up(now);
+        let keys: Vec<_> =
+            self.waiting.range((flow, 0)..=(flow, u64::MAX)).map(|(key, _)| *key).collect();
+        keys.into_iter().filter_map(|(flow, number)| self.remove(flow, number)).collect()
+    }
+
+    /// Those of `flow` are of no use any more.
+    pub fn forget(&mut self, flow: u64, now: Duration) {
+        self.gone += self.take(flow, now).len() as u64;
+    }
+
+    fn give_up(&mut self, now: Duration) {
+        while let Some((&number, &flow)) = self.order.first_key_value()
+            && let Some((_, at)) = self.waiting.get(&(flow, number))
+            && (self.bytes > MOST_BYTES || *at + PATIENCE < now)
+        {
+            self.remove(flow, number);
+            self.gone += 1;
+        }
+    }
+
+    fn remove(&mut self, flow: u64, number: u64) -> Option<Bytes> {
+        self.order.remove(&number);
+        let (payload, _) = self.waiting.remove(&(flow, number))?;
+        self.bytes -= payload.len() + DATAGRAM_COST_BYTES;
+        Some(payload)
     }
 }
 
@@ -67,19 +87,21 @@ mod tests {
     #[test]
     fn what_waits_is_bounded_in_bytes_and_time() {
         let mut early = Early::default();
-        let mut gone = 0;
         for number in 0..1000u64 {
-            gone += early.keep(number % 3, Bytes::from(vec![number as u8; 1000]), Duration::ZERO);
+            early.keep(number % 3, Bytes::from(vec![number as u8; 1000]), Duration::ZERO);
             assert!(early.held_bytes() <= MOST_BYTES);
         }
-        let kept = 1000 - gone;
+        let kept = 1000 - early.gone();
         let taken = early.take(1, PATIENCE);
         assert_eq!(taken.len() as u64, kept / 3);
         assert!(taken.windows(2).all(|pair| pair[0][0].wrapping_add(3) == pair[1][0]));
-        assert!(early.take(1, PATIENCE).is_empty() && early.waits_for(2));
+        assert!(early.take(1, PATIENCE).is_empty() && early.waits_for(2, PATIENCE));
         let late = PATIENCE + Duration::from_nanos(1);
-        assert!(early.take(2, late).is_empty(), "they waited for too long");
-        assert!(early.keep(7, Bytes::new(), late) >= kept / 3);
-        assert_eq!(early.held_bytes(), DATAGRAM_COST_BYTES);
+        assert!(!early.waits_for(2, late), "they waited for too long");
+        assert!(early.take(0, late).is_empty());
+        assert_eq!((early.gone(), early.held_bytes()), (1000 - kept / 3, 0));
+        early.keep(7, Bytes::new(), late);
+        early.forget(7, late);
+        assert_eq!((early.gone(), early.held_bytes()), (1001 - kept / 3, 0));
     }
 }

@@ -15,6 +15,8 @@ use crate::wire::frame;
 const LEAST_ROOM: usize = 32;
 /// What an OPEN with the longest name takes, or any other frames of one flow's control.
 const CONTROL_ROOM: usize = 300;
+/// However short control is, it counts as so much: it may take a packet by itself.
+const LEAST_LEADING_BYTES: usize = 300;
 /// What an OPEN to an address takes with the longest claim behind it.
 const CLAIM_ROOM: usize = 330;
 
@@ -29,83 +31,69 @@ pub struct Content {
 }
 
 impl FlowTable {
-    /// The lane of what would be sent next; `None` when nothing waits.
-    pub fn next_lane(&mut self, now: Duration) -> Option<Lane> {
-        while let Some(&id) = self.control.front()
-            && !self.has_control(id)
-        {
-            self.control.pop_front();
-        }
-        if !self.control.is_empty() || !self.refusals.is_empty() {
-            return Some(Lane::Urgent);
-        }
-        loop {
-            let id = self.scheduler.pick(now)?;
-            if let Some(flow) = self.flows.get(&id) {
-                return Some(self.lane_of(flow, now));
-            }
-            if self.datagram_class(id, now).is_some() {
-                return Some(Lane::Datagram);
-            }
-            // What waited there was of no use any more: the turn is another's.
-        }
-    }
-
-    /// The class of the flow whose turn it is, where its bytes must never wait.
-    pub fn next_urgent_class(&mut self, now: Duration) -> Option<Class> {
-        let id = self.scheduler.pick(now)?;
-        let class = match self.flows.get(&id) {
-            Some(flow) => Some(flow.class),
-            None => self.datagram_class(id, now),
-        };
-        class.filter(|class| *class <= Class::Network)
-    }
-
-    /// Whether the flow whose turn it is goes before something of `class` that is sent again, or a
-    /// repair.
-    pub fn precedes(&mut self, class: Class, now: Duration) -> bool {
-        self.scheduler.precedes(class, now)
-    }
-
-    /// The class pays for `bytes` that no flow's turn accounts for.
-    pub fn charge(&mut self, class: Class, bytes: usize, now: Duration) {
-        self.scheduler.charge(class, bytes, now);
-    }
-
-    /// When something may leave that only its class's ceiling holds back.
-    pub fn next_ready(&mut self, now: Duration) -> Option<Duration> {
-        self.scheduler.next_ready(now)
-    }
-
-    fn has_control(&mut self, id: u64) -> bool {
-        let Some(flow) = self.flows.get_mut(&id) else { return self.has_datagram_control(id) };
-        flow.control.queued = !flow.control.is_empty();
-        flow.control.queued
-    }
-
-    fn lane_of(&self, flow: &Flow, now: Duration) -> Lane {
-        let urgent = flow.class <= Class::Network;
-        if urgent || flow.send.is_short(now, self.quiet) { Lane::Urgent } else { Lane::Bulk }
-    }
-
     /// Fills a symbol of `lane` with up to `room` bytes of frames.
     pub fn fill(&mut self, lane: Lane, room: usize, out: &mut Vec<u8>, now: Duration) -> Content {
         let end = out.len() + room;
         let mut paid = PerClass::default();
-        let controls = lane == Lane::Urgent && self.fill_control(end, out, &mut paid, now);
+        let leads = lane == Lane::Urgent && self.control_leads(now);
+        let controls = leads && self.fill_control(end, out, &mut paid, now);
         let mut ended = controls.then_some(Class::BestEffort);
         while end - out.len() >= LEAST_ROOM {
-            let Some(id) = self.scheduler.pick(now) else { break };
-            let Some(flow) = self.flows.get(&id) else { break };
-            let class = flow.class;
-            if self.lane_of(flow, now) != lane || !self.fill_stream(id, end, out, &mut paid, now) {
+            let Some((id, _)) = self.next_turn(now).filter(|(_, other)| *other == lane) else {
+                break;
+            };
+            if self.opens(id) {
+                let claims = self.flows.get(&id).is_some_and(|flow| flow.control.claim);
+                if end - out.len() < if claims { CLAIM_ROOM } else { CONTROL_ROOM } {
+                    break;
+                }
+                self.fill_opening(id, end, out, &mut paid, now);
+                ended = ended.or(Some(Class::BestEffort));
+                continue;
+            }
+            let Some(class) = self.flows.get(&id).map(|flow| flow.class) else { break };
+            if !self.fill_stream(id, end, out, &mut paid, now) {
                 break;
             }
+            self.led_bytes = 0;
             if !self.flows.get(&id).is_some_and(|flow| self.goes_on(flow, lane, now)) {
                 ended = Some(class);
             }
         }
         Content { ended, bill: Bill::most(&paid) }
+    }
+
+    /// Whether the flow's opening waits for its turn.
+    fn opens(&self, id: u64) -> bool {
+        let opens = self.flows.get(&id).map(|flow| flow.control.open.is_some());
+        opens.unwrap_or_else(|| self.opens_datagrams(id))
+    }
+
+    /// Puts the flow's opening and what goes with it, in its turn.
+    fn fill_opening(
+        &mut self,
+        id: u64,
+        end: usize,
+        out: &mut Vec<u8>,
+        paid: &mut PerClass<usize>,
+        now: Duration,
+    ) {
+        self.led_bytes = 0;
+        let Some(flow) = self.flows.get_mut(&id) else {
+            return self.fill_datagram_opening(id, end, out, paid, now);
+        };
+        let before = out.len();
+        flow.put_control(id, out);
+        paid[flow.class] += out.len() - before;
+        if let Some(turn) = flow.turn {
+            self.scheduler.spent(turn, out.len() - before, now);
+        }
+        // The first bytes travel with the opening, if there are any.
+        self.refresh(id, now);
+        if self.flows.get(&id).is_some_and(|flow| flow.send.is_ready()) {
+            self.fill_stream(id, end, out, paid, now);
+        }
+        self.remove_if_over(id);
     }
 
     /// Whether enough of a flow's burst follows for reports to tell in time what was lost of it in
@@ -138,46 +126,20 @@ impl FlowTable {
         while end - out.len() >= CONTROL_ROOM
             && let Some(id) = self.control.pop_front()
         {
-            let Some(flow) = self.flows.get_mut(&id) else {
-                self.fill_datagram_control(id, end, out, paid, now);
+            if !self.has_control(id) {
                 continue;
-            };
-            if flow.control.claim && end - out.len() < CLAIM_ROOM {
-                self.control.push_front(id);
-                break;
             }
-            let (class, head) = (flow.class, out.len());
-            let control = std::mem::take(&mut flow.control);
-            let opens = control.open.is_some();
-            if let Some(target) = control.open {
-                let credit = flow.recv.limit();
-                frame::put_open(out, id, flow.class, flow.passenger, credit, &target);
-                flow.opened = true;
-                if let Some(claim) = flow.claim.as_ref().filter(|_| control.claim) {
-                    frame::put_claim(out, id, claim);
+            match self.flows.get_mut(&id) {
+                Some(flow) => {
+                    let (class, head) = (flow.class, out.len());
+                    flow.put_control(id, out);
+                    self.pay(class, out.len() - head, paid, now);
+                    self.remove_if_over(id);
                 }
-            } else if control.credit {
-                frame::put_credit(out, id, flow.recv.limit());
+                None => self.fill_datagram_control(id, out, paid, now),
             }
-            if let Some(class) = flow.confirmed.filter(|_| control.class) {
-                frame::put_class(out, id, class);
-            }
-            if let Some(code) = control.stop {
-                frame::put_stop(out, id, code);
-            }
-            if let Some(code) = control.reset {
-                frame::put_reset(out, id, code);
-            }
-            self.pay(class, out.len() - head, paid, now);
-            if opens {
-                // The first bytes travel with the opening, if there are any.
-                self.refresh(id, now);
-                if self.flows.get(&id).is_some_and(|flow| flow.send.is_ready()) {
-                    self.fill_stream(id, end, out, paid, now);
-                }
-            }
-            self.remove_if_over(id);
         }
+        self.led_bytes += (out.len() - before).max(LEAST_LEADING_BYTES);
         out.len() > before
     }
 
@@ -237,8 +199,33 @@ impl FlowTable {
     }
 }
 
+impl Flow {
+    /// Puts all the control that waits.
+    fn put_control(&mut self, id: u64, out: &mut Vec<u8>) {
+        let control = std::mem::take(&mut self.control);
+        if let Some(target) = control.open {
+            frame::put_open(out, id, self.class, self.passenger, self.recv.limit(), &target);
+            self.opened = true;
+            if let Some(claim) = self.claim.as_ref().filter(|_| control.claim) {
+                frame::put_claim(out, id, claim);
+            }
+        } else if control.credit {
+            frame::put_credit(out, id, self.recv.limit());
+        }
+        if let Some(class) = self.confirmed.filter(|_| control.class) {
+            frame::put_class(out, id, class);
+        }
+        if let Some(code) = control.stop {
+            frame::put_stop(out, id, code);
+        }
+        if let Some(code) = control.reset {
+            frame::put_reset(out, id, code);
+        }
+    }
+}
+
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::claim::Claim;
     use crate::flow::send::URGENT_BYTES;
@@ -251,28 +238,36 @@ mod tests {
     /// What leaves in a round trip, in these tests.
     const IN_FLIGHT: u64 = 50_000;
 
+    /// A table without flows, which may each send `credit` bytes.
+    pub(in crate::flow) fn empty(max_flows: usize, credit: u64) -> FlowTable {
+        FlowTable::new(
+            Terms {
+                opens: true,
+                max_flows,
+                reserve: 1 << 16,
+                peer_reserve: credit,
+                receive_memory: 1 << 24,
+                flow_send_buffer: 1 << 20,
+                send_memory: 1 << 24,
+                flow_idle: Duration::MAX,
+                flow_unread: Duration::MAX,
+                classes: PerClass::default(),
+                datagram_memory: 1 << 20,
+                datagram_idle: Duration::from_secs(300),
+                lifetimes: crate::settings::Lifetimes::default(),
+            },
+            NOW,
+        )
+    }
+
     /// A table with a flow that has opened, and may send `credit` bytes.
     fn table(credit: u64) -> (FlowTable, u64) {
         limited(credit, PerClass::default())
     }
 
     fn limited(credit: u64, classes: PerClass<ClassSettings>) -> (FlowTable, u64) {
-        let terms = Terms {
-            opens: true,
-            classes,
-            max_flows: 4,
-            reserve: 1 << 16,
-            peer_reserve: credit,
-            receive_memory: 1 << 24,
-            flow_send_buffer: 1 << 20,
-            send_memory: 1 << 24,
-            flow_idle: Duration::MAX,
-            flow_unread: Duration::MAX,
-            datagram_memory: 1 << 20,
-            datagram_idle: Duration::from_secs(300),
-            lifetimes: crate::settings::Lifetimes::default(),
-        };
-        let mut table = FlowTable::new(terms, NOW);
+        let mut table = empty(4, credit);
+        table.set_classes(classes, NOW);
         table.tell_in_flight(IN_FLIGHT);
         let flow = table.open(b"target".to_vec(), Class::Assured, 1, NOW).expect("there is room");
         let ended = table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW).ended;

@@ -12,6 +12,7 @@ mod queues;
 mod recv;
 mod send;
 mod table;
+mod turns;
 
 pub use bill::Bill;
 pub use datagram::{Filled, Receive, SendError};

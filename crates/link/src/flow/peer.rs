@@ -54,11 +54,15 @@ impl FlowTable {
             let flow = self.flows.get_mut(&id);
             return Ok(flow.filter(|flow| flow.ended.is_none()));
         }
-        if self.datagrams.flows.contains_key(&id) || self.datagrams.early.waits_for(id) {
-            return Err(Violation("a frame of streams in a flow of datagrams"));
+        let of_datagrams = Violation("a frame of streams in a flow of datagrams");
+        if self.datagrams.flows.contains_key(&id) {
+            return Err(of_datagrams);
         }
         if self.seen.contains(id) {
             return Ok(None);
+        }
+        if self.datagrams.early.waits_for(id, now) {
+            return Err(of_datagrams);
         }
         self.check_number(id)?;
         if !self.admit(id)? {
@@ -132,9 +136,8 @@ impl FlowTable {
             return Ok(());
         }
         self.check_number(id)?;
-        let gone = self.datagrams.early.keep(id, payload, now);
+        self.datagrams.early.keep(id, payload, now);
         self.datagrams.counts.early += 1;
-        self.datagrams.counts.dropped += gone;
         Ok(())
     }
 
@@ -196,7 +199,7 @@ impl FlowTable {
             return Ok(());
         }
         // Its opening is still on its way, and finds the flow over.
-        self.datagrams.early.take(id, now);
+        self.datagrams.early.forget(id, now);
         if self.live(id, now)?.is_some() {
             self.end(id, code);
             self.events.push_back(FlowEvent::Wake(id));

@@ -9,7 +9,7 @@ use super::queues::Datagrams;
 use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
 use crate::claim::Claim;
 use crate::code::ResetCode;
-use crate::lane::RangeSet;
+use crate::lane::{Lane, RangeSet};
 use crate::settings::Lifetimes;
 use crate::target::Target;
 use crate::wire::frame::OpenDatagrams;
@@ -95,7 +95,8 @@ pub(super) struct Flow {
     pub(super) control: Control,
 }
 
-/// Frames of a flow that wait for the next urgent symbol.
+/// Frames of a flow that wait for the next urgent symbol: an opening for the flow's turn, and all else
+/// for the opening.
 #[derive(Debug, Default)]
 pub(super) struct Control {
     /// Of a stream its target, as it is encoded; of datagrams the whole frame.
@@ -130,6 +131,14 @@ pub struct FlowTable {
     pub(super) highest_class: Class,
     pub(super) control: VecDeque<u64>,
     pub(super) refusals: VecDeque<(u64, ResetCode)>,
+    /// What went before the flows since one of them had its turn.
+    pub(super) led_bytes: usize,
+    /// Which lanes take another symbol …
+    pub(super) rooms: [bool; Lane::ALL.len()],
+    /// … and the flows that wait until theirs does.
+    pub(super) held: [BTreeMap<u64, Class>; Lane::ALL.len()],
+    /// How many those are, by class.
+    pub(super) held_of: PerClass<usize>,
     pool: Pool,
     /// What every flow may always hold unsent; all of them together half of the send memory.
     pub(super) send_share: u64,
@@ -162,6 +171,10 @@ impl FlowTable {
             highest_class: Class::Operator,
             control: VecDeque::new(),
             refusals: VecDeque::new(),
+            led_bytes: 0,
+            rooms: [true; Lane::ALL.len()],
+            held: Default::default(),
+            held_of: PerClass::default(),
             pool: Pool::new(shared),
             send_share,
             send_pool: Pool::new(terms.send_memory - send_share * flows),
@@ -249,7 +262,7 @@ impl FlowTable {
         flow.lent = lent;
         flow.control.open = Some(target);
         self.flows.insert(id, flow);
-        self.queue_control(id);
+        self.refresh(id, now);
         Some(id)
     }
 
@@ -404,31 +417,6 @@ impl FlowTable {
 
     // What keeps the pieces in step.
 
-    /// Turns of the scheduler follow what the flow could send.
-    pub(super) fn refresh(&mut self, id: u64, now: Duration) {
-        let Some(flow) = self.flows.get_mut(&id) else { return };
-        if flow.opened && flow.ended.is_none() && flow.send.is_ready() {
-            let (class, passenger) = (flow.class, flow.passenger);
-            let turn = flow.turn.get_or_insert_with(|| self.scheduler.add(id, class, passenger));
-            self.scheduler.activate(*turn, now);
-        } else if let Some(turn) = flow.turn {
-            self.scheduler.deactivate(turn);
-        }
-    }
-
-    pub(super) fn queue_control(&mut self, id: u64) {
-        let stream = self.flows.get_mut(&id).map(|flow| &mut flow.control);
-        let control = match stream {
-            Some(control) => Some(control),
-            None => self.datagrams.flows.get_mut(&id).map(|flow| &mut flow.control),
-        };
-        if let Some(control) = control
-            && !std::mem::replace(&mut control.queued, true)
-        {
-            self.control.push_back(id);
-        }
-    }
-
     /// Gives back what the flow no longer needs, and lends it more when the reader keeps up.
     pub(super) fn adjust_credit(&mut self, id: u64) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
@@ -482,6 +470,7 @@ impl FlowTable {
             let (class, counted) = flow.counted;
             self.unsent[class] -= counted;
             self.flows.remove(&id);
+            self.unhold(id);
         }
     }
 }

@@ -78,6 +78,7 @@ impl RecvLane {
             let many = self.lane != Lane::Datagram && self.have.run_count() >= MAX_KEPT_RUNS;
             let full = oldest_only || many;
             if (!full || number == self.have.base()) && self.have.insert(number) {
+                self.bound_runs();
                 return Some((number, content));
             }
         }
@@ -114,10 +115,15 @@ impl RecvLane {
         self.largest_packet = self.largest_packet.max(Some(packet));
         let gap = number > self.have.end();
         let new = self.have.insert(number);
-        if self.lane == Lane::Datagram && self.have.run_count() > MAX_KEPT_RUNS {
+        self.bound_runs();
+        if new { Arrival::New { gap } } else { Arrival::Duplicate }
+    }
+
+    /// Gives up the oldest symbols that are missing, where too many are and they may be.
+    fn bound_runs(&mut self) {
+        while self.lane == Lane::Datagram && self.have.run_count() > MAX_KEPT_RUNS {
             self.have.close_first_gap();
         }
-        if new { Arrival::New { gap } } else { Arrival::Duplicate }
     }
 
     /// The oldest symbol that has not come.
@@ -132,16 +138,23 @@ impl RecvLane {
             if self.lane == Lane::Datagram { most_runs.min(DATAGRAM_RUNS) } else { most_runs };
         let truncated = self.have.run_count() > most_runs;
         let runs = self.have.runs().take(most_runs).collect();
-        let groups = self.decoder.held().take(MAX_GROUPS);
+        // Equations may outlive what they were for, where it was given up.
+        let base = self.have.base();
+        let groups = self.decoder.held().filter(|&(first, _)| first >= base).take(MAX_GROUPS);
         let held = groups.map(|(first, equations)| (first, u64::from(equations))).collect();
-        Some(LaneReport { lane: self.lane, largest, base: self.have.base(), runs, truncated, held })
+        Some(LaneReport { lane: self.lane, largest, base, runs, truncated, held })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use bentpipe_coding::encode;
+
     use super::*;
-    use crate::wire::report::MAX_RUNS;
+    use crate::wire::codec::Reader;
+    use crate::wire::report::{MAX_RUNS, Report};
 
     #[test]
     fn gaps_are_new_once_and_reports_name_them() {
@@ -183,6 +196,51 @@ mod tests {
         assert!(lane.slide(17), "old news");
         assert_eq!(lane.base(), 5002);
         assert!(!lane.slide(5003 + MAX_AHEAD), "nobody is so far ahead");
+    }
+
+    /// A repair over `count` symbols of one byte from `first`.
+    fn repair(first: u64, count: u16, packet: u64) -> (Span, Vec<u8>) {
+        let contents = vec![[1]; usize::from(count)];
+        let contents: Vec<&[u8]> = contents.iter().map(|content| &content[..]).collect();
+        let mut coded = Vec::new();
+        encode(repair_key(packet), &contents, &mut coded);
+        (Span::new(first, count).unwrap(), coded)
+    }
+
+    #[test]
+    fn equations_for_what_was_given_up_are_not_reported() {
+        let mut lane = RecvLane::new(Lane::Datagram, 1024, 1500);
+        for (first, packet) in [(0, 0), (6, 1)] {
+            let (span, coded) = repair(first, 2, packet);
+            assert_eq!(lane.repair(span, packet, &coded), Ok(true));
+        }
+        // All but those in the way of one gap, so that the first gap is given up and no other.
+        for index in 0..MAX_KEPT_RUNS as u64 {
+            lane.arrive(if index == 0 { 3 } else { 2 * index + 9 }, 2 + index, &[1]);
+        }
+        assert_eq!(lane.report(MAX_RUNS).unwrap().held, [(0, 1), (6, 1)]);
+        lane.arrive(2 * MAX_KEPT_RUNS as u64 + 9, 5000, &[1]);
+        let report = lane.report(MAX_RUNS).unwrap();
+        assert_eq!((report.base, &report.held[..]), (4, &[(6, 1)][..]));
+        let lanes = vec![report];
+        let packets = vec![(5000, 5001)];
+        let (age, arrived) = (Duration::ZERO, Duration::ZERO);
+        let (path, largest, late_by, marked) = (0, 5000, 0, 0);
+        let report = Report { path, largest, age, arrived, late_by, packets, marked, lanes };
+        let mut body = Vec::new();
+        report.put(&mut body);
+        assert_eq!(Report::parse(&mut Reader::new(&body)), Ok(report));
+    }
+
+    #[test]
+    fn datagrams_that_only_repairs_bring_are_bounded_too() {
+        let mut lane = RecvLane::new(Lane::Datagram, 1024, 1500);
+        for number in 0..3000 {
+            let (span, coded) = repair(2 * number + 1, 1, number);
+            assert_eq!(lane.repair(span, number, &coded), Ok(true));
+            assert_eq!(lane.next_recovered(false), Some((2 * number + 1, vec![1])));
+        }
+        assert_eq!(lane.base(), 2 * (3000 - MAX_KEPT_RUNS as u64));
     }
 
     #[test]

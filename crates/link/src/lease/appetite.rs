@@ -107,4 +107,22 @@ mod tests {
         );
         assert_eq!(appetite.useful(0, RTT, now + RTT).bps(), 0, "long quiet");
     }
+
+    #[test]
+    fn a_class_asks_for_no_more_than_its_ceiling_and_others_for_all_they_could_use() {
+        let (mut appetites, now) = (Appetites::default(), Duration::from_secs(3));
+        let mut waiting = PerClass::<Waiting>::default();
+        let ceil = Some(BitRate::from_bps(256_000));
+        waiting[Class::LowerEffort] = Waiting { bytes: 1 << 30, ceil };
+        waiting[Class::Assured] = Waiting { bytes: 0, ceil };
+        appetites.sent(1500, Some(Class::LowerEffort), RTT, now);
+        assert_eq!(appetites.useful(&waiting, RTT, now).bps(), 256_000);
+        waiting[Class::BestEffort].bytes = 75_000;
+        appetites.useful(&waiting, RTT, now);
+        let all = appetites.useful(&waiting, RTT, now).bps();
+        assert!((2_255_000..=2_257_000).contains(&all), "75 kB in 300 ms beside them: {all}");
+        appetites.sent(1500, None, RTT, now);
+        let own = appetites.useful(&waiting, RTT, now).bps() - all;
+        assert_eq!(own, 50_000, "5/4 of 12,000 bit in 300 ms");
+    }
 }

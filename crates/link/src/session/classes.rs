@@ -34,7 +34,7 @@ mod tests {
     use crate::session::tests::Ends;
 
     #[test]
-    fn what_a_ceiling_holds_back_is_asked_for_all_the_time_and_up_to_the_ceiling() {
+    fn what_a_ceiling_holds_back_is_asked_for_all_the_time() {
         let mut ends = Ends::connected(3, 1_890_000, true);
         let mut now = ends.now;
         let (_, session) = ends.air.current().expect("it is connected");
@@ -62,10 +62,8 @@ mod tests {
             now += Duration::from_millis(1);
         }
         assert!(held > 1000, "held back {held} times");
-        let (least, most) = (asked.iter().min().copied(), asked.iter().max().copied());
-        assert!(least >= Some(ceil.bps()), "{least:?}");
-        // Every class to its ceiling, and probes beside them.
-        assert!(most <= Some(5 * ceil.bps() + 20_000), "{most:?}");
+        let least = asked.iter().min().copied();
+        assert!(least >= Some(ceil.bps()), "{least:?} bit/s");
         let none = BitRate::from_bps(0);
         classes[Class::BestEffort].limits.ceil = Some(none);
         let refused = session.set_classes(classes, now);

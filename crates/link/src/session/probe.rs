@@ -58,6 +58,6 @@ impl Session {
         // What may not leave anyway is not waited for.
         self.path.takes_more()
             && (self.send.reliable[urgent as usize].has_queued()
-                || self.flows.next_lane(now) == Some(urgent) && self.may_send_new(urgent))
+                || self.next_lane(now) == Some(urgent))
     }
 }

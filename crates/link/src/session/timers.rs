@@ -113,7 +113,10 @@ impl Session {
     /// Whether a flow's owner gave the link something to do that it does not wait for yet: to send,
     /// or to wake another flow's owner.
     pub fn has_news(&mut self, now: Duration) -> bool {
-        self.closing || self.flows.has_events() || self.wants_to_send(now)
+        self.closing
+            || self.flows.has_events()
+            || self.wants_to_send(now)
+            || self.flows.next_ready(now).is_some()
     }
 
     /// Whether only the pacer keeps something from leaving.
@@ -136,8 +139,7 @@ impl Session {
 
     /// Whether there is a symbol that the peer would take.
     pub(super) fn has_symbols(&mut self, now: Duration) -> bool {
-        self.send.has_queued(now)
-            || self.flows.next_lane(now).is_some_and(|lane| self.may_send_new(lane))
+        self.send.has_queued(now) || self.next_lane(now).is_some()
     }
 
     /// When a DEMAND or a LEASE should leave; not to a peer who hears nothing.
@@ -191,7 +193,11 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use bentpipe_schedule::{ClassSettings, PerClass};
+    use bentpipe_units::BitRate;
+
     use super::*;
+    use crate::Class;
     use crate::congestion::Congestion;
     use crate::session::tests::Ends;
 
@@ -248,5 +254,36 @@ mod tests {
         let (_, session) = ends.air.current().expect("it goes on");
         assert_eq!(session.probes[Lane::Urgent as usize], 0);
         assert_eq!(session.probes[Lane::Bulk as usize], 5, "nothing was told of it");
+    }
+
+    #[test]
+    fn what_its_ceiling_holds_back_is_news_since_a_timer_must_be_set_for_it() {
+        let mut ends = Ends::connected(5, 1_890_000, true);
+        let now = ends.now;
+        let (_, session) = ends.air.current().expect("it is connected");
+        let mut classes: PerClass<ClassSettings> = PerClass::default();
+        classes[Class::LowerEffort].limits.ceil = Some(BitRate::from_bps(64_000));
+        session.set_classes(classes, now).expect("they are right");
+        let target = "origin.example:80".parse().expect("it is one");
+        let (flow, _) = session.open(&target, Class::LowerEffort, 9, b"", now).expect("it fits");
+        let mut out = Vec::new();
+        let mut at = now;
+        let mut send = |session: &mut Session, written: bool| {
+            for _ in 0..100 {
+                while session.transmit(at, &mut out).is_some() {
+                    out.clear();
+                }
+                at += Duration::from_millis(1);
+                if written {
+                    session.write(flow, &[7; 1000], at);
+                }
+            }
+            at
+        };
+        send(session, true);
+        let at = send(session, false);
+        assert!(session.flows.next_lane(at).is_none(), "it is at its ceiling");
+        session.write(flow, &[7; 1000], at);
+        assert!(session.has_news(at));
     }
 }

@@ -20,8 +20,9 @@ const ANTI_AMPLIFICATION: usize = 3;
 /// The least room worth starting a new symbol in: an OPEN with the longest name fits.
 const LEAST_SYMBOL_ROOM: usize = 320;
 
-/// What may stand beside a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9) and a PING (1).
-const BESIDE_REPORT_BYTES: usize = 51;
+/// What may stand beside a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9), a SLIDE (12) and a
+/// PING (1).
+const BESIDE_REPORT_BYTES: usize = 63;
 
 /// What a packet carries beside its uncoded part, and who pays for it.
 type Load = (Cargo, Option<Bill>);
@@ -310,7 +311,7 @@ impl Session {
     /// for longest. New bytes that must never wait go before all that a less favoured class sends
     /// again, as far as the classes' shares allow.
     fn pick(&mut self, now: Duration) -> Option<Pick> {
-        let next = self.flows.next_lane(now).filter(|&lane| self.may_send_new(lane));
+        let next = self.next_lane(now);
         for lane in Lane::RELIABLE {
             let state = &mut self.send.reliable[lane as usize];
             if state.wants_protection(next == Some(lane), now, &self.rule) {
@@ -361,7 +362,13 @@ impl Session {
         Some(Pick::Lost(lane))
     }
 
-    pub(super) fn may_send_new(&self, lane: Lane) -> bool {
+    /// The lane of the next new symbol; flows of lanes that are full keep nobody else waiting.
+    pub(super) fn next_lane(&mut self, now: Duration) -> Option<Lane> {
+        self.flows.tell_room(Lane::ALL.map(|lane| self.may_send_new(lane)), now);
+        self.flows.next_lane(now)
+    }
+
+    fn may_send_new(&self, lane: Lane) -> bool {
         let Some(lane) = self.send.reliable.get(lane as usize) else {
             return self.send.datagrams.has_room();
         };
