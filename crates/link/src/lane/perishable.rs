@@ -27,6 +27,11 @@ pub const KEPT_SYMBOLS: usize = 2 * MAX_SPAN;
 /// What is lost is sent again when it left a round trip ago, and is there half a round trip later.
 const ONE_WAYS_TO_COME_AGAIN: u32 = 3;
 
+/// What became of a symbol that is over is waited for so long, eight round trips, at least …
+const ONE_WAYS_UNTOLD: u32 = 16;
+/// … this long. Who reports nothing of it makes us keep no more than what was sent in that time.
+const LEAST_UNTOLD: Duration = Duration::from_secs(5);
+
 /// A symbol as it is made.
 #[derive(Debug)]
 pub struct Fresh {
@@ -268,11 +273,12 @@ impl Perishable {
     }
 
     /// Lets go of what has come, and of what did not come and is over. Of what is over and may have
-    /// come a report will tell.
+    /// come a report will tell, or none ever does.
     fn settle(&mut self, now: Duration) {
+        let untold = (self.one_way * ONE_WAYS_UNTOLD).max(LEAST_UNTOLD);
         while self.slots.front().is_some_and(|slot| match slot.state {
             State::Reported => true,
-            State::InFlight => false,
+            State::InFlight => now >= slot.expires + untold,
             State::Missing | State::Queued => now >= slot.expires,
         }) {
             self.pop();

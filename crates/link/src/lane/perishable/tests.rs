@@ -191,3 +191,15 @@ fn packets_tell_of_symbols_that_a_truncated_report_does_not_reach() {
     assert_eq!(lane.take(3, ms(200)).map(|(number, _)| number), Some(1));
     assert_eq!(lane.take(4, ms(200)), None);
 }
+
+#[test]
+fn what_nobody_reports_on_is_given_up_some_round_trips_after_it_is_over() {
+    let mut lane = Perishable::default();
+    lane.tune(ms(380));
+    for packet in 0..100 {
+        let at = ms(100 * packet);
+        lane.push(fresh(Class::Network, at + LIFETIME), packet, MOST, at, &lossy(0.06));
+    }
+    // Those of the last 16 times 380 ms and their lifetime, 6,330 ms, are left at 9,900 ms.
+    assert_eq!((lane.abandoned(), lane.slots.len()), (36, 64));
+}
