@@ -2,7 +2,7 @@
 //!
 //! nftables TPROXY leads every TCP connection that comes in by the named
 //! interfaces to a listener on loopback. The accepted socket's own address is
-//! where the client wanted to go. UDP goes to sockets beside it, see [`super::udp`].
+//! where the client wanted to go. UDP goes to sockets beside it, see `udp.rs`.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
