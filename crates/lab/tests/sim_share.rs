@@ -45,19 +45,11 @@ fn race(senders: &[Sender], direction: &str, times: Times, seed: u64) -> Shares 
     share::run(&race).unwrap()
 }
 
-/// In no single run anybody gets less of a third than this …
-const LEAST_IN_A_RUN: f64 = 0.45;
-/// … and over all orders and starts the two sessions, and the CUBIC flow, get at least half of it.
-///
-/// Half in every run is what we want and do not have: at 100 ms and drop-tail the CUBIC flow gets
-/// 0.49 to 0.61 (0.54 on average), since what drops for lack of room takes more of a sender in
-/// bursts. Where packets are marked it gets 0.79 on average.
-const LEAST_ON_AVERAGE: f64 = 0.5;
-
-/// Every order and start at 10 Mbit/s, over `seconds` after the last start.
+/// Every order and start at 10 Mbit/s, over `seconds` after the last start; whoever gets less than
+/// half of a third is named.
 fn everybody_gets_a_share(delay_ms: u64, queue: &str, seconds: u64) {
     let direction = format!("rate = '10 Mbit/s'\ndelay = '{delay_ms} ms'\n{queue}");
-    let (mut cubic, mut runs) = (0.0, 0.0);
+    let mut starved = Vec::new();
     for senders in &ORDERS {
         for (seed, stagger_ms) in STARTS {
             let stagger = Duration::from_millis(stagger_ms);
@@ -74,16 +66,12 @@ fn everybody_gets_a_share(delay_ms: u64, queue: &str, seconds: u64) {
             assert!(mbps > 9.0, "the link is not used: {row}");
             let marking = queue == MARKING;
             assert_eq!(shares.bottleneck.marked.packets > 0, marking, "{row}");
-            assert!(of_fair.iter().all(|share| *share >= LEAST_IN_A_RUN), "{row}");
-            let flows = senders.iter().zip(&of_fair);
-            cubic += flows.filter(|(who, _)| **who == Sender::Quic).map(|it| *it.1).sum::<f64>();
-            runs += 1.0;
+            if of_fair.iter().any(|share| *share < 0.5) {
+                starved.push(row);
+            }
         }
     }
-    let of_cubic = cubic / runs;
-    let of_sessions = (3.0 - of_cubic) / 2.0;
-    println!("on average: CUBIC {of_cubic:.2}, a session {of_sessions:.2}");
-    assert!(of_cubic.min(of_sessions) >= LEAST_ON_AVERAGE);
+    assert!(starved.is_empty(), "{starved:#?}");
 }
 
 #[test]

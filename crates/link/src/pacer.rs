@@ -69,13 +69,14 @@ impl Pacer {
         self.rate
     }
 
-    /// Saves up as many as `packets` of `packet_bytes` after a pause, where that is more.
+    /// Saves up as many as `packets` of `packet_bytes` before the first packet and after a pause,
+    /// where that is more: a path that nobody leased us has a queue that is not ours alone, and
+    /// competes for it as others do (RFC 9002, section 7.7).
     pub fn allow_burst(&mut self, packets: usize, packet_bytes: usize) {
         self.least_burst = packets as i128 * packet_bytes as i128 * 8 * NANOS;
-        if self.least_burst > self.most {
-            self.most = self.least_burst;
-            self.credit = self.least_burst;
-        }
+        self.most = self.most.max(self.least_burst);
+        self.credit = self.most;
+        self.pauses = false;
     }
 
     /// Whether a packet may leave now.
