@@ -13,7 +13,7 @@ use bentpipe_coding::{MAX_SPAN, PREFIX_BYTES, Span, encode};
 use bentpipe_schedule::Class;
 
 use super::recv::MAX_AHEAD;
-use super::segment::{Census, Rule};
+use super::segment::{Census, Rule, State};
 use super::send::repair_key;
 use super::sender::{Due, Lost, Sender};
 use super::shield::Shield;
@@ -53,16 +53,6 @@ struct Slot {
     first_packet: u64,
     last_packet: u64,
     state: State,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    InFlight,
-    /// Reported missing.
-    Missing,
-    /// Waiting in `lost` to be sent again.
-    Queued,
-    Reported,
 }
 
 impl Slot {
@@ -363,17 +353,10 @@ fn first_of_use(base: u64, slots: &VecDeque<Slot>, now: Duration) -> u64 {
 }
 
 fn census(base: u64, slots: &VecDeque<Slot>, now: Duration, start: u64, end: u64) -> Census {
-    let mut census = Census::default();
     let (start, end) = (start.max(base), end.max(base));
     let range = (start - base) as usize..(end.max(start) - base) as usize;
-    for slot in slots.range(range).filter(|slot| slot.is_of_use(now)) {
-        match slot.state {
-            State::InFlight | State::Queued => census.in_flight += 1,
-            State::Missing => census.missing += 1,
-            State::Reported => {}
-        }
-    }
-    census
+    let of_use = slots.range(range).filter(|slot| slot.is_of_use(now));
+    Census::of(of_use.map(|slot| slot.state))
 }
 
 #[cfg(test)]

@@ -55,6 +55,34 @@ pub struct Census {
     pub in_flight: u32,
 }
 
+/// What is known of a symbol that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Under way.
+    InFlight,
+    /// Reported missing, and left to repairs.
+    Missing,
+    /// Waiting to be sent again.
+    Queued,
+    /// It has come.
+    Reported,
+}
+
+impl Census {
+    /// Counts symbols by their states.
+    pub fn of(states: impl Iterator<Item = State>) -> Self {
+        let mut census = Self::default();
+        for state in states {
+            match state {
+                State::InFlight | State::Queued => census.in_flight += 1,
+                State::Missing => census.missing += 1,
+                State::Reported => {}
+            }
+        }
+        census
+    }
+}
+
 /// A range that is protected.
 #[derive(Debug)]
 pub struct Segment {

@@ -13,7 +13,7 @@ use bentpipe_coding::{PREFIX_BYTES, Span, encode};
 
 use super::guard::Guard;
 use super::recv::MAX_AHEAD;
-use super::segment::{Census, Rule};
+use super::segment::{Census, Rule, State};
 use super::sender::{Due, Lost};
 use super::steady::Steady;
 use crate::Class;
@@ -40,16 +40,6 @@ struct Slot {
     losses: u8,
     /// Who pays when it is sent again.
     class: Class,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    InFlight,
-    /// Reported missing, and left to repairs.
-    Missing,
-    /// Waiting in `lost` to be sent again.
-    Queued,
-    Reported,
 }
 
 /// The sender's half of a lane.
@@ -433,16 +423,9 @@ pub fn repair_key(packet: u64) -> u16 {
 }
 
 fn census(base: u64, slots: &VecDeque<Slot>, start: u64, end: u64) -> Census {
-    let mut census = Census::default();
     let (start, end) = (start.max(base), end.max(base));
-    for slot in slots.range((start - base) as usize..(end - base) as usize) {
-        match slot.state {
-            State::InFlight | State::Queued => census.in_flight += 1,
-            State::Missing => census.missing += 1,
-            State::Reported => {}
-        }
-    }
-    census
+    let range = (start - base) as usize..(end - base) as usize;
+    Census::of(slots.range(range).map(|slot| slot.state))
 }
 
 #[cfg(test)]
