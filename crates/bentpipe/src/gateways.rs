@@ -146,7 +146,7 @@ fn describe_air(config: &AirConfig) {
     }
     if let Some(tproxy) = &listen.tproxy {
         let names: Vec<_> = tproxy.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
-        println!("  intercepts    TCP from {} (port {})", names.join(", "), tproxy.port);
+        println!("  intercepts    TCP and UDP from {} (port {})", names.join(", "), tproxy.port);
     }
     describe_classes(&config.classes, link.rate, "sends");
     let rules = &config.rules;

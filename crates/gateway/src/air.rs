@@ -168,7 +168,7 @@ impl Air {
             }
         }
         if self.transparent.is_some() {
-            tracing::info!("intercepting clients' TCP");
+            tracing::info!("intercepting clients");
         }
     }
 

@@ -46,7 +46,7 @@ pub(super) async fn run(path: PathBuf, said: Publisher, stop: CancellationToken)
                 said.unsay();
                 if complaint.as_ref() != Some(&why) {
                     let path = path.display();
-                    tracing::warn!(%path, "no rate from the rate file, the configured one holds: {why}");
+                    tracing::warn!(%path, "no rate from the rate file: {why}");
                     complaint = Some(why);
                 }
             }
