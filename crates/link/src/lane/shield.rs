@@ -41,6 +41,11 @@ fn residual(class: Class) -> f64 {
     }
 }
 
+/// More repairs per symbol than this only where the loss is higher than what they mend by more than
+/// the standard error of its estimate. A repair is as long as the longest symbol that it protects, in
+/// calls about a tenth longer than the mean: so many are three tenths of the bytes.
+const MOST_UNLESS_SURE: f64 = 0.27;
+
 /// Repairs per symbol at most, whatever is lost.
 fn most_ratio(class: Class) -> f64 {
     match class {
@@ -49,6 +54,18 @@ fn most_ratio(class: Class) -> f64 {
         Class::BestEffort => 0.75,
         Class::LowerEffort => 0.5,
     }
+}
+
+/// Repairs per symbol of a flow: what the measured loss calls for, but no more than
+/// [`MOST_UNLESS_SURE`] where that may be an estimate that came out too high.
+fn affordable(flow: &Steady, rule: &Rule) -> f64 {
+    let (measured, cautious) = (rule.measured.rate, rule.loss.rate);
+    let ratio = flow.ratio(measured);
+    if ratio <= MOST_UNLESS_SURE {
+        return ratio;
+    }
+    let error = (cautious - measured).max(0.0);
+    ratio.min(flow.ratio((measured - error).max(0.0)).max(MOST_UNLESS_SURE))
 }
 
 /// The lane's one segment, from the oldest symbol that is of use to the newest.
@@ -96,7 +113,7 @@ impl Shield {
         let ratio = if comes_again {
             ratio(class, rule.measured).min(most_ratio(class))
         } else {
-            self.flow(class, lifetime, rule).ratio(rule.measured.rate)
+            affordable(&self.flow(class, lifetime, rule), rule)
         };
         self.owed = (self.owed + ratio).min(MOST_OWED);
         if !self.flows() {
@@ -213,5 +230,26 @@ impl Shield {
     /// No repair can be made of what is left.
     pub fn give_up(&mut self) {
         self.segment.ready = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redundancy::Loss;
+
+    #[test]
+    fn three_tenths_of_the_bytes_are_passed_only_where_the_loss_is_surely_higher() {
+        let call = Steady { sources: 12.5, in_burst: 1.0, residual: 0.0025, most: 1.5 };
+        let of = |measured: f64, error: f64| {
+            let loss = |rate| Loss { rate, correlation: 0.0 };
+            let (measured, loss) = (loss(measured), loss(measured + error));
+            affordable(&call, &Rule { loss, measured, ..Rule::default() })
+        };
+        assert_eq!(of(0.05, 0.01), call.ratio(0.05), "less is needed");
+        assert!(call.ratio(0.065) > MOST_UNLESS_SURE);
+        assert_eq!(of(0.065, 0.01), MOST_UNLESS_SURE);
+        assert_eq!(of(0.10, 0.01), call.ratio(0.10 - 0.01));
+        assert_eq!(of(0.10, 0.0), call.ratio(0.10));
     }
 }
