@@ -121,6 +121,11 @@ impl Ring {
         }
     }
 
+    /// Whether `index`, whose turn it is, has it ahead of the old ones.
+    pub fn is_new(&self, index: u32) -> bool {
+        self.new.first == index
+    }
+
     /// With nobody waiting, a pause costs nobody a turn.
     fn forget_paused<T>(&mut self, arena: &mut Arena<T>) {
         for list in [Which::New, Which::Old] {

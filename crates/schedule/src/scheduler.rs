@@ -146,11 +146,23 @@ impl Scheduler {
     /// The flow whose turn it is; `None` when none has anything to send, or those that have are at
     /// their class's ceiling. The answer stands until something is spent or changes, or time passes.
     pub fn pick(&mut self, now: Duration) -> Option<FlowId> {
+        let (_, seat) = self.pick_seat(now)?;
+        let flow = self.seats.arena[seat].value.ring.next(&mut self.flows)?;
+        Some(self.flows[flow].value.id)
+    }
+
+    /// Whether the passenger of [`pick`](Self::pick)'s flow is new, one who asks for little or has
+    /// just begun: these go before the others of their class, for one quantum.
+    pub fn picks_new(&mut self, now: Duration) -> bool {
+        let seat = self.pick_seat(now);
+        seat.is_some_and(|(class, seat)| self.classes[class.index()].ring.is_new(seat))
+    }
+
+    fn pick_seat(&mut self, now: Duration) -> Option<(Class, u32)> {
         let classes = &self.classes;
         let class = self.shares.choose(|class| !classes[class.index()].ring.is_idle(), now)?;
         let seat = self.classes[class.index()].ring.next(&mut self.seats.arena)?;
-        let flow = self.seats.arena[seat].value.ring.next(&mut self.flows)?;
-        Some(self.flows[flow].value.id)
+        Some((class, seat))
     }
 
     /// Whether a flow of the class has something to send, and be it at the class's ceiling.

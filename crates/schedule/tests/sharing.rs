@@ -289,6 +289,25 @@ fn what_a_lone_flow_sent_out_of_turn_is_not_held_against_its_class() {
 }
 
 #[test]
+fn who_begins_is_new_for_a_quantum_and_not_again_for_pausing() {
+    let mut scheduler = Scheduler::new();
+    let [bulk, page] = [1, 2].map(|id| scheduler.add(id, Class::BestEffort, id as u32));
+    assert!(!scheduler.picks_new(SECOND), "nobody waits");
+    scheduler.activate(bulk, SECOND);
+    scheduler.spent(bulk, 3000, SECOND);
+    assert_eq!((scheduler.pick(SECOND), scheduler.picks_new(SECOND)), (Some(1), false));
+    scheduler.activate(page, SECOND);
+    for _ in 0..3 {
+        assert_eq!((scheduler.pick(SECOND), scheduler.picks_new(SECOND)), (Some(2), true));
+        scheduler.spent(page, 1000, SECOND);
+    }
+    assert_eq!((scheduler.pick(SECOND), scheduler.picks_new(SECOND)), (Some(1), false));
+    scheduler.deactivate(page);
+    scheduler.activate(page, SECOND);
+    assert_eq!((scheduler.pick(SECOND), scheduler.picks_new(SECOND)), (Some(1), false));
+}
+
+#[test]
 fn what_was_done_is_counted() {
     let mut link = Link::new(kbps(1200), 1); // 10 ms a packet
     let flows = [(1, Class::Assured), (1, Class::BestEffort), (2, Class::BestEffort)];

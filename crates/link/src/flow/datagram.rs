@@ -106,6 +106,7 @@ impl FlowTable {
     fn datagram_flow(&mut self, id: u64, open: &OpenDatagrams, now: Duration) -> DatagramFlow {
         DatagramFlow {
             class: open.class,
+            passenger: open.passenger,
             turn: self.scheduler.add(id, open.class, open.passenger),
             lifetime: self.terms.lifetimes.of(open.class),
             outgoing: DatagramQueue::new(),

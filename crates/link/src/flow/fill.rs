@@ -38,10 +38,17 @@ impl FlowTable {
         let leads = lane == Lane::Urgent && self.control_leads(now);
         let controls = leads && self.fill_control(end, out, &mut paid, now);
         let mut ended = controls.then_some(Class::BestEffort);
+        let mut newcomer = None;
         while end - out.len() >= LEAST_ROOM {
             let Some((id, _)) = self.next_turn(now).filter(|(_, other)| *other == lane) else {
                 break;
             };
+            // Who has just begun does not wait for others' bytes to fill the packet.
+            let (passenger, is_new) = (self.passenger(id), self.next_is_new(now));
+            if newcomer.is_some_and(|newcomer| newcomer != passenger) && !is_new {
+                break;
+            }
+            newcomer = newcomer.or(is_new.then_some(passenger));
             if self.opens(id) {
                 let claims = self.flows.get(&id).is_some_and(|flow| flow.control.claim);
                 if end - out.len() < if claims { CLAIM_ROOM } else { CONTROL_ROOM } {
@@ -61,6 +68,12 @@ impl FlowTable {
             }
         }
         Content { ended, bill: Bill::most(&paid) }
+    }
+
+    /// Whose the flow is.
+    fn passenger(&self, id: u64) -> Option<u32> {
+        let stream = self.flows.get(&id).map(|flow| flow.passenger);
+        stream.or_else(|| self.datagrams.flows.get(&id).map(|flow| flow.passenger))
     }
 
     /// Whether the flow's opening waits for its turn.
@@ -290,6 +303,29 @@ pub(super) mod tests {
             ended.push(table.fill(lane, ROOM, &mut Vec::new(), NOW).ended);
         }
         ended
+    }
+
+    #[test]
+    fn what_somebody_begins_with_is_not_filled_up_with_others_bytes() {
+        let mut table = empty(8, 1 << 20);
+        let page = table.open(b"target".to_vec(), Class::BestEffort, 1, NOW).expect("room");
+        write(&mut table, page, 20 * ROOM);
+        for _ in 0..5 {
+            assert_eq!(table.next_lane(NOW), Some(Lane::Urgent));
+            table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW);
+        }
+        let first = table.open(b"target".to_vec(), Class::BestEffort, 2, NOW).expect("room");
+        write(&mut table, first, 200);
+        let second = table.open(b"target".to_vec(), Class::BestEffort, 3, NOW).expect("room");
+        write(&mut table, second, 200);
+        assert!(table.next_is_new(NOW));
+        let mut out = Vec::new();
+        table.fill(Lane::Urgent, ROOM, &mut out, NOW);
+        assert!((400..480).contains(&out.len()), "both that began, and no more: {}", out.len());
+        assert!(!table.next_is_new(NOW));
+        out.clear();
+        table.fill(Lane::Urgent, ROOM, &mut out, NOW);
+        assert_eq!(out.len(), ROOM, "the page goes on");
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub struct DatagramCounts {
 #[derive(Debug)]
 pub struct DatagramFlow {
     pub class: Class,
+    pub passenger: u32,
     /// Its place in the scheduler.
     pub turn: Handle,
     pub lifetime: Duration,

@@ -54,14 +54,16 @@ impl FlowTable {
         }
     }
 
-    /// The class of the flow whose turn it is, where its bytes must never wait.
-    pub fn next_urgent_class(&mut self, now: Duration) -> Option<Class> {
+    /// The class of the flow whose turn it is.
+    pub fn next_class(&mut self, now: Duration) -> Option<Class> {
         let (id, _) = self.next_turn(now)?;
-        let class = match self.flows.get(&id) {
-            Some(flow) => Some(flow.class),
-            None => self.datagram_class(id, now),
-        };
-        class.filter(|class| *class <= Class::Network)
+        let stream = self.flows.get(&id).map(|flow| flow.class);
+        stream.or_else(|| self.datagrams.flows.get(&id).map(|flow| flow.class))
+    }
+
+    /// Whether the passenger whose turn it is has just begun, or asks for little.
+    pub fn next_is_new(&mut self, now: Duration) -> bool {
+        self.next_turn(now).is_some() && self.scheduler.picks_new(now)
     }
 
     /// Whether the flow whose turn it is goes before something of `class` that is sent again, or a

@@ -19,6 +19,8 @@ const REQUEST_RESIDUAL: f64 = 0.005;
 const LEAST_BURSTS: f64 = 0.5;
 /// Trains up to so many packets are computed exactly.
 const EXACT_PACKETS: u32 = 48;
+/// Of the repairs at once a part counts as a whole one from 1 − this on.
+const WHOLE_FROM: f64 = 0.75;
 /// The second half of a flush is sent in so many parts.
 pub const BATCHES: u32 = 4;
 /// One plan never asks for more repairs at once.
@@ -82,10 +84,11 @@ fn residual(plan: Plan) -> f64 {
 }
 
 /// How many of `repairs` leave right behind the sources: half where losses are independent, so that
-/// most is mended without waiting; none where a burst that takes sources would take those as well.
+/// most is mended without waiting, and the only one of them; none where a burst that takes sources
+/// would take those as well.
 pub fn at_once(repairs: u32, loss: Loss) -> u32 {
     let apart = 1.0 - loss.burstiness();
-    (f64::from(repairs) * 0.5 * apart) as u32
+    (f64::from(repairs) * 0.5 * apart + WHOLE_FROM) as u32
 }
 
 fn normal(plan: Plan, loss: Loss) -> u32 {
@@ -300,7 +303,8 @@ mod tests {
     #[test]
     fn where_losses_come_in_bursts_no_repair_leaves_right_behind_the_sources() {
         let bursts = Loss { rate: 0.06, correlation: 0.73 };
-        assert_eq!((at_once(7, RANDOM), at_once(7, bursts)), (3, 0));
+        assert_eq!([1, 2, 7].map(|repairs| at_once(repairs, RANDOM)), [1, 1, 4]);
+        assert_eq!(at_once(7, bursts), 0);
         let between = Loss { correlation: 0.12, ..RANDOM };
         assert_eq!(at_once(8, between), 2);
     }

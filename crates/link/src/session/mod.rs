@@ -87,6 +87,8 @@ pub struct Session {
     /// How much redundancy goes with what is sent.
     rule: Rule,
     flows: FlowTable,
+    /// The first bytes of somebody new went before a repair, or before what was lost.
+    repair_waits: bool,
     next_reap: Duration,
     /// Probe timeouts in a row without news, by lane.
     probes: [u32; Lane::RELIABLE.len()],
@@ -157,6 +159,7 @@ impl Session {
             recv: Lane::ALL.map(|lane| RecvLane::new(lane, kept_of(lane), settings.mtu_bytes)),
             rule: Rule::default(),
             flows,
+            repair_waits: false,
             next_reap: now + reap_interval(&settings),
             probes: [0; Lane::RELIABLE.len()],
             quiet: None,

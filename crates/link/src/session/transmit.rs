@@ -308,8 +308,7 @@ impl Session {
 
     /// Urgent before datagrams before bulk, unless it is the turn of a flow of another lane; and
     /// within a lane what was lost, then repairs, then what is new, since what left first is waited
-    /// for longest. New bytes that must never wait go before all that a less favoured class sends
-    /// again, as far as the classes' shares allow.
+    /// for longest. What is sent again of a more favoured class goes before that of others.
     fn pick(&mut self, now: Duration) -> Option<Pick> {
         let next = self.next_lane(now);
         for lane in Lane::RELIABLE {
@@ -318,20 +317,48 @@ impl Session {
                 state.protect(now, &mut self.rule);
             }
         }
-        let never_waits = next.and_then(|_| self.flows.next_urgent_class(now));
-        for lane in [Lane::Urgent, Lane::Datagram] {
-            let again = self.pick_again(lane, now);
-            if let Some((pick, class)) = again
-                && !(never_waits.is_some_and(|new| new < class) && self.flows.precedes(class, now))
-            {
-                return Some(pick);
+        let class = next.and_then(|_| self.flows.next_class(now));
+        let new = next.zip(class);
+        let again = [Lane::Urgent, Lane::Datagram].map(|lane| self.pick_again(lane, now));
+        // The first of those that are equal.
+        let again = again.into_iter().flatten().min_by_key(|(_, class)| *class);
+        if let Some((pick, class)) = again
+            && !new.is_some_and(|new| self.leads(new, pick, class, now))
+        {
+            self.repair_waits = false;
+            return Some(pick);
+        }
+        match new {
+            Some((Lane::Urgent, _)) => return Some(Pick::New(Lane::Urgent)),
+            Some((Lane::Datagram, class)) if again.is_some() || class <= Class::Network => {
+                return Some(Pick::New(Lane::Datagram));
             }
-            if next == Some(lane) && (lane == Lane::Urgent || never_waits.is_some()) {
-                return Some(Pick::New(lane));
-            }
+            _ => {}
         }
         let again = self.pick_again(Lane::Bulk, now).map(|(pick, _)| pick);
         again.or(next.map(Pick::New))
+    }
+
+    /// Whether what is new goes before something of `class` that is sent again. New bytes that must
+    /// never wait go before all of less favoured classes, as far as the classes' shares allow; those
+    /// of passengers who have just begun before what is no more favoured, every other time at most;
+    /// and urgent ones before datagrams.
+    fn leads(&mut self, new: (Lane, Class), pick: Pick, class: Class, now: Duration) -> bool {
+        let (lane, new) = new;
+        if new <= Class::Network && new < class && self.flows.precedes(class, now) {
+            return true;
+        }
+        if lane == Lane::Bulk || new > class {
+            return false;
+        }
+        if matches!(pick, Pick::Lost(Lane::Datagram) | Pick::Repair(Lane::Datagram)) {
+            return lane == Lane::Urgent;
+        }
+        if self.repair_waits || !self.flows.next_is_new(now) {
+            return false;
+        }
+        self.repair_waits = true;
+        true
     }
 
     /// What the lane has to send again, and whose it is.
