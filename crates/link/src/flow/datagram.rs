@@ -1,6 +1,5 @@
 //! Flows of datagrams: bounded queues in both directions, and nothing that comes again.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use bentpipe_schedule::{Class, DatagramQueue, PerClass, Popped};
@@ -9,6 +8,7 @@ use bytes::Bytes;
 
 use super::queues::{DATAGRAM_COST_BYTES, DatagramCounts, DatagramFlow};
 use super::table::Control;
+use super::unread::{MOST_UNREAD_BYTES, Unread};
 use super::{Bill, FlowEvent, FlowTable};
 use crate::code::ResetCode;
 use crate::lane::Lane;
@@ -16,9 +16,6 @@ use crate::target::TargetError;
 use crate::wire::codec::varint_len;
 use crate::wire::frame::{self, OpenDatagrams};
 
-/// Received datagrams of one flow that wait for their reader, at most: 170 of 1,472 bytes, or what
-/// comes at 1.89 Mbit/s in a second. Readers are woken at once, so more is a reader that has stopped.
-const MOST_UNREAD_BYTES: usize = 256 << 10;
 /// Of the flows that may be open this part may be of datagrams: names are looked up from ever new
 /// ports, each of which stays for its idle time, and streams must still find room.
 const PART_OF_FLOWS: usize = 2;
@@ -82,7 +79,7 @@ impl FlowTable {
         self.terms.max_flows / PART_OF_FLOWS
     }
 
-    /// Opens a flow of datagrams; `None` at the limit.
+    /// Opens a flow of datagrams, for which another may have to end; `None` at the limit.
     pub fn open_datagrams(
         &mut self,
         open: &OpenDatagrams,
@@ -91,16 +88,30 @@ impl FlowTable {
         let id = self.seen.end();
         let mut opening = Vec::new();
         open.put(id, &mut opening)?;
-        let most = self.most_datagram_flows();
-        if self.len() >= self.terms.max_flows || self.datagrams.flows.len() >= most {
+        if self.len() >= self.terms.max_flows || !self.make_room(open.passenger) {
             return Ok(None);
         }
         self.seen.insert(id);
         let mut flow = self.datagram_flow(id, open, now);
         flow.control.open = Some(opening);
+        self.datagrams.crowd.enter(open.passenger, id);
         self.datagrams.flows.insert(id, flow);
         self.refresh_datagrams(id, now);
         Ok(Some(id))
+    }
+
+    /// Ends the longest idle flow of who has more than his part, if there has to be room for another
+    /// of `passenger`; `false` where there is none.
+    fn make_room(&mut self, passenger: u32) -> bool {
+        let most = self.most_datagram_flows();
+        let flows = &self.datagrams.flows;
+        let active = |id: &&u64| flows.get(id).map(|flow| flow.active);
+        let Ok(payer) = self.datagrams.crowd.pays(passenger, most) else { return false };
+        let idlest = payer.and_then(|ids| ids.iter().min_by_key(active).copied());
+        if let Some(idlest) = idlest {
+            self.reset_datagrams(idlest, ResetCode::Limit);
+        }
+        true
     }
 
     fn datagram_flow(&mut self, id: u64, open: &OpenDatagrams, now: Duration) -> DatagramFlow {
@@ -110,8 +121,7 @@ impl FlowTable {
             turn: self.scheduler.add(id, open.class, open.passenger),
             lifetime: self.terms.lifetimes.of(open.class),
             outgoing: DatagramQueue::new(),
-            incoming: VecDeque::new(),
-            incoming_bytes: 0,
+            incoming: Unread::default(),
             opened: false,
             ended: None,
             released: false,
@@ -124,6 +134,7 @@ impl FlowTable {
     pub(super) fn take_datagram_flow(&mut self, id: u64, open: OpenDatagrams, now: Duration) {
         let mut flow = self.datagram_flow(id, &open, now);
         flow.opened = true;
+        self.datagrams.crowd.enter(open.passenger, id);
         self.datagrams.flows.insert(id, flow);
         self.events.push_back(FlowEvent::OpenedDatagrams { flow: id, open });
         for payload in self.datagrams.early.take(id, now) {
@@ -135,26 +146,27 @@ impl FlowTable {
     pub(super) fn take_datagram(&mut self, id: u64, payload: Bytes, now: Duration) {
         let most = self.terms.datagram_memory;
         let datagrams = &mut self.datagrams;
+        let bytes = Unread::cost(&payload);
+        datagrams.expire_unread(id, now);
+        if datagrams.incoming_bytes + bytes as u64 > most {
+            datagrams.sweep_unread(now);
+        }
         let Some(flow) = datagrams.flows.get_mut(&id).filter(|flow| flow.ended.is_none()) else {
             datagrams.counts.unknown += 1;
             return;
         };
         flow.active = now;
-        let bytes = payload.len() + DATAGRAM_COST_BYTES;
-        while flow.incoming_bytes + bytes > MOST_UNREAD_BYTES
+        while flow.incoming.bytes() + bytes > MOST_UNREAD_BYTES
             || datagrams.incoming_bytes + bytes as u64 > most
         {
             datagrams.counts.dropped += 1;
             // Where others hold all of the memory it is this one that finds no room.
-            let Some(oldest) = flow.incoming.pop_front() else { return };
-            let freed = oldest.len() + DATAGRAM_COST_BYTES;
-            flow.incoming_bytes -= freed;
-            datagrams.incoming_bytes -= freed as u64;
+            let Some(oldest) = flow.incoming.pop() else { return };
+            datagrams.incoming_bytes -= Unread::cost(&oldest) as u64;
         }
         datagrams.counts.received += 1;
-        flow.incoming_bytes += bytes;
         datagrams.incoming_bytes += bytes as u64;
-        flow.incoming.push_back(payload);
+        flow.incoming.push(payload, now);
         if flow.incoming.len() == 1 {
             self.events.push_back(FlowEvent::Wake(id));
         }
@@ -200,19 +212,18 @@ impl FlowTable {
         }
     }
 
-    /// The oldest datagram that came.
+    /// The oldest datagram that came and is of use.
     pub fn receive_datagram(&mut self, id: u64, now: Duration) -> Receive {
+        self.datagrams.expire_unread(id, now);
         let Some(flow) = self.datagrams.flows.get_mut(&id) else {
             return Receive::Reset(ResetCode::Aborted);
         };
         if let Some(code) = flow.ended {
             return Receive::Reset(code);
         }
-        let Some(payload) = flow.incoming.pop_front() else { return Receive::Blocked };
-        let bytes = payload.len() + DATAGRAM_COST_BYTES;
-        flow.incoming_bytes -= bytes;
+        let Some(payload) = flow.incoming.pop() else { return Receive::Blocked };
         flow.active = now;
-        self.datagrams.incoming_bytes -= bytes as u64;
+        self.datagrams.incoming_bytes -= Unread::cost(&payload) as u64;
         Receive::Taken(payload)
     }
 
@@ -379,11 +390,12 @@ impl FlowTable {
         let Some(flow) = flow.filter(|flow| flow.ended.is_none()) else { return false };
         flow.ended = Some(code);
         flow.control = Control { queued: flow.control.queued, ..Control::default() };
-        let (turn, unread) = (flow.turn, flow.incoming.len());
+        let (turn, unread, passenger) = (flow.turn, flow.incoming.len(), flow.passenger);
         while self.drop_oldest(id) {}
         self.datagrams.counts.dropped += unread as u64;
         self.scheduler.remove(turn);
         self.datagrams.forget(id);
+        self.datagrams.crowd.leave(passenger, id);
         self.events.push_back(FlowEvent::Wake(id));
         true
     }
@@ -408,6 +420,7 @@ impl FlowTable {
 
     /// Resets flows in which no datagram went either way for too long.
     pub(super) fn reap_datagrams(&mut self, now: Duration) {
+        self.datagrams.sweep_unread(now);
         let idle = |flow: &DatagramFlow| {
             flow.ended.is_none() && now.saturating_sub(flow.active) >= self.terms.datagram_idle
         };

@@ -3,6 +3,7 @@
 mod bill;
 mod claims;
 mod classes;
+mod crowd;
 mod datagram;
 mod early;
 mod fill;
@@ -13,6 +14,7 @@ mod recv;
 mod send;
 mod table;
 mod turns;
+mod unread;
 
 pub use bill::Bill;
 pub use datagram::{Filled, Receive, SendError};

@@ -1,6 +1,6 @@
 //! What flows of datagrams hold: each its queues, and all of them their sums.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bentpipe_schedule::{
@@ -9,13 +9,18 @@ use bentpipe_schedule::{
 use bentpipe_units::BitRate;
 use bytes::Bytes;
 
+use super::crowd::Crowd;
 use super::early::Early;
 use super::table::Control;
+use super::unread::Unread;
 use crate::code::ResetCode;
 use crate::settings::MIN_MTU_BYTES;
 
 /// What a datagram counts beside its payload, so that empty ones are bounded too.
 pub const DATAGRAM_COST_BYTES: usize = 64;
+
+/// All flows are looked through for what nobody read no more often than this.
+const SWEEP_GAP: Duration = Duration::from_secs(1);
 
 /// Datagrams counted since the session began.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +42,7 @@ pub struct DatagramFlow {
     pub turn: Handle,
     pub lifetime: Duration,
     pub outgoing: DatagramQueue<Bytes>,
-    pub incoming: VecDeque<Bytes>,
-    pub incoming_bytes: usize,
+    pub incoming: Unread,
     /// Datagrams may be sent: our opening has left, or the peer's has come.
     pub opened: bool,
     pub ended: Option<ResetCode>,
@@ -52,6 +56,10 @@ pub struct DatagramFlow {
 #[derive(Debug)]
 pub struct Datagrams {
     pub flows: BTreeMap<u64, DatagramFlow>,
+    /// Whose those are that are not over.
+    pub crowd: Crowd,
+    /// When what nobody read was looked for last, over all flows.
+    pub swept: Option<Duration>,
     pub early: Early,
     /// Held in the queues of all flows, to be sent and to be read.
     pub outgoing_bytes: u64,
@@ -66,6 +74,8 @@ impl Default for Datagrams {
     fn default() -> Self {
         Self {
             flows: BTreeMap::new(),
+            crowd: Crowd::default(),
+            swept: None,
             early: Early::default(),
             outgoing_bytes: 0,
             incoming_bytes: 0,
@@ -129,12 +139,31 @@ impl Datagrams {
         }
     }
 
+    /// Drops what came for the flow and was not read while it was of use.
+    pub fn expire_unread(&mut self, id: u64, now: Duration) {
+        let Some(flow) = self.flows.get_mut(&id) else { return };
+        let before = flow.incoming.bytes();
+        self.counts.dropped += flow.incoming.expire(flow.lifetime, now);
+        self.incoming_bytes -= (before - flow.incoming.bytes()) as u64;
+    }
+
+    /// The same of all flows, but not again within [`SWEEP_GAP`].
+    pub fn sweep_unread(&mut self, now: Duration) {
+        if self.swept.is_some_and(|swept| now < swept + SWEEP_GAP) {
+            return;
+        }
+        self.swept = Some(now);
+        let ids: Vec<u64> = self.flows.keys().copied().collect();
+        for id in ids {
+            self.expire_unread(id, now);
+        }
+    }
+
     /// Drops all that the flow holds.
     pub fn forget(&mut self, id: u64) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         self.outgoing_bytes -= flow.outgoing.bytes();
-        self.incoming_bytes -= flow.incoming_bytes as u64;
-        flow.outgoing = DatagramQueue::new();
-        (flow.incoming, flow.incoming_bytes) = (VecDeque::new(), 0);
+        self.incoming_bytes -= flow.incoming.bytes() as u64;
+        (flow.outgoing, flow.incoming) = (DatagramQueue::new(), Unread::default());
     }
 }

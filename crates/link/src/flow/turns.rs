@@ -160,12 +160,15 @@ mod tests {
 
     use super::*;
     use crate::code::ResetCode;
+    use crate::flow::Receive;
     use crate::flow::fill::tests::empty;
     use crate::wire::frame::OpenDatagrams;
 
     const NOW: Duration = Duration::from_secs(10);
     const ROOM: usize = 1000;
-    const MANY: usize = 1024;
+    const MANY: usize = 4096;
+    /// As many flows of datagrams as one passenger may have.
+    const OF_ONE: usize = MANY / 16;
 
     fn datagrams(table: &mut FlowTable, class: Class, passenger: u32) -> u64 {
         let target = "origin.example:53".parse().expect("it is one");
@@ -190,7 +193,7 @@ mod tests {
     #[test]
     fn who_opens_flow_after_flow_keeps_nobody_waiting_for_longer_than_a_turn() {
         let mut table = empty(MANY, 1 << 20);
-        for _ in 0..MANY / 4 {
+        for _ in 0..OF_ONE {
             datagrams(&mut table, Class::BestEffort, 1);
         }
         let flow = table.open(b"target".to_vec(), Class::BestEffort, 2, NOW).expect("it fits");
@@ -201,10 +204,66 @@ mod tests {
         });
         assert!(packets.count() <= 4, "a turn is three of these packets");
         let openings = table.datagrams.flows.values().filter(|flow| !flow.opened).count();
-        assert!(openings > MANY / 8, "only {openings} wait behind it");
+        assert!(openings > OF_ONE / 2, "only {openings} wait behind it");
         while next(&mut table).is_some() {}
         assert!(table.datagrams.flows.values().all(|flow| flow.opened));
-        assert_eq!(table.datagram_counts().sent, MANY as u64 / 4);
+        assert_eq!(table.datagram_counts().sent, OF_ONE as u64);
+    }
+
+    #[test]
+    fn nobody_holds_all_flows_of_datagrams() {
+        let mut table = empty(64, 1 << 20);
+        let most = table.most_datagram_flows() / 8;
+        let mine: Vec<_> = (0..most).map(|_| datagrams(&mut table, Class::BestEffort, 1)).collect();
+        while next(&mut table).is_some() {}
+        // All but one go on, and that one makes room.
+        let later = NOW + Duration::from_secs(1);
+        for &flow in mine.iter().skip(1) {
+            table.send_datagram(flow, &[7; 60], 1200, later).expect("it is open");
+        }
+        let another = datagrams(&mut table, Class::BestEffort, 1);
+        let of = |table: &mut FlowTable, flow| table.receive_datagram(flow, later);
+        assert_eq!(of(&mut table, mine[0]), Receive::Reset(ResetCode::Limit));
+        assert!(
+            mine[1..].iter().chain([&another]).all(|&it| of(&mut table, it) == Receive::Blocked)
+        );
+        // Seven more take all that is left; who comes then has one of theirs.
+        for passenger in 2..=8 {
+            (0..most).for_each(|_| _ = datagrams(&mut table, Class::BestEffort, passenger));
+        }
+        assert_eq!(table.datagrams.crowd.len(), table.most_datagram_flows());
+        datagrams(&mut table, Class::BestEffort, 9);
+        assert_eq!(table.datagrams.crowd.len(), table.most_datagram_flows());
+        assert!(table.len() <= 64);
+    }
+
+    #[test]
+    fn what_nobody_reads_is_dropped_when_it_is_of_no_use_any_more() {
+        let mut table = empty(MANY, 1 << 20);
+        let [call, other] = [1, 2].map(|who| datagrams(&mut table, Class::Network, who));
+        let lifetime = table.terms.lifetimes.of(Class::Network);
+        let came = |table: &mut FlowTable, flow, at| {
+            table.take_datagram(flow, bytes::Bytes::from_static(&[7; 100]), at);
+        };
+        came(&mut table, call, NOW);
+        came(&mut table, call, NOW + lifetime / 2);
+        assert_eq!(table.datagrams.incoming_bytes, 328);
+        let late = NOW + lifetime;
+        assert!(matches!(table.receive_datagram(call, late), Receive::Taken(_)));
+        assert_eq!(table.receive_datagram(call, late), Receive::Blocked, "the first is gone");
+        assert_eq!((table.datagram_counts().dropped, table.datagrams.incoming_bytes), (1, 0));
+        // Who reads nothing at all keeps nobody's memory.
+        table.terms.datagram_memory = 3 * 164;
+        (0..3).for_each(|_| came(&mut table, call, late));
+        came(&mut table, other, late);
+        assert_eq!(table.receive_datagram(other, late), Receive::Blocked, "there is no room");
+        let later = late + Duration::from_secs(1);
+        came(&mut table, other, later);
+        assert!(matches!(table.receive_datagram(other, later), Receive::Taken(_)));
+        assert_eq!((table.datagram_counts().dropped, table.datagrams.incoming_bytes), (5, 0));
+        came(&mut table, call, later);
+        table.reap(later + Duration::from_secs(1));
+        assert_eq!((table.datagram_counts().dropped, table.datagrams.incoming_bytes), (6, 0));
     }
 
     #[test]
@@ -231,7 +290,7 @@ mod tests {
         let ceil = Some(BitRate::from_bps(64_000));
         classes[Class::LowerEffort].limits = Limits { rate: None, ceil };
         table.set_classes(classes, NOW);
-        for _ in 0..MANY / 4 {
+        for _ in 0..OF_ONE {
             datagrams(&mut table, Class::LowerEffort, 1);
         }
         let mut bytes = 0;

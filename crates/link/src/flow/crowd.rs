@@ -1,0 +1,79 @@
+//! Whose the flows of datagrams are, so that nobody holds them all: names are looked up from ever
+//! new ports, and each stays for its idle time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Of the flows of datagrams that may be open, one passenger has no more than this part: 256 of 2,048.
+const PART_OF_ONE: usize = 8;
+
+/// Flows that are not over, by passenger.
+#[derive(Debug, Default)]
+pub struct Crowd {
+    flows: BTreeMap<u32, BTreeSet<u64>>,
+    count: usize,
+}
+
+impl Crowd {
+    /// How many flows there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    pub fn enter(&mut self, passenger: u32, flow: u64) {
+        self.count += usize::from(self.flows.entry(passenger).or_default().insert(flow));
+    }
+
+    pub fn leave(&mut self, passenger: u32, flow: u64) {
+        let Some(flows) = self.flows.get_mut(&passenger) else { return };
+        self.count -= usize::from(flows.remove(&flow));
+        if flows.is_empty() {
+            self.flows.remove(&passenger);
+        }
+    }
+
+    /// Of whose flows one is to end before `passenger` may have another, where `most` are allowed in
+    /// all: the passenger's own who has a part as it is, and where all are taken of the one with
+    /// most. Who has as many as that one finds no room.
+    pub fn pays(&self, passenger: u32, most: usize) -> Result<Option<&BTreeSet<u64>>, Full> {
+        let own = self.flows.get(&passenger);
+        let held = own.map_or(0, BTreeSet::len);
+        if held >= (most / PART_OF_ONE).max(1) {
+            return Ok(own);
+        }
+        if self.count < most {
+            return Ok(None);
+        }
+        let fattest = self.flows.values().max_by_key(|flows| flows.len());
+        fattest.filter(|flows| flows.len() > held).map(Some).ok_or(Full)
+    }
+}
+
+/// All flows are taken, and nobody has more than who asks.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Full;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_passenger_has_a_part_and_who_has_most_makes_room() {
+        let (mut crowd, most) = (Crowd::default(), 16);
+        assert_eq!(crowd.pays(1, most), Ok(None));
+        for flow in 0..2 {
+            crowd.enter(1, flow);
+        }
+        assert_eq!(crowd.pays(1, most), Ok(Some(&BTreeSet::from([0, 1]))));
+        for flow in 2..16 {
+            crowd.enter(flow as u32, flow);
+        }
+        assert_eq!(crowd.len(), most);
+        assert_eq!(crowd.pays(99, most), Ok(Some(&BTreeSet::from([0, 1]))));
+        crowd.leave(1, 0);
+        crowd.leave(1, 0);
+        assert_eq!((crowd.len(), crowd.pays(99, most)), (most - 1, Ok(None)));
+        crowd.enter(99, 16);
+        assert_eq!(crowd.pays(5, most), Err(Full), "all have one");
+        assert!(crowd.pays(100, most).is_ok_and(|flows| flows.is_some_and(|it| it.len() == 1)));
+    }
+}
