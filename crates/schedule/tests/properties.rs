@@ -13,6 +13,9 @@ use bentpipe_units::{BitRate, ByteSize};
 use common::{Link, PACKET, Source, kbps};
 use proptest::prelude::*;
 
+/// Of each property.
+const CASES: u32 = 10_000;
+
 fn class() -> impl Strategy<Value = Class> {
     (0..Class::ALL.len()).prop_map(|index| Class::ALL[index])
 }
@@ -65,7 +68,7 @@ impl Model {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(5000))]
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     /// Something is picked whenever something is to be sent that no ceiling holds back; what is
     /// picked has something to send; and who is held back may go when it was said.
@@ -245,7 +248,7 @@ fn source() -> impl Strategy<Value = (bool, usize, u64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     /// No class ever sends more than its ceiling, its burst and one packet allow; and one that always
     /// has something gets its rate where the link has all rates, but for the others' bursts.
