@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use bentpipe_lab::profile::Profile;
-use bentpipe_lab::sim::cabin::{Cabin, Probes, Transfer, Way};
+use bentpipe_lab::sim::traffic::{Carry, DOWN, ENDLESS, REQUEST_BYTES, Talk, Traffic, UP};
 use bentpipe_link::{Class, ClassSettings, Limits, PerClass, Settings};
 use bentpipe_units::{BitRate, Ratio};
 
-const ALL: u64 = u64::MAX;
+/// What each class may count on, and what it may take at most, in parts of a link's rate.
+type Parts<'a> = &'a [(Class, Option<f64>, Option<f64>)];
+
+const WAYS: [(usize, &str); 2] = [(DOWN, "down"), (UP, "up")];
 
 fn clean(name: &str) -> Profile {
     lossy(name, 0.0)
@@ -18,9 +21,9 @@ fn lossy(name: &str, loss: f64) -> Profile {
     profile.with_loss(Ratio::new(loss).expect("it is a share"), 1.0).expect("it loses so much")
 }
 
-fn rate_of(profile: &Profile, way: Way) -> BitRate {
+fn rate_of(profile: &Profile, way: usize) -> BitRate {
     let link = &profile.link;
-    let direction = if way == Way::Down { &link.forward } else { &link.return_ };
+    let direction = if way == DOWN { &link.forward } else { &link.return_ };
     direction.rate().expect("it has one")
 }
 
@@ -28,47 +31,50 @@ fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
 }
 
-/// Limits of the classes that `limits` names, in parts of a link's rate.
-fn parts(rate: BitRate, limits: &[(Class, Option<f64>, Option<f64>)]) -> PerClass<ClassSettings> {
+fn parts(rate: BitRate, limits: Parts<'_>) -> Settings {
     let part = |part: f64| BitRate::from_bps((rate.bps() as f64 * part) as u64);
     let mut classes = PerClass::default();
     for &(class, rate, ceil) in limits {
         let limits = Limits { rate: rate.map(part), ceil: ceil.map(part) };
         classes[class] = ClassSettings { limits, ..ClassSettings::default() };
     }
-    classes
+    Settings { classes, ..Settings::default() }
 }
 
-fn cabin(profile: &Profile, limits: &[(Class, Option<f64>, Option<f64>)], seed: u64) -> Cabin {
-    let mut cabin = Cabin::new(profile, &Settings::default(), seed);
-    for way in Way::BOTH {
-        cabin.set_classes(way, parts(rate_of(profile, way), limits));
-    }
-    cabin
+fn cabin(profile: &Profile, limits: Parts<'_>, seed: u64) -> Traffic {
+    let [hub, air] = [DOWN, UP].map(|way| parts(rate_of(profile, way), limits));
+    Traffic::new(profile, &air, &hub, seed).expect("a session comes up")
 }
 
 /// Streams both ways without end.
-fn saturate(cabin: &mut Cabin, class: Class, passenger: u32, flows: usize) -> Vec<usize> {
-    let transfer = Transfer { class, passenger, down: ALL, up: ALL };
-    (0..flows).map(|_| cabin.start(transfer)).collect()
+fn saturate(cabin: &mut Traffic, class: Class, passenger: u32, flows: usize) -> Vec<usize> {
+    let carry = Carry { class, passenger, down: ENDLESS, up: ENDLESS };
+    (0..flows).map(|_| cabin.open(carry)).collect()
+}
+
+/// Three passengers download on eight connections each.
+fn download(cabin: &mut Traffic) {
+    for passenger in (1..=3).flat_map(|passenger| [passenger; 8]) {
+        let (class, up, down) = (Class::BestEffort, REQUEST_BYTES, ENDLESS);
+        cabin.open(Carry { class, passenger, up, down });
+    }
 }
 
 /// The part of the link's rate that each class pays for over `length`, that way by that way.
-fn shares(cabin: &mut Cabin, profile: &Profile, length: Duration) -> [PerClass<f64>; 2] {
-    let before = Way::BOTH.map(|way| cabin.class_bytes(way));
-    let wire = Way::BOTH.map(|way| cabin.link_counters(way).offered.bytes);
-    let reports = Way::BOTH.map(|way| cabin.sender_counters(way).report_bytes);
+fn shares(cabin: &mut Traffic, profile: &Profile, length: Duration) -> [PerClass<f64>; 2] {
+    let (paid, before) = (Class::ALL.map(|class| cabin.class_bytes(class)), cabin.counted());
     cabin.pass(length);
-    Way::BOTH.map(|way| {
-        let (at, now) = (way as usize, cabin.class_bytes(way));
-        let paid: u64 = now.iter().map(|(class, bytes)| bytes - before[at][class]).sum();
+    let (now, after) = (Class::ALL.map(|class| cabin.class_bytes(class)), cabin.counted());
+    [DOWN, UP].map(|way| {
+        let of = |class: Class| now[class as usize][way] - paid[class as usize][way];
+        let paid: u64 = Class::ALL.into_iter().map(of).sum();
         // What the classes pay for is what is on the wire, but for reports.
-        let wire = cabin.link_counters(way).offered.bytes - wire[at];
-        let reports = cabin.sender_counters(way).report_bytes - reports[at];
+        let wire = after.link[way].offered.bytes - before.link[way].offered.bytes;
+        let reports = after.sent[way].report_bytes - before.sent[way].report_bytes;
         let off = (paid + reports) as f64 / wire as f64 - 1.0;
-        assert!(off.abs() < 0.005, "{way:?}: {paid} + {reports} of {wire} bytes are accounted for");
+        assert!(off.abs() < 0.005, "{way}: {paid} + {reports} of {wire} bytes are accounted for");
         let most = rate_of(profile, way).bytes_in(length) as f64;
-        PerClass::new(|class| (now[class] - before[at][class]) as f64 / most)
+        PerClass::new(|class| of(class) as f64 / most)
     })
 }
 
@@ -91,11 +97,11 @@ fn ceilings_are_kept_and_reached_in_bytes_on_the_wire() {
             saturate(&mut cabin, class, class as u32, 2);
         }
         cabin.pass(secs(10));
-        for (way, shares) in Way::BOTH.into_iter().zip(shares(&mut cabin, &profile, secs(60))) {
-            println!("{} {way:?}: {shares:.4?}", profile.name);
+        for ((_, way), shares) in WAYS.into_iter().zip(shares(&mut cabin, &profile, secs(60))) {
+            println!("{} {way}: {shares:.4?}", profile.name);
             for (class, _, ceil) in ceilings {
                 let ceil = ceil.expect("each has one");
-                assert!(near(shares[class], ceil, 0.02), "{way:?} {class}: {shares:.4?}");
+                assert!(near(shares[class], ceil, 0.02), "{way} {class}: {shares:.4?}");
             }
         }
     }
@@ -114,16 +120,16 @@ fn rates_are_kept_under_contention_in_bytes_on_the_wire() {
             saturate(&mut cabin, class, class as u32, 2);
         }
         cabin.pass(secs(10));
-        for (way, shares) in Way::BOTH.into_iter().zip(shares(&mut cabin, &profile, secs(60))) {
-            println!("{} {way:?}: {shares:.4?}", profile.name);
+        for ((_, way), shares) in WAYS.into_iter().zip(shares(&mut cabin, &profile, secs(60))) {
+            println!("{} {way}: {shares:.4?}", profile.name);
             for (class, rate, _) in rates {
                 let rate = rate.expect("each has one");
-                assert!(near(shares[class], rate, 0.02), "{way:?} {class}: {shares:.4?}");
+                assert!(near(shares[class], rate, 0.02), "{way} {class}: {shares:.4?}");
             }
             // The rest is shared as 2 : 1.
             let (assured, best) = (shares[Class::Assured], shares[Class::BestEffort]);
-            assert!(near(assured / best, 2.0, 0.02), "{way:?}: {shares:.4?}");
-            assert!(assured + best > 0.67, "{way:?}: {shares:.4?}");
+            assert!(near(assured / best, 2.0, 0.02), "{way}: {shares:.4?}");
+            assert!(assured + best > 0.67, "{way}: {shares:.4?}");
         }
     }
 }
@@ -153,91 +159,123 @@ fn lower_effort_takes_an_idle_link_yields_within_a_round_trip_and_keeps_its_floo
     }
 }
 
-/// The waits beyond what a packet takes on an idle link, at `share` of those that came.
-fn waits(profile: &Profile, cabin: &mut Cabin, probes: Probes, share: f64) -> [Duration; 2] {
-    let mut idle = Cabin::new(&clean(&profile.name), &Settings::default(), 9);
-    let idle = idle.probe(probes).map(|took| took.into_iter().flatten().min().expect("some come"));
-    let busy = cabin.probe(probes);
-    Way::BOTH.map(|way| {
-        let came = busy[way as usize].iter().flatten();
-        let mut waits: Vec<_> = came.map(|it| it.saturating_sub(idle[way as usize])).collect();
-        assert!(waits.len() * 100 >= 98 * probes.count as usize, "{} came", waits.len());
-        waits.sort();
-        waits[((waits.len() - 1) as f64 * share) as usize]
+/// A packet of a call each 20.3 ms, so that it meets packets of bulk at every phase.
+fn talk(class: Class, packets: usize) -> Talk {
+    let (gap, sizes) = (Duration::from_micros(20_300), vec![172; packets]);
+    Talk { class, passenger: 50, gap, sizes, phase: Duration::ZERO }
+}
+
+/// How long something took beyond the propagation, in times of a full packet's sending; what never
+/// came took for ever.
+fn packets(profile: &Profile, way: usize, took: Option<Duration>) -> f64 {
+    let link = &profile.link;
+    let direction = if way == DOWN { &link.forward } else { &link.return_ };
+    let beyond = took.map(|took| took.saturating_sub(direction.mean_delay()));
+    let packet = rate_of(profile, way).time_for(1500);
+    beyond.map_or(f64::INFINITY, |beyond| beyond.div_duration_f64(packet))
+}
+
+fn p95(mut waits: Vec<f64>) -> f64 {
+    waits.sort_by(f64::total_cmp);
+    waits[(waits.len() * 95).div_ceil(100) - 1]
+}
+
+/// p95 of a call's packets that `cabin` carries from now on: of those that the link did not lose,
+/// which waited for their turn alone, and of all of them.
+fn call_p95(profile: &Profile, cabin: &mut Traffic, class: Class) -> [[f64; 2]; 2] {
+    const PACKETS: usize = 6000;
+    let beat = cabin.talk(talk(class, PACKETS));
+    cabin.pass(talk(class, 0).gap * PACKETS as u32 + secs(5));
+    [DOWN, UP].map(|way| {
+        let all = cabin.beat(beat).transits(way).map(|(_, took)| took);
+        let all: Vec<_> = all.map(|took| packets(profile, way, took)).collect();
+        let in_order = cabin.beat(beat).in_order(way).map(|(_, took)| took);
+        let in_order: Vec<_> = in_order.map(|took| packets(profile, way, Some(took))).collect();
+        assert!(all.len() == PACKETS && in_order.len() * 100 >= 92 * PACKETS);
+        [p95(in_order), p95(all)]
     })
 }
 
-fn packet_time(profile: &Profile, way: Way) -> Duration {
-    rate_of(profile, way).time_for(1500)
+/// With those that were lost p95 is decided by what repairs bring back of the 6 % within two packets,
+/// which has to be a sixth: there is one repair for four packets, and two in three of those mend a
+/// loss right behind them at once. So it is what the link happens to lose that decides, and what is
+/// asked of all of them is that the next packet's time is not passed.
+fn assert_waits(profile: &Profile, cabin: &mut Traffic, class: Class, loss: f64) {
+    let gap = talk(class, 0).gap;
+    for ((way, name), [waits, all]) in WAYS.into_iter().zip(call_p95(profile, cabin, class)) {
+        println!("loss {loss} {name}: {waits:.2} packets, {all:.2} with those that were lost");
+        assert!(waits < 2.0, "loss {loss} {name}: {waits:.2} packets");
+        let gap = gap.div_duration_f64(rate_of(profile, way).time_for(1500));
+        let most = if loss > 0.0 { 2.0 + gap } else { 2.0 };
+        assert!(all < most, "loss {loss} {name}: {all:.2} packets with those that were lost");
+    }
 }
-
-const PROBES: Probes =
-    Probes { class: Class::Network, gap: Duration::from_micros(20_300), count: 1500, bytes: 172 };
 
 #[test]
 fn what_must_never_wait_waits_less_than_two_packets_beside_downloads() {
-    // Of six in a hundred that are lost the repairs decide, which the test of calls is about: at 6 %
-    // this asks less than a wait at the 95th percentile of all, which the uplink does not reach.
-    for (loss, share) in [(0.0, 1.0), (0.06, 0.93)] {
+    for loss in [0.0, 0.06] {
         let profile = lossy("mss", loss);
         let mut cabin = cabin(&profile, &[], 4);
-        for passenger in 1..=3 {
-            for _ in 0..8 {
-                cabin.start(Transfer { class: Class::BestEffort, passenger, down: ALL, up: 200 });
-            }
-        }
+        download(&mut cabin);
         cabin.pass(secs(10));
-        let most = waits(&profile, &mut cabin, PROBES, share);
-        for way in Way::BOTH {
-            let packets = most[way as usize].div_duration_f64(packet_time(&profile, way));
-            println!("loss {loss} {way:?}: {packets:.2} packets at {share}");
-            assert!(packets < 2.0, "loss {loss} {way:?}: {packets:.2} packets");
-        }
+        assert_waits(&profile, &mut cabin, Class::Network, loss);
     }
 }
 
-/// The first packets of flows of passengers who have had none: the opening up, and the answer down.
-#[test]
-fn the_first_of_a_flow_waits_less_than_two_packets_beside_downloads() {
-    let profile = clean("mss");
-    let mut cabin = cabin(&profile, &[], 10);
-    let asked = |cabin: &mut Cabin, passenger: u32| {
-        cabin.pass(Duration::from_millis(311));
-        cabin.page(Class::BestEffort, passenger, 1, 1000)
-    };
-    let idle = asked(&mut cabin, 10);
-    for passenger in 1..=3 {
-        for _ in 0..8 {
-            cabin.start(Transfer { class: Class::BestEffort, passenger, down: ALL, up: 200 });
-        }
-    }
+/// p95 of the first packets of flows of passengers who have had none, each way; where a page's
+/// objects of somebody else and a call go on as well if there are `others`.
+fn first_p95(profile: &Profile, others: bool, seed: u64) -> [f64; 2] {
+    const NEWCOMERS: u32 = 300;
+    let object =
+        |passenger, down| Carry { class: Class::BestEffort, passenger, up: REQUEST_BYTES, down };
+    let mut cabin = cabin(profile, &[], seed);
+    download(&mut cabin);
     cabin.pass(secs(10));
-    let mut waits: Vec<_> =
-        (100..200).map(|who| asked(&mut cabin, who).saturating_sub(idle)).collect();
-    waits.sort();
-    let packets = waits[94].div_duration_f64(packet_time(&profile, Way::Down));
-    println!("{packets:.2} packets at p95");
-    assert!(packets < 2.0, "{packets:.2} packets");
+    let mut page = None;
+    if others {
+        cabin.talk(talk(Class::Network, 20_000));
+    }
+    let mut flows = Vec::new();
+    for number in 0..NEWCOMERS {
+        flows.push(cabin.open(object(1000 + number, 1000)));
+        let gap = Duration::from_millis(500 + u64::from(number) * 137 % 250);
+        cabin.pass(gap / 3);
+        if others && page.is_none_or(|page| cabin.stream(page).is_done()) {
+            page = Some(cabin.open(object(60, 100_000)));
+        }
+        cabin.pass(gap * 2 / 3);
+    }
+    cabin.pass(secs(20));
+    [DOWN, UP].map(|way| {
+        let transits = flows.iter().map(|&flow| cabin.stream(flow).first_transits()[way]);
+        p95(transits.map(|took| packets(profile, way, took)).collect())
+    })
+}
+
+/// The opening up, and the answer of a packet down: beside downloads with all that recovery takes,
+/// and beside a page and a call as well where nothing is lost. Where both come together the repair
+/// of an answer is as long as the answer, and has one packet less of time than there is.
+#[test]
+fn the_first_of_a_flow_waits_less_than_two_packets() {
+    for (loss, others, most) in
+        [(0.0, false, 2.0), (0.06, false, 2.0), (0.0, true, 2.0), (0.06, true, 2.5)]
+    {
+        let found = first_p95(&lossy("mss", loss), others, 10);
+        println!("loss {loss}, others {others}: {found:.2?} packets at p95");
+        assert!(found.iter().all(|&packets| packets < most), "loss {loss}: {found:.2?}");
+    }
 }
 
 #[test]
 fn the_operators_class_keeps_rate_and_delay_whatever_passengers_do() {
-    let limits = [(Class::Operator, Some(0.2), Some(0.5))];
     for loss in [0.0, 0.06] {
         let profile = lossy("mss", loss);
-        let mut cabin = cabin(&profile, &limits, 5);
+        let mut cabin = cabin(&profile, &[(Class::Operator, Some(0.2), Some(0.5))], 5);
         for class in &Class::ALL[1..] {
             saturate(&mut cabin, *class, *class as u32, 4);
         }
         cabin.pass(secs(10));
-        let probes = Probes { class: Class::Operator, ..PROBES };
-        let share = if loss > 0.0 { 0.93 } else { 0.95 };
-        let most = waits(&profile, &mut cabin, probes, share);
-        for way in Way::BOTH {
-            let packets = most[way as usize].div_duration_f64(packet_time(&profile, way));
-            println!("loss {loss} {way:?}: {packets:.2} packets at {share}");
-            assert!(packets < 2.0, "loss {loss} {way:?}: {packets:.2} packets");
-        }
+        assert_waits(&profile, &mut cabin, Class::Operator, loss);
         saturate(&mut cabin, Class::Operator, 0, 1);
         cabin.pass(secs(10));
         for shares in shares(&mut cabin, &profile, secs(60)) {
@@ -247,9 +285,9 @@ fn the_operators_class_keeps_rate_and_delay_whatever_passengers_do() {
 }
 
 /// What passengers read in `length`, that way.
-fn goodput(cabin: &mut Cabin, of: &[Vec<usize>], way: Way, length: Duration) -> Vec<f64> {
-    let read = |cabin: &Cabin, flows: &Vec<usize>| -> u64 {
-        flows.iter().map(|&flow| cabin.read(flow)[way as usize]).sum()
+fn goodput(cabin: &mut Traffic, of: &[Vec<usize>], way: usize, length: Duration) -> Vec<f64> {
+    let read = |cabin: &Traffic, flows: &Vec<usize>| -> u64 {
+        flows.iter().map(|&flow| cabin.stream(flow).got()[way]).sum()
     };
     let before: Vec<u64> = of.iter().map(|flows| read(cabin, flows)).collect();
     cabin.pass(length);
@@ -263,13 +301,13 @@ fn twenty_backlogged_passengers_get_alike() {
         let flows: Vec<_> =
             (1..=20).map(|who| saturate(&mut cabin, Class::BestEffort, who, 1)).collect();
         cabin.pass(secs(10));
-        for way in Way::BOTH {
-            let got = goodput(&mut cabin, &flows, way, secs(60));
+        for (at, way) in WAYS {
+            let got = goodput(&mut cabin, &flows, at, secs(60));
             let sum: f64 = got.iter().sum();
             let squares: f64 = got.iter().map(|got| got * got).sum();
             let jain = sum * sum / (20.0 * squares);
-            println!("{} {way:?}: Jain {jain:.4}", profile.name);
-            assert!(jain >= 0.98, "{} {way:?}: {jain:.4}", profile.name);
+            println!("{} {way}: Jain {jain:.4}", profile.name);
+            assert!(jain >= 0.98, "{} {way}: {jain:.4}", profile.name);
         }
     }
 }
@@ -283,13 +321,24 @@ fn many_connections_get_no_more_than_one() {
             saturate(&mut cabin, Class::BestEffort, 2, 1),
         ];
         cabin.pass(secs(10));
-        for way in Way::BOTH {
-            let got = goodput(&mut cabin, &flows, way, secs(60));
+        for (at, way) in WAYS {
+            let got = goodput(&mut cabin, &flows, at, secs(60));
             let ratio = got[0] / got[1];
-            println!("{} {way:?}: the hog gets {ratio:.3} of the other", profile.name);
-            assert!((0.95..=1.05).contains(&ratio), "{} {way:?}: {ratio:.3}", profile.name);
+            println!("{} {way}: the hog gets {ratio:.3} of the other", profile.name);
+            assert!((0.95..=1.05).contains(&ratio), "{} {way}: {ratio:.3}", profile.name);
         }
     }
+}
+
+/// How long a page of six objects at once takes.
+fn page(cabin: &mut Traffic) -> Duration {
+    let began = cabin.now();
+    let (class, up, down) = (Class::Assured, REQUEST_BYTES, 100_000);
+    let object = Carry { class, passenger: 1, up, down };
+    let objects: Vec<usize> = (0..6).map(|_| cabin.open(object)).collect();
+    let done = |cabin: &Traffic| objects.iter().all(|&object| cabin.stream(object).is_done());
+    assert!(cabin.wait(secs(60), done), "a page takes more than a minute");
+    cabin.now() - began
 }
 
 #[test]
@@ -299,18 +348,19 @@ fn public_services_are_as_fast_beside_a_full_cabin_as_alone() {
         rate: Some(BitRate::from_bps(0)),
         ceil: Some(BitRate::from_bps(kbps * 1000)),
     };
-    let mut cabin = cabin(&profile, &[], 8);
-    for (way, kbps, assured) in [(Way::Down, 2000, 8000), (Way::Up, 256, 4000)] {
+    let settings = |kbps: u64, assured: u64| {
         let mut classes = PerClass::<ClassSettings>::default();
         classes[Class::LowerEffort].limits = ceil(kbps);
         classes[Class::Assured].limits.rate = Some(BitRate::from_bps(assured * 1000));
-        cabin.set_classes(way, classes);
-    }
-    let pages = |cabin: &mut Cabin| -> f64 {
+        Settings { classes, ..Settings::default() }
+    };
+    let cabin = Traffic::new(&profile, &settings(256, 4000), &settings(2000, 8000), 8);
+    let mut cabin = cabin.expect("a session comes up");
+    let pages = |cabin: &mut Traffic| -> f64 {
         let mut took: Vec<_> = (0..9)
             .map(|_| {
                 cabin.pass(secs(2));
-                cabin.page(Class::Assured, 1, 6, 100_000).as_secs_f64()
+                page(cabin).as_secs_f64()
             })
             .collect();
         took.sort_by(f64::total_cmp);

@@ -7,7 +7,7 @@ use bentpipe_link::{Class, Settings};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{Choice, WAYS, bulk_down, left, p95_at_first, wait};
+use super::{Choice, WAYS, bulk_down, left, of_run, p95_at_first, wait};
 use crate::experiment::report::{Goal, Report, delay, millis, percent, row};
 use crate::experiment::table::{align, pairs, seconds, table};
 use crate::result::{Percentile, Row, Sample, Samples};
@@ -44,7 +44,7 @@ struct Found {
     /// Of the call's packets, of new flows' first bytes: towards the aircraft, and from it.
     call: [Samples; 2],
     first: [Samples; 2],
-    /// p95 of each run of those that were not lost, as the targets have it.
+    /// p95 of each run of those that were not lost, which is what they waited.
     call_p95: [Samples; 2],
     first_p95: [Samples; 2],
     object: Samples,
@@ -87,12 +87,10 @@ fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
         let waits = transits.map(|transit| wait(transit, choice.propagation()[way]));
         found.first[way] = Samples(waits.collect());
         found.call[way] = choice.waits(cabin.beat(call), way, from, to);
-        let p95 = |samples: &Samples| match p95_at_first(samples, lost[way]) {
-            Some(p95) => Samples(vec![Sample::Finished(p95)]),
-            None => Samples(vec![Sample::Cut(0.0)]),
-        };
-        found.call_p95[way] = p95(&found.call[way]);
-        found.first_p95[way] = p95(&found.first[way]);
+        let call = choice.p95_in_order(cabin.beat(call), way, from, to);
+        found.call_p95[way] = Samples(vec![of_run(call)]);
+        let first = p95_at_first(&found.first[way], lost[way]);
+        found.first_p95[way] = Samples(vec![of_run(first)]);
     }
     found.object = Samples(
         objects
@@ -214,7 +212,7 @@ fn text(choice: &Choice, found: &Found) -> String {
     ];
     format!(
         "{DOWNLOADERS} passengers download on {CONNECTIONS} connections each, best effort. Beyond propagation\n\
-         take, all of them and those that the link did not lose at first:\n\n{}\n\n100 kB of another passenger, whose share-adjusted limit is {}:\n{}",
+         take, with what recovery takes of those that were lost, and without those:\n\n{}\n\n100 kB of another passenger, whose share-adjusted limit is {}:\n{}",
         table.trim_fmt(),
         seconds(limit_s),
         pairs(&objects)

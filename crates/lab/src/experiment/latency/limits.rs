@@ -4,11 +4,11 @@
 use bentpipe_link::{Class, ClassSettings, Limits, PerClass, Settings};
 use bentpipe_units::BitRate;
 
-use super::{Choice, WAYS, left, p95_at_first};
+use super::{Choice, WAYS, left, of_run};
 use crate::experiment::report::{Goal, Report, millis, row};
 use crate::experiment::table::{align, table};
 use crate::profile::Profile;
-use crate::result::{Row, Sample, Samples};
+use crate::result::{Percentile, Row, Samples};
 use crate::sim::parallel;
 use crate::sim::traffic::{Carry, DOWN, ENDLESS, Traffic, UP};
 use crate::sim::transfer::NoSession;
@@ -45,6 +45,8 @@ struct Found {
     /// Of every run, p95 of the waits of the operator's packets that the link did not lose, and the
     /// share of all that came.
     operator_p95: [Samples; 2],
+    /// p95 of all of them.
+    operator_all: [Samples; 2],
     operator_came: [Samples; 2],
     /// Lower effort by itself ÷ best effort by itself, payload towards the aircraft.
     idle: Samples,
@@ -61,6 +63,7 @@ pub fn run(choice: &Choice) -> Result<Report, NoSession> {
                 all[way].0.extend(&found[way].0);
             }
             all.operator_p95[way].0.extend(&found.operator_p95[way].0);
+            all.operator_all[way].0.extend(&found.operator_all[way].0);
             all.operator_came[way].0.extend(&found.operator_came[way].0);
         }
         all.idle.0.extend(found.idle.0);
@@ -89,10 +92,10 @@ fn promises(choice: &Choice, seed: u64, found: &mut Found) -> Result<(), NoSessi
     }
     let operator = cabin.talk(choice.probe(Class::Operator, OPERATOR, Default::default()));
     cabin.pass(choice.warm());
-    let (from, counted) = (cabin.now(), cabin.counted());
+    let from = cabin.now();
     let before = PROMISED.map(|(class, _)| cabin.class_bytes(class));
     cabin.pass(choice.length);
-    let (to, lost) = (cabin.now(), cabin.counted().lost_since(&counted));
+    let to = cabin.now();
     let after = PROMISED.map(|(class, _)| cabin.class_bytes(class));
     cabin.pass(super::AFTERWARDS);
     for (_, way) in WAYS {
@@ -102,8 +105,10 @@ fn promises(choice: &Choice, seed: u64, found: &mut Found) -> Result<(), NoSessi
             found.promised[index][way].push(sent / possible * 100.0 / *percent as f64);
         }
         let waits = choice.waits(cabin.beat(operator), way, from, to);
-        let p95 = p95_at_first(&waits, lost[way]).map_or(Sample::Cut(0.0), Sample::Finished);
-        found.operator_p95[way].0.push(p95);
+        let p95 = choice.p95_in_order(cabin.beat(operator), way, from, to);
+        found.operator_p95[way].0.push(of_run(p95));
+        let all = waits.percentile(0.95).and_then(Percentile::known);
+        found.operator_all[way].0.push(of_run(all));
         found.operator_came[way].push(1.0 - left(&waits));
     }
     Ok(())
@@ -167,6 +172,8 @@ fn rows(choice: &Choice, found: &Found) -> Vec<Row> {
         let limit = Some(choice.two_packets()[way]);
         let row = new(format!("operator beside saturated classes, p95, {name}"), "delay");
         rows.push(found.operator_p95[way].fill(Row { limit, ..row }));
+        let name_all = format!("operator beside saturated classes, p95 with recovery, {name}");
+        rows.push(found.operator_all[way].fill(new(name_all, "delay")));
         let left: Samples =
             found.operator_came[way].mean().map(|came| 1.0 - came).into_iter().collect();
         let row = new(format!("operator beside saturated classes, {name}"), "residual-loss");
@@ -213,11 +220,13 @@ fn text(found: &Found) -> String {
     };
     format!(
         "Classes with rates and ceilings, all but the operator's saturated, IP bytes:\n\n{}\n\n\
-         The operator's packets beside that, p95 of those not lost: {} up.\n\
+         The operator's packets beside that, p95 of those not lost: {} up;\n\
+         with what recovery takes of those that were: {} up.\n\
          Lower effort alone gets {} of what best effort gets alone, and {} of the\n\
          bytes from a round trip after best effort has come.\n",
         table.trim_fmt(),
         figure(&found.operator_p95, millis),
+        figure(&found.operator_all, millis),
         ratio(&found.idle),
         ratio(&found.beside),
     )

@@ -92,6 +92,15 @@ impl Choice {
         let sent = beat.transits(way).filter(|(left, _)| (from..to).contains(left));
         Samples(sent.map(|(_, transit)| wait(transit, self.propagation()[way])).collect())
     }
+
+    /// p95 of the same over those that came in order: of what the link did not lose, which waited
+    /// for its turn alone.
+    fn p95_in_order(&self, beat: &Beat, way: usize, from: Duration, to: Duration) -> Option<f64> {
+        let sent = beat.in_order(way).filter(|(left, _)| (from..to).contains(left));
+        let waits: Samples =
+            sent.map(|(_, it)| it.saturating_sub(self.propagation()[way]).as_secs_f64()).collect();
+        waits.percentile(0.95).and_then(Percentile::known)
+    }
 }
 
 /// Beyond the propagation; what never came counts as infinitely late.
@@ -112,6 +121,11 @@ fn left(samples: &Samples) -> f64 {
 /// the least 1 − `lost` of all.
 fn p95_at_first(samples: &Samples, lost: f64) -> Option<f64> {
     samples.percentile(0.95 * (1.0 - lost)).and_then(Percentile::known)
+}
+
+/// A figure of one run.
+fn of_run(figure: Option<f64>) -> Sample {
+    figure.map_or(Sample::Cut(0.0), Sample::Finished)
 }
 
 /// A download without end.

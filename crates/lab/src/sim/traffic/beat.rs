@@ -55,6 +55,23 @@ impl Beat {
         })
     }
 
+    /// The same of those that came before all that left after them. The link keeps the order, so
+    /// whatever it did not lose is among them; what a repair brought back is only where that came
+    /// before the next.
+    pub fn in_order(&self, way: usize) -> impl Iterator<Item = (Duration, Duration)> {
+        let transits: Vec<_> = self.transits(way).collect();
+        let mut next_came = Duration::MAX;
+        let mut in_order = Vec::new();
+        for (left, transit) in transits.into_iter().rev() {
+            let Some(transit) = transit else { continue };
+            if left + transit <= next_came {
+                next_came = left + transit;
+                in_order.push((left, transit));
+            }
+        }
+        in_order.into_iter().rev()
+    }
+
     /// The bytes of payload of which the datagrams that came so far consist.
     pub fn got(&self, way: usize) -> u64 {
         let came = self.talk.sizes.iter().zip(&self.came[way]);
