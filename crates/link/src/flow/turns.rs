@@ -231,9 +231,9 @@ mod tests {
         for passenger in 2..=8 {
             (0..most).for_each(|_| _ = datagrams(&mut table, Class::BestEffort, passenger));
         }
-        assert_eq!(table.datagrams.crowd.len(), table.most_datagram_flows());
+        assert_eq!(table.datagrams.crowd.count(), table.most_datagram_flows());
         datagrams(&mut table, Class::BestEffort, 9);
-        assert_eq!(table.datagrams.crowd.len(), table.most_datagram_flows());
+        assert_eq!(table.datagrams.crowd.count(), table.most_datagram_flows());
         assert!(table.len() <= 64);
     }
 

@@ -21,6 +21,8 @@ const MAX_SEGMENTS: usize = 16;
 #[derive(Debug, Default)]
 pub struct Guard {
     segments: VecDeque<Segment>,
+    /// The last report asked for more than is planned, of a segment whose repairs were still leaving.
+    asks_for_more: bool,
 }
 
 impl Guard {
@@ -28,6 +30,11 @@ impl Guard {
     pub fn covers(&self, number: u64) -> bool {
         let behind = self.segments.partition_point(|segment| segment.end <= number);
         self.segments.get(behind).is_some_and(|segment| segment.start <= number)
+    }
+
+    /// Whether the last report has to be thought over again.
+    pub fn asks_for_more(&self) -> bool {
+        self.asks_for_more
     }
 
     /// Extends protection over everything from `base` below `end`, as `class` asks. Returns ranges
@@ -124,6 +131,7 @@ impl Guard {
         census: impl Fn(u64, u64) -> Census,
     ) -> Vec<(u64, u64)> {
         let mut given_up = Vec::new();
+        self.asks_for_more = false;
         self.segments.retain_mut(|segment| {
             if census(segment.start, segment.end) == Census::default() {
                 return false;
@@ -131,6 +139,7 @@ impl Guard {
             segment.take_report(largest, held);
             let repairs = segment.need(rule, &census);
             if segment.due.is_some() || repairs <= segment.ready {
+                self.asks_for_more |= repairs > segment.ready;
                 segment.ready = segment.ready.min(repairs);
                 return true;
             }

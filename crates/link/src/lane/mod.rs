@@ -3,6 +3,7 @@
 //! A modem may reorder between traffic classes, so what is in order and what is missing is judged
 //! lane by lane; and a short transfer beside bulk must not share bulk's window.
 
+mod flight;
 mod guard;
 mod perishable;
 mod ranges;

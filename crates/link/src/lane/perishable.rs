@@ -12,6 +12,7 @@ use std::time::Duration;
 use bentpipe_coding::{MAX_SPAN, PREFIX_BYTES, Span, encode};
 use bentpipe_schedule::Class;
 
+use super::flight::Flight;
 use super::recv::MAX_AHEAD;
 use super::segment::{Census, Rule, State};
 use super::send::repair_key;
@@ -50,7 +51,6 @@ struct Slot {
     datagrams: u32,
     class: Class,
     expires: Duration,
-    first_packet: u64,
     last_packet: u64,
     state: State,
 }
@@ -71,6 +71,7 @@ impl Slot {
 pub struct Perishable {
     base: u64,
     slots: VecDeque<Slot>,
+    flight: Flight,
     lost: VecDeque<u64>,
     shield: Shield,
     retained_bytes: usize,
@@ -129,10 +130,10 @@ impl Perishable {
             datagrams,
             class,
             expires,
-            first_packet: packet,
             last_packet: packet,
             state: State::InFlight,
         });
+        self.flight.sent(number, packet);
         self.settle(now);
         while self.retained_bytes > most_bytes && self.slots.len() > 1 {
             self.pop();
@@ -167,6 +168,12 @@ impl Perishable {
         self.peek(now).is_some() || self.peek_repair(now).is_some()
     }
 
+    /// Packets of this lane or another have been judged: the next report is thought over, even if it
+    /// says nothing new of the lane.
+    pub fn think_again(&mut self) {
+        self.flight.think_again();
+    }
+
     /// Believes a report whose newest packet is `newest`. Returns how many symbols were newly found
     /// lost, or `None` when it names symbols that were never sent.
     pub fn report(
@@ -181,19 +188,19 @@ impl Perishable {
         if end > self.next_number() {
             return None;
         }
-        self.note_reported(self.base, report.base);
-        for &(start, end) in &report.runs {
-            self.note_reported(start, end);
+        let below = std::iter::once((self.base, report.base));
+        let mut news = false;
+        for (start, end) in below.chain(report.runs.iter().copied()) {
+            news |= self.note_reported(start, end);
         }
-        let found = self.find_lost(report, late_by);
-        let (base, slots) = (self.base, &self.slots);
-        let start = first_of_use(base, slots, now);
-        let judged = report.largest.saturating_sub(late_by);
-        let count = |start, end| census(base, slots, now, start, end);
-        let short = self.shield.review(start, judged, &report.held, rule, count);
-        self.queue(short, now);
-        self.settle(now);
         self.peer_base = self.peer_base.max(report.base);
+        // What says nothing new changes nothing but what the peer has to be told.
+        let found = if self.flight.tells_more(report.largest) || news {
+            self.judge(report, late_by, now, rule)
+        } else {
+            0
+        };
+        self.settle(now);
         // The one that has just left had no chance yet.
         if self.told_in.is_none_or(|packet| packet <= newest) {
             self.slides = self.peer_base < self.base;
@@ -202,14 +209,35 @@ impl Perishable {
         Some(found)
     }
 
+    /// Draws conclusions from what a report says; returns how many symbols were found lost.
+    fn judge(
+        &mut self,
+        report: &LaneReport,
+        late_by: u64,
+        now: Duration,
+        rule: &mut Rule,
+    ) -> usize {
+        let found = self.find_lost(report, late_by);
+        let (base, slots) = (self.base, &self.slots);
+        let start = first_of_use(base, slots, now);
+        let judged = report.largest.saturating_sub(late_by);
+        let count = |start, end| census(base, slots, now, start, end);
+        let short = self.shield.review(start, judged, &report.held, rule, count);
+        self.queue(short, now);
+        found
+    }
+
     /// What became of the packet that carried symbol `number` last.
     pub fn fate(&mut self, number: u64, packet: u64, lost: bool) {
         let index = number.checked_sub(self.base).and_then(|index| usize::try_from(index).ok());
         let Some(slot) = index.and_then(|index| self.slots.get_mut(index)) else { return };
         if !lost {
             slot.state = State::Reported;
+            self.flight.forget(number, slot.last_packet);
         } else if slot.last_packet == packet && slot.state == State::InFlight {
             slot.state = State::Missing;
+            self.flight.landed(number, packet);
+            self.flight.think_again();
         }
     }
 
@@ -224,27 +252,26 @@ impl Perishable {
         self.told_in = Some(packet);
     }
 
-    fn note_reported(&mut self, start: u64, end: u64) {
-        let from = start.max(self.base);
-        for number in from..end.max(from) {
-            self.slots[(number - self.base) as usize].state = State::Reported;
+    /// Those symbols have come; whether that was unknown of any.
+    fn note_reported(&mut self, start: u64, end: u64) -> bool {
+        let news = self.flight.unreported(start.max(self.base), end);
+        for &number in &news {
+            let slot = &mut self.slots[(number - self.base) as usize];
+            slot.state = State::Reported;
+            self.flight.forget(number, slot.last_packet);
         }
+        !news.is_empty()
     }
 
     fn find_lost(&mut self, report: &LaneReport, late_by: u64) -> usize {
-        let judged = report.covers_below().saturating_sub(self.base);
-        let judged = usize::try_from(judged).unwrap_or(usize::MAX).min(self.slots.len());
-        let mut found = 0;
-        for slot in self.slots.range_mut(..judged) {
-            if slot.first_packet >= report.largest {
-                break; // and so did all that follow
-            }
-            if slot.state == State::InFlight && slot.last_packet + late_by < report.largest {
-                slot.state = State::Missing;
-                found += 1;
-            }
+        let before = report.largest.saturating_sub(late_by);
+        let overtaken = self.flight.overtaken(before, report.covers_below());
+        for &number in &overtaken {
+            let slot = &mut self.slots[(number - self.base) as usize];
+            slot.state = State::Missing;
+            self.flight.landed(number, slot.last_packet);
         }
-        found
+        overtaken.len()
     }
 
     /// The oldest `most` that are missing are sent again, of those that would come in time.
@@ -277,6 +304,7 @@ impl Perishable {
 
     fn pop(&mut self) {
         let Some(slot) = self.slots.pop_front() else { return };
+        self.flight.forget(self.base, slot.last_packet);
         self.base += 1;
         self.retained_bytes -= slot.content.len() + SLOT_BYTES;
         if slot.state != State::Reported {
@@ -312,6 +340,7 @@ impl Sender for Perishable {
         self.lost.pop_front();
         let slot = self.slots.get_mut((number - self.base) as usize)?;
         (slot.state, slot.last_packet) = (State::InFlight, packet);
+        self.flight.sent(number, packet);
         Some((number, &slot.content))
     }
 

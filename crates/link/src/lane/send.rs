@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bentpipe_coding::{PREFIX_BYTES, Span, encode};
 
+use super::flight::Flight;
 use super::guard::Guard;
 use super::recv::MAX_AHEAD;
 use super::segment::{Census, Rule, State};
@@ -33,7 +34,6 @@ pub const SLOT_BYTES: usize = 64;
 #[derive(Debug)]
 struct Slot {
     content: Vec<u8>,
-    first_packet: u64,
     last_packet: u64,
     state: State,
     /// How often it was queued as lost.
@@ -47,6 +47,7 @@ struct Slot {
 pub struct SendLane {
     base: u64,
     slots: VecDeque<Slot>,
+    flight: Flight,
     lost: VecDeque<u64>,
     /// Second copies, which follow all that is lost: one burst should not take both.
     copies: VecDeque<u64>,
@@ -68,6 +69,7 @@ impl SendLane {
         Self {
             base: 0,
             slots: VecDeque::new(),
+            flight: Flight::default(),
             lost: VecDeque::new(),
             copies: VecDeque::new(),
             guard: Guard::default(),
@@ -110,14 +112,8 @@ impl SendLane {
         let number = self.next_number();
         self.retained_bytes += content.len() + SLOT_BYTES;
         let state = State::InFlight;
-        self.slots.push_back(Slot {
-            content,
-            first_packet: packet,
-            last_packet: packet,
-            state,
-            losses: 0,
-            class,
-        });
+        self.slots.push_back(Slot { content, last_packet: packet, state, losses: 0, class });
+        self.flight.sent(number, packet);
         self.last_sent = now;
         if let Some(index) = self.slots.len().checked_sub(self.kept_symbols as usize + 1) {
             self.let_go(index);
@@ -219,6 +215,7 @@ impl SendLane {
             self.copies.push_back(number);
         } else {
             slot.state = State::InFlight;
+            self.flight.sent(number, packet);
         }
         if !is_first {
             self.copies.pop_front();
@@ -261,6 +258,12 @@ impl SendLane {
         }
     }
 
+    /// Packets of this lane or another have been judged: the next report is thought over, even if it
+    /// says nothing new of the lane.
+    pub fn think_again(&mut self) {
+        self.flight.think_again();
+    }
+
     /// Believes a report: forgets what has come, finds what is missing. `late_by` packets of
     /// reordering are waited for. Returns how many symbols were newly found lost, or `None` when
     /// the report names symbols that were never sent.
@@ -275,15 +278,20 @@ impl SendLane {
         if end > self.next_number() {
             return None;
         }
-        for number in self.base..report.base {
-            self.forget(number);
-        }
-        for &(start, end) in &report.runs {
-            for number in start.max(self.base)..end {
+        let below = std::iter::once((self.base, report.base));
+        let mut news = false;
+        for (start, end) in below.chain(report.runs.iter().copied()) {
+            for number in self.flight.unreported(start, end) {
                 self.forget(number);
+                news = true;
             }
         }
         self.advance();
+        // What says nothing new changes nothing, however often it is said.
+        news |= self.flight.tells_more(report.largest);
+        if !news && !self.guard.asks_for_more() {
+            return Some(0);
+        }
         let found = self.find_lost(report, late_by);
         let (base, slots) = (self.base, &self.slots);
         let judged = report.largest.saturating_sub(late_by);
@@ -306,6 +314,7 @@ impl SendLane {
             && slot.last_packet == packet
             && slot.state == State::InFlight
         {
+            self.flight.think_again();
             self.lose(number);
         }
     }
@@ -330,6 +339,7 @@ impl SendLane {
         let Some(slot) = self.slots.get_mut(index) else { return };
         if slot.state != State::Reported {
             slot.state = State::Reported;
+            self.flight.forget(number, slot.last_packet);
             self.retained_bytes -= slot.content.len() + SLOT_BYTES;
             self.kept_bytes += slot.content.len();
             if number + self.kept_symbols < next {
@@ -348,25 +358,20 @@ impl SendLane {
     }
 
     fn find_lost(&mut self, report: &LaneReport, late_by: u64) -> usize {
-        let judged = report.covers_below().min(self.next_number());
-        let mut found = 0;
-        for number in self.base..judged {
-            let slot = &self.slots[(number - self.base) as usize];
-            if slot.first_packet >= report.largest {
-                break; // and so did all that follow
-            }
-            if slot.state == State::InFlight && slot.last_packet + late_by < report.largest {
-                self.lose(number);
-                found += 1;
-            }
+        let before = report.largest.saturating_sub(late_by);
+        let overtaken = self.flight.overtaken(before, report.covers_below());
+        for &number in &overtaken {
+            self.lose(number);
         }
-        found
+        overtaken.len()
     }
 
     fn lose(&mut self, number: u64) {
         let kept = number + self.kept_symbols >= self.next_number();
         if kept && self.guard.covers(number) {
-            self.slots[(number - self.base) as usize].state = State::Missing;
+            let slot = &mut self.slots[(number - self.base) as usize];
+            slot.state = State::Missing;
+            self.flight.landed(number, slot.last_packet);
         } else {
             self.queue(number);
         }
@@ -375,6 +380,7 @@ impl SendLane {
     fn queue(&mut self, number: u64) {
         let slot = &mut self.slots[(number - self.base) as usize];
         slot.state = State::Queued;
+        self.flight.landed(number, slot.last_packet);
         slot.losses = slot.losses.saturating_add(1);
         let at = self.lost.partition_point(|&queued| queued < number);
         self.lost.insert(at, number);

@@ -78,6 +78,12 @@ impl Senders {
         }
     }
 
+    /// Packets have been judged: the next reports of all lanes are thought over.
+    pub fn think_again(&mut self) {
+        self.reliable.iter_mut().for_each(SendLane::think_again);
+        self.datagrams.think_again();
+    }
+
     /// Bytes that wait to be reported, bookkeeping included.
     pub fn retained_bytes(&self) -> usize {
         let reliable: usize = self.reliable.iter().map(SendLane::retained_bytes).sum();

@@ -126,6 +126,10 @@ impl Session {
         self.counters.packets_judged += told.judged;
         self.adapt();
         let late_by = self.path.peer_late_by;
+        let news = !fates.judged.is_empty() || !fates.arrived.is_empty();
+        if news {
+            self.send.think_again();
+        }
         for lane_report in &report.lanes {
             let (lane, rule) = (lane_report.lane as usize, &mut self.rule);
             let before = self.send.reliable.get(lane).map_or(0, SendLane::retained_bytes);
@@ -155,7 +159,9 @@ impl Session {
                 }
             }
         }
-        self.send.reliable.iter_mut().for_each(SendLane::settle_repairs);
+        if news {
+            self.send.reliable.iter_mut().for_each(SendLane::settle_repairs);
+        }
         self.tune();
     }
 

@@ -142,6 +142,29 @@ fn packets_tell_of_symbols_that_a_truncated_report_does_not_reach() {
 }
 
 #[test]
+fn a_report_that_says_nothing_new_changes_nothing() {
+    let (mut lane, rule) = (lane_of(20), &mut lossy());
+    lane.ended(Class::BestEffort, NOW);
+    lane.protect(NOW, rule);
+    while let Some(due) = lane.repairs_due() {
+        lane.protect_again(due, rule);
+    }
+    let told = report(110, 3, &[(5, 9)]);
+    assert_eq!(tell(&mut lane, &told, rule), Some(3), "3, 4 and 9");
+    let before = format!("{:?}", lane.guard);
+    for runs in [&[(5, 9)][..], &[(5, 8)], &[(6, 9)], &[]] {
+        for (largest, base) in [(110, 3), (110, 1), (90, 2)] {
+            let again = LaneReport { held: vec![(3, 1)], ..report(largest, base, runs) };
+            assert_eq!(tell(&mut lane, &again, rule), Some(0));
+            assert_eq!(format!("{:?}", lane.guard), before, "{again:?}");
+        }
+    }
+    let more = LaneReport { held: vec![(3, 1)], ..report(111, 3, &[(5, 9)]) };
+    assert_eq!(tell(&mut lane, &more, rule), Some(1), "10");
+    assert_ne!(format!("{:?}", lane.guard), before);
+}
+
+#[test]
 fn a_probe_sends_the_oldest_again() {
     let mut lane = lane_of(5);
     tell(&mut lane, &report(100, 1, &[]), &mut lossy());
