@@ -226,6 +226,7 @@ impl GroundCore {
         } else {
             let before = entry.current.take();
             let settings = entry.settings.clone();
+            let aircraft = settings.called(&key).to_string();
             self.last_session += 1;
             let id = self.last_session;
             entry.current = Some(Current { id, air: payload.instance, here });
@@ -234,7 +235,7 @@ impl GroundCore {
             if let Some(old) = before {
                 self.end_session(old.id);
             }
-            tracing::info!(aircraft = %key, from = %address, "an aircraft is here over AeroTCP");
+            tracing::info!(aircraft, %key, from = %address, "an aircraft is here over AeroTCP");
         }
         self.prune_indices(key);
         true
@@ -264,9 +265,10 @@ impl GroundCore {
 
     fn drop_session(&mut self, id: SessionId) {
         let Some(key) = self.aircraft_of(id) else { return };
-        tracing::info!(aircraft = %key, "the AeroTCP association is over");
         self.end_session(id);
         if let Some(entry) = self.aircraft.get_mut(&key) {
+            let aircraft = entry.settings.called(&key);
+            tracing::info!(%aircraft, "the AeroTCP association is over");
             entry.current = entry.current.filter(|current| current.id != id);
         }
         self.prune_indices(key);

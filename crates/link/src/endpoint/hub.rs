@@ -302,7 +302,8 @@ impl HubCore {
         {
             session.receive(&header, &plaintext, from, (datagram.len(), ce), now);
             if let Some(demand) = session.take_demand() {
-                self.sharing.asked(key, &demand, now);
+                let name = self.aircraft.get(&key).map(|entry| entry.settings.called(&key));
+                self.sharing.asked(key, name.unwrap_or(&key), &demand, now);
             }
             if session.is_closed() {
                 self.drop_session(id);
@@ -347,6 +348,7 @@ impl HubCore {
                 self.end_session(old.id);
             }
             let prior = self.aircraft.get(&key).and_then(|entry| entry.remembered);
+            let aircraft = settings.called(&key).to_string();
             let mut session = Session::new(settings, false, terms, keys, address, prior, now, rng);
             session.limit_class(highest_class);
             if let Some((told, at)) = modem {
@@ -356,7 +358,7 @@ impl HubCore {
             self.sessions.insert(id, (key, session));
             // It has its part of the beam before its first packet leaves.
             self.share_out(now);
-            tracing::info!(aircraft = %key, from = %address, "an aircraft is here");
+            tracing::info!(aircraft, %key, from = %address, "an aircraft is here");
         }
         self.prune_indices(key);
         true
@@ -389,9 +391,9 @@ impl HubCore {
 
     fn drop_session(&mut self, id: SessionId) {
         let Some(key) = self.aircraft_of(id) else { return };
-        tracing::info!(aircraft = %key, "the session is over");
         self.end_session(id);
         if let Some(entry) = self.aircraft.get_mut(&key) {
+            tracing::info!(aircraft = %entry.settings.called(&key), "the session is over");
             entry.current = entry.current.filter(|current| current.id != id);
         }
         self.prune_indices(key);
