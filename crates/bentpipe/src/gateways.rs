@@ -134,7 +134,7 @@ fn describe_air(config: &AirConfig) {
         Transport::AeroTcp => format!("AeroTCP, {}", describe_aerotcp(config.aerotcp.as_ref())),
     };
     println!("air gateway");
-    println!("  calls         {} (key {}) over {transport}", link.peer, link.peer_public_key);
+    println!("  calls         {} (key {}) over {transport}", link.peer, link.peer_public_key());
     if let Some(modem) = &link.modem {
         println!("  modem         {}", describe_modem(modem));
     }

@@ -118,7 +118,7 @@ pub fn air_config(
     let link = &config.link;
     Ok(AeroAirConfig {
         secret: link.private_key().clone(),
-        ground: link.peer_public_key,
+        ground: link.peer_public_key(),
         address,
         settings: settings(config.aerotcp.as_ref(), link.rate, link.mtu, config.limits.max_flows)?,
         first_counter,

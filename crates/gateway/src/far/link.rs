@@ -170,7 +170,7 @@ pub fn air_config(
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key().clone(),
-        hub: link.peer_public_key,
+        hub: link.peer_public_key(),
         address,
         settings,
         first_counter,

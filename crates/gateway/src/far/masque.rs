@@ -141,7 +141,7 @@ fn incoming(request: Request, target: Target) -> Incoming {
 /// What [`Client::connect`] needs. HTTP/3 finds its own rate; the config's is not for it.
 pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
     let secret = config.link.private_key().as_bytes().to_owned().into();
-    ClientConfig::new(address, *config.link.peer_public_key.as_bytes(), secret)
+    ClientConfig::new(address, *config.link.peer_public_key().as_bytes(), secret)
 }
 
 /// What [`Server::start`] needs.
