@@ -17,9 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
     Arrivals, Carried, Claim, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
-    OpenDatagrams, OpenError,
+    OpenDatagrams, OpenError, Reach,
 };
-use crate::config::{AirConfig, GroundConfig, StandardClient};
+use crate::config::{AirConfig, GroundConfig, StandardClient, Transport};
 
 impl FarEnd for Client {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
@@ -46,6 +46,10 @@ impl FarEnd for Client {
             open.passenger,
         );
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarDatagrams>) })
+    }
+
+    fn reach(&self) -> Reach {
+        if self.status().is_ok() { Reach::Up } else { Reach::Down }
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -109,6 +113,10 @@ impl Arrivals for Server {
                 }
             }
         })
+    }
+
+    fn transport(&self) -> Transport {
+        Transport::Masque
     }
 
     fn local_addr(&self) -> Option<SocketAddr> {
