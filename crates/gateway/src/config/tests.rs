@@ -200,12 +200,12 @@ fn the_file_of_the_other_gateway_is_named_as_such() {
     assert_eq!(
         bench.message(AirConfig::parse(&ground, GROUND)),
         "ground.toml: this is the configuration of a ground gateway\n\
-         name that of the air gateway (air.toml); this one is for `bentpipe ground --config`"
+         name the file of the air gateway; this one is for `bentpipe ground`"
     );
     let policy = bench.message(AirConfig::parse_policy(&ground, GROUND));
     assert!(policy.contains("of a ground gateway"), "{policy}");
     let other = bench.message(GroundConfig::parse(&air, AIR));
-    assert!(other.contains("of an air gateway") && other.contains("`bentpipe air"), "{other}");
+    assert!(other.contains("of an air gateway") && other.contains("`bentpipe air`"), "{other}");
 }
 
 #[test]

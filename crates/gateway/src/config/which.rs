@@ -48,8 +48,6 @@ pub(super) fn expect(source: &Source<'_>, expected: Which) -> Result<(), ConfigE
     };
     let ((found, is), (_, wanted)) = (names(found), names(expected));
     let why = format!("this is the configuration of {found} gateway");
-    let help = format!(
-        "name that of the {wanted} gateway ({wanted}.toml); this one is for `bentpipe {is} --config`"
-    );
+    let help = format!("name the file of the {wanted} gateway; this one is for `bentpipe {is}`");
     Err(ConfigError::at(source, None, why, help))
 }
