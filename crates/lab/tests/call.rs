@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use bentpipe_lab::sim::call::{Heard, call, link};
+use bentpipe_lab::traffic::Engine;
+use bentpipe_lab::traffic::call::{Heard, call, link};
 use bentpipe_link::Class;
 
 const LENGTH: Duration = Duration::from_secs(120);
@@ -12,7 +13,9 @@ const LENGTH: Duration = Duration::from_secs(120);
 /// Both directions of calls with several seeds: those that the rule was not found on.
 fn calls(percent: f64, burst: f64) -> Vec<Heard> {
     let profile = link(percent, burst);
-    (100..106).flat_map(|seed| call(&profile, Class::Network, LENGTH, seed).unwrap()).collect()
+    (100..106)
+        .flat_map(|seed| call(&Engine::Sim, &profile, Class::Network, LENGTH, seed).unwrap())
+        .collect()
 }
 
 fn mean(heard: &[Heard], of: impl Fn(&Heard) -> f64) -> f64 {

@@ -4,6 +4,7 @@ pub mod browse;
 pub mod cabin_mix;
 pub mod call;
 pub mod cell;
+pub mod choice;
 pub mod gate;
 pub mod grid;
 pub mod latency;
@@ -35,6 +36,17 @@ pub enum ExperimentError {
         /// Why.
         source: ContenderError,
     },
+    /// A gateway could not be started in a host of the lab.
+    #[error("the {which} gateway: {why}")]
+    Gateway {
+        /// `air` or `ground`.
+        which: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// What passengers had open came to a premature end.
+    #[error("{0}")]
+    Broke(String),
     /// Nothing comes through a contender.
     #[error("{contender}: nothing came through within {seconds} s{why}")]
     Silent {

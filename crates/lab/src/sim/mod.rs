@@ -6,7 +6,6 @@
 
 pub mod aerotcp;
 pub mod cabin;
-pub mod call;
 pub mod fade;
 pub mod fleet;
 pub mod net;
