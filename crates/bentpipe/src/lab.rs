@@ -73,6 +73,8 @@ pub enum Run {
     CabinMix(mixes::CabinArgs),
     /// Public services on a village's link, and everything else in what they leave.
     RuralPawsPolicy(mixes::PolicyArgs),
+    /// A page in real Chromium: by its own QUIC where the gateways carry it, by TCP where they refuse.
+    BrowserQuic(mixes::BrowserArgs),
     /// Calls over UDP: what is left of the link's losses, and what that costs.
     Call(mixes::CallArgs),
 }
@@ -194,6 +196,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::ClassRates(args)) => mixes::class_rates(args),
         Lab::Run(Run::CabinMix(args)) => mixes::cabin(args),
         Lab::Run(Run::RuralPawsPolicy(args)) => mixes::policy(args),
+        Lab::Run(Run::BrowserQuic(args)) => mixes::browser(args),
         Lab::Run(Run::Call(args)) => mixes::call(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),

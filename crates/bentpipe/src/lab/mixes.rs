@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::choice::Choice;
 use bentpipe_lab::experiment::report::Report;
-use bentpipe_lab::experiment::{cabin_mix, call, latency, rural_paws};
+use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, latency, rural_paws};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::traffic::{Emulator, Engine};
@@ -111,6 +111,39 @@ impl LatencyArgs {
         let (profile, seed) = (with_rate(&self.profile)?, self.common.seed);
         Ok(Choice { profile, length: Duration::from_secs(self.seconds), runs: self.runs, seed })
     }
+}
+
+/// What `lab run browser-quic` is told.
+#[derive(Args)]
+pub struct BrowserArgs {
+    /// The link: a built-in profile, or a file that ends in .toml.
+    #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
+    profile: String,
+    /// Loads of each case.
+    #[arg(long, value_name = "N", default_value_t = browser_quic::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Of all losses.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the figures there, as an array of rows.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Fail if a target is missed.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Loads pages in Chromium.
+pub fn browser(args: &BrowserArgs) -> Outcome {
+    let (profile, runs, seed) = (Profile::find(&args.profile)?, args.runs, args.seed);
+    check_writable(args.json.as_deref())?;
+    emu::enter()?;
+    let scratch = Scratch::new()?;
+    let choice = browser_quic::Choice { profile, runs, seed };
+    let report = browser_quic::run(&choice, scratch.path())?;
+    println!("{}\n{}", report.text, report.goals_text());
+    write(args.json.as_deref(), &report.rows)?;
+    check(args.check, report.missed())
 }
 
 /// An error where targets that must hold are missed.

@@ -69,6 +69,8 @@ pub struct PairSpec {
     pub flows_per_second: u32,
     /// The interface whose clients the air gateway intercepts, if any.
     pub intercepts: Option<&'static str>,
+    /// What becomes of intercepted QUIC: `carry` or `reject`.
+    pub quic: &'static str,
     /// What the files say of classes and rules: the ground's, and the air's.
     pub classes: [String; 2],
 }
@@ -132,6 +134,7 @@ impl PairSpec {
             max_flows: 1024,
             flows_per_second: 500,
             intercepts: None,
+            quic: "carry",
             classes: Default::default(),
         }
     }
@@ -155,10 +158,10 @@ impl PairSpec {
             writeln!(text, "http-proxy = \"{http_proxy}\"").expect("a string takes all");
         }
         if let Some(interface) = self.intercepts {
-            let port = INTERCEPT_PORT;
+            let (port, quic) = (INTERCEPT_PORT, self.quic);
             writeln!(
                 text,
-                "tproxy = {{ port = {port}, interfaces = [{interface:?}] }}"
+                "tproxy = {{ port = {port}, interfaces = [{interface:?}] }}\nquic = {quic:?}"
             )
             .expect("a string takes all");
         }

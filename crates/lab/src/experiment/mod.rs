@@ -1,6 +1,7 @@
 //! Experiments: contenders and workloads on a profile, each in a world of its own.
 
 pub mod browse;
+pub mod browser_quic;
 pub mod cabin_mix;
 pub mod call;
 pub mod cell;
@@ -17,6 +18,7 @@ pub mod transfers;
 
 use crate::contender::ContenderError;
 use crate::emu::{EmuError, MeasureError};
+use crate::workload::chromium::ChromiumError;
 use crate::workload::fetch::FetchError;
 
 /// Why an experiment reports nothing.
@@ -36,6 +38,9 @@ pub enum ExperimentError {
         /// Why.
         source: ContenderError,
     },
+    /// No page in a browser.
+    #[error(transparent)]
+    Chromium(#[from] ChromiumError),
     /// A gateway could not be started in a host of the lab.
     #[error("the {which} gateway: {why}")]
     Gateway {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
 use bentpipe_gateway::far::link;
 use bentpipe_gateway::net::Inherited;
-use bentpipe_gateway::{air, ground};
+use bentpipe_gateway::{air, counters, ground};
 use bentpipe_link::io::{Air, Hub, UdpSocket};
 use bentpipe_link::{Class, ClassCounters, Counters, Limits, PerClass};
 
@@ -36,22 +36,26 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Gateways {
     air: Air,
     hub: Hub,
+    /// What the air gateway counts.
+    pub counted: Arc<counters::Counters>,
     _air: Service,
     _ground: Service,
 }
 
 impl Gateways {
-    /// Starts both with their files in `folder`.
+    /// Starts both with their files in `folder`; `quic` is what becomes of QUIC, `carry` or `reject`.
     pub fn start(
         world: &World,
         profile: &Profile,
         limits: &ClassLimits,
+        quic: &'static str,
         folder: &Path,
     ) -> Result<Self, ExperimentError> {
         let peer = SocketAddr::new(GROUND.v4.into(), LINK_PORT);
         let spec = PairSpec {
             allow: vec![format!("{}/24", GROUND_INTERNET.v4)],
             intercepts: Some("cabin"),
+            quic,
             classes: [classes(&limits[DOWN]), classes(&limits[UP]) + &rules()],
             ..PairSpec::new(profile, SocketAddr::new(AIR_CABIN.v4.into(), SOCKS_PORT), peer)
         };
@@ -62,8 +66,8 @@ impl Gateways {
         let config = GroundConfig::load(&folder.join("ground.toml")).map_err(failed("ground"))?;
         let (_ground, hub) = start("ground", &world.ground, move || start_ground(&config, peer))?;
         let config = AirConfig::load(&folder.join("air.toml"), None).map_err(failed("air"))?;
-        let (_air, air) = start("air", &world.air, move || start_air(&config, peer))?;
-        Ok(Self { air, hub, _air, _ground })
+        let (_air, (air, counted)) = start("air", &world.air, move || start_air(&config, peer))?;
+        Ok(Self { air, hub, counted, _air, _ground })
     }
 
     /// Waits until there is a session.
@@ -126,12 +130,16 @@ fn start_ground(config: &GroundConfig, listen: SocketAddr) -> Result<(Hub, Servi
     Ok((hub, Box::pin(serving)))
 }
 
-fn start_air(config: &AirConfig, peer: SocketAddr) -> Result<(Air, Serving), String> {
+/// The air's end of the link, and what its gateway counts.
+type AirEnd = (Air, Arc<counters::Counters>);
+
+fn start_air(config: &AirConfig, peer: SocketAddr) -> Result<(AirEnd, Serving), String> {
     let link_config = link::air_config(config, peer, 1).map_err(text)?;
     let far = Air::start(Box::new(socket(SocketAddr::new(AIR.v4.into(), 0))?), link_config);
     let gateway = air::Air::bind(config, &mut Inherited::default(), Arc::new(far.clone()));
     let gateway = gateway.map_err(text)?;
-    Ok((far, Box::pin(async move { gateway.serve(pending()).await })))
+    let counted = gateway.counters();
+    Ok(((far, counted), Box::pin(async move { gateway.serve(pending()).await })))
 }
 
 fn socket(address: SocketAddr) -> Result<UdpSocket, String> {

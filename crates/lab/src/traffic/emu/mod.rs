@@ -11,7 +11,7 @@
 //! packet counts for nothing.
 
 mod client;
-mod gateways;
+pub(crate) mod gateways;
 mod log;
 mod server;
 
@@ -67,7 +67,7 @@ impl EmuTraffic {
         let world = World::new(&profile.link, None, seed)?;
         world.measure()?;
         let folder = tempfile::tempdir_in(folder).map_err(ExperimentError::Folder)?;
-        let gateways = Gateways::start(&world, profile, limits, folder.path())?;
+        let gateways = Gateways::start(&world, profile, limits, "carry", folder.path())?;
         let log = Arc::new(Log::new());
         let _server = server::start(&world.server, log.clone())?;
         let (orders, ordered) = unbounded_channel();
