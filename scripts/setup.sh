@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what building and the lab need, if it is missing, and says each step aloud; with the
-# argument `python`, what the tests' MASQUE client needs instead.
+# argument `python`, what the tests' MASQUE client needs instead; with `browser`, the Chromium that
+# loads pages through the gateways.
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -34,8 +35,18 @@ python_needs() {
         echo 'python-with-venv python3-venv python3 python3 python'
     fi
 }
+
+browser_needs() {
+    for command in chromium chromium-browser google-chrome chrome; do
+        if command -v "$command" >/dev/null 2>&1; then return; fi
+    done
+    echo 'chromium chromium chromium chromium chromium'
+}
 list=needs
-[ "${1:-}" != python ] || list=python_needs
+case ${1:-} in
+python) list=python_needs ;;
+browser) list=browser_needs ;;
+esac
 
 # What rustup is fetched over is checked against these; a minimal Debian has none.
 certificates() {

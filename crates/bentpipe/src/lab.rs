@@ -67,10 +67,14 @@ pub enum Run {
     Aerotcp(aerotcp::AeroTcpArgs),
     /// Bulk in each class and each direction beside probes, and what downloads and hogs do to others.
     LatencyUnderLoad(mixes::LatencyArgs),
+    /// Rates and ceilings of classes in both directions, what lower effort takes and leaves.
+    ClassRates(mixes::LatencyArgs),
     /// Fifty passengers with pages, films, messages, calls, downloads and a hog.
     CabinMix(mixes::CabinArgs),
     /// Public services on a village's link, and everything else in what they leave.
     RuralPawsPolicy(mixes::PolicyArgs),
+    /// A page in real Chromium: by its own QUIC where the gateways carry it, by TCP where they refuse.
+    BrowserQuic(mixes::BrowserArgs),
     /// Calls over UDP: what is left of the link's losses, and what that costs.
     Call(mixes::CallArgs),
 }
@@ -189,8 +193,10 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::Grid(args)) => grid::run(args),
         Lab::Run(Run::Aerotcp(args)) => aerotcp::run(args),
         Lab::Run(Run::LatencyUnderLoad(args)) => mixes::latency(args),
+        Lab::Run(Run::ClassRates(args)) => mixes::class_rates(args),
         Lab::Run(Run::CabinMix(args)) => mixes::cabin(args),
         Lab::Run(Run::RuralPawsPolicy(args)) => mixes::policy(args),
+        Lab::Run(Run::BrowserQuic(args)) => mixes::browser(args),
         Lab::Run(Run::Call(args)) => mixes::call(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),

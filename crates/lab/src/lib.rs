@@ -9,4 +9,5 @@ pub mod profile;
 pub mod result;
 pub mod scratch;
 pub mod sim;
+pub mod traffic;
 pub mod workload;

@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use bentpipe_lab::sim::call::{Heard, call, link};
+use bentpipe_lab::traffic::Engine;
+use bentpipe_lab::traffic::call::{Heard, call, link};
 use bentpipe_link::Class;
 
 const LENGTH: Duration = Duration::from_secs(120);
@@ -16,7 +17,8 @@ fn calls(percent: f64, burst: f64) -> Vec<Heard> {
 
 fn calls_of(length: Duration, percent: f64, burst: f64) -> Vec<Heard> {
     let profile = link(percent, burst);
-    (100..106).flat_map(|seed| call(&profile, Class::Network, length, seed).unwrap()).collect()
+    let one = |seed| call(&Engine::Sim, &profile, Class::Network, length, seed).unwrap();
+    (100..106).flat_map(one).collect()
 }
 
 /// In every call; the share of bytes holds in short ones too.

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use bentpipe_lab::profile::Profile;
-use bentpipe_lab::sim::traffic::{Carry, DOWN, ENDLESS, REQUEST_BYTES, Talk, Traffic, UP};
+use bentpipe_lab::sim::traffic::SimTraffic;
+use bentpipe_lab::traffic::{
+    Carry, DOWN, ENDLESS, Passing, REQUEST_BYTES, Talk, Traffic, UP, in_order,
+};
 use bentpipe_link::{Class, ClassSettings, Limits, PerClass, Settings};
 use bentpipe_units::{BitRate, Ratio};
 
@@ -41,19 +44,19 @@ fn parts(rate: BitRate, limits: Parts<'_>) -> Settings {
     Settings { classes, ..Settings::default() }
 }
 
-fn cabin(profile: &Profile, limits: Parts<'_>, seed: u64) -> Traffic {
+fn cabin(profile: &Profile, limits: Parts<'_>, seed: u64) -> SimTraffic {
     let [hub, air] = [DOWN, UP].map(|way| parts(rate_of(profile, way), limits));
-    Traffic::new(profile, &air, &hub, seed).expect("a session comes up")
+    SimTraffic::new(profile, &air, &hub, seed).expect("a session comes up")
 }
 
 /// Streams both ways without end.
-fn saturate(cabin: &mut Traffic, class: Class, passenger: u32, flows: usize) -> Vec<usize> {
+fn saturate(cabin: &mut SimTraffic, class: Class, passenger: u32, flows: usize) -> Vec<usize> {
     let carry = Carry { class, passenger, down: ENDLESS, up: ENDLESS };
     (0..flows).map(|_| cabin.open(carry)).collect()
 }
 
 /// Three passengers download on eight connections each.
-fn download(cabin: &mut Traffic) {
+fn download(cabin: &mut SimTraffic) {
     for passenger in (1..=3).flat_map(|passenger| [passenger; 8]) {
         let (class, up, down) = (Class::BestEffort, REQUEST_BYTES, ENDLESS);
         cabin.open(Carry { class, passenger, up, down });
@@ -61,7 +64,7 @@ fn download(cabin: &mut Traffic) {
 }
 
 /// The part of the link's rate that each class pays for over `length`, that way by that way.
-fn shares(cabin: &mut Traffic, profile: &Profile, length: Duration) -> [PerClass<f64>; 2] {
+fn shares(cabin: &mut SimTraffic, profile: &Profile, length: Duration) -> [PerClass<f64>; 2] {
     let (paid, before) = (Class::ALL.map(|class| cabin.class_bytes(class)), cabin.counted());
     cabin.pass(length);
     let (now, after) = (Class::ALL.map(|class| cabin.class_bytes(class)), cabin.counted());
@@ -182,15 +185,16 @@ fn p95(mut waits: Vec<f64>) -> f64 {
 
 /// p95 of a call's packets that `cabin` carries from now on: of those that the link did not lose,
 /// which waited for their turn alone, and of all of them.
-fn call_p95(profile: &Profile, cabin: &mut Traffic, class: Class) -> [[f64; 2]; 2] {
+fn call_p95(profile: &Profile, cabin: &mut SimTraffic, class: Class) -> [[f64; 2]; 2] {
     const PACKETS: usize = 6000;
     let beat = cabin.talk(talk(class, PACKETS));
     cabin.pass(talk(class, 0).gap * PACKETS as u32 + secs(5));
     [DOWN, UP].map(|way| {
-        let all = cabin.beat(beat).transits(way).map(|(_, took)| took);
-        let all: Vec<_> = all.map(|took| packets(profile, way, took)).collect();
-        let in_order = cabin.beat(beat).in_order(way).map(|(_, took)| took);
-        let in_order: Vec<_> = in_order.map(|took| packets(profile, way, Some(took))).collect();
+        let transits = cabin.transits(beat, way);
+        let all: Vec<_> = transits.iter().map(|&(_, took)| packets(profile, way, took)).collect();
+        let in_order = in_order(&transits).into_iter();
+        let in_order: Vec<_> =
+            in_order.map(|(_, took)| packets(profile, way, Some(took))).collect();
         assert!(all.len() == PACKETS && in_order.len() * 100 >= 92 * PACKETS);
         [p95(in_order), p95(all)]
     })
@@ -200,7 +204,7 @@ fn call_p95(profile: &Profile, cabin: &mut Traffic, class: Class) -> [[f64; 2]; 
 /// which has to be a sixth: there is one repair for four packets, and two in three of those mend a
 /// loss right behind them at once. So it is what the link happens to lose that decides, and what is
 /// asked of all of them is that the next packet's time is not passed.
-fn assert_waits(profile: &Profile, cabin: &mut Traffic, class: Class, loss: f64) {
+fn assert_waits(profile: &Profile, cabin: &mut SimTraffic, class: Class, loss: f64) {
     let gap = talk(class, 0).gap;
     for ((way, name), [waits, all]) in WAYS.into_iter().zip(call_p95(profile, cabin, class)) {
         println!("loss {loss} {name}: {waits:.2} packets, {all:.2} with those that were lost");
@@ -240,14 +244,14 @@ fn first_p95(profile: &Profile, others: bool, seed: u64) -> [f64; 2] {
         flows.push(cabin.open(object(1000 + number, 1000)));
         let gap = Duration::from_millis(500 + u64::from(number) * 137 % 250);
         cabin.pass(gap / 3);
-        if others && page.is_none_or(|page| cabin.stream(page).is_done()) {
+        if others && page.is_none_or(|page| cabin.course(page).is_done()) {
             page = Some(cabin.open(object(60, 100_000)));
         }
         cabin.pass(gap * 2 / 3);
     }
     cabin.pass(secs(20));
     [DOWN, UP].map(|way| {
-        let transits = flows.iter().map(|&flow| cabin.stream(flow).first_transits()[way]);
+        let transits = flows.iter().map(|&flow| cabin.course(flow).first_transits()[way]);
         p95(transits.map(|took| packets(profile, way, took)).collect())
     })
 }
@@ -285,9 +289,9 @@ fn the_operators_class_keeps_rate_and_delay_whatever_passengers_do() {
 }
 
 /// What passengers read in `length`, that way.
-fn goodput(cabin: &mut Traffic, of: &[Vec<usize>], way: usize, length: Duration) -> Vec<f64> {
-    let read = |cabin: &Traffic, flows: &Vec<usize>| -> u64 {
-        flows.iter().map(|&flow| cabin.stream(flow).got()[way]).sum()
+fn goodput(cabin: &mut SimTraffic, of: &[Vec<usize>], way: usize, length: Duration) -> Vec<f64> {
+    let read = |cabin: &SimTraffic, flows: &Vec<usize>| -> u64 {
+        flows.iter().map(|&flow| cabin.course(flow).got[way]).sum()
     };
     let before: Vec<u64> = of.iter().map(|flows| read(cabin, flows)).collect();
     cabin.pass(length);
@@ -331,12 +335,12 @@ fn many_connections_get_no_more_than_one() {
 }
 
 /// How long a page of six objects at once takes.
-fn page(cabin: &mut Traffic) -> Duration {
+fn page(cabin: &mut SimTraffic) -> Duration {
     let began = cabin.now();
     let (class, up, down) = (Class::Assured, REQUEST_BYTES, 100_000);
     let object = Carry { class, passenger: 1, up, down };
     let objects: Vec<usize> = (0..6).map(|_| cabin.open(object)).collect();
-    let done = |cabin: &Traffic| objects.iter().all(|&object| cabin.stream(object).is_done());
+    let done = |cabin: &SimTraffic| objects.iter().all(|&object| cabin.course(object).is_done());
     assert!(cabin.wait(secs(60), done), "a page takes more than a minute");
     cabin.now() - began
 }
@@ -354,9 +358,9 @@ fn public_services_are_as_fast_beside_a_full_cabin_as_alone() {
         classes[Class::Assured].limits.rate = Some(BitRate::from_bps(assured * 1000));
         Settings { classes, ..Settings::default() }
     };
-    let cabin = Traffic::new(&profile, &settings(256, 4000), &settings(2000, 8000), 8);
+    let cabin = SimTraffic::new(&profile, &settings(256, 4000), &settings(2000, 8000), 8);
     let mut cabin = cabin.expect("a session comes up");
-    let pages = |cabin: &mut Traffic| -> f64 {
+    let pages = |cabin: &mut SimTraffic| -> f64 {
         let mut took: Vec<_> = (0..9)
             .map(|_| {
                 cabin.pass(secs(2));

@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use bentpipe_lab::emu;
 
+#[path = "emu/browser.rs"]
+mod browser;
 #[path = "emu/links.rs"]
 mod links;
 #[path = "emu/measured.rs"]
@@ -17,6 +19,8 @@ mod measured;
 mod modem;
 #[path = "emu/reach.rs"]
 mod reach;
+#[path = "emu/traffic.rs"]
+mod traffic;
 #[path = "emu/vanish.rs"]
 mod vanish;
 
@@ -34,6 +38,9 @@ const TESTS: &[Test] = &[
     ("a_false_declaration_is_refused", measured::differs),
     ("commands_run_inside_their_host", reach::command),
     ("a_modem_is_discovered_on_its_segment", modem::discovered),
+    ("passengers_traffic_crosses_both_gateways", traffic::crosses),
+    ("a_class_keeps_to_its_ceiling_both_ways", traffic::ceilings),
+    ("chromiums_own_quic_loads_a_page", browser::quic),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),
     ("programs_die_with_the_process", vanish::programs),
     ("many_worlds_run_at_once", measured::many_worlds),

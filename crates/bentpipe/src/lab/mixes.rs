@@ -1,23 +1,29 @@
-//! `bentpipe lab run latency-under-load | cabin-mix | rural-paws-policy | call`: what each traffic does to the others on the link.
+//! `bentpipe lab run latency-under-load | class-rates | cabin-mix | rural-paws-policy | call`: what each
+//! traffic does to the others on the link.
 
+use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use bentpipe_lab::emu;
+use bentpipe_lab::experiment::choice::Choice;
 use bentpipe_lab::experiment::report::Report;
-use bentpipe_lab::experiment::{cabin_mix, call, latency, rural_paws};
+use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, latency, rural_paws};
 use bentpipe_lab::profile::Profile;
+use bentpipe_lab::scratch::Scratch;
+use bentpipe_lab::traffic::{Emulator, Engine};
 use bentpipe_units::Ratio;
-use clap::{Args, ValueEnum};
+use clap::Args;
 
-use super::grid::per_cent;
+use super::grid::{Engine as Engines, per_cent};
 use super::{Outcome, check_writable, write};
 
 /// What all of them are told.
 #[derive(Args)]
 pub struct Common {
-    /// What runs it.
-    #[arg(long, value_enum, default_value_t = Engine::Sim)]
-    engine: Engine,
+    /// Virtual time, or the emulator's real gateways and kernels in real time, or one after the other.
+    #[arg(long, value_enum, default_value_t = Engines::Sim)]
+    engine: Engines,
     /// Of all losses; further runs have the seeds after it.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -29,19 +35,13 @@ pub struct Common {
     check: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Engine {
-    /// Virtual time.
-    Sim,
-}
-
-/// What `lab run latency-under-load` is told.
+/// What `lab run latency-under-load` and `lab run class-rates` are told.
 #[derive(Args)]
 pub struct LatencyArgs {
     /// The link: a built-in profile with a rate, or a file that ends in .toml.
     #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
     profile: String,
-    /// Measured of each run, in seconds of virtual time.
+    /// Measured of each run, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = latency::DEFAULT_LENGTH.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Runs of each part.
@@ -57,7 +57,7 @@ pub struct CabinArgs {
     /// The link: a built-in profile with a rate, or a file that ends in .toml.
     #[arg(long, value_name = "PROFILE", default_value = cabin_mix::DEFAULT_PROFILE)]
     profile: String,
-    /// Measured of each run, in seconds of virtual time.
+    /// Measured of each run, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = cabin_mix::DEFAULT_LENGTH.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Runs.
@@ -96,7 +96,7 @@ pub struct CallArgs {
     /// repeated.
     #[arg(long = "burst", value_name = "PACKETS", default_values_t = call::DEFAULT_BURSTS)]
     bursts: Vec<f64>,
-    /// How long a call lasts, in seconds of virtual time.
+    /// How long a call lasts, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = call::DEFAULT_LENGTH.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Calls for each loss and burst.
@@ -106,26 +106,72 @@ pub struct CallArgs {
     common: Common,
 }
 
+impl LatencyArgs {
+    fn choice(&self) -> Result<Choice, Box<dyn Error>> {
+        let (profile, seed) = (with_rate(&self.profile)?, self.common.seed);
+        Ok(Choice { profile, length: Duration::from_secs(self.seconds), runs: self.runs, seed })
+    }
+}
+
+/// What `lab run browser-quic` is told.
+#[derive(Args)]
+pub struct BrowserArgs {
+    /// The link: a built-in profile, or a file that ends in .toml.
+    #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
+    profile: String,
+    /// Loads of each case.
+    #[arg(long, value_name = "N", default_value_t = browser_quic::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Of all losses.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the figures there, as an array of rows.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Fail if a target is missed.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Loads pages in Chromium.
+pub fn browser(args: &BrowserArgs) -> Outcome {
+    let (profile, runs, seed) = (Profile::find(&args.profile)?, args.runs, args.seed);
+    check_writable(args.json.as_deref())?;
+    emu::enter()?;
+    let scratch = Scratch::new()?;
+    let choice = browser_quic::Choice { profile, runs, seed };
+    let report = browser_quic::run(&choice, scratch.path())?;
+    println!("{}\n{}", report.text, report.goals_text());
+    write(args.json.as_deref(), &report.rows)?;
+    check(args.check, report.missed())
+}
+
+/// An error where targets that must hold are missed.
+fn check(asked: bool, missed: usize) -> Outcome {
+    if asked && missed > 0 {
+        return Err(format!("{missed} targets are missed").into());
+    }
+    Ok(())
+}
+
 /// Runs bulk, probes and downloads.
 pub fn latency(args: &LatencyArgs) -> Outcome {
-    let choice = latency::Choice {
-        profile: with_rate(&args.profile)?,
-        length: Duration::from_secs(args.seconds),
-        runs: args.runs,
-        seed: args.common.seed,
-    };
-    args.common.tell(|| Ok(latency::run(&choice)?))
+    let choice = args.choice()?;
+    args.common.tell(|engine| Ok(latency::run(engine, &choice)?))
+}
+
+/// Runs what has rates and ceilings.
+pub fn class_rates(args: &LatencyArgs) -> Outcome {
+    let choice = args.choice()?;
+    args.common.tell(|engine| Ok(latency::class_rates(engine, &choice)?))
 }
 
 /// Runs a cabin of fifty.
 pub fn cabin(args: &CabinArgs) -> Outcome {
-    let choice = cabin_mix::Choice {
-        profile: with_rate(&args.profile)?,
-        length: Duration::from_secs(args.seconds),
-        runs: args.runs,
-        seed: args.common.seed,
-    };
-    args.common.tell(|| Ok(cabin_mix::run(&choice)?))
+    let (profile, seed) = (with_rate(&args.profile)?, args.common.seed);
+    let length = Duration::from_secs(args.seconds);
+    let choice = Choice { profile, length, runs: args.runs, seed };
+    args.common.tell(|engine| Ok(cabin_mix::run(engine, &choice)?))
 }
 
 /// Runs a village.
@@ -136,7 +182,7 @@ pub fn policy(args: &PolicyArgs) -> Outcome {
         runs: args.runs,
         seed: args.common.seed,
     };
-    args.common.tell(|| Ok(rural_paws::run(&choice)?))
+    args.common.tell(|engine| Ok(rural_paws::run(engine, &choice)?))
 }
 
 /// Runs calls.
@@ -149,11 +195,11 @@ pub fn call(args: &CallArgs) -> Outcome {
         length: Duration::from_secs(args.seconds),
         seed: args.common.seed,
     };
-    args.common.tell(|| Ok(call::run(&choice)?))
+    args.common.tell(|engine| Ok(call::run(engine, &choice)?))
 }
 
 /// On a link without a rate nothing ever waits, and the simulator would send at 10 Gbit/s.
-fn with_rate(name: &str) -> Result<Profile, Box<dyn std::error::Error>> {
+fn with_rate(name: &str) -> Result<Profile, Box<dyn Error>> {
     let profile = Profile::find(name)?;
     let link = &profile.link;
     if link.forward.rate().is_none() || link.return_.rate().is_none() {
@@ -165,18 +211,30 @@ fn with_rate(name: &str) -> Result<Profile, Box<dyn std::error::Error>> {
 }
 
 impl Common {
-    /// Prints what `run` finds, and writes its rows.
-    fn tell(&self, run: impl FnOnce() -> Result<Report, Box<dyn std::error::Error>>) -> Outcome {
-        let Engine::Sim = self.engine;
+    /// Prints what `run` finds with each engine chosen, and writes its rows.
+    fn tell(&self, run: impl Fn(&Engine<'_>) -> Result<Report, Box<dyn Error>>) -> Outcome {
         check_writable(self.json.as_deref())?;
-        let began = Instant::now();
-        let report = run()?;
-        print!("{}", report.text);
-        println!("\n{}Simulated in {:.0} s.", report.goals_text(), began.elapsed().as_secs_f64());
-        write(self.json.as_deref(), &report.rows)?;
-        match report.missed() {
-            missed @ 1.. if self.check => Err(format!("{missed} targets are missed").into()),
-            _ => Ok(()),
+        let (mut rows, mut missed) = (Vec::new(), 0);
+        let mut one = |engine: &Engine<'_>| -> Outcome {
+            let began = Instant::now();
+            let report = run(engine)?;
+            let (goals, took) = (report.goals_text(), began.elapsed().as_secs_f64());
+            println!("{}\n{goals}The {} engine took {took:.0} s.", report.text, engine.name());
+            missed += report.missed();
+            rows.extend(report.rows);
+            Ok(())
+        };
+        if self.engine != Engines::Sim {
+            emu::enter()?;
         }
+        if self.engine != Engines::Emu {
+            one(&Engine::Sim)?;
+        }
+        if self.engine != Engines::Sim {
+            let scratch = Scratch::new()?;
+            one(&Engine::Emu(Emulator { folder: scratch.path() }))?;
+        }
+        write(self.json.as_deref(), &rows)?;
+        check(self.check, missed)
     }
 }

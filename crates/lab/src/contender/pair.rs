@@ -24,6 +24,9 @@ const START_GRACE: Duration = Duration::from_millis(300);
 /// What is taken for the round trip of a link that has none: a window is made of it.
 const LEAST_RTT: Duration = Duration::from_millis(10);
 
+/// Where intercepted connections are led to.
+const INTERCEPT_PORT: u16 = 1081;
+
 const KEY_BYTES: usize = 32;
 
 /// What carries the flows between the gateways.
@@ -64,6 +67,12 @@ pub struct PairSpec {
     pub max_flows: usize,
     /// New flows in a second.
     pub flows_per_second: u32,
+    /// The interface whose clients the air gateway intercepts, if any.
+    pub intercepts: Option<&'static str>,
+    /// What becomes of intercepted QUIC: `carry` or `reject`.
+    pub quic: &'static str,
+    /// What the files say of classes and rules: the ground's, and the air's.
+    pub classes: [String; 2],
 }
 
 /// Both gateways, running until dropped.
@@ -124,6 +133,9 @@ impl PairSpec {
             name_servers: vec![Ipv4Addr::LOCALHOST.into()],
             max_flows: 1024,
             flows_per_second: 500,
+            intercepts: None,
+            quic: "carry",
+            classes: Default::default(),
         }
     }
 
@@ -145,11 +157,19 @@ impl PairSpec {
         if let Some(http_proxy) = self.http_proxy {
             writeln!(text, "http-proxy = \"{http_proxy}\"").expect("a string takes all");
         }
+        if let Some(interface) = self.intercepts {
+            let (port, quic) = (INTERCEPT_PORT, self.quic);
+            writeln!(
+                text,
+                "tproxy = {{ port = {port}, interfaces = [{interface:?}] }}\nquic = {quic:?}"
+            )
+            .expect("a string takes all");
+        }
         self.write_aerotcp(&mut text);
         let flows = self.max_flows;
         write!(text, "\n[limits]\nmax-flows = {flows}\nmax-flows-per-passenger = {flows}\n")
             .expect("a string takes all");
-        text
+        text + &self.classes[1]
     }
 
     fn ground_toml(&self, air: &SecretKey) -> String {
@@ -162,7 +182,7 @@ impl PairSpec {
             "[link]\nprivate-key-file = \"ground.key\"\n{listen} = \"{}\"\n\n\
              [dial]\nallow = {:?}\n\n[dns]\nservers = {:?}\n\n\
              [[aircraft]]\nname = \"lab\"\npublic-key = \"{}\"\nrate = \"{} bit/s\"\n\
-             max-flows = {}\nflows-per-second = {}\n",
+             max-flows = {}\nflows-per-second = {}\nhighest-class = \"operator\"\n",
             self.peer,
             self.allow,
             self.name_servers.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
@@ -176,7 +196,22 @@ impl PairSpec {
         for (name, ip) in &self.hosts {
             writeln!(text, "\"{name}\" = \"{ip}\"").expect("a string takes all");
         }
-        text
+        text + &self.classes[0]
+    }
+
+    /// Writes keys and configs into `folder`: `air.toml`, `ground.toml` and what they name.
+    pub fn write(&self, folder: &Path) -> Result<(), PairError> {
+        let (air_key, ground_key) = (new_key()?, new_key()?);
+        for (name, text) in [
+            ("air.key", air_key.to_base64()),
+            ("ground.key", ground_key.to_base64()),
+            ("air.toml", self.air_toml(&ground_key)),
+            ("ground.toml", self.ground_toml(&air_key)),
+        ] {
+            let path = folder.join(name);
+            write_private(&path, &text).map_err(|source| PairError::Write { path, source })?;
+        }
+        Ok(())
     }
 }
 
@@ -200,16 +235,7 @@ impl Pair {
         air: Command,
         ground: Command,
     ) -> Result<Self, PairError> {
-        let (air_key, ground_key) = (new_key()?, new_key()?);
-        for (name, text) in [
-            ("air.key", air_key.to_base64()),
-            ("ground.key", ground_key.to_base64()),
-            ("air.toml", spec.air_toml(&ground_key)),
-            ("ground.toml", spec.ground_toml(&air_key)),
-        ] {
-            let path = folder.join(name);
-            write_private(&path, &text).map_err(|source| PairError::Write { path, source })?;
-        }
+        spec.write(folder)?;
         let run = |which: &'static str, mut command: Command| {
             command.arg(which).arg("--config").arg(folder.join(format!("{which}.toml")));
             Process::start(command, &folder.join(format!("{which}.log")))

@@ -30,7 +30,8 @@ pub use measure::{
     Quantity, RATE_TOLERANCE, UNLIMITED_FLOOR_BPS,
 };
 pub use user::enter;
-pub use wire::{IN_FLIGHT_BYTES, LATE, WireCounters};
+pub use wire::{IN_FLIGHT_BYTES, LATE, WireCounters, be_punctual};
 pub use world::{
     AIR, AIR_CABIN, Addresses, CLIENT, GROUND, GROUND_INTERNET, LinkCounters, SERVER, World,
+    passenger,
 };

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 
 use rtnetlink::packet_route::link::LinkAttribute;
+use rtnetlink::packet_route::route::{RouteScope, RouteType};
 use rtnetlink::{Handle, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use tokio::runtime;
 
@@ -23,6 +24,9 @@ const TUN_QUEUE_PACKETS: u32 = 4096;
 /// The most that a kernel keeps for one TCP connection and direction: twice the bandwidth-delay
 /// product of 100 Mbit/s × 650 ms (8.1 MB), because the kernel counts overhead too. 16 MiB.
 const TCP_BUFFER_BYTES: u32 = 16 << 20;
+
+/// Where the kernel looks for its own addresses: `RT_TABLE_LOCAL` of rtnetlink(7).
+const LOCAL_TABLE: u32 = 255;
 
 /// What the far end of a cable is called until it is there; the near end may have its final name.
 const MOVING: &str = "moving";
@@ -151,6 +155,33 @@ pub fn route(host: &Host, route: &Route) -> Result<(), EmuError> {
             .destination_prefix(masked6(route.to6), route.to6.1)
             .gateway(route.via6);
         netlink.route().add(v6.build()).execute().await
+    })
+}
+
+/// Makes every address of an IPv4 network the host's own.
+pub fn own_network(host: &Host, (network, bits): (Ipv4Addr, u8)) -> Result<(), EmuError> {
+    configure(host, &format!("take the network {network}/{bits}"), async |netlink| {
+        let index = index_of(&netlink, "lo").await?;
+        let route = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(network, bits)
+            .output_interface(index)
+            .table_id(LOCAL_TABLE)
+            .scope(RouteScope::Host)
+            .kind(RouteType::Local);
+        netlink.route().add(route.build()).execute().await
+    })
+}
+
+/// Leads an IPv4 network to the host at the far end of a link.
+pub fn lead_network(
+    host: &Host,
+    (network, bits): (Ipv4Addr, u8),
+    via: Ipv4Addr,
+) -> Result<(), EmuError> {
+    configure(host, &format!("add the route to {network}/{bits}"), async |netlink| {
+        let route =
+            RouteMessageBuilder::<Ipv4Addr>::new().destination_prefix(network, bits).gateway(via);
+        netlink.route().add(route.build()).execute().await
     })
 }
 

@@ -106,10 +106,7 @@ fn lock(counters: &Mutex<WireCounters>) -> MutexGuard<'_, WireCounters> {
 
 /// The thread: fetch what is offered, deliver what is due, sleep until either may have changed.
 fn carry(epoch: Instant, devices: &[OwnedFd; 2], mut lanes: [Lane; 2], stop: &EventFd) {
-    // By default the kernel may wake a sleeper 50 us late to save power.
-    let _ = prctl::set_timerslack(1);
-    go_first();
-    let realtime = become_realtime();
+    let realtime = be_punctual();
     for lane in &mut lanes {
         lane.tally.realtime = realtime;
     }
@@ -132,6 +129,15 @@ fn carry(epoch: Instant, devices: &[OwnedFd; 2], mut lanes: [Lane; 2], stop: &Ev
             return;
         }
     }
+}
+
+/// Makes the calling thread run when it is due, beside whatever this machine does: at real-time
+/// priority where that is allowed, which is returned. For who sleeps most of the time.
+pub fn be_punctual() -> bool {
+    // By default the kernel may wake a sleeper 50 us late to save power.
+    let _ = prctl::set_timerslack(1);
+    go_first();
+    become_realtime()
 }
 
 /// Asks for the lowest real-time priority: the wire sleeps most of the time, but what it has to do

@@ -25,6 +25,14 @@ pub const GROUND_INTERNET: Addresses = Addresses::new(3, 1);
 /// The server's address.
 pub const SERVER: Addresses = Addresses::new(3, 2);
 
+/// The passengers' network: all of its addresses are the client's, a device for each.
+const PASSENGERS: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
+
+/// Where passenger `number` lives, of fewer than 2^15.
+pub fn passenger(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(PASSENGERS.0.to_bits() | (number & 0x7fff))
+}
+
 /// An interface's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
@@ -133,6 +141,8 @@ impl World {
                 None
             }
         };
+        net::own_network(&client, PASSENGERS)?;
+        net::lead_network(&air, PASSENGERS, client_if.v4)?;
         net::route(&client, &Route::default(&cabin_if))?;
         net::route(&air, &Route::default(&ground_if))?;
         net::route(&ground, &Route::network(&cabin_if, &air_if))?;

@@ -10,10 +10,8 @@ use super::report::{Goal, Report, delay, percent, row};
 use super::table::{align, table};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
-use crate::sim::call::{GAP, Heard, LATEST, call};
-use crate::sim::parallel;
-use crate::sim::traffic::{DOWN, UP};
-use crate::sim::transfer::NoSession;
+use crate::traffic::call::{GAP, Heard, LATEST, call};
+use crate::traffic::{DOWN, Engine, EngineError, UP};
 
 /// Unless told otherwise.
 pub const DEFAULT_RUNS: u16 = 8;
@@ -55,9 +53,9 @@ pub enum CallError {
     /// The link cannot lose like that.
     #[error("{0}: give a shorter burst or less loss")]
     Loss(#[from] SpecError),
-    /// Nothing gets through.
+    /// Nothing gets through, or the emulator failed.
     #[error(transparent)]
-    NoSession(#[from] NoSession),
+    Engine(#[from] EngineError),
 }
 
 /// One link's calls.
@@ -70,7 +68,7 @@ struct Cell {
 }
 
 /// Calls, and says what became of it.
-pub fn run(choice: &Choice) -> Result<Report, CallError> {
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, CallError> {
     let own = Ratio::new(choice.profile.forward_loss()).unwrap_or(Ratio::ZERO);
     let losses = if choice.losses.is_empty() { vec![own] } else { choice.losses.clone() };
     let mut cells = Vec::new();
@@ -83,17 +81,18 @@ pub fn run(choice: &Choice) -> Result<Report, CallError> {
     let runs = u64::from(choice.runs);
     let jobs: Vec<_> =
         (0..cells.len()).flat_map(|cell| (0..runs).map(move |run| (cell, run))).collect();
-    let found = parallel::map(&jobs, |(cell, run)| {
-        call(&cells[*cell].profile, Class::Network, choice.length, choice.seed + run)
+    let found = engine.map(&choice.profile, &jobs, |(cell, run)| {
+        call(engine, &cells[*cell].profile, Class::Network, choice.length, choice.seed + run)
     });
     for ((cell, _), heard) in jobs.iter().zip(found) {
         cells[*cell].heard.push(heard?);
     }
-    Ok(Report {
+    let report = Report {
         text: text(choice, &cells),
         rows: cells.iter().flat_map(|cell| cell.rows(choice.seed)).collect(),
         goals: cells.iter().flat_map(Cell::goals).collect(),
-    })
+    };
+    Ok(report.found_by(engine))
 }
 
 impl Cell {
@@ -212,7 +211,7 @@ mod tests {
     #[test]
     fn without_loss_nothing_is_left_or_late_whatever_the_seed() {
         for seed in [1, 99] {
-            let report = run(&choice(&[0.0], seed)).unwrap();
+            let report = run(&Engine::Sim, &choice(&[0.0], seed)).unwrap();
             let of = |metric: &str| report.rows.iter().filter(|row| row.metric == metric).count();
             assert_eq!([of("residual-loss"), of("repairs"), of("delay")], [2, 2, 2]);
             for row in &report.rows {
@@ -229,7 +228,7 @@ mod tests {
 
     #[test]
     fn the_profiles_own_loss_has_targets_and_a_table_for_a_terminal() {
-        let report = run(&choice(&[], 1)).unwrap();
+        let report = run(&Engine::Sim, &choice(&[], 1)).unwrap();
         assert_eq!(report.goals.len(), 3);
         let text = format!("{}{}", report.text, report.goals_text());
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();

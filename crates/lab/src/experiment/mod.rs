@@ -1,9 +1,11 @@
 //! Experiments: contenders and workloads on a profile, each in a world of its own.
 
 pub mod browse;
+pub mod browser_quic;
 pub mod cabin_mix;
 pub mod call;
 pub mod cell;
+pub mod choice;
 pub mod gate;
 pub mod grid;
 pub mod latency;
@@ -16,6 +18,7 @@ pub mod transfers;
 
 use crate::contender::ContenderError;
 use crate::emu::{EmuError, MeasureError};
+use crate::workload::chromium::ChromiumError;
 use crate::workload::fetch::FetchError;
 
 /// Why an experiment reports nothing.
@@ -35,6 +38,20 @@ pub enum ExperimentError {
         /// Why.
         source: ContenderError,
     },
+    /// No page in a browser.
+    #[error(transparent)]
+    Chromium(#[from] ChromiumError),
+    /// A gateway could not be started in a host of the lab.
+    #[error("the {which} gateway: {why}")]
+    Gateway {
+        /// `air` or `ground`.
+        which: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// What passengers had open came to a premature end.
+    #[error("{0}")]
+    Broke(String),
     /// Nothing comes through a contender.
     #[error("{contender}: nothing came through within {seconds} s{why}")]
     Silent {

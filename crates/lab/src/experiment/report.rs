@@ -7,6 +7,7 @@ use super::table::{align, table};
 use crate::contender::Contender;
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};
+use crate::traffic::Engine;
 
 /// All that came of an experiment.
 #[derive(Debug, Default)]
@@ -28,6 +29,12 @@ impl Report {
         self.text.push_str(&other.text);
         self.rows.extend(other.rows);
         self.goals.extend(other.goals);
+    }
+
+    /// Says in every row what it was found with.
+    pub fn found_by(mut self, engine: &Engine<'_>) -> Self {
+        self.rows.iter_mut().for_each(|row| row.engine = engine.name().into());
+        self
     }
 
     /// How many goals were missed.
@@ -107,7 +114,7 @@ impl fmt::Display for Goal {
     }
 }
 
-/// A row of Bentpipe's in virtual time, without figures.
+/// A row of Bentpipe's, without figures.
 pub fn row(experiment: &str, profile: &Profile, workload: String, metric: &str, seed: u64) -> Row {
     let unit = match metric {
         "delay" | "completion" | "plt" => "s",
@@ -116,7 +123,6 @@ pub fn row(experiment: &str, profile: &Profile, workload: String, metric: &str, 
     };
     Row {
         experiment: experiment.into(),
-        engine: "sim".into(),
         contender: Some(Contender::Bentpipe.name().into()),
         profile: Some(profile.name.clone()),
         workload: Some(workload),

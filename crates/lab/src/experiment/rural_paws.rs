@@ -3,18 +3,19 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{Class, ClassSettings, Limits, PerClass, Settings};
+use bentpipe_link::{Class, Limits};
 use bentpipe_units::BitRate;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::choice::seeds;
 use super::report::{Goal, Report, row};
 use super::table::{align, megabits, seconds, table, written};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
-use crate::sim::parallel;
-use crate::sim::traffic::{Carry, DOWN, ENDLESS, REQUEST_BYTES, Traffic, UP};
-use crate::sim::transfer::NoSession;
+use crate::traffic::{
+    Carry, ClassLimits, DOWN, ENDLESS, Engine, EngineError, Passing, REQUEST_BYTES, Traffic, UP,
+};
 
 /// The assured service's link, 8/4 Mbit/s.
 pub const DEFAULT_PROFILE: &str = "geo-rural-8";
@@ -79,40 +80,43 @@ struct Found {
 }
 
 /// Runs it.
-pub fn run(choice: &Choice) -> Result<Report, NoSession> {
-    let seeds: Vec<_> = (0..u64::from(choice.runs)).map(|run| choice.seed + run).collect();
-    let found = parallel::map(&seeds, |&seed| one(choice, seed));
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+    let seeds = seeds(choice.seed, choice.runs);
+    let found = engine.map(&choice.profile, &seeds, |&seed| one(engine, choice, seed));
     let found: Vec<Found> = found.into_iter().collect::<Result<_, _>>()?;
     let rows = rows(choice, &found);
-    Ok(Report { text: text(choice, &found), rows, goals: goals(choice, &found) })
+    let report = Report { text: text(choice, &found), rows, goals: goals(choice, &found) };
+    Ok(report.found_by(engine))
 }
 
 /// Lower effort has only what is left over, as in the paper, and no more than its ceiling.
-fn settings(way: usize) -> Settings {
-    let lower = Limits { rate: Some(BitRate::from_bps(0)), ceil: Some(CEIL[way]) };
-    let mut classes = PerClass::<ClassSettings>::default();
-    classes[Class::LowerEffort].limits = lower;
-    Settings { classes, ..Settings::default() }
+fn limits() -> ClassLimits {
+    let mut limits = ClassLimits::default();
+    for (limits, ceil) in limits.iter_mut().zip(CEIL) {
+        let rate = Some(BitRate::from_bps(0));
+        limits[Class::LowerEffort] = Limits { rate, ceil: Some(ceil) };
+    }
+    limits
 }
 
-fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
-    let open = || Traffic::new(&choice.profile, &settings(UP), &settings(DOWN), seed);
-    let mut cabin = open()?;
-    let calm = pages(&mut cabin, choice.pages, seed);
-    let mut cabin = open()?;
-    saturate(&mut cabin);
-    cabin.pass(WARM);
-    let (alone, _) = rates(&mut cabin, &[]);
-    let beside = pages(&mut cabin, choice.pages, seed);
-    let bulk = Carry { class: Class::Assured, passenger: WORKER, up: ENDLESS, down: ENDLESS };
-    let bulk = cabin.open(bulk);
-    cabin.pass(WARM);
-    let (lower, assured) = rates(&mut cabin, &[bulk]);
-    Ok(Found { pages: [calm, beside], alone, assured, lower })
+fn one(engine: &Engine<'_>, choice: &Choice, seed: u64) -> Result<Found, EngineError> {
+    let calm =
+        engine.carry(&choice.profile, &limits(), seed, |cabin| pages(cabin, choice.pages, seed))?;
+    engine.carry(&choice.profile, &limits(), seed, |cabin| {
+        saturate(cabin);
+        cabin.pass(WARM);
+        let (alone, _) = rates(cabin, &[]);
+        let beside = pages(cabin, choice.pages, seed);
+        let class = Class::Assured;
+        let bulk = cabin.open(Carry { class, passenger: WORKER, up: ENDLESS, down: ENDLESS });
+        cabin.pass(WARM);
+        let (lower, assured) = rates(cabin, &[bulk]);
+        Found { pages: [calm, beside], alone, assured, lower }
+    })
 }
 
 /// Everything that is not a public service wants all it can get.
-fn saturate(cabin: &mut Traffic) {
+fn saturate(cabin: &mut dyn Traffic) {
     for passenger in OTHERS {
         for _ in 0..CONNECTIONS {
             let class = Class::LowerEffort;
@@ -122,7 +126,7 @@ fn saturate(cabin: &mut Traffic) {
 }
 
 /// What lower effort sends in IP bit/s, and what comes on `streams`, each way.
-fn rates(cabin: &mut Traffic, streams: &[usize]) -> ([f64; 2], [f64; 2]) {
+fn rates(cabin: &mut dyn Traffic, streams: &[usize]) -> ([f64; 2], [f64; 2]) {
     let before = look(cabin, streams);
     cabin.pass(MEASURED);
     let after = look(cabin, streams);
@@ -133,27 +137,27 @@ fn rates(cabin: &mut Traffic, streams: &[usize]) -> ([f64; 2], [f64; 2]) {
 }
 
 /// IP bytes that lower effort sent so far, and payload that came on `streams`.
-fn look(cabin: &mut Traffic, streams: &[usize]) -> ([u64; 2], [u64; 2]) {
-    let got = |way: usize| streams.iter().map(|&one| cabin.stream(one).got()[way]).sum();
+fn look(cabin: &mut dyn Traffic, streams: &[usize]) -> ([u64; 2], [u64; 2]) {
+    let got = |way: usize| streams.iter().map(|&one| cabin.course(one).got[way]).sum();
     let got = [got(DOWN), got(UP)];
     (cabin.class_bytes(Class::LowerEffort), got)
 }
 
 /// Loads pages one after the other, as HTTP/2 does: the document, then all objects at once.
-fn pages(cabin: &mut Traffic, pages: u16, seed: u64) -> Samples {
+fn pages(cabin: &mut dyn Traffic, pages: u16, seed: u64) -> Samples {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut loads = Samples::default();
     for _ in 0..pages {
         let began = cabin.now();
-        let open = |cabin: &mut Traffic, down| {
+        let open = |cabin: &mut dyn Traffic, down| {
             let (class, passenger) = (Class::Assured, READER);
             cabin.open(Carry { class, passenger, up: REQUEST_BYTES, down })
         };
         let document = open(cabin, DOCUMENT_BYTES);
-        let mut came = cabin.wait(PATIENCE, |cabin| cabin.stream(document).is_done());
+        let mut came = cabin.wait(PATIENCE, |cabin| cabin.course(document).is_done());
         let objects: Vec<_> = (0..OBJECTS).map(|_| open(cabin, OBJECT_BYTES)).collect();
         came &= cabin
-            .wait(PATIENCE, |cabin| objects.iter().all(|&object| cabin.stream(object).is_done()));
+            .wait(PATIENCE, |cabin| objects.iter().all(|&object| cabin.course(object).is_done()));
         let took = (cabin.now() - began).as_secs_f64();
         loads.0.push(if came { Sample::Finished(took) } else { Sample::Cut(took) });
         cabin.pass(READING.mul_f64(1.0 + rng.random::<f64>()));
@@ -277,7 +281,7 @@ mod tests {
         for seed in [1, 50] {
             let profile = Profile::named(DEFAULT_PROFILE).unwrap();
             let choice = Choice { profile, pages: 2, runs: 1, seed };
-            let report = run(&choice).unwrap();
+            let report = run(&Engine::Sim, &choice).unwrap();
             let of = |workload: &str| {
                 let is_it = |row: &&Row| row.workload.as_deref() == Some(workload);
                 report.rows.iter().find(is_it).unwrap_or_else(|| panic!("no {workload}"))

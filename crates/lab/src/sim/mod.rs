@@ -5,7 +5,6 @@
 //! happens between two of them happens at the later one, in order.
 
 pub mod aerotcp;
-pub mod call;
 pub mod fade;
 pub mod fleet;
 pub mod net;

@@ -7,6 +7,15 @@ use std::thread;
 
 /// What `run` makes of each of `jobs`, in their order, whichever was ready first.
 pub fn map<T: Sync, R: Send>(jobs: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    map_on(thread::available_parallelism().map_or(1, NonZero::get), jobs, run)
+}
+
+/// The same on so many threads.
+pub fn map_on<T: Sync, R: Send>(
+    threads: usize,
+    jobs: &[T],
+    run: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
     let found: Vec<_> = jobs.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
     let worker = || {
@@ -19,7 +28,6 @@ pub fn map<T: Sync, R: Send>(jobs: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R>
         }
     };
     thread::scope(|scope| {
-        let threads = thread::available_parallelism().map_or(1, NonZero::get);
         (0..threads.min(jobs.len())).for_each(|_| drop(scope.spawn(worker)));
     });
     let found = found.into_iter().map(|one| {

@@ -44,7 +44,7 @@ pub struct NoSession {
 }
 
 impl NoSession {
-    pub(super) fn over(profile: &Profile, limit: Duration) -> Self {
+    pub(crate) fn over(profile: &Profile, limit: Duration) -> Self {
         Self { profile: profile.name.clone(), limit }
     }
 }

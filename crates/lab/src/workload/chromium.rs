@@ -51,20 +51,31 @@ pub async fn load(
     objects: usize,
     folder: &Path,
 ) -> Result<Duration, ChromiumError> {
+    let mut flags = vec!["--disable-quic".to_owned()];
+    if let Route::Socks5(proxy) = route {
+        flags.push(format!("--proxy-server=socks5://{proxy}"));
+    }
+    visit(host, &flags, &format!("http://{origin}/page/{objects}"), folder).await
+}
+
+/// Loads the lab's page at `url` in a fresh Chromium with `flags`, as [`load`] does.
+pub async fn visit(
+    host: &Host,
+    flags: &[String],
+    url: &str,
+    folder: &Path,
+) -> Result<Duration, ChromiumError> {
     let program = find().ok_or(ChromiumError::NotInstalled)?;
     let mut command = host.command(&program.to_string_lossy());
     command
-        .args(["--headless", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--headless", "--disable-gpu", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update"])
         .args(["--disable-sync", "--disable-extensions", "--disable-dev-shm-usage"])
         // The whole of it runs in a namespace of the lab and sees nothing but the lab's origin;
         // its own sandbox refuses to run as root.
         .arg("--no-sandbox")
         .arg(format!("--user-data-dir={}", folder.join("profile").display()));
-    if let Route::Socks5(proxy) = route {
-        command.arg(format!("--proxy-server=socks5://{proxy}"));
-    }
-    command.arg("--dump-dom").arg(format!("http://{origin}/page/{objects}"));
+    command.args(flags).arg("--dump-dom").arg(url);
     std::fs::create_dir(folder)?;
     let mut browser = Process::start(command, &folder.join("dom.html"))?;
     while browser.ended().is_none() {

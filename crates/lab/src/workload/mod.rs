@@ -7,6 +7,7 @@ pub mod content;
 pub mod fetch;
 pub mod origin;
 pub mod page;
+pub mod secure;
 pub mod service;
 
 use std::fmt;

@@ -123,7 +123,8 @@ pub async fn serve_all(listener: std::net::TcpListener) {
     }
 }
 
-fn answer(request: &Request<Incoming>) -> Response<Either<ObjectBody, String>> {
+/// What it says to any request.
+pub(super) fn answer(request: &Request<Incoming>) -> Response<Either<ObjectBody, String>> {
     let object = Object::at(request.uri().path());
     let response = Response::builder().header(header::CACHE_CONTROL, "no-store");
     let response = match object {

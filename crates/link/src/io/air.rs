@@ -10,7 +10,7 @@ use crate::memory::Remembered;
 use crate::session::OpenError;
 use crate::settings::SettingsError;
 use crate::status::Counters;
-use crate::{ClassSettings, OpenDatagrams, PerClass};
+use crate::{Class, ClassCounters, ClassSettings, OpenDatagrams, PerClass};
 
 /// The link, seen from the air. Clones share it; the last one dropped closes it.
 #[derive(Clone)]
@@ -96,6 +96,11 @@ impl Air {
     /// What the session counts; `None` before the first.
     pub fn counters(&self) -> Option<Counters> {
         self.0.look(|core, _| core.current().map(|(_, session)| session.counters()))
+    }
+
+    /// What a class had of the session, and is charged for; `None` before the first.
+    pub fn class_counters(&self, class: Class) -> Option<ClassCounters> {
+        self.0.look(|core, _| core.current().map(|(_, session)| session.class_counters(class)))
     }
 
     /// Whether the hub is heard at the moment; `None` while there is no session.

@@ -14,7 +14,7 @@ use crate::key::PublicKey;
 use crate::lease::{BeamError, ModemRate};
 use crate::settings::SettingsError;
 use crate::status::Counters;
-use crate::{ClassSettings, OpenDatagrams, PerClass};
+use crate::{Class, ClassCounters, ClassSettings, OpenDatagrams, PerClass};
 
 /// The link, seen from the ground: many aircraft. Clones share it; the last one dropped closes it.
 #[derive(Clone)]
@@ -137,6 +137,11 @@ impl Hub {
             (id, SessionStatus { aircraft, round_trip, counters })
         };
         self.0.look(|core, _| core.sessions().map(status).collect())
+    }
+
+    /// What a class had of a session, and is charged for; `None` where the session is over.
+    pub fn class_counters(&self, id: SessionId, class: Class) -> Option<ClassCounters> {
+        self.0.look(|core, _| core.session(id).map(|session| session.class_counters(class)))
     }
 
     /// Closes every session and waits until the aircraft have been told.

@@ -8,7 +8,7 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use crate::result::Sample;
-use crate::sim::traffic::{Carry, ENDLESS, REQUEST_BYTES, Traffic};
+use crate::traffic::{Carry, ENDLESS, REQUEST_BYTES, Traffic};
 use crate::workload::content::{Object, page_paths};
 
 /// Objects of a page, of the lengths that the lab's own pages have: 490 KB.
@@ -137,7 +137,7 @@ impl Passenger {
     }
 
     /// Opens what has no end.
-    pub fn settle(&mut self, cabin: &mut Traffic) {
+    pub fn settle(&mut self, cabin: &mut dyn Traffic) {
         let connections = match self.kind {
             Kind::Download => 1,
             Kind::Hog => HOG_CONNECTIONS,
@@ -156,13 +156,13 @@ impl Passenger {
     }
 
     /// Does what is to be done now; what begins while `measured` counts.
-    pub fn act(&mut self, cabin: &mut Traffic, measured: bool) {
+    pub fn act(&mut self, cabin: &mut dyn Traffic, measured: bool) {
         let now = cabin.now();
         if self.next_at().is_some_and(|at| at <= now) {
             self.job = Some(self.begin(now, measured));
         }
         let Some(mut job) = self.job.take() else { return };
-        job.open.retain(|&stream| !cabin.stream(stream).is_done());
+        job.open.retain(|&stream| !cabin.course(stream).is_done());
         if job.open.is_empty() && job.waiting.is_empty() {
             return self.end(&job, now);
         }
@@ -204,7 +204,7 @@ impl Passenger {
         Job { began, waiting, open: Vec::new(), is_measured, parallel: 0 }
     }
 
-    fn open(&mut self, up: u64, down: u64, cabin: &mut Traffic) -> usize {
+    fn open(&mut self, up: u64, down: u64, cabin: &mut dyn Traffic) -> usize {
         let (class, passenger) = (Class::BestEffort, self.number);
         let stream = cabin.open(Carry { class, passenger, up, down });
         self.streams.push(stream);

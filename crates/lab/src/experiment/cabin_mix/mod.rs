@@ -4,19 +4,18 @@ mod habits;
 
 use std::time::Duration;
 
-use bentpipe_link::{Class, Settings};
+use bentpipe_link::Class;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::choice::Choice;
 use super::report::{Goal, Report, delay, percent, row};
 use super::table::{align, megabits, table, written};
 use crate::profile::Profile;
 use crate::result::{Row, Sample, Samples};
-use crate::sim::call::{GAP, LATEST, speech};
-use crate::sim::parallel;
 use crate::sim::share::jain;
-use crate::sim::traffic::{DOWN, Traffic, UP};
-use crate::sim::transfer::NoSession;
+use crate::traffic::call::{GAP, LATEST, speech};
+use crate::traffic::{ClassLimits, DOWN, Engine, EngineError, Passing, Traffic, UP};
 use crate::workload::content::page_bytes;
 use habits::{Kind, MESSAGE_BYTES, PAGE_OBJECTS, Passenger, RECEIPT_BYTES, SEGMENT_BYTES};
 
@@ -36,19 +35,6 @@ const HOG_TOLERANCE: f64 = 0.05;
 /// Jain's index among those who always have something to be sent.
 const LEAST_JAIN: f64 = 0.98;
 
-/// What is run.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// The link; it has a rate.
-    pub profile: Profile,
-    /// How much is measured of each run.
-    pub length: Duration,
-    /// Runs.
-    pub runs: u16,
-    /// Of the first; the others' follow.
-    pub seed: u64,
-}
-
 /// One passenger's run.
 struct Found {
     kind: Kind,
@@ -65,16 +51,18 @@ struct Found {
 type Cabinful = Vec<Found>;
 
 /// Runs it.
-pub fn run(choice: &Choice) -> Result<Report, NoSession> {
-    let seeds: Vec<_> = (0..u64::from(choice.runs)).map(|run| choice.seed + run).collect();
-    let runs = parallel::map(&seeds, |&seed| one(choice, seed));
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+    let runs = engine.map(&choice.profile, &choice.seeds(), |&seed| {
+        let one = |cabin: &mut dyn Traffic| one(choice, cabin, seed);
+        engine.carry(&choice.profile, &ClassLimits::default(), seed, one)
+    });
     let runs: Vec<Cabinful> = runs.into_iter().collect::<Result<_, _>>()?;
-    Ok(Report { text: text(choice, &runs), rows: rows(choice, &runs), goals: goals(&runs) })
+    let report =
+        Report { text: text(choice, &runs), rows: rows(choice, &runs), goals: goals(&runs) };
+    Ok(report.found_by(engine))
 }
 
-fn one(choice: &Choice, seed: u64) -> Result<Cabinful, NoSession> {
-    let settings = Settings::default();
-    let mut cabin = Traffic::new(&choice.profile, &settings, &settings, seed)?;
+fn one(choice: &Choice, cabin: &mut dyn Traffic, seed: u64) -> Cabinful {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let kinds = Kind::ALL.iter().flat_map(|&kind| (0..kind.passengers()).map(move |_| kind));
     let passenger = |(number, kind)| Passenger::new(kind, number, ChaCha8Rng::from_rng(&mut rng));
@@ -82,7 +70,7 @@ fn one(choice: &Choice, seed: u64) -> Result<Cabinful, NoSession> {
     let packets = ((WARM + choice.length).as_nanos() / GAP.as_nanos()) as usize;
     let mut calls = Vec::new();
     for (number, passenger) in (1..).zip(&mut passengers) {
-        passenger.settle(&mut cabin);
+        passenger.settle(cabin);
         if passenger.kind == Kind::Call {
             let mut talk = speech(Class::Network, number, packets, seed + u64::from(number));
             talk.phase = GAP.mul_f64(rng.random());
@@ -90,20 +78,20 @@ fn one(choice: &Choice, seed: u64) -> Result<Cabinful, NoSession> {
         }
     }
     let from = cabin.now() + WARM;
-    live(&mut cabin, &mut passengers, from, false);
-    let before = bytes(&cabin, &passengers);
+    live(cabin, &mut passengers, from, false);
+    let before = bytes(cabin, &passengers);
     let to = from + choice.length;
-    live(&mut cabin, &mut passengers, to, true);
-    let after = bytes(&cabin, &passengers);
+    live(cabin, &mut passengers, to, true);
+    let after = bytes(cabin, &passengers);
     while cabin.now() < to + PATIENCE && passengers.iter().any(Passenger::is_busy) {
         let end = cabin.now() + Duration::from_secs(1);
-        live(&mut cabin, &mut passengers, end, false);
+        live(cabin, &mut passengers, end, false);
     }
     cabin.pass(2 * choice.profile.rtt());
     let now = cabin.now();
     passengers.iter_mut().for_each(|passenger| passenger.stop(now));
     let found = (1..).zip(passengers).zip(after.iter().zip(&before));
-    Ok(found
+    found
         .map(|((number, passenger), (after, before))| {
             let call = calls.iter().find(|(of, _)| *of == number).map(|(_, call)| *call);
             Found {
@@ -113,15 +101,15 @@ fn one(choice: &Choice, seed: u64) -> Result<Cabinful, NoSession> {
                 stalled: passenger.stalled.as_secs_f64() / choice.length.as_secs_f64(),
                 late: passenger.late,
                 waits: call.map_or_else(Default::default, |call| {
-                    [DOWN, UP].map(|way| heard(choice, &cabin, call, way, from..to))
+                    [DOWN, UP].map(|way| heard(choice, cabin, call, way, from..to))
                 }),
             }
         })
-        .collect())
+        .collect()
 }
 
 /// Everybody does what they do until `end`.
-fn live(cabin: &mut Traffic, passengers: &mut [Passenger], end: Duration, measured: bool) {
+fn live(cabin: &mut dyn Traffic, passengers: &mut [Passenger], end: Duration, measured: bool) {
     while cabin.now() < end {
         passengers.iter_mut().for_each(|passenger| passenger.act(cabin, measured));
         let next = passengers.iter().filter_map(Passenger::next_at).min().unwrap_or(end);
@@ -130,9 +118,9 @@ fn live(cabin: &mut Traffic, passengers: &mut [Passenger], end: Duration, measur
 }
 
 /// What has come to each on the aircraft.
-fn bytes(cabin: &Traffic, passengers: &[Passenger]) -> Vec<u64> {
+fn bytes(cabin: &dyn Traffic, passengers: &[Passenger]) -> Vec<u64> {
     let of = |passenger: &Passenger| -> u64 {
-        passenger.streams.iter().map(|&stream| cabin.stream(stream).got()[DOWN]).sum()
+        passenger.streams.iter().map(|&stream| cabin.course(stream).got[DOWN]).sum()
     };
     passengers.iter().map(of).collect()
 }
@@ -141,14 +129,15 @@ fn bytes(cabin: &Traffic, passengers: &[Passenger]) -> Vec<u64> {
 /// counts as never come.
 fn heard(
     choice: &Choice,
-    cabin: &Traffic,
+    cabin: &dyn Traffic,
     call: usize,
     way: usize,
     during: std::ops::Range<Duration>,
 ) -> Samples {
     let link = &choice.profile.link;
     let propagation = [&link.forward, &link.return_][way].mean_delay();
-    let sent = cabin.beat(call).transits(way).filter(|(left, _)| during.contains(left));
+    let transits = cabin.transits(call, way).into_iter();
+    let sent = transits.filter(|(left, _)| during.contains(left));
     let wait = |transit: Option<Duration>| {
         let wait = transit.map(|transit| transit.saturating_sub(propagation));
         let in_time = wait.filter(|wait| *wait <= LATEST);
@@ -338,7 +327,7 @@ mod tests {
         for seed in [1, 40] {
             let profile = Profile::named(DEFAULT_PROFILE).unwrap();
             let choice = Choice { profile, length: Duration::from_secs(6), runs: 1, seed };
-            let report = run(&choice).unwrap();
+            let report = run(&Engine::Sim, &choice).unwrap();
             let rows = |metric: &str| -> Vec<_> {
                 report.rows.iter().filter(|row| row.metric == metric).collect()
             };

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{Class, Settings};
+use bentpipe_link::Class;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -11,9 +11,9 @@ use super::{Choice, WAYS, bulk_down, left, of_run, p95_at_first, wait};
 use crate::experiment::report::{Goal, Report, delay, millis, percent, row};
 use crate::experiment::table::{align, pairs, seconds, table};
 use crate::result::{Percentile, Row, Sample, Samples};
-use crate::sim::parallel;
-use crate::sim::traffic::{Carry, DOWN, REQUEST_BYTES, Traffic};
-use crate::sim::transfer::NoSession;
+use crate::traffic::{
+    Carry, ClassLimits, DOWN, Engine, EngineError, Passing, REQUEST_BYTES, Traffic,
+};
 
 /// Who download.
 const DOWNLOADERS: u32 = 3;
@@ -50,9 +50,13 @@ struct Found {
     object: Samples,
 }
 
-pub fn run(choice: &Choice) -> Result<Report, NoSession> {
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
     let mut all = Found::default();
-    for found in parallel::map(&choice.seeds(), |&seed| one(choice, seed)) {
+    let found = engine.map(&choice.profile, &choice.seeds(), |&seed| {
+        let one = |cabin: &mut dyn Traffic| one(choice, cabin, seed);
+        engine.carry(&choice.profile, &ClassLimits::default(), seed, one)
+    });
+    for found in found {
         let found = found?;
         for (_, way) in WAYS {
             all.call[way].0.extend(&found.call[way].0);
@@ -65,9 +69,7 @@ pub fn run(choice: &Choice) -> Result<Report, NoSession> {
     Ok(Report { text: text(choice, &all), rows: rows(choice, &all), goals: goals(choice, &all) })
 }
 
-fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
-    let settings = Settings::default();
-    let mut cabin = Traffic::new(&choice.profile, &settings, &settings, seed)?;
+fn one(choice: &Choice, cabin: &mut dyn Traffic, seed: u64) -> Found {
     for passenger in 1..=DOWNLOADERS {
         for _ in 0..CONNECTIONS {
             cabin.open(bulk_down(Class::BestEffort, passenger));
@@ -77,17 +79,17 @@ fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
     cabin.pass(choice.warm());
     let (from, before) = (cabin.now(), cabin.counted());
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let flows = newcomers(&mut cabin, from + choice.length, &mut rng);
+    let flows = newcomers(cabin, from + choice.length, &mut rng);
     let (to, lost) = (cabin.now(), cabin.counted().lost_since(&before));
-    let objects = objects(choice, &mut cabin, to + choice.length, &mut rng);
+    let objects = objects(choice, cabin, to + choice.length, &mut rng);
     cabin.pass(super::AFTERWARDS);
     let mut found = Found::default();
     for (_, way) in WAYS {
-        let transits = flows.iter().map(|&flow| cabin.stream(flow).first_transits()[way]);
+        let transits = flows.iter().map(|&flow| cabin.course(flow).first_transits()[way]);
         let waits = transits.map(|transit| wait(transit, choice.propagation()[way]));
         found.first[way] = Samples(waits.collect());
-        found.call[way] = choice.waits(cabin.beat(call), way, from, to);
-        let call = choice.p95_in_order(cabin.beat(call), way, from, to);
+        found.call[way] = choice.waits(cabin, call, way, from, to);
+        let call = choice.p95_in_order(cabin, call, way, from, to);
         found.call_p95[way] = Samples(vec![of_run(call)]);
         let first = p95_at_first(&found.first[way], lost[way]);
         found.first_p95[way] = Samples(vec![of_run(first)]);
@@ -96,17 +98,17 @@ fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
         objects
             .iter()
             .map(|&object| {
-                let stream = cabin.stream(object);
-                let seen = (cabin.now() - stream.opened_at()).as_secs_f64();
+                let stream = cabin.course(object);
+                let seen = (cabin.now() - stream.opened_at).as_secs_f64();
                 stream.took().map_or(Sample::Cut(seen), |took| Sample::Finished(took.as_secs_f64()))
             })
             .collect(),
     );
-    Ok(found)
+    found
 }
 
 /// Somebody new opens a flow now and then until `end`; which flows those were.
-fn newcomers(cabin: &mut Traffic, end: Duration, rng: &mut ChaCha8Rng) -> Vec<usize> {
+fn newcomers(cabin: &mut dyn Traffic, end: Duration, rng: &mut ChaCha8Rng) -> Vec<usize> {
     let mut flows = Vec::new();
     while cabin.now() < end {
         let passenger = NEWCOMERS + flows.len() as u32;
@@ -121,7 +123,7 @@ fn newcomers(cabin: &mut Traffic, end: Duration, rng: &mut ChaCha8Rng) -> Vec<us
 /// Fetches objects one after the other until `end`; which streams those were.
 fn objects(
     choice: &Choice,
-    cabin: &mut Traffic,
+    cabin: &mut dyn Traffic,
     end: Duration,
     rng: &mut ChaCha8Rng,
 ) -> Vec<usize> {
@@ -130,7 +132,7 @@ fn objects(
         let (class, up, down) = (Class::BestEffort, REQUEST_BYTES, OBJECT_BYTES);
         let object = cabin.open(Carry { class, passenger: READER, up, down });
         objects.push(object);
-        cabin.wait(limit(choice) * PATIENCE, |cabin| cabin.stream(object).is_done());
+        cabin.wait(limit(choice) * PATIENCE, |cabin| cabin.course(object).is_done());
         cabin.pass(OBJECT_GAP.mul_f64(1.0 + rng.random::<f64>()));
     }
     objects

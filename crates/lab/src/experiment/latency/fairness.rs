@@ -1,15 +1,13 @@
 //! Who gets how much where all want everything: one passenger on many connections, and twenty.
 
-use bentpipe_link::{Class, Settings};
+use bentpipe_link::Class;
 
 use super::{Choice, bulk_down, got};
 use crate::experiment::report::{Goal, Report, row};
 use crate::experiment::table::pairs;
 use crate::result::{Row, Samples};
-use crate::sim::parallel;
 use crate::sim::share::{jain, of_fair};
-use crate::sim::traffic::{DOWN, Traffic};
-use crate::sim::transfer::NoSession;
+use crate::traffic::{ClassLimits, DOWN, Engine, EngineError, Passing, Traffic};
 
 /// What a hog opens.
 const HOG_CONNECTIONS: usize = 32;
@@ -22,10 +20,10 @@ const MOST_CONNECTIONS: usize = 8;
 /// Jain's index over them.
 const LEAST_JAIN: f64 = 0.98;
 
-pub fn run(choice: &Choice) -> Result<Report, NoSession> {
-    let hog = rates(choice, &[HOG_CONNECTIONS, 1])?;
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+    let hog = rates(engine, choice, &[HOG_CONNECTIONS, 1])?;
     let connections: Vec<_> = (0..PASSENGERS).map(|number| 1 + number % MOST_CONNECTIONS).collect();
-    let many = rates(choice, &connections)?;
+    let many = rates(engine, choice, &connections)?;
     let new = |workload: String, metric: &str| {
         row("latency-under-load", &choice.profile, workload, metric, choice.seed)
     };
@@ -63,28 +61,33 @@ pub fn run(choice: &Choice) -> Result<Report, NoSession> {
 }
 
 /// Of every run, what passengers on so many connections each get, bit/s.
-fn rates(choice: &Choice, connections: &[usize]) -> Result<Vec<Vec<f64>>, NoSession> {
-    let runs = parallel::map(&choice.seeds(), |&seed| one(choice, connections, seed));
+fn rates(
+    engine: &Engine<'_>,
+    choice: &Choice,
+    connections: &[usize],
+) -> Result<Vec<Vec<f64>>, EngineError> {
+    let runs = engine.map(&choice.profile, &choice.seeds(), |&seed| {
+        let one = |cabin: &mut dyn Traffic| one(choice, connections, cabin);
+        engine.carry(&choice.profile, &ClassLimits::default(), seed, one)
+    });
     runs.into_iter().collect()
 }
 
-fn one(choice: &Choice, connections: &[usize], seed: u64) -> Result<Vec<f64>, NoSession> {
-    let settings = Settings::default();
-    let mut cabin = Traffic::new(&choice.profile, &settings, &settings, seed)?;
+fn one(choice: &Choice, connections: &[usize], cabin: &mut dyn Traffic) -> Vec<f64> {
     let mut streams = Vec::new();
     for (passenger, &connections) in (1..).zip(connections) {
         let open = |_| cabin.open(bulk_down(Class::BestEffort, passenger));
         streams.push((0..connections).map(open).collect::<Vec<_>>());
     }
     cabin.pass(choice.warm());
-    let bytes = |cabin: &Traffic| -> Vec<u64> {
+    let bytes = |cabin: &dyn Traffic| -> Vec<u64> {
         streams.iter().map(|streams| got(cabin, streams)[DOWN]).collect()
     };
-    let before = bytes(&cabin);
+    let before = bytes(cabin);
     cabin.pass(choice.length);
     let seconds = choice.length.as_secs_f64();
-    let bps = bytes(&cabin).into_iter().zip(before);
-    Ok(bps.map(|(after, before)| 8.0 * (after - before) as f64 / seconds).collect())
+    let bps = bytes(cabin).into_iter().zip(before);
+    bps.map(|(after, before)| 8.0 * (after - before) as f64 / seconds).collect()
 }
 
 /// A row for each passenger.

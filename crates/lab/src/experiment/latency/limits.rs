@@ -1,7 +1,7 @@
 //! What classes are promised: their rates and ceilings where all want everything, and what lower
 //! effort takes and leaves.
 
-use bentpipe_link::{Class, ClassSettings, Limits, PerClass, Settings};
+use bentpipe_link::{Class, Limits, PerClass};
 use bentpipe_units::BitRate;
 
 use super::{Choice, WAYS, left, of_run};
@@ -9,9 +9,9 @@ use crate::experiment::report::{Goal, Report, millis, row};
 use crate::experiment::table::{align, table};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};
-use crate::sim::parallel;
-use crate::sim::traffic::{Carry, DOWN, ENDLESS, Traffic, UP};
-use crate::sim::transfer::NoSession;
+use crate::traffic::{
+    Carry, ClassLimits, DOWN, ENDLESS, Engine, EngineError, Passing, Traffic, UP,
+};
 
 /// What each class may count on, in per cent of the link, and what it may take at most: ours. The
 /// operator's traffic stays within its rate; best effort has what is left.
@@ -54,9 +54,9 @@ struct Found {
     beside: Samples,
 }
 
-pub fn run(choice: &Choice) -> Result<Report, NoSession> {
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
     let mut all = Found::default();
-    for found in parallel::map(&choice.seeds(), |&seed| one(choice, seed)) {
+    for found in engine.map(&choice.profile, &choice.seeds(), |&seed| one(engine, choice, seed)) {
         let found = found?;
         for (_, way) in WAYS {
             for (all, found) in all.promised.iter_mut().zip(&found.promised) {
@@ -72,19 +72,23 @@ pub fn run(choice: &Choice) -> Result<Report, NoSession> {
     Ok(Report { text: text(&all), rows: rows(choice, &all), goals: goals(choice, &all) })
 }
 
-fn one(choice: &Choice, seed: u64) -> Result<Found, NoSession> {
+fn one(engine: &Engine<'_>, choice: &Choice, seed: u64) -> Result<Found, EngineError> {
     let mut found = Found::default();
-    promises(choice, seed, &mut found)?;
-    let lower = idle(choice, seed, Class::LowerEffort, Some(&mut found))?;
-    let best = idle(choice, seed, Class::BestEffort, None)?;
-    found.idle.push(lower / best);
+    let limits = rates(&choice.profile).map(limits);
+    engine.carry(&choice.profile, &limits, seed, |cabin| promises(choice, cabin, &mut found))?;
+    let none = ClassLimits::default();
+    let best = engine
+        .carry(&choice.profile, &none, seed, |cabin| idle(choice, cabin, Class::BestEffort))?;
+    engine.carry(&choice.profile, &none, seed, |cabin| {
+        let lower = idle(choice, cabin, Class::LowerEffort);
+        found.idle.push(lower / best);
+        found.beside.push(yielding(choice, cabin));
+    })?;
     Ok(found)
 }
 
 /// All classes saturated but the operator's, which sends at a steady pace.
-fn promises(choice: &Choice, seed: u64, found: &mut Found) -> Result<(), NoSession> {
-    let [hub, air] = rates(&choice.profile).map(settings);
-    let mut cabin = Traffic::new(&choice.profile, &air, &hub, seed)?;
+fn promises(choice: &Choice, cabin: &mut dyn Traffic, found: &mut Found) {
     for (passenger, class) in (BULK..).zip(Class::ALL) {
         if class != Class::Operator {
             cabin.open(Carry { class, passenger, up: ENDLESS, down: ENDLESS });
@@ -104,43 +108,36 @@ fn promises(choice: &Choice, seed: u64, found: &mut Found) -> Result<(), NoSessi
             let sent = (after[index][way] - before[index][way]) as f64;
             found.promised[index][way].push(sent / possible * 100.0 / *percent as f64);
         }
-        let waits = choice.waits(cabin.beat(operator), way, from, to);
-        let p95 = choice.p95_in_order(cabin.beat(operator), way, from, to);
+        let waits = choice.waits(cabin, operator, way, from, to);
+        let p95 = choice.p95_in_order(cabin, operator, way, from, to);
         found.operator_p95[way].0.push(of_run(p95));
         let all = waits.percentile(0.95).and_then(Percentile::known);
         found.operator_all[way].0.push(of_run(all));
         found.operator_came[way].push(1.0 - left(&waits));
     }
-    Ok(())
 }
 
-/// What one class's download gets by itself, bit/s; then, where it is lower effort, best effort comes.
-fn idle(
-    choice: &Choice,
-    seed: u64,
-    class: Class,
-    found: Option<&mut Found>,
-) -> Result<f64, NoSession> {
-    let settings = Settings::default();
-    let mut cabin = Traffic::new(&choice.profile, &settings, &settings, seed)?;
+/// What one class's download gets by itself, bit/s; it goes on.
+fn idle(choice: &Choice, cabin: &mut dyn Traffic, class: Class) -> f64 {
     let stream = cabin.open(super::bulk_down(class, BULK));
     cabin.pass(choice.warm());
-    let before = cabin.stream(stream).got()[DOWN];
+    let before = cabin.course(stream).got[DOWN];
     cabin.pass(choice.length);
-    let got = cabin.stream(stream).got()[DOWN] - before;
-    if let Some(found) = found {
-        let best = cabin.open(super::bulk_down(Class::BestEffort, BULK + 1));
-        let heard = |cabin: &Traffic| cabin.stream(best).first_transits()[UP].is_some();
-        cabin.wait(super::AFTERWARDS, heard);
-        cabin.pass(choice.profile.link.rtt());
-        let both = [Class::LowerEffort, Class::BestEffort];
-        let before = both.map(|class| cabin.class_bytes(class)[DOWN]);
-        cabin.pass(choice.length);
-        let after = both.map(|class| cabin.class_bytes(class)[DOWN]);
-        let [lower, best] = [0, 1].map(|at| (after[at] - before[at]) as f64);
-        found.beside.push(lower / (lower + best));
-    }
-    Ok(8.0 * got as f64 / choice.length.as_secs_f64())
+    let got = cabin.course(stream).got[DOWN] - before;
+    8.0 * got as f64 / choice.length.as_secs_f64()
+}
+
+/// Best effort comes beside lower effort: the latter's part of both's bytes from a round trip later.
+fn yielding(choice: &Choice, cabin: &mut dyn Traffic) -> f64 {
+    let best = cabin.open(super::bulk_down(Class::BestEffort, BULK + 1));
+    cabin.wait(super::AFTERWARDS, |cabin| cabin.course(best).first_transits()[UP].is_some());
+    cabin.pass(choice.profile.link.rtt());
+    let both = [Class::LowerEffort, Class::BestEffort];
+    let before = both.map(|class| cabin.class_bytes(class)[DOWN]);
+    cabin.pass(choice.length);
+    let after = both.map(|class| cabin.class_bytes(class)[DOWN]);
+    let [lower, best] = [0, 1].map(|at| (after[at] - before[at]) as f64);
+    lower / (lower + best)
 }
 
 fn rates(profile: &Profile) -> [BitRate; 2] {
@@ -148,14 +145,14 @@ fn rates(profile: &Profile) -> [BitRate; 2] {
         .map(|way| way.rate().unwrap_or(BitRate::from_bps(0)))
 }
 
-fn settings(link: BitRate) -> Settings {
+fn limits(link: BitRate) -> PerClass<Limits> {
     let part = |percent: u64| Some(BitRate::from_bps(link.bps() / 100 * percent));
-    let mut classes = PerClass::<ClassSettings>::default();
-    classes[Class::Operator].limits = Limits { rate: part(OPERATOR_RATE), ceil: None };
-    classes[Class::Network].limits = Limits { rate: part(NETWORK_RATE), ceil: None };
-    classes[Class::Assured].limits = Limits { rate: part(ASSURED_RATE), ceil: part(ASSURED_CEIL) };
-    classes[Class::LowerEffort].limits = Limits { rate: part(LOWER_RATE), ceil: None };
-    Settings { classes, ..Settings::default() }
+    let mut limits = PerClass::<Limits>::default();
+    limits[Class::Operator] = Limits { rate: part(OPERATOR_RATE), ceil: None };
+    limits[Class::Network] = Limits { rate: part(NETWORK_RATE), ceil: None };
+    limits[Class::Assured] = Limits { rate: part(ASSURED_RATE), ceil: part(ASSURED_CEIL) };
+    limits[Class::LowerEffort] = Limits { rate: part(LOWER_RATE), ceil: None };
+    limits
 }
 
 fn rows(choice: &Choice, found: &Found) -> Vec<Row> {

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use bentpipe_link::Class;
 
+use super::choice::Choice;
 use super::report::Report;
-use crate::profile::Profile;
 use crate::result::{Percentile, Sample, Samples};
-use crate::sim::traffic::{Beat, Carry, DOWN, ENDLESS, REQUEST_BYTES, Talk, Traffic, UP};
-use crate::sim::transfer::NoSession;
+use crate::traffic::{
+    Carry, DOWN, ENDLESS, Engine, EngineError, REQUEST_BYTES, Talk, Traffic, UP, in_order,
+};
 
 /// Runs unless told otherwise.
 pub const DEFAULT_RUNS: u16 = 3;
@@ -36,33 +37,21 @@ const PROBE_BYTES: usize = 172;
 /// A full packet on the radio, with which waits are compared.
 const PACKET_BYTES: u64 = 1500;
 
-/// What is run.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// The link; it has a rate.
-    pub profile: Profile,
-    /// How much is measured of each run.
-    pub length: Duration,
-    /// Runs of each part.
-    pub runs: u16,
-    /// Of the first run; the others' follow.
-    pub seed: u64,
+/// Runs all of it.
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+    let mut report = rrul::run(engine, choice)?;
+    report.append(downloads::run(engine, choice)?);
+    report.append(fairness::run(engine, choice)?);
+    report.append(limits::run(engine, choice)?);
+    Ok(report.found_by(engine))
 }
 
-/// Runs all of it.
-pub fn run(choice: &Choice) -> Result<Report, NoSession> {
-    let mut report = rrul::run(choice)?;
-    report.append(downloads::run(choice)?);
-    report.append(fairness::run(choice)?);
-    report.append(limits::run(choice)?);
-    Ok(report)
+/// Runs what is about classes' rates, ceilings and floors alone.
+pub fn class_rates(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
+    Ok(limits::run(engine, choice)?.found_by(engine))
 }
 
 impl Choice {
-    fn seeds(&self) -> Vec<u64> {
-        (0..u64::from(self.runs)).map(|run| self.seed + run).collect()
-    }
-
     /// When bulk that begins now is steady.
     fn warm(&self) -> Duration {
         (self.profile.link.rtt() * WARM_ROUND_TRIPS).max(LEAST_WARM)
@@ -88,15 +77,31 @@ impl Choice {
     }
 
     /// The waits of a probe's packets that were sent between two moments.
-    fn waits(&self, beat: &Beat, way: usize, from: Duration, to: Duration) -> Samples {
-        let sent = beat.transits(way).filter(|(left, _)| (from..to).contains(left));
+    fn waits(
+        &self,
+        cabin: &dyn Traffic,
+        talk: usize,
+        way: usize,
+        from: Duration,
+        to: Duration,
+    ) -> Samples {
+        let transits = cabin.transits(talk, way).into_iter();
+        let sent = transits.filter(|(left, _)| (from..to).contains(left));
         Samples(sent.map(|(_, transit)| wait(transit, self.propagation()[way])).collect())
     }
 
     /// p95 of the same over those that came in order: of what the link did not lose, which waited
     /// for its turn alone.
-    fn p95_in_order(&self, beat: &Beat, way: usize, from: Duration, to: Duration) -> Option<f64> {
-        let sent = beat.in_order(way).filter(|(left, _)| (from..to).contains(left));
+    fn p95_in_order(
+        &self,
+        cabin: &dyn Traffic,
+        talk: usize,
+        way: usize,
+        from: Duration,
+        to: Duration,
+    ) -> Option<f64> {
+        let sent = in_order(&cabin.transits(talk, way));
+        let sent = sent.into_iter().filter(|(left, _)| (from..to).contains(left));
         let waits: Samples =
             sent.map(|(_, it)| it.saturating_sub(self.propagation()[way]).as_secs_f64()).collect();
         waits.percentile(0.95).and_then(Percentile::known)
@@ -134,8 +139,8 @@ fn bulk_down(class: Class, passenger: u32) -> Carry {
 }
 
 /// Bytes that came on these streams so far, towards the aircraft and from it.
-fn got(cabin: &Traffic, streams: &[usize]) -> [u64; 2] {
-    let sum = |way: usize| streams.iter().map(|&number| cabin.stream(number).got()[way]).sum();
+fn got(cabin: &dyn Traffic, streams: &[usize]) -> [u64; 2] {
+    let sum = |way: usize| streams.iter().map(|&number| cabin.course(number).got[way]).sum();
     [sum(DOWN), sum(UP)]
 }
 
@@ -146,6 +151,7 @@ mod tests {
     use bentpipe_units::Ratio;
 
     use super::*;
+    use crate::profile::Profile;
     use crate::result::Row;
 
     /// As short as it may be: figures mean nothing yet, but what must hold for any seed does.
@@ -159,7 +165,7 @@ mod tests {
         for seed in [3, 77] {
             let mut choice = tiny(seed);
             choice.profile = choice.profile.with_loss(Ratio::ZERO, 1.0).unwrap();
-            let report = rrul::run(&choice).unwrap();
+            let report = rrul::run(&Engine::Sim, &choice).unwrap();
             let of = |workload: String, metric: &str| {
                 let is_it = |row: &&Row| {
                     row.workload.as_deref() == Some(&*workload) && row.metric == metric
@@ -185,7 +191,7 @@ mod tests {
     #[test]
     fn lower_effort_gives_way_and_a_ceiling_is_not_passed() {
         for seed in [2, 31] {
-            let report = limits::run(&tiny(seed)).unwrap();
+            let report = limits::run(&Engine::Sim, &tiny(seed)).unwrap();
             let of = |metric: &str, workload: &str| {
                 let is_it =
                     |row: &&Row| row.metric == metric && row.workload.as_deref() == Some(workload);
@@ -202,7 +208,7 @@ mod tests {
 
     #[test]
     fn shares_are_of_what_all_got_and_a_run_repeats() {
-        let report = fairness::run(&tiny(5)).unwrap();
+        let report = fairness::run(&Engine::Sim, &tiny(5)).unwrap();
         let shares: Vec<f64> = (report.rows.iter())
             .filter(|row| row.metric == "share" && !row.workload.as_ref().unwrap().contains("hog"))
             .map(|row| row.mean.unwrap())
@@ -210,6 +216,6 @@ mod tests {
         assert_eq!(shares.len(), fairness::PASSENGERS);
         let sum: f64 = shares.iter().sum();
         assert!((sum - shares.len() as f64).abs() < 1e-6, "{sum}");
-        assert_eq!(report.rows, fairness::run(&tiny(5)).unwrap().rows);
+        assert_eq!(report.rows, fairness::run(&Engine::Sim, &tiny(5)).unwrap().rows);
     }
 }

@@ -1,15 +1,13 @@
 //! Bulk and a probe in every class, each of another passenger, both ways at once; and the probes
 //! without the bulk.
 
-use bentpipe_link::{Class, Settings};
+use bentpipe_link::Class;
 
 use super::{Choice, WAYS, got, left};
 use crate::experiment::report::{Report, delay, percent, row};
 use crate::experiment::table::{align, table};
 use crate::result::Samples;
-use crate::sim::parallel;
-use crate::sim::traffic::{Carry, ENDLESS, Traffic};
-use crate::sim::transfer::NoSession;
+use crate::traffic::{Carry, ClassLimits, ENDLESS, Engine, EngineError, Passing, Traffic};
 
 /// The passenger of the first class's bulk; the others' follow.
 const BULK: u32 = 100;
@@ -28,13 +26,15 @@ struct Line {
 
 type Lines = [[Line; 2]; Class::ALL.len()];
 
-pub fn run(choice: &Choice) -> Result<Report, NoSession> {
+pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> {
     let jobs: Vec<_> =
         choice.seeds().into_iter().flat_map(|seed| [(seed, false), (seed, true)]).collect();
     let mut lines = Lines::default();
-    for (found, (_, bulk)) in
-        parallel::map(&jobs, |&(seed, bulk)| one(choice, bulk, seed)).into_iter().zip(&jobs)
-    {
+    let found = engine.map(&choice.profile, &jobs, |&(seed, bulk)| {
+        let one = |cabin: &mut dyn Traffic| one(choice, bulk, cabin);
+        engine.carry(&choice.profile, &ClassLimits::default(), seed, one)
+    });
+    for (found, (_, bulk)) in found.into_iter().zip(&jobs) {
         for (of, (rates, waits)) in lines.iter_mut().zip(found?) {
             for ((line, rate_bps), waits) in of.iter_mut().zip(rates).zip(waits) {
                 if *bulk {
@@ -52,9 +52,7 @@ pub fn run(choice: &Choice) -> Result<Report, NoSession> {
 /// Of each class, each way: what its bulk got, and how long its probe's packets waited.
 type Found = Vec<([f64; 2], [Samples; 2])>;
 
-fn one(choice: &Choice, bulk: bool, seed: u64) -> Result<Found, NoSession> {
-    let settings = Settings::default();
-    let mut cabin = Traffic::new(&choice.profile, &settings, &settings, seed)?;
+fn one(choice: &Choice, bulk: bool, cabin: &mut dyn Traffic) -> Found {
     let mut streams = Vec::new();
     let mut probes = Vec::new();
     for (index, class) in (0..).zip(Class::ALL) {
@@ -66,9 +64,9 @@ fn one(choice: &Choice, bulk: bool, seed: u64) -> Result<Found, NoSession> {
         probes.push(cabin.talk(choice.probe(class, PROBE + index, phase)));
     }
     cabin.pass(choice.warm());
-    let (from, before) = (cabin.now(), rates(&cabin, &streams));
+    let (from, before) = (cabin.now(), rates(cabin, &streams));
     cabin.pass(choice.length);
-    let (to, after) = (cabin.now(), rates(&cabin, &streams));
+    let (to, after) = (cabin.now(), rates(cabin, &streams));
     cabin.pass(super::AFTERWARDS);
     let seconds = choice.length.as_secs_f64();
     let of = |index: usize| {
@@ -76,14 +74,13 @@ fn one(choice: &Choice, bulk: bool, seed: u64) -> Result<Found, NoSession> {
             let (after, before) = (after.get(index)?, before.get(index)?);
             Some(8.0 * (after[way] - before[way]) as f64 / seconds)
         };
-        let beat = cabin.beat(probes[index]);
-        let waits = WAYS.map(|(_, way)| choice.waits(beat, way, from, to));
+        let waits = WAYS.map(|(_, way)| choice.waits(cabin, probes[index], way, from, to));
         (WAYS.map(|(_, way)| rate(way).unwrap_or(0.0)), waits)
     };
-    Ok((0..Class::ALL.len()).map(of).collect())
+    (0..Class::ALL.len()).map(of).collect()
 }
 
-fn rates(cabin: &Traffic, streams: &[usize]) -> Vec<[u64; 2]> {
+fn rates(cabin: &dyn Traffic, streams: &[usize]) -> Vec<[u64; 2]> {
     streams.iter().map(|&stream| got(cabin, &[stream])).collect()
 }
 

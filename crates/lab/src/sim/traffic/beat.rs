@@ -2,25 +2,10 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{Class, Core, OpenDatagrams, Receive, Session};
+use bentpipe_link::{Core, OpenDatagrams, Receive, Session};
 
-use super::{DOWN, UP};
 use crate::sim::pair::{FlowKey, Pair};
-
-/// What is sent, the same both ways.
-#[derive(Debug, Clone)]
-pub struct Talk {
-    /// As what.
-    pub class: Class,
-    /// Whose.
-    pub passenger: u32,
-    /// Between two datagrams of one direction.
-    pub gap: Duration,
-    /// Their payloads' lengths, at least four each.
-    pub sizes: Vec<usize>,
-    /// The first leaves so long after the flow has reached the hub.
-    pub phase: Duration,
-}
+use crate::traffic::{DOWN, Talk, Transit, UP};
 
 /// What became of it.
 #[derive(Debug)]
@@ -47,35 +32,12 @@ impl Beat {
 
     /// When each datagram was sent, and how long it took, if it came at all: towards the aircraft
     /// or from it.
-    pub fn transits(&self, way: usize) -> impl Iterator<Item = (Duration, Option<Duration>)> {
+    pub fn transits(&self, way: usize) -> impl Iterator<Item = Transit> {
         let came = self.came[way][..self.sent].iter().enumerate();
         came.map(|(number, came)| {
             let left = self.began + self.talk.gap * number as u32;
             (left, came.map(|came| came - left))
         })
-    }
-
-    /// The same of those that came before all that left after them. The link keeps the order, so
-    /// whatever it did not lose is among them; what a repair brought back is only where that came
-    /// before the next.
-    pub fn in_order(&self, way: usize) -> impl Iterator<Item = (Duration, Duration)> {
-        let transits: Vec<_> = self.transits(way).collect();
-        let mut next_came = Duration::MAX;
-        let mut in_order = Vec::new();
-        for (left, transit) in transits.into_iter().rev() {
-            let Some(transit) = transit else { continue };
-            if left + transit <= next_came {
-                next_came = left + transit;
-                in_order.push((left, transit));
-            }
-        }
-        in_order.into_iter().rev()
-    }
-
-    /// The bytes of payload of which the datagrams that came so far consist.
-    pub fn got(&self, way: usize) -> u64 {
-        let came = self.talk.sizes.iter().zip(&self.came[way]);
-        came.filter(|(_, came)| came.is_some()).map(|(bytes, _)| *bytes as u64).sum()
     }
 
     pub(super) fn is_named(&self, flow: u64) -> bool {

@@ -9,28 +9,23 @@ mod stream;
 
 use std::time::Duration;
 
-use bentpipe_channel as channel;
-use bentpipe_link::{Class, Core, Counters, Session, SessionId, Settings};
+use bentpipe_link::{Class, Core, Session, SessionId, Settings};
 
 use super::pair::Pair;
 use super::trace::Digest;
 use super::transfer::NoSession;
 use crate::profile::Profile;
-pub use beat::{Beat, Talk};
-pub use stream::{Carry, ENDLESS, REQUEST_BYTES, Stream};
+use crate::traffic::{Carry, Counted, Course, Talk, Traffic, Transit};
+use beat::Beat;
+use stream::Stream;
 
 /// The session must be up within this, wherever a handshake gets through at all.
 const CONNECT_LIMIT: Duration = Duration::from_secs(600);
 /// Bytes handed over or taken at once.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// Of everything with two directions: towards the aircraft.
-pub const DOWN: usize = 0;
-/// And from it.
-pub const UP: usize = 1;
-
 /// Both gateways' ends of the link with all that goes over it.
-pub struct Traffic {
+pub struct SimTraffic {
     pair: Pair,
     streams: Vec<Stream>,
     /// Which streams are not over.
@@ -40,30 +35,7 @@ pub struct Traffic {
     buffer: Vec<u8>,
 }
 
-/// What both ends and the link have counted so far, each towards the aircraft and from it.
-#[derive(Debug, Clone, Copy)]
-pub struct Counted {
-    /// When.
-    pub at: Duration,
-    /// What the senders of each direction counted: the hub's session, and the air's.
-    pub sent: [Counters; 2],
-    /// The link.
-    pub link: [channel::Counters; 2],
-}
-
-impl Counted {
-    /// The share of packets that the link lost since `before`, each way.
-    pub fn lost_since(&self, before: &Self) -> [f64; 2] {
-        [DOWN, UP].map(|way| {
-            let (after, before) = (&self.link[way], &before.link[way]);
-            let lost = after.lost.packets - before.lost.packets;
-            let through = after.delivered.packets - before.delivered.packets;
-            lost as f64 / (lost + through).max(1) as f64
-        })
-    }
-}
-
-impl Traffic {
+impl SimTraffic {
     /// A session over `profile`'s radio link that is up, with `air` and `hub` as its ends' settings
     /// but for the rates, which are the link's.
     pub fn new(
@@ -78,84 +50,6 @@ impl Traffic {
         let mut cabin = Self { pair, streams, live, beats, hub_session: None, buffer };
         let up = cabin.pair.run(CONNECT_LIMIT, |pair| pair.air.current().is_some());
         if up { Ok(cabin) } else { Err(NoSession::over(profile, CONNECT_LIMIT)) }
-    }
-
-    /// The time since the run began.
-    pub fn now(&self) -> Duration {
-        self.pair.now()
-    }
-
-    /// Opens a stream; returns its number.
-    pub fn open(&mut self, carry: Carry) -> usize {
-        self.streams.push(Stream::new(carry, self.now()));
-        self.live.push(self.streams.len() - 1);
-        self.tend();
-        self.streams.len() - 1
-    }
-
-    /// What became of a stream so far.
-    pub fn stream(&self, number: usize) -> &Stream {
-        &self.streams[number]
-    }
-
-    /// Begins to send datagrams at a steady pace; returns their number.
-    pub fn talk(&mut self, talk: Talk) -> usize {
-        self.beats.push(Beat::new(talk));
-        self.tend();
-        self.beats.len() - 1
-    }
-
-    /// What became of a steady flow of datagrams so far.
-    pub fn beat(&self, number: usize) -> &Beat {
-        &self.beats[number]
-    }
-
-    /// Lets time pass.
-    pub fn pass(&mut self, length: Duration) {
-        let end = self.now() + length;
-        while self.now() < end {
-            self.step(end);
-        }
-    }
-
-    /// Lets time pass until `done`; `false` when that took longer than `limit`.
-    pub fn wait(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
-        let end = self.now() + limit;
-        while !done(self) {
-            if self.now() >= end {
-                return false;
-            }
-            self.step(end);
-        }
-        true
-    }
-
-    /// Moves to the next moment at which anything happens, but no further than `end`.
-    pub fn step(&mut self, end: Duration) {
-        let due = self.beats.iter().filter_map(Beat::next_at).min();
-        self.pair.step_within(due.map_or(end, |due| due.min(end)));
-        self.tend();
-    }
-
-    /// What was counted so far; zero of a session that is gone.
-    pub fn counted(&mut self) -> Counted {
-        let hub = self.hub_session.and_then(|id| self.pair.hub.session(id));
-        let hub = hub.map(|session| session.counters()).unwrap_or_default();
-        let air = self.pair.air.current().map(|(_, session)| session.counters());
-        let (down, up) = self.pair.counters();
-        Counted { at: self.now(), sent: [hub, air.unwrap_or_default()], link: [down, up] }
-    }
-
-    /// IP bytes that a class has paid for so far, each way: its new data, and the repairs,
-    /// retransmissions and headers that it caused.
-    pub fn class_bytes(&mut self, class: Class) -> [u64; 2] {
-        let of = |session: &mut Session| {
-            let counters = session.class_counters(class);
-            counters.sent.bytes + counters.charged_bytes
-        };
-        let hub = self.hub_session.and_then(|id| self.pair.hub.session(id)).map(of);
-        let air = self.pair.air.current().map(|(_, session)| of(session));
-        [hub.unwrap_or(0), air.unwrap_or(0)]
     }
 
     /// Clients, servers and talkers do what they can.
@@ -183,6 +77,61 @@ impl Traffic {
     }
 }
 
+impl Traffic for SimTraffic {
+    fn now(&self) -> Duration {
+        self.pair.now()
+    }
+
+    fn open(&mut self, carry: Carry) -> usize {
+        self.streams.push(Stream::new(carry, self.now()));
+        self.live.push(self.streams.len() - 1);
+        self.tend();
+        self.streams.len() - 1
+    }
+
+    fn course(&self, stream: usize) -> Course {
+        self.streams[stream].course()
+    }
+
+    fn talk(&mut self, talk: Talk) -> usize {
+        self.beats.push(Beat::new(talk));
+        self.tend();
+        self.beats.len() - 1
+    }
+
+    fn has_begun(&self, talk: usize) -> bool {
+        self.beats[talk].has_begun()
+    }
+
+    fn transits(&self, talk: usize, way: usize) -> Vec<Transit> {
+        self.beats[talk].transits(way).collect()
+    }
+
+    fn step(&mut self, end: Duration) {
+        let due = self.beats.iter().filter_map(Beat::next_at).min();
+        self.pair.step_within(due.map_or(end, |due| due.min(end)));
+        self.tend();
+    }
+
+    fn counted(&mut self) -> Counted {
+        let hub = self.hub_session.and_then(|id| self.pair.hub.session(id));
+        let hub = hub.map(|session| session.counters()).unwrap_or_default();
+        let air = self.pair.air.current().map(|(_, session)| session.counters());
+        let (down, up) = self.pair.counters();
+        Counted { at: self.now(), sent: [hub, air.unwrap_or_default()], link: [down, up] }
+    }
+
+    fn class_bytes(&mut self, class: Class) -> [u64; 2] {
+        let of = |session: &mut Session| {
+            let counters = session.class_counters(class);
+            counters.sent.bytes + counters.charged_bytes
+        };
+        let hub = self.hub_session.and_then(|id| self.pair.hub.session(id)).map(of);
+        let air = self.pair.air.current().map(|(_, session)| of(session));
+        [hub.unwrap_or(0), air.unwrap_or(0)]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::iter;
@@ -190,11 +139,12 @@ mod tests {
     use bentpipe_units::Ratio;
 
     use super::*;
+    use crate::traffic::{DOWN, ENDLESS, Passing, REQUEST_BYTES, UP};
 
-    fn cabin(loss: f64, seed: u64) -> Traffic {
+    fn cabin(loss: f64, seed: u64) -> SimTraffic {
         let mss = Profile::named("mss").unwrap();
         let profile = mss.with_loss(Ratio::new(loss).unwrap(), 1.0).unwrap();
-        Traffic::new(&profile, &Settings::default(), &Settings::default(), seed).unwrap()
+        SimTraffic::new(&profile, &Settings::default(), &Settings::default(), seed).unwrap()
     }
 
     #[test]
@@ -203,8 +153,8 @@ mod tests {
         let carry =
             Carry { class: Class::BestEffort, passenger: 1, up: REQUEST_BYTES, down: 100_000 };
         let number = cabin.open(carry);
-        assert!(cabin.wait(Duration::from_secs(5), |cabin| cabin.stream(number).is_done()));
-        let took = cabin.stream(number).took().unwrap().as_secs_f64();
+        assert!(cabin.wait(Duration::from_secs(5), |cabin| cabin.course(number).is_done()));
+        let took = cabin.course(number).took().unwrap().as_secs_f64();
         assert!((1.18..1.30).contains(&took), "{took}");
         cabin.pass(Duration::from_secs(5));
         assert!(cabin.live.is_empty());
@@ -221,7 +171,7 @@ mod tests {
         let number = cabin.talk(talk);
         cabin.pass(Duration::from_secs(5));
         for way in [DOWN, UP] {
-            let transits: Vec<_> = cabin.beat(number).transits(way).collect();
+            let transits: Vec<_> = cabin.transits(number, way);
             assert_eq!(transits.len(), 50);
             for (_, transit) in transits {
                 let transit = transit.expect("nothing is lost without loss");
@@ -238,7 +188,7 @@ mod tests {
             let bulk = Carry { class: Class::Assured, passenger: 1, up: ENDLESS, down: ENDLESS };
             let number = cabin.open(bulk);
             cabin.pass(Duration::from_secs(10));
-            cabin.stream(number).got()
+            cabin.course(number).got
         };
         let got = run(1);
         assert!(got.iter().all(|&bytes| bytes > 1_000_000), "{got:?}");

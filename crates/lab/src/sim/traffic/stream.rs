@@ -2,28 +2,10 @@
 
 use std::time::Duration;
 
-use bentpipe_link::{Class, Core, OpenError, Read, Session, Target, Write};
+use bentpipe_link::{Core, OpenError, Read, Session, Target, Write};
 
-use super::{DOWN, UP};
 use crate::sim::pair::{FlowKey, Pair};
-
-/// As many bytes as there is time for.
-pub const ENDLESS: u64 = u64::MAX;
-/// A request as long as a browser's short ones; it travels with the flow's opening.
-pub const REQUEST_BYTES: u64 = crate::sim::tunnel::REQUEST_BYTES;
-
-/// What a stream carries.
-#[derive(Debug, Clone, Copy)]
-pub struct Carry {
-    /// As what.
-    pub class: Class,
-    /// Whose.
-    pub passenger: u32,
-    /// Bytes from the aircraft: a request, or an upload.
-    pub up: u64,
-    /// Bytes towards it, sent once all from it have come; at once where those are [`ENDLESS`].
-    pub down: u64,
-}
+use crate::traffic::{Carry, Course, DOWN, ENDLESS, REQUEST_BYTES, UP};
 
 /// What became of it.
 #[derive(Debug)]
@@ -33,12 +15,7 @@ pub struct Stream {
     hub: Option<FlowKey>,
     /// Still to be written: at the hub, and at the air.
     left: [u64; 2],
-    got: [u64; 2],
-    opened_at: Duration,
-    heard_at: Option<Duration>,
-    answered_at: Option<Duration>,
-    first_at: Option<Duration>,
-    done_at: Option<Duration>,
+    course: Course,
     /// Which ends have let go of it.
     released: [bool; 2],
 }
@@ -50,41 +27,14 @@ impl Stream {
             air: None,
             hub: None,
             left: [carry.down, carry.up],
-            got: [0; 2],
-            opened_at,
-            heard_at: None,
-            answered_at: None,
-            first_at: None,
-            done_at: None,
+            course: Course::new(&carry, opened_at),
             released: [false; 2],
         }
     }
 
-    /// Bytes that came, towards the aircraft and from it.
-    pub fn got(&self) -> [u64; 2] {
-        self.got
-    }
-
-    /// All that was to come to the aircraft is there.
-    pub fn is_done(&self) -> bool {
-        self.done_at.is_some()
-    }
-
-    /// From the opening to the last byte on the aircraft.
-    pub fn took(&self) -> Option<Duration> {
-        Some(self.done_at? - self.opened_at)
-    }
-
-    /// When it was opened.
-    pub fn opened_at(&self) -> Duration {
-        self.opened_at
-    }
-
-    /// How long its first bytes took: the answer's from the hub to the aircraft, and the opening's
-    /// to the hub.
-    pub fn first_transits(&self) -> [Option<Duration>; 2] {
-        let down = self.first_at.zip(self.answered_at).map(|(came, left)| came - left);
-        [down, self.heard_at.map(|heard| heard - self.opened_at)]
+    /// What became of it so far.
+    pub fn course(&self) -> Course {
+        self.course
     }
 
     pub(super) fn is_named(&self, flow: u64) -> bool {
@@ -92,7 +42,7 @@ impl Stream {
     }
 
     pub(super) fn heard(&mut self, flow: FlowKey, now: Duration) {
-        (self.hub, self.heard_at) = (Some(flow), Some(now));
+        (self.hub, self.course.heard_at) = (Some(flow), Some(now));
     }
 
     /// Both ends have let go of it.
@@ -135,8 +85,8 @@ impl Stream {
     /// The server's end: hears the request, then answers.
     fn serve(&mut self, session: &mut Session, flow: u64, buffer: &mut [u8], now: Duration) {
         let ended = self.read(UP, session, flow, buffer, now);
-        if self.carry.up == ENDLESS || self.got[UP] >= self.carry.up {
-            self.answered_at.get_or_insert(now);
+        if self.carry.up == ENDLESS || self.course.got[UP] >= self.carry.up {
+            self.course.answered_at.get_or_insert(now);
             self.write(DOWN, session, flow, buffer, now);
         }
         self.let_go(DOWN, ended, session, flow);
@@ -146,12 +96,6 @@ impl Stream {
     fn fetch(&mut self, session: &mut Session, flow: u64, buffer: &mut [u8], now: Duration) {
         self.write(UP, session, flow, buffer, now);
         let ended = self.read(DOWN, session, flow, buffer, now);
-        if self.got[DOWN] > 0 {
-            self.first_at.get_or_insert(now);
-        }
-        if self.got[DOWN] >= self.carry.down {
-            self.done_at.get_or_insert(now);
-        }
         self.let_go(UP, ended, session, flow);
     }
 
@@ -195,7 +139,9 @@ impl Stream {
     ) -> bool {
         loop {
             match session.read(flow, buffer, now) {
-                Read::Taken(bytes) => self.got[way] += bytes as u64,
+                Read::Taken(bytes) => {
+                    self.course.came(way, bytes as u64, now);
+                }
                 Read::Blocked => return false,
                 Read::Finished | Read::Reset(_) => return true,
             }

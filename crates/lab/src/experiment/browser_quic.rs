@@ -1,0 +1,194 @@
+//! A page in real Chromium through intercepting gateways: by its own QUIC where they carry it, and by
+//! TCP at once where they refuse it.
+
+use std::path::Path;
+
+use tokio::runtime;
+
+use super::ExperimentError;
+use super::report::{Goal, Report, row};
+use super::table::{align, seconds, table, written};
+use crate::emu::{EmuError, SERVER, World};
+use crate::profile::Profile;
+use crate::result::{Percentile, Row, Sample, Samples};
+use crate::traffic::ClassLimits;
+use crate::traffic::emu::gateways::Gateways;
+use crate::workload::chromium;
+use crate::workload::content::page_bytes;
+use crate::workload::secure::{NAME, SecureOrigin};
+
+/// Loads of each case unless told otherwise.
+pub const DEFAULT_RUNS: u16 = 3;
+/// Of the page, beside its document.
+const OBJECTS: usize = 25;
+/// A page whose QUIC is refused may take so much longer than one of a browser without QUIC.
+const MOST_SLOWER: f64 = 1.25;
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The link.
+    pub profile: Profile,
+    /// Loads of each case, each in a browser of its own.
+    pub runs: u16,
+    /// Of the first case's link; the others' follow.
+    pub seed: u64,
+}
+
+/// What the browser and the gateways do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    /// The browser asks by HTTP/3 from the start, and the gateways carry that.
+    Carry,
+    /// The browser learns of HTTP/3 from the page, and the gateways refuse it.
+    Reject,
+    /// The browser has no QUIC.
+    Tcp,
+}
+
+/// What came of it.
+struct Found {
+    case: Case,
+    loads: Samples,
+    /// Requests answered by TCP, and by HTTP/3.
+    answered: [usize; 2],
+    /// Datagrams of QUIC that the air gateway refused.
+    refused: u64,
+}
+
+/// Runs all cases one after the other, their files below `folder`.
+pub fn run(choice: &Choice, folder: &Path) -> Result<Report, ExperimentError> {
+    let mut found = Vec::new();
+    for (number, case) in (0..).zip([Case::Carry, Case::Reject, Case::Tcp]) {
+        let folder = folder.join(case.name());
+        std::fs::create_dir(&folder).map_err(ExperimentError::Folder)?;
+        found.push(one(choice, case, choice.seed + number, &folder)?);
+    }
+    Ok(Report {
+        text: text(choice, &found),
+        rows: found.iter().flat_map(|found| found.rows(choice)).collect(),
+        goals: goals(&found),
+    })
+}
+
+fn one(choice: &Choice, case: Case, seed: u64, folder: &Path) -> Result<Found, ExperimentError> {
+    let profile = &choice.profile;
+    let world = World::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
+    world.measure()?;
+    let origin = SecureOrigin::start(&world.server, SERVER.v4.into())?;
+    let limits = ClassLimits::default();
+    let gateways = Gateways::start(&world, profile, &limits, case.quic(), folder)?;
+    gateways.wait()?;
+    let flags = case.flags(&origin.key_hash);
+    let url = format!("https://{NAME}/page/{OBJECTS}");
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(EmuError::Thread)?;
+    let mut loads = Samples::default();
+    for run in 0..choice.runs {
+        let folder = folder.join(format!("chromium-{run}"));
+        let visit = chromium::visit(&world.client, &flags, &url, &folder);
+        let took = world.client.run(|| runtime.block_on(visit))??;
+        loads.0.push(Sample::Finished(took.as_secs_f64()));
+    }
+    match world.radio_counters()?.unmodelled() {
+        0 => {}
+        lost => return Err(ExperimentError::Unmodelled(lost)),
+    }
+    let refused = gateways.counted.quic_rejected.get();
+    Ok(Found { case, loads, answered: origin.answered(), refused })
+}
+
+impl Case {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Carry => "quic-carried",
+            Self::Reject => "quic-rejected",
+            Self::Tcp => "no-quic",
+        }
+    }
+
+    /// The gateways' setting.
+    fn quic(self) -> &'static str {
+        if self == Self::Reject { "reject" } else { "carry" }
+    }
+
+    /// The browser's: where the origin is, which key it has, and what to try.
+    fn flags(self, key_hash: &str) -> Vec<String> {
+        let mut flags = vec![
+            format!("--host-resolver-rules=MAP {NAME} {}", SERVER.v4),
+            format!("--ignore-certificate-errors-spki-list={key_hash}"),
+        ];
+        flags.push(match self {
+            Self::Carry => format!("--origin-to-force-quic-on={NAME}:443"),
+            Self::Reject => "--enable-quic".into(),
+            Self::Tcp => "--disable-quic".into(),
+        });
+        flags
+    }
+}
+
+impl Found {
+    /// The share of requests that HTTP/3 carried.
+    fn by_h3(&self) -> f64 {
+        let [tcp, h3] = self.answered;
+        h3 as f64 / (tcp + h3).max(1) as f64
+    }
+
+    fn rows(&self, choice: &Choice) -> Vec<Row> {
+        let new = |metric: &str| {
+            let workload = format!("chromium-{OBJECTS}, {}", self.case.name());
+            let row = row("browser-quic", &choice.profile, workload, metric, choice.seed);
+            Row { engine: "emu".into(), ..row }
+        };
+        let share: Samples = [self.by_h3()].into_iter().collect();
+        let limit = choice.profile.forward_limit(page_bytes(OBJECTS));
+        let limit = limit.map(|limit| limit.as_secs_f64());
+        vec![self.loads.fill(Row { limit, ..new("plt") }), share.fill(new("h3-share"))]
+    }
+
+    fn median(&self) -> Option<f64> {
+        self.loads.percentile(0.5).and_then(Percentile::known)
+    }
+}
+
+fn goals(found: &[Found]) -> Vec<Goal> {
+    let of = |case| found.iter().find(|found| found.case == case);
+    let ratio = of(Case::Reject).and_then(Found::median).zip(of(Case::Tcp).and_then(Found::median));
+    let by_h3 = |case| of(case).map(Found::by_h3);
+    let refused = of(Case::Reject).map(|found| found.refused as f64);
+    vec![
+        Goal::ratio_at_least("carried: share of requests by HTTP/3", by_h3(Case::Carry), 1.0),
+        Goal::ratio_at_most("rejected: share of requests by HTTP/3", by_h3(Case::Reject), 0.0),
+        Goal::ratio_at_least("rejected: datagrams refused", refused, 1.0),
+        Goal::ratio_at_most(
+            "rejected ÷ a browser without QUIC, median",
+            ratio.map(|(reject, tcp)| reject / tcp),
+            MOST_SLOWER,
+        ),
+    ]
+}
+
+fn text(choice: &Choice, found: &[Found]) -> String {
+    let mut table = table(&["", "median", "worst", "by TCP", "by HTTP/3", "refused", "n"]);
+    for one in found {
+        let [tcp, h3] = one.answered;
+        table.add_row([
+            one.case.name().to_owned(),
+            written(one.loads.percentile(0.5), seconds),
+            written(one.loads.percentile(1.0), seconds),
+            tcp.to_string(),
+            h3.to_string(),
+            one.refused.to_string(),
+            one.loads.len().to_string(),
+        ]);
+    }
+    align(&mut table, &[1, 2, 3, 4, 5, 6]);
+    format!(
+        "{}\nA page of {} KB in {} objects in Chromium, intercepted; requests that the server\n\
+         answered by each protocol, and datagrams of QUIC that the air gateway refused:\n\n{}\n",
+        choice.profile.about,
+        page_bytes(OBJECTS) / 1000,
+        OBJECTS + 1,
+        table.trim_fmt()
+    )
+}

@@ -1,0 +1,170 @@
+//! The passengers' devices.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpSocket, UdpSocket};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{sleep, sleep_until, timeout};
+
+use super::log::Log;
+use super::{Order, port};
+use crate::emu::{EmuError, Host, SERVER, be_punctual, passenger};
+use crate::traffic::{Carry, DOWN, ENDLESS, Talk, UP};
+use crate::workload::service::Service;
+
+/// Bytes written or read at once.
+pub(super) const CHUNK_BYTES: usize = 16 << 10;
+/// What a stream begins with: its number, and how much it carries each way.
+pub(super) const HEAD_BYTES: usize = 24;
+/// What a datagram begins with: its flow's number, and its own.
+pub(super) const DATAGRAM_HEAD_BYTES: usize = 8;
+/// In place of its own number, of one that only opens the flow.
+pub(super) const HELLO: u32 = u32::MAX;
+/// Between two of those.
+const HELLO_GAP: Duration = Duration::from_millis(500);
+/// How often it is looked whether one has come.
+const LOOK: Duration = Duration::from_millis(5);
+const MOST_DATAGRAM_BYTES: usize = 1500;
+
+/// Does what is ordered, in `host`.
+pub fn start(
+    host: &Host,
+    log: Arc<Log>,
+    mut orders: UnboundedReceiver<Order>,
+) -> Result<Service, EmuError> {
+    Service::start(host, move || async move {
+        be_punctual();
+        while let Some(order) = orders.recv().await {
+            let log = log.clone();
+            match order {
+                Order::Carry(number, carry) => drop(tokio::spawn(async move {
+                    if let Err(error) = stream(&log, number, carry).await {
+                        log.failed(format!("stream {number} ({carry:?}) broke: {error}"));
+                    }
+                })),
+                Order::Talk(number, talk) => drop(tokio::spawn(async move {
+                    if let Err(error) = beat(&log, number, talk).await {
+                        log.failed(format!("datagrams {number} broke: {error}"));
+                    }
+                })),
+            }
+        }
+    })
+}
+
+async fn stream(log: &Log, number: usize, carry: Carry) -> io::Result<()> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(passenger(carry.passenger).into(), 0))?;
+    socket.set_nodelay(true)?;
+    let tcp = socket.connect(SocketAddr::new(SERVER.v4.into(), port(carry.class))).await?;
+    let (mut read, mut write) = tcp.into_split();
+    let mut first = vec![0; HEAD_BYTES.max(carry.up.min(CHUNK_BYTES as u64) as usize)];
+    first[..8].copy_from_slice(&(number as u64).to_be_bytes());
+    first[8..16].copy_from_slice(&carry.up.to_be_bytes());
+    first[16..24].copy_from_slice(&carry.down.to_be_bytes());
+    write.write_all(&first).await?;
+    let rest = carry.up.saturating_sub(first.len() as u64);
+    let up = async { send(&mut write, if carry.up == ENDLESS { ENDLESS } else { rest }).await };
+    tokio::try_join!(up, receive(&mut read, |bytes| log.came(number, DOWN, bytes)))?;
+    if log.course(number).is_done() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// Writes so many bytes, then the end.
+pub(super) async fn send(tcp: &mut OwnedWriteHalf, mut bytes: u64) -> io::Result<()> {
+    let chunk = [0x5a; CHUNK_BYTES];
+    while bytes > 0 {
+        let now = bytes.min(CHUNK_BYTES as u64);
+        tcp.write_all(&chunk[..now as usize]).await?;
+        if bytes != ENDLESS {
+            bytes -= now;
+        }
+    }
+    tcp.shutdown().await
+}
+
+/// Reads to the end.
+pub(super) async fn receive(
+    tcp: &mut OwnedReadHalf,
+    mut came: impl FnMut(usize),
+) -> io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match tcp.read(&mut chunk).await? {
+            0 => return Ok(()),
+            bytes => came(bytes),
+        }
+    }
+}
+
+/// Ends only when it breaks.
+async fn beat(log: &Log, number: usize, talk: Talk) -> io::Result<()> {
+    let socket = UdpSocket::bind((passenger(talk.passenger), 0)).await?;
+    let to = SocketAddr::new(SERVER.v4.into(), port(talk.class));
+    socket.connect(to).await?;
+    let hear = async {
+        let mut datagram = [0; MOST_DATAGRAM_BYTES];
+        loop {
+            let bytes = socket.recv(&mut datagram).await?;
+            if let Some((_, which)) = head(&datagram[..bytes]).filter(|(of, _)| *of == number) {
+                log.arrived(number, DOWN, which as usize);
+            }
+        }
+    };
+    let say = async {
+        while log.began(number).is_none() {
+            socket.send(&datagram(number, HELLO, DATAGRAM_HEAD_BYTES)).await?;
+            let heard = async {
+                while log.began(number).is_none() {
+                    sleep(LOOK).await;
+                }
+            };
+            let _ = timeout(HELLO_GAP, heard).await;
+        }
+        speak(log, number, &talk, UP, &socket, to).await
+    };
+    tokio::select! {
+        broken = hear => broken,
+        said = say => match said {
+            // What it is answered is still to come.
+            Ok(()) => std::future::pending().await,
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// Sends a talk's datagrams of one direction, each when it is due.
+pub(super) async fn speak(
+    log: &Log,
+    number: usize,
+    talk: &Talk,
+    way: usize,
+    socket: &UdpSocket,
+    to: SocketAddr,
+) -> io::Result<()> {
+    let began = log.began(number).unwrap_or_default();
+    for (which, bytes) in (0..).zip(&talk.sizes) {
+        sleep_until(log.instant(began + talk.gap * which)).await;
+        log.sent(number, way);
+        socket.send_to(&datagram(number, which, *bytes), to).await?;
+    }
+    Ok(())
+}
+
+fn datagram(number: usize, which: u32, bytes: usize) -> Vec<u8> {
+    let mut datagram = vec![0; bytes.max(DATAGRAM_HEAD_BYTES)];
+    datagram[..4].copy_from_slice(&(number as u32).to_be_bytes());
+    datagram[4..8].copy_from_slice(&which.to_be_bytes());
+    datagram
+}
+
+/// A datagram's flow's number and its own.
+pub(super) fn head(datagram: &[u8]) -> Option<(usize, u32)> {
+    let (head, _) = datagram.split_first_chunk::<DATAGRAM_HEAD_BYTES>()?;
+    let [a, b, c, d, e, f, g, h] = *head;
+    Some((u32::from_be_bytes([a, b, c, d]) as usize, u32::from_be_bytes([e, f, g, h])))
+}

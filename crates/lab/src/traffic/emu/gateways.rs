@@ -1,0 +1,182 @@
+//! Both gateways as they are, on threads of this process, with what their links count at hand.
+
+use std::fmt::{Display, Write as _};
+use std::future::{Future, pending};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bentpipe_gateway::config::{AirConfig, GroundConfig};
+use bentpipe_gateway::far::link;
+use bentpipe_gateway::net::Inherited;
+use bentpipe_gateway::{air, counters, ground};
+use bentpipe_link::io::{Air, Hub, UdpSocket};
+use bentpipe_link::{Class, ClassCounters, Counters, Limits, PerClass};
+
+use super::port;
+use crate::contender::ContenderError;
+use crate::contender::pair::PairSpec;
+use crate::emu::{AIR, AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, World};
+use crate::experiment::ExperimentError;
+use crate::profile::Profile;
+use crate::traffic::{ClassLimits, DOWN, UP};
+use crate::workload::service::Service;
+
+const SOCKS_PORT: u16 = 1080;
+const LINK_PORT: u16 = 4500;
+
+/// The session must be up within this: the handshake is tried again every 1.5 round trips.
+const CONNECT_LIMIT: Duration = Duration::from_secs(60);
+/// How often that is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Both, running until dropped.
+pub struct Gateways {
+    air: Air,
+    hub: Hub,
+    /// What the air gateway counts.
+    pub counted: Arc<counters::Counters>,
+    _air: Service,
+    _ground: Service,
+}
+
+impl Gateways {
+    /// Starts both with their files in `folder`; `quic` is what becomes of QUIC, `carry` or `reject`.
+    pub fn start(
+        world: &World,
+        profile: &Profile,
+        limits: &ClassLimits,
+        quic: &'static str,
+        folder: &Path,
+    ) -> Result<Self, ExperimentError> {
+        let peer = SocketAddr::new(GROUND.v4.into(), LINK_PORT);
+        let spec = PairSpec {
+            allow: vec![format!("{}/24", GROUND_INTERNET.v4)],
+            intercepts: Some("cabin"),
+            quic,
+            classes: [classes(&limits[DOWN]), classes(&limits[UP]) + &rules()],
+            ..PairSpec::new(profile, SocketAddr::new(AIR_CABIN.v4.into(), SOCKS_PORT), peer)
+        };
+        spec.write(folder).map_err(|error| {
+            let source = ContenderError::from(error);
+            ExperimentError::Contender { contender: "bentpipe", source }
+        })?;
+        let config = GroundConfig::load(&folder.join("ground.toml")).map_err(failed("ground"))?;
+        let (_ground, hub) = start("ground", &world.ground, move || start_ground(&config, peer))?;
+        let config = AirConfig::load(&folder.join("air.toml"), None).map_err(failed("air"))?;
+        let (_air, (air, counted)) = start("air", &world.air, move || start_air(&config, peer))?;
+        Ok(Self { air, hub, counted, _air, _ground })
+    }
+
+    /// Waits until there is a session.
+    pub fn wait(&self) -> Result<(), ExperimentError> {
+        let began = Instant::now();
+        while self.air.counters().is_none() {
+            if began.elapsed() > CONNECT_LIMIT {
+                let (contender, seconds) = ("bentpipe", CONNECT_LIMIT.as_secs());
+                return Err(ExperimentError::Silent { contender, seconds, why: String::new() });
+            }
+            thread::sleep(LOOK);
+        }
+        Ok(())
+    }
+
+    /// What the senders of each direction counted; zero where there is no session.
+    pub fn counters(&self) -> [Counters; 2] {
+        let hub = self.hub.status().first().map(|(_, status)| status.counters);
+        [hub.unwrap_or_default(), self.air.counters().unwrap_or_default()]
+    }
+
+    /// IP bytes that a class has paid for so far, each way.
+    pub fn class_bytes(&self, class: Class) -> [u64; 2] {
+        let hub = self.hub.status().first().map(|(id, _)| *id);
+        let hub = hub.and_then(|id| self.hub.class_counters(id, class));
+        let paid = |counters: ClassCounters| counters.sent.bytes + counters.charged_bytes;
+        [hub, self.air.class_counters(class)].map(|counters| counters.map_or(0, paid))
+    }
+}
+
+/// What serves for ever.
+type Serving = std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+/// Starts one on a thread of `host`; comes back when it serves, with its end of the link.
+fn start<T: Send + 'static>(
+    which: &'static str,
+    host: &Host,
+    begin: impl FnOnce() -> Result<(T, Serving), String> + Send + 'static,
+) -> Result<(Service, T), ExperimentError> {
+    let (tell, told) = mpsc::channel();
+    let service = Service::start(host, move || async move {
+        let serving = match begin() {
+            Ok((end, serving)) => {
+                let _ = tell.send(Ok(end));
+                serving
+            }
+            Err(why) => return drop(tell.send(Err(why))),
+        };
+        serving.await;
+    })?;
+    let end = told.recv().unwrap_or_else(|_| Err("it ended at its start".into()));
+    Ok((service, end.map_err(|why| ExperimentError::Gateway { which, why })?))
+}
+
+fn start_ground(config: &GroundConfig, listen: SocketAddr) -> Result<(Hub, Serving), String> {
+    let ground = ground::Ground::new(config).map_err(text)?;
+    let hub = Hub::start(Box::new(socket(listen)?), link::hub_config(config).map_err(text)?);
+    let arrivals = hub.clone();
+    let serving = async move { ground.serve(vec![Arc::new(arrivals)], pending()).await };
+    Ok((hub, Box::pin(serving)))
+}
+
+/// The air's end of the link, and what its gateway counts.
+type AirEnd = (Air, Arc<counters::Counters>);
+
+fn start_air(config: &AirConfig, peer: SocketAddr) -> Result<(AirEnd, Serving), String> {
+    let link_config = link::air_config(config, peer, 1).map_err(text)?;
+    let far = Air::start(Box::new(socket(SocketAddr::new(AIR.v4.into(), 0))?), link_config);
+    let gateway = air::Air::bind(config, &mut Inherited::default(), Arc::new(far.clone()));
+    let gateway = gateway.map_err(text)?;
+    let counted = gateway.counters();
+    Ok(((far, counted), Box::pin(async move { gateway.serve(pending()).await })))
+}
+
+fn socket(address: SocketAddr) -> Result<UdpSocket, String> {
+    std::net::UdpSocket::bind(address).and_then(UdpSocket::from_std).map_err(text)
+}
+
+fn text(error: impl Display) -> String {
+    error.to_string()
+}
+
+fn failed<E: Display>(which: &'static str) -> impl Fn(E) -> ExperimentError {
+    move |error| ExperimentError::Gateway { which, why: error.to_string() }
+}
+
+/// What a file says of limits.
+fn classes(limits: &PerClass<Limits>) -> String {
+    let mut text = String::new();
+    for (class, Limits { rate, ceil }) in limits.iter() {
+        if rate.is_none() && ceil.is_none() {
+            continue;
+        }
+        writeln!(text, "\n[classes.{class}]").expect("a string takes all");
+        for (name, rate) in [("rate", rate), ("ceil", ceil)] {
+            if let Some(rate) = rate {
+                writeln!(text, "{name} = \"{} bit/s\"", rate.bps()).expect("a string takes all");
+            }
+        }
+    }
+    text
+}
+
+/// A class for each port of the server.
+fn rules() -> String {
+    let network = Ipv4Addr::from_bits(SERVER.v4.to_bits() & !0xff);
+    let rule = |class: Class| {
+        let port = port(class);
+        format!("\n[[rule]]\nprefix = \"{network}/24\"\nport = {port}\nclass = \"{class}\"\n")
+    };
+    Class::ALL.map(rule).concat()
+}

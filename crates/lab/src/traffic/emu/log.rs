@@ -1,0 +1,166 @@
+//! What clients and servers saw, on one clock.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::traffic::{Carry, Course, Talk, Transit};
+
+/// The log; everybody of a world writes to it.
+pub struct Log {
+    epoch: Instant,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// How often something happened that an experiment may wait for.
+    events: u64,
+    streams: Vec<Course>,
+    talks: Vec<Beat>,
+    fault: Option<String>,
+}
+
+struct Beat {
+    talk: Talk,
+    /// When the first datagram leaves, once it is known.
+    began: Option<Duration>,
+    /// Towards the aircraft and from it.
+    sent: [Vec<Duration>; 2],
+    came: [Vec<Option<Duration>>; 2],
+}
+
+impl Log {
+    /// Begins now.
+    pub fn new() -> Self {
+        Self { epoch: Instant::now(), state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// The time since it began.
+    pub fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// That moment on the clock that timers have.
+    pub fn instant(&self, at: Duration) -> tokio::time::Instant {
+        (self.epoch + at).into()
+    }
+
+    /// Waits until more than `seen` has happened, but no longer than until `end`; what had by then.
+    pub fn wait(&self, seen: u64, end: Duration) -> u64 {
+        let (state, left) = (self.lock(), end.saturating_sub(self.now()));
+        let waited = self.changed.wait_timeout_while(state, left, |state| state.events == seen);
+        waited.unwrap_or_else(PoisonError::into_inner).0.events
+    }
+
+    /// A new stream's number.
+    pub fn opened(&self, carry: &Carry) -> usize {
+        let (now, mut state) = (self.now(), self.lock());
+        state.streams.push(Course::new(carry, now));
+        state.streams.len() - 1
+    }
+
+    pub fn course(&self, stream: usize) -> Course {
+        self.lock().streams[stream]
+    }
+
+    /// The server has heard of a stream.
+    pub fn heard(&self, stream: usize) {
+        let now = self.now();
+        self.of(stream, |course| course.heard_at = course.heard_at.or(Some(now)));
+        self.happened();
+    }
+
+    /// The server begins its answer.
+    pub fn answered(&self, stream: usize) {
+        let now = self.now();
+        self.of(stream, |course| course.answered_at = course.answered_at.or(Some(now)));
+    }
+
+    /// Bytes came.
+    pub fn came(&self, stream: usize, way: usize, bytes: usize) {
+        let (now, mut is_done) = (self.now(), false);
+        self.of(stream, |course| is_done = course.came(way, bytes as u64, now));
+        if is_done {
+            self.happened();
+        }
+    }
+
+    /// A number for steady datagrams.
+    pub fn talks(&self, talk: &Talk) -> usize {
+        let came = [vec![None; talk.sizes.len()], vec![None; talk.sizes.len()]];
+        let beat = Beat { talk: talk.clone(), began: None, sent: Default::default(), came };
+        let mut state = self.lock();
+        state.talks.push(beat);
+        state.talks.len() - 1
+    }
+
+    /// What is to be sent; `None` where nobody knows the number.
+    pub fn talk(&self, number: usize) -> Option<Talk> {
+        self.lock().talks.get(number).map(|beat| beat.talk.clone())
+    }
+
+    /// The flow has reached the server, and begins then; `false` when that was known.
+    pub fn begins(&self, number: usize, at: Duration) -> bool {
+        let mut state = self.lock();
+        let beat = state.talks.get_mut(number).filter(|beat| beat.began.is_none());
+        let is_new = beat.map(|beat| beat.began = Some(at)).is_some();
+        drop(state);
+        self.happened();
+        is_new
+    }
+
+    pub fn began(&self, number: usize) -> Option<Duration> {
+        self.lock().talks[number].began
+    }
+
+    /// The next datagram of that direction leaves.
+    pub fn sent(&self, number: usize, way: usize) {
+        let now = self.now();
+        self.lock().talks[number].sent[way].push(now);
+    }
+
+    /// A datagram came.
+    pub fn arrived(&self, number: usize, way: usize, which: usize) {
+        let (now, mut state) = (self.now(), self.lock());
+        let place = state.talks.get_mut(number).and_then(|beat| beat.came[way].get_mut(which));
+        let is_new = place.is_some_and(|place| place.replace(now).is_none());
+        if !is_new {
+            state.fault = Some(format!("datagram {which} of flow {number} came twice or unasked"));
+        }
+    }
+
+    pub fn transits(&self, number: usize, way: usize) -> Vec<Transit> {
+        let state = self.lock();
+        let beat = &state.talks[number];
+        let came = beat.sent[way].iter().zip(&beat.came[way]);
+        came.map(|(left, came)| (*left, came.map(|came| came.saturating_sub(*left)))).collect()
+    }
+
+    /// Something went wrong: no figure counts.
+    pub fn failed(&self, why: String) {
+        self.lock().fault.get_or_insert(why);
+        self.happened();
+    }
+
+    pub fn fault(&self) -> Option<String> {
+        self.lock().fault.clone()
+    }
+
+    fn of(&self, stream: usize, what: impl FnOnce(&mut Course)) {
+        let mut state = self.lock();
+        match state.streams.get_mut(stream) {
+            Some(course) => what(course),
+            None => state.fault = Some(format!("a stream says it is number {stream}")),
+        }
+    }
+
+    fn happened(&self) {
+        self.lock().events += 1;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,81 @@
+//! Passengers' traffic through both gateways and real kernels.
+
+use std::time::Duration;
+
+use bentpipe_lab::profile::Profile;
+use bentpipe_lab::traffic::{
+    Carry, ClassLimits, DOWN, ENDLESS, Emulator, Engine, Passing, REQUEST_BYTES, Talk, UP,
+};
+use bentpipe_link::{Class, Limits};
+use bentpipe_units::{BitRate, Ratio};
+
+/// Long enough for whatever a busy machine does.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn clean() -> Profile {
+    let profile = Profile::named("mss").unwrap();
+    profile.with_loss(Ratio::ZERO, 1.0).unwrap()
+}
+
+/// Streams and datagrams come whole, in the class of their port, and no sooner than light.
+pub fn crosses() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = Engine::Emu(Emulator { folder: folder.path() });
+    let profile = clean();
+    let done = engine.carry(&profile, &ClassLimits::default(), 1, |cabin| {
+        let (class, up, down) = (Class::Assured, REQUEST_BYTES, 50_000);
+        let object = cabin.open(Carry { class, passenger: 1, up, down });
+        let gap = Duration::from_millis(20);
+        let talk = Talk {
+            class: Class::Network,
+            passenger: 2,
+            gap,
+            sizes: vec![160; 50],
+            phase: Duration::ZERO,
+        };
+        let talk = cabin.talk(talk);
+        let complete = |cabin: &dyn bentpipe_lab::traffic::Traffic| {
+            let came = |way| cabin.transits(talk, way).iter().filter(|it| it.1.is_some()).count();
+            cabin.course(object).is_done() && came(DOWN) == 50 && came(UP) == 50
+        };
+        assert!(cabin.wait(PATIENCE, |cabin| complete(cabin)));
+        assert_eq!(cabin.course(object).got, [50_000, REQUEST_BYTES]);
+        assert!(cabin.course(object).took().unwrap() >= profile.rtt());
+        for (way, link) in [(DOWN, &profile.link.forward), (UP, &profile.link.return_)] {
+            for (_, transit) in cabin.transits(talk, way) {
+                assert!(transit.unwrap() >= link.mean_delay());
+            }
+        }
+        let [down, up] = cabin.class_bytes(Class::Assured);
+        assert!(down >= 50_000 && up >= REQUEST_BYTES, "{down} {up}");
+        assert!(cabin.class_bytes(Class::Network)[UP] >= 50 * 160);
+        assert_eq!(cabin.class_bytes(Class::LowerEffort), [0, 0]);
+    });
+    done.unwrap();
+}
+
+/// What a class may take at most holds both ways, however much it wants.
+pub fn ceilings() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = Engine::Emu(Emulator { folder: folder.path() });
+    let ceil = BitRate::from_bps(200_000);
+    let mut limits = ClassLimits::default();
+    for limits in &mut limits {
+        limits[Class::LowerEffort] = Limits { rate: None, ceil: Some(ceil) };
+    }
+    let done = engine.carry(&clean(), &limits, 1, |cabin| {
+        let class = Class::LowerEffort;
+        cabin.open(Carry { class, passenger: 1, up: ENDLESS, down: ENDLESS });
+        assert!(cabin.wait(PATIENCE, |cabin| cabin.course(0).got.iter().all(|got| *got > 0)));
+        let (began, before) = (cabin.now(), cabin.class_bytes(class));
+        cabin.pass(Duration::from_secs(10));
+        let after = cabin.class_bytes(class);
+        let possible = ceil.bytes_in(cabin.now() - began) as f64;
+        for way in [DOWN, UP] {
+            let sent = (after[way] - before[way]) as f64;
+            assert!(sent <= 1.05 * possible, "{sent} of {possible}");
+            assert!(sent > 0.0);
+        }
+    });
+    done.unwrap();
+}
