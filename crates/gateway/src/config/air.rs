@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::classes::class;
 use super::modem::{ModemConfig, WrittenModem};
-use super::radio::default_mtu;
+use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule};
 use super::{
     AeroTcp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory,
@@ -125,6 +125,9 @@ pub struct AirLink {
     /// The largest IP packet that the path is provisioned for, bytes: never exceeded.
     #[serde(default = "default_mtu")]
     pub mtu: usize,
+    /// Whether packets on the radio show their classes by their DSCP.
+    #[serde(default = "marked")]
+    pub dscp: bool,
     /// Memory of the session.
     #[serde(default)]
     pub memory: Memory,

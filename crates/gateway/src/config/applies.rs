@@ -28,7 +28,8 @@ const GROUND: &[Setting] = &[
 ];
 
 /// Under its `[link]`.
-const GROUND_LINK: &[Setting] = &[setting("mtu", NOT_HTTP), setting("memory", RADIO)];
+const GROUND_LINK: &[Setting] =
+    &[setting("mtu", NOT_HTTP), setting("memory", RADIO), setting("dscp", RADIO)];
 
 /// Under each of its `[[aircraft]]`.
 const AIRCRAFT: &[Setting] = &[
@@ -45,6 +46,7 @@ const AIRCRAFT: &[Setting] = &[
 const AIR_LINK: &[Setting] = &[
     setting("mtu", NOT_HTTP),
     setting("memory", RADIO),
+    setting("dscp", RADIO),
     setting("lease", RADIO),
     setting("modem", RADIO),
     setting("state-file", NOT_HTTP),

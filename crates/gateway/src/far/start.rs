@@ -72,7 +72,7 @@ pub fn arrivals(
 ) -> Result<Vec<Arc<dyn Arrivals>>, StartError> {
     let mut arrivals: Vec<Arc<dyn Arrivals>> = Vec::new();
     if let Some(address) = config.link.listen {
-        let socket = plain_socket(inherited, "link", address)?;
+        let socket = plain_socket(inherited, "link", address)?.with_marks(config.link.dscp);
         let hub = Hub::start(Box::new(socket), link::hub_config(config)?);
         if let Some(beam) = config.beam() {
             hub.set_beam(beam.forward, beam.return_)?;
@@ -104,7 +104,7 @@ fn connect(
     match config.link.transport {
         Transport::Link => {
             let counter = counter::claim(config.link.state_file())?;
-            let socket = plain_socket(inherited, "link", any)?;
+            let socket = plain_socket(inherited, "link", any)?.with_marks(config.link.dscp);
             let air = Air::start(Box::new(socket), link::air_config(config, peer, counter)?);
             path_memory::keep(&air, config.link.state_file());
             Ok(Arc::new(air))

@@ -17,7 +17,6 @@ use rand::{RngCore, SeedableRng};
 use super::load::Load;
 use super::sharing::Sharing;
 use super::{Core, SessionId};
-use crate::Class;
 use crate::crypto::{
     CookieJar, InitPayload, Keys, MacKey, ReceivedInit, ResponsePayload, Rng, respond,
 };
@@ -28,6 +27,7 @@ use crate::memory::Remembered;
 use crate::session::{PeerTerms, Session};
 use crate::settings::Settings;
 use crate::wire::header::{DATA, DataHeader, INIT, INIT_BYTES};
+use crate::{Class, Dscp};
 
 /// Handshakes of one aircraft that wait for their first packet.
 const MAX_PENDING: usize = 4;
@@ -139,8 +139,10 @@ pub struct HubCore {
     replies: VecDeque<(Vec<u8>, SocketAddr)>,
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
-    /// The datagram given last leaves as ECT(0).
+    /// The datagram given last leaves as ECT(0) …
     ect: bool,
+    /// … and is marked so.
+    dscp: Dscp,
     curve_operations: u64,
     sharing: Sharing,
     rng: Rng,
@@ -177,6 +179,7 @@ impl HubCore {
             events: VecDeque::new(),
             plaintext: Vec::new(),
             ect: false,
+            dscp: Dscp::EF,
             curve_operations: 0,
             sharing: Sharing::default(),
             rng,
@@ -410,7 +413,8 @@ impl Core for HubCore {
     }
 
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
-        self.ect = false;
+        // Handshakes are the network's own.
+        (self.ect, self.dscp) = (false, Dscp::EF);
         if let Some((reply, to)) = self.replies.pop_front() {
             out.extend_from_slice(&reply);
             return Some(to);
@@ -423,7 +427,7 @@ impl Core for HubCore {
             let Some((_, session)) = self.sessions.get_mut(&id) else { continue };
             if let Some(to) = session.transmit(now, out) {
                 self.turn = id;
-                self.ect = session.is_ect();
+                (self.ect, self.dscp) = (session.is_ect(), session.dscp());
                 self.sharing.sent(now);
                 return Some(to);
             }
@@ -436,6 +440,10 @@ impl Core for HubCore {
 
     fn is_ect(&self) -> bool {
         self.ect
+    }
+
+    fn dscp(&self) -> Dscp {
+        self.dscp
     }
 
     fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {

@@ -13,6 +13,7 @@ pub use air::{AirConfig, AirCore};
 pub use hub::{Aircraft, HubConfig, HubCore};
 pub use load::Load;
 
+use crate::Dscp;
 use crate::code::ResetCode;
 use crate::flow::{FlowEvent, Read, Write};
 use crate::session::Session;
@@ -32,6 +33,10 @@ pub trait Core {
     /// Whether the datagram that `transmit` gave last is to leave as ECT(0).
     fn is_ect(&self) -> bool {
         false
+    }
+    /// How the datagram that `transmit` gave last is to be marked, where packets are marked.
+    fn dscp(&self) -> Dscp {
+        Dscp::DF
     }
     /// The operating system refuses to send `to` a datagram of `bytes`: its interface has a smaller
     /// MTU. The datagram is lost. `false` from an end that makes its datagrams no smaller for it.
