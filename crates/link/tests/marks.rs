@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bentpipe_link::io::{Air, Arrived, Hub, Open, UdpSocket};
+use bentpipe_link::io::{Air, Arrived, Flow, Hub, Open, UdpSocket};
 use bentpipe_link::{AirConfig, Aircraft, Class, Dscp, HubConfig, SecretKey, Settings};
 use bentpipe_units::BitRate;
 use bytes::Bytes;
@@ -88,39 +88,62 @@ async fn between(ip: &str, hub: SocketAddr) -> Between {
     Between { address, seen, task }
 }
 
-/// Sends a flow of every class, one after another, and tells how its bytes were marked.
-async fn flows(ip: &str, marks: bool, settings: Settings) -> (Seen, Vec<(Class, u64)>) {
+/// Both ends, and who reads between them.
+struct Ends {
+    air: Air,
+    hub: Hub,
+    between: Between,
+}
+
+async fn ends(ip: &str, marks: bool, settings: Settings) -> Ends {
     let mut rng = ChaCha20Rng::seed_from_u64(1);
     let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
     let socket = || std::net::UdpSocket::bind((ip, 0)).unwrap();
     let marked = |socket| Box::new(UdpSocket::from_std(socket).unwrap().with_marks(marks));
     let hub_socket = socket();
     let between = between(ip, hub_socket.local_addr().unwrap()).await;
-    let aircraft =
-        Aircraft { key: air.public(), settings: settings.clone(), highest_class: Class::Operator };
-    let public = hub.public();
+    let (key, public) = (air.public(), hub.public());
+    let aircraft = Aircraft { key, settings: settings.clone(), highest_class: Class::Operator };
     let hub = Hub::start(marked(hub_socket), HubConfig { secret: hub, aircraft: vec![aircraft] });
     let address = between.address;
     let config = AirConfig { secret: air, hub: public, address, settings, first_counter: 1 };
-    let air = Air::start(marked(socket()), config);
-    let mut of_classes = Vec::new();
-    for class in Class::ALL {
-        let before = between.seen.lock().unwrap().len();
+    Ends { air: Air::start(marked(socket()), config), hub, between }
+}
+
+impl Ends {
+    async fn open(&self, class: Class) -> (Flow, Flow) {
         let target = "origin.example:80".parse().unwrap();
         let open = Open { target, class, passenger: 1, claim: None, first: Bytes::new() };
-        let mut flow = air.open(open).await.unwrap();
-        flow.write_all(&vec![7; FLOW_BYTES]).await.unwrap();
-        flow.shutdown().await.unwrap();
-        let Some(Arrived::Stream(mut incoming)) = hub.accept().await else { panic!("no flow") };
-        let mut all = Vec::new();
-        incoming.flow.read_to_end(&mut all).await.unwrap();
-        assert_eq!(all.len(), FLOW_BYTES);
-        let seen = between.seen.lock().unwrap();
-        let wanted = if marks { class.dscp() } else { Dscp::DF };
-        let of_class = seen[before..].iter().filter(|(dscp, ..)| *dscp == wanted);
-        of_classes.push((class, of_class.map(|(_, _, bytes)| *bytes as u64).sum()));
+        let mut here = self.air.open(open).await.unwrap();
+        here.write_all(b"!").await.unwrap();
+        let Some(Arrived::Stream(mut there)) = self.hub.accept().await else { panic!("no flow") };
+        assert_eq!(there.flow.read_u8().await.unwrap(), b'!');
+        (here, there.flow)
     }
-    (between.seen.clone(), of_classes)
+
+    /// Sends [`FLOW_BYTES`]; how many bytes were marked with `dscp` meanwhile.
+    async fn send(&self, (here, there): &mut (Flow, Flow), dscp: Dscp) -> usize {
+        let before = self.between.seen.lock().unwrap().len();
+        let mut all = vec![0; FLOW_BYTES];
+        here.write_all(&vec![7; FLOW_BYTES]).await.unwrap();
+        there.read_exact(&mut all).await.unwrap();
+        let seen = self.between.seen.lock().unwrap();
+        let marked = seen[before..].iter().filter(|(seen, ..)| *seen == dscp);
+        marked.map(|(_, _, bytes)| bytes).sum()
+    }
+}
+
+/// Sends a flow of every class, one after another, and tells how many of its bytes were marked as is
+/// expected.
+async fn flows(ip: &str, marks: bool, settings: Settings) -> (Seen, Vec<(Class, usize)>) {
+    let ends = ends(ip, marks, settings).await;
+    let mut of_classes = Vec::new();
+    for class in Class::ALL {
+        let mut flow = ends.open(class).await;
+        let wanted = if marks { class.dscp() } else { Dscp::DF };
+        of_classes.push((class, ends.send(&mut flow, wanted).await));
+    }
+    (ends.between.seen.clone(), of_classes)
 }
 
 fn settings() -> Settings {
@@ -134,7 +157,7 @@ async fn packets_are_marked_as_what_they_carry() {
         let (seen, of_classes) = timeout(PATIENCE, flows(ip, true, settings())).await.unwrap();
         for (class, bytes) in of_classes {
             // What shares a packet with a report is never marked as lower effort.
-            let least = FLOW_BYTES as u64 * if class == Class::LowerEffort { 3 } else { 4 } / 4;
+            let least = FLOW_BYTES * if class == Class::LowerEffort { 3 } else { 4 } / 4;
             assert!(bytes >= least, "{ip}: {bytes} bytes as {class}");
         }
         let seen = seen.lock().unwrap();
@@ -165,4 +188,16 @@ async fn without_marks_all_packets_look_alike() {
     let (seen, _) = timeout(PATIENCE, flows("127.0.0.1", false, settings())).await.unwrap();
     let seen = seen.lock().unwrap();
     assert!(!seen.is_empty() && seen.iter().all(|(dscp, ..)| *dscp == Dscp::DF));
+}
+
+#[tokio::test]
+async fn what_follows_a_demotion_leaves_in_the_other_class() {
+    let ends = ends("127.0.0.1", true, settings()).await;
+    let mut flow = ends.open(Class::Network).await;
+    assert!(timeout(PATIENCE, ends.send(&mut flow, Dscp::EF)).await.unwrap() >= FLOW_BYTES);
+    flow.0.demote(Class::BestEffort);
+    assert!(timeout(PATIENCE, ends.send(&mut flow, Dscp::DF)).await.unwrap() >= FLOW_BYTES);
+    // It is no way up.
+    flow.0.demote(Class::Operator);
+    assert!(timeout(PATIENCE, ends.send(&mut flow, Dscp::DF)).await.unwrap() >= FLOW_BYTES);
 }

@@ -412,6 +412,11 @@ impl Session {
         self.flows.confirm(flow, class, now);
     }
 
+    /// What this end sends by the flow is of `class` from now on, if that is no better than it was.
+    pub fn demote(&mut self, flow: u64, class: Class, now: Duration) {
+        self.flows.demote(flow, class, now);
+    }
+
     /// The class that the peer gave the flow for what was claimed of it, once it has.
     pub fn confirmed(&self, flow: u64) -> Option<Class> {
         self.flows.confirmed(flow)
