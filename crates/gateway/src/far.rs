@@ -129,6 +129,10 @@ pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
     /// said before [`connected`](Self::connected).
     fn confirm_class(&mut self, _class: Class) {}
 
+    /// What this end sends by the flow is of `class` from now on, which is no better than it was. A
+    /// transport without classes takes no notice.
+    fn demote(&mut self, _class: Class) {}
+
     /// At the air: the class that the ground gave the flow for its claim, once a read has met it.
     fn class(&self) -> Option<Class> {
         None
@@ -144,6 +148,9 @@ pub enum DatagramError {
         /// What [`FarDatagrams::most_bytes`] says.
         most_bytes: usize,
     },
+    /// Its passenger may send no more in the network's class at the moment.
+    #[error("a passenger may not send so much in the network's class")]
+    Policed,
     /// The flow is over; [`FarDatagrams::receive`] says why.
     #[error("the flow has ended")]
     Ended,

@@ -21,6 +21,7 @@ use crate::counters::Counters;
 use crate::far::{self, Arrivals, Carried, Claim, FarStream, Incoming};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
+use crate::police::policed;
 use crate::relay::{Outcome, Relay, RelayLimits};
 use eyeballs::Connect;
 use fleet::{Fleet, Most, Permit};
@@ -137,14 +138,15 @@ impl Shared {
         let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
         match carries {
             Carried::Stream(stream) => {
-                self.serve_stream(target, class, claim, stream, permit).await;
+                self.serve_stream(target, (class, passenger), claim, stream, permit).await;
             }
             Carried::Datagrams { protocol, source, is_gateway, flow } => {
                 let owner = Owner { aircraft, passenger, source, is_gateway };
                 let code = match self.route(&target, protocol).await {
                     Ok(address) => {
                         let idle = self.udp_limits.idle(target.port);
-                        self.udp.carry(owner, address, class, flow.into(), idle).await
+                        let flow = policed(flow, permit.police(class, passenger));
+                        self.udp.carry(owner, address, class, flow, idle).await
                     }
                     Err(code) => {
                         flow.reset(code);
@@ -173,7 +175,7 @@ impl Shared {
     async fn serve_stream(
         &self,
         target: Target,
-        mut class: Class,
+        (mut class, passenger): (Class, u32),
         claim: Option<Claim>,
         mut stream: Box<dyn FarStream>,
         permit: Permit,
@@ -190,7 +192,8 @@ impl Shared {
                 stream.connected();
                 net::mark(&tcp, class);
                 let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone());
-                if let Outcome::Reset(code) = relay.await {
+                let police = permit.police(class, passenger);
+                if let Outcome::Reset(code) = relay.with_police(police).await {
                     tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
                 }
             }

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::classes::class;
 use super::modem::{ModemConfig, WrittenModem};
 use super::radio::{default_mtu, marked};
-use super::rule::{self, WrittenHello, WrittenRule};
+use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory,
     Quic, Source, applies, from_text, read, seconds,
@@ -36,6 +36,7 @@ pub struct AirConfig {
     default_class: Class,
     #[serde(default)]
     encrypted_hello: WrittenHello,
+    trusted: Option<WrittenTrusted>,
     #[serde(default, rename = "rule")]
     written_rules: Vec<toml::Spanned<WrittenRule>>,
     /// Which class a flow has.
@@ -265,6 +266,7 @@ impl AirConfig {
         }
         let written = std::mem::take(&mut config.written_rules);
         config.rules = rule::rules(&source, written, config.default_class, config.encrypted_hello)?;
+        config.rules.trusted = config.trusted.take().map(Into::into).unwrap_or_default();
         Ok(config)
     }
 }

@@ -53,7 +53,8 @@ const AIR_LINK: &[Setting] = &[
 ];
 
 /// Under each of `[classes]`, in both files and in each of `[[aircraft]]`.
-const CLASS: &[Setting] = &[setting("rate", RADIO), setting("ceil", RADIO)];
+const CLASS: &[Setting] =
+    &[setting("rate", RADIO), setting("ceil", RADIO), setting("passenger-ceil", RADIO)];
 
 /// Refuses what does nothing at a ground that serves no more than `served`.
 pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), ConfigError> {

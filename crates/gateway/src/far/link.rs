@@ -80,6 +80,10 @@ impl FarStream for Flow {
         self.confirm(class);
     }
 
+    fn demote(&mut self, class: Class) {
+        Flow::demote(self, class);
+    }
+
     fn class(&self) -> Option<Class> {
         self.confirmed()
     }

@@ -4,6 +4,7 @@ mod bench;
 mod claims;
 mod http;
 mod limits;
+mod marks;
 mod paths;
 mod policy;
 mod relay;
