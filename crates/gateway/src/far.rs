@@ -11,7 +11,10 @@ mod start;
 
 use std::net::SocketAddr;
 
-use bentpipe_link::{Class, ModemRate, ResetCode, Target, TargetError};
+use bentpipe_link::{
+    Class, ClassSettings, ModemRate, PerClass, PublicKey, ResetCode, SettingsError, Target,
+    TargetError,
+};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -91,6 +94,12 @@ pub trait FarEnd: Send + Sync + 'static {
     /// The modem towards the far end says how fast it is, or nothing any more. It says so again
     /// and again; a transport that finds its rate itself takes no notice.
     fn modem_rate(&self, _told: Option<ModemRate>) {}
+
+    /// From now on each class gets this of what this end sends. A transport without classes takes no
+    /// notice.
+    fn set_classes(&self, _classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
+        Ok(())
+    }
 
     /// Tells the far end that it is over, and waits until that has left.
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -245,6 +254,16 @@ impl Carried {
 pub trait Arrivals: Send + Sync + 'static {
     /// The next flow, or `None` once the transport is closed.
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>>;
+
+    /// From now on each class gets this of what the aircraft is sent. A transport without classes takes
+    /// no notice.
+    fn set_classes(
+        &self,
+        _aircraft: &PublicKey,
+        _classes: PerClass<ClassSettings>,
+    ) -> Result<(), SettingsError> {
+        Ok(())
+    }
 
     /// Tells the aircraft that it is over, and waits until that has left.
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -12,9 +12,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Class, Host, ResetCode, Target};
+use bentpipe_link::{Class, Host, ResetCode, SettingsError, Target};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 
 use crate::config::{GroundConfig, GroundUdp};
 use crate::counters::Counters;
@@ -53,13 +54,27 @@ pub async fn run(
     config: &GroundConfig,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
+    // Without a sender nothing ever comes.
+    run_with(config, mpsc::channel(1).1, shutdown).await
+}
+
+/// The same; each config that comes by `again` takes the place of the one before, see
+/// [`Ground::apply`].
+pub async fn run_with(
+    config: &GroundConfig,
+    again: mpsc::Receiver<GroundConfig>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
     let gateway = Ground::new(config)?;
     let arrivals = far::arrivals(config, &mut Inherited::from_env()?)?;
     for from in &arrivals {
         let address = from.local_addr().map(|address| address.to_string()).unwrap_or_default();
         tracing::info!(address, aircraft = config.aircraft.len(), "serving");
     }
-    gateway.serve(arrivals.clone(), shutdown).await;
+    tokio::select! {
+        () = gateway.serve(arrivals.clone(), shutdown) => {}
+        () = gateway.follow_configs(&arrivals, again) => {}
+    }
     futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;
     Ok(())
 }
@@ -82,6 +97,42 @@ impl Ground {
             counters,
         };
         Ok(Self { shared: Arc::new(shared), drain: config.limits.drain_timeout.into() })
+    }
+
+    /// Applies what of `config` can be applied while flows go on: what classes get of what each of the
+    /// aircraft that are known already is sent, and the table of hosts. Nothing changes where the link
+    /// cannot work like that.
+    pub fn apply(
+        &self,
+        config: &GroundConfig,
+        arrivals: &[Arc<dyn Arrivals>],
+    ) -> Result<(), SettingsError> {
+        far::link::hub_config(config)?;
+        for aircraft in &config.aircraft {
+            let (key, classes) = (aircraft.key(), &aircraft.classes);
+            for from in arrivals {
+                from.set_classes(&key, classes.settings())?;
+            }
+            self.shared.fleet.set_passenger_ceil(key.as_bytes(), classes.passenger_ceil());
+        }
+        self.shared.dns.set_table(&config.hosts);
+        Ok(())
+    }
+
+    async fn follow_configs(
+        &self,
+        arrivals: &[Arc<dyn Arrivals>],
+        mut again: mpsc::Receiver<GroundConfig>,
+    ) {
+        while let Some(config) = again.recv().await {
+            match self.apply(&config, arrivals) {
+                Ok(()) => tracing::info!(
+                    "classes and hosts are those of the file now; other settings wait for a restart"
+                ),
+                Err(error) => tracing::error!(%error, "the configuration stays as it was"),
+            }
+        }
+        std::future::pending().await
     }
 
     /// What happened so far.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Host, Target};
+use bentpipe_link::{Host, SettingsError, Target};
 use bentpipe_schedule::{Class, Dscp};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
@@ -68,6 +68,15 @@ impl Intake {
         let identity = Arc::new(Neighbours::default());
         let ceil = Ceil::new(config.classes.passenger_ceil());
         Self { far, limits, counters, flows, quiet, classes, usage, ceil, identity, passengers }
+    }
+
+    /// From now on rules and classes are those of `config`: rules for flows to come, classes for those
+    /// that are open too. Nothing changes where the link cannot work like that.
+    pub fn apply(&self, config: &AirConfig) -> Result<(), SettingsError> {
+        self.far.set_classes(config.classes.settings())?;
+        self.classes.set_rules(config.rules.clone());
+        self.ceil.set(config.classes.passenger_ceil());
+        Ok(())
     }
 
     /// Counts a client in, or resets it where a limit is reached.

@@ -7,8 +7,9 @@ use bentpipe_link::io::{
     self, Air, Arrived, DatagramFlow, Flow, Hub, IncomingDatagrams, SendError,
 };
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, Class, Control, Flows, HubConfig, LeaseMode,
-    MIN_RESERVE_BYTES, ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
+    AirConfig as LinkAirConfig, Aircraft, Class, ClassSettings, Control, Flows, HubConfig,
+    LeaseMode, MIN_RESERVE_BYTES, ModemRate, OpenError as LinkError, PerClass, PublicKey,
+    ResetCode, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
 use bytes::Bytes;
@@ -56,6 +57,10 @@ impl FarEnd for Air {
 
     fn modem_rate(&self, told: Option<ModemRate>) {
         self.set_modem_rate(told);
+    }
+
+    fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
+        Air::set_classes(self, classes)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -140,6 +145,14 @@ impl Arrivals for Hub {
                 Arrived::Datagrams(incoming) => incoming.into(),
             })
         })
+    }
+
+    fn set_classes(
+        &self,
+        aircraft: &PublicKey,
+        classes: PerClass<ClassSettings>,
+    ) -> Result<(), SettingsError> {
+        Hub::set_classes(self, aircraft, classes)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

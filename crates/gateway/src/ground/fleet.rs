@@ -69,6 +69,13 @@ impl Fleet {
         Self { aircraft: aircraft.chain(clients).collect(), open: Arc::default(), most }
     }
 
+    /// From now on each passenger of the aircraft may be sent so much in the network's class.
+    pub fn set_passenger_ceil(&self, key: &[u8; 32], ceil: Option<BitRate>) {
+        if let Some(aircraft) = self.aircraft.get(key) {
+            aircraft.ceil.set(ceil);
+        }
+    }
+
     /// Flows of both kinds open now, over all aircraft.
     pub fn open(&self) -> usize {
         self.open.iter().map(|open| open.load(Relaxed)).sum()

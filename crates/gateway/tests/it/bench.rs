@@ -72,6 +72,13 @@ pub fn start_with(air: &str, ground: &str, prepare: impl FnOnce(&Air)) -> Bench 
     Bench { socks, http, air, ground, up, stop_air, air_task, _stop_ground, _folder }
 }
 
+/// The config of an air gateway as [`start`] makes it.
+pub fn config_of_air(more: &str) -> AirConfig {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.key"), KEY).unwrap();
+    air_config(&folder, more)
+}
+
 /// `auth` and `quic` belong to [listen]; everything else goes to the top.
 fn air_config(folder: &tempfile::TempDir, more: &str) -> AirConfig {
     let listens = more.starts_with("auth") || more.starts_with("quic");

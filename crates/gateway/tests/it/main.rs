@@ -8,6 +8,7 @@ mod marks;
 mod paths;
 mod policy;
 mod relay;
+mod reload;
 mod socks;
 mod tproxy;
 mod tproxy_udp;

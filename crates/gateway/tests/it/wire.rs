@@ -9,7 +9,7 @@ use bentpipe_gateway::far::{
     Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
     OpenDatagrams, OpenError,
 };
-use bentpipe_link::ResetCode;
+use bentpipe_link::{ClassSettings, PerClass, PublicKey, ResetCode, SettingsError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
@@ -192,21 +192,31 @@ pub struct Up {
     flows: mpsc::UnboundedSender<Incoming>,
     opened: Mutex<Vec<Open>>,
     opened_datagrams: Mutex<Vec<OpenDatagrams>>,
+    classes: Mutex<Option<PerClass<ClassSettings>>>,
 }
 
 /// The ground's end.
-pub struct Down(tokio::sync::Mutex<mpsc::UnboundedReceiver<Incoming>>);
+pub struct Down {
+    flows: tokio::sync::Mutex<mpsc::UnboundedReceiver<Incoming>>,
+    classes: Mutex<Option<(PublicKey, PerClass<ClassSettings>)>>,
+}
 
 pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
     let (flows, arrivals) = mpsc::unbounded_channel();
-    let (opened, opened_datagrams) = Default::default();
-    (Arc::new(Up { aircraft, flows, opened, opened_datagrams }), Arc::new(Down(arrivals.into())))
+    let (opened, opened_datagrams, classes) = Default::default();
+    let down = Down { flows: arrivals.into(), classes: Mutex::default() };
+    (Arc::new(Up { aircraft, flows, opened, opened_datagrams, classes }), Arc::new(down))
 }
 
 impl Up {
     /// Everything that was asked for so far.
     pub fn opened(&self) -> Vec<Open> {
         self.opened.lock().unwrap().clone()
+    }
+
+    /// What the classes were last said to get.
+    pub fn classes(&self) -> Option<PerClass<ClassSettings>> {
+        *self.classes.lock().unwrap()
     }
 
     /// Every flow of datagrams that was asked for so far.
@@ -216,6 +226,11 @@ impl Up {
 }
 
 impl FarEnd for Up {
+    fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
+        *self.classes.lock().unwrap() = Some(classes);
+        Ok(())
+    }
+
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
         Box::pin(async move {
             let (mut near, far) = pair();
@@ -245,8 +260,24 @@ impl FarEnd for Up {
     }
 }
 
+impl Down {
+    /// What an aircraft's classes were last said to get.
+    pub fn classes(&self) -> Option<(PublicKey, PerClass<ClassSettings>)> {
+        *self.classes.lock().unwrap()
+    }
+}
+
 impl Arrivals for Down {
+    fn set_classes(
+        &self,
+        aircraft: &PublicKey,
+        classes: PerClass<ClassSettings>,
+    ) -> Result<(), SettingsError> {
+        *self.classes.lock().unwrap() = Some((*aircraft, classes));
+        Ok(())
+    }
+
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
-        Box::pin(async { self.0.lock().await.recv().await })
+        Box::pin(async { self.flows.lock().await.recv().await })
     }
 }
