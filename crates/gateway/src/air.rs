@@ -14,6 +14,7 @@ mod quic;
 mod raw;
 pub mod rules;
 mod secret;
+mod silence;
 pub mod socks;
 mod stall;
 pub mod tproxy;
@@ -84,6 +85,7 @@ pub async fn run_with(
         () = follow_modem(modem.as_ref(), &*far) => {}
         () = keep(usage.clone()) => {}
         () = follow_configs(gateway_settings, again) => {}
+        () = silence::watch(&config.link, &*far) => {}
     }
     if let Some(usage) = usage {
         usage.write_or_say();

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    Arrivals, FarDatagrams, FarEnd, FarStream, Open, OpenDatagrams, OpenError, aerotcp, link,
-    masque,
+    Arrivals, FarDatagrams, FarEnd, FarStream, Open, OpenDatagrams, OpenError, Reach, aerotcp,
+    link, masque,
 };
 use crate::air::{counter, path_memory};
 use crate::config::{AirConfig, GroundConfig, Transport};
@@ -215,6 +215,10 @@ impl FarEnd for Awaited {
                 Ok(())
             }
         }
+    }
+
+    fn reach(&self) -> Reach {
+        self.far.borrow().as_ref().map_or(Reach::Down, |far| far.reach())
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use bentpipe_gateway::config::Transport;
 use bentpipe_gateway::far::{
     Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
-    OpenDatagrams, OpenError,
+    OpenDatagrams, OpenError, Reach,
 };
 use bentpipe_link::{ClassSettings, PerClass, PublicKey, ResetCode, SettingsError};
 use bytes::Bytes;
@@ -193,6 +194,7 @@ pub struct Up {
     opened: Mutex<Vec<Open>>,
     opened_datagrams: Mutex<Vec<OpenDatagrams>>,
     classes: Mutex<Option<PerClass<ClassSettings>>>,
+    reach: Mutex<Reach>,
 }
 
 /// The ground's end.
@@ -204,11 +206,18 @@ pub struct Down {
 pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
     let (flows, arrivals) = mpsc::unbounded_channel();
     let (opened, opened_datagrams, classes) = Default::default();
+    let reach = Mutex::new(Reach::Up);
     let down = Down { flows: arrivals.into(), classes: Mutex::default() };
-    (Arc::new(Up { aircraft, flows, opened, opened_datagrams, classes }), Arc::new(down))
+    let up = Up { aircraft, flows, opened, opened_datagrams, classes, reach };
+    (Arc::new(up), Arc::new(down))
 }
 
 impl Up {
+    /// How the link is from now on.
+    pub fn set_reach(&self, reach: Reach) {
+        *self.reach.lock().unwrap() = reach;
+    }
+
     /// Everything that was asked for so far.
     pub fn opened(&self) -> Vec<Open> {
         self.opened.lock().unwrap().clone()
@@ -229,6 +238,10 @@ impl FarEnd for Up {
     fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
         *self.classes.lock().unwrap() = Some(classes);
         Ok(())
+    }
+
+    fn reach(&self) -> Reach {
+        *self.reach.lock().unwrap()
     }
 
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
@@ -268,6 +281,10 @@ impl Down {
 }
 
 impl Arrivals for Down {
+    fn transport(&self) -> Transport {
+        Transport::Link
+    }
+
     fn set_classes(
         &self,
         aircraft: &PublicKey,
