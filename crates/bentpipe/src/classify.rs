@@ -155,6 +155,7 @@ impl<'a> Answer<'a> {
     fn by(&self, rule: Option<usize>) -> String {
         match rule {
             Some(at) => format!("rule {}", label(at, &self.config.rules.rules[at])),
+            None if self.decision.by_mark => "its mark, which is trusted".to_owned(),
             None => "default-class".to_owned(),
         }
     }

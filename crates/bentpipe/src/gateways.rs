@@ -6,10 +6,11 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::pin::Pin;
 
-use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
+use bentpipe_gateway::config::{AirConfig, ConfigError, GroundConfig, Transport};
 use bentpipe_gateway::net::StartError;
 use bentpipe_gateway::{air, ground};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
 
 type Outcome = Result<(), Box<dyn Error>>;
@@ -33,24 +34,33 @@ pub fn run_air(file: &Path, transport: Option<TransportName>) -> Outcome {
         TransportName::Masque => Transport::Masque,
         TransportName::AeroTcp => Transport::AeroTcp,
     });
+    let path = file.to_owned();
     let config = AirConfig::load(file, chosen)?;
-    run(async move |stop| air::run(&config, stop).await)
+    let load = move || AirConfig::load(&path, chosen);
+    run(load, async move |again, stop| air::run_with(&config, again, stop).await)
 }
 
 /// Runs the ground gateway until SIGINT or SIGTERM.
 pub fn run_ground(file: &Path) -> Outcome {
+    let path = file.to_owned();
     let config = GroundConfig::load(file)?;
-    run(async move |stop| ground::run(&config, stop).await)
+    let load = move || GroundConfig::load(&path);
+    run(load, async move |again, stop| ground::run_with(&config, again, stop).await)
 }
 
 type Stop = Pin<Box<dyn Future<Output = ()>>>;
 
-fn run(gateway: impl AsyncFnOnce(Stop) -> Result<(), StartError>) -> Outcome {
+/// Runs a gateway until it is told to stop; with SIGHUP it gets what `load` reads then.
+fn run<C: Send + 'static>(
+    load: impl Fn() -> Result<C, ConfigError> + Send + 'static,
+    gateway: impl AsyncFnOnce(mpsc::Receiver<C>, Stop) -> Result<(), StartError>,
+) -> Outcome {
     log_to_stderr();
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let (mut int, mut term) =
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let again = reloads(load)?;
         let stop = Box::pin(async move {
             tokio::select! {
                 _ = int.recv() => {}
@@ -65,8 +75,33 @@ fn run(gateway: impl AsyncFnOnce(Stop) -> Result<(), StartError>) -> Outcome {
                 std::process::exit(130);
             });
         });
-        gateway(stop).await.map_err(Into::into)
+        gateway(again, stop).await.map_err(Into::into)
     })
+}
+
+/// What `load` reads with every SIGHUP. A file that is wrong is told, and changes nothing.
+fn reloads<C: Send + 'static>(
+    load: impl Fn() -> Result<C, ConfigError> + Send + 'static,
+) -> std::io::Result<mpsc::Receiver<C>> {
+    let mut hangup = signal(SignalKind::hangup())?;
+    let (send, again) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while hangup.recv().await.is_some() {
+            match load() {
+                Ok(config) => {
+                    if send.send(config).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::error!(
+                        "the configuration stays as it was, for this is wrong: {error}"
+                    );
+                }
+            }
+        }
+    });
+    Ok(again)
 }
 
 /// Writes the log to stderr, filtered by `RUST_LOG`.

@@ -35,7 +35,8 @@ use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
-use bentpipe_link::ModemRate;
+use bentpipe_link::{ModemRate, SettingsError};
+use tokio::sync::mpsc;
 
 use crate::rate::{self, ModemRates, RateSource};
 use crate::usage::Book;
@@ -62,16 +63,28 @@ pub struct Air {
 /// Runs the air gateway of `config` until `shutdown`, then lets open flows finish
 /// for the configured time. A ground that is down is no error: it keeps trying.
 pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Result<(), StartError> {
+    // Without a sender nothing ever comes.
+    run_with(config, mpsc::channel(1).1, shutdown).await
+}
+
+/// The same; each config that comes by `again` takes the place of the one before, see [`Live::apply`].
+pub async fn run_with(
+    config: &AirConfig,
+    again: mpsc::Receiver<AirConfig>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
     let mut inherited = Inherited::from_env()?;
     let far = far::far_end(config, &mut inherited)?;
     let gateway = Air::bind(config, &mut inherited, far.clone())?;
     let usage = gateway.intake.usage.clone();
     gateway.log_listeners();
+    let gateway_settings = gateway.live();
     let modem = config.link.modem.as_ref().map(RateSource::start);
     tokio::select! {
         () = gateway.serve(shutdown) => {}
         () = follow_modem(modem.as_ref(), &*far) => {}
         () = keep(usage.clone()) => {}
+        () = follow_configs(gateway_settings, again) => {}
         () = silence::watch(&config.link, &*far) => {}
     }
     if let Some(usage) = usage {
@@ -82,6 +95,42 @@ pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Resu
     }
     far.close().await;
     Ok(())
+}
+
+/// What may change while the gateway runs.
+#[derive(Clone)]
+pub struct Live(Arc<Intake>);
+
+impl Live {
+    /// Applies what of `config` can be applied while flows go on: rules and trusted marks, for flows to
+    /// come, and what classes get, for all. Nothing changes where the link cannot work like that.
+    pub fn apply(&self, config: &AirConfig) -> Result<(), SettingsError> {
+        self.0.apply(config)?;
+        warn_of_marks(config);
+        Ok(())
+    }
+}
+
+async fn follow_configs(live: Live, mut again: mpsc::Receiver<AirConfig>) {
+    while let Some(config) = again.recv().await {
+        match live.apply(&config) {
+            Ok(()) => tracing::info!(
+                "rules and classes are those of the file now; other settings wait for a restart"
+            ),
+            Err(error) => tracing::error!(%error, "the configuration stays as it was"),
+        }
+    }
+    std::future::pending().await
+}
+
+/// Rules may ask for what the kernel does not tell.
+fn warn_of_marks(config: &AirConfig) {
+    if config.rules.ask_marks() && !net::reflects_marks() {
+        tracing::warn!(
+            "marks of TCP are not known here: `sysctl net.ipv4.tcp_reflect_tos=1` makes the kernel \
+             tell how clients mark it"
+        );
+    }
 }
 
 /// Writes usage records where that is asked for; for ever.
@@ -121,12 +170,7 @@ impl Air {
         far: Arc<dyn FarEnd>,
     ) -> Result<Self, StartError> {
         net::raise_descriptor_limit();
-        if config.rules.ask_marks() && !net::reflects_marks() {
-            tracing::warn!(
-                "rules with dscp match no TCP here: `sysctl net.ipv4.tcp_reflect_tos=1` makes the \
-                 kernel tell how clients mark it"
-            );
-        }
+        warn_of_marks(config);
         let listen = &config.listen;
         let mut tcp = |name, address: Option<SocketAddr>| {
             let bind = |address| {
@@ -172,6 +216,11 @@ impl Air {
         if self.transparent.is_some() {
             tracing::info!("intercepting clients");
         }
+    }
+
+    /// What may change here, also after [`Air::serve`] has begun.
+    pub fn live(&self) -> Live {
+        Live(self.intake.clone())
     }
 
     /// What happens here, also after [`Air::serve`] has begun.

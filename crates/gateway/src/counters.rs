@@ -64,6 +64,10 @@ counters! {
     datagram_bytes_from_far,
     /// Datagrams dropped because a socket or the flow's beginning could take no more.
     datagrams_dropped,
+    /// Datagrams dropped because their passenger sends more than one may in the network's class.
+    datagrams_policed,
+    /// Connections that lost the network's class because their passenger sends more than one may.
+    streams_demoted,
     /// Datagrams dropped because the link carries none so large.
     datagrams_too_large,
     /// Datagrams that were not for anybody here: unknown contexts, strangers, broken heads.

@@ -11,7 +11,10 @@ mod start;
 
 use std::net::SocketAddr;
 
-use bentpipe_link::{Class, ModemRate, ResetCode, Target, TargetError};
+use bentpipe_link::{
+    Class, ClassSettings, ModemRate, PerClass, PublicKey, ResetCode, SettingsError, Target,
+    TargetError,
+};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -104,6 +107,12 @@ pub trait FarEnd: Send + Sync + 'static {
     /// and again; a transport that finds its rate itself takes no notice.
     fn modem_rate(&self, _told: Option<ModemRate>) {}
 
+    /// From now on each class gets this of what this end sends. A transport without classes takes no
+    /// notice.
+    fn set_classes(&self, _classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
+        Ok(())
+    }
+
     /// Whether the far gateway answers at the moment.
     fn reach(&self) -> Reach;
 
@@ -144,6 +153,10 @@ pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
     /// said before [`connected`](Self::connected).
     fn confirm_class(&mut self, _class: Class) {}
 
+    /// What this end sends by the flow is of `class` from now on, which is no better than it was. A
+    /// transport without classes takes no notice.
+    fn demote(&mut self, _class: Class) {}
+
     /// At the air: the class that the ground gave the flow for its claim, once a read has met it.
     fn class(&self) -> Option<Class> {
         None
@@ -159,6 +172,9 @@ pub enum DatagramError {
         /// What [`FarDatagrams::most_bytes`] says.
         most_bytes: usize,
     },
+    /// Its passenger may send no more in the network's class at the moment.
+    #[error("a passenger may not send so much in the network's class")]
+    Policed,
     /// The flow is over; [`FarDatagrams::receive`] says why.
     #[error("the flow has ended")]
     Ended,
@@ -253,6 +269,16 @@ impl Carried {
 pub trait Arrivals: Send + Sync + 'static {
     /// The next flow, or `None` once the transport is closed.
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>>;
+
+    /// From now on each class gets this of what the aircraft is sent. A transport without classes takes
+    /// no notice.
+    fn set_classes(
+        &self,
+        _aircraft: &PublicKey,
+        _classes: PerClass<ClassSettings>,
+    ) -> Result<(), SettingsError> {
+        Ok(())
+    }
 
     /// Tells the aircraft that it is over, and waits until that has left.
     fn close(&self) -> BoxFuture<'_, ()> {

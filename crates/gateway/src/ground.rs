@@ -12,15 +12,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Class, Host, ResetCode, Target};
+use bentpipe_link::{Class, Host, ResetCode, SettingsError, Target};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 
 use crate::config::{GroundConfig, GroundUdp};
 use crate::counters::Counters;
 use crate::far::{self, Arrivals, Carried, Claim, FarStream, Incoming};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
+use crate::police::policed;
 use crate::relay::{Outcome, Relay, RelayLimits};
 use eyeballs::Connect;
 use fleet::{Fleet, Most, Permit};
@@ -52,6 +54,17 @@ pub async fn run(
     config: &GroundConfig,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), StartError> {
+    // Without a sender nothing ever comes.
+    run_with(config, mpsc::channel(1).1, shutdown).await
+}
+
+/// The same; each config that comes by `again` takes the place of the one before, see
+/// [`Ground::apply`].
+pub async fn run_with(
+    config: &GroundConfig,
+    again: mpsc::Receiver<GroundConfig>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
     let gateway = Ground::new(config)?;
     let arrivals = far::arrivals(config, &mut Inherited::from_env()?)?;
     for from in &arrivals {
@@ -59,7 +72,10 @@ pub async fn run(
         let (transport, aircraft) = (from.transport().name(), config.aircraft.len());
         tracing::info!(address, transport, aircraft, "serving");
     }
-    gateway.serve(arrivals.clone(), shutdown).await;
+    tokio::select! {
+        () = gateway.serve(arrivals.clone(), shutdown) => {}
+        () = gateway.follow_configs(&arrivals, again) => {}
+    }
     futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;
     Ok(())
 }
@@ -82,6 +98,42 @@ impl Ground {
             counters,
         };
         Ok(Self { shared: Arc::new(shared), drain: config.limits.drain_timeout.into() })
+    }
+
+    /// Applies what of `config` can be applied while flows go on: what classes get of what each of the
+    /// aircraft that are known already is sent, and the table of hosts. Nothing changes where the link
+    /// cannot work like that.
+    pub fn apply(
+        &self,
+        config: &GroundConfig,
+        arrivals: &[Arc<dyn Arrivals>],
+    ) -> Result<(), SettingsError> {
+        far::link::hub_config(config)?;
+        for aircraft in &config.aircraft {
+            let (key, classes) = (aircraft.key(), &aircraft.classes);
+            for from in arrivals {
+                from.set_classes(&key, classes.settings())?;
+            }
+            self.shared.fleet.set_passenger_ceil(key.as_bytes(), classes.passenger_ceil());
+        }
+        self.shared.dns.set_table(&config.hosts);
+        Ok(())
+    }
+
+    async fn follow_configs(
+        &self,
+        arrivals: &[Arc<dyn Arrivals>],
+        mut again: mpsc::Receiver<GroundConfig>,
+    ) {
+        while let Some(config) = again.recv().await {
+            match self.apply(&config, arrivals) {
+                Ok(()) => tracing::info!(
+                    "classes and hosts are those of the file now; other settings wait for a restart"
+                ),
+                Err(error) => tracing::error!(%error, "the configuration stays as it was"),
+            }
+        }
+        std::future::pending().await
     }
 
     /// What happened so far.
@@ -138,14 +190,15 @@ impl Shared {
         let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
         match carries {
             Carried::Stream(stream) => {
-                self.serve_stream(target, class, claim, stream, permit).await;
+                self.serve_stream(target, (class, passenger), claim, stream, permit).await;
             }
             Carried::Datagrams { protocol, source, is_gateway, flow } => {
                 let owner = Owner { aircraft, passenger, source, is_gateway };
                 let code = match self.route(&target, protocol).await {
                     Ok(address) => {
                         let idle = self.udp_limits.idle(target.port);
-                        self.udp.carry(owner, address, class, flow.into(), idle).await
+                        let flow = policed(flow, permit.police(class, passenger));
+                        self.udp.carry(owner, address, class, flow, idle).await
                     }
                     Err(code) => {
                         flow.reset(code);
@@ -174,7 +227,7 @@ impl Shared {
     async fn serve_stream(
         &self,
         target: Target,
-        mut class: Class,
+        (mut class, passenger): (Class, u32),
         claim: Option<Claim>,
         mut stream: Box<dyn FarStream>,
         permit: Permit,
@@ -191,7 +244,8 @@ impl Shared {
                 stream.connected();
                 net::mark(&tcp, class);
                 let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone());
-                if let Outcome::Reset(code) = relay.await {
+                let police = permit.police(class, passenger);
+                if let Outcome::Reset(code) = relay.with_police(police).await {
                     tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
                 }
             }

@@ -15,6 +15,7 @@ pub mod far;
 mod flows;
 pub mod ground;
 pub mod net;
+mod police;
 mod quiet;
 pub mod rate;
 pub mod relay;

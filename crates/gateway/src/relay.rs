@@ -19,6 +19,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::counters::Counters;
 use crate::far::FarStream;
+use crate::police::Police;
 use crate::usage::Meter;
 use half::{Broke, Half};
 
@@ -65,6 +66,7 @@ pub struct Relay {
     ended: bool,
     verdict: Option<Verdict>,
     meter: Option<Box<Meter>>,
+    police: Option<Police>,
 }
 
 impl Relay {
@@ -93,6 +95,7 @@ impl Relay {
             ended: false,
             verdict: None,
             meter: None,
+            police: None,
         };
         let deadline = relay.deadline();
         relay.timer.as_mut().reset(deadline);
@@ -111,6 +114,28 @@ impl Relay {
         self
     }
 
+    /// What the flow sends to the link in the network's class is bounded: beyond that it is of best
+    /// effort, for good.
+    pub fn with_police(mut self, police: Option<Police>) -> Self {
+        self.police = police;
+        self
+    }
+
+    /// Counts what has gone to the link.
+    fn sent(&mut self, bytes: u64) {
+        self.counters.to_far_bytes.add(bytes);
+        if let Some(meter) = &mut self.meter {
+            meter.up(bytes);
+        }
+        if bytes > 0 && self.police.take_if(|police| !police.admit(bytes as usize)).is_some() {
+            self.far.demote(Class::BestEffort);
+            self.counters.streams_demoted.add(1);
+            if let Some(meter) = &mut self.meter {
+                meter.reclass(Class::BestEffort);
+            }
+        }
+    }
+
     fn look_for_verdict(&mut self) {
         if self.verdict.is_some()
             && let Some(class) = self.far.class()
@@ -125,10 +150,7 @@ impl Relay {
 
     fn poll_to_far(&mut self, cx: &mut Context<'_>) -> Poll<Outcome> {
         let polled = self.to_far.poll(cx, &mut self.tcp, &mut self.far);
-        self.counters.to_far_bytes.add(polled.wrote);
-        if let Some(meter) = &mut self.meter {
-            meter.up(polled.wrote);
-        }
+        self.sent(polled.wrote);
         self.note_movement(polled.wrote > 0);
         match polled.broke {
             None => Poll::Pending,

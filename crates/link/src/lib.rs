@@ -23,7 +23,7 @@ mod target;
 mod vectors;
 mod wire;
 
-pub use bentpipe_schedule::{Class, ClassCounters, ClassSettings, Limits, PerClass};
+pub use bentpipe_schedule::{Class, ClassCounters, ClassSettings, Dscp, Limits, PerClass};
 pub use claim::Claim;
 pub use code::ResetCode;
 pub use endpoint::{AirConfig, AirCore, Aircraft, Core, Flows, HubConfig, HubCore, SessionId};

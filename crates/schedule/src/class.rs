@@ -66,6 +66,19 @@ impl Class {
         }
     }
 
+    /// The class that a mark asks for, where it asks for one: those of [`Self::dscp`] and what the
+    /// RFCs put beside them (CS7 as CS6, RFC 4594 §3.2; voice-admit as EF, RFC 5865; the other drop
+    /// precedences of AF4, RFC 2597; CS1, which meant LE before RFC 8622).
+    pub fn of_dscp(dscp: Dscp) -> Option<Self> {
+        match dscp.get() {
+            48 | 56 => Some(Self::Operator),
+            44 | 46 => Some(Self::Network),
+            34 | 36 | 38 => Some(Self::Assured),
+            1 | 8 => Some(Self::LowerEffort),
+            _ => None,
+        }
+    }
+
     /// Where this class is in [`ALL`](Self::ALL), and in every array with one place a class.
     pub(crate) const fn index(self) -> usize {
         self as usize
@@ -127,5 +140,11 @@ mod tests {
     fn marks_are_those_of_the_rfcs() {
         let marks = Class::ALL.map(|class| class.dscp().to_string());
         assert_eq!(marks, ["CS6", "EF", "AF42", "DF", "LE"]);
+        for class in Class::ALL.into_iter().filter(|class| *class != Class::BestEffort) {
+            assert_eq!(Class::of_dscp(class.dscp()), Some(class));
+        }
+        let asks = |name: &str| Class::of_dscp(name.parse().unwrap());
+        assert_eq!([asks("DF"), asks("AF31"), asks("CS5")], [None; 3]);
+        assert_eq!([asks("VA"), asks("CS1")], [Some(Class::Network), Some(Class::LowerEffort)]);
     }
 }

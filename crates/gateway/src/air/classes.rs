@@ -1,7 +1,7 @@
 //! The class of a flow, from what its client says, and what the ground says to that.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use bentpipe_link::{Host, Target};
@@ -18,7 +18,7 @@ const VERIFIED_FOR: Duration = Duration::from_secs(300);
 
 /// The operator's rules, and the names known so far.
 pub struct Classes {
-    rules: Rules,
+    rules: RwLock<Arc<Rules>>,
     names: Mutex<NameTable>,
     began: Instant,
 }
@@ -38,23 +38,33 @@ pub struct Asked<'a> {
 
 impl Classes {
     pub fn new(rules: Rules) -> Self {
-        Self { rules, names: Mutex::default(), began: Instant::now() }
+        Self { rules: RwLock::new(Arc::new(rules)), names: Mutex::default(), began: Instant::now() }
+    }
+
+    /// From now on these are asked; flows that are open keep their classes.
+    pub fn set_rules(&self, rules: Rules) {
+        *self.rules.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+    }
+
+    fn rules(&self) -> Arc<Rules> {
+        // Nothing in here panics half-way.
+        self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Which class the flow has, and what could be verified to give it another.
     pub fn decide(&self, asked: &Asked<'_>) -> Decision {
-        let (target, protocol) = (asked.target, asked.protocol);
+        let (target, protocol, rules) = (asked.target, asked.protocol, self.rules());
         let said = match protocol {
-            Protocol::Tcp if self.rules.ask_names() => visible(asked.first),
+            Protocol::Tcp if rules.ask_names() => visible(asked.first),
             _ => Visible::Nothing,
         };
-        let hello = self.rules.encrypted_hello;
+        let hello = rules.encrypted_hello;
         let named = Named::of(target, protocol, said, hello, &self.names(), self.now());
         let address = match target.host {
             Host::Ip(address) => Some(address),
             Host::Name(_) => None,
         };
-        self.rules.decide(&Subject {
+        rules.decide(&Subject {
             address,
             port: target.port,
             protocol,
@@ -67,17 +77,17 @@ impl Classes {
 
     /// Whether `first` is the beginning of something that may say a name a rule asks for.
     pub fn wants_more(&self, first: &[u8]) -> bool {
-        self.rules.ask_names() && visible(first) == Visible::Partial
+        self.rules().ask_names() && visible(first) == Visible::Partial
     }
 
     /// Whether a rule asks for clients' devices.
     pub fn ask_devices(&self) -> bool {
-        self.rules.ask_devices()
+        self.rules().ask_devices()
     }
 
     /// Whether a rule asks how clients mark their packets.
     pub fn ask_marks(&self) -> bool {
-        self.rules.ask_marks()
+        self.rules().ask_marks()
     }
 
     /// Our own resolver answered these addresses, or the ground verified them.

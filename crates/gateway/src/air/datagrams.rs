@@ -8,15 +8,16 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bentpipe_link::{ResetCode, Target};
+use bentpipe_link::{Class, Dscp, ResetCode, Target};
 use bytes::{Bytes, BytesMut};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::intake::Intake;
-use super::passengers::Ticket;
 use crate::far::datagram::{Datagram, IcmpError, MOST_HEADER_BYTES};
-use crate::far::{DatagramError, FarDatagrams};
+use crate::far::{DatagramError, FarDatagrams, OpenDatagrams};
+use crate::police::Police;
+use crate::usage::Meter;
 
 /// UDP's number in IP headers.
 pub const UDP: u8 = 17;
@@ -71,8 +72,9 @@ pub enum Problem {
 
 /// The clients' side.
 pub trait Back: Send + Sync + 'static {
-    /// Gives the client what came from the destination. False where it cannot take it now.
-    fn deliver(&self, key: &Key, payload: &[u8]) -> bool;
+    /// Gives the client what came from the destination by a flow of `class`. False where it cannot
+    /// take it now.
+    fn deliver(&self, key: &Key, class: Class, payload: &[u8]) -> bool;
 
     /// Tells the client why `sent` did not arrive.
     fn explain(&self, key: &Key, sent: &Sent<'_>, problem: Problem);
@@ -88,13 +90,16 @@ pub struct Table<B> {
 
 struct Flow {
     key: Key,
+    class: Class,
     idle: Duration,
+    police: Option<Police>,
     state: Mutex<State>,
 }
 
 struct State {
     stage: Stage,
     moved_at: Instant,
+    meter: Option<Meter>,
     /// For errors to quote.
     last: Last,
 }
@@ -119,6 +124,8 @@ enum Stage {
 enum Fate {
     Gone,
     Dropped,
+    /// Its passenger sends more than one may in the network's class.
+    Policed,
     TooLarge(usize),
     /// The flow has ended: another one has to be opened.
     Over,
@@ -152,7 +159,7 @@ impl<B: Back> Table<B> {
         let known = self.lock().get(&key).cloned();
         let mut fate = known.as_ref().map_or(Fate::Over, |flow| flow.send(sent));
         if matches!(fate, Fate::Over) {
-            match self.open(key.clone()) {
+            match self.open(key.clone(), &sent) {
                 Some(flow) => fate = flow.send(sent),
                 None => {
                     self.back.explain(&key, &sent, Problem::Limit);
@@ -166,6 +173,7 @@ impl<B: Back> Table<B> {
                 counters.datagram_bytes_to_far.add(sent.payload.len() as u64);
             }
             Fate::Dropped | Fate::Over => counters.datagrams_dropped.add(1),
+            Fate::Policed => counters.datagrams_policed.add(1),
             Fate::TooLarge(most_payload) => {
                 counters.datagrams_too_large.add(1);
                 self.back.explain(&key, &sent, Problem::TooLarge { most_payload });
@@ -173,14 +181,24 @@ impl<B: Back> Table<B> {
         }
     }
 
-    fn open(self: &Arc<Self>, key: Key) -> Option<Arc<Flow>> {
-        let ticket = self.intake.admit_datagrams(key.client.ip())?;
-        let flow = Arc::new(Flow::new(key.clone(), self.intake.limits.udp.idle(key.target.port)));
+    /// Opens a flow, whose class is decided by its `first` packet and its mark.
+    fn open(self: &Arc<Self>, key: Key, first: &Sent<'_>) -> Option<Arc<Flow>> {
+        let intake = &self.intake;
+        let ticket = intake.admit_datagrams(key.client.ip())?;
+        let (source, dscp) = (key.client.port(), Dscp::from_traffic_class(first.traffic_class));
+        let open = intake.open_datagrams(key.target.clone(), (UDP, source), dscp, &ticket);
+        let flow = Flow {
+            police: intake.ceil.of(open.class, ticket.number),
+            ..Flow::new(key.clone(), open.class, intake.limits.udp.idle(key.target.port))
+        };
+        flow.lock().meter = intake.meter(&ticket, open.class);
+        let flow = Arc::new(flow);
         self.lock().insert(key, flow.clone());
         self.intake.counters.datagram_flows.add(1);
         let (table, running, over) = (self.clone(), flow.clone(), self.over.clone());
         self.intake.flows.spawn(async move {
-            over.run_until_cancelled(table.run(&running, ticket)).await;
+            over.run_until_cancelled(table.run(&running, open)).await;
+            drop(ticket);
             table.forget(&running);
         });
         Some(flow)
@@ -196,9 +214,7 @@ impl<B: Back> Table<B> {
     }
 
     /// Opens the flow and passes on what comes by it, until either side ends it.
-    async fn run(&self, flow: &Flow, ticket: Ticket) {
-        let Key { client, target } = &flow.key;
-        let open = self.intake.open_datagrams(target.clone(), UDP, client.port(), &ticket);
+    async fn run(&self, flow: &Flow, open: OpenDatagrams) {
         let far: Arc<dyn FarDatagrams> = match self.intake.far.open_datagrams(open).await {
             Ok(far) => far.into(),
             Err(error) => {
@@ -245,8 +261,9 @@ impl<B: Back> Table<B> {
         let counters = &self.intake.counters;
         match Datagram::parse(datagram) {
             Ok(Datagram::Payload(payload)) => {
-                flow.lock().moved_at = Instant::now();
-                if self.back.deliver(&flow.key, payload) {
+                let delivered = self.back.deliver(&flow.key, flow.class, payload);
+                flow.came(payload.len(), delivered);
+                if delivered {
                     counters.datagrams_from_far.add(1);
                     counters.datagram_bytes_from_far.add(payload.len() as u64);
                 } else {
@@ -275,23 +292,43 @@ impl<B: Back> Table<B> {
 }
 
 impl Flow {
-    fn new(key: Key, idle: Duration) -> Self {
+    fn new(key: Key, class: Class, idle: Duration) -> Self {
         let state = State {
             stage: Stage::Opening(Vec::new()),
             moved_at: Instant::now(),
+            meter: None,
             last: Last::default(),
         };
-        Self { key, idle, state: Mutex::new(state) }
+        Self { key, class, idle, police: None, state: Mutex::new(state) }
     }
 
     fn send(&self, sent: Sent<'_>) -> Fate {
         let mut state = self.lock();
         state.last.keep(&sent);
-        let fate = state.stage.send(&sent);
-        if matches!(fate, Fate::Gone) {
+        let bytes = sent.payload.len();
+        let admits = |police: &Police| police.admit(bytes);
+        let fate = match state.stage {
+            Stage::Over => return Fate::Over,
+            _ if !self.police.as_ref().is_none_or(admits) => Fate::Policed,
+            _ => state.stage.send(&sent),
+        };
+        let gone = matches!(fate, Fate::Gone);
+        if gone {
             state.moved_at = Instant::now();
         }
+        if let Some(meter) = &mut state.meter {
+            if gone { meter.up(bytes as u64) } else { meter.dropped() }
+        }
         fate
+    }
+
+    /// A datagram came from the destination.
+    fn came(&self, bytes: usize, delivered: bool) {
+        let mut state = self.lock();
+        state.moved_at = Instant::now();
+        if let Some(meter) = &mut state.meter {
+            if delivered { meter.down(bytes as u64) } else { meter.dropped() }
+        }
     }
 
     /// When the flow ends if nothing moves until then.
@@ -328,7 +365,7 @@ impl Stage {
                 }
                 match far.send(&sent.encoded()) {
                     Ok(()) => Fate::Gone,
-                    Err(DatagramError::Ended) => Fate::Dropped,
+                    Err(DatagramError::Ended | DatagramError::Policed) => Fate::Dropped,
                     Err(DatagramError::TooLarge { most_bytes }) => {
                         Fate::TooLarge(most_bytes.saturating_sub(MOST_HEADER_BYTES))
                     }
@@ -383,7 +420,7 @@ mod tests {
     fn flow() -> Flow {
         let target: Target = "192.0.2.1:9".parse().unwrap();
         let client = "10.0.0.1:9".parse().unwrap();
-        Flow::new(Key { client, target }, Duration::from_secs(1))
+        Flow::new(Key { client, target }, Class::BestEffort, Duration::from_secs(1))
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Host, Target};
+use bentpipe_link::{Host, SettingsError, Target};
 use bentpipe_schedule::{Class, Dscp};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
@@ -20,6 +20,7 @@ use crate::counters::Counters;
 use crate::far::{Claim, FarEnd, MAX_FIRST_BYTES, Open, OpenDatagrams, Reach};
 use crate::flows::Flows;
 use crate::net;
+use crate::police::Ceil;
 use crate::quiet::Quiet;
 use crate::relay::{Outcome, Relay, Verdict, reset_on_close};
 use crate::usage::{Book, Meter};
@@ -44,6 +45,8 @@ pub struct Intake {
     pub classes: Arc<Classes>,
     /// Where it is kept what passengers use.
     pub usage: Option<Arc<Book>>,
+    /// What one passenger may send in the network's class.
+    pub ceil: Arc<Ceil>,
     identity: Arc<dyn Identity>,
     passengers: Arc<Passengers>,
 }
@@ -69,7 +72,17 @@ impl Intake {
         let usage = config.usage.as_ref();
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
         let identity = Arc::new(Neighbours::default());
-        Self { far, limits, counters, flows, quiet, classes, usage, identity, passengers }
+        let ceil = Ceil::new(config.classes.passenger_ceil());
+        Self { far, limits, counters, flows, quiet, classes, usage, ceil, identity, passengers }
+    }
+
+    /// From now on rules and classes are those of `config`: rules for flows to come, classes for those
+    /// that are open too. Nothing changes where the link cannot work like that.
+    pub fn apply(&self, config: &AirConfig) -> Result<(), SettingsError> {
+        self.far.set_classes(config.classes.settings())?;
+        self.classes.set_rules(config.rules.clone());
+        self.ceil.set(config.classes.passenger_ceil());
+        Ok(())
     }
 
     /// Counts a client in, or resets it where a limit is reached.
@@ -166,18 +179,18 @@ impl Intake {
         })
     }
 
-    /// The same for datagrams from the client's port `source`.
+    /// The same for datagrams of `protocol` from the client's port `source`.
     pub fn open_datagrams(
         &self,
         target: Target,
-        protocol: u8,
-        source: u16,
+        (protocol, source): (u8, u16),
+        dscp: Dscp,
         ticket: &Ticket,
     ) -> OpenDatagrams {
         let asked = Asked {
             target: &target,
             protocol: Protocol::from_number(protocol),
-            dscp: Dscp::DF,
+            dscp,
             ticket,
             mac: self.device_of(ticket),
             first: &[],
@@ -201,6 +214,7 @@ impl Intake {
         };
         let shown = open.target.to_string();
         let mut meter = self.meter(ticket, open.class);
+        let police = self.ceil.of(open.class, ticket.number);
         if let Some(meter) = &mut meter {
             meter.up(open.first.len() as u64);
         }
@@ -216,7 +230,7 @@ impl Intake {
         };
         let limits = self.limits.relay();
         let relay = Relay::new(tcp, far, pending.into(), limits, self.counters.clone());
-        let relay = relay.with_verdict(verdict).with_meter(meter);
+        let relay = relay.with_verdict(verdict).with_meter(meter).with_police(police);
         if let Outcome::Reset(code) = relay.await {
             tracing::debug!(passenger = ticket.number, target = shown, %code, "flow reset");
         }

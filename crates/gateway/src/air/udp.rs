@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use bentpipe_link::Host;
+use bentpipe_link::{Class, Host};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
@@ -213,8 +213,9 @@ impl Answers {
 }
 
 impl Back for Answers {
-    fn deliver(&self, key: &Key, payload: &[u8]) -> bool {
-        let packet = destination(key).and_then(|from| packet::udp(from, key.client, 0, payload));
+    fn deliver(&self, key: &Key, class: Class, payload: &[u8]) -> bool {
+        let mark = class.dscp().traffic_class(0);
+        let packet = destination(key).and_then(|from| packet::udp(from, key.client, mark, payload));
         packet.is_some_and(|packet| self.raw.send(&packet, key.client).is_ok())
     }
 

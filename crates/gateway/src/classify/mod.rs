@@ -22,6 +22,6 @@ pub use condition::{Mac, Ports, Protocol, Who};
 pub use domain::{Domain, DomainError, Name};
 pub use names::{MAX_ADDRESSES_PER_NAME, MAX_NAMES, MAX_TTL, MIN_TTL, NameTable};
 pub use police::Policer;
-pub use rules::{Claim, Condition, Decision, EncryptedHello, Match, Rule, Rules};
+pub use rules::{Claim, Condition, Decision, EncryptedHello, Match, Rule, Rules, Trusted};
 pub use subject::{MAX_NAMES_CONSIDERED, Named, Subject};
 pub use visible::{Visible, visible};

@@ -18,7 +18,7 @@ pub struct Rule {
     pub ports: Vec<Ports>,
     /// Of one of these protocols.
     pub protocols: Vec<Protocol>,
-    /// Marked with one of these code points by the client. A client's mark counts nowhere else.
+    /// Marked with one of these code points by the client.
     pub dscps: Vec<Dscp>,
     /// Of one of these passengers.
     pub passengers: Vec<Who>,
@@ -33,8 +33,19 @@ pub struct Rules {
     pub rules: Vec<Rule>,
     /// For what no rule matches.
     pub default: Class,
+    /// Whose marks say the class of what no rule matches.
+    pub trusted: Trusted,
     /// What a ClientHello with an encrypted part says about the name.
     pub encrypted_hello: EncryptedHello,
+}
+
+/// Passengers whose marks count without a rule.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trusted {
+    /// These.
+    pub passengers: Vec<Who>,
+    /// The most favoured class that their marks lead to.
+    pub highest: Class,
 }
 
 /// What the visible name of a ClientHello with an encrypted one inside counts for.
@@ -82,6 +93,8 @@ pub struct Decision {
     pub class: Class,
     /// The rule that says so, by its place; the default class has none.
     pub rule: Option<usize>,
+    /// Whether a trusted mark says so.
+    pub by_mark: bool,
     /// What would give it another class if it were true.
     pub claim: Option<Claim>,
 }
@@ -103,7 +116,7 @@ impl Rules {
         let mut claim = None;
         for (at, rule) in self.rules.iter().enumerate() {
             match rule.matches(subject) {
-                Match::Yes => return decision(rule.class, Some(at), claim),
+                Match::Yes => return Decision::new(rule.class, Some(at), claim),
                 Match::IfAgreed if claim.is_none() => {
                     if let Named::Claimed(name) = &subject.named {
                         claim = Some(Claim { name: name.clone(), class: rule.class, rule: at });
@@ -112,7 +125,9 @@ impl Rules {
                 Match::IfAgreed | Match::No(_) => {}
             }
         }
-        decision(self.default, None, claim)
+        let marked = self.trusted.class_of(subject);
+        let decision = Decision::new(marked.unwrap_or(self.default), None, claim);
+        Decision { by_mark: marked.is_some(), ..decision }
     }
 
     /// How every rule answers, those behind the winner included.
@@ -125,21 +140,34 @@ impl Rules {
         self.rules.iter().any(|rule| !rule.domains.is_empty())
     }
 
-    /// Whether any rule asks for the client's device.
+    /// Whether anything asks for the client's device.
     pub fn ask_devices(&self) -> bool {
-        let mut passengers = self.rules.iter().flat_map(|rule| &rule.passengers);
+        let passengers = self.rules.iter().flat_map(|rule| &rule.passengers);
+        let mut passengers = passengers.chain(&self.trusted.passengers);
         passengers.any(|who| matches!(who, Who::Mac(_)))
     }
 
-    /// Whether any rule asks for the client's marks.
+    /// Whether anything asks for the client's marks.
     pub fn ask_marks(&self) -> bool {
-        self.rules.iter().any(|rule| !rule.dscps.is_empty())
+        !self.trusted.passengers.is_empty() || self.rules.iter().any(|rule| !rule.dscps.is_empty())
     }
 }
 
-/// A claim that would change nothing is none.
-fn decision(class: Class, rule: Option<usize>, claim: Option<Claim>) -> Decision {
-    Decision { class, rule, claim: claim.filter(|claim| claim.class != class) }
+impl Decision {
+    /// A claim that would change nothing is none.
+    fn new(class: Class, rule: Option<usize>, claim: Option<Claim>) -> Self {
+        let claim = claim.filter(|claim| claim.class != class);
+        Self { class, rule, by_mark: false, claim }
+    }
+}
+
+impl Trusted {
+    /// The class that the mark of `subject` asks for, if it counts.
+    fn class_of(&self, subject: &Subject) -> Option<Class> {
+        let class = Class::of_dscp(subject.dscp)?;
+        let trusted = self.passengers.iter().any(|who| who.is(subject.passenger, subject.mac));
+        trusted.then(|| class.max(self.highest)) // the most favoured is the least
+    }
 }
 
 impl Rule {

@@ -9,8 +9,8 @@ use serde::Deserialize;
 
 use super::classes::class;
 use super::modem::{ModemConfig, WrittenModem};
-use super::radio::default_mtu;
-use super::rule::{self, WrittenHello, WrittenRule};
+use super::radio::{default_mtu, marked};
+use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory,
     Quic, Source, Which, applies, from_text, read, seconds, spanned_key, which,
@@ -36,6 +36,7 @@ pub struct AirConfig {
     default_class: Class,
     #[serde(default)]
     encrypted_hello: WrittenHello,
+    trusted: Option<WrittenTrusted>,
     #[serde(default, rename = "rule")]
     written_rules: Vec<toml::Spanned<WrittenRule>>,
     /// Which class a flow has.
@@ -143,6 +144,9 @@ pub struct AirLink {
     /// The largest IP packet that the path is provisioned for, bytes: never exceeded.
     #[serde(default = "default_mtu")]
     pub mtu: usize,
+    /// Whether packets on the radio show their classes by their DSCP.
+    #[serde(default = "marked")]
+    pub dscp: bool,
     /// Memory of the session.
     #[serde(default)]
     pub memory: Memory,
@@ -274,6 +278,7 @@ impl AirConfig {
         self.classes.check(source)?;
         let written = std::mem::take(&mut self.written_rules);
         self.rules = rule::rules(source, written, self.default_class, self.encrypted_hello)?;
+        self.rules.trusted = self.trusted.take().map(Into::into).unwrap_or_default();
         Ok(())
     }
 

@@ -28,7 +28,8 @@ const GROUND: &[Setting] = &[
 ];
 
 /// Under its `[link]`.
-const GROUND_LINK: &[Setting] = &[setting("mtu", NOT_HTTP), setting("memory", RADIO)];
+const GROUND_LINK: &[Setting] =
+    &[setting("mtu", NOT_HTTP), setting("memory", RADIO), setting("dscp", RADIO)];
 
 /// Under each of its `[[aircraft]]`.
 const AIRCRAFT: &[Setting] = &[
@@ -45,13 +46,15 @@ const AIRCRAFT: &[Setting] = &[
 const AIR_LINK: &[Setting] = &[
     setting("mtu", NOT_HTTP),
     setting("memory", RADIO),
+    setting("dscp", RADIO),
     setting("lease", RADIO),
     setting("modem", RADIO),
     setting("state-file", NOT_HTTP),
 ];
 
 /// Under each of `[classes]`, in both files and in each of `[[aircraft]]`.
-const CLASS: &[Setting] = &[setting("rate", RADIO), setting("ceil", RADIO)];
+const CLASS: &[Setting] =
+    &[setting("rate", RADIO), setting("ceil", RADIO), setting("passenger-ceil", RADIO)];
 
 /// Refuses what does nothing at a ground that serves no more than `served`.
 pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), ConfigError> {

@@ -25,6 +25,7 @@ struct ClassName(Class);
 pub struct ClassConfig {
     rate: Option<Spanned<BitRate>>,
     ceil: Option<Spanned<BitRate>>,
+    passenger_ceil: Option<Spanned<BitRate>>,
 }
 
 impl ClassConfig {
@@ -38,7 +39,26 @@ impl ClassConfig {
         self.ceil.as_ref().map(|ceil| *ceil.get_ref())
     }
 
+    fn check_passenger_ceil(&self, class: Class, source: &Source<'_>) -> Result<(), ConfigError> {
+        let Some(written) = &self.passenger_ceil else { return Ok(()) };
+        let (why, help) = if class != Class::Network {
+            (
+                format!("a passenger's part of the class {class} is a fair share of it"),
+                "write it under [classes.network], which passengers' own marks may lead to",
+            )
+        } else if written.get_ref().bps() == 0 {
+            (
+                "a passenger-ceil of 0 would shut everybody out of the class".to_owned(),
+                "write what a call takes: passenger-ceil = \"128 kbit/s\"",
+            )
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::at(source, Some(written.span()), why, help.to_owned()))
+    }
+
     fn check(&self, class: Class, source: &Source<'_>) -> Result<(), ConfigError> {
+        self.check_passenger_ceil(class, source)?;
         let Some(written) = &self.ceil else { return Ok(()) };
         let ceil = *written.get_ref();
         if ceil.bps() == 0 {
@@ -76,6 +96,11 @@ impl Classes {
             let limits = Limits { rate: limit(ClassConfig::rate), ceil: limit(ClassConfig::ceil) };
             ClassSettings { limits, ..ClassSettings::default() }
         })
+    }
+
+    /// What one passenger may send in the network's class.
+    pub fn passenger_ceil(&self) -> Option<BitRate> {
+        self.get(Class::Network)?.passenger_ceil.as_ref().map(|ceil| *ceil.get_ref())
     }
 
     /// What all may count on together.

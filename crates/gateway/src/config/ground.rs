@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::classes::class;
-use super::radio::default_mtu;
+use super::radio::{default_mtu, marked};
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundUdp,
     Masque, Memory, Source, StandardClient, Transport, Which, applies, from_text, read, seconds,
@@ -68,6 +68,9 @@ pub struct GroundLink {
     /// The largest IP packet that paths are provisioned for, bytes: never exceeded.
     #[serde(default = "default_mtu")]
     pub mtu: usize,
+    /// Whether packets on the radio show their classes by their DSCP.
+    #[serde(default = "marked")]
+    pub dscp: bool,
     /// Memory of each aircraft's session.
     #[serde(default)]
     pub memory: Memory,

@@ -20,6 +20,11 @@ pub const fn default_mtu() -> usize {
     1500
 }
 
+/// Packets on the radio are marked where the file does not say otherwise.
+pub const fn marked() -> bool {
+    true
+}
+
 impl Default for Memory {
     fn default() -> Self {
         let defaults = bentpipe_link::Settings::default();

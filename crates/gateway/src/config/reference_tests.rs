@@ -31,6 +31,8 @@ interfaces = ["eth1"]
 username = "crew"
 password = "secret"
 [classes.assured]
+[trusted]
+passenger = "10.0.0.0/8"
 [usage]
 directory = "usage"
 [limits]

@@ -11,7 +11,7 @@ use serde::de::{SeqAccess, Visitor};
 
 use super::classes::class;
 use super::{ConfigError, Source};
-use crate::classify::{Domain, EncryptedHello, Ports, Protocol, Rule, Rules, Who};
+use crate::classify::{Domain, EncryptedHello, Ports, Protocol, Rule, Rules, Trusted, Who};
 
 /// Rules in a file: each is asked for every flow.
 pub const MAX_RULES: usize = 256;
@@ -39,6 +39,25 @@ pub(super) struct WrittenRule {
     passenger: Values<Who>,
     #[serde(deserialize_with = "class")]
     class: Class,
+}
+
+/// `[trusted]` as it is written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct WrittenTrusted {
+    passenger: Values<Who>,
+    #[serde(default = "network", deserialize_with = "class")]
+    highest_class: Class,
+}
+
+const fn network() -> Class {
+    Class::Network
+}
+
+impl From<WrittenTrusted> for Trusted {
+    fn from(written: WrittenTrusted) -> Self {
+        Self { passengers: written.passenger.0, highest: written.highest_class }
+    }
 }
 
 /// What `encrypted-hello` may say.
@@ -72,7 +91,8 @@ pub(super) fn rules(
             ConfigError::at(source, Some(one.span()), why.to_owned(), help.to_owned())
         })?);
     }
-    Ok(Rules { rules, default, encrypted_hello })
+    let trusted = Trusted::default();
+    Ok(Rules { rules, default, trusted, encrypted_hello })
 }
 
 impl WrittenRule {

@@ -90,7 +90,7 @@ fn unknown_keys_name_the_nearest() {
         "air.toml, line 5: there is no setting \"ratte\" here\n    \
          ratte = \"1.89 Mbit/s\"\n\
          did you mean \"rate\"? What may stand here: transport, private-key-file, peer, \
-         peer-public-key, rate, mtu, memory, lease, state-file, modem"
+         peer-public-key, rate, mtu, dscp, memory, lease, state-file, modem"
     );
     assert_eq!(
         bench.ground("max-flows", "colour"),
@@ -348,6 +348,7 @@ fn what_would_do_nothing_at_the_ground_is_refused() {
     let cases = [
         (link, "mtu = 1400", 4, "mtu", radio),
         (link, "memory.send = \"64 MiB\"", 4, "memory", radio),
+        (link, "dscp = false", 4, "dscp", radio),
         (link, "[beam]\nreturn = \"2 Mbit/s\"", 4, "beam", radio),
         (link, "[aerotcp]\nrtt = \"480 ms\"", 4, "aerotcp", aerotcp),
         (aircraft, "mtu = 1400", 8, "mtu", radio),
@@ -385,6 +386,7 @@ fn what_would_do_nothing_at_the_air_is_refused_whoever_names_the_transport() {
     let cases = [
         ("rate = ", "lease = \"granted\"\nrate = ", "lease", 5, "lease = \"granted\""),
         ("rate = ", "mtu = 1400\nrate = ", "mtu", 5, "mtu = 1400"),
+        ("rate = ", "dscp = false\nrate = ", "dscp", 5, "dscp = false"),
         ("rate = ", "memory.code = \"4 MiB\"\nrate = ", "memory", 5, "memory.code = \"4 MiB\""),
         ("rate = ", "state-file = \"s\"\nrate = ", "state-file", 5, "state-file = \"s\""),
         ("[listen]", modem, "modem", 6, "[link.modem]"),

@@ -7,8 +7,9 @@ use bentpipe_link::io::{
     self, Air, Arrived, DatagramFlow, Flow, Hub, IncomingDatagrams, SendError,
 };
 use bentpipe_link::{
-    AirConfig as LinkAirConfig, Aircraft, Class, Control, Flows, HubConfig, LeaseMode,
-    MIN_RESERVE_BYTES, ModemRate, OpenError as LinkError, ResetCode, Settings, SettingsError,
+    AirConfig as LinkAirConfig, Aircraft, Class, ClassSettings, Control, Flows, HubConfig,
+    LeaseMode, MIN_RESERVE_BYTES, ModemRate, OpenError as LinkError, PerClass, PublicKey,
+    ResetCode, Settings, SettingsError,
 };
 use bentpipe_units::{BitRate, ByteSize};
 use bytes::Bytes;
@@ -58,6 +59,10 @@ impl FarEnd for Air {
         self.set_modem_rate(told);
     }
 
+    fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
+        Air::set_classes(self, classes)
+    }
+
     fn reach(&self) -> Reach {
         match self.is_heard() {
             Some(true) => Reach::Up,
@@ -86,6 +91,10 @@ impl FarStream for Flow {
 
     fn confirm_class(&mut self, class: Class) {
         self.confirm(class);
+    }
+
+    fn demote(&mut self, class: Class) {
+        Flow::demote(self, class);
     }
 
     fn class(&self) -> Option<Class> {
@@ -144,6 +153,14 @@ impl Arrivals for Hub {
                 Arrived::Datagrams(incoming) => incoming.into(),
             })
         })
+    }
+
+    fn set_classes(
+        &self,
+        aircraft: &PublicKey,
+        classes: PerClass<ClassSettings>,
+    ) -> Result<(), SettingsError> {
+        Hub::set_classes(self, aircraft, classes)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

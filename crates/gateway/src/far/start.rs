@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bentpipe_link::io::{Air, Hub, UdpSocket};
-use bentpipe_link::{Host, ModemRate, Target};
+use bentpipe_link::{ClassSettings, Host, ModemRate, PerClass, SettingsError, Target};
 use bentpipe_masque::{Client, Server, Socket};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -38,6 +38,8 @@ pub fn far_end(
         Host::Ip(ip) => connect(config, inherited, SocketAddr::new(*ip, peer.port)),
         Host::Name(_) => {
             let (found, far) = watch::channel(None);
+            let classes = Arc::<LaterClasses>::default();
+            let later = classes.clone();
             let (config, mut inherited) = (config.clone(), inherited.split_udp());
             // What is wrong with the settings or the state file shows now, not when the name is
             // known; a counter that is claimed for nothing costs nothing.
@@ -56,11 +58,18 @@ pub fn far_end(
                     () = found.closed() => return,
                 };
                 match connect(&config, &mut inherited, address) {
-                    Ok(far) => drop(found.send(Some(far))),
+                    Ok(far) => {
+                        // Held until the link is known: what comes next goes to the link itself.
+                        let mut classes = lock(&later);
+                        if let Some(Err(error)) = classes.take().map(|it| far.set_classes(it)) {
+                            tracing::error!(%error, "the classes stay as they were");
+                        }
+                        drop(found.send(Some(far)));
+                    }
                     Err(error) => tracing::error!(%error, "cannot start the link"),
                 }
             });
-            Ok(Arc::new(Awaited(far)))
+            Ok(Arc::new(Awaited { far, classes }))
         }
     }
 }
@@ -72,7 +81,7 @@ pub fn arrivals(
 ) -> Result<Vec<Arc<dyn Arrivals>>, StartError> {
     let mut arrivals: Vec<Arc<dyn Arrivals>> = Vec::new();
     if let Some(address) = config.link.listen {
-        let socket = plain_socket(inherited, "link", address)?;
+        let socket = plain_socket(inherited, "link", address)?.with_marks(config.link.dscp);
         let hub = Hub::start(Box::new(socket), link::hub_config(config)?);
         if let Some(beam) = config.beam() {
             hub.set_beam(beam.forward, beam.return_)?;
@@ -104,7 +113,7 @@ fn connect(
     match config.link.transport {
         Transport::Link => {
             let counter = counter::claim(config.link.state_file())?;
-            let socket = plain_socket(inherited, "link", any)?;
+            let socket = plain_socket(inherited, "link", any)?.with_marks(config.link.dscp);
             let air = Air::start(Box::new(socket), link::air_config(config, peer, counter)?);
             path_memory::keep(&air, config.link.state_file());
             Ok(Arc::new(air))
@@ -157,11 +166,22 @@ async fn resolve(peer: &Target) -> SocketAddr {
 }
 
 /// A far end whose address is still being asked for.
-struct Awaited(watch::Receiver<Option<Arc<dyn FarEnd>>>);
+struct Awaited {
+    far: watch::Receiver<Option<Arc<dyn FarEnd>>>,
+    classes: Arc<LaterClasses>,
+}
+
+/// What the classes get once there is an address.
+type LaterClasses = Mutex<Option<PerClass<ClassSettings>>>;
+
+fn lock(later: &LaterClasses) -> MutexGuard<'_, Option<PerClass<ClassSettings>>> {
+    // Nothing in here panics half-way.
+    later.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl Awaited {
     async fn known(&self) -> Result<Arc<dyn FarEnd>, OpenError> {
-        let mut far = self.0.clone();
+        let mut far = self.far.clone();
         let known = timeout(PATIENCE, far.wait_for(Option::is_some)).await;
         let far = known.ok().and_then(Result::ok).and_then(|far| far.clone());
         far.ok_or_else(|| OpenError::Down("its name has no address yet".to_owned()))
@@ -181,17 +201,28 @@ impl FarEnd for Awaited {
     }
 
     fn modem_rate(&self, told: Option<ModemRate>) {
-        if let Some(far) = &*self.0.borrow() {
+        if let Some(far) = &*self.far.borrow() {
             far.modem_rate(told);
         }
     }
 
+    fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
+        let mut later = lock(&self.classes);
+        match &*self.far.borrow() {
+            Some(far) => far.set_classes(classes),
+            None => {
+                *later = Some(classes);
+                Ok(())
+            }
+        }
+    }
+
     fn reach(&self) -> Reach {
-        self.0.borrow().as_ref().map_or(Reach::Down, |far| far.reach())
+        self.far.borrow().as_ref().map_or(Reach::Down, |far| far.reach())
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        let far = self.0.borrow().clone();
+        let far = self.far.borrow().clone();
         Box::pin(async move {
             if let Some(far) = far {
                 far.close().await;
@@ -212,7 +243,7 @@ mod tests {
         let first = Default::default();
         let open = Open { target, class: Class::BestEffort, passenger: 1, claim: None, first };
         let began = tokio::time::Instant::now();
-        let error = Awaited(far).open(open).await.err().unwrap();
+        let error = Awaited { far, classes: Arc::default() }.open(open).await.err().unwrap();
         assert!(matches!(error, OpenError::Down(_)), "{error}");
         assert_eq!(began.elapsed(), PATIENCE);
     }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bentpipe_link::{Class, ResetCode};
+use bentpipe_units::BitRate;
 
 use crate::bucket::Bucket;
 use crate::config::{AircraftConfig, StandardClient};
 use crate::flows::Kind;
+use crate::police::{Ceil, Police};
 
 /// All aircraft by their keys, and standard clients by their identities.
 pub struct Fleet {
@@ -23,6 +25,8 @@ struct Aircraft {
     open: Open,
     most: Most,
     highest_class: Class,
+    /// What each passenger may be sent in the network's class.
+    ceil: Arc<Ceil>,
     opening: [Bucket; 2],
 }
 
@@ -54,14 +58,22 @@ impl Fleet {
         let aircraft = aircraft.iter().map(|one| {
             let most = Most { streams: one.max_flows, datagrams: one.max_datagram_flows };
             let bounds = (most, one.flows_per_second, one.highest_class);
-            (*one.key().as_bytes(), Aircraft::new(&one.name, bounds))
+            let ceil = one.classes.passenger_ceil();
+            (*one.key().as_bytes(), Aircraft::new(&one.name, bounds, ceil))
         });
         let clients = clients.iter().map(|one| {
             let most = Most { streams: one.max_flows, datagrams: one.max_datagram_flows };
             let bounds = (most, one.flows_per_second, one.highest_class);
-            (one.login().identity(), Aircraft::new(one.name(), bounds))
+            (one.login().identity(), Aircraft::new(one.name(), bounds, None))
         });
         Self { aircraft: aircraft.chain(clients).collect(), open: Arc::default(), most }
+    }
+
+    /// From now on each passenger of the aircraft may be sent so much in the network's class.
+    pub fn set_passenger_ceil(&self, key: &[u8; 32], ceil: Option<BitRate>) {
+        if let Some(aircraft) = self.aircraft.get(key) {
+            aircraft.ceil.set(ceil);
+        }
     }
 
     /// Flows of both kinds open now, over all aircraft.
@@ -96,12 +108,17 @@ impl Most {
 impl Aircraft {
     /// `bounds` are the flows at once, new ones of each kind per second, and the most favoured
     /// class.
-    fn new(name: &str, (most, per_second, highest_class): (Most, u32, Class)) -> Arc<Self> {
+    fn new(
+        name: &str,
+        (most, per_second, highest_class): (Most, u32, Class),
+        ceil: Option<BitRate>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             name: name.to_owned(),
             open: Open::default(),
             most,
             highest_class,
+            ceil: Ceil::new(ceil),
             opening: [0; 2].map(|_| Bucket::new(f64::from(per_second), BURST_SECONDS)),
         })
     }
@@ -117,6 +134,11 @@ impl Permit {
     /// may have.
     pub fn class(&self, asked: Class) -> Class {
         asked.max(self.aircraft.highest_class) // the most favoured is the least
+    }
+
+    /// What bounds a flow of `class` that belongs to this passenger.
+    pub fn police(&self, class: Class, passenger: u32) -> Option<Police> {
+        self.aircraft.ceil.of(class, passenger)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use bentpipe_link::ResetCode;
@@ -25,9 +26,11 @@ const CACHED_ANSWERS: u64 = 8192;
 
 /// The ground's resolver.
 pub struct Dns {
-    table: HashMap<String, Vec<IpAddr>>,
+    table: RwLock<Table>,
     resolver: TokioResolver,
 }
+
+type Table = HashMap<String, Vec<IpAddr>>;
 
 impl Dns {
     /// Asks `servers`, or the system's where there are none, for what is not in `table`.
@@ -44,10 +47,24 @@ impl Dns {
             TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
         };
         tune(builder.options_mut());
-        let table =
-            table.iter().map(|(name, ips)| (plain(name), ips.as_slice().to_vec())).collect();
+        let table = RwLock::new(prepared(table));
         Ok(Self { table, resolver: builder.build().map_err(wrong)? })
     }
+
+    /// From now on these are answered without asking.
+    pub fn set_table(&self, table: &BTreeMap<String, config::HostAddresses>) {
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = prepared(table);
+    }
+
+    /// What the table has for `name`.
+    fn known(&self, name: &str) -> Option<Vec<IpAddr>> {
+        // Nothing in here panics half-way.
+        self.table.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+}
+
+fn prepared(table: &BTreeMap<String, config::HostAddresses>) -> Table {
+    table.iter().map(|(name, ips)| (plain(name), ips.as_slice().to_vec())).collect()
 }
 
 fn name_server(server: config::NameServer) -> NameServerConfig {
@@ -78,8 +95,8 @@ impl Resolve for Dns {
         Box::pin(async move {
             let name = plain(&name);
             let of_family = |ip: &IpAddr| ip.is_ipv4() == (family == Family::V4);
-            if let Some(ips) = self.table.get(&name) {
-                return Ok(ips.iter().copied().filter(of_family).collect());
+            if let Some(ips) = self.known(&name) {
+                return Ok(ips.into_iter().filter(of_family).collect());
             }
             let record = match family {
                 Family::V4 => RecordType::A,
@@ -117,5 +134,8 @@ mod tests {
         assert_eq!(ask("dual.test.", Family::V4).await, Ok(vec!["192.0.2.7".parse().unwrap()]));
         assert_eq!(ask("DUAL.test", Family::V6).await, Ok(vec!["2001:db8::7".parse().unwrap()]));
         assert_eq!(ask("four.test", Family::V6).await, Ok(vec![]));
+        let table = toml::from_str("\"four.test\" = \"192.0.2.5\"").unwrap();
+        dns.set_table(&table);
+        assert_eq!(ask("four.test", Family::V4).await, Ok(vec!["192.0.2.5".parse().unwrap()]));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 
 use nix::sys::socket::{
@@ -81,6 +81,8 @@ pub fn tell_headers(socket: &UdpSocket, v6: bool) -> io::Result<()> {
     if v6 {
         setsockopt(socket, sockopt::Ipv6RecvHopLimit, &true)?;
         setsockopt(socket, sockopt::Ipv6RecvTClass, &true)?;
+        // IPv4 may come here too, from addresses mapped into IPv6.
+        setsockopt(socket, sockopt::IpRecvTos, &true)?;
     } else {
         setsockopt(socket, sockopt::Ipv4RecvTtl, &true)?;
         setsockopt(socket, sockopt::IpRecvTos, &true)?;
@@ -133,12 +135,12 @@ pub fn send(
     let hops = hop_limit.map(i32::from);
     let wide = i32::from(traffic_class);
     let mut controls = Vec::with_capacity(2);
-    match to {
-        SocketAddr::V4(_) => {
+    match to.ip().to_canonical() {
+        IpAddr::V4(_) => {
             controls.push(ControlMessage::Ipv4Tos(&traffic_class));
             controls.extend(hops.as_ref().map(ControlMessage::Ipv4Ttl));
         }
-        SocketAddr::V6(_) => {
+        IpAddr::V6(_) => {
             controls.push(ControlMessage::Ipv6TClass(&wide));
             controls.extend(hops.as_ref().map(ControlMessage::Ipv6HopLimit));
         }

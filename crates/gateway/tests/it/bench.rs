@@ -35,19 +35,25 @@ pub struct Bench {
 
 /// Both gateways; `air` is added to the air's config and `ground` to the ground's.
 pub fn start(air: &str, ground: &str) -> Bench {
+    start_with(air, ground, |_| {})
+}
+
+/// The same, after `prepare` was done to the air gateway.
+pub fn start_with(air: &str, ground: &str, prepare: impl FnOnce(&Air)) -> Bench {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.key"), KEY).unwrap();
     let air_config = air_config(&folder, air);
     let ground_text = format!(
         "{ground}\n[link]\nprivate-key-file = \"a.key\"\nlisten = \"127.0.0.1:0\"\n\
          [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{KEY}\"\nrate = \"2 Mbit/s\"\n\
-         [dns]\nservers = [\"127.0.0.1:9\"]\n[hosts]\n\"origin.test\" = \"127.0.0.1\"\n"
+         highest-class = \"operator\"\n[dns]\nservers = [\"127.0.0.1:9\"]\n[hosts]\n\"origin.test\" = \"127.0.0.1\"\n"
     );
     let ground_config =
         GroundConfig::parse(&folder.path().join("ground.toml"), &ground_text).unwrap();
     let aircraft = *ground_config.aircraft[0].key().as_bytes();
     let (up, down) = wire::link(aircraft);
     let air = Air::bind(&air_config, &mut Inherited::default(), up.clone()).unwrap();
+    prepare(&air);
     let ground = Ground::new(&ground_config).unwrap();
     let (stop_air, stopped) = oneshot::channel();
     let (stop_ground, ground_stopped) = oneshot::channel();
@@ -64,6 +70,13 @@ pub fn start(air: &str, ground: &str) -> Bench {
     let (socks, http, air, ground) = bench_parts;
     let (_stop_ground, _folder) = (stop_ground, folder);
     Bench { socks, http, air, ground, up, stop_air, air_task, _stop_ground, _folder }
+}
+
+/// The config of an air gateway as [`start`] makes it.
+pub fn config_of_air(more: &str) -> AirConfig {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.key"), KEY).unwrap();
+    air_config(&folder, more)
 }
 
 /// `auth` and `quic` belong to [listen]; everything else goes to the top.

@@ -9,6 +9,7 @@ use crate::bench::{closed_port, echo, read_exactly, socks_client, soon, until};
 use crate::transports::{
     Configs, Ends, configs_with, over_aerotcp, over_http3, over_link, start_air, start_ground,
 };
+use crate::udp::{Client, echo as udp_echo, head};
 
 const POLICY: &str =
     "default-class = 'lower-effort'\nrule = [{ domain = 'gov.uk', class = 'assured' }]";
@@ -95,6 +96,9 @@ async fn what_a_passenger_used_is_written() {
     })
     .await;
     drop(says_gov_uk(socks, origin).await);
+    let client = Client::of(socks).await;
+    client.echoes(&head(udp_echo("127.0.0.1:0").await), b"by UDP").await;
+    drop(client);
     stop.send(()).unwrap();
     soon("the stop", task).await.unwrap();
     let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
@@ -102,7 +106,7 @@ async fn what_a_passenger_used_is_written() {
     let lines: Vec<serde_json::Value> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let sum = |name: &str| lines.iter().map(|line| line[name].as_u64().unwrap()).sum::<u64>();
-    let bytes = REQUEST.len() as u64;
-    assert_eq!((sum("up_bytes"), sum("down_bytes"), sum("flows")), (bytes, bytes, 1), "{text}");
+    let bytes = (REQUEST.len() + b"by UDP".len()) as u64;
+    assert_eq!((sum("up_bytes"), sum("down_bytes"), sum("flows")), (bytes, bytes, 2), "{text}");
     assert!(lines.iter().all(|line| line["passenger"] == "127.0.0.1"), "{text}");
 }

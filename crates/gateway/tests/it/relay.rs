@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::relay::{Outcome, Relay, RelayLimits, SCRATCH_BYTES};
-use bentpipe_link::ResetCode;
+use bentpipe_link::{Class, ResetCode};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -162,4 +162,23 @@ async fn dropping_a_relay_never_looks_like_an_end() {
 #[test]
 fn an_idle_flow_is_small() {
     assert!(size_of::<Relay>() <= 512, "{} bytes", size_of::<Relay>());
+}
+
+/// A stream that is bounded as an urgent one is, and sends more than that, goes on as another.
+#[tokio::test]
+async fn a_stream_beyond_its_passenger_s_bound_is_demoted() {
+    let top = "classes = { network = { passenger-ceil = '8 kbit/s' } }\n\
+               rule = [{ passenger = '127.0.0.1', class = 'network' }]";
+    let bench = start(top, LOOPBACK);
+    let origin = listener().await;
+    let mut client = through_socks(&bench, origin.local_addr().unwrap()).await;
+    client.write_all(b"hello").await.unwrap();
+    let (mut server, _) = soon("the dial", origin.accept()).await.unwrap();
+    assert_eq!(read_exactly(&mut server, 5).await, b"hello");
+    for (bytes, demoted) in [(1_000, 0), (100_000, 1), (100_000, 1)] {
+        client.write_all(&vec![7; bytes]).await.unwrap();
+        assert_eq!(read_exactly(&mut server, bytes).await.len(), bytes);
+        assert_eq!(bench.air.streams_demoted.get(), demoted, "{bytes} bytes");
+    }
+    assert_eq!(bench.air.flows_in(Class::Network), 1);
 }

@@ -16,11 +16,13 @@ use bentpipe_gateway::config::{AirConfig, GroundConfig};
 use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::ground::Ground;
 use bentpipe_gateway::net::Inherited;
+use bentpipe_link::{Class, Dscp};
 use nix::sys::socket::{
     ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrStorage, getsockopt, recvmsg,
     setsockopt, sockopt,
 };
 
+use crate::marks::{mark, receive};
 use crate::tproxy::{PATIENCE, as_root, new_network, sh};
 use crate::wire::{self, MOST_DATAGRAM_BYTES};
 
@@ -133,6 +135,26 @@ fn refused_quic_fails_at_once() {
         });
         assert_eq!(counters.air.quic_rejected.get(), 2);
         assert_eq!(counters.air.datagram_flows.get(), 1);
+    });
+}
+
+#[test]
+fn marks_are_read_and_answers_are_marked() {
+    as_root("tproxy_udp::marks_are_read_and_answers_are_marked", || {
+        let rule = "[[rule]]\ndscp = \"EF\"\nclass = \"network\"";
+        let counters = world(rule, || {
+            for origin in ORIGINS {
+                for (sent, back) in [(Dscp::EF, Dscp::EF), (Dscp::AF42, Dscp::DF)] {
+                    let seat = seat(origin);
+                    mark(&seat, sent, !is_v4(&seat));
+                    seat.send(b"?").unwrap();
+                    let (_, _, dscp) = receive(&seat, MsgFlags::empty()).unwrap();
+                    assert_eq!(dscp, back, "{sent} from {origin}");
+                }
+            }
+        });
+        assert_eq!(counters.air.flows_in(Class::Network), 2);
+        assert_eq!(counters.air.flows_in(Class::BestEffort), 2);
     });
 }
 

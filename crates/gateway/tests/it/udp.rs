@@ -13,7 +13,7 @@ use crate::wire::MOST_DATAGRAM_BYTES;
 /// A client with an association.
 pub struct Client {
     tcp: TcpStream,
-    udp: UdpSocket,
+    pub udp: UdpSocket,
 }
 
 impl Client {

@@ -10,7 +10,7 @@ use bentpipe_gateway::far::{
     Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
     OpenDatagrams, OpenError, Reach,
 };
-use bentpipe_link::ResetCode;
+use bentpipe_link::{ClassSettings, PerClass, PublicKey, ResetCode, SettingsError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
@@ -193,18 +193,23 @@ pub struct Up {
     flows: mpsc::UnboundedSender<Incoming>,
     opened: Mutex<Vec<Open>>,
     opened_datagrams: Mutex<Vec<OpenDatagrams>>,
+    classes: Mutex<Option<PerClass<ClassSettings>>>,
     reach: Mutex<Reach>,
 }
 
 /// The ground's end.
-pub struct Down(tokio::sync::Mutex<mpsc::UnboundedReceiver<Incoming>>);
+pub struct Down {
+    flows: tokio::sync::Mutex<mpsc::UnboundedReceiver<Incoming>>,
+    classes: Mutex<Option<(PublicKey, PerClass<ClassSettings>)>>,
+}
 
 pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
     let (flows, arrivals) = mpsc::unbounded_channel();
-    let (opened, opened_datagrams) = Default::default();
+    let (opened, opened_datagrams, classes) = Default::default();
     let reach = Mutex::new(Reach::Up);
-    let up = Up { aircraft, flows, opened, opened_datagrams, reach };
-    (Arc::new(up), Arc::new(Down(arrivals.into())))
+    let down = Down { flows: arrivals.into(), classes: Mutex::default() };
+    let up = Up { aircraft, flows, opened, opened_datagrams, classes, reach };
+    (Arc::new(up), Arc::new(down))
 }
 
 impl Up {
@@ -218,6 +223,11 @@ impl Up {
         self.opened.lock().unwrap().clone()
     }
 
+    /// What the classes were last said to get.
+    pub fn classes(&self) -> Option<PerClass<ClassSettings>> {
+        *self.classes.lock().unwrap()
+    }
+
     /// Every flow of datagrams that was asked for so far.
     pub fn opened_datagrams(&self) -> Vec<OpenDatagrams> {
         self.opened_datagrams.lock().unwrap().clone()
@@ -225,6 +235,11 @@ impl Up {
 }
 
 impl FarEnd for Up {
+    fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
+        *self.classes.lock().unwrap() = Some(classes);
+        Ok(())
+    }
+
     fn reach(&self) -> Reach {
         *self.reach.lock().unwrap()
     }
@@ -258,12 +273,28 @@ impl FarEnd for Up {
     }
 }
 
+impl Down {
+    /// What an aircraft's classes were last said to get.
+    pub fn classes(&self) -> Option<(PublicKey, PerClass<ClassSettings>)> {
+        *self.classes.lock().unwrap()
+    }
+}
+
 impl Arrivals for Down {
     fn transport(&self) -> Transport {
         Transport::Link
     }
 
+    fn set_classes(
+        &self,
+        aircraft: &PublicKey,
+        classes: PerClass<ClassSettings>,
+    ) -> Result<(), SettingsError> {
+        *self.classes.lock().unwrap() = Some((*aircraft, classes));
+        Ok(())
+    }
+
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
-        Box::pin(async { self.0.lock().await.recv().await })
+        Box::pin(async { self.flows.lock().await.recv().await })
     }
 }

@@ -33,6 +33,7 @@ use std::{
 };
 
 use bentpipe_channel::{Counters, Direction, Fate, LinkSpec};
+use bentpipe_link::Dscp;
 use quinn::udp::{EcnCodepoint, RecvMeta, Transmit};
 use tokio::{
     sync::Notify,
@@ -316,7 +317,7 @@ impl bentpipe_link::io::Socket for Socket {
         Socket::poll_recv(self, cx, buffers, meta)
     }
 
-    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+    fn try_send(&self, transmit: &Transmit<'_>, _: Dscp) -> io::Result<()> {
         Socket::try_send(self, transmit)
     }
 

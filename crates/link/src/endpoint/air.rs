@@ -9,7 +9,6 @@ use rand::{RngCore, SeedableRng};
 
 use super::caller::{Answer, Caller, MOST_ATTEMPT_INTERVAL};
 use super::{Core, SessionId};
-use crate::Class;
 use crate::crypto::{PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
@@ -20,6 +19,7 @@ use crate::settings::Settings;
 use crate::target::Target;
 use crate::wire::frame::OpenDatagrams;
 use crate::wire::header::{DATA, DataHeader};
+use crate::{Class, Dscp};
 
 /// Who we are, and whom we call.
 #[derive(Debug, Clone)]
@@ -47,8 +47,10 @@ pub struct AirCore {
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
     closing: bool,
-    /// The datagram given last leaves as ECT(0).
+    /// The datagram given last leaves as ECT(0) …
     ect: bool,
+    /// … and is marked so.
+    dscp: Dscp,
     /// What the modem last told, and when: it outlives sessions.
     modem: Option<(ModemRate, Duration)>,
     rng: Rng,
@@ -69,6 +71,7 @@ impl AirCore {
             plaintext: Vec::new(),
             closing: false,
             ect: false,
+            dscp: Dscp::EF,
             modem: None,
             rng,
             config,
@@ -208,14 +211,15 @@ impl Core for AirCore {
     }
 
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
-        self.ect = false;
+        // Handshakes are the network's own.
+        (self.ect, self.dscp) = (false, Dscp::EF);
         if self.caller.next_attempt() <= now && self.wants_handshake(now) {
             self.start_handshake(now, out);
             return Some(self.config.address);
         }
         let (_, session) = self.session.as_mut()?;
         let to = session.transmit(now, out);
-        self.ect = to.is_some() && session.is_ect();
+        (self.ect, self.dscp) = (to.is_some() && session.is_ect(), session.dscp());
         if to.is_none() && session.is_closed() {
             self.drop_session();
             self.caller.forget_session();
@@ -225,6 +229,10 @@ impl Core for AirCore {
 
     fn is_ect(&self) -> bool {
         self.ect
+    }
+
+    fn dscp(&self) -> Dscp {
+        self.dscp
     }
 
     fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {

@@ -12,7 +12,6 @@ use rand::{RngCore, SeedableRng};
 use super::reception::{Confirmed, Packet, Reception, Terms};
 use super::sharing::Sharing;
 use super::{Core, SessionId};
-use crate::Class;
 use crate::crypto::{PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
@@ -21,6 +20,7 @@ use crate::memory::Remembered;
 use crate::session::{PeerTerms, Session};
 use crate::settings::Settings;
 use crate::wire::header::{DATA, DataHeader, INIT};
+use crate::{Class, Dscp};
 
 /// Who we are, and whom we serve.
 #[derive(Debug, Clone)]
@@ -60,8 +60,10 @@ pub struct HubCore {
     turn: SessionId,
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
-    /// The datagram given last leaves as ECT(0).
+    /// The datagram given last leaves as ECT(0) …
     ect: bool,
+    /// … and is marked so.
+    dscp: Dscp,
     sharing: Sharing,
     rng: Rng,
 }
@@ -86,6 +88,7 @@ impl HubCore {
             events: VecDeque::new(),
             plaintext: Vec::new(),
             ect: false,
+            dscp: Dscp::EF,
             sharing: Sharing::default(),
             rng,
         }
@@ -256,7 +259,8 @@ impl Core for HubCore {
     }
 
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
-        self.ect = false;
+        // Handshakes are the network's own.
+        (self.ect, self.dscp) = (false, Dscp::EF);
         if let Some((reply, to)) = self.reception.next_reply() {
             out.extend_from_slice(&reply);
             return Some(to);
@@ -269,7 +273,7 @@ impl Core for HubCore {
             let Some((_, session)) = self.sessions.get_mut(&id) else { continue };
             if let Some(to) = session.transmit(now, out) {
                 self.turn = id;
-                self.ect = session.is_ect();
+                (self.ect, self.dscp) = (session.is_ect(), session.dscp());
                 self.sharing.sent(now);
                 return Some(to);
             }
@@ -282,6 +286,10 @@ impl Core for HubCore {
 
     fn is_ect(&self) -> bool {
         self.ect
+    }
+
+    fn dscp(&self) -> Dscp {
+        self.dscp
     }
 
     fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {

@@ -16,6 +16,7 @@ pub use caller::{Answer, Caller};
 pub use hub::{Aircraft, HubConfig, HubCore};
 pub use reception::{Confirmed, Packet, Reception, Terms};
 
+use crate::Dscp;
 use crate::code::ResetCode;
 use crate::flow::{FlowEvent, Read, Write};
 use crate::session::Session;
@@ -35,6 +36,10 @@ pub trait Core {
     /// Whether the datagram that `transmit` gave last is to leave as ECT(0).
     fn is_ect(&self) -> bool {
         false
+    }
+    /// How the datagram that `transmit` gave last is to be marked, where packets are marked.
+    fn dscp(&self) -> Dscp {
+        Dscp::DF
     }
     /// The operating system refuses to send `to` a datagram of `bytes`: its interface has a smaller
     /// MTU. The datagram is lost. `false` from an end that makes its datagrams no smaller for it.

@@ -11,6 +11,8 @@ use bentpipe_schedule::{Class, PerClass};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bill {
     pub class: Class,
+    /// The most favoured class that has anything in the packet: how the packet is marked.
+    pub best: Class,
     /// Bytes of the packet that are paid, each by its own class.
     pub paid: usize,
 }
@@ -18,7 +20,14 @@ pub struct Bill {
 impl Bill {
     /// Nothing is paid yet.
     pub fn of(class: Class) -> Self {
-        Self { class, paid: 0 }
+        Self { class, best: class, paid: 0 }
+    }
+
+    /// `bytes` beside the symbol are paid already: reports and what is said of leases are the
+    /// network's own. They must not wait for ever, as what is marked as lower effort may.
+    pub fn beside(self, bytes: usize) -> Self {
+        let least = if bytes > 0 { Class::BestEffort } else { self.best };
+        Self { paid: self.paid + bytes, best: self.best.min(least), ..self }
     }
 
     /// What each class put into a symbol, and paid; of two that put in as much the more favoured
@@ -26,7 +35,8 @@ impl Bill {
     pub fn most(paid: &PerClass<usize>) -> Self {
         let most = paid.iter().rev().max_by_key(|(_, bytes)| **bytes);
         let class = most.map_or(Class::default(), |(class, _)| class);
-        Self { class, paid: paid.iter().map(|(_, bytes)| bytes).sum() }
+        let best = paid.iter().find(|(_, bytes)| **bytes > 0).map_or(class, |(best, _)| best);
+        Self { class, best, paid: paid.iter().map(|(_, bytes)| bytes).sum() }
     }
 }
 
@@ -39,8 +49,18 @@ mod tests {
         let mut paid = PerClass::default();
         paid[Class::Operator] = 20;
         paid[Class::LowerEffort] = 1400;
-        assert_eq!(Bill::most(&paid), Bill { class: Class::LowerEffort, paid: 1420 });
+        let best = Class::Operator;
+        assert_eq!(Bill::most(&paid), Bill { class: Class::LowerEffort, best, paid: 1420 });
         paid[Class::Assured] = 1400;
-        assert_eq!(Bill::most(&paid), Bill { class: Class::Assured, paid: 2820 });
+        assert_eq!(Bill::most(&paid), Bill { class: Class::Assured, best, paid: 2820 });
+    }
+
+    #[test]
+    fn a_report_is_not_marked_as_what_may_starve() {
+        let low = Bill::of(Class::LowerEffort);
+        assert_eq!(low.beside(0), low);
+        let beside = low.beside(30);
+        assert_eq!((beside.class, beside.best, beside.paid), (low.class, Class::BestEffort, 30));
+        assert_eq!(Bill::of(Class::Assured).beside(30).best, Class::Assured);
     }
 }

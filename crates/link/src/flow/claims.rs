@@ -35,6 +35,14 @@ impl FlowTable {
         self.reclass(id, class, now);
     }
 
+    /// What this end sends by the flow is of `class` from now on, if that is no better than it was. Its
+    /// bytes stay in their order: they wait in the flow, not in the class.
+    pub fn demote(&mut self, id: u64, class: Class, now: Duration) {
+        if self.flows.get(&id).is_some_and(|flow| flow.class < class) {
+            self.reclass(id, class, now);
+        }
+    }
+
     /// The class that the ground gave the flow for its claim, once it has.
     pub fn confirmed(&self, id: u64) -> Option<Class> {
         self.flows.get(&id)?.confirmed

@@ -13,6 +13,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::shared::{Shared, State};
 use super::socket::Socket;
+use crate::Dscp;
 use crate::endpoint::Core;
 
 /// Buffers given to one receive call.
@@ -26,12 +27,13 @@ const MAX_DATAGRAM_BYTES: usize = 65_507;
 /// Room for one datagram in a receive buffer where nothing is coalesced.
 const PLAIN_BUFFER_BYTES: usize = 9_216;
 
-/// Datagrams of one length (the last may be shorter) to one address, ECN-capable or not.
+/// Datagrams of one length (the last may be shorter) to one address with one mark, ECN-capable or not.
 struct Batch {
     contents: Vec<u8>,
     segment: usize,
     to: SocketAddr,
     ect: bool,
+    dscp: Dscp,
 }
 
 impl Batch {
@@ -42,6 +44,7 @@ impl Batch {
             segment: datagram.len(),
             to: self.to,
             ect: self.ect,
+            dscp: self.dscp,
         })
     }
 }
@@ -105,9 +108,7 @@ impl<C: Core> Driver<C> {
             if self.pending.is_empty() {
                 let mut state = self.shared.lock();
                 let now = self.shared.now();
-                // It may fall to one: the socket notices devices that cannot do it.
-                let most_segments = self.socket.max_gso_segments();
-                collect(&mut state, now, most_segments, &mut self.pending);
+                collect(&mut state, now, &*self.socket, &mut self.pending);
             }
             let Some(batch) = self.pending.pop_front() else { return false };
             let transmit = Transmit {
@@ -117,7 +118,7 @@ impl<C: Core> Driver<C> {
                 segment_size: (batch.contents.len() > batch.segment).then_some(batch.segment),
                 src_ip: None,
             };
-            match self.socket.try_send(&transmit) {
+            match self.socket.try_send(&transmit, batch.dscp) {
                 Ok(()) => self.send_failed = false,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.pending.push_front(batch);
@@ -181,19 +182,23 @@ impl<C> Drop for Driver<C> {
     }
 }
 
-/// Puts datagrams of equal length to the same address together, as far as one call can send them.
+/// Puts datagrams of equal length and mark to the same address together, as far as one call can
+/// send them.
 fn collect<C: Core>(
     state: &mut State<C>,
     now: std::time::Duration,
-    most_segments: usize,
+    socket: &dyn Socket,
     pending: &mut VecDeque<Batch>,
 ) {
+    // It may fall to one: the socket notices devices that cannot do it.
+    let most_segments = socket.max_gso_segments();
     let mut datagram = Vec::new();
     while let Some(to) = state.core.transmit(now, &mut datagram) {
         let (length, ect) = (datagram.len(), state.core.is_ect());
+        let dscp = if socket.marks() { state.core.dscp() } else { Dscp::DF };
         let last = pending.back_mut().filter(|batch| {
             let segments = batch.contents.len().div_ceil(batch.segment);
-            (batch.to, batch.ect) == (to, ect)
+            (batch.to, batch.ect, batch.dscp) == (to, ect, dscp)
                 && length <= batch.segment
                 && batch.contents.len() % batch.segment == 0
                 && segments < most_segments
@@ -203,7 +208,7 @@ fn collect<C: Core>(
             Some(batch) => batch.contents.extend_from_slice(&datagram),
             None => {
                 let contents = std::mem::take(&mut datagram);
-                pending.push_back(Batch { segment: length, contents, to, ect });
+                pending.push_back(Batch { segment: length, contents, to, ect, dscp });
             }
         }
         datagram.clear();

@@ -36,6 +36,11 @@ impl Flow {
         self.with(None, |session, flow, now| (session.confirm(flow, class, now), None));
     }
 
+    /// What this end sends is of `class` from now on, if that is no better than it was.
+    pub fn demote(&mut self, class: Class) {
+        self.with(None, |session, flow, now| (session.demote(flow, class, now), None));
+    }
+
     /// The class that the ground gave the flow for what was claimed of it. Whoever reads the flow is
     /// woken when it comes.
     pub fn confirmed(&self) -> Option<Class> {

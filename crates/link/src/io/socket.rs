@@ -7,6 +7,8 @@ use std::task::{Context, Poll};
 
 use quinn_udp::{RecvMeta, Transmit};
 
+use crate::Dscp;
+
 /// A datagram socket: a real one ([`UdpSocket`](super::UdpSocket)) or one of the lab's in memory.
 pub trait Socket: Debug + Send + Sync + 'static {
     /// Receives into `buffers`; a buffer may hold several datagrams of `stride` bytes (GRO).
@@ -17,8 +19,15 @@ pub trait Socket: Debug + Send + Sync + 'static {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>>;
 
-    /// Sends, or says [`io::ErrorKind::WouldBlock`].
-    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()>;
+    /// Sends with this mark, where the socket [`marks`](Self::marks), or says
+    /// [`io::ErrorKind::WouldBlock`].
+    fn try_send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()>;
+
+    /// Whether packets show their classes on the way; what is sent with another mark is never joined
+    /// to them then.
+    fn marks(&self) -> bool {
+        false
+    }
 
     /// Ready when [`Self::try_send`] is worth another try.
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;

@@ -1,13 +1,17 @@
-//! A real UDP socket, with segmentation offload where the kernel has it.
+//! A real UDP socket, with segmentation offload where the kernel has it, and marks packet by packet.
 
-use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use tokio::io::Interest;
 
 use super::Socket;
+use crate::Dscp;
 
 /// Kernel buffers: what arrives at 1 Gbit/s while the process is away for 30 ms.
 const KERNEL_BUFFER_BYTES: usize = 4 << 20;
@@ -20,6 +24,9 @@ const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 pub struct UdpSocket {
     socket: tokio::net::UdpSocket,
     state: UdpSocketState,
+    marks: bool,
+    /// Falls to one where the device turns out not to segment.
+    most_segments: AtomicUsize,
 }
 
 impl UdpSocket {
@@ -30,7 +37,32 @@ impl UdpSocket {
         // Best effort: the kernel caps both, and smaller buffers only lose packets that come again.
         let _ = state.set_recv_buffer_size((&socket).into(), KERNEL_BUFFER_BYTES);
         let _ = state.set_send_buffer_size((&socket).into(), KERNEL_BUFFER_BYTES);
-        Ok(Self { socket: tokio::net::UdpSocket::from_std(socket)?, state })
+        let most_segments = state.max_gso_segments().into();
+        let socket = tokio::net::UdpSocket::from_std(socket)?;
+        Ok(Self { socket, state, marks: false, most_segments })
+    }
+
+    /// Packets show their classes by their DSCP, or all look alike.
+    pub fn with_marks(self, marks: bool) -> Self {
+        Self { marks, ..self }
+    }
+
+    /// quinn-udp, which receives here, sends no mark but ECN's.
+    fn send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()> {
+        let dscp = if self.marks { dscp } else { Dscp::DF };
+        let field = dscp.traffic_class(transmit.ecn.map_or(0, |ecn| ecn as u8));
+        let (wide, to) = (i32::from(field), transmit.destination);
+        let segment = transmit.segment_size.and_then(|bytes| u16::try_from(bytes).ok());
+        let mark = match to.ip().to_canonical() {
+            IpAddr::V4(_) => ControlMessage::Ipv4Tos(&field),
+            IpAddr::V6(_) => ControlMessage::Ipv6TClass(&wide),
+        };
+        let controls = [mark, ControlMessage::UdpGsoSegments(segment.as_ref().unwrap_or(&0))];
+        let controls = &controls[..if segment.is_some() { 2 } else { 1 }];
+        let (fd, contents) = (self.socket.as_raw_fd(), [IoSlice::new(transmit.contents)]);
+        let to = SockaddrStorage::from(to);
+        sendmsg(fd, &contents, controls, MsgFlags::MSG_DONTWAIT, Some(&to))?;
+        Ok(())
     }
 }
 
@@ -53,9 +85,21 @@ impl Socket for UdpSocket {
         }
     }
 
-    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        self.socket
-            .try_io(Interest::WRITABLE, || self.state.try_send((&self.socket).into(), transmit))
+    fn try_send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()> {
+        let sent = self.socket.try_io(Interest::WRITABLE, || self.send(transmit, dscp));
+        // That is how devices say that they do not segment, which they do not tell before.
+        if let Err(error) = &sent
+            && transmit.segment_size.is_some()
+            && matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL))
+            && self.most_segments.swap(1, Relaxed) > 1
+        {
+            tracing::info!(%error, "sending packets one by one from now on");
+        }
+        sent
+    }
+
+    fn marks(&self) -> bool {
+        self.marks
     }
 
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -67,7 +111,7 @@ impl Socket for UdpSocket {
     }
 
     fn max_gso_segments(&self) -> usize {
-        self.state.max_gso_segments()
+        self.most_segments.load(Relaxed)
     }
 
     fn max_gro_segments(&self) -> usize {

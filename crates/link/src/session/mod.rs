@@ -19,7 +19,6 @@ use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-use crate::Class;
 use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::congestion::Congestion;
@@ -31,6 +30,7 @@ use crate::memory::Remembered;
 use crate::settings::Settings;
 use crate::status::Counters;
 use crate::target::{Target, TargetError};
+use crate::{Class, Dscp};
 use fragment::{Assembly, Outgoing};
 use path::Path;
 use report::ReportTimer;
@@ -105,6 +105,8 @@ pub struct Session {
     rng: Rng,
     counters: Counters,
     plaintext: Vec<u8>,
+    /// How the packet given last is marked.
+    dscp: Dscp,
 }
 
 /// Nothing is heard from the peer: data has stopped, probes go out ever more rarely.
@@ -172,6 +174,7 @@ impl Session {
             assembly: Assembly::default(),
             old_keys: None,
             plaintext: Vec::new(),
+            dscp: Dscp::DF,
             counters: Counters::default(),
             settings,
             peer,
@@ -212,6 +215,12 @@ impl Session {
     /// Whether packets leave as ECN-capable: where a congestion controller heeds the marks.
     pub fn is_ect(&self) -> bool {
         self.path.congestion.as_ref().is_some_and(Congestion::marks_ect)
+    }
+
+    /// How the packet that [`Self::transmit`] gave last is to be marked: as the most favoured class
+    /// that has anything in it; EF where it holds only what the network says itself.
+    pub fn dscp(&self) -> Dscp {
+        self.dscp
     }
 
     /// What may be in flight, where a congestion controller decides that.
@@ -404,6 +413,11 @@ impl Session {
     /// What the peer claims of the flow is true: it is of `class` from now on, at both ends.
     pub fn confirm(&mut self, flow: u64, class: Class, now: Duration) {
         self.flows.confirm(flow, class, now);
+    }
+
+    /// What this end sends by the flow is of `class` from now on, if that is no better than it was.
+    pub fn demote(&mut self, flow: u64, class: Class, now: Duration) {
+        self.flows.demote(flow, class, now);
     }
 
     /// The class that the peer gave the flow for what was claimed of it, once it has.

@@ -64,8 +64,7 @@ impl Session {
         let asks = self.put_uncoded(now);
         let uncoded = self.plaintext.len();
         let (load, bill) = self.put_load(probing, now);
-        // Reports and what is said of leases are the network's own.
-        let bill = bill.map(|bill| Bill { paid: bill.paid + uncoded, ..bill });
+        let bill = bill.map(|bill| bill.beside(uncoded));
         if self.plaintext.is_empty() {
             self.path.pacer.pause();
             return None;
@@ -403,7 +402,8 @@ impl Session {
         lane.retained_bytes() + longest <= self.lane_window() && lane.has_room()
     }
 
-    /// Seals the plaintext as the path's next packet; `bill` says who pays for it, if anybody does.
+    /// Seals the plaintext as the path's next packet; `bill` says who pays for it, if anybody does:
+    /// what nobody pays for is the network's own.
     pub(super) fn seal(
         &mut self,
         cargo: Cargo,
@@ -417,6 +417,7 @@ impl Session {
             return None;
         }
         let bytes = out.len() - before + self.path.outer_bytes();
+        self.dscp = bill.map_or(Class::Network, |bill| bill.best).dscp();
         if let Some(bill) = bill {
             self.flows.charge(bill.class, bytes.saturating_sub(bill.paid), now);
         }

@@ -2,12 +2,12 @@
 //! connection that asked for it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
-use tokio::io::AsyncReadExt;
-use tokio::io::AsyncWriteExt;
+use bentpipe_link::Class;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::wire::{self, Reply};
@@ -15,7 +15,7 @@ use crate::air::datagrams::{Back, Key, Problem, Sent, Table};
 use crate::air::intake::Intake;
 use crate::air::quic::is_quic;
 use crate::config::Quic;
-use crate::net::udp::with_room;
+use crate::net::udp::{self, Control, Heard};
 
 /// Datagrams taken from one association before other tasks have their turn.
 const MOST_AT_A_TURN: usize = 64;
@@ -49,7 +49,10 @@ pub async fn serve(mut tcp: TcpStream, client: IpAddr, port: u16, quic: Quic, in
 
 /// Beside the TCP connection, so that the client reaches it the same way.
 async fn bind(tcp: &TcpStream) -> io::Result<UdpSocket> {
-    UdpSocket::bind((tcp.local_addr()?.ip(), 0)).await
+    let ip = tcp.local_addr()?.ip();
+    let socket = UdpSocket::bind((ip, 0)).await?;
+    udp::tell_headers(&socket, ip.is_ipv6())?;
+    Ok(socket)
 }
 
 /// Waits for the connection's end; what comes by it means nothing.
@@ -72,15 +75,16 @@ impl Association {
     async fn run(&self) {
         // Fails only when the runtime is going away.
         while self.socket.readable().await.is_ok() {
-            with_room(|buffer, _| self.turn(buffer));
+            udp::with_room(|buffer, control| self.turn(buffer, control));
             tokio::task::yield_now().await;
         }
     }
 
-    fn turn(&self, buffer: &mut [u8]) {
+    fn turn(&self, buffer: &mut [u8], control: &mut Control) {
         for _ in 0..MOST_AT_A_TURN {
-            match self.socket.try_recv_from(buffer) {
-                Ok((bytes, from)) => self.take(from, &buffer[..bytes]),
+            let heard = || udp::heard(&*self.socket, buffer, control);
+            match self.socket.try_io(Interest::READABLE, heard) {
+                Ok(heard) => self.take(&heard, &buffer[..heard.bytes]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // An answer of ours found the client's port closed.
                 Err(_) => {}
@@ -88,8 +92,9 @@ impl Association {
         }
     }
 
-    fn take(&self, from: SocketAddr, bytes: &[u8]) {
+    fn take(&self, heard: &Heard, bytes: &[u8]) {
         let counters = &self.intake.counters;
+        let Some(from) = heard.from else { return };
         let port = self.port.load(Relaxed);
         let its_own = from.ip().to_canonical() == self.client && (port == 0 || from.port() == port);
         let Some((target, payload)) = wire::datagram(bytes).filter(|_| its_own) else {
@@ -105,8 +110,8 @@ impl Association {
             counters.quic_rejected.add(1);
             return;
         }
-        self.table
-            .send(key, Sent { hop_limit: HOP_LIMIT, traffic_class: 0, payload, cut_bytes: 0 });
+        let traffic_class = heard.traffic_class;
+        self.table.send(key, Sent { hop_limit: HOP_LIMIT, traffic_class, payload, cut_bytes: 0 });
     }
 }
 
@@ -120,11 +125,11 @@ impl Drop for Association {
 struct Relay(Arc<UdpSocket>);
 
 impl Back for Relay {
-    fn deliver(&self, key: &Key, payload: &[u8]) -> bool {
+    fn deliver(&self, key: &Key, class: Class, payload: &[u8]) -> bool {
         let mut datagram = Vec::with_capacity(64 + payload.len());
         wire::put_datagram_head(&key.target, &mut datagram);
         datagram.extend_from_slice(payload);
-        self.0.try_send_to(&datagram, key.client).is_ok()
+        udp::send(&*self.0, &datagram, key.client, None, class.dscp().traffic_class(0)).is_ok()
     }
 
     /// SOCKS5 has no words for it; the counters tell.

@@ -72,6 +72,26 @@ fn an_address_with_other_names_too_says_nothing() {
 }
 
 #[test]
+fn marks_count_where_they_are_trusted_and_no_rule_matches() {
+    let https = Rule { ports: vec!["443".parse().unwrap()], ..gov() };
+    let passengers = vec!["10.0.0.0/24".parse().unwrap()];
+    let trusted = Trusted { passengers, highest: Class::Network };
+    let rules = Rules { trusted, ..rules(vec![Rule { domains: vec![], ..https }]) };
+    let of = |dscp: Dscp, port, passenger: &str| {
+        let passenger = passenger.parse().unwrap();
+        let decision = rules.decide(&Subject { dscp, port, passenger, ..subject() });
+        (decision.class, decision.by_mark)
+    };
+    assert!(rules.ask_marks());
+    assert_eq!(of(Dscp::EF, 80, "10.0.0.7"), (Class::Network, true));
+    assert_eq!(of(Dscp::CS6, 80, "10.0.0.7"), (Class::Network, true), "within the highest");
+    assert_eq!(of(Dscp::AF42, 80, "10.0.0.7"), (Class::Assured, true));
+    assert_eq!(of(Dscp::DF, 80, "10.0.0.7"), (Class::LowerEffort, false), "asks for nothing");
+    assert_eq!(of(Dscp::EF, 80, "10.0.1.7"), (Class::LowerEffort, false), "not trusted");
+    assert_eq!(of(Dscp::EF, 443, "10.0.0.7"), (Class::Assured, false), "a rule comes first");
+}
+
+#[test]
 fn every_condition_must_hold_and_the_first_that_does_not_is_named() {
     let rule = Rule {
         passengers: vec!["10.0.0.0/24".parse().unwrap(), "mac:02:00:00:00:00:01".parse().unwrap()],

@@ -254,6 +254,7 @@ impl Reader {
                 self.counters.datagram_bytes_to_far.add(payload.len() as u64);
             }
             Err(DatagramError::TooLarge { .. }) => self.counters.datagrams_too_large.add(1),
+            Err(DatagramError::Policed) => self.counters.datagrams_policed.add(1),
             Err(DatagramError::Ended) => self.counters.datagrams_dropped.add(1),
         }
     }

@@ -1,0 +1,76 @@
+//! What classes get outlives sessions.
+
+mod common;
+
+use std::time::Duration;
+
+use bentpipe_link::{Class, ClassSettings, Core, PerClass, Settings};
+use bentpipe_units::BitRate;
+use common::{Pair, fetch};
+
+const OBJECT_BYTES: usize = 100_000;
+
+/// Best effort may take 64 kbit/s at most: an object takes twelve seconds and a half then.
+fn ceiling() -> PerClass<ClassSettings> {
+    let mut classes = Settings::default().classes;
+    classes[Class::BestEffort].limits.ceil = Some(BitRate::from_bps(64_000));
+    classes
+}
+
+/// Bytes that left within the bucket's burst need no waiting.
+fn held_back() -> Duration {
+    Duration::from_secs(10)
+}
+
+#[test]
+fn an_aircraft_that_comes_back_has_the_classes_that_were_set() {
+    // Set while no session is there, while one is, and for an aircraft that is not known.
+    for before_the_first in [true, false] {
+        let mut pair = Pair::new(5, 0.0);
+        let key = pair.secrets.0.public();
+        let stranger = pair.secrets.1.public();
+        pair.hub.set_classes(&stranger, ceiling(), pair.now).expect("it is nobody's");
+        if before_the_first {
+            pair.hub.set_classes(&key, ceiling(), pair.now).expect("such classes can be");
+            pair.connect();
+        } else {
+            pair.connect();
+            assert!(fetch(&mut pair, OBJECT_BYTES) < Duration::from_secs(5));
+            pair.hub.set_classes(&key, ceiling(), pair.now).expect("such classes can be");
+        }
+        assert!(fetch(&mut pair, OBJECT_BYTES) > held_back());
+        let old = pair.hub.sessions().map(|(id, ..)| id).max();
+        pair.restart_air();
+        pair.run_until("another session", Duration::from_secs(120), |pair| {
+            pair.air.current().is_some() && pair.hub.sessions().all(|(id, ..)| Some(id) > old)
+        });
+        assert!(fetch(&mut pair, OBJECT_BYTES) > held_back(), "in the new session");
+        pair.hub.set_classes(&key, Settings::default().classes, pair.now).expect("as at first");
+        assert!(fetch(&mut pair, OBJECT_BYTES) < Duration::from_secs(5));
+    }
+}
+
+#[test]
+fn an_air_that_finds_its_hub_anew_has_the_classes_that_were_set() {
+    let mut pair = Pair::new(6, 0.0);
+    pair.air.set_classes(ceiling(), pair.now).expect("such classes can be");
+    for round in 0..2 {
+        pair.run_until("a session", Duration::from_secs(300), |pair| {
+            pair.air.current().is_some() && pair.hub.sessions().count() == 1
+        });
+        let flow = pair.open(b"");
+        let far = pair.accept();
+        let (body, mut sent, mut got, began) =
+            (common::bytes(OBJECT_BYTES), 0, Vec::new(), pair.now);
+        pair.run_until("the object", Duration::from_secs(60), |pair| {
+            common::write_all(&mut pair.air, flow, pair.now, &body, &mut sent);
+            pair.flush();
+            common::read_all(&mut pair.hub, far, pair.now, &mut got)
+        });
+        assert!(pair.now - began > held_back(), "session {round}");
+        pair.restart_hub();
+        pair.run_until("the old one's end", Duration::from_secs(300), |pair| {
+            pair.air.session(flow.0).is_none()
+        });
+    }
+}
