@@ -19,3 +19,7 @@ mod quiet;
 pub mod rate;
 pub mod relay;
 pub mod usage;
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use air::fuzz;

@@ -1,4 +1,4 @@
-//! Flows of datagrams: one for each client's port and destination, opened by its first packet and
+//! Flows of datagrams: one for each client's port, or echo identifier, and destination, opened by its first packet and
 //! ended by silence, as a NAT does (RFC 4787).
 //!
 //! What the clients' side is, interception or a SOCKS5 association, is behind [`Back`].
@@ -15,17 +15,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::intake::Intake;
 use super::passengers::Ticket;
+use super::recent::Recent;
 use crate::far::datagram::{Datagram, IcmpError, MOST_HEADER_BYTES};
 use crate::far::{DatagramError, FarDatagrams};
 
-/// UDP's number in IP headers.
-pub const UDP: u8 = 17;
-
 /// Bytes of packets that wait while their flow is being opened: a QUIC client's first flight.
 const MOST_WAITING_BYTES: usize = 16 * 1024;
-
-/// No ICMP error quotes more of a packet (RFC 4443 section 2.4 (c)).
-const MOST_QUOTED_BYTES: usize = 1280;
 
 /// A packet with at least this many hops left has enough for any path (hosts start with 64 or
 /// more), and needs not cross with their number; probes of traceroute have fewer.
@@ -34,9 +29,12 @@ const PLENTY_OF_HOPS: u8 = 48;
 /// Which flow a packet belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The client.
+    /// The IP protocol's number.
+    pub protocol: u8,
+    /// The client, with its port; the identifier is in its place where echoes are sent, and 0 where
+    /// the protocol has neither.
     pub client: SocketAddr,
-    /// Where it sends to.
+    /// Where it sends to; the port is 0 where the protocol has none.
     pub target: Target,
 }
 
@@ -95,18 +93,7 @@ struct Flow {
 struct State {
     stage: Stage,
     moved_at: Instant,
-    /// For errors to quote.
-    last: Last,
-}
-
-/// The client's last packet.
-#[derive(Default)]
-struct Last {
-    hop_limit: u8,
-    traffic_class: u8,
-    /// The first [`MOST_QUOTED_BYTES`] of what it carried.
-    payload: Vec<u8>,
-    cut_bytes: usize,
+    recent: Recent,
 }
 
 enum Stage {
@@ -174,8 +161,9 @@ impl<B: Back> Table<B> {
     }
 
     fn open(self: &Arc<Self>, key: Key) -> Option<Arc<Flow>> {
-        let ticket = self.intake.admit_datagrams(key.client.ip())?;
-        let flow = Arc::new(Flow::new(key.clone(), self.intake.limits.udp.idle(key.target.port)));
+        let ticket = self.intake.admit_datagrams(key.client.ip(), key.protocol)?;
+        let idle = self.intake.limits.datagram_idle(key.protocol, key.target.port);
+        let flow = Arc::new(Flow::new(key.clone(), idle));
         self.lock().insert(key, flow.clone());
         self.intake.counters.datagram_flows.add(1);
         let (table, running, over) = (self.clone(), flow.clone(), self.over.clone());
@@ -197,8 +185,8 @@ impl<B: Back> Table<B> {
 
     /// Opens the flow and passes on what comes by it, until either side ends it.
     async fn run(&self, flow: &Flow, ticket: Ticket) {
-        let Key { client, target } = &flow.key;
-        let open = self.intake.open_datagrams(target.clone(), UDP, client.port(), &ticket);
+        let Key { protocol, client, target } = &flow.key;
+        let open = self.intake.open_datagrams(target.clone(), *protocol, client.port(), &ticket);
         let far: Arc<dyn FarDatagrams> = match self.intake.far.open_datagrams(open).await {
             Ok(far) => far.into(),
             Err(error) => {
@@ -236,7 +224,7 @@ impl<B: Back> Table<B> {
                 let problem = Problem::TooLarge {
                     most_payload: most_bytes.saturating_sub(MOST_HEADER_BYTES),
                 };
-                self.back.explain(&flow.key, &state.last.sent(), problem);
+                state.recent.last().inspect(|last| self.back.explain(&flow.key, last, problem));
             }
         }
     }
@@ -255,7 +243,10 @@ impl<B: Back> Table<B> {
             }
             Ok(Datagram::Error(error)) => {
                 let state = flow.lock();
-                self.back.explain(&flow.key, &state.last.sent(), Problem::Icmp(error));
+                match state.recent.quoted(error.quote) {
+                    Some(sent) => self.back.explain(&flow.key, &sent, Problem::Icmp(error)),
+                    None => counters.datagrams_unknown.add(1),
+                }
             }
             Ok(Datagram::HopLimit(..)) | Err(_) => counters.datagrams_unknown.add(1),
         }
@@ -265,7 +256,8 @@ impl<B: Back> Table<B> {
         self.intake.counters.count_reset(code);
         tracing::debug!(target = %flow.key.target, %code, "flow of datagrams ended");
         let state = flow.lock();
-        self.back.explain(&flow.key, &state.last.sent(), Problem::Ended(code));
+        let problem = Problem::Ended(code);
+        state.recent.last().inspect(|last| self.back.explain(&flow.key, last, problem));
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Flow>>> {
@@ -279,14 +271,14 @@ impl Flow {
         let state = State {
             stage: Stage::Opening(Vec::new()),
             moved_at: Instant::now(),
-            last: Last::default(),
+            recent: Recent::new(key.protocol),
         };
         Self { key, idle, state: Mutex::new(state) }
     }
 
     fn send(&self, sent: Sent<'_>) -> Fate {
         let mut state = self.lock();
-        state.last.keep(&sent);
+        state.recent.keep(&sent);
         let fate = state.stage.send(&sent);
         if matches!(fate, Fate::Gone) {
             state.moved_at = Instant::now();
@@ -353,28 +345,11 @@ impl Sent<'_> {
     }
 }
 
-impl Last {
-    fn keep(&mut self, sent: &Sent<'_>) {
-        (self.hop_limit, self.traffic_class) = (sent.hop_limit, sent.traffic_class);
-        let (quoted, cut) = sent.payload.split_at(sent.payload.len().min(MOST_QUOTED_BYTES));
-        self.payload.clear();
-        self.payload.extend_from_slice(quoted);
-        self.cut_bytes = sent.cut_bytes + cut.len();
-    }
-
-    fn sent(&self) -> Sent<'_> {
-        Sent {
-            hop_limit: self.hop_limit,
-            traffic_class: self.traffic_class,
-            payload: &self.payload,
-            cut_bytes: self.cut_bytes,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::air::recent::MOST_QUOTED_BYTES;
+    use crate::net::ip;
 
     fn sent(payload: &[u8]) -> Sent<'_> {
         Sent { hop_limit: 64, traffic_class: 0, payload, cut_bytes: 0 }
@@ -383,7 +358,7 @@ mod tests {
     fn flow() -> Flow {
         let target: Target = "192.0.2.1:9".parse().unwrap();
         let client = "10.0.0.1:9".parse().unwrap();
-        Flow::new(Key { client, target }, Duration::from_secs(1))
+        Flow::new(Key { protocol: ip::UDP, client, target }, Duration::from_secs(1))
     }
 
     #[test]
@@ -391,9 +366,8 @@ mod tests {
         let flow = flow();
         assert!(matches!(flow.send(sent(&[7; 60_000])), Fate::Dropped));
         let state = flow.lock();
-        assert!(state.last.payload.capacity() <= 2 * MOST_QUOTED_BYTES);
-        let last = state.last.sent();
-        assert_eq!((last.payload.len(), last.cut_bytes), (1280, 60_000 - 1280));
+        let last = state.recent.last().unwrap();
+        assert_eq!((last.payload.len(), last.cut_bytes), (MOST_QUOTED_BYTES, 60_000 - 1280));
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@ mod claims;
 mod http;
 mod limits;
 mod paths;
+mod ping;
 mod policy;
 mod relay;
 mod socks;

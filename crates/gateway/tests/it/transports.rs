@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
+use bentpipe_gateway::config::{AirConfig, GroundConfig, Listen, Tproxy, Transport};
 use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::far::{Arrivals, FarEnd, Open, OpenError, aerotcp, link, masque};
 use bentpipe_gateway::net::{Inherited, bind_udp};
@@ -54,6 +54,17 @@ pub fn configs_with(air_top: &str, ground_top: &str) -> Configs {
         ground: GroundConfig::parse(&folder.path().join("ground.toml"), &ground_text).unwrap(),
         _folder: folder,
     }
+}
+
+/// The configs of a cabin that is intercepted, and of a ground that serves documentation's networks.
+pub fn cabin_configs(air_top: &str, ground_top: &str) -> Configs {
+    let mut configs = configs_with(air_top, ground_top);
+    let name = toml::Spanned::new(0..0, "cabin0".to_owned());
+    configs.air.listen =
+        Listen { tproxy: Some(Tproxy { port: 1081, interfaces: vec![name] }), ..Listen::default() };
+    let allowed = ["198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32"];
+    configs.ground.dial.allow = allowed.map(|net| net.parse().unwrap()).to_vec();
+    configs
 }
 
 fn socket() -> std::net::UdpSocket {
