@@ -1,22 +1,22 @@
 //! What lets two gateways know each other and hides their packets, for other transports to stand on.
 //!
 //! A transport that is not [`Session`](crate::Session) gets the same protection without a protocol
-//! of its own: the Noise IK handshake behind mac1, mac2 and cookies, packet keys with a replay
-//! window, and the cleartext header of every datagram. It chooses a prologue
-//! ([`Initiator::start_as`], [`ReceivedInit::read_as`]), so that no message of one transport means
-//! anything to another, and puts what it likes into the plaintext.
+//! of its own: a [`Caller`] at the air's end, a [`Reception`] at the ground's, and the [`Keys`] that
+//! they agree on, with the cleartext header of every datagram ([`DataHeader`]). It chooses a
+//! prologue, so that no message of one transport means anything to another, and puts what it likes
+//! into the plaintext.
 //!
-//! On the ground the order of checks matters: length, mac1, then [`Load`] and mac2, and only then
-//! the curve ([`ReceivedInit::read_as`]); then whether the key is known and the counter has risen.
-//! What fails is met with silence. Keys count from the first packet that they open.
+//! What the two do is the Noise IK handshake behind mac1, mac2 and cookies. The ground checks length
+//! and mac1, then the load and mac2, and only then does the curve; then whether the key is known and
+//! the counter has risen. What fails is met with silence. Keys, and counters, count from the first
+//! packet that the keys open.
 
 pub use crate::crypto::{
-    CookieError, CookieJar, CookieMonitor, InitPayload, Initiator, Keys, MAC_BYTES,
-    MAX_PACKETS_PER_KEY, MacKey, ReceivedInit, ResponsePayload, Rng, respond,
+    InitPayload, Initiator, Keys, MAC_BYTES, MAX_PACKETS_PER_KEY, MacKey, ResponsePayload, Rng,
 };
-pub use crate::endpoint::Load;
+pub use crate::endpoint::{Answer, Caller, Confirmed, Packet, Reception, Terms};
 pub use crate::wire::codec::{Malformed, Reader, put_varint, varint_len};
 pub use crate::wire::header::{
-    COOKIE, COOKIE_BYTES, DATA, DATA_OVERHEAD_BYTES, DataHeader, INIT, INIT_BYTES,
-    MAX_PACKET_NUMBER, RESPONSE, RESPONSE_BYTES, TAG_BYTES,
+    COOKIE, DATA, DATA_OVERHEAD_BYTES, DataHeader, INIT, INIT_BYTES, MAX_PACKET_NUMBER, RESPONSE,
+    TAG_BYTES,
 };

@@ -4,24 +4,17 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_link::secure::{
-    COOKIE, COOKIE_BYTES, CookieMonitor, DATA, DataHeader, InitPayload, Initiator, Keys, MacKey,
-    RESPONSE, RESPONSE_BYTES, ResponsePayload, Rng,
-};
+use bentpipe_link::secure::{Answer, Caller, DATA, DataHeader, Rng};
 use bentpipe_link::{Class, Core, FlowEvent, OpenError, PublicKey, SecretKey, SessionId, Target};
 use bentpipe_units::BitRate;
-use rand::{RngCore, SeedableRng};
+use rand::SeedableRng;
 
 use super::PROLOGUE;
 use crate::session::{PeerTerms, Session};
 use crate::settings::Settings;
 
-/// Handshakes that may still be answered: a slow answer to an early one counts too.
-const MAX_ATTEMPTS: usize = 4;
-/// Handshakes are this far apart at least, however short the path.
-const LEAST_ATTEMPT_INTERVAL: Duration = Duration::from_millis(100);
-/// Handshakes are this far apart at most.
-const MOST_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
+/// How long an end without anything to do sleeps.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// Who we are, and whom we call.
 #[derive(Debug, Clone)]
@@ -41,14 +34,7 @@ pub struct AirConfig {
 /// The air's end.
 pub struct AirCore {
     config: AirConfig,
-    mac: MacKey,
-    cookies: CookieMonitor,
-    instance: u64,
-    session_instance: u64,
-    counter: u64,
-    attempts: VecDeque<Initiator>,
-    next_attempt: Duration,
-    attempt_interval: Option<Duration>,
+    caller: Caller,
     session: Option<(SessionId, Session)>,
     last_session: SessionId,
     events: VecDeque<(SessionId, FlowEvent)>,
@@ -62,15 +48,10 @@ impl AirCore {
     /// simulations.
     pub fn new(config: AirConfig, seed: [u8; 32]) -> Self {
         let mut rng = Rng::from_seed(seed);
+        let AirConfig { secret, ground, first_counter, .. } = &config;
+        let caller = Caller::new(PROLOGUE, secret.clone(), *ground, *first_counter, &mut rng);
         Self {
-            mac: MacKey::new(&config.ground),
-            cookies: CookieMonitor::default(),
-            instance: rng.next_u64().max(1),
-            session_instance: 0,
-            counter: config.first_counter,
-            attempts: VecDeque::new(),
-            next_attempt: Duration::ZERO,
-            attempt_interval: None,
+            caller,
             session: None,
             last_session: 0,
             events: VecDeque::new(),
@@ -105,59 +86,13 @@ impl AirCore {
         !self.closing && self.session.as_ref().is_none_or(wants)
     }
 
-    fn start_handshake(&mut self, now: Duration, out: &mut Vec<u8>) {
-        let payload = InitPayload {
-            counter: self.counter,
-            instance: self.instance,
-            resumes: self.session_instance,
-            rate_bps: self.config.settings.bandwidth.bps(),
-            // A SYN tells the window of its connection.
-            reserve_bytes: 0,
-        };
-        self.counter += 1;
-        let AirConfig { secret, ground, .. } = &self.config;
-        let (attempt, mut message) =
-            Initiator::start_as(PROLOGUE, secret, ground, &payload, now, &mut self.rng);
-        self.cookies.sign(&self.mac, &mut message, now);
-        if self.attempts.len() == MAX_ATTEMPTS {
-            self.attempts.pop_front();
-        }
-        self.attempts.push_back(attempt);
-        let first = self.config.settings.rtt * 3 / 2;
-        let interval = self.attempt_interval.map_or(first, |interval| interval * 3 / 2);
-        let interval = interval.clamp(LEAST_ATTEMPT_INTERVAL, MOST_ATTEMPT_INTERVAL);
-        self.attempt_interval = Some(interval);
-        self.next_attempt = now + interval;
-        out.extend_from_slice(&message);
-    }
-
-    fn take_response(&mut self, message: &[u8], from: SocketAddr, now: Duration) {
-        if !MacKey::new(&self.config.secret.public()).accepts(message) {
-            return;
-        }
-        let Some(index) = Initiator::named_in(message) else { return };
-        let Some(at) = self.attempts.iter().position(|attempt| attempt.index == index) else {
-            return;
-        };
-        let Some(attempt) = self.attempts.remove(at) else { return };
-        let (keys, payload) = match attempt.finish(message, now) {
-            Ok(finished) => finished,
-            // A forgery must not cost us the attempt.
-            Err(attempt) => return self.attempts.insert(at, *attempt),
-        };
-        self.attempts.clear();
-        self.attempt_interval = None;
-        self.install(keys, &payload, from, now);
-    }
-
-    fn install(&mut self, keys: Keys, payload: &ResponsePayload, from: SocketAddr, now: Duration) {
+    fn install(&mut self, answer: Answer, from: SocketAddr, now: Duration) {
+        let Answer { keys, payload, resumes, .. } = answer;
         let terms = PeerTerms {
             bandwidth: BitRate::from_bps(payload.rate_bps),
             window: payload.reserve_bytes,
             max_connections: payload.max_flows,
         };
-        let resumes = payload.instance == self.session_instance;
-        self.session_instance = payload.instance;
         match self.session.as_mut().filter(|_| resumes) {
             Some((_, session)) => session.rekey(keys, terms, from, now),
             None => {
@@ -185,7 +120,7 @@ impl AirCore {
         if self.session.as_ref().is_some_and(|(_, session)| session.is_closed()) {
             tracing::info!("the AeroTCP association was closed");
             self.drop_session();
-            self.session_instance = 0;
+            self.caller.forget_session();
         }
     }
 }
@@ -195,16 +130,6 @@ impl Core for AirCore {
 
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, _ce: bool, now: Duration) {
         match datagram.first() {
-            Some(&RESPONSE) if datagram.len() == RESPONSE_BYTES => {
-                self.take_response(datagram, from, now);
-            }
-            Some(&COOKIE) if datagram.len() == COOKIE_BYTES => {
-                let named = Initiator::named_in(datagram);
-                let ours = self.attempts.back().is_some_and(|attempt| Some(attempt.index) == named);
-                if ours && self.cookies.take(&self.mac, datagram, now).is_ok() {
-                    self.next_attempt = now; // once: a reply is taken once for every attempt
-                }
-            }
             Some(first) if first & 0xf0 == DATA => {
                 let Ok((header, sealed)) = DataHeader::parse(datagram) else { return };
                 let Some((_, session)) = &mut self.session else { return };
@@ -213,13 +138,20 @@ impl Core for AirCore {
                 }
                 self.drop_if_closed();
             }
-            _ => {}
+            _ => {
+                if let Some(answer) = self.caller.take(datagram, now) {
+                    self.install(answer, from, now);
+                }
+            }
         }
     }
 
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
-        if self.next_attempt <= now && self.wants_handshake(now) {
-            self.start_handshake(now, out);
+        if self.caller.next_attempt() <= now && self.wants_handshake(now) {
+            let settings = &self.config.settings;
+            // A SYN tells the window of its connection.
+            let terms = (settings.bandwidth.bps(), 0);
+            self.caller.call(terms, settings.rtt, now, &mut self.rng, out);
             return Some(self.config.address);
         }
         let to = self.session.as_mut()?.1.transmit(now, out);
@@ -230,9 +162,9 @@ impl Core for AirCore {
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {
-        let attempt = self.wants_handshake(now).then_some(self.next_attempt);
+        let attempt = self.wants_handshake(now).then(|| self.caller.next_attempt());
         let session = self.session.as_ref().map(|(_, session)| session.next_timeout(now));
-        attempt.into_iter().chain(session).min().unwrap_or(now + MOST_ATTEMPT_INTERVAL)
+        attempt.into_iter().chain(session).min().unwrap_or(now + IDLE)
     }
 
     fn handle_timeout(&mut self, now: Duration) {

@@ -1,10 +1,12 @@
 //! Both ends over a wire with a delay, in virtual time.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
-use bentpipe_link::secure::{INIT_BYTES, Rng};
+use bentpipe_link::secure::{INIT, INIT_BYTES, Rng};
 use bentpipe_link::{
     Class, Core, FlowEvent, Flows, OpenError, PublicKey, Read, SecretKey, SessionId, Write,
 };
@@ -245,15 +247,13 @@ fn a_stranger_hears_nothing() {
 
 #[test]
 fn the_links_own_aircraft_are_not_understood_and_a_recorded_handshake_is_worthless() {
-    use bentpipe_link::secure::{InitPayload, Initiator, MacKey};
     let mut world = World::new();
-    let (air, ground) = keys();
-    let payload =
-        InitPayload { counter: 50, instance: 5, resumes: 0, rate_bps: 1, reserve_bytes: 0 };
-    let mut rng = Rng::seed_from_u64(1);
-    let (_, mut message) =
-        Initiator::start(&air, &ground.public(), &payload, Duration::ZERO, &mut rng);
-    MacKey::new(&ground.public()).sign(&mut message, None);
+    let (secret, ground) = keys();
+    let (hub, address) = (ground.public(), GROUND.into());
+    let settings = bentpipe_link::Settings::default();
+    let config = bentpipe_link::AirConfig { secret, hub, address, settings, first_counter: 50 };
+    let mut message = Vec::new();
+    bentpipe_link::AirCore::new(config, [1; 32]).transmit(world.now, &mut message).unwrap();
     world.ground.handle_datagram(&message, world.air_address, false, world.now);
     assert!(world.ground.transmit(world.now, &mut Vec::new()).is_none());
 
@@ -263,6 +263,56 @@ fn the_links_own_aircraft_are_not_understood_and_a_recorded_handshake_is_worthle
         world.ground.handle_datagram(&recorded, world.air_address, false, world.now);
         assert_eq!(world.ground.transmit(world.now, &mut Vec::new()).is_some(), answers);
     }
+}
+
+#[test]
+fn a_counter_that_was_never_confirmed_does_not_keep_the_aircraft_out() {
+    let mut world = World::new();
+    world.connect();
+    world.opened(b"a");
+    // As whoever has the ground's private key can make it, too: to the ground it is the aircraft's.
+    let (secret, ground) = keys();
+    let config = |secret, first_counter| AirConfig {
+        secret,
+        ground: ground.public(),
+        address: GROUND.into(),
+        settings: settings(),
+        first_counter,
+    };
+    let mut message = Vec::new();
+    let mut forger = AirCore::new(config(secret.clone(), u64::MAX - 9), [1; 32]);
+    forger.transmit(world.now, &mut message).unwrap();
+    let elsewhere = ([203, 0, 113, 7], 9).into();
+    world.ground.handle_datagram(&message, elsewhere, false, world.now);
+    let answered = world.ground.transmit(world.now, &mut Vec::new());
+    assert_eq!(answered, Some(elsewhere));
+    // A new process of the aircraft has a counter below that, and comes when its time is over.
+    world.air = AirCore::new(config(secret, 1_000), [2; 32]);
+    let began = world.now;
+    world.run(secs(60), "an association", |world| world.air.current().is_some());
+    assert!(world.now - began < secs(20 + 10), "{:?}", world.now - began);
+    world.opened(b"b");
+}
+
+#[test]
+fn an_association_of_which_nothing_came_yet_is_resumed_all_the_same() {
+    let mut world = World::new();
+    // The first packets under the keys are lost, until the air asks for new ones.
+    let handshakes = Rc::new(Cell::new(0));
+    let (asked, answered) = (handshakes.clone(), 1);
+    world.lose = Box::new(move |way, datagram| {
+        if way == Way::Up && datagram[0] == INIT {
+            asked.set(asked.get() + 1);
+        }
+        way == Way::Up && datagram[0] != INIT && asked.get() <= answered
+    });
+    world.connect();
+    assert_eq!(handshakes.get(), answered, "the first is answered before the next is due");
+    let (id, _) = world.air.current().unwrap();
+    world.opened(b"a");
+    assert!(handshakes.get() > answered);
+    assert_eq!(world.air.current().map(|(current, _)| current), Some(id));
+    assert_eq!((world.air.sessions_begun(), world.ground.sessions_begun()), (1, 1));
 }
 
 #[test]

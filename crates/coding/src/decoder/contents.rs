@@ -5,48 +5,34 @@ use crate::symbol::PREFIX_BYTES;
 
 /// A ring of contents, by number.
 pub(super) struct Contents {
-    slots: Vec<Slot>,
+    /// Whose place it is: [`NOBODY`]'s where there is nothing. Apart from the contents, so that what
+    /// is missing of a span is found in few lines of the cache.
+    numbers: Vec<u64>,
+    coded: Vec<Vec<u8>>,
     capacity: usize,
     /// Nothing below is kept.
     floor: u64,
     bytes: usize,
 }
 
-/// A symbol's place.
-#[derive(Clone)]
-pub(super) struct Slot {
-    /// [`NOBODY`] where there is nothing.
-    number: u64,
-    coded: Vec<u8>,
-}
+/// What the tables take for a place.
+pub(super) const SLOT_BYTES: usize = size_of::<u64>() + size_of::<Vec<u8>>();
 
 /// Behind the end of every span, so never asked for.
 const NOBODY: u64 = u64::MAX;
 
-impl Default for Slot {
-    fn default() -> Self {
-        Self { number: NOBODY, coded: Vec::new() }
-    }
-}
-
-impl Slot {
-    /// Symbol `number` as it is coded, if it is here.
-    #[inline]
-    pub fn coded(&self, number: u64) -> Option<&[u8]> {
-        (self.number == number).then_some(&self.coded)
-    }
-}
-
 impl Contents {
     /// Room for so many, at least one.
     pub fn new(capacity: usize) -> Self {
-        Self { slots: Vec::new(), capacity: capacity.max(1), floor: 0, bytes: 0 }
+        let capacity = capacity.max(1);
+        Self { numbers: Vec::new(), coded: Vec::new(), capacity, floor: 0, bytes: 0 }
     }
 
-    /// Makes the table, if it is not there yet.
+    /// Makes the tables, if they are not there yet.
     pub fn prepare(&mut self) {
-        if self.slots.is_empty() {
-            self.slots.resize_with(self.capacity, Slot::default);
+        if self.numbers.is_empty() {
+            self.numbers.resize(self.capacity, NOBODY);
+            self.coded.resize_with(self.capacity, Vec::new);
         }
     }
 
@@ -57,36 +43,35 @@ impl Contents {
         }
         self.prepare();
         let index = self.index(number);
-        let slot = &mut self.slots[index];
-        if slot.number != NOBODY && slot.number >= number {
+        let (place, coded) = (&mut self.numbers[index], &mut self.coded[index]);
+        if *place != NOBODY && *place >= number {
             return;
         }
-        let before = slot.coded.capacity();
-        slot.number = number;
-        slot.coded.clear();
+        let before = coded.capacity();
+        *place = number;
+        coded.clear();
         // Exactly, so that no buffer is ever larger than the longest symbol.
-        slot.coded.reserve_exact(PREFIX_BYTES + content.len());
-        slot.coded.extend_from_slice(&(content.len() as u16).to_be_bytes());
-        slot.coded.extend_from_slice(content);
-        self.bytes += slot.coded.capacity() - before;
+        coded.reserve_exact(PREFIX_BYTES + content.len());
+        coded.extend_from_slice(&(content.len() as u16).to_be_bytes());
+        coded.extend_from_slice(content);
+        self.bytes += coded.capacity() - before;
     }
 
     /// Whether the content of a symbol is kept.
     pub fn has(&self, number: u64) -> bool {
-        number != NOBODY
-            && self.slots.get(self.index(number)).is_some_and(|slot| slot.number == number)
+        number != NOBODY && self.numbers.get(self.index(number)) == Some(&number)
     }
 
-    /// The slots where the symbols of a span would be, in runs as they lie in memory.
-    pub fn runs(&self, span: Span) -> impl Iterator<Item = &[Slot]> {
+    /// The places where the symbols of a span would be, in runs as they lie in memory: the first
+    /// number of each, whose places they are, and what is there.
+    pub fn runs(&self, span: Span) -> impl Iterator<Item = (u64, &[u64], &[Vec<u8>])> {
         let mut number = span.first;
         std::iter::from_fn(move || {
-            let index = self.index(number);
-            let left = usize::try_from(span.end() - number).ok().filter(|left| *left > 0)?;
-            let run = self.slots.get(index..)?;
-            let run = &run[..run.len().min(left)];
+            let (first, index) = (number, self.index(number));
+            let left = usize::try_from(span.end() - first).ok().filter(|left| *left > 0)?;
+            let run = index..self.numbers.len().min(index + left);
             number += run.len() as u64;
-            Some(run)
+            Some((first, self.numbers.get(run.clone())?, self.coded.get(run)?))
         })
     }
 
@@ -94,17 +79,16 @@ impl Contents {
     pub fn forget_below(&mut self, number: u64) {
         let from = self.floor;
         self.floor = from.max(number);
-        if self.slots.is_empty() || number <= from {
+        if self.numbers.is_empty() || number <= from {
             return;
         }
         let all = number - from >= self.capacity as u64;
         let indices = if all { 0..self.capacity } else { 0..(number - from) as usize };
         for step in indices {
             let index = if all { step } else { self.index(from + step as u64) };
-            let slot = &mut self.slots[index];
-            if slot.number < number {
-                self.bytes -= slot.coded.capacity();
-                *slot = Slot::default();
+            if self.numbers[index] < number {
+                self.numbers[index] = NOBODY;
+                self.bytes -= std::mem::take(&mut self.coded[index]).capacity();
             }
         }
     }
@@ -116,7 +100,7 @@ impl Contents {
 
     /// The memory of all.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.slots.capacity() * size_of::<Slot>()
+        self.bytes + self.numbers.capacity() * SLOT_BYTES
     }
 
     fn index(&self, number: u64) -> usize {
@@ -128,9 +112,13 @@ impl Contents {
 mod tests {
     use super::*;
 
-    fn kept(contents: &Contents, first: u64, count: u16) -> Vec<Option<&[u8]>> {
-        let slots = contents.runs(Span { first, count }).flatten();
-        slots.zip(first..).map(|(slot, number)| slot.coded(number)).collect()
+    fn kept<'a>(contents: &'a Contents, first: u64, count: u16) -> Vec<Option<&'a [u8]>> {
+        let runs = contents.runs(Span { first, count });
+        let places = runs.flat_map(|(_, places, coded)| places.iter().zip(coded));
+        let here = |(at, (place, coded)): (u64, (&u64, &'a Vec<u8>))| {
+            (*place == first + at).then_some(&coded[..])
+        };
+        (0..).zip(places).map(here).collect()
     }
 
     #[test]
@@ -156,7 +144,7 @@ mod tests {
         for number in 0..8 {
             contents.keep(number, &[1; 98]);
         }
-        let table = 8 * size_of::<Slot>();
+        let table = 8 * SLOT_BYTES;
         assert_eq!(contents.bytes(), table + 800);
         contents.forget_below(3);
         assert_eq!(contents.bytes(), table + 500);

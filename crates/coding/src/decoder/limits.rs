@@ -1,6 +1,6 @@
 //! What a decoder may hold, and what can be wrong with a repair.
 
-use super::contents::Slot;
+use super::contents::SLOT_BYTES;
 use super::row::Row;
 use super::rows::{ROW_TABLE_BYTES, Recovered};
 use crate::MAX_SPAN;
@@ -51,7 +51,7 @@ impl Limits {
     /// The most memory that a decoder holds.
     pub fn max_bytes(&self) -> usize {
         let repair = self.max_repair_bytes();
-        let contents = self.kept_symbols.max(1) * (size_of::<Slot>() + repair);
+        let contents = self.kept_symbols.max(1) * (SLOT_BYTES + repair);
         let rows = self.rows * (size_of::<Row>() + MAX_SPAN + ROW_TABLE_BYTES + repair);
         // A queue doubles its table when it is full, and starts with a few places.
         let waiting = 2 * self.rows + 2;

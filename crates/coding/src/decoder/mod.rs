@@ -153,34 +153,47 @@ impl Decoder {
         has: impl Fn(u64) -> bool,
     ) -> Result<Option<Row>, Malformed> {
         self.contents.prepare();
-        let slots = || self.contents.runs(span).flatten().zip(span.first..);
+        let count = usize::from(span.count);
         // Most repairs that tell nothing are seen to before any of the real work.
-        let mut missing = 0;
-        for (slot, number) in slots() {
-            match slot.coded(number) {
-                Some(source) if source.len() > payload.len() => {
-                    return Err(Malformed::Shorter { number });
+        let mut missing = Vec::new();
+        for (first, places, _) in self.contents.runs(span) {
+            for (index, place) in places.iter().enumerate() {
+                let number = first + index as u64;
+                if *place != number {
+                    if has(number) {
+                        return Ok(None);
+                    }
+                    missing.push((number - span.first) as usize);
                 }
-                Some(_) => {}
-                None if has(number) => return Ok(None),
-                None => missing += 1,
             }
         }
-        if missing == 0 {
+        if missing.is_empty() {
             return Ok(None);
         }
-        let mut factors = [0; MAX_SPAN];
-        let factors = &mut factors[..span.count.into()];
+        let (mut factors, mut unknown) = ([0; MAX_SPAN], [0; MAX_SPAN]);
+        let (factors, unknown) = (&mut factors[..count], &mut unknown[..count]);
         coefficients(key, factors);
-        let mut known = Vec::with_capacity(factors.len() - missing);
-        for ((slot, number), factor) in slots().zip(factors.iter_mut()) {
-            if let Some(source) = slot.coded(number) {
-                known.push(Term { factor: std::mem::take(factor), source });
+        for index in &missing {
+            unknown[*index] = std::mem::take(&mut factors[*index]);
+        }
+        let mut known = Vec::with_capacity(count);
+        for (first, _, sources) in self.contents.runs(span) {
+            let factors = &factors[(first - span.first) as usize..];
+            for (index, (source, factor)) in sources.iter().zip(factors).enumerate() {
+                // No factor is zero but those of what is missing.
+                if *factor == 0 {
+                    continue;
+                }
+                if source.len() > payload.len() {
+                    let number = first + index as u64;
+                    return Err(Malformed::Shorter { number });
+                }
+                known.push(Term { factor: *factor, source });
             }
         }
         let mut payload = payload.to_vec();
         self.kernel.add_multiples(&mut payload, &known);
-        Ok(Some(Row::new(span.first, factors, payload)))
+        Ok(Some(Row::new(span.first, unknown, payload)))
     }
 
     fn take_recovered(&mut self, recovered: Vec<Recovered>) {

@@ -1,6 +1,6 @@
 //! The loop that all vector kernels share.
 
-use super::{Term, portable};
+use super::Term;
 
 /// Registers of sums that are held at once: with them, the factor and what is in the works, 16
 /// registers suffice.
@@ -41,7 +41,12 @@ pub(super) trait Register: Copy {
 #[expect(unsafe_code, reason = "the methods of a register are unsafe")]
 pub(super) unsafe fn add_multiples<R: Register>(destination: &mut [u8], terms: &[Term<'_>]) {
     if destination.len() < R::BYTES {
-        return portable::add_multiples(destination, terms);
+        // In a register of its own; what comes to lie behind it there is thrown away.
+        let mut register = [0; WIDEST];
+        register[..destination.len()].copy_from_slice(destination);
+        // SAFETY: what the caller promised.
+        unsafe { tile::<R, 1>(&mut register[..R::BYTES], 0, terms) };
+        return destination.copy_from_slice(&register[..destination.len()]);
     }
     let full = destination.len() / (TILE * R::BYTES);
     // SAFETY: what the caller promised.

@@ -22,7 +22,8 @@ use crate::wire::header::{
 };
 
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
-const PROLOGUE: &[u8] = b"bentpipe link v1";
+/// What sets the link's handshakes apart from those of other transports.
+pub(crate) const PROLOGUE: &[u8] = b"bentpipe link v1";
 
 /// What the air says in message 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,19 +107,9 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// Writes message 1, without its macs.
+    /// Writes message 1 of the protocol that `prologue` names, without its macs: a message of one
+    /// means nothing to another.
     pub fn start(
-        secret: &SecretKey,
-        peer: &PublicKey,
-        payload: &InitPayload,
-        now: Duration,
-        rng: &mut Rng,
-    ) -> (Self, Vec<u8>) {
-        Self::start_as(PROLOGUE, secret, peer, payload, now, rng)
-    }
-
-    /// The same for the protocol that `prologue` names: a message of one means nothing to another.
-    pub fn start_as(
         prologue: &[u8],
         secret: &SecretKey,
         peer: &PublicKey,
@@ -187,13 +178,8 @@ impl ReceivedInit {
         Reader::new(message.get(4..)?).u32().ok()
     }
 
-    /// Decrypts message 1; `None` for garbage.
-    pub fn read(secret: &SecretKey, message: &[u8], rng: &mut Rng) -> Option<Self> {
-        Self::read_as(PROLOGUE, secret, message, rng)
-    }
-
-    /// The same for the protocol that `prologue` names.
-    pub fn read_as(
+    /// Decrypts message 1 of the protocol that `prologue` names; `None` for garbage.
+    pub fn read(
         prologue: &[u8],
         secret: &SecretKey,
         message: &[u8],
@@ -283,8 +269,9 @@ mod tests {
         let mut rng = Rng::seed_from_u64(3);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let now = Duration::ZERO;
-        let (initiator, init) = Initiator::start(&air, &hub.public(), &INIT_PAYLOAD, now, &mut rng);
-        let received = ReceivedInit::read(&hub, &init, &mut rng).unwrap();
+        let (initiator, init) =
+            Initiator::start(PROLOGUE, &air, &hub.public(), &INIT_PAYLOAD, now, &mut rng);
+        let received = ReceivedInit::read(PROLOGUE, &hub, &init, &mut rng).unwrap();
         assert_eq!((received.from, received.payload), (air.public(), INIT_PAYLOAD));
         let (mut hub_keys, response) = respond(received, &RESPONSE_PAYLOAD, 77, now).unwrap();
         assert_eq!(Initiator::named_in(&response), Some(initiator.index));
@@ -310,8 +297,9 @@ mod tests {
         let mut rng = Rng::seed_from_u64(4);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let wrong = SecretKey::generate(&mut rng).public();
-        let (_, init) = Initiator::start(&air, &wrong, &INIT_PAYLOAD, Duration::ZERO, &mut rng);
-        assert!(ReceivedInit::read(&hub, &init, &mut rng).is_none());
+        let (_, init) =
+            Initiator::start(PROLOGUE, &air, &wrong, &INIT_PAYLOAD, Duration::ZERO, &mut rng);
+        assert!(ReceivedInit::read(PROLOGUE, &hub, &init, &mut rng).is_none());
     }
 
     #[test]
@@ -319,8 +307,8 @@ mod tests {
         let mut rng = Rng::seed_from_u64(5);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let (peer, now) = (hub.public(), Duration::ZERO);
-        let (_, init) = Initiator::start_as(b"another", &air, &peer, &INIT_PAYLOAD, now, &mut rng);
-        assert!(ReceivedInit::read(&hub, &init, &mut rng).is_none());
-        assert!(ReceivedInit::read_as(b"another", &hub, &init, &mut rng).is_some());
+        let (_, init) = Initiator::start(b"another", &air, &peer, &INIT_PAYLOAD, now, &mut rng);
+        assert!(ReceivedInit::read(PROLOGUE, &hub, &init, &mut rng).is_none());
+        assert!(ReceivedInit::read(b"another", &hub, &init, &mut rng).is_some());
     }
 }

@@ -5,10 +5,11 @@ mod keys;
 mod mac;
 mod replay;
 
+pub(crate) use handshake::PROLOGUE;
 pub use handshake::{InitPayload, Initiator, ReceivedInit, ResponsePayload, respond};
 pub use keys::Keys;
 pub use keys::MAX_PACKETS_PER_KEY;
-pub use mac::{CookieError, CookieJar, CookieMonitor, MAC_BYTES, MacKey};
+pub use mac::{CookieJar, CookieMonitor, MAC_BYTES, MacKey};
 pub use replay::ReplayWindow;
 
 /// A strong generator, seeded by the edge, that everything random in a session comes from.

@@ -7,9 +7,10 @@ use std::time::Duration;
 use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
+use super::caller::{Answer, Caller, MOST_ATTEMPT_INTERVAL};
 use super::{Core, SessionId};
 use crate::Class;
-use crate::crypto::{CookieMonitor, InitPayload, Initiator, Keys, MacKey, ResponsePayload, Rng};
+use crate::crypto::{PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
 use crate::lease::ModemRate;
@@ -18,14 +19,7 @@ use crate::session::{OpenError, PeerTerms, Session};
 use crate::settings::Settings;
 use crate::target::Target;
 use crate::wire::frame::OpenDatagrams;
-use crate::wire::header::{COOKIE, COOKIE_BYTES, DATA, DataHeader, RESPONSE, RESPONSE_BYTES};
-
-/// Handshakes that may still be answered: a slow answer to an early one counts too.
-const MAX_ATTEMPTS: usize = 4;
-/// Handshakes are this far apart at least, however short the path.
-const LEAST_ATTEMPT_INTERVAL: Duration = Duration::from_millis(100);
-/// Handshakes are this far apart at most.
-const MOST_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
+use crate::wire::header::{DATA, DataHeader};
 
 /// Who we are, and whom we call.
 #[derive(Debug, Clone)]
@@ -45,14 +39,7 @@ pub struct AirConfig {
 /// The air's end of the link.
 pub struct AirCore {
     pub(super) config: AirConfig,
-    mac: MacKey,
-    cookies: CookieMonitor,
-    instance: u64,
-    session_instance: u64,
-    counter: u64,
-    attempts: VecDeque<Initiator>,
-    next_attempt: Duration,
-    attempt_interval: Option<Duration>,
+    caller: Caller,
     pub(super) session: Option<(SessionId, Session)>,
     last_session: SessionId,
     /// What was learned of the path by the session before.
@@ -71,15 +58,10 @@ impl AirCore {
     /// An end that begins calling at its first timeout. `seed` must be unpredictable outside simulations.
     pub fn new(config: AirConfig, seed: [u8; 32]) -> Self {
         let mut rng = Rng::from_seed(seed);
+        let AirConfig { secret, hub, first_counter, .. } = &config;
+        let caller = Caller::new(PROLOGUE, secret.clone(), *hub, *first_counter, &mut rng);
         Self {
-            mac: MacKey::new(&config.hub),
-            cookies: CookieMonitor::default(),
-            instance: rng.next_u64().max(1),
-            session_instance: 0,
-            counter: config.first_counter,
-            attempts: VecDeque::new(),
-            next_attempt: Duration::ZERO,
-            attempt_interval: None,
+            caller,
             session: None,
             last_session: 0,
             remembered: None,
@@ -151,67 +133,21 @@ impl AirCore {
     }
 
     fn start_handshake(&mut self, now: Duration, out: &mut Vec<u8>) {
-        let payload = InitPayload {
-            counter: self.counter,
-            instance: self.instance,
-            resumes: self.session_instance,
-            rate_bps: self.config.settings.rate.bps(),
-            reserve_bytes: self.config.settings.flow_reserve.bytes() as u32,
-        };
-        self.counter += 1;
-        let (attempt, mut message) =
-            Initiator::start(&self.config.secret, &self.config.hub, &payload, now, &mut self.rng);
-        self.cookies.sign(&self.mac, &mut message, now);
-        if self.attempts.len() == MAX_ATTEMPTS {
-            self.attempts.pop_front();
-        }
-        self.attempts.push_back(attempt);
+        let settings = &self.config.settings;
         let round_trip = self.session.as_ref().map(|(_, session)| session.round_trip());
         let remembered = self.remembered.filter(|it| it.is_fresh(now)).map(|it| it.rtt);
-        let expected = round_trip.or(remembered).unwrap_or(self.config.settings.initial_rtt);
-        let first = expected * 3 / 2;
-        let interval = self.attempt_interval.map_or(first, |interval| interval * 3 / 2);
-        let interval = interval.clamp(LEAST_ATTEMPT_INTERVAL, MOST_ATTEMPT_INTERVAL);
-        self.attempt_interval = Some(interval);
-        self.next_attempt = now + interval;
-        out.extend_from_slice(&message);
+        let expected = round_trip.or(remembered).unwrap_or(settings.initial_rtt);
+        let terms = (settings.rate.bps(), settings.flow_reserve.bytes() as u32);
+        self.caller.call(terms, expected, now, &mut self.rng, out);
     }
 
-    fn take_response(&mut self, message: &[u8], from: SocketAddr, now: Duration) {
-        if !MacKey::new(&self.config.secret.public()).accepts(message) {
-            return;
-        }
-        let Some(index) = Initiator::named_in(message) else { return };
-        let Some(at) = self.attempts.iter().position(|attempt| attempt.index == index) else {
-            return;
-        };
-        let Some(attempt) = self.attempts.remove(at) else { return };
-        let round_trip = now.saturating_sub(attempt.sent_at);
-        let (keys, payload) = match attempt.finish(message, now) {
-            Ok(finished) => finished,
-            // A forgery must not cost us the attempt.
-            Err(attempt) => return self.attempts.insert(at, *attempt),
-        };
-        self.attempts.clear();
-        self.attempt_interval = None;
-        self.install(keys, &payload, from, round_trip, now);
-    }
-
-    fn install(
-        &mut self,
-        keys: Keys,
-        payload: &ResponsePayload,
-        from: SocketAddr,
-        round_trip: Duration,
-        now: Duration,
-    ) {
+    fn install(&mut self, answer: Answer, from: SocketAddr, now: Duration) {
+        let Answer { keys, payload, resumes, round_trip } = answer;
         let terms = PeerTerms {
             rate: BitRate::from_bps(payload.rate_bps),
             reserve_bytes: payload.reserve_bytes,
             max_flows: payload.max_flows,
         };
-        let resumes = payload.instance == self.session_instance;
-        self.session_instance = payload.instance;
         match self.session.as_mut().filter(|_| resumes) {
             Some((_, session)) => session.rekey(keys, terms, now),
             None => {
@@ -251,16 +187,6 @@ impl Core for AirCore {
 
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         match datagram.first() {
-            Some(&RESPONSE) if datagram.len() == RESPONSE_BYTES => {
-                self.take_response(datagram, from, now);
-            }
-            Some(&COOKIE) if datagram.len() == COOKIE_BYTES => {
-                let named = Initiator::named_in(datagram);
-                let ours = self.attempts.back().is_some_and(|attempt| Some(attempt.index) == named);
-                if ours && self.cookies.take(&self.mac, datagram, now).is_ok() {
-                    self.next_attempt = now; // once: a reply is taken once for every attempt
-                }
-            }
             Some(first) if first & 0xf0 == DATA => {
                 let Ok((header, sealed)) = DataHeader::parse(datagram) else { return };
                 let Some((_, session)) = &mut self.session else { return };
@@ -270,16 +196,20 @@ impl Core for AirCore {
                 if session.is_closed() {
                     tracing::info!(hub = %from, "the session was closed");
                     self.drop_session();
-                    self.session_instance = 0;
+                    self.caller.forget_session();
                 }
             }
-            _ => {}
+            _ => {
+                if let Some(answer) = self.caller.take(datagram, now) {
+                    self.install(answer, from, now);
+                }
+            }
         }
     }
 
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
         self.ect = false;
-        if self.next_attempt <= now && self.wants_handshake(now) {
+        if self.caller.next_attempt() <= now && self.wants_handshake(now) {
             self.start_handshake(now, out);
             return Some(self.config.address);
         }
@@ -288,7 +218,7 @@ impl Core for AirCore {
         self.ect = to.is_some() && session.is_ect();
         if to.is_none() && session.is_closed() {
             self.drop_session();
-            self.session_instance = 0;
+            self.caller.forget_session();
         }
         to
     }
@@ -305,7 +235,7 @@ impl Core for AirCore {
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {
-        let attempt = if self.wants_handshake(now) { Some(self.next_attempt) } else { None };
+        let attempt = self.wants_handshake(now).then(|| self.caller.next_attempt());
         let session = self.session.as_mut().map(|(_, session)| {
             let worn = Some(session.keys_worn_at()).filter(|at| *at > now);
             session.next_timeout(now).min(worn.unwrap_or(Duration::MAX))

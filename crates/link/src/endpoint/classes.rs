@@ -36,9 +36,8 @@ impl HubCore {
         let Some(entry) = self.aircraft.get_mut(aircraft) else { return Ok(()) };
         check_classes(&classes, entry.settings.mtu_bytes)?;
         entry.settings.classes = classes;
-        let session = entry.current.and_then(|current| self.sessions.get_mut(&current.id));
-        match session {
-            Some((_, session)) => session.set_classes(classes, now),
+        match self.session_of(aircraft) {
+            Some(session) => session.set_classes(classes, now),
             None => Ok(()),
         }
     }

@@ -1,17 +1,20 @@
 //! The two ends of the link, sans-IO: datagrams in, datagrams out, and the sessions between.
 
 mod air;
+mod caller;
 mod classes;
 mod hub;
 mod load;
+mod reception;
 mod sharing;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 pub use air::{AirConfig, AirCore};
+pub use caller::{Answer, Caller};
 pub use hub::{Aircraft, HubConfig, HubCore};
-pub use load::Load;
+pub use reception::{Confirmed, Packet, Reception, Terms};
 
 use crate::code::ResetCode;
 use crate::flow::{FlowEvent, Read, Write};

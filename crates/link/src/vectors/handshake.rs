@@ -11,8 +11,8 @@ use rand::{RngCore, SeedableRng};
 use super::Vectors;
 use super::noise::{self, Bytes, Inputs, Outputs};
 use crate::crypto::{
-    CookieJar, CookieMonitor, InitPayload, Initiator, Keys, MacKey, ReceivedInit, ResponsePayload,
-    Rng, respond,
+    CookieJar, CookieMonitor, InitPayload, Initiator, Keys, MacKey, PROLOGUE, ReceivedInit,
+    ResponsePayload, Rng, respond,
 };
 use crate::key::SecretKey;
 use crate::wire::header::{COOKIE_BYTES, DataHeader, INIT_BYTES, INIT_NOISE_BYTES, RESPONSE_BYTES};
@@ -67,9 +67,10 @@ fn exchange() -> Exchange {
     let mut drawn = air_rng.clone();
     let index = drawn.next_u32();
     let ephemerals = (ephemeral(&mut drawn), ephemeral(&mut hub_rng.clone()));
-    let (initiator, mut init) = Initiator::start(&air, &hub.public(), &INIT, NOW, &mut air_rng);
+    let (initiator, mut init) =
+        Initiator::start(PROLOGUE, &air, &hub.public(), &INIT, NOW, &mut air_rng);
     MacKey::new(&hub.public()).sign(&mut init, None);
-    let received = ReceivedInit::read(&hub, &init, &mut hub_rng).expect("it is ours");
+    let received = ReceivedInit::read(PROLOGUE, &hub, &init, &mut hub_rng).expect("it is ours");
     assert_eq!((received.from, received.payload), (air.public(), INIT));
     let (hub_keys, mut response) =
         respond(received, &RESPONSE, HUB_INDEX, NOW).expect("it is answered");

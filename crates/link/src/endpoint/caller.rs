@@ -1,0 +1,149 @@
+//! The calling end of handshakes: again and again, until one is answered.
+//!
+//! It says with each which session it has. The answer names that one, which then goes on under new
+//! keys, or another: then what the air had of it is over.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rand::RngCore;
+
+use crate::crypto::{CookieMonitor, InitPayload, Initiator, Keys, MacKey, ResponsePayload, Rng};
+use crate::key::{PublicKey, SecretKey};
+use crate::wire::header::{COOKIE, COOKIE_BYTES, RESPONSE, RESPONSE_BYTES};
+
+/// Handshakes that may still be answered: a slow answer to an early one counts too.
+const MAX_ATTEMPTS: usize = 4;
+/// Handshakes are this far apart at least, however short the path.
+const LEAST_ATTEMPT_INTERVAL: Duration = Duration::from_millis(100);
+/// Handshakes are this far apart at most.
+pub(super) const MOST_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Who calls whom, and the calls that may still be answered.
+pub struct Caller {
+    prologue: &'static [u8],
+    secret: SecretKey,
+    peer: PublicKey,
+    mac: MacKey,
+    cookies: CookieMonitor,
+    instance: u64,
+    session_instance: u64,
+    counter: u64,
+    attempts: VecDeque<Initiator>,
+    next_attempt: Duration,
+    attempt_interval: Option<Duration>,
+}
+
+/// What was answered.
+pub struct Answer {
+    /// The keys for what is sent from now on.
+    pub keys: Keys,
+    /// What the peer says.
+    pub payload: ResponsePayload,
+    /// The session goes on; else another begins.
+    pub resumes: bool,
+    /// From message 1 to its answer.
+    pub round_trip: Duration,
+}
+
+impl Caller {
+    /// Calls `peer` in the protocol that `prologue` names, at once. `first_counter` must be above
+    /// every counter this key has ever used.
+    pub fn new(
+        prologue: &'static [u8],
+        secret: SecretKey,
+        peer: PublicKey,
+        first_counter: u64,
+        rng: &mut Rng,
+    ) -> Self {
+        Self {
+            prologue,
+            secret,
+            peer,
+            mac: MacKey::new(&peer),
+            cookies: CookieMonitor::default(),
+            instance: rng.next_u64().max(1),
+            session_instance: 0,
+            counter: first_counter,
+            attempts: VecDeque::new(),
+            next_attempt: Duration::ZERO,
+            attempt_interval: None,
+        }
+    }
+
+    /// When the next call may be made.
+    pub fn next_attempt(&self) -> Duration {
+        self.next_attempt
+    }
+
+    /// Appends message 1, which tells our rate and what may be sent to each flow at first. The next
+    /// call waits half as long again as an answer takes on a path of `round_trip`, then ever longer.
+    pub fn call(
+        &mut self,
+        (rate_bps, reserve_bytes): (u64, u32),
+        round_trip: Duration,
+        now: Duration,
+        rng: &mut Rng,
+        out: &mut Vec<u8>,
+    ) {
+        let Self { counter, instance, session_instance: resumes, .. } = *self;
+        let payload = InitPayload { counter, instance, resumes, rate_bps, reserve_bytes };
+        self.counter += 1;
+        let Self { prologue, secret, peer, .. } = self;
+        let (attempt, mut message) = Initiator::start(prologue, secret, peer, &payload, now, rng);
+        self.cookies.sign(&self.mac, &mut message, now);
+        if self.attempts.len() == MAX_ATTEMPTS {
+            self.attempts.pop_front();
+        }
+        self.attempts.push_back(attempt);
+        let before = self.attempt_interval.unwrap_or(round_trip);
+        let interval = (before * 3 / 2).clamp(LEAST_ATTEMPT_INTERVAL, MOST_ATTEMPT_INTERVAL);
+        self.attempt_interval = Some(interval);
+        self.next_attempt = now + interval;
+        out.extend_from_slice(&message);
+    }
+
+    /// A datagram came that is no packet of a session: an answer, if it answers one of our calls.
+    pub fn take(&mut self, datagram: &[u8], now: Duration) -> Option<Answer> {
+        match (datagram.first(), datagram.len()) {
+            (Some(&RESPONSE), RESPONSE_BYTES) => self.take_response(datagram, now),
+            (Some(&COOKIE), COOKIE_BYTES) => {
+                let named = Initiator::named_in(datagram);
+                let ours = self.attempts.back().is_some_and(|attempt| Some(attempt.index) == named);
+                if ours && self.cookies.take(&self.mac, datagram, now).is_ok() {
+                    self.next_attempt = now; // once: a reply is taken once for every attempt
+                }
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// The session is over, and no later one resumes it.
+    pub fn forget_session(&mut self) {
+        self.session_instance = 0;
+    }
+
+    fn take_response(&mut self, message: &[u8], now: Duration) -> Option<Answer> {
+        if !MacKey::new(&self.secret.public()).accepts(message) {
+            return None;
+        }
+        let index = Initiator::named_in(message)?;
+        let at = self.attempts.iter().position(|attempt| attempt.index == index)?;
+        let attempt = self.attempts.remove(at)?;
+        let round_trip = now.saturating_sub(attempt.sent_at);
+        let (keys, payload) = match attempt.finish(message, now) {
+            Ok(finished) => finished,
+            Err(attempt) => {
+                // A forgery must not cost us the attempt.
+                self.attempts.insert(at, *attempt);
+                return None;
+            }
+        };
+        self.attempts.clear();
+        self.attempt_interval = None;
+        let resumes = payload.instance == self.session_instance;
+        self.session_instance = payload.instance;
+        Some(Answer { keys, payload, resumes, round_trip })
+    }
+}

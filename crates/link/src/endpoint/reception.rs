@@ -1,0 +1,313 @@
+//! The ground's end of handshakes: who may speak, and which keys are whose.
+//!
+//! Nothing is kept for a stranger, and nothing is answered that does not carry the mac1 of our key.
+//! A handshake takes effect only when the first packet under its keys has come: until then it is
+//! one of a few pending ones, and an old session goes on.
+//!
+//! Each session has a random instance number, which the answer to a handshake names: the one it
+//! resumes, or a fresh one. So an air whose session is gone here is told, and ends its flows.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rand::RngCore;
+
+use super::SessionId;
+use super::load::Load;
+use crate::crypto::{
+    CookieJar, InitPayload, Keys, MacKey, ReceivedInit, ResponsePayload, Rng, respond,
+};
+use crate::key::{PublicKey, SecretKey};
+use crate::wire::header::{DataHeader, INIT_BYTES};
+
+/// Handshakes of one aircraft that wait for their first packet.
+const MAX_PENDING: usize = 4;
+/// For so long they refuse smaller counters than theirs: longer than any round trip, after which
+/// the first packet should be here.
+const COUNTER_LIFETIME: Duration = Duration::from_secs(20);
+/// Handshake messages that wait to be sent; more are dropped, their senders ask again.
+const MAX_REPLIES: usize = 256;
+
+/// Curve operations to read message 1 (es, ss) …
+const READ_OPERATIONS: u64 = 2;
+/// … and to answer it (an ephemeral key, ee, se).
+const RESPOND_OPERATIONS: u64 = 3;
+
+/// The handshakes of all aircraft, and whose keys are in use.
+pub struct Reception {
+    prologue: &'static [u8],
+    secret: SecretKey,
+    mac: MacKey,
+    jar: CookieJar,
+    load: Load,
+    aircraft: BTreeMap<PublicKey, Known>,
+    /// Whose keys an index names.
+    indices: BTreeMap<u32, PublicKey>,
+    last_session: SessionId,
+    replies: VecDeque<(Vec<u8>, SocketAddr)>,
+    curve_operations: u64,
+}
+
+/// What we say in an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// The rate we send at, bit/s.
+    pub rate_bps: u64,
+    /// What each flow may send to us at first, bytes.
+    pub reserve_bytes: u32,
+    /// How many flows may be open at once.
+    pub max_flows: u32,
+}
+
+/// Whose packet it is.
+pub enum Packet {
+    /// Of a session, which has yet to open it.
+    Of(SessionId),
+    /// The first under new keys, which have opened it and take effect.
+    First(Box<Confirmed>),
+}
+
+/// A handshake that takes effect.
+pub struct Confirmed {
+    /// Whose it is.
+    pub aircraft: PublicKey,
+    /// Where our answer went: the only address that is known to be the aircraft's.
+    pub address: SocketAddr,
+    /// What the aircraft said.
+    pub payload: InitPayload,
+    /// The keys.
+    pub keys: Keys,
+    /// The session they are for.
+    pub session: SessionId,
+    /// It is a new one; else it goes on.
+    pub begins: bool,
+    /// The one before, which is over.
+    pub ends: Option<SessionId>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// The counter of the last handshake that took effect.
+    confirmed_counter: Option<u64>,
+    pending: VecDeque<Pending>,
+    current: Option<Current>,
+}
+
+/// The session that goes on, and the instances at its two ends.
+#[derive(Clone, Copy)]
+struct Current {
+    id: SessionId,
+    air: u64,
+    here: u64,
+}
+
+/// A handshake that was answered.
+struct Pending {
+    keys: Keys,
+    payload: InitPayload,
+    address: SocketAddr,
+    /// The instance that the answer named.
+    here: u64,
+    /// It is the current session's.
+    resumes: bool,
+}
+
+impl Known {
+    /// Whether a message 1 with `counter` is neither recorded nor overtaken: it is above that of the
+    /// last handshake that took effect, and above those that were answered of late.
+    ///
+    /// A counter counts for good only when the first packet has come, since message 1 alone does
+    /// not prove the aircraft's key: whoever has *our* private key can compute its `ss` too, and
+    /// name any counter. That must not keep the aircraft out for longer than it goes on. What is
+    /// recorded stays worthless once it, or a later one, took effect. Until then it is answered
+    /// again once in [`COUNTER_LIFETIME`] at most, to no effect, and pushes nothing newer out.
+    fn is_new(&self, counter: u64, now: Duration) -> bool {
+        let passed = |pending: &Pending| {
+            let counts = now < pending.keys.made_at + COUNTER_LIFETIME;
+            let known = pending.payload.counter;
+            counter > known || (counter < known && !counts)
+        };
+        self.confirmed_counter.is_none_or(|last| counter > last) && self.pending.iter().all(passed)
+    }
+
+    /// The instance that `payload` asks to resume, if it is here, and whether it is in use already.
+    fn resumed(&self, payload: &InitPayload) -> Option<(u64, bool)> {
+        let current = self.current.map(|current| (current.air, current.here, true));
+        let pending = self.pending.iter().map(|it| (it.payload.instance, it.here, it.resumes));
+        let asked = (payload.instance, payload.resumes);
+        let mut known = current.into_iter().chain(pending);
+        known.find(|(air, here, _)| (*air, *here) == asked).map(|(_, here, in_use)| (here, in_use))
+    }
+}
+
+impl Reception {
+    /// Waits for `aircraft` to call in the protocol that `prologue` names.
+    pub fn new(
+        prologue: &'static [u8],
+        secret: SecretKey,
+        aircraft: impl IntoIterator<Item = PublicKey>,
+        rng: &mut Rng,
+    ) -> Self {
+        let public = secret.public();
+        Self {
+            prologue,
+            secret,
+            mac: MacKey::new(&public),
+            jar: CookieJar::new(&public, Duration::ZERO, rng),
+            load: Load::default(),
+            aircraft: aircraft.into_iter().map(|key| (key, Known::default())).collect(),
+            indices: BTreeMap::new(),
+            last_session: 0,
+            replies: VecDeque::new(),
+            curve_operations: 0,
+        }
+    }
+
+    /// The session of an aircraft that goes on.
+    pub fn session_of(&self, aircraft: &PublicKey) -> Option<SessionId> {
+        self.aircraft.get(aircraft)?.current.map(|current| current.id)
+    }
+
+    /// How many sessions have begun so far.
+    pub fn sessions_begun(&self) -> u64 {
+        self.last_session
+    }
+
+    /// How many curve operations handshakes have cost so far: what a flood of them costs most.
+    pub fn curve_operations(&self) -> u64 {
+        self.curve_operations
+    }
+
+    /// The next answer to be sent, and where.
+    pub fn next_reply(&mut self) -> Option<(Vec<u8>, SocketAddr)> {
+        self.replies.pop_front()
+    }
+
+    /// Message 1 came. `terms` says what to answer to an aircraft that says this.
+    pub fn take_init(
+        &mut self,
+        message: &[u8],
+        from: SocketAddr,
+        now: Duration,
+        rng: &mut Rng,
+        terms: impl FnOnce(&PublicKey, &InitPayload) -> Option<Terms>,
+    ) {
+        let is_one = message.len() == INIT_BYTES && self.mac.accepts(message);
+        if !is_one || self.replies.len() >= MAX_REPLIES {
+            return;
+        }
+        if self.load.is_high(now) && !self.jar.accepts(message, from, now) {
+            if let Some(sender) = ReceivedInit::sender(message) {
+                let reply = self.jar.reply(message, sender, from, now, rng);
+                self.replies.push_back((reply, from));
+            }
+            return;
+        }
+        self.curve_operations += READ_OPERATIONS;
+        let read = ReceivedInit::read(self.prologue, &self.secret, message, rng);
+        if let Some(reply) = read.and_then(|received| self.answer(received, from, now, rng, terms))
+        {
+            self.replies.push_back((reply, from));
+        }
+    }
+
+    fn answer(
+        &mut self,
+        received: ReceivedInit,
+        from: SocketAddr,
+        now: Duration,
+        rng: &mut Rng,
+        terms: impl FnOnce(&PublicKey, &InitPayload) -> Option<Terms>,
+    ) -> Option<Vec<u8>> {
+        let (key, payload) = (received.from, received.payload);
+        let known = self.aircraft.get_mut(&key).filter(|it| it.is_new(payload.counter, now))?;
+        let index = loop {
+            let index = rng.next_u32();
+            if !self.indices.contains_key(&index) {
+                break index;
+            }
+        };
+        let resumed = known.resumed(&payload);
+        let (here, resumes) = resumed.unwrap_or_else(|| (rng.next_u64().max(1), false));
+        let Terms { rate_bps, reserve_bytes, max_flows } = terms(&key, &payload)?;
+        let answer = ResponsePayload { instance: here, rate_bps, reserve_bytes, max_flows };
+        self.curve_operations += RESPOND_OPERATIONS;
+        let (keys, mut reply) = respond(received, &answer, index, now)?;
+        MacKey::new(&key).sign(&mut reply, None);
+        if known.pending.len() == MAX_PENDING
+            && let Some(oldest) = known.pending.pop_front()
+        {
+            self.indices.remove(&oldest.keys.local);
+        }
+        known.pending.push_back(Pending { keys, payload, address: from, here, resumes });
+        self.indices.insert(index, key);
+        Some(reply)
+    }
+
+    /// A packet came. One that opens pending keys is opened into `plaintext`, and they take effect.
+    pub fn take_packet(
+        &mut self,
+        header: &DataHeader,
+        sealed: &[u8],
+        plaintext: &mut Vec<u8>,
+    ) -> Option<Packet> {
+        let key = *self.indices.get(&header.receiver)?;
+        let known = self.aircraft.get_mut(&key)?;
+        let mut pending = known.pending.iter();
+        let Some(at) = pending.position(|it| it.keys.local == header.receiver) else {
+            return known.current.map(|current| Packet::Of(current.id));
+        };
+        if !known.pending[at].keys.open(header, sealed, plaintext) {
+            return None;
+        }
+        let pending = known.pending.remove(at)?;
+        self.confirm(key, pending).map(|confirmed| Packet::First(Box::new(confirmed)))
+    }
+
+    /// The first packet under new keys has come: they take effect. `None` when they were for a
+    /// session that is gone meanwhile: the air hears nothing, and asks again.
+    fn confirm(&mut self, aircraft: PublicKey, pending: Pending) -> Option<Confirmed> {
+        let known = self.aircraft.get_mut(&aircraft)?;
+        let Pending { keys, payload, address, here, resumes } = pending;
+        known.confirmed_counter = known.confirmed_counter.max(Some(payload.counter));
+        let asked = (payload.instance, here);
+        let goes_on = known.current.filter(|current| (current.air, current.here) == asked);
+        if resumes && goes_on.is_none() {
+            self.indices.remove(&keys.local);
+            return None;
+        }
+        for older in std::mem::take(&mut known.pending) {
+            self.indices.remove(&older.keys.local);
+        }
+        let (begins, mut ends) = (goes_on.is_none(), None);
+        let session = goes_on.map_or_else(
+            || {
+                self.last_session += 1;
+                let id = self.last_session;
+                let current = Current { id, air: payload.instance, here };
+                ends = known.current.replace(current).map(|before| before.id);
+                id
+            },
+            |current| current.id,
+        );
+        Some(Confirmed { aircraft, address, payload, keys, session, begins, ends })
+    }
+
+    /// Of the keys that have taken effect for an aircraft, only those with these indices remain.
+    pub fn keep_indices(&mut self, aircraft: &PublicKey, live: impl IntoIterator<Item = u32>) {
+        let Some(known) = self.aircraft.get(aircraft) else { return };
+        let pending = known.pending.iter().map(|pending| pending.keys.local);
+        let live: Vec<u32> = live.into_iter().chain(pending).collect();
+        self.indices.retain(|index, owner| owner != aircraft || live.contains(index));
+    }
+
+    /// A session is over, and with it its keys.
+    pub fn forget_session(&mut self, aircraft: &PublicKey, session: SessionId) {
+        let Some(known) = self.aircraft.get_mut(aircraft) else { return };
+        if known.current.is_some_and(|current| current.id == session) {
+            known.current = None;
+            self.keep_indices(aircraft, []);
+        }
+    }
+}
