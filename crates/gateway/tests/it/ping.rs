@@ -7,7 +7,8 @@
 //!                                             far0 203.0.113.1 ── host0 203.0.113.9 (host)
 //! ```
 
-use std::net::{SocketAddr, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::sync::{Arc, mpsc};
 
@@ -19,10 +20,12 @@ use bentpipe_link::ResetCode;
 
 use crate::tproxy::{self, PATIENCE, has, new_network, sh, skipped};
 use crate::tproxy_udp::{error, finished, hear_errors, is_v4, namespace};
-use crate::transports::{Configs, Ends, cabin_configs, over_http3, over_link};
+use crate::transports::{Configs, Ends, cabin_configs, over_http3, over_link, over_link_v6};
 
 /// The host beyond the router, in both families.
 const HOST: [&str; 2] = ["203.0.113.9", "2001:db8:9::9"];
+/// Where the host sends back what comes by TCP.
+const TCP_PORT: u16 = 4000;
 /// Two addresses of the seat's: two passengers to the gateway.
 const SEATS: [[&str; 2]; 2] = [["10.9.0.2", "10.9.0.3"], ["fd09::2", "fd09::3"]];
 /// The way there, as the seat sees it.
@@ -68,6 +71,32 @@ fn as_root(name: &str, test: fn()) {
         Some(program) => skipped(&format!("{program} is not installed")),
         None => tproxy::as_root(name, test),
     }
+}
+
+/// TCP, UDP and ICMP of both families, with IPv6 on the radio.
+#[test]
+fn a_cabin_is_served_over_ipv6() {
+    as_root("ping::a_cabin_is_served_over_ipv6", || {
+        let counted = world(Setup { over: over_link_v6, ..Setup::default() }, || {
+            for host in HOST {
+                let host = SocketAddr::new(host.parse().unwrap(), TCP_PORT);
+                let mut tcp = TcpStream::connect_timeout(&host, PATIENCE).unwrap();
+                tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+                let said: Vec<u8> = (0..300_000u32).map(|n| n as u8).collect();
+                let mut writer = tcp.try_clone().unwrap();
+                let all = said.clone();
+                std::thread::spawn(move || {
+                    writer.write_all(&all).unwrap();
+                    writer.shutdown(std::net::Shutdown::Write).unwrap();
+                });
+                let mut back = Vec::new();
+                tcp.read_to_end(&mut back).unwrap();
+                assert!(back == said, "{host}: {} bytes", back.len());
+            }
+            traces();
+        });
+        assert_eq!(counted.air.finished.get(), 2);
+    });
 }
 
 /// Both kinds of traceroute in both families.
@@ -298,9 +327,16 @@ fn router() -> (nix::unistd::Pid, mpsc::Sender<()>) {
     (router, send_over)
 }
 
-/// Sends back what comes by protocol 253, until the test's process ends.
+/// Sends back what comes by protocol 253 and by TCP, until the test's process ends.
 fn echoes(host: &'static str) {
     let any = SocketAddr::new(host.parse().unwrap(), 0);
+    let listener = TcpListener::bind((host, TCP_PORT)).unwrap();
+    std::thread::spawn(move || {
+        for tcp in listener.incoming() {
+            let mut tcp = tcp.unwrap();
+            std::io::copy(&mut tcp.try_clone().unwrap(), &mut tcp).unwrap();
+        }
+    });
     let protocol = Some(socket2::Protocol::from(253));
     let socket =
         socket2::Socket::new(socket2::Domain::for_address(any), socket2::Type::RAW, protocol);
