@@ -5,7 +5,8 @@ It makes one request through a proxy, sends each line of its input as one datagr
 
     {"status": 200, "fields": {...}, "received": ["..."]}
 
-It waits for as many datagrams, or bytes, as it sent; an answer that is not 2xx ends it.
+It waits for as many datagrams, or bytes, as it sent. Where the proxy refuses (an answer that is not
+2xx) it prints that too and exits with 3.
 """
 
 import argparse
@@ -24,6 +25,9 @@ from aioquic.quic.configuration import QuicConfiguration
 from aioquic.quic.events import ConnectionTerminated, ProtocolNegotiated, StreamReset
 
 DATAGRAM_CAPSULE = 0
+
+# What it exits with where the proxy refuses; 1 is for everything that went wrong.
+REFUSED = 3
 
 
 class Client(QuicConnectionProtocol):
@@ -177,6 +181,7 @@ async def main(options):
         ask = udp if options.method == "connect-udp" else tunnel
         status, fields, received = await ask(client, options, lines)
     print(json.dumps({"status": status, "fields": fields, "received": received}))
+    return 0 if status // 100 == 2 else REFUSED
 
 
 def parse():
@@ -194,4 +199,4 @@ def parse():
 
 
 if __name__ == "__main__":
-    asyncio.run(asyncio.wait_for(main(parse()), timeout=20))
+    sys.exit(asyncio.run(asyncio.wait_for(main(parse()), timeout=20)))

@@ -48,6 +48,11 @@ impl Air {
         self.0.open(first, begin).await
     }
 
+    /// Whether there is an association.
+    pub fn is_up(&self) -> bool {
+        self.0.look(|core, _| core.current().is_some())
+    }
+
     /// What the association counts; `None` before the first.
     pub fn counters(&self) -> Option<Counters> {
         self.0.look(|core, _| core.current().map(|(_, session)| session.counters()))

@@ -1,8 +1,10 @@
 //! What one end is told: the satellite's bandwidth and round trip, and the paper's rules that make
 //! windows and buffers of them.
 
+use std::fmt::Display;
 use std::time::Duration;
 
+use bentpipe_link::PublicKey;
 use bentpipe_units::{BitRate, ByteSize};
 
 /// A connection may always have so many packets under way: with one alone, no acknowledgement
@@ -25,6 +27,8 @@ pub const MAX_TABLE_ROWS: usize = 64;
 /// What one end of an association is told. The two ends need not be told the same.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// What the log calls the peer; empty: its key.
+    pub peer_name: String,
     /// SatBW: what this end may send, counted in IP bytes.
     ///
     /// The paper deducts the headers and counts payload; whole packets at the whole bandwidth make
@@ -137,6 +141,7 @@ pub enum SettingsError {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            peer_name: String::new(),
             bandwidth: BitRate::from_bps(1_000_000),
             rtt: Duration::from_millis(480),
             window: Window::Adaptive,
@@ -152,6 +157,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// What the log calls the peer with this key.
+    pub(crate) fn called<'a>(&'a self, key: &'a PublicKey) -> &'a dyn Display {
+        if self.peer_name.is_empty() { key } else { &self.peer_name }
+    }
+
     /// Refuses what cannot work.
     pub fn check(&self) -> Result<(), SettingsError> {
         if self.bandwidth.bps() == 0 {

@@ -1,17 +1,17 @@
 //! `bentpipe classify`: which rule wins for a flow, and why.
 
 use std::error::Error;
-use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 use bentpipe_gateway::classify::{Condition, Decision, Mac, Match, Named, Protocol, Rule, Subject};
-use bentpipe_gateway::config::AirConfig;
+use bentpipe_gateway::config::{AirConfig, Policy};
 use bentpipe_link::{Host, Target};
 use bentpipe_schedule::{Class, Dscp};
 use serde_json::{Value, json};
 
-use crate::gateways::shares;
+use crate::check::shares;
+use crate::sheet::Sheet;
 
 /// Which flow, by which rules.
 #[derive(clap::Args)]
@@ -19,7 +19,7 @@ pub struct Classify {
     /// Where the flow goes: a name or an address, and a port.
     #[arg(value_name = "HOST:PORT")]
     target: String,
-    /// The air gateway's configuration, TOML.
+    /// The air gateway's configuration; the keys that it names need not be there.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// The address that a name is dialled at, for rules with prefixes.
@@ -42,7 +42,7 @@ pub struct Classify {
 /// Prints what the rules say.
 pub fn run(classify: &Classify) -> Result<(), Box<dyn Error>> {
     let subject = classify.subject()?;
-    let config = AirConfig::load(&classify.config, None)?;
+    let config = AirConfig::load_policy(&classify.config)?;
     let answer = Answer::new(classify, &config, subject);
     if classify.json {
         println!("{:#}", answer.json());
@@ -94,14 +94,14 @@ impl Classify {
 
 struct Answer<'a> {
     classify: &'a Classify,
-    config: &'a AirConfig,
+    config: &'a Policy,
     subject: Subject,
     decision: Decision,
     matches: Vec<Match>,
 }
 
 impl<'a> Answer<'a> {
-    fn new(classify: &'a Classify, config: &'a AirConfig, subject: Subject) -> Self {
+    fn new(classify: &'a Classify, config: &'a Policy, subject: Subject) -> Self {
         let (decision, matches) = (config.rules.decide(&subject), config.rules.explain(&subject));
         Self { classify, config, subject, decision, matches }
     }
@@ -114,32 +114,28 @@ impl<'a> Answer<'a> {
         }
     }
 
-    fn text(&self) -> String {
-        let mut out = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write(&mut out);
-        out
-    }
-
-    fn write(&self, out: &mut String) -> std::fmt::Result {
+    fn text(&self) -> Sheet {
         let (class, rule) = self.winner();
-        writeln!(out, "{} ({})", self.classify.target, self.subject.protocol)?;
+        let mut sheet =
+            Sheet::new(&format!("{} ({})", self.classify.target, self.subject.protocol));
         for (at, (rule, matches)) in self.config.rules.rules.iter().zip(&self.matches).enumerate() {
             let beyond = self.decision.rule.is_some_and(|winner| at > winner);
             let why = if beyond { "not asked".to_owned() } else { self.why(rule, *matches) };
-            writeln!(out, "  rule {:<8} {:<13} {why}", label(at, rule), rule.class)?;
+            let name = if rule.name.is_empty() { String::new() } else { rule.name.clone() + ", " };
+            sheet.row(&format!("rule {}", at + 1), format!("{name}{}: {why}", rule.class));
         }
-        writeln!(out, "  class         {class}, by {}", self.by(rule))?;
+        sheet.row("class", format!("{class}, by {}", self.by(rule)));
         if let Some(needs) = self.needs() {
-            writeln!(out, "  needs         {needs}")?;
+            sheet.row("needs", needs);
         }
         if self.decision.claim.is_some() {
             let (class, by) = (self.decision.class, self.by(self.decision.rule));
-            writeln!(out, "  until then    {class}, by {by}")?;
+            sheet.row("until then", format!("{class}, by {by}"));
         }
-        writeln!(out, "  marked        {}", class.dscp())?;
+        sheet.row("marked", class.dscp());
         let config = self.config.classes.get(class).cloned().unwrap_or_default();
-        writeln!(out, "  up            {}", shares(&config))
+        sheet.row("up", shares(&config));
+        sheet
     }
 
     /// What has to be true of the name for the winner to win.
@@ -261,8 +257,7 @@ fn values(rule: &Rule, condition: Condition) -> Vec<String> {
 mod tests {
     use super::*;
     use clap::Parser;
-
-    const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    use std::path::Path;
 
     #[derive(Parser)]
     struct Cli {
@@ -272,14 +267,15 @@ mod tests {
 
     /// What is said of these arguments by the rules of Rural-PAWS.
     fn answer(arguments: &[&str]) -> (String, Value) {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("air.key"), KEY).unwrap();
         let text = include_str!("../../../examples/rural-paws/air.toml");
-        let config = AirConfig::parse(&folder.path().join("air.toml"), text).unwrap();
+        let config = AirConfig::parse_policy(Path::new("air.toml"), text).unwrap();
         let classify = Cli::parse_from([&["classify", "--config", "air.toml"], arguments].concat());
         let subject = classify.classify.subject().unwrap();
         let answer = Answer::new(&classify.classify, &config, subject);
-        (answer.text(), answer.json())
+        let text = answer.text().to_string();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        // In one line, so that it can be searched.
+        (text.split_whitespace().collect::<Vec<_>>().join(" "), answer.json())
     }
 
     #[test]
@@ -290,9 +286,9 @@ mod tests {
             (&json!("assured"), &json!("lower-effort"), &json!("AF42"))
         );
         assert_eq!(json["ceil_bps"], json!(4_000_000));
-        assert!(text.contains("class         assured, by rule"), "{text}");
+        assert!(text.contains("class assured, by rule 1"), "{text}");
         assert!(text.contains("the ground resolves and compares"), "{text}");
-        assert!(text.contains("until then    lower-effort, by default-class"), "{text}");
+        assert!(text.contains("until then lower-effort, by default-class"), "{text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `bentpipe air`, `bentpipe ground` and `bentpipe check`.
+//! `bentpipe air` and `bentpipe ground`.
 
 use std::error::Error;
 use std::future::Future;
@@ -6,16 +6,9 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::pin::Pin;
 
-use bentpipe_gateway::config::{
-    AeroTcp, AirConfig, AirLink, AircraftConfig, Beam, ClassConfig, Classes, GroundConfig,
-    LeaseSource, ModemConfig, ModemSource, Transport, WindowKind,
-};
-use bentpipe_gateway::far::{aerotcp, link};
+use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
 use bentpipe_gateway::net::StartError;
-use bentpipe_gateway::rate::dlep::Finding;
 use bentpipe_gateway::{air, ground};
-use bentpipe_link::IDLE_GRANT;
-use bentpipe_units::BitRate;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -24,11 +17,11 @@ type Outcome = Result<(), Box<dyn Error>>;
 /// What carries the flows, as `--transport` names it.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum TransportName {
-    /// Bentpipe's own radio transport.
+    /// Bentpipe's own radio transport; peer must be the ground's listen.
     Link,
-    /// HTTP/3 CONNECT on a QUIC library.
+    /// HTTP/3 on a QUIC library; peer must be the ground's masque-listen.
     Masque,
-    /// AeroTCP, as its paper has it.
+    /// AeroTCP; peer must be the ground's aerotcp-listen.
     #[value(name = "aerotcp")]
     AeroTcp,
 }
@@ -84,187 +77,4 @@ pub fn log_to_stderr() {
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
-}
-
-/// Says what a configuration means. Which gateway it is for shows in its tables.
-pub fn check(file: &Path) -> Outcome {
-    let complain = |error| format!("{}: the link cannot work like this: {error}", file.display());
-    let complain_of_aerotcp =
-        |error| format!("{}: AeroTCP cannot work like this: {error}", file.display());
-    if is_air(file)? {
-        let config = AirConfig::load(file, None)?;
-        let anywhere = ([127, 0, 0, 1], 0).into();
-        if config.link.transport == Transport::Link {
-            link::air_config(&config, anywhere, 0).map_err(complain)?;
-        }
-        if config.link.transport == Transport::AeroTcp || config.aerotcp.is_some() {
-            aerotcp::air_config(&config, anywhere, 0).map_err(complain_of_aerotcp)?;
-        }
-        describe_air(&config);
-    } else {
-        let config = GroundConfig::load(file)?;
-        if config.link.listen.is_some() {
-            link::hub_config(&config).map_err(complain)?;
-        }
-        if config.link.aerotcp_listen.is_some() {
-            aerotcp::ground_config(&config).map_err(complain_of_aerotcp)?;
-        }
-        describe_ground(&config);
-    }
-    println!("{}: no errors", file.display());
-    Ok(())
-}
-
-/// An air gateway has a peer or listeners; a ground gateway has neither.
-fn is_air(file: &Path) -> Result<bool, Box<dyn Error>> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    let Ok(table) = text.parse::<toml::Table>() else {
-        return Ok(true); // whichever it is, loading it says where the text is broken
-    };
-    let link = table.get("link").and_then(|link| link.as_table());
-    Ok(table.contains_key("listen") || link.is_some_and(|link| link.contains_key("peer")))
-}
-
-fn describe_air(config: &AirConfig) {
-    let (link, listen) = (&config.link, &config.listen);
-    let transport = match link.transport {
-        Transport::Link => format!("the radio transport, sending {}", lease(link)),
-        Transport::Masque => "HTTP/3 CONNECT, finding its own rate".to_owned(),
-        Transport::AeroTcp => format!("AeroTCP, {}", describe_aerotcp(config.aerotcp.as_ref())),
-    };
-    println!("air gateway");
-    println!("  calls         {} (key {}) over {transport}", link.peer, link.peer_public_key);
-    if let Some(modem) = &link.modem {
-        println!("  modem         {}", describe_modem(modem));
-    }
-    if let Some(address) = listen.socks5 {
-        println!("  SOCKS5        {address}");
-    }
-    if let Some(address) = listen.http_proxy {
-        println!("  HTTP proxy    {address}");
-    }
-    if let Some(tproxy) = &listen.tproxy {
-        let names: Vec<_> = tproxy.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
-        println!("  intercepts    TCP and UDP from {} (port {})", names.join(", "), tproxy.port);
-    }
-    describe_classes(&config.classes, link.rate, "sends");
-    let rules = &config.rules;
-    println!("  rules         {}; {} for what none matches", rules.rules.len(), rules.default);
-    if let Some(usage) = &config.usage {
-        let directory = usage.directory.display();
-        println!("  usage         written to {directory} every {}", usage.interval);
-    }
-    let limits = &config.limits;
-    println!(
-        "  flows         {}, {} a passenger",
-        limits.max_flows, limits.max_flows_per_passenger
-    );
-}
-
-fn describe_modem(modem: &ModemConfig) -> String {
-    let who = match &modem.source {
-        ModemSource::Dlep(Finding::At(address)) => format!("tells its rate by DLEP from {address}"),
-        ModemSource::Dlep(Finding::On(interface)) => {
-            format!("is looked for on {interface} and tells its rate by DLEP")
-        }
-        ModemSource::File(file) => format!("has its rate written to {}", file.display()),
-    };
-    format!("{who}; {} bytes of framing a packet", modem.framing_bytes)
-}
-
-fn describe_aerotcp(table: Option<&AeroTcp>) -> String {
-    let Some(table) = table else { return "not told of the satellite".to_owned() };
-    let window = match (table.window, table.connections) {
-        (WindowKind::Static, Some(n)) => format!("static windows for {n} connections"),
-        (WindowKind::Static, None) => "static windows".to_owned(),
-        (WindowKind::Adaptive, _) => "windows by the connections that are open".to_owned(),
-        (WindowKind::Table, _) => format!("windows from a table of {}", table.table.len()),
-    };
-    format!("{window}, round trip {}", table.rtt)
-}
-
-/// What is sent, and who says so.
-fn lease(link: &AirLink) -> String {
-    let rate = link.rate;
-    match link.lease {
-        LeaseSource::Static => rate.to_string(),
-        LeaseSource::Granted => format!(
-            "what the ground grants, up to {rate} ({IDLE_GRANT} until then; the ground needs a [beam])"
-        ),
-        LeaseSource::None => format!("what CUBIC finds, up to {rate}"),
-        LeaseSource::Modem => {
-            format!("what the modem says, up to {rate} ({IDLE_GRANT} while it says nothing)")
-        }
-    }
-}
-
-fn describe_beam(beam: &Beam, aircraft: &[AircraftConfig]) {
-    let weights: u32 = aircraft.iter().map(|one| one.share().weight).sum();
-    for (name, rate) in [("to all", beam.forward), ("from all", beam.return_)] {
-        if let Some(rate) = rate {
-            println!("  beam          {rate} {name}, divided by demand and weight");
-        }
-    }
-    for one in aircraft {
-        let share = one.share();
-        println!(
-            "                {}: {} of {weights}, over {}",
-            one.name, share.weight, share.floor
-        );
-    }
-}
-
-/// What each class may count on and take, and what is remarkable about that.
-fn describe_classes(classes: &Classes, rate: BitRate, does: &str) {
-    for (class, config) in classes.iter() {
-        println!("  class         {class} {does} {}", shares(config));
-    }
-    for remark in classes.remarks(rate) {
-        println!("  note          {remark}");
-    }
-}
-
-/// In words, what a class may count on and take.
-pub fn shares(config: &ClassConfig) -> String {
-    match (config.rate(), config.ceil()) {
-        (Some(rate), Some(ceil)) => format!("{rate} whenever it asks, {ceil} at most"),
-        (Some(rate), None) => format!("{rate} whenever it asks, all of an idle link"),
-        (None, Some(ceil)) => format!("its share, {ceil} at most"),
-        (None, None) => "its share, all of an idle link".to_owned(),
-    }
-}
-
-fn describe_ground(config: &GroundConfig) {
-    println!("ground gateway");
-    if let Some(address) = config.link.listen {
-        println!("  radio link    {address}/udp");
-    }
-    if let Some(address) = config.link.masque_listen {
-        println!("  HTTP/3        {address}/udp");
-    }
-    if let Some(address) = config.link.aerotcp_listen {
-        println!("  AeroTCP       {address}/udp, {}", describe_aerotcp(config.aerotcp.as_ref()));
-    }
-    for aircraft in &config.aircraft {
-        let (name, key, rate) = (&aircraft.name, aircraft.key(), aircraft.rate);
-        println!("  aircraft      {name} (key {key}): {rate}, {} flows", aircraft.max_flows);
-        describe_classes(&aircraft.classes, rate, "is sent");
-    }
-    for client in &config.clients {
-        let (name, class) = (client.name(), client.highest_class.name());
-        println!("  client        {name} (token): {} flows, up to {class}", client.max_flows);
-    }
-    if let Some(beam) = config.beam() {
-        describe_beam(beam, &config.aircraft);
-    }
-    if config.aircraft.is_empty() && config.clients.is_empty() {
-        println!("  aircraft      none: nobody will be served");
-    }
-    if config.dial.allow.is_empty() {
-        println!("  dials         public addresses only");
-    } else {
-        let allowed: Vec<_> = config.dial.allow.iter().map(ToString::to_string).collect();
-        println!("  dials         public addresses, and {}", allowed.join(", "));
-    }
 }

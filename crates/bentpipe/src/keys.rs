@@ -14,7 +14,13 @@ pub fn make(file: &Path) -> Result<(), Box<dyn Error>> {
     let secret = SecretKey::from_bytes(random()?);
     write(file, &secret.to_base64())?;
     println!("{}", secret.public());
-    eprintln!("the private key is in {}; give the line above to the other gateway", file.display());
+    eprintln!(
+        "The private key is in {}: it stays on this gateway, as\n\
+         private-key-file under [link]. The public key, which was printed, goes into the\n\
+         file of the other gateway: into air.toml as peer-public-key under [link], or\n\
+         into ground.toml as public-key under [[aircraft]].",
+        file.display()
+    );
     Ok(())
 }
 
@@ -26,7 +32,9 @@ pub fn make_token(name: &str, file: &Path) -> Result<(), Box<dyn Error>> {
     write(file, &token)?;
     print!("{entry}");
     eprintln!(
-        "the token is in {}: give it to the client; append the lines above to ground.toml",
+        "The token is in {}: give it to the client, which shows it\n\
+         with its name. The lines that were printed hold only its hash: they go to the\n\
+         end of ground.toml. Restart the ground gateway then.",
         file.display()
     );
     Ok(())

@@ -317,8 +317,7 @@ fn simulate(args: &SimArgs) -> Outcome {
     rows.extend(share.map(|share| row("utilization", "ratio", share, Some(1.0))));
     let least = 1.0 / (1.0 - profile.forward_loss());
     rows.push(row("overhead", "ratio", transfer.wire_per_byte, Some(least)));
-    rows.push(row("real-time", "s", real_s, None));
-    rows.push(row("speed-up", "ratio", virtual_s / real_s, None));
+    // How long it took is not of the link, and no two runs would give the same file.
     write(json.as_deref(), &rows)
 }
 

@@ -1,10 +1,12 @@
 //! The `bentpipe` command: gateways, keys, classes and the lab.
 
+mod check;
 mod classify;
 mod demo;
 mod gateways;
 mod keys;
 mod lab;
+mod sheet;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +15,7 @@ use clap::{Parser, Subcommand};
 
 /// The open gateway pair for Internet access over geostationary satellites and air-to-ground radio.
 #[derive(Parser)]
-#[command(version, propagate_version = true)]
+#[command(version, propagate_version = true, max_term_width = 80)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -21,22 +23,32 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the air gateway: takes clients' connections and carries them over the radio link.
+    /// Run the gateway on board: takes clients' connections and carries them over the radio link.
+    ///
+    /// Runs until SIGINT or SIGTERM and logs to stderr; RUST_LOG=debug tells more. `bentpipe check`
+    /// explains its configuration, docs/settings.md lists all settings.
     Air {
-        /// The configuration, TOML.
+        /// The configuration, usually air.toml.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// The transport to use in place of the configured one.
+        /// The transport to use in place of the configured one; each is served at an address of its
+        /// own, and `peer` in the configuration has to be that.
         #[arg(long, value_name = "NAME")]
         transport: Option<gateways::TransportName>,
     },
-    /// Run the ground gateway: serves known aircraft and dials for them.
+    /// Run the gateway on the ground: serves known aircraft and dials for them.
+    ///
+    /// Runs until SIGINT or SIGTERM and logs to stderr; RUST_LOG=debug tells more. `bentpipe check`
+    /// explains its configuration, docs/settings.md lists all settings.
     Ground {
-        /// The configuration, TOML.
+        /// The configuration, usually ground.toml.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
     /// Make a key pair: the private key goes to a file, the public key is printed.
+    ///
+    /// Each gateway has a pair of its own. The private key stays where it is made; the public key
+    /// goes into the configuration of the other gateway.
     Keys {
         /// Make a token for a standard MASQUE client of this name instead: the token goes to the
         /// file, the entry for the ground's configuration is printed.
@@ -48,7 +60,7 @@ enum Command {
     },
     /// Read a gateway's configuration and say what it means, or what is wrong with it.
     Check {
-        /// The configuration, TOML.
+        /// The configuration of either gateway.
         #[arg(value_name = "FILE")]
         config: PathBuf,
     },
@@ -68,7 +80,7 @@ fn main() -> ExitCode {
         Command::Ground { config } => gateways::run_ground(&config),
         Command::Keys { client: None, out } => keys::make(&out),
         Command::Keys { client: Some(name), out } => keys::make_token(&name, &out),
-        Command::Check { config } => gateways::check(&config),
+        Command::Check { config } => check::run(&config),
         Command::Classify(classify) => classify::run(&classify),
         Command::Demo(demo) => demo::run(&demo),
         Command::Lab(lab) => lab::run(&lab),

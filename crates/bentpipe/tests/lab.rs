@@ -133,3 +133,18 @@ fn traffic_needs_a_link_with_a_rate() {
         assert!(!output.status.success() && said.contains("clean has no rate"), "{said}");
     }
 }
+
+#[test]
+fn a_simulation_is_repeatable_to_the_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["a.json", "b.json"].map(|name| {
+        let file = folder.path().join(name);
+        let arguments = ["lab", "sim", "--seconds", "5", "--json"].map(String::from);
+        let arguments = [&arguments[..], &[file.to_string_lossy().into_owned()]].concat();
+        let output = bentpipe(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(read(&file).len(), 3);
+        std::fs::read(file).unwrap()
+    });
+    assert_eq!(files[0], files[1]);
+}

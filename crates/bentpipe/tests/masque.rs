@@ -17,6 +17,9 @@ use serde_json::Value;
 /// Whatever should happen has happened long before this.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What the client exits with where the proxy refuses.
+const REFUSED: i32 = 3;
+
 const SERVER_NAME: &str = "proxy.example";
 
 /// The client's Python, or `None`, visibly, where the tests were not started by `make test`.
@@ -124,8 +127,12 @@ impl Ground {
         // The client gives up by itself after 20 s.
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{what:?} {to:?}: {said}");
-        serde_json::from_slice(&output.stdout).unwrap()
+        let code = output.status.code();
+        assert!(matches!(code, Some(0 | REFUSED)), "{what:?} {to:?}: {said}");
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let carried = answer["status"].as_u64().is_some_and(|status| status / 100 == 2);
+        assert_eq!(code, Some(if carried { 0 } else { REFUSED }), "{answer}");
+        answer
     }
 }
 

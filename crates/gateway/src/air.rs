@@ -18,6 +18,7 @@ mod raw;
 mod recent;
 pub mod rules;
 mod secret;
+mod silence;
 pub mod socks;
 mod stall;
 pub mod tproxy;
@@ -78,6 +79,7 @@ pub async fn run(config: &AirConfig, shutdown: impl Future<Output = ()>) -> Resu
         () = gateway.serve(shutdown) => {}
         () = follow_modem(modem.as_ref(), &*far) => {}
         () = keep(usage.clone()) => {}
+        () = silence::watch(&config.link, &*far) => {}
     }
     if let Some(usage) = usage {
         usage.write_or_say();

@@ -17,18 +17,21 @@ mod radio;
 mod rule;
 mod standard;
 mod udp;
+mod which;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bentpipe_link::SecretKey;
+use bentpipe_link::{PublicKey, SecretKey};
 use bentpipe_units::Span;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 pub use aerotcp::{AeroTcp, TableRow, WindowKind};
 pub use air::{
-    AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, Tproxy, Transport, UsageConfig,
+    AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, Policy, Tproxy, Transport,
+    UsageConfig,
 };
 pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};
@@ -43,6 +46,7 @@ pub use radio::Memory;
 pub use rule::MAX_RULES;
 pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
 pub use udp::{AirUdp, GroundUdp, Quic};
+pub use which::Which;
 
 /// A duration setting with its default in seconds.
 const fn seconds(seconds: u64) -> Span {
@@ -88,6 +92,30 @@ impl Source<'_> {
         Err(ConfigError::at(self, Some(name.span()), why, help))
     }
 
+    /// Refuses two of the `keys` in `table` to listen at one address.
+    fn listen_apart(
+        &self,
+        table: &str,
+        keys: &[(&'static str, Option<SocketAddr>)],
+    ) -> Result<(), ConfigError> {
+        let set = || keys.iter().filter_map(|(key, at)| Some((*key, (*at)?)));
+        for (at, (key, address)) in set().enumerate() {
+            let same = |(_, other): &(_, SocketAddr)| {
+                let any = other.ip().is_unspecified() || address.ip().is_unspecified();
+                other.port() == address.port()
+                    && address.port() != 0
+                    && (any || other.ip() == address.ip())
+            };
+            if let Some((first, _)) = set().take(at).find(same) {
+                let why = format!("{key} and {first} would listen at the same address");
+                let help = "give one of them another port".to_owned();
+                let place = applies::place_of(self, table, key)?;
+                return Err(ConfigError::at(self, place, why, help));
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the private key that `path` names.
     fn private_key(&self, path: &toml::Spanned<PathBuf>) -> Result<SecretKey, ConfigError> {
         let full = self.beside(path.get_ref());
@@ -119,5 +147,17 @@ where
     text.parse().map_err(serde::de::Error::custom)
 }
 
+/// A public key, and where it stands.
+fn spanned_key<'de, D>(from: D) -> Result<toml::Spanned<PublicKey>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    let text = toml::Spanned::<String>::deserialize(from)?;
+    let key = text.get_ref().parse().map_err(serde::de::Error::custom)?;
+    Ok(toml::Spanned::new(text.span(), key))
+}
+
+#[cfg(test)]
+mod reference_tests;
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::config::Transport;
 pub use crate::flows::Kind;
 pub use bentpipe_link::Claim;
 pub use bentpipe_link::io::Open;
@@ -77,6 +78,17 @@ impl OpenError {
     }
 }
 
+/// Whether the far gateway answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// It is heard.
+    Up,
+    /// It was, and flows wait until it is heard again.
+    Out,
+    /// It has not answered yet, or has ended the session.
+    Down,
+}
+
 /// The one way a gateway reaches the far side of the link.
 pub trait FarEnd: Send + Sync + 'static {
     /// Opens a TCP flow. Returns at once: a failed dial shows later, as a reset of the stream.
@@ -91,6 +103,9 @@ pub trait FarEnd: Send + Sync + 'static {
     /// The modem towards the far end says how fast it is, or nothing any more. It says so again
     /// and again; a transport that finds its rate itself takes no notice.
     fn modem_rate(&self, _told: Option<ModemRate>) {}
+
+    /// Whether the far gateway answers at the moment.
+    fn reach(&self) -> Reach;
 
     /// Tells the far end that it is over, and waits until that has left.
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -243,6 +258,9 @@ pub trait Arrivals: Send + Sync + 'static {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
+
+    /// What carries the flows.
+    fn transport(&self) -> Transport;
 
     /// Where it listens, for the log.
     fn local_addr(&self) -> Option<SocketAddr> {

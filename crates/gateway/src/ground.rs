@@ -57,7 +57,8 @@ pub async fn run(
     let arrivals = far::arrivals(config, &mut Inherited::from_env()?)?;
     for from in &arrivals {
         let address = from.local_addr().map(|address| address.to_string()).unwrap_or_default();
-        tracing::info!(address, aircraft = config.aircraft.len(), "serving");
+        let (transport, aircraft) = (from.transport().name(), config.aircraft.len());
+        tracing::info!(address, transport, aircraft, "serving");
     }
     gateway.serve(arrivals.clone(), shutdown).await;
     futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;

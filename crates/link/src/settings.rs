@@ -1,5 +1,6 @@
 //! Every bound of the transport, with what it costs.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use bentpipe_schedule::{ClassSettings, PerClass};
@@ -11,6 +12,8 @@ use crate::lease::{LeaseMode, Share};
 /// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// What the log calls the peer; empty: its key or its address.
+    pub peer_name: String,
     /// What decides how much of `rate` is used.
     pub control: Control,
     /// What the operator lets this side send, in IP bytes: the lease itself where `lease` says so,
@@ -117,6 +120,7 @@ pub enum Control {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            peer_name: String::new(),
             rate: BitRate::from_bps(1_000_000),
             control: Control::Leased,
             lease: LeaseMode::Static,
@@ -265,6 +269,11 @@ pub enum SettingsError {
 }
 
 impl Settings {
+    /// What the log calls the peer: `otherwise` where nobody has named it.
+    pub(crate) fn called<'a>(&'a self, otherwise: &'a dyn Display) -> &'a dyn Display {
+        if self.peer_name.is_empty() { otherwise } else { &self.peer_name }
+    }
+
     /// How many symbols of a lane are kept for repairs at each of its ends.
     pub(crate) fn coded_symbols(&self) -> usize {
         let quarter = self.code_memory.bytes() / 4 / self.mtu_bytes as u64;

@@ -86,7 +86,7 @@ pub enum ConnectError {
     /// The server refused our key, or proved nothing.
     #[error(
         "the ground gateway refused our key, or holds another key than the one configured: \
-         check `server key` here and that our public key is among its clients"
+         check its public key here and that it knows ours"
     )]
     Refused,
     /// The server's proof does not match the key we have for it.
@@ -259,7 +259,11 @@ impl Keeper {
                     let since = Instant::now();
                     let conn = live.conn.clone();
                     self.publish.send_replace(State::Up(live));
+                    tracing::info!(server = %self.config.server, "the link is up, over HTTP/3");
                     let lost = conn.closed().await;
+                    if lost == quinn::ConnectionError::LocallyClosed {
+                        return;
+                    }
                     // One that is lost as soon as it is made does not count as a success.
                     if since.elapsed() > self.config.reconnect_max {
                         pause = self.config.reconnect_min;
@@ -289,7 +293,10 @@ impl Keeper {
                 other => failed(&other),
             })?
             .await
-            .map_err(|error| failed(&error))?;
+            .map_err(|error| match error {
+                quinn::ConnectionError::LocallyClosed => ConnectError::Closed,
+                other => failed(&other),
+            })?;
         let (connection, handed) = quic::Connection::new(conn.clone());
         let (mut driver, requests) = h3::client::builder()
             // Grease is drawn at random, which would make seeded runs differ.

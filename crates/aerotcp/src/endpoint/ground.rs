@@ -126,7 +126,8 @@ impl GroundCore {
         if confirmed.begins {
             let session = Session::new(settings.clone(), false, terms, keys, address, now);
             self.sessions.insert(id, (key, session));
-            tracing::info!(aircraft = %key, from = %address, "an aircraft is here over AeroTCP");
+            let aircraft = settings.called(&key);
+            tracing::info!(%aircraft, %key, from = %address, "an aircraft is here over AeroTCP");
         } else if let Some((_, session)) = self.sessions.get_mut(&id) {
             session.rekey(keys, terms, address, now);
         }
@@ -148,7 +149,10 @@ impl GroundCore {
 
     fn drop_session(&mut self, id: SessionId) {
         let Some(key) = self.aircraft_of(id) else { return };
-        tracing::info!(aircraft = %key, "the AeroTCP association is over");
+        if let Some(settings) = self.aircraft.get(&key) {
+            let aircraft = settings.called(&key);
+            tracing::info!(%aircraft, "the AeroTCP association is over");
+        }
         self.end_session(id);
         self.reception.forget_session(&key, id);
     }

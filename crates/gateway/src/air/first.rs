@@ -16,11 +16,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::intake::Intake;
-use crate::far::{FarStream, MAX_FIRST_BYTES, Open, OpenError};
+use crate::far::{FarStream, MAX_FIRST_BYTES, Open, OpenError, Reach};
 use crate::usage::Meter;
 
 /// Why a flow ended; filled once it has broken.
-pub type Ending = Arc<OnceLock<ResetCode>>;
+pub type Ending = Arc<OnceLock<Ended>>;
+
+/// How a flow broke.
+#[derive(Debug, Clone, Copy)]
+pub struct Ended {
+    /// What it broke with.
+    pub code: ResetCode,
+    /// How the link was just then: where it was not up, the destination is not to blame.
+    pub reach: Reach,
+}
 
 /// A flow still to be opened, or open.
 pub struct FirstWrite {
@@ -85,7 +94,8 @@ impl FirstWrite {
             far.reset(code);
         }
         self.stage = Stage::Broken;
-        if self.ending.set(code).is_ok() {
+        let reach = self.intake.far.reach();
+        if self.ending.set(Ended { code, reach }).is_ok() {
             self.intake.counters.count_reset(code);
         }
         io::Error::new(io::ErrorKind::ConnectionReset, code)

@@ -86,7 +86,7 @@ async fn answer(
         return Ok(response);
     }
     if request.method() == Method::CONNECT {
-        return Ok(connect(proxy, request));
+        return Ok(connect(proxy, request).await);
     }
     match head::target(request.uri()) {
         Ok(target) => Ok(forward::forward(&proxy, request, target).await),
@@ -97,13 +97,16 @@ async fn answer(
     }
 }
 
-/// Answers "connected" at once and carries what follows.
-fn connect(proxy: Arc<Proxy>, request: Request<Incoming>) -> Response<Body> {
+/// Answers "connected" as soon as there is a link, and carries what follows.
+async fn connect(proxy: Arc<Proxy>, request: Request<Incoming>) -> Response<Body> {
     let authority = request.uri().authority().map(|authority| authority.as_str());
     let Some(Ok(target)) = authority.map(str::parse::<Target>) else {
         proxy.intake.counters.garbage.add(1);
         return text(StatusCode::BAD_REQUEST, "CONNECT needs a host and a port: host:443.");
     };
+    if !proxy.intake.has_link().await {
+        return no_link();
+    }
     let flows = proxy.intake.flows.clone();
     flows.spawn(async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
@@ -114,6 +117,15 @@ fn connect(proxy: Arc<Proxy>, request: Request<Incoming>) -> Response<Body> {
         }
     });
     Response::new(body(""))
+}
+
+/// The link is down: that is not the destination's fault (RFC 9209 section 2.3.3).
+fn no_link() -> Response<Body> {
+    let why = "The radio link to the ground is not up: try again in a while.";
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
+    let error = http::HeaderValue::from_static("bentpipe; error=destination_unavailable");
+    response.headers_mut().insert("proxy-status", error);
+    response
 }
 
 fn body(text: impl Into<Bytes>) -> Body {

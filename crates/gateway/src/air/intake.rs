@@ -9,7 +9,7 @@ use bentpipe_link::{Host, Target};
 use bentpipe_schedule::{Class, Dscp};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::classes::{Asked, Classes};
 use super::identity::{Identity, Neighbours};
@@ -17,7 +17,7 @@ use super::passengers::{Kind, Limit, Passengers, Ticket};
 use crate::classify::{Mac, Name, Protocol};
 use crate::config::{AirConfig, AirLimits};
 use crate::counters::Counters;
-use crate::far::{Claim, FarEnd, MAX_FIRST_BYTES, Open, OpenDatagrams};
+use crate::far::{Claim, FarEnd, MAX_FIRST_BYTES, Open, OpenDatagrams, Reach};
 use crate::flows::Flows;
 use crate::net;
 use crate::quiet::Quiet;
@@ -27,6 +27,12 @@ use crate::usage::{Book, Meter};
 /// How long a flow waits for the client's first bytes, so that they travel with
 /// it. Only protocols in which the server speaks first lose this time.
 const FIRST_BYTES_WAIT: Duration = Duration::from_millis(10);
+
+/// How long a client of a proxy waits for a link that is not up yet, before it is told so.
+const LINK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often it is looked meanwhile.
+const LINK_LOOK: Duration = Duration::from_millis(100);
 
 /// What the listeners share.
 pub struct Intake {
@@ -106,6 +112,17 @@ impl Intake {
     pub fn unauthorized(&self, ticket: &Ticket) {
         self.counters.unauthorized.add(1);
         self.quiet.refused(ticket.client, "wrong username or password");
+    }
+
+    /// Whether there is a link to the ground, of which nothing may be heard at the moment. Waits a
+    /// while for one, so that clients that come before the ground does are served.
+    pub async fn has_link(&self) -> bool {
+        let waiting = async {
+            while self.far.reach() == Reach::Down {
+                sleep(LINK_LOOK).await;
+            }
+        };
+        timeout(LINK_PATIENCE, waiting).await.is_ok()
     }
 
     /// What to ask the far end for, for a client whose connection is marked with `dscp`.

@@ -1,6 +1,6 @@
 //! SOCKS5 (RFC 1928): CONNECT and UDP ASSOCIATE, with or without username and password (RFC 1929).
 //!
-//! The reply says "connected" at once; when the far dial fails, the client sees a
+//! The reply says "connected" as soon as there is a link; when the far dial fails, the client sees a
 //! reset, exactly as an intercepted client does.
 
 mod udp;
@@ -49,6 +49,11 @@ pub(super) async fn serve(
     // Boxed, so that only clients still shaking hands hold what that needs.
     match timeout(limit, Box::pin(handshake.run(auth.as_deref()))).await {
         Ok(Ok(Request::Connect(target))) => {
+            let linked = intake.has_link().await;
+            let code = if linked { Reply::Succeeded } else { Reply::NetworkUnreachable };
+            if handshake.tcp.write_all(&wire::reply(code)).await.is_err() || !linked {
+                return;
+            }
             let read = handshake.read.freeze();
             intake.carry(handshake.tcp, target, &ticket, read).await;
         }
@@ -87,12 +92,8 @@ impl Handshake {
             }
         }
         match self.message(wire::request).await? {
-            Ok(Request::Connect(target)) => {
-                self.tcp.write_all(&wire::reply(Reply::Succeeded)).await?;
-                Ok(Request::Connect(target))
-            }
-            // Answered once there is a socket.
-            Ok(associate) => Ok(associate),
+            // Answered once there is a link, or a socket.
+            Ok(request) => Ok(request),
             Err(reply) => {
                 self.tcp.write_all(&wire::reply(reply)).await?;
                 Err(Refusal::Unsupported)

@@ -1,6 +1,6 @@
 //! `air.toml`.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::radio::default_mtu;
 use super::rule::{self, WrittenHello, WrittenRule};
 use super::{
     AeroTcp, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL,
-    Memory, Quic, Raw, Source, applies, from_text, read, seconds,
+    Memory, Quic, Raw, Source, Which, applies, from_text, read, seconds, spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -51,6 +51,15 @@ pub struct AirConfig {
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
+}
+
+/// What says which class a flow has, and what the classes get.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// What the classes may count on and may take.
+    pub classes: Classes,
+    /// Which class a flow has.
+    pub rules: Rules,
 }
 
 /// Records of what each passenger uses on each day, as lines of JSON.
@@ -94,6 +103,15 @@ impl Transport {
             Self::AeroTcp => "aerotcp",
         }
     }
+
+    /// The setting under `[link]` of `ground.toml` that says where it is served.
+    pub const fn listen_key(self) -> &'static str {
+        match self {
+            Self::Link => "listen",
+            Self::Masque => "masque-listen",
+            Self::AeroTcp => "aerotcp-listen",
+        }
+    }
 }
 
 /// Who says what this gateway may send.
@@ -123,8 +141,8 @@ pub struct AirLink {
     #[serde(deserialize_with = "from_text")]
     pub peer: Target,
     /// Who the ground is.
-    #[serde(deserialize_with = "from_text")]
-    pub peer_public_key: PublicKey,
+    #[serde(deserialize_with = "spanned_key")]
+    peer_public_key: toml::Spanned<PublicKey>,
     /// What this side may send.
     pub rate: BitRate,
     /// The largest IP packet that the path is provisioned for, bytes: never exceeded.
@@ -251,13 +269,42 @@ impl AirConfig {
         Self::parse_with(file, text, None)
     }
 
+    /// Reads of `file` what says which class a flow has. No other file has to be there.
+    pub fn load_policy(file: &Path) -> Result<Policy, ConfigError> {
+        Self::parse_policy(file, &read(file)?)
+    }
+
+    /// The same of `text` as the content of `file`.
+    pub fn parse_policy(file: &Path, text: &str) -> Result<Policy, ConfigError> {
+        let source = Source { file, text };
+        which::expect(&source, Which::Air)?;
+        let mut config: Self = source.parse()?;
+        config.check_policy(&source)?;
+        Ok(Policy { classes: config.classes, rules: config.rules })
+    }
+
+    fn check_policy(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
+        self.classes.check(source)?;
+        let written = std::mem::take(&mut self.written_rules);
+        self.rules = rule::rules(source, written, self.default_class, self.encrypted_hello)?;
+        Ok(())
+    }
+
     fn parse_with(file: &Path, text: &str, chosen: Option<Transport>) -> Result<Self, ConfigError> {
         let source = Source { file, text };
+        which::expect(&source, Which::Air)?;
         let mut config: Self = source.parse()?;
         let link = &mut config.link;
         link.transport = chosen.unwrap_or(link.transport);
         applies::at_air(&source, link.transport, chosen.is_some())?;
-        link.private_key = Some(source.private_key(&link.private_key_file)?);
+        let private_key = source.private_key(&link.private_key_file)?;
+        if link.peer_public_key() == private_key.public() {
+            let why = "this is the aircraft's own public key".to_owned();
+            let help = "write the ground's; `bentpipe check ground.toml` on the ground shows it";
+            let place = Some(link.peer_public_key.span());
+            return Err(ConfigError::at(&source, place, why, help.to_owned()));
+        }
+        link.private_key = Some(private_key);
         link.state_file = Some(match link.state_file.take() {
             Some(path) => source.beside(&path),
             None => source.beside(link.private_key_file.get_ref()).with_extension("state"),
@@ -269,12 +316,10 @@ impl AirConfig {
             return Err(ConfigError::at(&source, None, why, help));
         }
         config.listen.check(&source)?;
-        config.classes.check(&source)?;
+        config.check_policy(&source)?;
         if let Some(usage) = &mut config.usage {
             usage.check(&source)?;
         }
-        let written = std::mem::take(&mut config.written_rules);
-        config.rules = rule::rules(&source, written, config.default_class, config.encrypted_hello)?;
         Ok(config)
     }
 }
@@ -303,6 +348,11 @@ impl AirLink {
         self.private_key.as_ref().expect("a parsed config holds its key")
     }
 
+    /// Who the ground is.
+    pub fn peer_public_key(&self) -> PublicKey {
+        *self.peer_public_key.get_ref()
+    }
+
     /// Where the handshake counter is kept: `state-file`, or beside the key.
     pub fn state_file(&self) -> &Path {
         // AirConfig::parse, the only maker of this type, has filled it.
@@ -319,7 +369,14 @@ impl Listen {
                         tproxy = { port = 1081, interfaces = [\"eth1\"] } under [listen]";
             return Err(ConfigError::at(source, None, why, help.to_owned()));
         }
-        self.tproxy.as_ref().map_or(Ok(()), |tproxy| tproxy.check(source))
+        self.tproxy.as_ref().map_or(Ok(()), |tproxy| tproxy.check(source))?;
+        let intercepts = |it: &Tproxy| SocketAddr::new(Ipv4Addr::LOCALHOST.into(), it.port);
+        let addresses = [
+            ("socks5", self.socks5),
+            ("http-proxy", self.http_proxy),
+            ("tproxy", self.tproxy.as_ref().map(intercepts)),
+        ];
+        source.listen_apart("listen", &addresses)
     }
 }
 

@@ -100,6 +100,18 @@ pub fn at_air(source: &Source<'_>, transport: Transport, chosen: bool) -> Result
     Err(ConfigError::at(source, Some(key.span()), why, help))
 }
 
+/// Where `key` of the table `name` stands.
+pub fn place_of(
+    source: &Source<'_>,
+    name: &str,
+    key: &str,
+) -> Result<Option<std::ops::Range<usize>>, ConfigError> {
+    let document = document(source)?;
+    let tables = tables_at(document.get_ref(), name);
+    let mut keys = tables.iter().flat_map(|table| table.keys());
+    Ok(keys.find(|it| it.get_ref() == key).map(Spanned::span))
+}
+
 type Key<'a> = Spanned<std::borrow::Cow<'a, str>>;
 
 /// The first setting in the text that means nothing to any of `used`.

@@ -42,6 +42,8 @@ impl std::error::Error for ConfigError {}
 
 /// What to write where a required key is missing.
 const MISSING: &[(&str, &str)] = &[
+    ("link", "write the table [link], see docs/settings.md"),
+    ("listen", "write where clients come in: [listen] with socks5 = \"127.0.0.1:1080\""),
     ("private-key-file", "make one with `bentpipe keys --out FILE` and name that file here"),
     ("peer-public-key", "write the ground's public key; `bentpipe keys` on the ground shows it"),
     ("public-key", "write the aircraft's public key; `bentpipe keys` on the aircraft shows it"),

@@ -15,8 +15,8 @@ use super::classes::class;
 use super::radio::default_mtu;
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundIp,
-    GroundUdp, Masque, Memory, Raw, Source, StandardClient, Transport, applies, from_text, read,
-    seconds, standard,
+    GroundUdp, Masque, Memory, Raw, Source, StandardClient, Transport, Which, applies, from_text,
+    read, seconds, spanned_key, standard, which,
 };
 use crate::net::ip;
 use crate::relay::RelayLimits;
@@ -251,6 +251,7 @@ impl GroundConfig {
     /// Checks `text` as the content of `file`; paths in it are relative to `file`.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
         let source = Source { file, text };
+        which::expect(&source, Which::Ground)?;
         let mut config: Self = source.parse()?;
         config.link.private_key = Some(source.private_key(&config.link.private_key_file)?);
         let served = config.link.served();
@@ -260,6 +261,7 @@ impl GroundConfig {
                         aerotcp-listen = \"[::]:4501\", or several, under [link]";
             return Err(ConfigError::at(&source, None, why, help.to_owned()));
         }
+        config.link.check_addresses(&source)?;
         applies::at_ground(&source, &served)?;
         let mut seen = BTreeSet::new();
         config.classes.check(&source)?;
@@ -267,7 +269,14 @@ impl GroundConfig {
             aircraft.classes.check(&source)?;
             aircraft.classes = aircraft.classes.or(&config.classes);
         }
+        let own = config.link.private_key().public();
         for aircraft in &config.aircraft {
+            if aircraft.key() == own {
+                let why = "this is the ground's own public key".to_owned();
+                let help = "write the aircraft's; `bentpipe check air.toml` on board shows it";
+                let place = Some(aircraft.public_key.span());
+                return Err(ConfigError::at(&source, place, why, help.to_owned()));
+            }
             if !seen.insert(aircraft.key()) {
                 let why = format!("{:?} has the key of another aircraft", aircraft.name);
                 let help = "every aircraft has its own: make one with `bentpipe keys`".to_owned();
@@ -298,14 +307,27 @@ impl GroundLink {
         self.private_key.as_ref().expect("a parsed config holds its key")
     }
 
-    /// The transports that have an address to listen at.
-    fn served(&self) -> Vec<Transport> {
-        let listens = [
+    /// Where each transport listens.
+    pub fn listens(&self) -> [(Transport, Option<SocketAddr>); 3] {
+        [
             (Transport::Link, self.listen),
             (Transport::Masque, self.masque_listen),
             (Transport::AeroTcp, self.aerotcp_listen),
-        ];
-        listens.into_iter().filter(|(_, at)| at.is_some()).map(|(transport, _)| transport).collect()
+        ]
+    }
+
+    fn check_addresses(&self, source: &Source<'_>) -> Result<(), ConfigError> {
+        let addresses = self.listens().map(|(transport, at)| (transport.listen_key(), at));
+        source.listen_apart("link", &addresses)
+    }
+
+    /// The transports that have an address to listen at.
+    fn served(&self) -> Vec<Transport> {
+        self.listens()
+            .into_iter()
+            .filter(|(_, at)| at.is_some())
+            .map(|(transport, _)| transport)
+            .collect()
     }
 }
 
@@ -324,15 +346,6 @@ impl HostAddresses {
             Self::Many(ips) => ips,
         }
     }
-}
-
-fn spanned_key<'de, D>(from: D) -> Result<toml::Spanned<PublicKey>, D::Error>
-where
-    D: serde::Deserializer<'de>,
-{
-    let text = toml::Spanned::<String>::deserialize(from)?;
-    let key = text.get_ref().parse().map_err(serde::de::Error::custom)?;
-    Ok(toml::Spanned::new(text.span(), key))
 }
 
 impl<'de> Deserialize<'de> for NameServer {

@@ -178,6 +178,59 @@ fn keys_say_how_to_make_one() {
 }
 
 #[test]
+fn ones_own_key_is_not_the_peers() {
+    let bench = Bench::new();
+    let own = KEY.parse::<SecretKey>().unwrap().public().to_string();
+    assert_eq!(
+        bench.air(KEY, &own),
+        format!(
+            "air.toml, line 4: this is the aircraft's own public key\n    \
+             peer-public-key = \"{own}\"\n\
+             write the ground's; `bentpipe check ground.toml` on the ground shows it"
+        )
+    );
+    let ground = bench.ground(KEY, &own);
+    assert!(ground.contains("line 7: this is the ground's own public key"), "{ground}");
+}
+
+#[test]
+fn the_file_of_the_other_gateway_is_named_as_such() {
+    let bench = Bench::new();
+    let (air, ground) = (bench.0.path().join("air.toml"), bench.0.path().join("ground.toml"));
+    assert_eq!(
+        bench.message(AirConfig::parse(&ground, GROUND)),
+        "ground.toml: this is the configuration of a ground gateway\n\
+         name the file of the air gateway; this one is for `bentpipe ground`"
+    );
+    let policy = bench.message(AirConfig::parse_policy(&ground, GROUND));
+    assert!(policy.contains("of a ground gateway"), "{policy}");
+    let other = bench.message(GroundConfig::parse(&air, AIR));
+    assert!(other.contains("of an air gateway") && other.contains("`bentpipe air`"), "{other}");
+}
+
+#[test]
+fn a_policy_needs_no_other_file() {
+    let text = AIR.replacen("air.key", "none.key", 1)
+        + "[usage]\ndirectory = \"none\"\n[[rule]]\nport = 22\nclass = \"assured\"\n";
+    let policy = AirConfig::parse_policy(Path::new("air.toml"), &text).unwrap();
+    assert_eq!(policy.rules.rules[0].class, Class::Assured);
+}
+
+#[test]
+fn nothing_listens_twice_at_one_address() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench.air("127.0.0.1:8080", "0.0.0.0:1080"),
+        "air.toml, line 8: http-proxy and socks5 would listen at the same address\n    \
+         http-proxy = \"0.0.0.0:1080\"\ngive one of them another port"
+    );
+    let tproxy = bench.air("port = 1081", "port = 8080");
+    assert!(tproxy.contains("line 9: tproxy and http-proxy would listen"), "{tproxy}");
+    let ground = bench.ground("0.0.0.0:4433", "0.0.0.0:4500");
+    assert!(ground.contains("line 4: masque-listen and listen would"), "{ground}");
+}
+
+#[test]
 fn places_are_checked() {
     let bench = Bench::new();
     assert_eq!(

@@ -13,9 +13,9 @@ use futures_util::future::BoxFuture;
 
 use super::{
     Arrivals, FarDatagrams, FarEnd, FarStream, Incoming, LocalBuffers, Open, OpenDatagrams,
-    OpenError,
+    OpenError, Reach,
 };
-use crate::config::{AeroTcp, AirConfig, GroundConfig, WindowKind};
+use crate::config::{AeroTcp, AirConfig, GroundConfig, Transport, WindowKind};
 
 /// Connections an association holds beyond what the gateway admits: those of either side that the
 /// other has not seen end yet.
@@ -62,6 +62,10 @@ impl FarEnd for Air {
         Box::pin(std::future::ready(Err(OpenError::Unsupported)))
     }
 
+    fn reach(&self) -> Reach {
+        if self.is_up() { Reach::Up } else { Reach::Down }
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(Air::close(self))
     }
@@ -74,6 +78,10 @@ impl Arrivals for Ground {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(Ground::close(self))
+    }
+
+    fn transport(&self) -> Transport {
+        Transport::AeroTcp
     }
 
     fn local_addr(&self) -> Option<SocketAddr> {
@@ -118,7 +126,7 @@ pub fn air_config(
     let link = &config.link;
     Ok(AeroAirConfig {
         secret: link.private_key().clone(),
-        ground: link.peer_public_key,
+        ground: link.peer_public_key(),
         address,
         settings: settings(config.aerotcp.as_ref(), link.rate, link.mtu, config.limits.max_flows)?,
         first_counter,
@@ -131,6 +139,7 @@ pub fn ground_config(config: &GroundConfig) -> Result<AeroGroundConfig, AeroTcpE
     for one in &config.aircraft {
         let mtu = one.mtu.unwrap_or(config.link.mtu);
         let settings = settings(config.aerotcp.as_ref(), one.rate, mtu, one.max_flows)?;
+        let settings = Settings { peer_name: one.name.clone(), ..settings };
         aircraft.push(Aircraft { key: one.key(), settings });
     }
     if config.aerotcp.is_none() {

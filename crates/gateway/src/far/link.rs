@@ -16,9 +16,9 @@ use futures_util::future::BoxFuture;
 
 use super::{
     Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
-    OpenDatagrams, OpenError,
+    OpenDatagrams, OpenError, Reach,
 };
-use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory};
+use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory, Transport};
 
 /// The gateways end idle flows of datagrams; the link's own limit is for what they have forgotten.
 const IDLE_MARGIN: Duration = Duration::from_secs(60);
@@ -56,6 +56,14 @@ impl FarEnd for Air {
 
     fn modem_rate(&self, told: Option<ModemRate>) {
         self.set_modem_rate(told);
+    }
+
+    fn reach(&self) -> Reach {
+        match self.is_heard() {
+            Some(true) => Reach::Up,
+            Some(false) => Reach::Out,
+            None => Reach::Down,
+        }
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -142,6 +150,10 @@ impl Arrivals for Hub {
         Box::pin(Hub::close(self))
     }
 
+    fn transport(&self) -> Transport {
+        Transport::Link
+    }
+
     fn local_addr(&self) -> Option<SocketAddr> {
         Hub::local_addr(self)
     }
@@ -171,7 +183,7 @@ pub fn air_config(
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key().clone(),
-        hub: link.peer_public_key,
+        hub: link.peer_public_key(),
         address,
         settings,
         first_counter,
@@ -192,7 +204,8 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let (udp, ip) = (&config.limits.udp, &config.limits.ip);
         let datagram_idle = udp.longest_idle().max(ip.longest_idle()) + IDLE_MARGIN;
         let share = one.share();
-        let settings = Settings { share, control, classes, datagram_idle, ..settings };
+        let peer_name = one.name.clone();
+        let settings = Settings { peer_name, share, control, classes, datagram_idle, ..settings };
         settings.check()?;
         let highest_class = one.highest_class;
         aircraft.push(Aircraft { key: one.key(), settings, highest_class });

@@ -17,9 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{
     Arrivals, Carried, Claim, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
-    OpenDatagrams, OpenError,
+    OpenDatagrams, OpenError, Reach,
 };
-use crate::config::{AirConfig, GroundConfig, StandardClient};
+use crate::config::{AirConfig, GroundConfig, StandardClient, Transport};
 
 impl FarEnd for Client {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
@@ -46,6 +46,10 @@ impl FarEnd for Client {
             open.passenger,
         );
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarDatagrams>) })
+    }
+
+    fn reach(&self) -> Reach {
+        if self.status().is_ok() { Reach::Up } else { Reach::Down }
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -111,6 +115,10 @@ impl Arrivals for Server {
         })
     }
 
+    fn transport(&self) -> Transport {
+        Transport::Masque
+    }
+
     fn local_addr(&self) -> Option<SocketAddr> {
         Server::local_addr(self).ok()
     }
@@ -141,7 +149,7 @@ fn incoming(request: Request, target: Target) -> Incoming {
 /// What [`Client::connect`] needs. HTTP/3 finds its own rate; the config's is not for it.
 pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
     let secret = config.link.private_key().as_bytes().to_owned().into();
-    ClientConfig::new(address, *config.link.peer_public_key.as_bytes(), secret)
+    ClientConfig::new(address, *config.link.peer_public_key().as_bytes(), secret)
 }
 
 /// What [`Server::start`] needs.

@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    Arrivals, FarDatagrams, FarEnd, FarStream, Open, OpenDatagrams, OpenError, aerotcp, link,
-    masque,
+    Arrivals, FarDatagrams, FarEnd, FarStream, Open, OpenDatagrams, OpenError, Reach, aerotcp,
+    link, masque,
 };
 use crate::air::{counter, path_memory};
 use crate::config::{AirConfig, GroundConfig, Transport};
@@ -208,6 +208,10 @@ impl FarEnd for Awaited {
         if let Some(far) = &*self.0.borrow() {
             far.modem_rate(told);
         }
+    }
+
+    fn reach(&self) -> Reach {
+        self.0.borrow().as_ref().map_or(Reach::Down, |far| far.reach())
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -1,5 +1,6 @@
 use std::net::SocketAddr;
 
+use bentpipe_gateway::far::Reach;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -157,6 +158,38 @@ async fn failures_are_answered_with_their_reason() {
     assert!(get("https://example.net/".into()).await.contains("use CONNECT"));
     let portless = answer(&bench, "CONNECT example.net HTTP/1.1\r\nHost: x\r\n\r\n").await;
     assert!(portless.starts_with("HTTP/1.1 400 "), "{portless}");
+}
+
+#[tokio::test]
+async fn a_link_that_is_down_is_not_the_destinations_fault() {
+    const DOWN: &str = "The radio link to the ground is not up: try again in a while.\n";
+    let bench = start("limits = { answer-timeout = \"1 s\" }", LOOPBACK);
+    bench.up.set_reach(Reach::Down);
+    let to = echo("127.0.0.1:0").await;
+    for head in [format!("CONNECT {to}"), format!("GET http://{to}/")] {
+        let mut tcp = client(&bench, &format!("{head} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+        crate::bench::until("it was accepted", || bench.air.accepted.get() > 0).await;
+        tokio::time::pause();
+        tcp.shutdown().await.unwrap();
+        let mut answer = String::new();
+        // The paused clock jumps over the time that it waits for a link.
+        tcp.read_to_string(&mut answer).await.unwrap();
+        tokio::time::resume();
+        assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with(DOWN), "{answer}");
+        assert!(answer.contains("error=destination_unavailable"), "{answer}");
+    }
+    assert!(bench.up.opened().is_empty());
+    // It comes back while somebody waits.
+    let mut tcp = client(&bench, &format!("CONNECT {to} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+    bench.up.set_reach(Reach::Up);
+    assert!(head(&mut tcp).await.starts_with(CONNECTED));
+    // An outage while a request waits for its answer.
+    bench.up.set_reach(Reach::Out);
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let request =
+        format!("GET http://{}/ HTTP/1.1\r\nHost: x\r\n\r\n", silent.local_addr().unwrap());
+    let answer = answer(&bench, &request).await;
+    assert!(answer.starts_with("HTTP/1.1 503 ") && answer.ends_with(DOWN), "{answer}");
 }
 
 #[tokio::test]

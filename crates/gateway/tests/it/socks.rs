@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use bentpipe_gateway::far::MAX_FIRST_BYTES;
+use bentpipe_gateway::far::{MAX_FIRST_BYTES, Reach};
 use bentpipe_link::ResetCode;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::bench::{
@@ -55,6 +55,21 @@ async fn a_client_may_send_everything_at_once() {
     assert_eq!((all.len(), &all[12..16]), (10_012, &b"xxxx"[..]));
     let first = bench.up.opened()[0].first.clone();
     assert!(first.starts_with(b"xxx") && first.len() <= MAX_FIRST_BYTES, "{first:?}");
+}
+
+#[tokio::test]
+async fn a_link_that_is_down_is_told() {
+    let bench = start("", LOOPBACK);
+    bench.up.set_reach(Reach::Down);
+    let mut tcp = client(&bench, &NO_AUTH).await;
+    assert_eq!(read_exactly(&mut tcp, 2).await, [5, 0]);
+    tokio::time::pause();
+    tcp.write_all(&[5, 1, 0, 1, 127, 0, 0, 1, 0, 80]).await.unwrap();
+    let mut answer = Vec::new();
+    // The paused clock jumps over the time that it waits for a link.
+    tcp.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer[..2], [5, 3], "network unreachable");
+    assert!(bench.up.opened().is_empty());
 }
 
 #[tokio::test]

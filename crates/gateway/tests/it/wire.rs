@@ -5,9 +5,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use bentpipe_gateway::config::Transport;
 use bentpipe_gateway::far::{
     Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
-    OpenDatagrams, OpenError,
+    OpenDatagrams, OpenError, Reach,
 };
 use bentpipe_link::ResetCode;
 use bytes::Bytes;
@@ -192,6 +193,7 @@ pub struct Up {
     flows: mpsc::UnboundedSender<Incoming>,
     opened: Mutex<Vec<Open>>,
     opened_datagrams: Mutex<Vec<OpenDatagrams>>,
+    reach: Mutex<Reach>,
 }
 
 /// The ground's end.
@@ -200,10 +202,17 @@ pub struct Down(tokio::sync::Mutex<mpsc::UnboundedReceiver<Incoming>>);
 pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
     let (flows, arrivals) = mpsc::unbounded_channel();
     let (opened, opened_datagrams) = Default::default();
-    (Arc::new(Up { aircraft, flows, opened, opened_datagrams }), Arc::new(Down(arrivals.into())))
+    let reach = Mutex::new(Reach::Up);
+    let up = Up { aircraft, flows, opened, opened_datagrams, reach };
+    (Arc::new(up), Arc::new(Down(arrivals.into())))
 }
 
 impl Up {
+    /// How the link is from now on.
+    pub fn set_reach(&self, reach: Reach) {
+        *self.reach.lock().unwrap() = reach;
+    }
+
     /// Everything that was asked for so far.
     pub fn opened(&self) -> Vec<Open> {
         self.opened.lock().unwrap().clone()
@@ -216,6 +225,10 @@ impl Up {
 }
 
 impl FarEnd for Up {
+    fn reach(&self) -> Reach {
+        *self.reach.lock().unwrap()
+    }
+
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
         Box::pin(async move {
             let (mut near, far) = pair();
@@ -246,6 +259,10 @@ impl FarEnd for Up {
 }
 
 impl Arrivals for Down {
+    fn transport(&self) -> Transport {
+        Transport::Link
+    }
+
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
         Box::pin(async { self.0.lock().await.recv().await })
     }

@@ -173,7 +173,9 @@ impl HubCore {
         {
             session.receive(&header, &plaintext, from, (datagram.len(), ce), now);
             if let Some(demand) = session.take_demand() {
-                self.sharing.asked(*key, &demand, now);
+                let key = *key;
+                let name = self.aircraft.get(&key).map(|entry| entry.settings.called(&key));
+                self.sharing.asked(key, name.unwrap_or(&key), &demand, now);
             }
             if session.is_closed() {
                 self.drop_session(id);
@@ -199,6 +201,7 @@ impl HubCore {
             let mut seed = [0; 32];
             self.rng.fill_bytes(&mut seed);
             let rng = Rng::from_seed(seed);
+            let aircraft = settings.called(&key).to_string();
             let mut session = Session::new(settings, false, terms, keys, address, prior, now, rng);
             session.limit_class(entry.highest_class);
             if let Some((told, at)) = entry.modem {
@@ -208,7 +211,7 @@ impl HubCore {
             self.sessions.insert(id, (key, session));
             // It has its part of the beam before its first packet leaves.
             self.share_out(now);
-            tracing::info!(aircraft = %key, from = %address, "an aircraft is here");
+            tracing::info!(aircraft, %key, from = %address, "an aircraft is here");
         } else if let Some((_, session)) = self.sessions.get_mut(&id) {
             session.rekey(keys, terms, now);
         }
@@ -233,7 +236,9 @@ impl HubCore {
 
     fn drop_session(&mut self, id: SessionId) {
         let Some(key) = self.aircraft_of(id) else { return };
-        tracing::info!(aircraft = %key, "the session is over");
+        if let Some(entry) = self.aircraft.get(&key) {
+            tracing::info!(aircraft = %entry.settings.called(&key), "the session is over");
+        }
         self.end_session(id);
         self.reception.forget_session(&key, id);
     }

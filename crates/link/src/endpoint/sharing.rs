@@ -3,6 +3,7 @@
 //! Towards the aircraft the hub itself is the only sender, so every session is simply given its
 //! part, anew every [`TICK`]. From the aircraft it takes grants, whose ledger is the [`Beam`].
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
@@ -67,9 +68,9 @@ impl Sharing {
         }
     }
 
-    /// An aircraft says what it wants to send. It is answered at the next [`Self::divide`], which
+    /// An aircraft, which the log calls `name`, says what it wants to send. It is answered at the next [`Self::divide`], which
     /// is due at once.
-    pub fn asked(&mut self, key: PublicKey, demand: &Demand, now: Duration) {
+    pub fn asked(&mut self, key: PublicKey, name: &dyn Display, demand: &Demand, now: Duration) {
         match &mut self.back {
             Some(beam) => {
                 beam.asked(key, demand, now);
@@ -77,7 +78,7 @@ impl Sharing {
             }
             None if !std::mem::replace(&mut self.complained, true) => {
                 tracing::warn!(
-                    aircraft = %key,
+                    aircraft = %name,
                     "it asks for a rate to send at, and there is no beam to grant from: configure \
                      the beam's return rate here, or a static lease there"
                 );

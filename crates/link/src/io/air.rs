@@ -105,6 +105,11 @@ impl Air {
         self.0.look(|core, _| core.current().map(|(_, session)| session.counters()))
     }
 
+    /// Whether the hub is heard at the moment; `None` while there is no session.
+    pub fn is_heard(&self) -> Option<bool> {
+        self.0.look(|core, _| core.current().map(|(_, session)| !session.is_quiet()))
+    }
+
     /// The measured round trip; `None` before the first session.
     pub fn round_trip(&self) -> Option<Duration> {
         self.0.look(|core, _| core.current().map(|(_, session)| session.round_trip()))

@@ -444,7 +444,8 @@ impl Session {
     }
 
     fn break_off(&mut self, violation: Violation) {
-        tracing::warn!(peer = %self.path.peer, %violation, "closing the session");
+        let peer = self.settings.called(&self.path.peer);
+        tracing::warn!(%peer, %violation, "closing the session");
         self.counters.violations += 1;
         self.closing = true;
     }

@@ -110,7 +110,9 @@ impl Session {
             if let Some(congestion) = &mut self.path.congestion {
                 congestion.heard_again(now);
             }
-            tracing::info!(peer = %self.path.peer, after = ?now.saturating_sub(quiet.since), "the link is back");
+            let peer = self.settings.called(&self.path.peer);
+            let after = now.saturating_sub(quiet.since);
+            tracing::info!(%peer, ?after, "the link is back");
         }
     }
 
@@ -294,7 +296,8 @@ impl Session {
         if let Some(candidate) = self.path.candidate.as_mut().filter(|it| it.address == from) {
             candidate.received_bytes += bytes;
             if response == Some(candidate.challenge) {
-                tracing::info!(was = %self.path.peer, is = %from, "the peer moved");
+                let peer = self.settings.called(&"the ground");
+                tracing::info!(%peer, was = %self.path.peer, is = %from, "the peer moved");
                 self.moved_to(from, now);
             }
         } else if newest {

@@ -38,7 +38,8 @@ impl Session {
         }
         if self.quiet.is_none() && self.quiet_at().is_some_and(|at| at <= now) {
             let interval = self.path.rtt.get().max(LEAST_PROBE_INTERVAL);
-            tracing::info!(peer = %self.path.peer, "nothing heard: data stops, probing");
+            let peer = self.settings.called(&self.path.peer);
+            tracing::info!(%peer, "nothing heard: data stops, probing");
             self.quiet = Some(Quiet { since: now, probe_at: now, interval, bare: true });
             self.path.mtu.silence(now);
             if let Some(congestion) = &mut self.path.congestion {

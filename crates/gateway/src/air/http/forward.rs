@@ -10,8 +10,9 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
 use super::head::{self, PSEUDONYM};
-use super::{Body, MAX_BUFFER_BYTES, Proxy, text};
-use crate::air::first::FirstWrite;
+use super::{Body, MAX_BUFFER_BYTES, Proxy, no_link, text};
+use crate::air::first::{Ended, FirstWrite};
+use crate::far::Reach;
 
 /// Sends `request` to `target` and gives its answer, or one of the proxy's own.
 pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) -> Response<Body> {
@@ -20,6 +21,9 @@ pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) 
         return text(StatusCode::METHOD_NOT_ALLOWED, "TRACE does not pass through this proxy.");
     }
     let intake = &proxy.intake;
+    if !intake.has_link().await {
+        return no_link();
+    }
     intake.counters.relayed.add(1);
     let open = intake.open(target.clone(), &proxy.ticket, Dscp::DF, Bytes::new());
     let meter = intake.meter(&proxy.ticket, open.class);
@@ -37,8 +41,18 @@ pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) 
             intake.counters.finished.add(1);
             inbound(response)
         }
-        Err(_) => failure(&target, ending.get().copied().unwrap_or(ResetCode::Aborted)),
+        Err(_) => match ending.get() {
+            Some(ended) if is_the_links_fault(*ended) => no_link(),
+            ended => failure(&target, ended.map_or(ResetCode::Aborted, |ended| ended.code)),
+        },
     }
+}
+
+/// Whether the flow ended because nothing came over the link, rather than by what came.
+fn is_the_links_fault(ended: Ended) -> bool {
+    use ResetCode::{Aborted, Idle, Internal, Timeout, Unreachable};
+    let silent = matches!(ended.code, Aborted | Idle | Internal | Timeout | Unreachable);
+    silent && ended.reach != Reach::Up
 }
 
 fn outbound(mut request: Request<Incoming>) -> Request<Incoming> {

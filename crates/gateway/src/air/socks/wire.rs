@@ -25,6 +25,8 @@ pub enum Reply {
     Succeeded = 0,
     /// This gateway could not do it.
     Failed = 1,
+    /// The link to the ground is down.
+    NetworkUnreachable = 3,
     /// BIND.
     CommandNotSupported = 7,
     /// Neither an address nor a name that can be asked for.

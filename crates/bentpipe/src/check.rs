@@ -1,0 +1,362 @@
+//! `bentpipe check`: what a configuration means, or what is wrong with it.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::path::Path;
+
+use bentpipe_gateway::config::{
+    AeroTcp, AirConfig, AirLink, AircraftConfig, Beam, ClassConfig, Classes, GroundConfig,
+    LeaseSource, Listen, Memory, ModemConfig, ModemSource, Quic, Transport, Which, WindowKind,
+};
+use bentpipe_gateway::far::{aerotcp, link};
+use bentpipe_gateway::rate::dlep::Finding;
+use bentpipe_link::IDLE_GRANT;
+use bentpipe_units::BitRate;
+
+use crate::sheet::Sheet;
+
+/// What most paths carry.
+const ETHERNET_MTU: usize = 1500;
+
+/// Says what a configuration means. Which gateway it is for shows in its tables.
+pub fn run(file: &Path) -> Result<(), Box<dyn Error>> {
+    print!("{}", describe(file)?);
+    println!("{}: no errors", file.display());
+    Ok(())
+}
+
+fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {
+    let shown = file.display();
+    let complain =
+        |error: &dyn Display| format!("{shown}: the link cannot work like this: {error}");
+    let complain_of_aerotcp =
+        |error: &dyn Display| format!("{shown}: AeroTCP cannot work like this: {error}");
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("cannot read {shown}: {error}\nname a file that exists"))?;
+    // A text that is neither's is an air's, which says what it lacks.
+    if Which::of(&text) == Some(Which::Ground) {
+        let config = GroundConfig::parse(file, &text)?;
+        if config.link.listen.is_some() {
+            link::hub_config(&config).map_err(|error| complain(&error))?;
+        }
+        if config.link.aerotcp_listen.is_some() {
+            aerotcp::ground_config(&config).map_err(|error| complain_of_aerotcp(&error))?;
+        }
+        return Ok(ground(&config));
+    }
+    let config = AirConfig::parse(file, &text)?;
+    let anywhere = ([127, 0, 0, 1], 0).into();
+    if config.link.transport == Transport::Link {
+        link::air_config(&config, anywhere, 0).map_err(|error| complain(&error))?;
+    }
+    if config.link.transport == Transport::AeroTcp || config.aerotcp.is_some() {
+        aerotcp::air_config(&config, anywhere, 0).map_err(|error| complain_of_aerotcp(&error))?;
+    }
+    Ok(air(&config))
+}
+
+fn air(config: &AirConfig) -> Sheet {
+    let link = &config.link;
+    let mut sheet = Sheet::new("air gateway");
+    sheet.row("own key", link.private_key().public());
+    sheet.row("calls", &link.peer);
+    sheet.row("its key", link.peer_public_key());
+    let over = match link.transport {
+        Transport::Link => format!("the radio transport, sending {}", lease(link)),
+        Transport::Masque => "HTTP/3, finding its own rate".to_owned(),
+        Transport::AeroTcp => format!("AeroTCP, {}", aerotcp_windows(config.aerotcp.as_ref())),
+    };
+    sheet.row("over", format!("{over}; to the ground's {}", link.transport.listen_key()));
+    if link.transport != Transport::Masque {
+        packets(&mut sheet, link.mtu);
+        sheet.row("state", format!("kept in {}", link.state_file().display()));
+    }
+    if link.transport == Transport::Link {
+        sheet.row("memory", memory(&link.memory));
+    }
+    if let Some(modem) = &link.modem {
+        sheet.row("modem", modem_said(modem));
+    }
+    listeners(&mut sheet, &config.listen);
+    classes(&mut sheet, &config.classes, link.rate, "sends");
+    let rules = &config.rules;
+    sheet.row("rules", format!("{}; {} for what none matches", rules.rules.len(), rules.default));
+    if let Some(usage) = &config.usage {
+        let directory = usage.directory.display();
+        sheet.row("usage", format!("written to {directory} every {}", usage.interval));
+    }
+    let limits = &config.limits;
+    let (all, each) = (limits.max_flows, limits.max_flows_per_passenger);
+    sheet.row("flows", format!("{all} of TCP, {each} a passenger"));
+    let (all, each) = (limits.udp.max_flows, limits.udp.max_flows_per_passenger);
+    sheet.row("", format!("{all} of UDP, {each} a passenger"));
+    sheet
+}
+
+fn listeners(sheet: &mut Sheet, listen: &Listen) {
+    if let Some(address) = listen.socks5 {
+        sheet.row("SOCKS5", address);
+    }
+    if let Some(address) = listen.http_proxy {
+        sheet.row("HTTP proxy", address);
+    }
+    if let Some(auth) = &listen.auth {
+        sheet.row("password", format!("asked for by the proxies, of user {:?}", auth.username));
+    }
+    if let Some(tproxy) = &listen.tproxy {
+        let names: Vec<_> = tproxy.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
+        let text = format!("TCP and UDP from {} (port {})", names.join(", "), tproxy.port);
+        sheet.row("intercepts", text);
+        for name in names.iter().filter(|name| !has_interface(name)) {
+            let text = format!("this machine has no interface {name:?} now: `ip link` lists them");
+            sheet.row("note", text);
+        }
+    }
+    sheet.row(
+        "QUIC",
+        match listen.quic {
+            Quic::Carry => "carried, as all UDP",
+            Quic::Reject => "rejected: browsers use TCP",
+        },
+    );
+}
+
+fn has_interface(name: &str) -> bool {
+    Path::new("/sys/class/net").join(name).exists()
+}
+
+fn packets(sheet: &mut Sheet, mtu: usize) {
+    sheet
+        .row("packets", format!("up to {mtu} bytes, IP header included, if the path carries them"));
+    if mtu > ETHERNET_MTU {
+        let text = format!(
+            "an mtu of {mtu} is more than Ethernet's {ETHERNET_MTU}: write what the path is \
+             provisioned for"
+        );
+        sheet.row("note", text);
+    }
+}
+
+fn memory(memory: &Memory) -> String {
+    let Memory { receive, send, code } = memory;
+    format!("{receive} received, {send} to send, {code} for repairs")
+}
+
+fn modem_said(modem: &ModemConfig) -> String {
+    let who = match &modem.source {
+        ModemSource::Dlep(Finding::At(address)) => format!("tells its rate by DLEP from {address}"),
+        ModemSource::Dlep(Finding::On(interface)) => {
+            format!("is looked for on {interface} and tells its rate by DLEP")
+        }
+        ModemSource::File(file) => format!("has its rate written to {}", file.display()),
+    };
+    format!("{who}; {} bytes of framing a packet", modem.framing_bytes)
+}
+
+fn aerotcp_windows(table: Option<&AeroTcp>) -> String {
+    let Some(table) = table else { return "not told of the satellite".to_owned() };
+    let window = match (table.window, table.connections) {
+        (WindowKind::Static, Some(n)) => format!("static windows for {n} connections"),
+        (WindowKind::Static, None) => "static windows".to_owned(),
+        (WindowKind::Adaptive, _) => "windows by the connections that are open".to_owned(),
+        (WindowKind::Table, _) => format!("windows from a table of {}", table.table.len()),
+    };
+    format!("{window}, round trip {}", table.rtt)
+}
+
+/// What is sent, and who says so.
+fn lease(link: &AirLink) -> String {
+    let rate = link.rate;
+    match link.lease {
+        LeaseSource::Static => rate.to_string(),
+        LeaseSource::Granted => format!(
+            "what the ground grants, up to {rate} ({IDLE_GRANT} until then; the ground needs a [beam])"
+        ),
+        LeaseSource::None => format!("what CUBIC finds, up to {rate}"),
+        LeaseSource::Modem => {
+            format!("what the modem says, up to {rate} ({IDLE_GRANT} while it says nothing)")
+        }
+    }
+}
+
+/// What each class may count on and take, and what is remarkable about that.
+fn classes(sheet: &mut Sheet, classes: &Classes, rate: BitRate, does: &str) {
+    for (class, config) in classes.iter() {
+        sheet.row("class", format!("{class} {does} {}", shares(config)));
+    }
+    for remark in classes.remarks(rate) {
+        sheet.row("note", remark);
+    }
+}
+
+/// In words, what a class may count on and take.
+pub fn shares(config: &ClassConfig) -> String {
+    match (config.rate(), config.ceil()) {
+        (Some(rate), Some(ceil)) if rate.bps() == 0 => format!("what is left, {ceil} at most"),
+        (Some(rate), None) if rate.bps() == 0 => "what is left".to_owned(),
+        (Some(rate), Some(ceil)) => format!("{rate} whenever it asks, {ceil} at most"),
+        (Some(rate), None) => format!("{rate} whenever it asks, all of an idle link"),
+        (None, Some(ceil)) => format!("its share, {ceil} at most"),
+        (None, None) => "its share, all of an idle link".to_owned(),
+    }
+}
+
+fn ground(config: &GroundConfig) -> Sheet {
+    let mut sheet = Sheet::new("ground gateway");
+    sheet.row("own key", config.link.private_key().public());
+    if let Some(address) = config.link.listen {
+        sheet.row("radio link", format!("{address}/udp"));
+    }
+    if let Some(address) = config.link.masque_listen {
+        sheet.row("HTTP/3", format!("{address}/udp"));
+    }
+    if let Some(address) = config.link.aerotcp_listen {
+        let windows = aerotcp_windows(config.aerotcp.as_ref());
+        sheet.row("AeroTCP", format!("{address}/udp, {windows}"));
+    }
+    for one in &config.aircraft {
+        aircraft(&mut sheet, config, one);
+    }
+    for client in &config.clients {
+        let (name, class) = (client.name(), client.highest_class);
+        let (tcp, udp) = (client.max_flows, client.max_datagram_flows);
+        let text = format!("{name} (token): {tcp} flows, {udp} of UDP, up to {class}");
+        sheet.row("client", text);
+    }
+    if let Some(it) = config.beam() {
+        beam(&mut sheet, it, &config.aircraft);
+    }
+    if config.aircraft.is_empty() && config.clients.is_empty() {
+        sheet.row("aircraft", "none: nobody will be served");
+    }
+    let allowed: Vec<_> = config.dial.allow.iter().map(ToString::to_string).collect();
+    if allowed.is_empty() {
+        sheet.row("dials", "public addresses only");
+    } else {
+        sheet.row("dials", format!("public addresses, and {}", allowed.join(", ")));
+    }
+    let servers: Vec<_> = config.dns.servers.iter().map(|server| server.0.to_string()).collect();
+    let asked = if servers.is_empty() { "the system's".to_owned() } else { servers.join(", ") };
+    sheet.row("name servers", asked);
+    sheet
+}
+
+fn aircraft(sheet: &mut Sheet, config: &GroundConfig, one: &AircraftConfig) {
+    sheet.row("aircraft", format!("{}, key {}", one.name, one.key()));
+    let finds = if one.leased { "" } else { "what CUBIC finds, up to " };
+    let (rate, class) = (one.rate, one.highest_class);
+    let (tcp, udp) = (one.max_flows, one.max_datagram_flows);
+    sheet.row("", format!("{finds}{rate}; {tcp} flows, {udp} of UDP, up to {class}"));
+    if config.link.listen.is_some() {
+        sheet.row("memory", memory(&one.memory.unwrap_or(config.link.memory)));
+    }
+    if config.link.listen.is_some() || config.link.aerotcp_listen.is_some() {
+        packets(sheet, one.mtu.unwrap_or(config.link.mtu));
+    }
+    classes(sheet, &one.classes, rate, "is sent");
+}
+
+fn beam(sheet: &mut Sheet, beam: &Beam, aircraft: &[AircraftConfig]) {
+    let weights: u32 = aircraft.iter().map(|one| one.share().weight).sum();
+    for (name, rate) in [("to all", beam.forward), ("from all", beam.return_)] {
+        if let Some(rate) = rate {
+            sheet.row("beam", format!("{rate} {name}, divided by demand and weight"));
+        }
+    }
+    for one in aircraft {
+        let share = one.share();
+        let text = format!("{}: {} of {weights}, over {}", one.name, share.weight, share.floor);
+        sheet.row("", text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+    fn described(name: &str, text: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("own.key"), KEY).unwrap();
+        let file = folder.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        let text = describe(&file).unwrap().to_string();
+        let folder = format!("{}/", folder.path().display());
+        for line in text.lines().filter(|line| !line.contains(&folder)) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        text.replace(&folder, "")
+    }
+
+    #[test]
+    fn an_air_gateway_is_described() {
+        let text = described(
+            "air.toml",
+            &format!(
+                "[link]\nprivate-key-file = \"own.key\"\npeer = \"hub.example.net:4500\"\n\
+                 peer-public-key = \"{KEY}\"\nrate = \"1.89 Mbit/s\"\nmtu = 9000\n\
+                 lease = \"granted\"\n[listen]\nsocks5 = \"127.0.0.1:1080\"\nquic = \"reject\"\n\
+                 tproxy = {{ port = 1081, interfaces = [\"no-such-if0\"] }}\n\
+                 auth = {{ username = \"crew\", password = \"secret\" }}\n"
+            ),
+        );
+        let expected = format!(
+            "air gateway
+  own key       j0DFrbaPJWJK5bIU6nZ6bslNgp09e14a0bpvPiE4KF8=
+  calls         hub.example.net:4500
+  its key       {KEY}
+  over          the radio transport, sending what the ground grants, up to 1.89
+                Mbit/s (16 kbit/s until then; the ground needs a [beam]); to the
+                ground's listen
+  packets       up to 9000 bytes, IP header included, if the path carries them
+  note          an mtu of 9000 is more than Ethernet's 1500: write what the path
+                is provisioned for
+  state         kept in own.state
+  memory        512 MiB received, 256 MiB to send, 16 MiB for repairs
+  SOCKS5        127.0.0.1:1080
+  password      asked for by the proxies, of user \"crew\"
+  intercepts    TCP and UDP from no-such-if0 (port 1081)
+  note          this machine has no interface \"no-such-if0\" now: `ip link` lists
+                them
+  QUIC          rejected: browsers use TCP
+  rules         0; best-effort for what none matches
+  flows         4096 of TCP, 1024 a passenger
+                4096 of UDP, 1024 a passenger
+"
+        );
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn a_ground_gateway_is_described() {
+        let text = described(
+            "ground.toml",
+            &format!(
+                "[link]\nprivate-key-file = \"own.key\"\nlisten = \"[::]:4500\"\n[[aircraft]]\n\
+                 name = \"D-ABCD\"\npublic-key = \"{KEY}\"\nrate = \"1.89 Mbit/s\"\n\
+                 highest-class = \"network\"\nmemory = {{ send = \"32 MiB\" }}\n\
+                 [dns]\nservers = [\"9.9.9.9\"]\n"
+            ),
+        );
+        let expected = format!(
+            "ground gateway
+  own key       j0DFrbaPJWJK5bIU6nZ6bslNgp09e14a0bpvPiE4KF8=
+  radio link    [::]:4500/udp
+  aircraft      D-ABCD, key {KEY}
+                1.89 Mbit/s; 4096 flows, 4096 of UDP, up to network
+  memory        512 MiB received, 32 MiB to send, 16 MiB for repairs
+  packets       up to 1500 bytes, IP header included, if the path carries them
+  dials         public addresses only
+  name servers  9.9.9.9:53
+"
+        );
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn the_wrong_says_where() {
+        let error = describe(Path::new("/none/air.toml")).err().unwrap().to_string();
+        assert!(error.starts_with("cannot read /none/air.toml: No such file"), "{error}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Says in the log that the ground does not answer, and what may be the cause.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::config::AirLink;
+use crate::far::{FarEnd, Reach};
+
+/// The ground may be silent for so long before the log speaks of it: over a satellite a handshake
+/// and its first repetition.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The log speaks of it again after twice the time each time, and once in this time at least.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
+
+/// How often it is looked.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Watches whether the ground is heard, for ever.
+pub async fn watch(link: &AirLink, far: &dyn FarEnd) {
+    let (began, mut silence) = (Instant::now(), Silence::since(Duration::ZERO));
+    loop {
+        sleep(LOOK).await;
+        let reach = far.reach();
+        if let Some(silent) = silence.look(reach, began.elapsed()) {
+            tracing::warn!("{}", complaint(link, reach, silent));
+        }
+    }
+}
+
+/// Since when nothing was heard, and after how much silence the log speaks of it next: 5, 10, 20 …
+/// 640 s, and then every 600 s.
+#[derive(Debug)]
+struct Silence {
+    since: Duration,
+    due: Duration,
+}
+
+impl Silence {
+    const fn since(since: Duration) -> Self {
+        Self { since, due: PATIENCE }
+    }
+
+    /// How long the ground has been silent, when it is time to say so. `now` is the time since the
+    /// watch began.
+    fn look(&mut self, reach: Reach, now: Duration) -> Option<Duration> {
+        if reach == Reach::Up {
+            *self = Self::since(now);
+            return None;
+        }
+        let silent = now.saturating_sub(self.since);
+        if silent < self.due {
+            return None;
+        }
+        self.due += self.due.min(LONGEST_PAUSE);
+        Some(silent)
+    }
+}
+
+fn complaint(link: &AirLink, reach: Reach, silent: Duration) -> String {
+    let (peer, seconds) = (&link.peer, silent.as_secs());
+    if reach == Reach::Out {
+        return format!(
+            "nothing heard from the ground at {peer} for {seconds} s: the radio is out, or the \
+             ground is down; flows wait"
+        );
+    }
+    let listens = link.transport.listen_key();
+    format!(
+        "no answer from the ground at {peer} for {seconds} s: is that the address of its {listens}, \
+         is UDP open on the way, does it know this aircraft's key ({}), and is peer-public-key its \
+         own?",
+        link.private_key().public()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The seconds at which the log speaks, looked at every second from `from` to `to`.
+    fn said(silence: &mut Silence, reach: Reach, seconds: std::ops::Range<u64>) -> Vec<u64> {
+        let look = |at: &u64| silence.look(reach, Duration::from_secs(*at)).is_some();
+        seconds.filter(look).collect()
+    }
+
+    #[test]
+    fn silence_is_told_after_five_seconds_and_then_ever_less_often() {
+        let mut silence = Silence::since(Duration::ZERO);
+        assert_eq!(
+            said(&mut silence, Reach::Down, 0..2000),
+            [5, 10, 20, 40, 80, 160, 320, 640, 1240, 1840]
+        );
+        assert_eq!(said(&mut silence, Reach::Up, 2000..2100), [0; 0]);
+        // From when it was heard last.
+        assert_eq!(said(&mut silence, Reach::Out, 2100..2120), [2104, 2109, 2119]);
+    }
+}

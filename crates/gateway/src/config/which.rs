@@ -1,0 +1,53 @@
+//! Which gateway a file is for.
+
+use super::{ConfigError, Source};
+
+/// One of the two gateways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// On board: `air.toml`.
+    Air,
+    /// On the ground: `ground.toml`.
+    Ground,
+}
+
+/// What only the file of an air gateway has, and under its `[link]`.
+const AIR: (&[&str], &[&str]) = (&["listen", "rule"], &["peer", "peer-public-key"]);
+
+/// What only the file of a ground gateway has, and under its `[link]`.
+const GROUND: (&[&str], &[&str]) = (
+    &["aircraft", "beam", "client", "dial", "dns", "hosts", "masque"],
+    &["listen", "masque-listen", "aerotcp-listen"],
+);
+
+impl Which {
+    /// Whose file this is, where its settings say so and agree.
+    pub fn of(text: &str) -> Option<Self> {
+        let table: toml::Table = text.parse().ok()?;
+        let link = table.get("link").and_then(|link| link.as_table());
+        let has = |(top, under): (&[&str], &[&str])| {
+            top.iter().any(|key| table.contains_key(*key))
+                || link.is_some_and(|link| under.iter().any(|key| link.contains_key(*key)))
+        };
+        match (has(AIR), has(GROUND)) {
+            (true, false) => Some(Self::Air),
+            (false, true) => Some(Self::Ground),
+            _ => None,
+        }
+    }
+}
+
+/// Refuses the file of the other gateway.
+pub(super) fn expect(source: &Source<'_>, expected: Which) -> Result<(), ConfigError> {
+    let Some(found) = Which::of(source.text).filter(|found| *found != expected) else {
+        return Ok(());
+    };
+    let names = |which| match which {
+        Which::Air => ("an air", "air"),
+        Which::Ground => ("a ground", "ground"),
+    };
+    let ((found, is), (_, wanted)) = (names(found), names(expected));
+    let why = format!("this is the configuration of {found} gateway");
+    let help = format!("name the file of the {wanted} gateway; this one is for `bentpipe {is}`");
+    Err(ConfigError::at(source, None, why, help))
+}
