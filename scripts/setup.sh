@@ -26,6 +26,8 @@ make make make make make
 nft nftables nftables nftables nftables
 ip iproute2 iproute iproute2 iproute2
 curl curl curl curl curl
+ping iputils-ping iputils iputils iputils
+traceroute traceroute traceroute traceroute traceroute
 LIST
 }
 

@@ -32,6 +32,12 @@ impl Air {
         Self(Handle::start(AirCore::new(config, seed()), socket))
     }
 
+    /// The ground may also be found at these addresses: each is called in turn where those before do
+    /// not answer. The socket has to reach them.
+    pub fn also_at(&self, addresses: impl IntoIterator<Item = SocketAddr>) {
+        self.0.look(|core, _| core.also_at(addresses));
+    }
+
     /// Opens a connection. Whether its target can be reached shows later, as a reset. Waits a while
     /// for the first association, and for room for the first bytes. AeroTCP itself treats all
     /// classes alike and tells the ground.

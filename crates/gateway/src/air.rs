@@ -1,17 +1,21 @@
 //! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
 
+mod capture;
 mod classes;
 pub mod counter;
 mod datagrams;
+mod echo;
 mod first;
 pub mod http;
 pub mod identity;
 mod intake;
+mod ip;
 mod packet;
 pub mod passengers;
 pub(crate) mod path_memory;
 mod quic;
 mod raw;
+mod recent;
 pub mod rules;
 mod secret;
 mod silence;
@@ -30,7 +34,7 @@ use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::classify::Name;
-use crate::config::{AirConfig, Auth, Quic};
+use crate::config::{AirConfig, Auth, Quic, Raw};
 use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
@@ -41,6 +45,8 @@ use tokio::sync::mpsc;
 use crate::rate::{self, ModemRates, RateSource};
 use crate::usage::Book;
 use intake::Intake;
+#[cfg(feature = "fuzzing")]
+pub use ip::fuzz;
 use passengers::Ticket;
 use tproxy::Transparent;
 
@@ -57,6 +63,7 @@ pub struct Air {
     auth: Option<Arc<Auth>>,
     intake: Arc<Intake>,
     quic: Quic,
+    raw: Raw,
     drain: Duration,
 }
 
@@ -187,6 +194,7 @@ impl Air {
             auth: listen.auth.clone().map(Arc::new),
             intake: Arc::new(Intake::new(config, far, Flows::default())),
             quic: listen.quic,
+            raw: config.raw.clone(),
             drain: config.limits.drain_timeout.into(),
         })
     }
@@ -231,7 +239,7 @@ impl Air {
     /// Serves until `shutdown`, then stops accepting, removes the interception
     /// rules, and lets open flows finish for the configured time.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { socks5, http_proxy, mut transparent, auth, intake, quic, drain } = self;
+        let Self { socks5, http_proxy, mut transparent, auth, intake, quic, raw, drain } = self;
         let udp = transparent.as_mut().and_then(Transparent::take_udp);
         {
             let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
@@ -254,7 +262,7 @@ impl Air {
                 })));
             }
             if let Some(udp) = udp {
-                serving.push(Box::pin(udp.serve(intake.clone(), quic)));
+                serving.push(Box::pin(udp.serve(intake.clone(), quic, raw)));
             }
             tokio::select! {
                 () = shutdown => {}

@@ -10,6 +10,7 @@ mod beam;
 mod classes;
 mod error;
 mod ground;
+mod ip;
 mod key;
 mod modem;
 mod radio;
@@ -38,6 +39,7 @@ pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
 };
+pub use ip::{AirIp, GroundIp, IpProtocol, Raw};
 pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;

@@ -72,6 +72,9 @@ counters! {
     datagrams_too_large,
     /// Datagrams that were not for anybody here: unknown contexts, strangers, broken heads.
     datagrams_unknown,
+    /// Packets of clients that were refused because their IP protocol, or what they ask by ICMP, is
+    /// not carried.
+    ip_refused,
     /// QUIC that was refused, as the config says.
     quic_rejected,
     /// ICMP messages sent to clients (air), or errors passed to aircraft (ground).

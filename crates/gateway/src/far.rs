@@ -252,7 +252,7 @@ impl Carried {
     pub fn kind(&self) -> Kind {
         match self {
             Self::Stream(_) => Kind::Streams,
-            Self::Datagrams { .. } => Kind::Datagrams,
+            Self::Datagrams { protocol, .. } => Kind::of_protocol(*protocol),
         }
     }
 

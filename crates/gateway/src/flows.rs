@@ -6,13 +6,27 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::net::ip;
+
 /// What is counted, and bounded, apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// TCP connections.
     Streams,
-    /// Flows of datagrams.
+    /// Flows of UDP's datagrams.
     Datagrams,
+    /// ICMP echo and protocols other than TCP and UDP.
+    Ip,
+}
+
+impl Kind {
+    /// How many there are.
+    pub const COUNT: usize = 3;
+
+    /// What datagrams of the IP protocol `protocol` count as.
+    pub fn of_protocol(protocol: u8) -> Self {
+        if protocol == ip::UDP { Self::Datagrams } else { Self::Ip }
+    }
 }
 
 /// Every task that serves a client or a flow.

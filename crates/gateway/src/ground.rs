@@ -17,11 +17,11 @@ use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::config::{GroundConfig, GroundUdp};
+use crate::config::{GroundConfig, GroundLimits, Raw};
 use crate::counters::Counters;
 use crate::far::{self, Arrivals, Carried, Claim, FarStream, Incoming};
 use crate::flows::Flows;
-use crate::net::{self, Inherited, StartError};
+use crate::net::{self, Inherited, StartError, ip};
 use crate::police::policed;
 use crate::relay::{Outcome, Relay, RelayLimits};
 use eyeballs::Connect;
@@ -45,7 +45,8 @@ struct Shared {
     relay: RelayLimits,
     counters: Arc<Counters>,
     udp: Udp,
-    udp_limits: GroundUdp,
+    limits: GroundLimits,
+    raw: Raw,
 }
 
 /// Runs the ground gateway of `config` until `shutdown`, then lets open flows finish
@@ -86,7 +87,11 @@ impl Ground {
         net::raise_descriptor_limit();
         let counters = Arc::<Counters>::default();
         let limits = &config.limits;
-        let most = Most { streams: limits.max_flows, datagrams: limits.udp.max_flows };
+        let most = Most {
+            streams: limits.max_flows,
+            datagrams: limits.udp.max_flows,
+            ip: limits.ip.max_flows,
+        };
         let shared = Shared {
             fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most)),
             policy: Policy::new(config.dial.allow.clone()),
@@ -94,7 +99,8 @@ impl Ground {
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
             udp: Udp::new(counters.clone(), limits.udp.unanswered_timeout.into()),
-            udp_limits: config.limits.udp.clone(),
+            limits: config.limits.clone(),
+            raw: config.raw.clone(),
             counters,
         };
         Ok(Self { shared: Arc::new(shared), drain: config.limits.drain_timeout.into() })
@@ -193,10 +199,10 @@ impl Shared {
                 self.serve_stream(target, (class, passenger), claim, stream, permit).await;
             }
             Carried::Datagrams { protocol, source, is_gateway, flow } => {
-                let owner = Owner { aircraft, passenger, source, is_gateway };
+                let owner = Owner { aircraft, passenger, protocol, source, is_gateway };
                 let code = match self.route(&target, protocol).await {
                     Ok(address) => {
-                        let idle = self.udp_limits.idle(target.port);
+                        let idle = self.limits.datagram_idle(protocol, target.port);
                         let flow = policed(flow, permit.police(class, passenger));
                         self.udp.carry(owner, address, class, flow, idle).await
                     }
@@ -214,14 +220,23 @@ impl Shared {
 
     /// Where datagrams for `target` go, if they may.
     async fn route(&self, target: &Target, protocol: u8) -> Result<SocketAddr, ResetCode> {
-        if protocol != udp::UDP || target.port == 0 {
+        let is_udp = protocol == ip::UDP;
+        // Only UDP has ports.
+        if is_udp == (target.port == 0) || !(is_udp || self.carries(protocol)) {
             return Err(ResetCode::Forbidden);
         }
         let route = self.reach(&Routes(&self.policy), target).await?;
-        if self.udp.is_own(route) {
+        let address = route.address;
+        let other_family = ip::is_echo(protocol) && protocol != ip::echo(address.ip());
+        if other_family || is_udp && self.udp.is_own(route) {
             return Err(ResetCode::Forbidden);
         }
-        Ok(route.address)
+        Ok(address)
+    }
+
+    /// Whether packets of `protocol`, which is not UDP, may go out.
+    fn carries(&self, protocol: u8) -> bool {
+        ip::is_echo(protocol) || self.raw.carries(protocol)
     }
 
     async fn serve_stream(

@@ -20,3 +20,7 @@ mod quiet;
 pub mod rate;
 pub mod relay;
 pub mod usage;
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use air::fuzz;

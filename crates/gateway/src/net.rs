@@ -1,5 +1,6 @@
 //! Sockets: bound or inherited, with errors that say what to do.
 
+pub(crate) mod ip;
 pub(crate) mod path;
 pub(crate) mod udp;
 

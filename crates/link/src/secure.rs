@@ -14,7 +14,9 @@
 pub use crate::crypto::{
     InitPayload, Initiator, Keys, MAC_BYTES, MAX_PACKETS_PER_KEY, MacKey, ResponsePayload, Rng,
 };
-pub use crate::endpoint::{Answer, Caller, Confirmed, Packet, Reception, Terms};
+pub use crate::endpoint::{
+    Answer, Caller, Confirmed, MAX_PLACES, Packet, Places, Reception, Terms,
+};
 pub use crate::wire::codec::{Malformed, Reader, put_varint, varint_len};
 pub use crate::wire::header::{
     COOKIE, DATA, DATA_OVERHEAD_BYTES, DataHeader, INIT, INIT_BYTES, MAX_PACKET_NUMBER, RESPONSE,

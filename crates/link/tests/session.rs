@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::{Core, Read, ResetCode, Settings, Write};
@@ -469,4 +470,27 @@ fn reports_take_a_tenth_of_a_thin_uplink_and_a_fiftieth_of_a_thin_downlink_at_mo
     assert!((0.9 * 25_600.0..=25_600.0).contains(&thin_up), "{thin_up:.0} bit/s of 25,600");
     let thin_down = reports_bps(256_000, 400_000);
     assert!((0.9 * 8_000.0..=8_000.0).contains(&thin_down), "{thin_down:.0} bit/s of 8,000");
+}
+
+#[test]
+fn a_hub_with_several_addresses_is_called_at_each_in_turn() {
+    let mut pair = Pair::new(1, 0.0);
+    let addresses: [SocketAddr; 2] =
+        [common::HUB, "[2001:db8::2]:4500"].map(|address| address.parse().unwrap());
+    pair.air.also_at(addresses);
+    let mut now = Duration::ZERO;
+    let mut called = Vec::new();
+    while called.len() < 4 {
+        match pair.air.transmit(now, &mut Vec::new()) {
+            Some(to) => called.push((now, to)),
+            None => now = pair.air.next_timeout(now),
+        }
+    }
+    let [first, second] = addresses;
+    assert_eq!(
+        called.iter().map(|call| call.1).collect::<Vec<_>>(),
+        [first, second, first, second]
+    );
+    // The second has its turn when the first's answer is overdue.
+    assert_eq!(called[1].0, pair.settings.initial_rtt * 3 / 2);
 }

@@ -42,6 +42,8 @@ const MAX_OPENING: usize = 16_384;
 pub struct ClientConfig {
     /// Where the server listens.
     pub server: SocketAddr,
+    /// Where else it may be found: each is tried in turn where the one before does not answer.
+    pub others: Vec<SocketAddr>,
     /// The server's public key.
     pub server_key: PublicKey,
     /// Our own key, which the server must know.
@@ -61,6 +63,7 @@ impl ClientConfig {
     pub fn new(server: SocketAddr, server_key: PublicKey, secret: SecretKey) -> ClientConfig {
         ClientConfig {
             server,
+            others: Vec::new(),
             server_key,
             secret,
             transport: Transport::default(),
@@ -245,8 +248,12 @@ impl Keeper {
 
     async fn keep(&self) {
         let mut pause = self.config.reconnect_min;
+        let places: Vec<_> =
+            [self.config.server].iter().chain(&self.config.others).copied().collect();
+        let mut place = 0;
         loop {
-            let attempt = timeout(CONNECT_TIMEOUT, self.establish()).await;
+            let server = places[place];
+            let attempt = timeout(CONNECT_TIMEOUT, self.establish(server)).await;
             let why = match attempt.unwrap_or(Err(ConnectError::Timeout)) {
                 Ok(live) => {
                     let since = Instant::now();
@@ -264,20 +271,23 @@ impl Keeper {
                     ConnectError::Quic(lost.to_string())
                 }
                 Err(ConnectError::Closed) => return,
-                Err(why) => why,
+                Err(why) => {
+                    place = (place + 1) % places.len();
+                    why
+                }
             };
-            tracing::info!(server = %self.config.server, %why, "no connection");
+            tracing::info!(%server, %why, "no connection");
             self.publish.send_replace(State::Down(why));
             sleep(pause).await;
             pause = (pause * 2).min(self.config.reconnect_max);
         }
     }
 
-    async fn establish(&self) -> Result<Live, ConnectError> {
+    async fn establish(&self, server: SocketAddr) -> Result<Live, ConnectError> {
         let failed = |error: &dyn std::fmt::Display| ConnectError::Quic(error.to_string());
         let conn = self
             .endpoint
-            .connect_with(self.quic.clone(), self.config.server, tls::SERVER_NAME)
+            .connect_with(self.quic.clone(), server, tls::SERVER_NAME)
             .map_err(|error| match error {
                 quinn::ConnectError::EndpointStopping => ConnectError::Closed,
                 other => failed(&other),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_link::secure::{Answer, Caller, DATA, DataHeader, Rng};
+use bentpipe_link::secure::{Answer, Caller, DATA, DataHeader, Places, Rng};
 use bentpipe_link::{Class, Core, FlowEvent, OpenError, PublicKey, SecretKey, SessionId, Target};
 use bentpipe_units::BitRate;
 use rand::SeedableRng;
@@ -35,6 +35,7 @@ pub struct AirConfig {
 pub struct AirCore {
     config: AirConfig,
     caller: Caller,
+    places: Places,
     session: Option<(SessionId, Session)>,
     last_session: SessionId,
     events: VecDeque<(SessionId, FlowEvent)>,
@@ -52,6 +53,7 @@ impl AirCore {
         let caller = Caller::new(PROLOGUE, secret.clone(), *ground, *first_counter, &mut rng);
         Self {
             caller,
+            places: Places::new(config.address),
             session: None,
             last_session: 0,
             events: VecDeque::new(),
@@ -60,6 +62,11 @@ impl AirCore {
             rng,
             config,
         }
+    }
+
+    /// The ground may also be found at these addresses.
+    pub fn also_at(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
+        self.places.add(addresses);
     }
 
     /// The association, once the ground has answered.
@@ -88,6 +95,7 @@ impl AirCore {
 
     fn install(&mut self, answer: Answer, from: SocketAddr, now: Duration) {
         let Answer { keys, payload, resumes, .. } = answer;
+        self.places.answered(from);
         let terms = PeerTerms {
             bandwidth: BitRate::from_bps(payload.rate_bps),
             window: payload.reserve_bytes,
@@ -152,7 +160,7 @@ impl Core for AirCore {
             // A SYN tells the window of its connection.
             let terms = (settings.bandwidth.bps(), 0);
             self.caller.call(terms, settings.rtt, now, &mut self.rng, out);
-            return Some(self.config.address);
+            return Some(self.places.call(self.session.is_some()));
         }
         let to = self.session.as_mut()?.1.transmit(now, out);
         if to.is_none() {

@@ -1,5 +1,5 @@
-//! Flows of datagrams: one for each client's port and destination, opened by its first packet and
-//! ended by silence, as a NAT does (RFC 4787).
+//! Flows of datagrams: one for each client's port, or echo identifier, and destination, opened by its
+//! first packet and ended by silence, as a NAT does (RFC 4787).
 //!
 //! What the clients' side is, interception or a SOCKS5 association, is behind [`Back`].
 
@@ -14,19 +14,14 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::intake::Intake;
+use super::recent::Recent;
 use crate::far::datagram::{Datagram, IcmpError, MOST_HEADER_BYTES};
 use crate::far::{DatagramError, FarDatagrams, OpenDatagrams};
 use crate::police::Police;
 use crate::usage::Meter;
 
-/// UDP's number in IP headers.
-pub const UDP: u8 = 17;
-
 /// Bytes of packets that wait while their flow is being opened: a QUIC client's first flight.
 const MOST_WAITING_BYTES: usize = 16 * 1024;
-
-/// No ICMP error quotes more of a packet (RFC 4443 section 2.4 (c)).
-const MOST_QUOTED_BYTES: usize = 1280;
 
 /// A packet with at least this many hops left has enough for any path (hosts start with 64 or
 /// more), and needs not cross with their number; probes of traceroute have fewer.
@@ -35,9 +30,12 @@ const PLENTY_OF_HOPS: u8 = 48;
 /// Which flow a packet belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// The client.
+    /// The IP protocol's number.
+    pub protocol: u8,
+    /// The client, with its port; the identifier is in its place where echoes are sent, and 0 where
+    /// the protocol has neither.
     pub client: SocketAddr,
-    /// Where it sends to.
+    /// Where it sends to; the port is 0 where the protocol has none.
     pub target: Target,
 }
 
@@ -100,18 +98,7 @@ struct State {
     stage: Stage,
     moved_at: Instant,
     meter: Option<Meter>,
-    /// For errors to quote.
-    last: Last,
-}
-
-/// The client's last packet.
-#[derive(Default)]
-struct Last {
-    hop_limit: u8,
-    traffic_class: u8,
-    /// The first [`MOST_QUOTED_BYTES`] of what it carried.
-    payload: Vec<u8>,
-    cut_bytes: usize,
+    recent: Recent,
 }
 
 enum Stage {
@@ -184,12 +171,14 @@ impl<B: Back> Table<B> {
     /// Opens a flow, whose class is decided by its `first` packet and its mark.
     fn open(self: &Arc<Self>, key: Key, first: &Sent<'_>) -> Option<Arc<Flow>> {
         let intake = &self.intake;
-        let ticket = intake.admit_datagrams(key.client.ip())?;
-        let (source, dscp) = (key.client.port(), Dscp::from_traffic_class(first.traffic_class));
-        let open = intake.open_datagrams(key.target.clone(), (UDP, source), dscp, &ticket);
+        let ticket = intake.admit_datagrams(key.client.ip(), key.protocol)?;
+        let of = (key.protocol, key.client.port());
+        let dscp = Dscp::from_traffic_class(first.traffic_class);
+        let open = intake.open_datagrams(key.target.clone(), of, dscp, &ticket);
+        let idle = intake.limits.datagram_idle(key.protocol, key.target.port);
         let flow = Flow {
             police: intake.ceil.of(open.class, ticket.number),
-            ..Flow::new(key.clone(), open.class, intake.limits.udp.idle(key.target.port))
+            ..Flow::new(key.clone(), open.class, idle)
         };
         flow.lock().meter = intake.meter(&ticket, open.class);
         let flow = Arc::new(flow);
@@ -252,7 +241,7 @@ impl<B: Back> Table<B> {
                 let problem = Problem::TooLarge {
                     most_payload: most_bytes.saturating_sub(MOST_HEADER_BYTES),
                 };
-                self.back.explain(&flow.key, &state.last.sent(), problem);
+                state.recent.last().inspect(|last| self.back.explain(&flow.key, last, problem));
             }
         }
     }
@@ -272,7 +261,10 @@ impl<B: Back> Table<B> {
             }
             Ok(Datagram::Error(error)) => {
                 let state = flow.lock();
-                self.back.explain(&flow.key, &state.last.sent(), Problem::Icmp(error));
+                match state.recent.quoted(error.quote) {
+                    Some(sent) => self.back.explain(&flow.key, &sent, Problem::Icmp(error)),
+                    None => counters.datagrams_unknown.add(1),
+                }
             }
             Ok(Datagram::HopLimit(..)) | Err(_) => counters.datagrams_unknown.add(1),
         }
@@ -282,7 +274,8 @@ impl<B: Back> Table<B> {
         self.intake.counters.count_reset(code);
         tracing::debug!(target = %flow.key.target, %code, "flow of datagrams ended");
         let state = flow.lock();
-        self.back.explain(&flow.key, &state.last.sent(), Problem::Ended(code));
+        let problem = Problem::Ended(code);
+        state.recent.last().inspect(|last| self.back.explain(&flow.key, last, problem));
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Arc<Flow>>> {
@@ -297,14 +290,14 @@ impl Flow {
             stage: Stage::Opening(Vec::new()),
             moved_at: Instant::now(),
             meter: None,
-            last: Last::default(),
+            recent: Recent::new(key.protocol),
         };
         Self { key, class, idle, police: None, state: Mutex::new(state) }
     }
 
     fn send(&self, sent: Sent<'_>) -> Fate {
         let mut state = self.lock();
-        state.last.keep(&sent);
+        state.recent.keep(&sent);
         let bytes = sent.payload.len();
         let admits = |police: &Police| police.admit(bytes);
         let fate = match state.stage {
@@ -390,28 +383,11 @@ impl Sent<'_> {
     }
 }
 
-impl Last {
-    fn keep(&mut self, sent: &Sent<'_>) {
-        (self.hop_limit, self.traffic_class) = (sent.hop_limit, sent.traffic_class);
-        let (quoted, cut) = sent.payload.split_at(sent.payload.len().min(MOST_QUOTED_BYTES));
-        self.payload.clear();
-        self.payload.extend_from_slice(quoted);
-        self.cut_bytes = sent.cut_bytes + cut.len();
-    }
-
-    fn sent(&self) -> Sent<'_> {
-        Sent {
-            hop_limit: self.hop_limit,
-            traffic_class: self.traffic_class,
-            payload: &self.payload,
-            cut_bytes: self.cut_bytes,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::air::recent::MOST_QUOTED_BYTES;
+    use crate::net::ip;
 
     fn sent(payload: &[u8]) -> Sent<'_> {
         Sent { hop_limit: 64, traffic_class: 0, payload, cut_bytes: 0 }
@@ -420,7 +396,8 @@ mod tests {
     fn flow() -> Flow {
         let target: Target = "192.0.2.1:9".parse().unwrap();
         let client = "10.0.0.1:9".parse().unwrap();
-        Flow::new(Key { client, target }, Class::BestEffort, Duration::from_secs(1))
+        let key = Key { protocol: ip::UDP, client, target };
+        Flow::new(key, Class::BestEffort, Duration::from_secs(1))
     }
 
     #[test]
@@ -428,9 +405,8 @@ mod tests {
         let flow = flow();
         assert!(matches!(flow.send(sent(&[7; 60_000])), Fate::Dropped));
         let state = flow.lock();
-        assert!(state.last.payload.capacity() <= 2 * MOST_QUOTED_BYTES);
-        let last = state.last.sent();
-        assert_eq!((last.payload.len(), last.cut_bytes), (1280, 60_000 - 1280));
+        let last = state.recent.last().unwrap();
+        assert_eq!((last.payload.len(), last.cut_bytes), (MOST_QUOTED_BYTES, 60_000 - 1280));
     }
 
     #[tokio::test(start_paused = true)]

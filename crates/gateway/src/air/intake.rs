@@ -56,7 +56,7 @@ impl Intake {
         let limits = config.limits.clone();
         let classes = Arc::new(Classes::new(config.rules.clone()));
         let udp = &limits.udp;
-        let passengers = Passengers::new(
+        let passengers = Passengers::new([
             Limit {
                 all: limits.max_flows,
                 each: limits.max_flows_per_passenger,
@@ -67,7 +67,12 @@ impl Intake {
                 each: udp.max_flows_per_passenger,
                 each_per_second: Some(udp.flows_per_second_per_passenger),
             },
-        );
+            Limit {
+                all: limits.ip.max_flows,
+                each: limits.ip.max_flows_per_passenger,
+                each_per_second: Some(limits.ip.flows_per_second_per_passenger),
+            },
+        ]);
         let (counters, quiet) = Default::default();
         let usage = config.usage.as_ref();
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
@@ -100,9 +105,9 @@ impl Intake {
         ticket
     }
 
-    /// Counts a flow of datagrams in, unless a limit is reached.
-    pub fn admit_datagrams(&self, client: IpAddr) -> Option<Ticket> {
-        let ticket = self.passengers.admit(client, Kind::Datagrams);
+    /// Counts a flow of datagrams of the IP protocol `protocol` in, unless a limit is reached.
+    pub fn admit_datagrams(&self, client: IpAddr, protocol: u8) -> Option<Ticket> {
+        let ticket = self.passengers.admit(client, Kind::of_protocol(protocol));
         if ticket.is_none() {
             self.counters.over_limit.add(1);
             self.quiet.refused(client, "too many flows of datagrams");

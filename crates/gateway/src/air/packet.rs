@@ -1,12 +1,13 @@
-//! The IP packets that clients get: UDP from where they sent theirs, and ICMP errors about what
+//! The IP packets that clients get: answers from where they sent theirs, and ICMP errors about what
 //! they sent, which quote it (RFC 792, RFC 4443).
 
 use std::net::{IpAddr, SocketAddr};
 
 use bentpipe_link::ResetCode;
-use etherparse::{IpHeaders, Ipv4Header, Ipv6Header, PacketBuilder};
+use etherparse::{IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder};
 
 use crate::far::datagram::IcmpError;
+use crate::net::ip;
 
 /// What our own packets start with.
 const HOP_LIMIT: u8 = 64;
@@ -15,23 +16,32 @@ const HOP_LIMIT: u8 = 64;
 const MOST_V4_BYTES: usize = 576;
 /// RFC 4443 section 2.4 (c): and an ICMPv6 error no more than the smallest MTU.
 const MOST_V6_BYTES: usize = 1280;
+const V4_HEADER_BYTES: usize = 20;
+const V6_HEADER_BYTES: usize = 40;
+/// UDP's and ICMP's.
+const HEADER_BYTES: usize = 8;
 /// Before what is quoted: the outer IP header, then the ICMP header.
-const V4_HEADERS_BYTES: usize = 20 + 8;
-const V6_HEADERS_BYTES: usize = 40 + 8;
+const V4_HEADERS_BYTES: usize = V4_HEADER_BYTES + HEADER_BYTES;
+const V6_HEADERS_BYTES: usize = V6_HEADER_BYTES + HEADER_BYTES;
+
+/// Where the header of IPv6 says what follows it.
+const NEXT_HEADER_AT: u8 = 6;
 
 /// IPv6 has no smaller MTU (RFC 8200 section 5), and hosts do not believe in one.
 const LEAST_V6_MTU: u32 = 1280;
 
-/// A UDP packet as a client sent it.
+/// A packet as a client sent it.
 #[derive(Debug, Clone, Copy)]
 pub struct Original<'a> {
-    /// Who sent it.
+    /// The IP protocol.
+    pub protocol: u8,
+    /// Who sent it; the port is UDP's.
     pub client: SocketAddr,
-    /// Where to.
+    /// Where to; the port is UDP's.
     pub target: SocketAddr,
     /// Its traffic class.
     pub traffic_class: u8,
-    /// What it carried.
+    /// What UDP carried; of another protocol, what IP carried.
     pub payload: &'a [u8],
     /// Bytes that followed `payload`, where that is cut short.
     pub cut_bytes: usize,
@@ -44,6 +54,8 @@ pub enum Message {
     HopLimit,
     /// Nobody takes this: the client should do without.
     PortUnreachable,
+    /// Packets of this IP protocol are not carried.
+    ProtocolUnreachable,
     /// The destination cannot be reached, or no more flows can be held (RFC 6888 REQ-8).
     HostUnreachable,
     /// The operator does not allow it.
@@ -58,10 +70,12 @@ pub enum Message {
 }
 
 impl Message {
-    /// What to tell a client whose flow was ended with `code`; ends by silence are not told.
-    pub fn of_reset(code: ResetCode) -> Option<Self> {
+    /// What to tell a client whose flow of `protocol` was ended with `code`; ends by silence are not
+    /// told.
+    pub fn of_reset(code: ResetCode, protocol: u8) -> Option<Self> {
         match code {
-            ResetCode::Refused => Some(Self::PortUnreachable),
+            ResetCode::Refused if protocol == ip::UDP => Some(Self::PortUnreachable),
+            ResetCode::Refused => Some(Self::ProtocolUnreachable),
             ResetCode::Forbidden => Some(Self::Prohibited),
             ResetCode::Unreachable
             | ResetCode::Timeout
@@ -72,16 +86,19 @@ impl Message {
         }
     }
 
-    /// Type, code and the four bytes after the checksum; `None` for what no client should see.
-    fn v4(self) -> Option<(u8, u8, [u8; 4])> {
+    /// Type, code and the four bytes after the checksum, about a packet of `protocol`; `None` for
+    /// what no client should see.
+    fn v4(self, protocol: u8) -> Option<(u8, u8, [u8; 4])> {
         Some(match self {
             Self::HopLimit => (11, 0, [0; 4]),
             Self::PortUnreachable => (3, 3, [0; 4]),
+            Self::ProtocolUnreachable => (3, 2, [0; 4]),
             Self::HostUnreachable => (3, 1, [0; 4]),
             Self::Prohibited => (3, 13, [0; 4]),
             Self::TooBig { most_payload } => {
                 // RFC 1191 section 4: the low 16 bits are the next hop's MTU.
-                let mtu = u16::try_from(most_payload + V4_HEADERS_BYTES).unwrap_or(u16::MAX);
+                let mtu = most_payload + V4_HEADER_BYTES + own_header_bytes(protocol);
+                let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
                 let [high, low] = mtu.to_be_bytes();
                 (3, 4, [0, 0, high, low])
             }
@@ -93,14 +110,17 @@ impl Message {
         })
     }
 
-    fn v6(self) -> Option<(u8, u8, [u8; 4])> {
+    fn v6(self, protocol: u8) -> Option<(u8, u8, [u8; 4])> {
         Some(match self {
             Self::HopLimit => (3, 0, [0; 4]),
             Self::PortUnreachable => (1, 4, [0; 4]),
+            // RFC 4443 section 3.4: an unrecognized next header, and where it stands.
+            Self::ProtocolUnreachable => (4, 1, [0, 0, 0, NEXT_HEADER_AT]),
             Self::HostUnreachable => (1, 3, [0; 4]),
             Self::Prohibited => (1, 1, [0; 4]),
             Self::TooBig { most_payload } => {
-                let mtu = u32::try_from(most_payload + V6_HEADERS_BYTES).unwrap_or(u32::MAX);
+                let mtu = most_payload + V6_HEADER_BYTES + own_header_bytes(protocol);
+                let mtu = u32::try_from(mtu).unwrap_or(u32::MAX);
                 (2, 0, mtu.max(LEAST_V6_MTU).to_be_bytes())
             }
             Self::Relayed(error) => {
@@ -120,32 +140,63 @@ pub fn udp(from: SocketAddr, to: SocketAddr, traffic_class: u8, payload: &[u8]) 
     Some(packet)
 }
 
+/// A packet of another protocol; `None` where the addresses are of two families or the payload is
+/// too large.
+pub fn raw(
+    from: IpAddr,
+    to: IpAddr,
+    protocol: u8,
+    traffic_class: u8,
+    payload: &[u8],
+) -> Option<Vec<u8>> {
+    let builder = PacketBuilder::ip(headers(from, to, HOP_LIMIT, traffic_class)?);
+    let mut packet = Vec::with_capacity(builder.size(payload.len()));
+    builder.write(&mut packet, IpNumber(protocol), payload).ok()?;
+    Some(packet)
+}
+
 /// The ICMP error `message` from `source` about `original`; `None` where it cannot be said.
 pub fn error(source: IpAddr, original: &Original<'_>, message: Message) -> Option<Vec<u8>> {
-    let client = original.client.ip();
-    let inner = headers(client, original.target.ip(), 1, original.traffic_class)?;
-    let quoting = PacketBuilder::ip(inner).udp(original.client.port(), original.target.port());
-    let mut quoted = Vec::with_capacity(quoting.size(original.payload.len() + original.cut_bytes));
-    // The headers tell the whole length. Zeros take the place of what was cut, which is not quoted
-    // either; nobody can check a checksum over a part.
-    let mut payload = original.payload.to_vec();
-    payload.resize(payload.len() + original.cut_bytes, 0);
-    quoting.write(&mut quoted, &payload).ok()?;
+    let (client, protocol) = (original.client.ip(), original.protocol);
+    let mut quoted = quoted(original)?;
     let outer = PacketBuilder::ip(headers(source, client, HOP_LIMIT, 0)?);
     let mut packet = Vec::with_capacity(MOST_V6_BYTES);
     match client {
         IpAddr::V4(_) => {
-            let (kind, code, rest) = message.v4()?;
+            let (kind, code, rest) = message.v4(protocol)?;
             quoted.truncate(MOST_V4_BYTES - V4_HEADERS_BYTES);
             outer.icmpv4_raw(kind, code, rest).write(&mut packet, &quoted).ok()?;
         }
         IpAddr::V6(_) => {
-            let (kind, code, rest) = message.v6()?;
+            let (kind, code, rest) = message.v6(protocol)?;
             quoted.truncate(MOST_V6_BYTES - V6_HEADERS_BYTES);
             outer.icmpv6_raw(kind, code, rest).write(&mut packet, &quoted).ok()?;
         }
     }
     Some(packet)
+}
+
+/// The packet that the client sent.
+fn quoted(original: &Original<'_>) -> Option<Vec<u8>> {
+    let Original { protocol, client, target, traffic_class, .. } = *original;
+    let builder = PacketBuilder::ip(headers(client.ip(), target.ip(), 1, traffic_class)?);
+    // The headers tell the whole length, and zeros stand for what was cut until they have: nobody
+    // can check a checksum over a part.
+    let mut payload = original.payload.to_vec();
+    payload.resize(payload.len() + original.cut_bytes, 0);
+    let mut quoted = Vec::with_capacity(V6_HEADERS_BYTES + payload.len());
+    if protocol == ip::UDP {
+        builder.udp(client.port(), target.port()).write(&mut quoted, &payload).ok()?;
+    } else {
+        builder.write(&mut quoted, IpNumber(protocol), &payload).ok()?;
+    }
+    quoted.truncate(quoted.len() - original.cut_bytes);
+    Some(quoted)
+}
+
+/// What stands between the IP header and what is counted as payload.
+fn own_header_bytes(protocol: u8) -> usize {
+    if protocol == ip::UDP { HEADER_BYTES } else { 0 }
 }
 
 fn headers(from: IpAddr, to: IpAddr, hop_limit: u8, traffic_class: u8) -> Option<IpHeaders> {
@@ -188,7 +239,7 @@ mod tests {
 
     fn original<'a>((client, target): (&str, &str), payload: &'a [u8]) -> Original<'a> {
         let (client, target) = (client.parse().unwrap(), target.parse().unwrap());
-        Original { client, target, traffic_class: 0xb8, payload, cut_bytes: 0 }
+        Original { protocol: ip::UDP, client, target, traffic_class: 0xb8, payload, cut_bytes: 0 }
     }
 
     #[test]
@@ -249,6 +300,7 @@ mod tests {
             code: 0,
             rest: [0; 4],
             hop_limit: 60,
+            quote: None,
         };
         let said = |hosts, from, kind| {
             let heard = heard(from, kind);

@@ -17,7 +17,7 @@ pub const EVERYONE_ELSE: u32 = 0;
 /// All clients seen lately.
 pub struct Passengers {
     table: Mutex<Table>,
-    limits: [Limit; 2],
+    limits: [Limit; Kind::COUNT],
 }
 
 /// A bound on flows of one [`Kind`].
@@ -39,7 +39,7 @@ struct Table {
     known: HashMap<IpAddr, Passenger>,
     /// Flows of clients that found the table full.
     others: Held,
-    open: [usize; 2],
+    open: [usize; Kind::COUNT],
     clock: u64,
 }
 
@@ -52,9 +52,9 @@ struct Passenger {
 /// What one client holds.
 #[derive(Default)]
 struct Held {
-    open: [usize; 2],
+    open: [usize; Kind::COUNT],
     /// Since it opened its first.
-    opening: [Option<Bucket>; 2],
+    opening: [Option<Bucket>; Kind::COUNT],
 }
 
 /// The right to one flow, given back when dropped.
@@ -68,9 +68,9 @@ pub struct Ticket {
 }
 
 impl Passengers {
-    /// A table with these bounds.
-    pub fn new(streams: Limit, datagrams: Limit) -> Arc<Self> {
-        Arc::new(Self { table: Mutex::default(), limits: [streams, datagrams] })
+    /// A table with these bounds, in the order of [`Kind`].
+    pub fn new(limits: [Limit; Kind::COUNT]) -> Arc<Self> {
+        Arc::new(Self { table: Mutex::default(), limits })
     }
 
     /// Admits one more flow of `client`, unless a limit is reached.
@@ -124,7 +124,8 @@ impl Table {
             // Fits: at most MAX_PASSENGERS, and numbers are taken in turn.
             return Some(self.known.len() as u32 + 1);
         }
-        let idle = self.known.iter().filter(|(_, passenger)| passenger.held.open == [0; 2]);
+        let idle =
+            self.known.iter().filter(|(_, passenger)| passenger.held.open == [0; Kind::COUNT]);
         let oldest = idle.min_by_key(|(_, passenger)| passenger.seen).map(|(ip, _)| *ip)?;
         self.known.remove(&oldest).map(|passenger| passenger.number)
     }
@@ -167,13 +168,13 @@ mod tests {
     fn table(all: usize, each: usize) -> Arc<Passengers> {
         let each_per_second = None;
         let datagrams = Limit { all: 2, each: 1, each_per_second };
-        Passengers::new(Limit { all, each, each_per_second }, datagrams)
+        Passengers::new([Limit { all, each, each_per_second }, datagrams, datagrams])
     }
 
     #[tokio::test(start_paused = true)]
     async fn opening_is_paced_for_each() {
         let paced = Limit { all: 100, each: 100, each_per_second: Some(2) };
-        let table = Passengers::new(Limit { each_per_second: None, ..paced }, paced);
+        let table = Passengers::new([Limit { each_per_second: None, ..paced }, paced, paced]);
         let opened = |client| table.admit(client, Datagrams).is_some();
         assert_eq!((0..9).filter(|_| opened(ip(1))).count(), 4);
         assert!(opened(ip(2)), "another client");

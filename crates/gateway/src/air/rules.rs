@@ -8,6 +8,8 @@
 use std::io::{self, Write};
 use std::process::{Command, Output, Stdio};
 
+use super::capture::GROUP;
+
 /// The nftables table; one air gateway per network namespace.
 pub const TABLE: &str = "bentpipe_air";
 
@@ -47,18 +49,27 @@ pub enum RulesError {
     },
 }
 
+/// What is intercepted besides TCP.
+#[derive(Debug, Clone, Copy)]
+pub struct Leads {
+    /// UDP.
+    pub udp: bool,
+    /// What is neither TCP nor UDP: copied to [`GROUP`](super::capture::GROUP).
+    pub others: bool,
+}
+
 /// Rules in force; dropping removes them.
 pub struct Rules {
     v6: bool,
 }
 
 impl Rules {
-    /// Leads TCP that comes in by `interfaces`, and UDP where `udp` says so, to `port` on loopback.
+    /// Leads TCP that comes in by `interfaces`, and what `leads` says, to `port` on loopback.
     pub fn install(
         port: u16,
         interfaces: &[&str],
         v6: bool,
-        udp: bool,
+        leads: Leads,
     ) -> Result<Self, RulesError> {
         // From here on dropping removes whatever was done before a failure.
         let rules = Self { v6 };
@@ -68,7 +79,7 @@ impl Rules {
             ip(&[family, "route", "replace", "local", "default", "dev", "lo", "table", &table])?;
             ip(&[&[family, "rule", "add"][..], &rule()].concat())?;
         }
-        nft(&script(port, interfaces, v6, udp))?;
+        nft(&script(port, interfaces, v6, leads))?;
         Ok(rules)
     }
 
@@ -112,9 +123,10 @@ fn rule() -> [&'static str; 6] {
 ///
 /// Whatever is for this machine or its neighbours alone stays: its own addresses, broadcast and
 /// multicast (DHCP, neighbour discovery, mDNS, LLMNR, SSDP among them), link-local addresses, and
-/// DHCP and DHCPv6 to a server elsewhere. UDP needs no handshake, so a source that packets would not
-/// go back to by the interface they came in by is an invented one.
-fn script(port: u16, interfaces: &[&str], v6: bool, udp: bool) -> String {
+/// DHCP and DHCPv6 to a server elsewhere. Only TCP has a handshake, so a source that packets of others
+/// would not go back to by the interface they came in by is an invented one. Of what is neither TCP
+/// nor UDP the gateway gets copies, see `capture.rs`; the packets themselves go nowhere.
+fn script(port: u16, interfaces: &[&str], v6: bool, leads: Leads) -> String {
     let interfaces = interfaces.iter().map(|name| format!("\"{name}\"")).collect::<Vec<_>>();
     let interfaces = interfaces.join(", ");
     let mut lead = String::new();
@@ -122,13 +134,18 @@ fn script(port: u16, interfaces: &[&str], v6: bool, udp: bool) -> String {
         [("ip", "127.0.0.1"), ("ip6", "[::1]")].iter().take(1 + usize::from(v6))
     {
         let version = if *family == "ip" { "ipv4" } else { "ipv6" };
-        for protocol in ["tcp", "udp"].iter().take(1 + usize::from(udp)) {
+        for protocol in ["tcp", "udp"].iter().take(1 + usize::from(leads.udp)) {
             lead += &format!(
                 "meta nfproto {version} meta l4proto {protocol} \
                  tproxy {family} to {loopback}:{port} meta mark set {MARK:#x} accept\n"
             );
         }
     }
+    let others = if leads.others {
+        format!("meta l4proto != {{ tcp, udp }} log group {GROUP} drop\n")
+    } else {
+        String::new()
+    };
     format!(
         "table inet {TABLE} {{}}\n\
          delete table inet {TABLE}\n\
@@ -140,8 +157,8 @@ fn script(port: u16, interfaces: &[&str], v6: bool, udp: bool) -> String {
              ip daddr {{ 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/4, 255.255.255.255 }} return\n\
              ip6 daddr {{ ::1, fe80::/10, ff00::/8 }} return\n\
              udp dport {{ 67, 68, 546, 547 }} return\n\
-             meta l4proto udp fib saddr . iif oif missing counter drop\n\
-             {lead}\
+             meta l4proto != tcp fib saddr . iif oif missing counter drop\n\
+             {lead}{others}\
            }}\n\
          }}\n"
     )
@@ -204,10 +221,13 @@ mod tests {
 
     #[test]
     fn the_script_names_the_interfaces() {
-        let text = script(1081, &["eth1", "wlan0.2"], false, false);
+        let none = Leads { udp: false, others: false };
+        let text = script(1081, &["eth1", "wlan0.2"], false, none);
+        assert!(!text.contains("log group"), "{text}");
         assert!(text.contains("iifname != { \"eth1\", \"wlan0.2\" } return"), "{text}");
         assert!(!text.contains("tproxy ip6") && !text.contains("l4proto udp tproxy"), "{text}");
-        let all = script(1081, &["eth1"], true, true);
+        let all = script(1081, &["eth1"], true, Leads { udp: true, others: true });
+        assert_eq!(all.matches("log group 25200 drop").count(), 1, "{all}");
         assert_eq!(all.matches("l4proto udp tproxy").count(), 2, "{all}");
         assert_eq!(all.matches("l4proto tcp tproxy").count(), 2, "{all}");
     }

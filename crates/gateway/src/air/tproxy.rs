@@ -2,7 +2,8 @@
 //!
 //! nftables TPROXY leads every TCP connection that comes in by the named
 //! interfaces to a listener on loopback. The accepted socket's own address is
-//! where the client wanted to go. UDP goes to sockets beside it, see `udp.rs`.
+//! where the client wanted to go. UDP goes to sockets beside it, see `udp.rs`, and all other packets
+//! are copied to one more, see `capture.rs`.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,9 +12,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::capture::Capture;
 use super::intake::Intake;
 use super::passengers::Ticket;
-use super::rules::{Rules, RulesError};
+use super::rules::{Leads, Rules, RulesError};
 use super::udp::Udp;
 use crate::config::Tproxy;
 use crate::net::{self, StartError};
@@ -44,8 +46,22 @@ impl Transparent {
         };
         let interfaces: Vec<&str> =
             config.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
-        let udp = bind_udp(config.port, v6)?;
-        let rules = Rules::install(config.port, &interfaces, v6, udp.is_some())?;
+        let mut udp = bind_udp(config.port, v6)?;
+        if let Some(udp) = &mut udp {
+            udp.capture = capture();
+        }
+        let mut leads = Leads {
+            udp: udp.is_some(),
+            others: udp.as_ref().is_some_and(|udp| udp.capture.is_some()),
+        };
+        let rules = match Rules::install(config.port, &interfaces, v6, leads) {
+            Err(error @ RulesError::Failed { .. }) if leads.others => {
+                without_others(&error);
+                leads.others = false;
+                Rules::install(config.port, &interfaces, v6, leads)?
+            }
+            installed => installed?,
+        };
         Ok(Self { _rules: rules, listeners, udp })
     }
 
@@ -76,6 +92,19 @@ fn bind_udp(port: u16, v6: bool) -> Result<Option<Udp>, StartError> {
             Err(StartError::Bind { what: "tproxy over UDP", address, source })
         }
     }
+}
+
+/// What is neither TCP nor UDP, on kernels that can give it.
+fn capture() -> Option<Capture> {
+    Capture::bind().inspect_err(|error| without_others(error)).ok()
+}
+
+fn without_others(error: &dyn std::fmt::Display) {
+    tracing::warn!(
+        %error,
+        "ICMP echo and protocols other than TCP and UDP are not carried, nor refused: that needs a \
+         kernel with NFLOG (nft_log, nfnetlink_log)"
+    );
 }
 
 fn no_ipv6(error: &io::Error) -> bool {

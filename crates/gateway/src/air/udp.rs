@@ -1,4 +1,5 @@
-//! Interception of UDP: what clients send anywhere comes here, and answers come from there.
+//! Interception of UDP: what clients send anywhere comes here, and answers come from there. Those of
+//! other protocols, see `ip.rs`, share the table of flows and the way back.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -9,14 +10,18 @@ use bentpipe_link::{Class, Host};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+use super::capture::Capture;
 use super::datagrams::{Back, Key, Problem, Sent, Table};
+use super::echo;
 use super::intake::Intake;
+use super::ip;
 use super::packet::{self, Message, Original};
 use super::quic::is_quic;
 use super::raw::{Raw, own_address};
 use crate::bucket::Bucket;
 use crate::config::Quic;
 use crate::counters::Counters;
+use crate::net::ip::{UDP, is_echo};
 use crate::net::udp::{self, Control, Heard};
 
 /// ICMP messages to clients per second, and a second's worth at a stretch (RFC 4443 section
@@ -36,6 +41,8 @@ const MOST_AT_A_TURN: usize = 64;
 pub struct Udp {
     sockets: Vec<UdpSocket>,
     raw: Raw,
+    /// Where packets of other protocols come from, on kernels that can give them.
+    pub capture: Option<Capture>,
 }
 
 impl Udp {
@@ -46,11 +53,11 @@ impl Udp {
         if v6 {
             sockets.push(listen(Ipv6Addr::LOCALHOST.into(), port)?);
         }
-        Ok(Self { sockets, raw })
+        Ok(Self { sockets, raw, capture: None })
     }
 
     /// Carries what comes, for ever. Dropping the future ends the flows.
-    pub async fn serve(self, intake: Arc<Intake>, quic: Quic) {
+    pub async fn serve(self, intake: Arc<Intake>, quic: Quic, raw: crate::config::Raw) {
         let answers = Answers {
             raw: self.raw,
             counters: intake.counters.clone(),
@@ -63,7 +70,13 @@ impl Udp {
             let server = Server { table: table.clone(), intake: intake.clone(), quic };
             async move { server.serve(socket).await }
         });
-        futures_util::future::join_all(serving).await;
+        let other = async {
+            if let Some(capture) = &self.capture {
+                let (table, intake) = (table.clone(), intake.clone());
+                ip::Server { table, intake, raw }.serve(capture).await;
+            }
+        };
+        tokio::join!(futures_util::future::join_all(serving), other);
     }
 }
 
@@ -141,7 +154,7 @@ impl Server {
             return;
         }
         let sent = Sent { hop_limit, traffic_class: heard.traffic_class, payload, cut_bytes: 0 };
-        let key = Key { client, target: target.into() };
+        let key = Key { protocol: UDP, client, target: target.into() };
         let answers = self.table.back();
         if hop_limit <= 1 {
             answers.say(&key, &sent, Message::HopLimit);
@@ -158,7 +171,7 @@ impl Server {
 }
 
 /// The way back to clients whose packets were intercepted.
-struct Answers {
+pub(super) struct Answers {
     raw: Raw,
     counters: Arc<Counters>,
     bucket: Bucket,
@@ -187,7 +200,7 @@ impl Shares {
 
 impl Answers {
     /// Sends the ICMP error `message` about `sent`, unless there were too many.
-    fn say(&self, key: &Key, sent: &Sent<'_>, message: Message) {
+    pub fn say(&self, key: &Key, sent: &Sent<'_>, message: Message) {
         // Its own first: what one client is denied takes nothing from all.
         if !self.shares.take(key.client.ip()) || !self.bucket.take() {
             self.counters.icmp_held_back.add(1);
@@ -199,6 +212,7 @@ impl Answers {
             _ => own_address(key.client.ip()),
         };
         let original = Original {
+            protocol: key.protocol,
             client: key.client,
             target,
             traffic_class: sent.traffic_class,
@@ -215,7 +229,17 @@ impl Answers {
 impl Back for Answers {
     fn deliver(&self, key: &Key, class: Class, payload: &[u8]) -> bool {
         let mark = class.dscp().traffic_class(0);
-        let packet = destination(key).and_then(|from| packet::udp(from, key.client, mark, payload));
+        let packet = destination(key).and_then(|from| {
+            let (there, here) = (from.ip(), key.client.ip());
+            match key.protocol {
+                UDP => packet::udp(from, key.client, mark, payload),
+                echo if is_echo(echo) => {
+                    let answer = echo::answer(payload, key.client.port(), there, here)?;
+                    packet::raw(there, here, echo, mark, &answer)
+                }
+                other => packet::raw(there, here, other, mark, payload),
+            }
+        });
         packet.is_some_and(|packet| self.raw.send(&packet, key.client).is_ok())
     }
 
@@ -223,7 +247,7 @@ impl Back for Answers {
         let message = match problem {
             Problem::TooLarge { most_payload } => Some(Message::TooBig { most_payload }),
             Problem::Limit => Some(Message::HostUnreachable),
-            Problem::Ended(code) => Message::of_reset(code),
+            Problem::Ended(code) => Message::of_reset(code, key.protocol),
             Problem::Icmp(error) => Some(Message::Relayed(error)),
         };
         if let Some(message) = message {

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bentpipe_link::{Class, PublicKey, SecretKey, Target};
 use bentpipe_units::{BitRate, Span};
@@ -12,10 +13,11 @@ use super::modem::{ModemConfig, WrittenModem};
 use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
-    AeroTcp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Memory,
-    Quic, Source, Which, applies, from_text, read, seconds, spanned_key, which,
+    AeroTcp, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL,
+    Memory, Quic, Raw, Source, Which, applies, from_text, read, seconds, spanned_key, which,
 };
 use crate::classify::Rules;
+use crate::net::ip;
 use crate::relay::RelayLimits;
 
 /// What an air gateway needs to know.
@@ -42,6 +44,9 @@ pub struct AirConfig {
     /// Which class a flow has.
     #[serde(skip)]
     pub rules: Rules,
+    /// Protocols other than TCP, UDP and ICMP echo that are carried.
+    #[serde(default)]
+    pub raw: Raw,
     /// Records of what passengers use; absent where none are kept.
     pub usage: Option<UsageConfig>,
     /// Bounds.
@@ -220,6 +225,8 @@ pub struct AirLimits {
     pub drain_timeout: Span,
     /// What is different for UDP.
     pub udp: AirUdp,
+    /// What is different for ICMP echo and other protocols.
+    pub ip: AirIp,
 }
 
 impl Default for AirLimits {
@@ -233,11 +240,17 @@ impl Default for AirLimits {
             answer_timeout: seconds(180),
             drain_timeout: DEFAULT_DRAIN,
             udp: AirUdp::default(),
+            ip: AirIp::default(),
         }
     }
 }
 
 impl AirLimits {
+    /// How long a flow of datagrams towards `port`, of the IP protocol `protocol`, may do nothing.
+    pub fn datagram_idle(&self, protocol: u8, port: u16) -> Duration {
+        if protocol == ip::UDP { self.udp.idle(port) } else { self.ip.idle(protocol) }
+    }
+
     /// The part the relay keeps.
     pub fn relay(&self) -> RelayLimits {
         RelayLimits {

@@ -17,6 +17,7 @@ const fn setting(name: &'static str, of: &'static [Transport]) -> Setting {
 }
 
 const RADIO: &[Transport] = &[Transport::Link];
+const DATAGRAMS: &[Transport] = &[Transport::Link, Transport::Masque];
 const NOT_HTTP: &[Transport] = &[Transport::Link, Transport::AeroTcp];
 
 /// At the top of `ground.toml`.
@@ -25,6 +26,7 @@ const GROUND: &[Setting] = &[
     setting("aerotcp", &[Transport::AeroTcp]),
     setting("masque", &[Transport::Masque]),
     setting("client", &[Transport::Masque]),
+    setting("raw", DATAGRAMS),
 ];
 
 /// Under its `[link]`.
@@ -40,6 +42,9 @@ const AIRCRAFT: &[Setting] = &[
     setting("floor", RADIO),
     setting("return-rate", RADIO),
 ];
+
+/// At the top of `air.toml`.
+const AIR: &[Setting] = &[setting("raw", DATAGRAMS)];
 
 /// Under `[link]` of `air.toml`. Its `[aerotcp]` may always stand there: `--transport aerotcp` is
 /// an option of the command.
@@ -85,7 +90,8 @@ pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), Config
 pub fn at_air(source: &Source<'_>, transport: Transport, chosen: bool) -> Result<(), ConfigError> {
     let document = document(source)?;
     let (link, classes) = (tables_at(document.get_ref(), "link"), classes(document.get_ref()));
-    let found = idle(AIR_LINK, &link, &[transport]).or(idle(CLASS, &classes, &[transport]));
+    let tables = [(AIR, vec![document.get_ref()]), (AIR_LINK, link), (CLASS, classes)];
+    let found = tables.iter().find_map(|(settings, tables)| idle(settings, tables, &[transport]));
     let Some((setting, key)) = found else { return Ok(()) };
     let name = transport.name();
     let why = format!("{:?} does nothing: the transport is {name}", setting.name);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use bentpipe_link::{Class, PublicKey, SecretKey};
 use bentpipe_units::{BitRate, Span};
@@ -13,10 +14,11 @@ use serde::Deserialize;
 use super::classes::class;
 use super::radio::{default_mtu, marked};
 use super::{
-    AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundUdp,
-    Masque, Memory, Source, StandardClient, Transport, Which, applies, from_text, read, seconds,
-    spanned_key, standard, which,
+    AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundIp,
+    GroundUdp, Masque, Memory, Raw, Source, StandardClient, Transport, Which, applies, from_text,
+    read, seconds, spanned_key, standard, which,
 };
+use crate::net::ip;
 use crate::relay::RelayLimits;
 
 /// What a ground gateway needs to know.
@@ -43,6 +45,9 @@ pub struct GroundConfig {
     /// How it dials.
     #[serde(default)]
     pub dial: Dial,
+    /// Protocols other than TCP, UDP and ICMP echo that are carried.
+    #[serde(default)]
+    pub raw: Raw,
     /// Whom it asks for names.
     #[serde(default)]
     pub dns: Dns,
@@ -112,9 +117,12 @@ pub struct AircraftConfig {
     /// Flows it may hold at once.
     #[serde(default = "default_max_flows")]
     pub max_flows: usize,
-    /// Flows of datagrams it may hold at once, besides.
+    /// Flows of UDP's datagrams it may hold at once, besides.
     #[serde(default = "default_max_flows")]
     pub max_datagram_flows: usize,
+    /// Flows of ICMP echo and other protocols it may hold at once, besides.
+    #[serde(default = "default_max_ip_flows")]
+    pub max_ip_flows: usize,
     /// New flows of each kind it may open per second, on average; twice as many at a stretch.
     #[serde(default = "default_flows_per_second")]
     pub flows_per_second: u32,
@@ -166,6 +174,8 @@ pub struct GroundLimits {
     pub drain_timeout: Span,
     /// What is different for UDP.
     pub udp: GroundUdp,
+    /// What is different for ICMP echo and other protocols.
+    pub ip: GroundIp,
 }
 
 const fn leased() -> bool {
@@ -186,6 +196,10 @@ fn static_or_none<'de, D: serde::Deserializer<'de>>(from: D) -> Result<bool, D::
 
 const fn default_max_flows() -> usize {
     4_096
+}
+
+const fn default_max_ip_flows() -> usize {
+    1_024
 }
 
 pub(super) const fn default_class() -> Class {
@@ -210,11 +224,17 @@ impl Default for GroundLimits {
             stall_timeout: DEFAULT_STALL,
             drain_timeout: DEFAULT_DRAIN,
             udp: GroundUdp::default(),
+            ip: GroundIp::default(),
         }
     }
 }
 
 impl GroundLimits {
+    /// How long a flow of datagrams towards `port`, of the IP protocol `protocol`, may do nothing.
+    pub fn datagram_idle(&self, protocol: u8, port: u16) -> Duration {
+        if protocol == ip::UDP { self.udp.idle(port) } else { self.ip.idle(protocol) }
+    }
+
     /// The part the relay keeps.
     pub fn relay(&self) -> RelayLimits {
         RelayLimits {

@@ -37,6 +37,9 @@ passenger = "10.0.0.0/8"
 directory = "usage"
 [limits]
 [limits.udp]
+[limits.ip]
+[raw]
+protocols = ["esp"]
 [aerotcp]
 rtt = "480 ms"
 [[aerotcp.table]]
@@ -68,6 +71,9 @@ token-hash = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 [dns]
 [limits]
 [limits.udp]
+[limits.ip]
+[raw]
+protocols = ["esp"]
 [aerotcp]
 rtt = "480 ms"
 [[aerotcp.table]]

@@ -35,7 +35,8 @@ pub enum Datagram<'a> {
 }
 
 /// An ICMP error that came back for a flow. On the wire: family (1 byte, 4 or 6), the address it
-/// came from (4 or 16 bytes), type, code, the 4 bytes after the checksum, the hop limit it came with.
+/// came from (4 or 16 bytes), type, code, the 4 bytes after the checksum, the hop limit it came with,
+/// and, where they came back, the first 8 bytes of what the packet carried that it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IcmpError {
     /// Who sent it. Its family says whether this is ICMP or ICMPv6.
@@ -48,7 +49,13 @@ pub struct IcmpError {
     pub rest: [u8; 4],
     /// The hop limit it came with.
     pub hop_limit: u8,
+    /// The first bytes of the payload that went out: of an echo, the one that went wrong shows in
+    /// them. Never of UDP, where routers quote the ports and no more.
+    pub quote: Option<Quote>,
 }
+
+/// The least that any ICMP error quotes of what an IP packet carried (RFC 792).
+pub type Quote = [u8; 8];
 
 /// A datagram that cannot be understood: it is dropped and counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -110,8 +117,12 @@ impl IcmpError {
             }
             _ => None,
         }?;
-        let &[kind, code, a, b, c, d, hop_limit] = rest else { return None };
-        Some(Self { from, kind, code, rest: [a, b, c, d], hop_limit })
+        let (&[kind, code, a, b, c, d, hop_limit], quote) = rest.split_first_chunk()?;
+        let quote = match quote {
+            [] => None,
+            quote => Some(quote.try_into().ok()?),
+        };
+        Some(Self { from, kind, code, rest: [a, b, c, d], hop_limit, quote })
     }
 
     fn encode(&self, out: &mut BytesMut) {
@@ -128,6 +139,7 @@ impl IcmpError {
         out.put_slice(&[self.kind, self.code]);
         out.put_slice(&self.rest);
         out.put_u8(self.hop_limit);
+        out.put_slice(self.quote.as_ref().map_or(&[], |quote| quote));
     }
 }
 
@@ -161,11 +173,19 @@ mod tests {
             code: 4,
             rest: [0, 0, 5, 0],
             hop_limit: 61,
+            quote: None,
         };
         let bytes = [4, 4, 192, 0, 2, 1, 3, 4, 0, 0, 5, 0, 61];
         assert_eq!(encoded(Datagram::Error(error)), bytes[..]);
-        let error = IcmpError { from: Ipv6Addr::LOCALHOST.into(), ..error };
-        assert_eq!(Datagram::parse(&encoded(Datagram::Error(error))), Ok(Datagram::Error(error)));
+        let quote = Some(*b"12345678");
+        let quoting = encoded(Datagram::Error(IcmpError { quote, ..error }));
+        assert_eq!(quoting, [&bytes[..], b"12345678"].concat());
+        for quote in [None, quote] {
+            let error = IcmpError { from: Ipv6Addr::LOCALHOST.into(), quote, ..error };
+            let bytes = encoded(Datagram::Error(error));
+            assert_eq!(Datagram::parse(&bytes), Ok(Datagram::Error(error)));
+        }
+        assert_eq!(Datagram::parse(&quoting[..quoting.len() - 1]), Err(Unknown::Content(4)));
     }
 
     #[test]

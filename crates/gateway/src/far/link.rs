@@ -192,9 +192,10 @@ pub fn air_config(
     };
     let limits = &config.limits;
     let max_flows = limits.max_flows.saturating_add(limits.udp.max_flows);
+    let max_flows = max_flows.saturating_add(limits.ip.max_flows);
     let settings = settings(link.rate, link.mtu, link.memory, max_flows);
     let classes = config.classes.settings();
-    let datagram_idle = limits.udp.longest_idle() + IDLE_MARGIN;
+    let datagram_idle = limits.udp.longest_idle().max(limits.ip.longest_idle()) + IDLE_MARGIN;
     let settings = Settings { lease, control, classes, datagram_idle, ..settings };
     settings.check()?;
     Ok(LinkAirConfig {
@@ -213,10 +214,12 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let mtu = one.mtu.unwrap_or(config.link.mtu);
         let memory = one.memory.unwrap_or(config.link.memory);
         let max_flows = one.max_flows.saturating_add(one.max_datagram_flows);
+        let max_flows = max_flows.saturating_add(one.max_ip_flows);
         let settings = settings(one.rate, mtu, memory, max_flows);
         let control = if one.leased { Control::Leased } else { Control::Congestion };
         let classes = one.classes.settings();
-        let datagram_idle = config.limits.udp.longest_idle() + IDLE_MARGIN;
+        let (udp, ip) = (&config.limits.udp, &config.limits.ip);
+        let datagram_idle = udp.longest_idle().max(ip.longest_idle()) + IDLE_MARGIN;
         let share = one.share();
         let peer_name = one.name.clone();
         let settings = Settings { peer_name, share, control, classes, datagram_idle, ..settings };

@@ -1,11 +1,12 @@
 //! Starting the transport that a config names.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bentpipe_link::io::{Air, Hub, UdpSocket};
+use bentpipe_link::secure::MAX_PLACES;
 use bentpipe_link::{ClassSettings, Host, ModemRate, PerClass, SettingsError, Target};
 use bentpipe_masque::{Client, Server, Socket};
 use futures_util::future::BoxFuture;
@@ -18,7 +19,10 @@ use super::{
 };
 use crate::air::{counter, path_memory};
 use crate::config::{AirConfig, GroundConfig, Transport};
-use crate::net::{Inherited, StartError};
+use crate::net::{self, Inherited, StartError};
+
+const ANY_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const ANY_V6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
 /// How often the ground's name is asked for until it has an address.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
@@ -35,7 +39,7 @@ pub fn far_end(
 ) -> Result<Arc<dyn FarEnd>, StartError> {
     let peer = config.link.peer.clone();
     match &peer.host {
-        Host::Ip(ip) => connect(config, inherited, SocketAddr::new(*ip, peer.port)),
+        Host::Ip(ip) => connect(config, inherited, &[SocketAddr::new(*ip, peer.port)]),
         Host::Name(_) => {
             let (found, far) = watch::channel(None);
             let classes = Arc::<LaterClasses>::default();
@@ -53,11 +57,11 @@ pub fn far_end(
                 counter::claim(config.link.state_file())?;
             }
             tokio::spawn(async move {
-                let address = tokio::select! {
-                    address = resolve(&peer) => address,
+                let addresses = tokio::select! {
+                    addresses = resolve(&peer) => addresses,
                     () = found.closed() => return,
                 };
-                match connect(&config, &mut inherited, address) {
+                match connect(&config, &mut inherited, &addresses) {
                     Ok(far) => {
                         // Held until the link is known: what comes next goes to the link itself.
                         let mut classes = lock(&later);
@@ -104,31 +108,49 @@ pub fn arrivals(
 fn connect(
     config: &AirConfig,
     inherited: &mut Inherited,
-    peer: SocketAddr,
+    peers: &[SocketAddr],
 ) -> Result<Arc<dyn FarEnd>, StartError> {
-    let any = match peer {
-        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
-    };
+    let (any, peers) = reachable(peers, || net::bind_udp("link", ANY_V6).is_ok());
+    let (peer, others) = (peers[0], peers[1..].iter().copied());
     match config.link.transport {
         Transport::Link => {
             let counter = counter::claim(config.link.state_file())?;
             let socket = plain_socket(inherited, "link", any)?.with_marks(config.link.dscp);
             let air = Air::start(Box::new(socket), link::air_config(config, peer, counter)?);
+            air.also_at(others);
             path_memory::keep(&air, config.link.state_file());
             Ok(Arc::new(air))
         }
         Transport::Masque => {
             let socket = masque_socket(inherited, any)?;
-            Ok(Arc::new(Client::connect(masque::client_config(config, peer), socket)?))
+            let mut config = masque::client_config(config, peer);
+            config.others = others.collect();
+            Ok(Arc::new(Client::connect(config, socket)?))
         }
         Transport::AeroTcp => {
             let counter = counter::claim(config.link.state_file())?;
             let socket = plain_socket(inherited, "aerotcp", any)?;
             let config = aerotcp::air_config(config, peer, counter)?;
-            Ok(Arc::new(bentpipe_aerotcp::io::Air::start(Box::new(socket), config)))
+            let air = bentpipe_aerotcp::io::Air::start(Box::new(socket), config);
+            air.also_at(others);
+            Ok(Arc::new(air))
         }
     }
+}
+
+/// Where to bind a socket that reaches all of `peers`, of which there is one at least, and how they
+/// are written on it: where there are some of each family, it is one for both, on which IPv4 is
+/// written as IPv6. Without IPv6 on this machine (`has_v6`) those of IPv4 are left, if there are any.
+fn reachable(peers: &[SocketAddr], has_v6: impl FnOnce() -> bool) -> (SocketAddr, Vec<SocketAddr>) {
+    let v4: Vec<SocketAddr> = peers.iter().copied().filter(SocketAddr::is_ipv4).collect();
+    if v4.len() == peers.len() || !v4.is_empty() && !has_v6() {
+        return (ANY_V4, v4);
+    }
+    let mapped = |peer: &SocketAddr| match peer {
+        SocketAddr::V4(v4) => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
+        v6 => *v6,
+    };
+    (ANY_V6, peers.iter().map(mapped).collect())
 }
 
 fn plain_socket(
@@ -149,13 +171,15 @@ fn bind_error(what: &'static str, address: SocketAddr, source: io::Error) -> Sta
     StartError::Bind { what, address, source }
 }
 
-/// Asks the system until the peer has an address.
-async fn resolve(peer: &Target) -> SocketAddr {
+/// Asks the system until the peer has an address. Gives all of them, in the order to try them (RFC
+/// 6724).
+async fn resolve(peer: &Target) -> Vec<SocketAddr> {
     loop {
         match tokio::net::lookup_host((peer.host.to_string(), peer.port)).await {
-            Ok(mut addresses) => {
-                if let Some(address) = addresses.next() {
-                    return address;
+            Ok(addresses) => {
+                let addresses: Vec<_> = addresses.take(MAX_PLACES).collect();
+                if !addresses.is_empty() {
+                    return addresses;
                 }
                 tracing::warn!(%peer, "the ground's name has no address; trying again");
             }
@@ -246,6 +270,17 @@ mod tests {
         let error = Awaited { far, classes: Arc::default() }.open(open).await.err().unwrap();
         assert!(matches!(error, OpenError::Down(_)), "{error}");
         assert_eq!(began.elapsed(), PATIENCE);
+    }
+
+    #[test]
+    fn both_families_share_a_socket_where_there_are_both() {
+        let [v4, v6]: [SocketAddr; 2] =
+            ["192.0.2.1:4500", "[2001:db8::1]:4500"].map(|peer| peer.parse().unwrap());
+        let mapped: SocketAddr = "[::ffff:192.0.2.1]:4500".parse().unwrap();
+        assert_eq!(reachable(&[v4], || panic!()), (ANY_V4, vec![v4]));
+        assert_eq!(reachable(&[v6], || panic!()), (ANY_V6, vec![v6]));
+        assert_eq!(reachable(&[v6, v4], || true), (ANY_V6, vec![v6, mapped]));
+        assert_eq!(reachable(&[v6, v4], || false), (ANY_V4, vec![v4]));
     }
 
     #[tokio::test]

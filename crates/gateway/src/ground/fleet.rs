@@ -27,19 +27,21 @@ struct Aircraft {
     highest_class: Class,
     /// What each passenger may be sent in the network's class.
     ceil: Arc<Ceil>,
-    opening: [Bucket; 2],
+    opening: [Bucket; Kind::COUNT],
 }
 
 /// Flows of each [`Kind`] open now: neither kind takes the other's room.
-type Open = [AtomicUsize; 2];
+type Open = [AtomicUsize; Kind::COUNT];
 
 /// Flows of each [`Kind`] at once.
 #[derive(Debug, Clone, Copy)]
 pub struct Most {
     /// TCP connections.
     pub streams: usize,
-    /// Flows of datagrams.
+    /// Flows of UDP's datagrams.
     pub datagrams: usize,
+    /// ICMP echo and other protocols.
+    pub ip: usize,
 }
 
 /// Seconds of its average rate that an aircraft may open at a stretch.
@@ -56,13 +58,19 @@ impl Fleet {
     /// The aircraft and standard clients of a config, together with at most `most` flows.
     pub fn new(aircraft: &[AircraftConfig], clients: &[StandardClient], most: Most) -> Self {
         let aircraft = aircraft.iter().map(|one| {
-            let most = Most { streams: one.max_flows, datagrams: one.max_datagram_flows };
+            let most = Most {
+                streams: one.max_flows,
+                datagrams: one.max_datagram_flows,
+                ip: one.max_ip_flows,
+            };
             let bounds = (most, one.flows_per_second, one.highest_class);
             let ceil = one.classes.passenger_ceil();
             (*one.key().as_bytes(), Aircraft::new(&one.name, bounds, ceil))
         });
         let clients = clients.iter().map(|one| {
-            let most = Most { streams: one.max_flows, datagrams: one.max_datagram_flows };
+            // A standard client has no way to ask for anything else.
+            let (streams, datagrams) = (one.max_flows, one.max_datagram_flows);
+            let most = Most { streams, datagrams, ip: 0 };
             let bounds = (most, one.flows_per_second, one.highest_class);
             (one.login().identity(), Aircraft::new(one.name(), bounds, None))
         });
@@ -76,7 +84,7 @@ impl Fleet {
         }
     }
 
-    /// Flows of both kinds open now, over all aircraft.
+    /// Flows of all kinds open now, over all aircraft.
     pub fn open(&self) -> usize {
         self.open.iter().map(|open| open.load(Relaxed)).sum()
     }
@@ -101,6 +109,7 @@ impl Most {
         match kind {
             Kind::Streams => self.streams,
             Kind::Datagrams => self.datagrams,
+            Kind::Ip => self.ip,
         }
     }
 }
@@ -119,7 +128,7 @@ impl Aircraft {
             most,
             highest_class,
             ceil: Ceil::new(ceil),
-            opening: [0; 2].map(|_| Bucket::new(f64::from(per_second), BURST_SECONDS)),
+            opening: [0; Kind::COUNT].map(|_| Bucket::new(f64::from(per_second), BURST_SECONDS)),
         })
     }
 }
@@ -168,7 +177,7 @@ mod tests {
             one("D-A", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
             one("D-B", "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="),
         ];
-        Fleet::new(&aircraft, &[], Most { streams: 4, datagrams: 3 })
+        Fleet::new(&aircraft, &[], Most { streams: 4, datagrams: 3, ip: 1 })
     }
 
     fn refused(admitted: Result<Permit, ResetCode>) -> Option<ResetCode> {

@@ -1,11 +1,15 @@
-//! UDP at the ground: flows of datagrams become packets of ours, and what answers becomes theirs.
+//! UDP at the ground, and what else has no connections: flows of datagrams become packets of ours,
+//! and what answers becomes theirs.
 //!
 //! Mapping is endpoint-independent (RFC 4787 REQ-1): all flows from one port of one passenger have
 //! one external port in each family. Filtering is by address and port: a flow is towards one
-//! destination, so what comes from elsewhere has no flow to go by.
+//! destination, so what comes from elsewhere has no flow to go by. Identifiers of echoes are mapped
+//! as ports are (RFC 5508); protocols that have neither are mapped by address alone.
 
 mod mapping;
+mod outside;
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -20,13 +24,11 @@ use super::policy::Policy;
 use crate::counters::Counters;
 use crate::far::FarDatagrams;
 use crate::far::datagram::Datagram;
+use crate::net::ip;
 use crate::quiet::Quiet;
 use mapping::{Lease, Mappings};
 
 pub use mapping::Owner;
-
-/// UDP's number in IP headers.
-pub const UDP: u8 = 17;
 
 /// All mappings of a ground gateway.
 pub struct Udp {
@@ -80,9 +82,9 @@ impl Udp {
         let lease = match self.mappings.lease(owner, address, flow.clone()) {
             Ok(lease) => lease,
             Err(error) => {
-                self.quiet.warn("no socket for a flow of datagrams", &error);
-                flow.reset(ResetCode::Internal);
-                return ResetCode::Internal;
+                let code = self.refusal(owner.protocol, &error);
+                flow.reset(code);
+                return code;
             }
         };
         flow.connected();
@@ -103,6 +105,29 @@ impl Udp {
         };
         flow.reset(code);
         code
+    }
+
+    /// Why there is no socket for a flow, as the aircraft sees it and as the log has it.
+    fn refusal(&self, protocol: u8, error: &io::Error) -> ResetCode {
+        match error.kind() {
+            // Somebody else's: nothing of ours is wrong.
+            io::ErrorKind::AddrInUse => ResetCode::Limit,
+            io::ErrorKind::PermissionDenied if ip::is_echo(protocol) => {
+                self.quiet.warn(
+                    "this group may send no echoes: `sysctl net.ipv4.ping_group_range=\"0 65534\"`",
+                    error,
+                );
+                ResetCode::Forbidden
+            }
+            io::ErrorKind::PermissionDenied => {
+                self.quiet.warn("protocols under [raw] need CAP_NET_RAW", error);
+                ResetCode::Forbidden
+            }
+            _ => {
+                self.quiet.warn("no socket for a flow of datagrams", error);
+                ResetCode::Internal
+            }
+        }
     }
 
     fn send(&self, lease: &Lease, datagram: &[u8], class: Class) {
@@ -205,7 +230,8 @@ mod tests {
         let udp = Udp::new(counters.clone(), second);
         let brings = Mutex::new(vec![&b"\x00payload"[..], b"\x02\x05with hops"]);
         let flow = Arc::new(Flow { brings, ..Flow::default() });
-        let owner = Owner { aircraft: [1; 32], passenger: 1, source: 9, is_gateway };
+        let owner =
+            Owner { aircraft: [1; 32], passenger: 1, protocol: ip::UDP, source: 9, is_gateway };
         let to = closed_port().await;
         let code = udp.carry(owner, to, Class::BestEffort, flow.clone(), second).await;
         assert_eq!(code, ResetCode::Idle);
@@ -225,7 +251,13 @@ mod tests {
         let to = origin.local_addr().unwrap();
         let (unanswered, idle) = (Duration::from_secs(30), Duration::from_secs(300));
         let mappings = Mappings::new(Arc::default());
-        let owner = Owner { aircraft: [1; 32], passenger: 1, source: 9, is_gateway: true };
+        let owner = Owner {
+            aircraft: [1; 32],
+            passenger: 1,
+            protocol: ip::UDP,
+            source: 9,
+            is_gateway: true,
+        };
         let lease = mappings.lease(owner, to, Arc::new(Flow::default())).unwrap();
         assert_eq!(lease.deadline(idle, unanswered), Instant::now() + unanswered);
         lease.send(b"?", None, 0).unwrap();

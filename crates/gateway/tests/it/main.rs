@@ -6,6 +6,7 @@ mod http;
 mod limits;
 mod marks;
 mod paths;
+mod ping;
 mod policy;
 mod relay;
 mod reload;

@@ -29,13 +29,14 @@ pub fn sh(script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
+/// Whether a program is installed.
+pub fn has(program: &str) -> bool {
+    let folders = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+    folders.iter().any(|folder| Path::new(folder).join(program).exists())
+}
+
 /// Why this test cannot run here, if it cannot.
 fn obstacle() -> Option<&'static str> {
-    let has = |program: &str| {
-        ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
-            .iter()
-            .any(|dir| Path::new(dir).join(program).exists())
-    };
     match (has("nft"), has("ip")) {
         (false, _) => Some("nft is not installed"),
         (_, false) => Some("ip is not installed"),
@@ -71,7 +72,7 @@ pub fn as_root(name: &str, test: fn()) {
 }
 
 /// Says so on the real stderr: the harness keeps to itself what macros print.
-fn skipped(why: &str) {
+pub fn skipped(why: &str) {
     let line = format!("SKIPPED: what needs network namespaces is not tested: {why}\n");
     std::io::stderr().write_all(line.as_bytes()).expect("stderr is open");
 }

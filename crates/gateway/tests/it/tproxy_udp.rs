@@ -177,11 +177,11 @@ fn asks(seat: &UdpSocket, text: &[u8]) -> Vec<u8> {
     buffer[..length].to_vec()
 }
 
-fn is_v4(socket: &UdpSocket) -> bool {
+pub fn is_v4(socket: &UdpSocket) -> bool {
     socket.local_addr().unwrap().is_ipv4()
 }
 
-fn hear_errors(socket: &UdpSocket) {
+pub fn hear_errors(socket: &UdpSocket) {
     if is_v4(socket) {
         setsockopt(socket, sockopt::Ipv4RecvErr, &true).unwrap();
     } else {
@@ -198,14 +198,14 @@ fn set_hop_limit(socket: &UdpSocket, hops: i32) {
 }
 
 /// An ICMP error that came to a socket.
-struct Heard {
-    from: IpAddr,
-    kind: u8,
-    code: u8,
-    mtu: u32,
+pub struct Heard {
+    pub from: IpAddr,
+    pub kind: u8,
+    pub code: u8,
+    pub mtu: u32,
 }
 
-fn error(socket: &UdpSocket) -> Heard {
+pub fn error(socket: &UdpSocket) -> Heard {
     let began = Instant::now();
     while began.elapsed() < PATIENCE {
         if let Some(heard) = try_error(socket) {
@@ -283,11 +283,11 @@ fn world(listen: &str, client: fn()) -> Counted {
     counted
 }
 
-type Namespace = (nix::unistd::Pid, mpsc::Sender<()>, mpsc::Receiver<()>);
+pub type Namespace = (nix::unistd::Pid, mpsc::Sender<()>, mpsc::Receiver<()>);
 
 /// A thread in a network of its own that does `work` when told to. Gives its id, how to tell it,
 /// and what says that it has succeeded.
-fn namespace(work: impl FnOnce() + Send + 'static) -> Namespace {
+pub fn namespace(work: impl FnOnce() + Send + 'static) -> Namespace {
     let (send_tid, tid) = mpsc::channel();
     let (send_go, go) = mpsc::channel::<()>();
     let (send_done, done) = mpsc::channel::<()>();
@@ -353,18 +353,20 @@ async fn gateways(listen: &str, client: mpsc::Sender<()>, done: &mpsc::Receiver<
     let ground = Ground::new(&ground).unwrap();
     let counted = Counted { air: air.counters(), ground: ground.counters() };
     tokio::spawn(async move { ground.serve(vec![down], std::future::pending()).await });
-    let stop = async {
-        client.send(()).unwrap();
-        let began = Instant::now();
-        loop {
-            match done.try_recv() {
-                Ok(()) => return,
-                Err(mpsc::TryRecvError::Disconnected) => panic!("the client's side failed"),
-                Err(mpsc::TryRecvError::Empty) => assert!(began.elapsed() < 2 * PATIENCE),
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    air.serve(stop).await;
+    air.serve(finished(client, done)).await;
     counted
+}
+
+/// Lets the client begin, and waits until it has done its part.
+pub async fn finished(client: mpsc::Sender<()>, done: &mpsc::Receiver<()>) {
+    client.send(()).unwrap();
+    let began = Instant::now();
+    loop {
+        match done.try_recv() {
+            Ok(()) => return,
+            Err(mpsc::TryRecvError::Disconnected) => panic!("the client's side failed"),
+            Err(mpsc::TryRecvError::Empty) => assert!(began.elapsed() < 2 * PATIENCE),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use bentpipe_gateway::config::{AirConfig, GroundConfig, Transport};
+use bentpipe_gateway::config::{AirConfig, GroundConfig, Listen, Tproxy, Transport};
 use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::far::{Arrivals, FarEnd, Open, OpenError, aerotcp, link, masque};
 use bentpipe_gateway::net::{Inherited, bind_udp};
@@ -54,6 +54,17 @@ pub fn configs_with(air_top: &str, ground_top: &str) -> Configs {
         ground: GroundConfig::parse(&folder.path().join("ground.toml"), &ground_text).unwrap(),
         _folder: folder,
     }
+}
+
+/// The configs of a cabin that is intercepted, and of a ground that serves documentation's networks.
+pub fn cabin_configs(air_top: &str, ground_top: &str) -> Configs {
+    let mut configs = configs_with(air_top, ground_top);
+    let name = toml::Spanned::new(0..0, "cabin0".to_owned());
+    configs.air.listen =
+        Listen { tproxy: Some(Tproxy { port: 1081, interfaces: vec![name] }), ..Listen::default() };
+    let allowed = ["198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32"];
+    configs.ground.dial.allow = allowed.map(|net| net.parse().unwrap()).to_vec();
+    configs
 }
 
 fn socket() -> std::net::UdpSocket {
@@ -112,15 +123,36 @@ async fn many_small_flows(socks: SocketAddr) {
 pub type Ends = (Arc<dyn FarEnd>, Arc<dyn Arrivals>);
 
 pub fn over_link(configs: &Configs) -> Ends {
-    let hub_socket = socket();
-    let address = hub_socket.local_addr().unwrap();
-    // The air comes up first: it keeps trying until the ground is there.
-    let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
-    let config = link::air_config(&configs.air, address, counter).unwrap();
-    let far = Air::start(Box::new(UdpSocket::from_std(socket()).unwrap()), config);
-    let socket = Box::new(UdpSocket::from_std(hub_socket).unwrap());
-    let hub = Hub::start(socket, link::hub_config(&configs.ground).unwrap());
-    (Arc::new(far), Arc::new(hub))
+    let far = Bound { hub: "127.0.0.1:0", air: "127.0.0.1:0" };
+    far.over_link(configs, |hub| vec![hub])
+}
+
+/// The same with IPv6 on the radio.
+pub fn over_link_v6(configs: &Configs) -> Ends {
+    Bound { hub: "[::1]:0", air: "[::]:0" }.over_link(configs, |hub| vec![hub])
+}
+
+/// Where the sockets of the two ends are bound.
+struct Bound {
+    hub: &'static str,
+    air: &'static str,
+}
+
+impl Bound {
+    /// The radio transport; `places` says where the air looks for the hub at this address.
+    fn over_link(self, configs: &Configs, places: impl Fn(SocketAddr) -> Vec<SocketAddr>) -> Ends {
+        let [hub, socket] = [self.hub, self.air].map(|at| bind_udp("link", at.parse().unwrap()));
+        let (hub, socket) = (hub.unwrap(), socket.unwrap());
+        let places = places(hub.local_addr().unwrap());
+        // The air comes up first: it keeps trying until the ground is there.
+        let counter = air::counter::claim(configs.air.link.state_file()).unwrap();
+        let config = link::air_config(&configs.air, places[0], counter).unwrap();
+        let far = Air::start(Box::new(UdpSocket::from_std(socket).unwrap()), config);
+        far.also_at(places[1..].iter().copied());
+        let hub = Box::new(UdpSocket::from_std(hub).unwrap());
+        let hub = Hub::start(hub, link::hub_config(&configs.ground).unwrap());
+        (Arc::new(far), Arc::new(hub))
+    }
 }
 
 pub fn over_http3(configs: &Configs) -> Ends {
@@ -156,6 +188,38 @@ async fn carries_flows(over: impl Fn(&Configs) -> Ends) {
 #[tokio::test]
 async fn the_radio_transport_carries_flows() {
     carries_flows(over_link).await;
+}
+
+#[tokio::test]
+async fn the_radio_transport_carries_all_of_it_over_ipv6() {
+    let configs = configs();
+    let (far, arrivals) = over_link_v6(&configs);
+    let (socks, counters) = start_air(&configs, far);
+    start_ground(&configs, arrivals);
+    exercise(socks, &counters).await;
+    many_small_flows(socks).await;
+    // By now the path's MTU is known. In the smallest that IPv6 has, 1200 bytes have no room beside
+    // its header and the link's own.
+    let client = udp::Client::of(socks).await;
+    let origin = udp::head(udp::echo("127.0.0.1:0").await);
+    for length in [0, 1, 500, 1200] {
+        client.echoes(&origin, &vec![7; length]).await;
+    }
+}
+
+/// The hub's name has an address of each family, and nobody answers at the first.
+#[tokio::test]
+async fn the_second_address_is_tried_where_the_first_fails() {
+    let both = Bound { hub: "127.0.0.1:0", air: "[::]:0" };
+    let configs = configs();
+    let (far, arrivals) = both.over_link(&configs, |hub| {
+        let SocketAddr::V4(hub) = hub else { panic!("{hub} is no IPv4") };
+        let silent = SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, hub.port()));
+        vec![silent, (hub.ip().to_ipv6_mapped(), hub.port()).into()]
+    });
+    let (socks, counters) = start_air(&configs, far);
+    start_ground(&configs, arrivals);
+    exercise(socks, &counters).await;
 }
 
 #[tokio::test]

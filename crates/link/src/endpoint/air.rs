@@ -8,6 +8,7 @@ use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
 use super::caller::{Answer, Caller, MOST_ATTEMPT_INTERVAL};
+use super::places::Places;
 use super::{Core, SessionId};
 use crate::crypto::{PROLOGUE, Rng};
 use crate::flow::FlowEvent;
@@ -40,6 +41,7 @@ pub struct AirConfig {
 pub struct AirCore {
     pub(super) config: AirConfig,
     caller: Caller,
+    places: Places,
     pub(super) session: Option<(SessionId, Session)>,
     last_session: SessionId,
     /// What was learned of the path by the session before.
@@ -64,6 +66,7 @@ impl AirCore {
         let caller = Caller::new(PROLOGUE, secret.clone(), *hub, *first_counter, &mut rng);
         Self {
             caller,
+            places: Places::new(config.address),
             session: None,
             last_session: 0,
             remembered: None,
@@ -92,6 +95,13 @@ impl AirCore {
     /// Gives what an earlier process learned of the path, for the sessions that begin from now on.
     pub fn remember(&mut self, remembered: Remembered) {
         self.remembered = Some(remembered);
+    }
+
+    /// The hub may also be found at these addresses; the first few count ([`MAX_PLACES`]).
+    ///
+    /// [`MAX_PLACES`]: super::MAX_PLACES
+    pub fn also_at(&mut self, addresses: impl IntoIterator<Item = SocketAddr>) {
+        self.places.add(addresses);
     }
 
     /// The modem tells what it sends at, or that nothing is known of it any more. Counts for
@@ -146,13 +156,18 @@ impl AirCore {
 
     fn install(&mut self, answer: Answer, from: SocketAddr, now: Duration) {
         let Answer { keys, payload, resumes, round_trip } = answer;
+        let place = self.places.answered(from);
         let terms = PeerTerms {
             rate: BitRate::from_bps(payload.rate_bps),
             reserve_bytes: payload.reserve_bytes,
             max_flows: payload.max_flows,
         };
         match self.session.as_mut().filter(|_| resumes) {
-            Some((_, session)) => session.rekey(keys, terms, now),
+            Some((_, session)) => {
+                session.rekey(keys, terms, now);
+                // Whoever answers there has the hub's key, and there and back is a way.
+                place.inspect(|place| session.moved_to(*place, now));
+            }
             None => {
                 self.drop_session();
                 let mut seed = [0; 32];
@@ -215,7 +230,7 @@ impl Core for AirCore {
         (self.ect, self.dscp) = (false, Dscp::EF);
         if self.caller.next_attempt() <= now && self.wants_handshake(now) {
             self.start_handshake(now, out);
-            return Some(self.config.address);
+            return Some(self.places.call(self.session.is_some()));
         }
         let (_, session) = self.session.as_mut()?;
         let to = session.transmit(now, out);

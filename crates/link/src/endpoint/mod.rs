@@ -5,6 +5,7 @@ mod caller;
 mod classes;
 mod hub;
 mod load;
+mod places;
 mod reception;
 mod sharing;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 pub use air::{AirConfig, AirCore};
 pub use caller::{Answer, Caller};
 pub use hub::{Aircraft, HubConfig, HubCore};
+pub use places::{MAX_PLACES, Places};
 pub use reception::{Confirmed, Packet, Reception, Terms};
 
 use crate::Dscp;

@@ -1,5 +1,6 @@
 //! The air gateway's handle on the link.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -36,6 +37,12 @@ impl Air {
     /// The same with known randomness, for simulations.
     pub fn start_seeded(socket: Box<dyn Socket>, config: AirConfig, seed: [u8; 32]) -> Self {
         Self(Handle::start(AirCore::new(config, seed), socket))
+    }
+
+    /// The hub may also be found at these addresses: each is called in turn where those before do
+    /// not answer. The socket has to reach them.
+    pub fn also_at(&self, addresses: impl IntoIterator<Item = SocketAddr>) {
+        self.0.look(|core, _| core.also_at(addresses));
     }
 
     /// Opens a flow. Whether its target can be reached shows later, as a reset. Waits a while for

@@ -273,6 +273,16 @@ impl Session {
         }
     }
 
+    /// The peer is known to be at `address` from now on.
+    pub(crate) fn moved_to(&mut self, address: SocketAddr, now: Duration) {
+        // A NAT that gives another port does not change the way.
+        if address.ip() != self.path.peer.ip() {
+            self.path.mtu.moved(now);
+        }
+        self.path.peer = address;
+        self.path.candidate = None;
+    }
+
     /// The peer's newest packet came from elsewhere: perhaps it moved. Nothing but challenges go
     /// there, never more than three times what came from there, until it echoes one.
     fn follow(
@@ -294,12 +304,7 @@ impl Session {
             if response == Some(candidate.challenge) {
                 let peer = self.settings.called(&"the ground");
                 tracing::info!(%peer, was = %self.path.peer, is = %from, "the peer moved");
-                // A NAT that gives another port does not change the way.
-                if from.ip() != self.path.peer.ip() {
-                    self.path.mtu.moved(now);
-                }
-                self.path.peer = from;
-                self.path.candidate = None;
+                self.moved_to(from, now);
             }
         } else if newest {
             let mut challenge = [0; 8];

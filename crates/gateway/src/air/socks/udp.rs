@@ -15,6 +15,7 @@ use crate::air::datagrams::{Back, Key, Problem, Sent, Table};
 use crate::air::intake::Intake;
 use crate::air::quic::is_quic;
 use crate::config::Quic;
+use crate::net::ip;
 use crate::net::udp::{self, Control, Heard};
 
 /// Datagrams taken from one association before other tasks have their turn.
@@ -103,7 +104,7 @@ impl Association {
         };
         // Another program of the client's has no part in this.
         self.port.store(from.port(), Relaxed);
-        let key = Key { client: from, target };
+        let key = Key { protocol: ip::UDP, client: from, target };
         if self.quic == Quic::Reject && is_quic(key.target.port, payload) && !self.table.knows(&key)
         {
             // SOCKS5 has no way to say so.

@@ -12,9 +12,11 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::encoded;
+use super::outside::{self, Sole, Taken};
 use crate::counters::Counters;
 use crate::far::datagram::{Datagram, IcmpError};
 use crate::far::{DatagramError, FarDatagrams};
+use crate::net::ip;
 use crate::net::path::{self, Path};
 use crate::net::udp::{self, Control, ErrorHeard};
 
@@ -24,14 +26,16 @@ const MOST_AT_A_TURN: usize = 64;
 /// What a packet of our own starts with.
 const OWN_HOP_LIMIT: u8 = 64;
 
-/// Whose external port it is.
+/// Whose external port it is, or whose identifier of echoes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The aircraft's key.
     pub aircraft: [u8; 32],
     /// The passenger's number there.
     pub passenger: u32,
-    /// The passenger's own port; with 0 every flow has an external port of its own.
+    /// The IP protocol.
+    pub protocol: u8,
+    /// The passenger's own port, or identifier; with 0 every flow has an external one of its own.
     pub source: u16,
     /// Whether it is a gateway of ours; a standard client knows no context but 0.
     pub is_gateway: bool,
@@ -41,6 +45,7 @@ pub struct Owner {
 pub struct Mappings {
     counters: Arc<Counters>,
     table: Mutex<HashMap<Key, Arc<Mapping>>>,
+    taken: Taken,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -80,21 +85,24 @@ pub struct Lease {
     key: Option<Key>,
     address: SocketAddr,
     peer: Peer,
+    _sole: Option<Sole>,
 }
 
 impl Mappings {
     pub fn new(counters: Arc<Counters>) -> Arc<Self> {
-        Arc::new(Self { counters, table: Mutex::default() })
+        Arc::new(Self { counters, table: Mutex::default(), taken: Taken::default() })
     }
 
     /// The external port of `owner` for a flow towards `address`. Two flows of one owner towards
-    /// one destination (passengers may have one number) have a port each.
+    /// one destination (passengers may have one number) have a port each; where the protocol has no
+    /// ports, the second fails with [`io::ErrorKind::AddrInUse`].
     pub fn lease(
         self: &Arc<Self>,
         owner: Owner,
         address: SocketAddr,
         flow: Arc<dyn FarDatagrams>,
     ) -> io::Result<Lease> {
+        let sole = self.taken.take(owner.protocol, address.ip())?;
         let moved = Arc::new(Mutex::new(Moved { at: Instant::now(), is_answered: false }));
         let peer = Peer { flow, is_gateway: owner.is_gateway, moved };
         let key = (owner.source != 0).then_some(Key { owner, v6: address.is_ipv6() });
@@ -103,7 +111,7 @@ impl Mappings {
         let (mapping, key) = match (shared, key) {
             (Some(known), key) => (known.clone(), key),
             (None, key) => {
-                let mapping = Arc::new(Mapping::open(address, &self.counters)?);
+                let mapping = Arc::new(Mapping::open(owner.protocol, address, &self.counters)?);
                 mapping.add(address, &peer);
                 let free = key.filter(|key| !table.contains_key(key));
                 if let Some(key) = free {
@@ -113,7 +121,7 @@ impl Mappings {
             }
         };
         drop(table);
-        Ok(Lease { mappings: self.clone(), mapping, key, address, peer })
+        Ok(Lease { mappings: self.clone(), mapping, key, address, peer, _sole: sole })
     }
 }
 
@@ -170,18 +178,16 @@ impl Drop for Lease {
 }
 
 impl Mapping {
-    fn open(address: SocketAddr, counters: &Arc<Counters>) -> io::Result<Self> {
+    fn open(protocol: u8, address: SocketAddr, counters: &Arc<Counters>) -> io::Result<Self> {
         let v6 = address.is_ipv6();
-        let socket = std::net::UdpSocket::bind(any(address))?;
-        socket.set_nonblocking(true)?;
-        let socket = Arc::new(UdpSocket::from_std(socket)?);
+        let socket = Arc::new(outside::open(protocol, address)?);
         udp::keep_errors(&socket, v6)?;
         udp::tell_headers(&socket, v6)?;
         // RFC 9298 section 3.1: packets are never fragmented on their way.
         path::dont_fragment(&*socket, v6)?;
         let peers = Peers::default();
-        let reader =
-            Reader { socket: socket.clone(), peers: peers.clone(), counters: counters.clone() };
+        let counters = counters.clone();
+        let reader = Reader { protocol, socket: socket.clone(), peers: peers.clone(), counters };
         let reader = tokio::spawn(reader.run()).abort_handle();
         Ok(Self { socket, peers, reader })
     }
@@ -205,6 +211,7 @@ impl Drop for Mapping {
 
 /// Passes on what comes to an external port.
 struct Reader {
+    protocol: u8,
     socket: Arc<UdpSocket>,
     peers: Peers,
     counters: Arc<Counters>,
@@ -232,12 +239,14 @@ impl Reader {
             let heard = || udp::heard(&*self.socket, buffer, control);
             match self.socket.try_io(Interest::READABLE, heard) {
                 Ok(heard) => {
-                    let peer = heard.from.and_then(|from| self.peer(from));
-                    let Some(peer) = peer else {
-                        self.counters.datagrams_unknown.add(1);
-                        continue;
-                    };
-                    self.pass(&peer, &buffer[..heard.bytes]);
+                    let peer = heard.from.and_then(|from| {
+                        let bytes = &buffer[..heard.bytes];
+                        Some((self.peer(from)?, outside::payload(self.protocol, from, bytes)?))
+                    });
+                    match peer {
+                        Some((peer, payload)) => self.pass(&peer, payload),
+                        None => self.counters.datagrams_unknown.add(1),
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // Told again, in full, by the queue of errors.
@@ -271,7 +280,11 @@ impl Reader {
                 self.counters.datagrams_unknown.add(1);
                 continue;
             };
-            peer.explain(icmp_error(&error, heard.hop_limit), &self.counters);
+            // Behind UDP's header routers need quote nothing.
+            let quote = if self.protocol == ip::UDP { &[] } else { &buffer[..heard.bytes] };
+            let mut error = icmp_error(&error, heard.hop_limit);
+            error.quote = quote.first_chunk().copied();
+            peer.explain(error, &self.counters);
         }
     }
 
@@ -295,7 +308,7 @@ fn too_big(address: SocketAddr) -> io::Result<IcmpError> {
     let (kind, code) = if from.is_ipv4() { (3, 4) } else { (2, 0) };
     // RFC 1191 has 16 bits for it.
     let rest = path.mtu_bytes()?.min(u32::from(u16::MAX)).to_be_bytes();
-    Ok(IcmpError { from, kind, code, rest, hop_limit: OWN_HOP_LIMIT })
+    Ok(IcmpError { from, kind, code, rest, hop_limit: OWN_HOP_LIMIT, quote: None })
 }
 
 fn icmp_error(heard: &ErrorHeard, hop_limit: Option<u8>) -> IcmpError {
@@ -306,7 +319,7 @@ fn icmp_error(heard: &ErrorHeard, hop_limit: Option<u8>) -> IcmpError {
         _ => [0; 4],
     };
     let hop_limit = hop_limit.unwrap_or_default();
-    IcmpError { from, kind: heard.kind, code: heard.code, rest, hop_limit }
+    IcmpError { from, kind: heard.kind, code: heard.code, rest, hop_limit, quote: None }
 }
 
 /// Without the scope that the kernel adds, which says nothing for a global address.
@@ -315,14 +328,14 @@ fn plain(address: SocketAddr) -> SocketAddr {
 }
 
 /// Any address of ours that reaches `address`, and any port.
-fn any(address: SocketAddr) -> SocketAddr {
+pub fn any(address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing in here panics half-way.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -357,7 +370,13 @@ mod tests {
     #[tokio::test]
     async fn one_port_for_all_destinations_of_one_source() {
         let mappings = Mappings::new(Arc::default());
-        let owner = Owner { aircraft: [1; 32], passenger: 1, source: 4000, is_gateway: true };
+        let owner = Owner {
+            aircraft: [1; 32],
+            passenger: 1,
+            protocol: ip::UDP,
+            source: 4000,
+            is_gateway: true,
+        };
         let lease = |owner, to: &str| {
             mappings.lease(owner, to.parse().unwrap(), Arc::new(Nothing)).unwrap()
         };

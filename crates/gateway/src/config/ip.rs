@@ -1,0 +1,226 @@
+//! What is neither TCP nor UDP: which protocols cross beside ICMP echo, and the bounds of both.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use bentpipe_units::Span;
+use serde::Deserialize;
+
+use super::seconds;
+use crate::net::ip;
+
+/// RFC 5508 REQ-2: an echo's mapping lives for a minute at least.
+const DEFAULT_ECHO_IDLE: Span = seconds(60);
+/// IPsec peers that see no NAT keep nothing alive: longer than UDP's.
+const DEFAULT_RAW_IDLE: Span = seconds(600);
+
+/// Protocols by the names they have here, with IANA's numbers.
+const NAMES: [(&str, u8); 8] = [
+    ("ipip", 4),
+    ("6in4", 41),
+    ("gre", 47),
+    ("esp", 50),
+    ("etherip", 97),
+    ("ipcomp", 108),
+    ("l2tp", 115),
+    ("sctp", 132),
+];
+
+/// Protocols that are carried as raw datagrams, by mapping of addresses alone: there are no ports.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Raw {
+    /// All others are refused.
+    pub protocols: Vec<IpProtocol>,
+}
+
+impl Raw {
+    /// Whether packets of `protocol` are carried.
+    pub fn carries(&self, protocol: u8) -> bool {
+        self.protocols.iter().any(|carried| carried.0 == protocol)
+    }
+}
+
+/// The number of a protocol that can be carried: `"esp"`, or `253`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct IpProtocol(pub u8);
+
+/// As it stands in a config.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a protocol's name or number: \"esp\" or 50")]
+enum Written {
+    Number(u8),
+    Name(String),
+}
+
+impl TryFrom<Written> for IpProtocol {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        match written {
+            Written::Name(name) => name.parse(),
+            Written::Number(number) => match cannot_cross(number) {
+                Some(why) => Err(format!("protocol {number} cannot be carried: {why}")),
+                None => Ok(Self(number)),
+            },
+        }
+    }
+}
+
+impl FromStr for IpProtocol {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = NAMES.iter().find(|(known, _)| *known == name);
+        if let Some((_, number)) = known {
+            return Ok(Self(*number));
+        }
+        if matches!(name, "ah" | "udplite" | "dccp") {
+            return Err(format!("{name:?} cannot be carried: {COVERS_ADDRESSES}"));
+        }
+        let names = NAMES.map(|(name, _)| name).join(", ");
+        Err(format!("{name:?} is none of the protocols known by name: {names}; write its number"))
+    }
+}
+
+impl fmt::Display for IpProtocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match NAMES.iter().find(|(_, number)| *number == self.0) {
+            Some((name, _)) => f.write_str(name),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+const COVERS_ADDRESSES: &str =
+    "it protects the packet's addresses, and the ground has to put its own there";
+
+/// Why the protocol of this number is never carried, if it is not.
+fn cannot_cross(number: u8) -> Option<&'static str> {
+    match number {
+        ip::ICMP | ip::ICMPV6 => Some("of ICMP, echo is carried without being named"),
+        ip::TCP | ip::UDP => Some("TCP and UDP are carried without being named"),
+        33 | 51 | 136 => Some(COVERS_ADDRESSES),
+        2 | 88 | 89 | 103 | 112 => Some("it is between neighbours only"),
+        0 | 43 | 44 | 59 | 60 | 135 | 139 | 140 => Some("it is an extension header of IPv6"),
+        255 => Some("the number is reserved"),
+        _ => None,
+    }
+}
+
+/// Bounds of ICMP echo and other protocols in an air gateway. A flow takes about 5 KiB: 1,024 take
+/// 5 MiB.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct AirIp {
+    /// Flows at once: each is one client's echo identifier, or protocol, towards one destination.
+    pub max_flows: usize,
+    /// Of which one client address may hold this many.
+    pub max_flows_per_passenger: usize,
+    /// New flows of one client address per second, on average; twice as many at a stretch.
+    pub flows_per_second_per_passenger: u32,
+    /// A flow of echoes on which nothing moves ends after this.
+    pub idle_timeout: Span,
+    /// The same for other protocols.
+    pub raw_idle_timeout: Span,
+}
+
+/// Bounds of ICMP echo and other protocols in a ground gateway. A flow takes about 5 KiB and a
+/// socket: 8,192 take 40 MiB.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct GroundIp {
+    /// Flows of all aircraft at once.
+    pub max_flows: usize,
+    /// A flow of echoes on which nothing moves ends after this.
+    pub idle_timeout: Span,
+    /// The same for other protocols.
+    pub raw_idle_timeout: Span,
+}
+
+impl Default for AirIp {
+    fn default() -> Self {
+        Self {
+            max_flows: 1_024,
+            max_flows_per_passenger: 128,
+            flows_per_second_per_passenger: 20,
+            idle_timeout: DEFAULT_ECHO_IDLE,
+            raw_idle_timeout: DEFAULT_RAW_IDLE,
+        }
+    }
+}
+
+impl Default for GroundIp {
+    fn default() -> Self {
+        Self {
+            max_flows: 8_192,
+            idle_timeout: DEFAULT_ECHO_IDLE,
+            raw_idle_timeout: DEFAULT_RAW_IDLE,
+        }
+    }
+}
+
+impl AirIp {
+    /// How long a flow of `protocol` may do nothing.
+    pub fn idle(&self, protocol: u8) -> Duration {
+        idle(protocol, self.idle_timeout, self.raw_idle_timeout)
+    }
+
+    /// How long any flow may do nothing.
+    pub fn longest_idle(&self) -> Duration {
+        self.idle_timeout.duration().max(self.raw_idle_timeout.into())
+    }
+}
+
+impl GroundIp {
+    /// How long a flow of `protocol` may do nothing.
+    pub fn idle(&self, protocol: u8) -> Duration {
+        idle(protocol, self.idle_timeout, self.raw_idle_timeout)
+    }
+
+    /// How long any flow may do nothing.
+    pub fn longest_idle(&self) -> Duration {
+        self.idle_timeout.duration().max(self.raw_idle_timeout.into())
+    }
+}
+
+fn idle(protocol: u8, echo: Span, raw: Span) -> Duration {
+    if ip::is_echo(protocol) { echo.into() } else { raw.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(protocols: &str) -> Result<Raw, String> {
+        toml::from_str(&format!("protocols = {protocols}")).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn protocols_by_name_and_by_number() {
+        let raw = written("[\"esp\", 47, 253]").unwrap();
+        let shown: Vec<String> = raw.protocols.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["esp", "gre", "253"]);
+        assert!(raw.carries(50) && raw.carries(47) && raw.carries(253));
+        assert!(!raw.carries(51) && !Raw::default().carries(50));
+    }
+
+    #[test]
+    fn what_cannot_cross_says_why() {
+        for (protocols, why) in [
+            ("[\"espp\"]", "none of the protocols known by name: ipip, 6in4, gre, esp"),
+            ("[\"ah\"]", "protects the packet's addresses"),
+            ("[51]", "protects the packet's addresses"),
+            ("[6]", "without being named"),
+            ("[1]", "echo is carried without being named"),
+            ("[89]", "between neighbours only"),
+            ("[44]", "extension header"),
+            ("[256]", "expected a protocol's name or number"),
+        ] {
+            let error = written(protocols).unwrap_err();
+            assert!(error.contains(why), "{protocols}: {error}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! IP protocols by their numbers (IANA, "Assigned Internet Protocol Numbers").
+
+use std::net::IpAddr;
+
+/// ICMP, of IPv4.
+pub const ICMP: u8 = 1;
+/// TCP.
+pub const TCP: u8 = 6;
+/// UDP.
+pub const UDP: u8 = 17;
+/// ICMPv6.
+pub const ICMPV6: u8 = 58;
+
+/// Whether flows of `protocol` are of echoes.
+pub fn is_echo(protocol: u8) -> bool {
+    matches!(protocol, ICMP | ICMPV6)
+}
+
+/// The protocol of echoes between addresses of `ip`'s family.
+pub fn echo(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { ICMP } else { ICMPV6 }
+}
