@@ -79,9 +79,12 @@ impl Log {
 
     /// Bytes came.
     pub fn came(&self, stream: usize, way: usize, bytes: usize) {
-        let (now, mut is_done) = (self.now(), false);
-        self.of(stream, |course| is_done = course.came(way, bytes as u64, now));
-        if is_done {
+        let (now, mut is_news) = (self.now(), false);
+        self.of(stream, |course| {
+            is_news = course.got[way] == 0;
+            is_news |= course.came(way, bytes as u64, now);
+        });
+        if is_news {
             self.happened();
         }
     }
@@ -128,6 +131,8 @@ impl Log {
         if !is_new {
             state.fault = Some(format!("datagram {which} of flow {number} came twice or unasked"));
         }
+        drop(state);
+        self.happened();
     }
 
     pub fn transits(&self, number: usize, way: usize) -> Vec<Transit> {
