@@ -283,8 +283,8 @@ mod tests {
     #[test]
     fn the_configs_are_ones_the_gateways_take() {
         let folder = tempfile::tempdir().unwrap();
-        let key = new_key().unwrap();
-        for name in ["air.key", "ground.key"] {
+        let (air_key, ground_key) = (new_key().unwrap(), new_key().unwrap());
+        for (name, key) in [("air.key", &air_key), ("ground.key", &ground_key)] {
             fs::write(folder.path().join(name), key.to_base64()).unwrap();
         }
         let socks5 = "127.0.0.1:1080".parse().unwrap();
@@ -298,11 +298,12 @@ mod tests {
                     hosts: vec![("page.test".into(), "192.0.2.7".parse().unwrap())],
                     ..PairSpec::new(&profile, socks5, peer)
                 };
-                let air = AirConfig::parse(&folder.path().join("air.toml"), &spec.air_toml(&key));
+                let air =
+                    AirConfig::parse(&folder.path().join("air.toml"), &spec.air_toml(&ground_key));
                 let air = air.unwrap();
                 assert_eq!(air.link.rate, spec.back);
                 assert_eq!(air.aerotcp.is_some(), transport == Transport::AeroTcp);
-                let ground = spec.ground_toml(&key);
+                let ground = spec.ground_toml(&air_key);
                 let ground = GroundConfig::parse(&folder.path().join("ground.toml"), &ground);
                 assert_eq!(ground.unwrap().aircraft[0].rate, spec.forward);
             }
