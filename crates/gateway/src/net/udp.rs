@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 
+use nix::errno::Errno;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrIn, SockaddrIn6, SockaddrLike,
     SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
@@ -81,8 +82,12 @@ pub fn tell_headers(socket: &UdpSocket, v6: bool) -> io::Result<()> {
     if v6 {
         setsockopt(socket, sockopt::Ipv6RecvHopLimit, &true)?;
         setsockopt(socket, sockopt::Ipv6RecvTClass, &true)?;
-        // IPv4 may come here too, from addresses mapped into IPv6.
-        setsockopt(socket, sockopt::IpRecvTos, &true)?;
+        // IPv4 may come here too, from addresses mapped into IPv6; not to raw sockets, which do not
+        // know the option.
+        match setsockopt(socket, sockopt::IpRecvTos, &true) {
+            Err(Errno::ENOPROTOOPT) => {}
+            told => told?,
+        }
     } else {
         setsockopt(socket, sockopt::Ipv4RecvTtl, &true)?;
         setsockopt(socket, sockopt::IpRecvTos, &true)?;
