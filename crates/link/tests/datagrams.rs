@@ -230,9 +230,7 @@ fn a_reader_that_stops_loses_the_oldest_and_no_memory() {
     assert!(air.held_bytes <= 256 << 10, "{} bytes held", air.held_bytes);
     let waiting = receive_all(&mut pair.air, near, pair.now);
     let air = counters(&mut pair.air, near.0);
-    let gone = air.datagrams_dropped + air.datagrams_expired;
-    assert_eq!(gone + waiting.len() as u64, number.into());
-    assert!(air.datagrams_expired > 0 && air.datagrams_dropped > 0, "{air:?}");
+    assert_eq!(air.datagrams_dropped, number.into());
     assert_eq!(waiting, Vec::<Vec<u8>>::new(), "all that was left is too old");
 }
 

@@ -38,7 +38,9 @@ pub fn crosses() {
             let came = |way| cabin.transits(talk, way).iter().filter(|it| it.1.is_some()).count();
             cabin.course(object).is_done() && came(DOWN) == 50 && came(UP) == 50
         };
-        assert!(cabin.wait(PATIENCE, |cabin| complete(cabin)));
+        let is_complete = cabin.wait(PATIENCE, |cabin| complete(cabin));
+        let came = [DOWN, UP].map(|way| cabin.transits(talk, way));
+        assert!(is_complete, "{:?}, {came:?}", cabin.course(object));
         assert_eq!(cabin.course(object).got, [50_000, REQUEST_BYTES]);
         assert!(cabin.course(object).took().unwrap() >= profile.rtt());
         for (way, link) in [(DOWN, &profile.link.forward), (UP, &profile.link.return_)] {

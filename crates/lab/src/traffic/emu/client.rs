@@ -125,15 +125,13 @@ async fn beat(log: &Log, number: usize, talk: Talk) -> io::Result<()> {
             };
             let _ = timeout(HELLO_GAP, heard).await;
         }
-        speak(log, number, &talk, UP, &socket, to).await
+        speak(log, number, &talk, UP, &socket, to).await?;
+        // What it is answered is still to come.
+        std::future::pending().await
     };
     tokio::select! {
         broken = hear => broken,
-        said = say => match said {
-            // What it is answered is still to come.
-            Ok(()) => std::future::pending().await,
-            Err(error) => Err(error),
-        },
+        broken = say => broken,
     }
 }
 
