@@ -54,7 +54,7 @@ pub enum RulesError {
 pub struct Leads {
     /// UDP.
     pub udp: bool,
-    /// What is neither TCP nor UDP: copied to [`GROUP`](super::capture::GROUP).
+    /// What is neither TCP nor UDP: copied to `capture::GROUP`.
     pub others: bool,
 }
 
