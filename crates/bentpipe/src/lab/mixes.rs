@@ -10,6 +10,7 @@ use bentpipe_lab::experiment::choice::Choice;
 use bentpipe_lab::experiment::report::Report;
 use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, latency, rural_paws};
 use bentpipe_lab::profile::Profile;
+use bentpipe_lab::result::Row;
 use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::traffic::{Emulator, Engine};
 use bentpipe_units::Ratio;
@@ -18,7 +19,18 @@ use clap::Args;
 use super::grid::{Engine as Engines, per_cent};
 use super::{Outcome, check_writable, write};
 
-/// What all of them are told.
+/// What becomes of the figures.
+#[derive(Args)]
+struct Kept {
+    /// Write the figures there, as an array of rows.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Fail if a target is missed.
+    #[arg(long)]
+    check: bool,
+}
+
+/// What all that run in either engine are told.
 #[derive(Args)]
 pub struct Common {
     /// Virtual time, or the emulator's real gateways and kernels in real time, or one after the other.
@@ -27,12 +39,8 @@ pub struct Common {
     /// Of all losses; further runs have the seeds after it.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the figures there, as an array of rows.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Fail if a target is missed.
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    kept: Kept,
 }
 
 /// What `lab run latency-under-load` and `lab run class-rates` are told.
@@ -125,33 +133,31 @@ pub struct BrowserArgs {
     /// Of all losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the figures there, as an array of rows.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Fail if a target is missed.
-    #[arg(long)]
-    check: bool,
+    #[command(flatten)]
+    kept: Kept,
 }
 
 /// Loads pages in Chromium.
 pub fn browser(args: &BrowserArgs) -> Outcome {
     let (profile, runs, seed) = (Profile::find(&args.profile)?, args.runs, args.seed);
-    check_writable(args.json.as_deref())?;
+    check_writable(args.kept.json.as_deref())?;
     emu::enter()?;
     let scratch = Scratch::new()?;
     let choice = browser_quic::Choice { profile, runs, seed };
     let report = browser_quic::run(&choice, scratch.path())?;
     println!("{}\n{}", report.text, report.goals_text());
-    write(args.json.as_deref(), &report.rows)?;
-    check(args.check, report.missed())
+    args.kept.keep(&report.rows, report.missed())
 }
 
-/// An error where targets that must hold are missed.
-fn check(asked: bool, missed: usize) -> Outcome {
-    if asked && missed > 0 {
-        return Err(format!("{missed} targets are missed").into());
+impl Kept {
+    /// Writes the rows; an error where targets that must hold are missed.
+    fn keep(&self, rows: &[Row], missed: usize) -> Outcome {
+        write(self.json.as_deref(), rows)?;
+        if self.check && missed > 0 {
+            return Err(format!("{missed} targets are missed").into());
+        }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Runs bulk, probes and downloads.
@@ -213,7 +219,7 @@ fn with_rate(name: &str) -> Result<Profile, Box<dyn Error>> {
 impl Common {
     /// Prints what `run` finds with each engine chosen, and writes its rows.
     fn tell(&self, run: impl Fn(&Engine<'_>) -> Result<Report, Box<dyn Error>>) -> Outcome {
-        check_writable(self.json.as_deref())?;
+        check_writable(self.kept.json.as_deref())?;
         let (mut rows, mut missed) = (Vec::new(), 0);
         let mut one = |engine: &Engine<'_>| -> Outcome {
             let began = Instant::now();
@@ -234,7 +240,6 @@ impl Common {
             let scratch = Scratch::new()?;
             one(&Engine::Emu(Emulator { folder: scratch.path() }))?;
         }
-        write(self.json.as_deref(), &rows)?;
-        check(self.check, missed)
+        self.kept.keep(&rows, missed)
     }
 }

@@ -19,7 +19,7 @@ use bentpipe_gateway::net::Inherited;
 use bentpipe_link::ResetCode;
 
 use crate::tproxy::{self, PATIENCE, has, new_network, sh, skipped};
-use crate::tproxy_udp::{error, finished, hear_errors, is_v4, namespace};
+use crate::tproxy_udp::{connect, error, finished, hear_errors, is_v4, namespace};
 use crate::transports::{Configs, Ends, cabin_configs, over_http3, over_link, over_link_v6};
 
 /// The host beyond the router, in both families.
@@ -267,20 +267,9 @@ fn world(setup: Setup, client: fn()) -> Counted {
     });
     // The router and the host live as long as these.
     let (router, router_over) = router();
-    sh(&format!(
-        "ip link add cabin0 type veth peer name seat0 netns {seat}\n\
-         ip addr add 10.9.0.1/24 dev cabin0\n\
-         ip addr add fd09::1/64 dev cabin0 nodad\n\
-         ip link set cabin0 up\n\
-         ip link add world0 type veth peer name net0 netns {router}\n\
-         ip addr add 10.8.0.1/24 dev world0\n\
-         ip addr add fd08::1/64 dev world0 nodad\n\
-         ip link set world0 up\n\
-         ip route add default via 10.8.0.2\n\
-         ip -6 route add default via fd08::2\n\
-         echo '{}' >/proc/sys/net/ipv4/ping_group_range",
-        setup.ping_group
-    ));
+    connect(seat, router);
+    let groups = setup.ping_group;
+    sh(&format!("echo '{groups}' >/proc/sys/net/ipv4/ping_group_range"));
     router_over.send(()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let counted = runtime.block_on(gateways(setup, seat_go, &seat_done));

@@ -262,6 +262,18 @@ fn world(listen: &str, client: fn()) -> Counted {
         send_up.send(()).unwrap();
         over.recv_timeout(2 * PATIENCE).unwrap();
     });
+    connect(seat, router);
+    router_go.send(()).unwrap();
+    up.recv_timeout(PATIENCE).expect("the router is up");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let counted = runtime.block_on(gateways(listen, seat_go, &seat_done));
+    send_over.send(()).unwrap();
+    router_done.recv_timeout(PATIENCE).expect("the router's side succeeds");
+    counted
+}
+
+/// Connects this network with the seat's and the router's.
+pub fn connect(seat: nix::unistd::Pid, router: nix::unistd::Pid) {
     sh(&format!(
         "ip link add cabin0 type veth peer name seat0 netns {seat}\n\
          ip addr add 10.9.0.1/24 dev cabin0\n\
@@ -274,13 +286,6 @@ fn world(listen: &str, client: fn()) -> Counted {
          ip route add default via 10.8.0.2\n\
          ip -6 route add default via fd08::2"
     ));
-    router_go.send(()).unwrap();
-    up.recv_timeout(PATIENCE).expect("the router is up");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let counted = runtime.block_on(gateways(listen, seat_go, &seat_done));
-    send_over.send(()).unwrap();
-    router_done.recv_timeout(PATIENCE).expect("the router's side succeeds");
-    counted
 }
 
 pub type Namespace = (nix::unistd::Pid, mpsc::Sender<()>, mpsc::Receiver<()>);
