@@ -13,6 +13,7 @@ use bentpipe_gateway::rate::dlep::Finding;
 use bentpipe_link::IDLE_GRANT;
 use bentpipe_units::BitRate;
 
+use crate::out::{say, show};
 use crate::sheet::Sheet;
 
 /// What most paths carry.
@@ -20,8 +21,8 @@ const ETHERNET_MTU: usize = 1500;
 
 /// Says what a configuration means. Which gateway it is for shows in its tables.
 pub fn run(file: &Path) -> Result<(), Box<dyn Error>> {
-    print!("{}", describe(file)?);
-    println!("{}: no errors", file.display());
+    show!("{}", describe(file)?);
+    say!("{}: no errors", file.display());
     Ok(())
 }
 
@@ -32,7 +33,7 @@ fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {
     let complain_of_aerotcp =
         |error: &dyn Display| format!("{shown}: AeroTCP cannot work like this: {error}");
     let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("cannot read {shown}: {error}\nname a file that exists"))?;
+        .map_err(|error| format!("cannot read {shown}: {error}\nname a configuration in TOML"))?;
     // A text that is neither's is an air's, which says what it lacks.
     if Which::of(&text) == Some(Which::Ground) {
         let config = GroundConfig::parse(file, &text)?;

@@ -6,6 +6,7 @@ mod demo;
 mod gateways;
 mod keys;
 mod lab;
+mod out;
 mod sheet;
 
 use std::path::PathBuf;
@@ -85,7 +86,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo::run(&demo),
         Command::Lab(lab) => lab::run(&lab),
     };
-    match result {
+    match result.and_then(|()| Ok(out::result()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bentpipe: {error}");

@@ -12,6 +12,7 @@ mod error;
 mod ground;
 mod ip;
 mod key;
+mod least;
 mod modem;
 mod radio;
 mod rule;

@@ -18,6 +18,7 @@ use clap::Args;
 
 use super::grid::{Engine as Engines, per_cent};
 use super::{Outcome, check_writable, write};
+use crate::out::say;
 
 /// What becomes of the figures.
 #[derive(Args)]
@@ -145,7 +146,7 @@ pub fn browser(args: &BrowserArgs) -> Outcome {
     let scratch = Scratch::new()?;
     let choice = browser_quic::Choice { profile, runs, seed };
     let report = browser_quic::run(&choice, scratch.path())?;
-    println!("{}\n{}", report.text, report.goals_text());
+    say!("{}\n{}", report.text, report.goals_text());
     args.kept.keep(&report.rows, report.missed())
 }
 
@@ -225,7 +226,7 @@ impl Common {
             let began = Instant::now();
             let report = run(engine)?;
             let (goals, took) = (report.goals_text(), began.elapsed().as_secs_f64());
-            println!("{}\n{goals}The {} engine took {took:.0} s.", report.text, engine.name());
+            say!("{}\n{goals}The {} engine took {took:.0} s.", report.text, engine.name());
             missed += report.missed();
             rows.extend(report.rows);
             Ok(())
