@@ -8,7 +8,7 @@ use crate::ring::Ring;
 use crate::{Class, Passenger};
 
 /// So many seats are remembered without a flow on them, for their counters and so that a passenger
-/// who opens one flow after the other is not new with each. At some 450 bytes they are 1.8 MB; who was
+/// who opens one flow after the other is not new with each. At some 350 bytes they are 1.4 MB; who was
 /// away longest is forgotten first.
 pub const MOST_REMEMBERED_SEATS: usize = 4096;
 
