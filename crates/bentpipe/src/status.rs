@@ -28,7 +28,10 @@ pub struct Status {
 
 pub fn run(status: &Status) -> Result<(), Box<dyn Error>> {
     let mut last = show(&status.file, None)?;
-    while status.watch {
+    if !status.watch {
+        return Ok(());
+    }
+    loop {
         std::thread::sleep(LOOK);
         match show(&status.file, Some(last)) {
             Ok(shown) => last = shown,
@@ -37,7 +40,6 @@ pub fn run(status: &Status) -> Result<(), Box<dyn Error>> {
             Err(error) => return Err(error),
         }
     }
-    Ok(())
 }
 
 /// Prints the file unless it is the one that was shown last; says when it was written.

@@ -172,10 +172,10 @@ fn rate(bytes: u64, interval: Duration) -> String {
         return "–".to_owned();
     }
     let bps = bytes as f64 * 8.0 / seconds;
-    match bps {
-        0.0 => "–".to_owned(),
-        ..1e3 => format!("{bps:.0}"),
-        ..1e6 => format!("{:.1} k", bps / 1e3),
+    match bytes {
+        0 => "–".to_owned(),
+        _ if bps < 1e3 => format!("{bps:.0}"),
+        _ if bps < 1e6 => format!("{:.1} k", bps / 1e3),
         _ => format!("{:.2} M", bps / 1e6),
     }
 }
@@ -184,8 +184,8 @@ fn rate(bytes: u64, interval: Duration) -> String {
 fn short(micros: u64) -> String {
     let ms = micros as f64 / 1e3;
     match micros {
-        ..10_000 => format!("{ms:.1} ms"),
-        ..10_000_000 => format!("{ms:.0} ms"),
+        0..10_000 => format!("{ms:.1} ms"),
+        10_000..10_000_000 => format!("{ms:.0} ms"),
         _ => format!("{:.0} s", ms / 1e3),
     }
 }
@@ -195,9 +195,9 @@ fn span(time: Duration) -> String {
     let s = time.as_secs();
     match s {
         0 => format!("{} ms", time.as_millis()),
-        ..60 => format!("{s} s"),
-        ..3600 => format!("{} min {} s", s / 60, s % 60),
-        ..86_400 => format!("{} h {} min", s / 3600, s % 3600 / 60),
+        1..60 => format!("{s} s"),
+        60..3600 => format!("{} min {} s", s / 60, s % 60),
+        3600..86_400 => format!("{} h {} min", s / 3600, s % 3600 / 60),
         _ => format!("{} days {} h", s / 86_400, s % 86_400 / 3600),
     }
 }
