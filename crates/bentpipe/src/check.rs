@@ -5,8 +5,9 @@ use std::fmt::Display;
 use std::path::Path;
 
 use bentpipe_gateway::config::{
-    AeroTcp, AirConfig, AirLink, AircraftConfig, Beam, ClassConfig, Classes, GroundConfig,
-    LeaseSource, Listen, Memory, ModemConfig, ModemSource, Quic, Transport, Which, WindowKind,
+    AeroTcp, AirConfig, AirLink, AircraftConfig, Beam, ClassConfig, Classes, Detail, GroundConfig,
+    LeaseSource, Listen, Memory, ModemConfig, ModemSource, Quic, StatusConfig, Transport, Which,
+    WindowKind,
 };
 use bentpipe_gateway::far::{aerotcp, link};
 use bentpipe_gateway::rate::dlep::Finding;
@@ -86,6 +87,7 @@ fn air(config: &AirConfig) -> Sheet {
         let directory = usage.directory.display();
         sheet.row("usage", format!("written to {directory} every {}", usage.interval));
     }
+    status(&mut sheet, config.status.as_ref());
     let limits = &config.limits;
     let (all, each) = (limits.max_flows, limits.max_flows_per_passenger);
     sheet.row("flows", format!("{all} of TCP, {each} a passenger"));
@@ -120,6 +122,23 @@ fn listeners(sheet: &mut Sheet, listen: &Listen) {
             Quic::Reject => "rejected: browsers use TCP",
         },
     );
+}
+
+/// Where it is told what is carried, and of whom.
+fn status(sheet: &mut Sheet, config: Option<&StatusConfig>) {
+    let Some(config) = config else { return };
+    let (file, interval) = (config.file.display(), config.interval);
+    let told = match config.detail {
+        Detail::Classes => "of classes alone",
+        Detail::Passengers => "of classes and passengers, which is personal data",
+        Detail::Flows => "of classes, passengers and flows, which is personal data",
+    };
+    sheet.row("status", format!("written to {file} every {interval}: {told}"));
+    let directory = config.file.parent().filter(|it| *it != Path::new(""));
+    if let Some(directory) = directory.filter(|it| !it.is_dir()) {
+        let directory = directory.display();
+        sheet.row("note", format!("there is no directory {directory} now: the gateway makes none"));
+    }
 }
 
 fn has_interface(name: &str) -> bool {
@@ -239,6 +258,7 @@ fn ground(config: &GroundConfig) -> Sheet {
     let servers: Vec<_> = config.dns.servers.iter().map(|server| server.0.to_string()).collect();
     let asked = if servers.is_empty() { "the system's".to_owned() } else { servers.join(", ") };
     sheet.row("name servers", asked);
+    status(&mut sheet, config.status.as_ref());
     sheet
 }
 

@@ -17,6 +17,7 @@ mod modem;
 mod radio;
 mod rule;
 mod standard;
+mod status;
 mod udp;
 mod which;
 
@@ -46,6 +47,7 @@ pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;
 pub use rule::MAX_RULES;
 pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
+pub use status::{Detail, StatusConfig};
 pub use udp::{AirUdp, GroundUdp, Quic};
 pub use which::Which;
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::choice::Choice;
 use bentpipe_lab::experiment::report::Report;
-use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, latency, rural_paws};
+use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, compare, latency, rural_paws};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Row;
 use bentpipe_lab::scratch::Scratch;
@@ -18,7 +18,7 @@ use clap::Args;
 
 use super::grid::{Engine as Engines, per_cent};
 use super::{Outcome, check_writable, write};
-use crate::out::say;
+use crate::out::{say, show};
 
 /// What becomes of the figures.
 #[derive(Args)]
@@ -221,14 +221,14 @@ impl Common {
     /// Prints what `run` finds with each engine chosen, and writes its rows.
     fn tell(&self, run: impl Fn(&Engine<'_>) -> Result<Report, Box<dyn Error>>) -> Outcome {
         check_writable(self.kept.json.as_deref())?;
-        let (mut rows, mut missed) = (Vec::new(), 0);
+        let (mut found, mut missed) = (Vec::new(), 0);
         let mut one = |engine: &Engine<'_>| -> Outcome {
             let began = Instant::now();
             let report = run(engine)?;
             let (goals, took) = (report.goals_text(), began.elapsed().as_secs_f64());
             say!("{}\n{goals}The {} engine took {took:.0} s.", report.text, engine.name());
             missed += report.missed();
-            rows.extend(report.rows);
+            found.push(report.rows);
             Ok(())
         };
         if self.engine != Engines::Sim {
@@ -241,6 +241,9 @@ impl Common {
             let scratch = Scratch::new()?;
             one(&Engine::Emu(Emulator { folder: scratch.path() }))?;
         }
-        self.kept.keep(&rows, missed)
+        if let [simulated, emulated] = &found[..] {
+            show!("\n{}", compare::engines(simulated, emulated));
+        }
+        self.kept.keep(&found.concat(), missed)
     }
 }

@@ -15,7 +15,7 @@ use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL,
-    Memory, Quic, Raw, Source, Which, applies, read, seconds, spanned_key, which,
+    Memory, Quic, Raw, Source, StatusConfig, Which, applies, read, seconds, spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -50,6 +50,8 @@ pub struct AirConfig {
     pub raw: Raw,
     /// Records of what passengers use; absent where none are kept.
     pub usage: Option<UsageConfig>,
+    /// Where it is told what is carried now; absent where it is not.
+    pub status: Option<StatusConfig>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
@@ -331,6 +333,9 @@ impl AirConfig {
         config.check_policy(&source)?;
         if let Some(usage) = &mut config.usage {
             usage.check(&source)?;
+        }
+        if let Some(status) = &mut config.status {
+            status.check(&source)?;
         }
         Ok(config)
     }

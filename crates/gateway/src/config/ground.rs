@@ -16,8 +16,8 @@ use super::least;
 use super::radio::{default_mtu, marked};
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundIp,
-    GroundUdp, Masque, Memory, Raw, Source, StandardClient, Transport, Which, applies, from_text,
-    read, seconds, spanned_key, standard, which,
+    GroundUdp, Masque, Memory, Raw, Source, StandardClient, StatusConfig, Transport, Which,
+    applies, from_text, read, seconds, spanned_key, standard, which,
 };
 use crate::net::ip;
 use crate::relay::RelayLimits;
@@ -55,6 +55,8 @@ pub struct GroundConfig {
     /// Names it answers itself.
     #[serde(default)]
     pub hosts: BTreeMap<String, HostAddresses>,
+    /// Where it is told what is carried now; absent where it is not.
+    pub status: Option<StatusConfig>,
     /// Bounds.
     #[serde(default)]
     pub limits: GroundLimits,
@@ -298,6 +300,9 @@ impl GroundConfig {
                 return Err(ConfigError::at(&source, Some(aircraft.public_key.span()), why, help));
             }
             aircraft.check_share(config.beam(), &source)?;
+        }
+        if let Some(status) = &mut config.status {
+            status.check(&source)?;
         }
         if let Some(masque) = &mut config.masque {
             masque.load(&source)?;

@@ -35,6 +35,8 @@ password = "secret"
 passenger = "10.0.0.0/8"
 [usage]
 directory = "usage"
+[status]
+file = "status.json"
 [limits]
 [limits.udp]
 [limits.ip]
@@ -69,6 +71,8 @@ token-hash = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 [classes.assured]
 [dial]
 [dns]
+[status]
+file = "status.json"
 [limits]
 [limits.udp]
 [limits.ip]

@@ -11,6 +11,7 @@ mod policy;
 mod relay;
 mod reload;
 mod socks;
+mod status;
 mod tproxy;
 mod tproxy_udp;
 mod transports;
