@@ -13,8 +13,9 @@ use super::modem::{ModemConfig, WrittenModem};
 use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
-    AeroTcp, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL,
-    Memory, Quic, Raw, Source, Which, applies, from_text, read, seconds, spanned_key, which,
+    AeroTcp, AirDns, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE,
+    DEFAULT_STALL, Memory, Quic, Raw, Source, Which, applies, from_text, read, seconds,
+    spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -49,6 +50,8 @@ pub struct AirConfig {
     pub raw: Raw,
     /// Records of what passengers use; absent where none are kept.
     pub usage: Option<UsageConfig>,
+    /// The resolver on board; absent where there is none.
+    pub dns: Option<AirDns>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
@@ -324,6 +327,9 @@ impl AirConfig {
         config.check_policy(&source)?;
         if let Some(usage) = &mut config.usage {
             usage.check(&source)?;
+        }
+        if let Some(dns) = &mut config.dns {
+            dns.check(&source, config.listen.tproxy.as_ref())?;
         }
         Ok(config)
     }
