@@ -103,9 +103,8 @@ pub fn run(choice: &Choice) -> Result<Report, DnsError> {
 /// Does `work` on a clock that jumps to whatever comes next. The gateway's own listeners are real
 /// sockets, on which nothing comes.
 fn virtually<T>(work: impl Future<Output = Result<T, DnsError>>) -> Result<T, DnsError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true);
-    let runtime = { runtime }.build()?;
-    runtime.block_on(work)
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().start_paused(true).build()?.block_on(work)
 }
 
 /// Passengers ask for popular names; then for some that nobody has asked for.
