@@ -11,6 +11,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
+use super::board::Board;
 use super::classes::{Asked, Classes};
 use super::identity::{Identity, Neighbours};
 use super::passengers::{Kind, Limit, Passengers, Ticket};
@@ -48,6 +49,8 @@ pub struct Intake {
     pub usage: Option<Arc<Book>>,
     /// What one passenger may send in the network's class.
     pub ceil: Arc<Ceil>,
+    /// The resolver on board.
+    pub board: Option<Arc<Board>>,
     identity: Arc<dyn Identity>,
     passengers: Arc<Passengers>,
 }
@@ -79,7 +82,20 @@ impl Intake {
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
         let identity = Arc::new(Neighbours::default());
         let ceil = Ceil::new(config.classes.passenger_ceil());
-        Self { far, limits, counters, flows, quiet, classes, usage, ceil, identity, passengers }
+        let board = None;
+        Self {
+            far,
+            limits,
+            counters,
+            flows,
+            quiet,
+            classes,
+            usage,
+            ceil,
+            board,
+            identity,
+            passengers,
+        }
     }
 
     /// From now on rules and classes are those of `config`: rules for flows to come, classes for those
@@ -88,6 +104,9 @@ impl Intake {
         self.far.set_classes(config.classes.settings())?;
         self.classes.set_rules(config.rules.clone());
         self.ceil.set(config.classes.passenger_ceil());
+        if let (Some(board), Some(dns)) = (&self.board, &config.dns) {
+            board.set_settings(dns.settings());
+        }
         Ok(())
     }
 
@@ -153,6 +172,7 @@ impl Intake {
 
     /// What to ask the far end for, for a client whose connection is marked with `dscp`.
     pub fn open(&self, target: Target, ticket: &Ticket, dscp: Dscp, first: Bytes) -> Open {
+        let target = self.by_name(target);
         let asked = Asked {
             target: &target,
             protocol: Protocol::Tcp,
@@ -167,6 +187,19 @@ impl Intake {
         self.counters.claims.add(u64::from(claim.is_some()));
         self.counters.count_class(decision.class);
         Open { target, class: decision.class, passenger: ticket.number, claim, first }
+    }
+
+    /// Where a flow to `target` goes, whose address may stand for a name.
+    fn by_name(&self, target: Target) -> Target {
+        match &self.board {
+            Some(board) => board.by_name(target),
+            None => target,
+        }
+    }
+
+    /// The resolver on board, where it answers what passengers ask others.
+    pub fn intercepting(&self) -> Option<&Arc<Board>> {
+        self.board.as_ref().filter(|board| board.intercepts)
     }
 
     /// How the client marks `tcp`, where a rule asks for it and the kernel knows: see
@@ -205,6 +238,7 @@ impl Intake {
         dscp: Dscp,
         ticket: &Ticket,
     ) -> OpenDatagrams {
+        let target = self.by_name(target);
         let asked = Asked {
             target: &target,
             protocol: Protocol::from_number(protocol),

@@ -14,8 +14,9 @@ use super::modem::{ModemConfig, WrittenModem};
 use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
-    AeroTcp, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL,
-    Memory, Quic, Raw, Source, StatusConfig, Which, applies, read, seconds, spanned_key, which,
+    AeroTcp, AirDns, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE,
+    DEFAULT_STALL, Memory, Quic, Raw, Source, StatusConfig, Which, applies, read, seconds,
+    spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -52,6 +53,8 @@ pub struct AirConfig {
     pub usage: Option<UsageConfig>,
     /// Where it is told what is carried now; absent where it is not.
     pub status: Option<StatusConfig>,
+    /// The resolver on board; absent where there is none.
+    pub dns: Option<AirDns>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
@@ -336,6 +339,9 @@ impl AirConfig {
         }
         if let Some(status) = &mut config.status {
             status.check(&source)?;
+        }
+        if let Some(dns) = &mut config.dns {
+            dns.check(&source, config.listen.tproxy.as_ref())?;
         }
         Ok(config)
     }

@@ -37,6 +37,9 @@ passenger = "10.0.0.0/8"
 directory = "usage"
 [status]
 file = "status.json"
+[dns]
+[dns.instant-names]
+v4 = "100.64.0.0/10"
 [limits]
 [limits.udp]
 [limits.ip]

@@ -7,6 +7,7 @@ pub mod call;
 pub mod cell;
 pub mod choice;
 pub mod compare;
+pub mod dns;
 pub mod gate;
 pub mod grid;
 pub mod latency;
