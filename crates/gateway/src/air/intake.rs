@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::classes::{Asked, Classes};
 use super::identity::{Identity, Neighbours};
 use super::passengers::{Kind, Limit, Passengers, Ticket};
+use super::web::Web;
 use crate::classify::{Mac, Name, Protocol};
 use crate::config::{AirConfig, AirLimits};
 use crate::counters::Counters;
@@ -47,6 +48,8 @@ pub struct Intake {
     pub usage: Option<Arc<Book>>,
     /// What one passenger may send in the network's class.
     pub ceil: Arc<Ceil>,
+    /// The HTTP cache, where there is one.
+    pub web: Option<Arc<Web>>,
     identity: Arc<dyn Identity>,
     passengers: Arc<Passengers>,
 }
@@ -78,7 +81,19 @@ impl Intake {
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
         let identity = Arc::new(Neighbours::default());
         let ceil = Ceil::new(config.classes.passenger_ceil());
-        Self { far, limits, counters, flows, quiet, classes, usage, ceil, identity, passengers }
+        Self {
+            far,
+            limits,
+            counters,
+            flows,
+            quiet,
+            classes,
+            usage,
+            ceil,
+            web: None,
+            identity,
+            passengers,
+        }
     }
 
     /// From now on rules and classes are those of `config`: rules for flows to come, classes for those

@@ -14,7 +14,8 @@ use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL,
-    Memory, Quic, Raw, Source, Which, applies, from_text, read, seconds, spanned_key, which,
+    HttpCache, Memory, Page, Quic, Raw, Source, Which, applies, from_text, read, seconds,
+    spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -47,6 +48,10 @@ pub struct AirConfig {
     /// Protocols other than TCP, UDP and ICMP echo that are carried.
     #[serde(default)]
     pub raw: Raw,
+    /// The HTTP cache; absent where there is none.
+    pub http_cache: Option<HttpCache>,
+    /// The page that tells passengers what this gateway does; absent where there is none.
+    pub page: Option<Page>,
     /// Records of what passengers use; absent where none are kept.
     pub usage: Option<UsageConfig>,
     /// Bounds.
@@ -324,6 +329,9 @@ impl AirConfig {
         config.check_policy(&source)?;
         if let Some(usage) = &mut config.usage {
             usage.check(&source)?;
+        }
+        if let Some(cache) = &mut config.http_cache {
+            cache.check(&source)?;
         }
         Ok(config)
     }

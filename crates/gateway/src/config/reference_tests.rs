@@ -35,6 +35,9 @@ password = "secret"
 passenger = "10.0.0.0/8"
 [usage]
 directory = "usage"
+[http-cache]
+[page]
+listen = "10.0.0.1:80"
 [limits]
 [limits.udp]
 [limits.ip]
