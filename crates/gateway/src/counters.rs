@@ -79,6 +79,8 @@ counters! {
     quic_rejected,
     /// ICMP messages sent to clients (air), or errors passed to aircraft (ground).
     icmp_sent,
+    /// TLS connections that ended here, being for a site of the operator's.
+    sites,
     /// HTTP requests answered from the cache, fresh.
     http_hits,
     /// HTTP requests answered from the cache, stale: meanwhile, or because nothing else could be had.

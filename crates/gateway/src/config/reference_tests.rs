@@ -38,6 +38,10 @@ directory = "usage"
 [http-cache]
 [page]
 listen = "10.0.0.1:80"
+[[site]]
+name = "portal.example"
+certificate = "chain.pem"
+key = "key.pem"
 [limits]
 [limits.udp]
 [limits.ip]

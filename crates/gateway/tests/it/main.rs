@@ -10,6 +10,7 @@ mod ping;
 mod policy;
 mod relay;
 mod reload;
+mod site;
 mod socks;
 mod tproxy;
 mod tproxy_udp;
