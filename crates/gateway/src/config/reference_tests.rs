@@ -40,6 +40,13 @@ file = "status.json"
 [dns]
 [dns.instant-names]
 v4 = "100.64.0.0/10"
+[http-cache]
+[page]
+listen = "10.0.0.1:80"
+[[site]]
+name = "portal.example"
+certificate = "chain.pem"
+key = "key.pem"
 [limits]
 [limits.udp]
 [limits.ip]
