@@ -38,12 +38,8 @@ fn rows(arguments: &[&str]) -> Option<Vec<Value>> {
         && ["/dev/net/tun", "user namespace"].iter().any(|s| said.contains(s))
     {
         // Past the capture of tests that pass.
-        writeln!(
-            std::io::stderr(),
-            "SKIPPED: the lab cannot emulate networks here: {}",
-            said.trim()
-        )
-        .unwrap();
+        let mut past = std::io::stderr();
+        writeln!(past, "SKIPPED: the lab cannot emulate networks here: {}", said.trim()).unwrap();
         return None;
     }
     assert!(output.status.success(), "{arguments:?}: {said}");
