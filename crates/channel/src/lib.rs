@@ -60,7 +60,9 @@ mod mahimahi;
 mod outage;
 mod scalar;
 mod sender;
+mod sent;
 mod series;
+mod slots;
 mod spec;
 mod written;
 

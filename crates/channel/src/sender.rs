@@ -1,16 +1,10 @@
 //! The queue and the sender behind it: when a packet leaves, or that it found no room.
 
 use crate::capacity::{Capacity, Work, bytes, work};
-use crate::demand::Demand;
 use crate::outage::{During, Interval, Outages};
+use crate::sent::Sent;
+use crate::slots::Demand;
 use crate::spec::DirectionSpec;
-
-/// When a packet's sending began and ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sent {
-    pub start_ns: u64,
-    pub finish_ns: u64,
-}
 
 /// The ways to send.
 #[derive(Debug, Clone)]

@@ -1,4 +1,4 @@
-//! What a decoder may hold, and what can be wrong with a repair.
+//! What a decoder may hold.
 
 use super::contents::SLOT_BYTES;
 use super::row::Row;
@@ -62,40 +62,4 @@ impl Limits {
     pub(super) fn max_repair_bytes(&self) -> usize {
         PREFIX_BYTES + self.max_symbol_bytes.min(MAX_SYMBOL_BYTES)
     }
-}
-
-/// What no encoder that knows the sources sends. The peer is broken or hostile: end its session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Malformed {
-    /// The span is empty, too wide, or ends past the last number.
-    #[error("a repair spans {count} symbols from {first} on")]
-    Span {
-        /// Where it begins.
-        first: u64,
-        /// How many symbols it has.
-        count: u16,
-    },
-    /// The payload cannot hold a length, or is longer than any symbol.
-    #[error("a repair has {bytes} bytes, where 2 to {limit} are possible")]
-    Bytes {
-        /// How long it is.
-        bytes: usize,
-        /// How long it may be.
-        limit: usize,
-    },
-    /// A source is longer than the repair that combines it.
-    #[error("a repair is too short for symbol {number}, which it combines")]
-    Shorter {
-        /// The source.
-        number: u64,
-    },
-    /// Equations contradict each other or the sources.
-    #[error("repairs contradict each other or the symbols they combine")]
-    Contradiction,
-    /// A recovered symbol says it is longer than it is, or is not padded with zeros.
-    #[error("repairs make symbol {number} one that nobody could have sent")]
-    Symbol {
-        /// The symbol.
-        number: u64,
-    },
 }

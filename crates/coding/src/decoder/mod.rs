@@ -2,6 +2,7 @@
 
 mod contents;
 mod limits;
+mod malformed;
 mod row;
 mod rows;
 #[cfg(test)]
@@ -10,7 +11,8 @@ mod tests;
 use std::collections::VecDeque;
 
 use contents::Contents;
-pub use limits::{Limits, Malformed};
+pub use limits::Limits;
+pub use malformed::Malformed;
 use row::Row;
 use rows::{Recovered, Rows};
 

@@ -1,6 +1,6 @@
 //! One equation.
 
-use super::limits::Malformed;
+use super::malformed::Malformed;
 use crate::field::Element;
 use crate::kernel::{Kernel, Term};
 use crate::symbol::{PREFIX_BYTES, add_sources, unpadded};

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::limits::Malformed;
+use super::malformed::Malformed;
 use super::row::Row;
 use crate::MAX_SPAN;
 use crate::kernel::Kernel;

@@ -1,0 +1,67 @@
+//! What the fuzz targets and property tests do with bytes.
+
+use std::time::Duration;
+
+use crate::journal::{Record, Records};
+use crate::{Answer, Front, Key, Query, Room, Settings};
+
+const NOW: Duration = Duration::from_secs(1_800_000_000);
+
+/// Takes whatever came as a query, and as the ground's answer to one. Panics if a promise is broken.
+pub fn fuzz_message(bytes: &[u8]) {
+    let mut front = Front::new(Settings::default(), true);
+    let from = ((), [10, 0, 0, 1].into());
+    if let Some(answer) = front.query(from, bytes, Room::Packet(512), NOW) {
+        assert!(answer.len() <= 512 && answer[..2] == bytes[..2], "not an answer to the client");
+    }
+    front.answered(bytes, NOW);
+    let Ok(query) = Query::parse(bytes) else {
+        as_answer(bytes);
+        return;
+    };
+    assert_eq!(Key::from_bytes(query.key.as_bytes()).as_ref(), Ok(&query.key));
+    let question = front.query(from, bytes, Room::Stream, NOW);
+    assert!(question.is_none(), "it is not known yet");
+}
+
+/// Whatever question it answers.
+fn as_answer(bytes: &[u8]) {
+    let mut asked = bytes.to_vec();
+    let Some(head) = asked.first_chunk_mut::<12>() else { return };
+    head[2..].copy_from_slice(&[1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
+    let Ok(query) = Query::parse(&asked) else { return };
+    let Ok(answer) = Answer::parse(&query.key, bytes) else { return };
+    assert!(answer.message().len() <= bytes.len());
+    let mut front = Front::new(Settings::default(), true);
+    let from = ((), [10, 0, 0, 1].into());
+    assert!(front.query(from, &asked, Room::Packet(512), NOW).is_none());
+    let mut message = bytes.to_vec();
+    message[..2].copy_from_slice(&[0, 0]);
+    front.answered(&message, NOW);
+    if let Some(again) = front.query(from, &asked, Room::Packet(512), NOW) {
+        assert!(again.len() <= 512, "larger than the client takes");
+    }
+    // What is kept is whole, and the same after a restart.
+    let journal = front.take_journal();
+    let record =
+        Record::Answer { stored_at: NOW, key: query.key, message: answer.message().into() };
+    if !journal.is_empty() {
+        let mut expected = Vec::new();
+        record.encode(&mut expected);
+        assert_eq!(journal, expected);
+    }
+}
+
+/// Takes whatever came as the journal of an earlier run.
+pub fn fuzz_journal(bytes: &[u8]) {
+    let mut front = Front::<()>::new(Settings::default(), true);
+    let mut count = 0;
+    for record in Records::of(bytes) {
+        let mut again = Vec::new();
+        record.encode(&mut again);
+        assert!(bytes.windows(again.len()).any(|it| it == again), "a record has two spellings");
+        front.restore(record, NOW);
+        count += 1;
+    }
+    assert!(front.kept().0 <= count);
+}

@@ -1,0 +1,45 @@
+//! The resolver of a cabin, as a value: queries and the ground's answers in, answers and questions for
+//! the ground out. Time is a [`std::time::Duration`] since the Unix epoch, and an argument.
+//!
+//! [`Front`] is the whole of it. Under it, from the bottom up:
+//!
+//! | module | one idea |
+//! |---|---|
+//! | `wire` | where names and records of a message begin and end |
+//! | [`Query`], [`Key`] | what a client asks, and what two questions must share to have one answer |
+//! | [`Answer`] | a message kept as it came: only its id, flags, question's spelling and TTLs are written anew |
+//! | `cache` | answers within a bound of bytes, their age, and who still wants them |
+//! | [`Settings`] | how long answers count, how stale they may be, who may ask how much |
+//! | [`journal`] | what outlives the process, each record under a checksum |
+//! | [`Pool`] | *instant names*: private addresses that stand for names |
+//!
+//! Messages are not decoded into records and encoded again: DNSSEC, HTTPS and SVCB (so ECH), types
+//! that nobody has heard of, and the spelling of names pass as the bytes that they are.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod ask;
+mod cache;
+mod front;
+#[cfg(any(test, feature = "fuzzing"))]
+mod fuzz;
+pub mod journal;
+mod key;
+mod limit;
+mod pool;
+mod query;
+mod settings;
+#[cfg(test)]
+mod testing;
+mod wire;
+
+pub use answer::{Answer, Kind, NotAnAnswer};
+pub use front::{Action, Counts, Front};
+#[cfg(feature = "fuzzing")]
+pub use fuzz::{fuzz_journal, fuzz_message};
+pub use key::Key;
+pub use pool::{NotAPool, Pool};
+pub use query::{Query, Refusal, Room};
+pub use settings::Settings;
+pub use wire::{Malformed, rcode, record};

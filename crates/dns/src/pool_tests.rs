@@ -1,0 +1,133 @@
+use super::*;
+use crate::testing::{query, query_with};
+use hickory_proto::op::{Edns, Message};
+use hickory_proto::rr::{RData, RecordType};
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn pool(only: &[&str]) -> Pool {
+    let only: Vec<String> = only.iter().map(|it| (*it).to_owned()).collect();
+    let v4 = (Ipv4Addr::new(100, 64, 0, 0), 10);
+    let v6 = ("fd00:64::".parse().unwrap(), 64);
+    Pool::new(v4, Some(v6), &only, 1).unwrap()
+}
+
+fn ask(pool: &mut Pool, name: &str, kind: RecordType, now: Duration) -> Option<IpAddr> {
+    let asked = Query::parse(&query(name, kind)).unwrap();
+    let (reply, _) = pool.answer(&asked, now)?;
+    let reply = Message::from_vec(&reply).unwrap();
+    assert_eq!(reply.answers[0].ttl, TTL_S);
+    match &reply.answers[0].data {
+        RData::A(ip) => Some(ip.0.into()),
+        RData::AAAA(ip) => Some(ip.0.into()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn both_families_stand_for_the_name() {
+    let mut pool = pool(&[]);
+    let v4 = ask(&mut pool, "Www.Gov.UK.", RecordType::A, s(0)).unwrap();
+    let v6 = ask(&mut pool, "www.gov.uk.", RecordType::AAAA, s(0)).unwrap();
+    let other = ask(&mut pool, "other.gov.uk.", RecordType::A, s(0)).unwrap();
+    assert_eq!(v4, "100.64.0.1".parse::<IpAddr>().unwrap());
+    assert_eq!(v6, "fd00:64::1".parse::<IpAddr>().unwrap());
+    assert_eq!(pool.name_of(v4), Some(Some("www.gov.uk")));
+    assert_eq!(pool.name_of(v6), Some(Some("www.gov.uk")));
+    assert_eq!(pool.name_of(other), Some(Some("other.gov.uk")));
+    assert_eq!(pool.name_of("100.64.9.9".parse().unwrap()), Some(None));
+    assert_eq!(pool.name_of("fd00:64::9".parse().unwrap()), Some(None));
+    assert_eq!(pool.name_of("192.0.2.1".parse().unwrap()), None);
+    assert_eq!(pool.name_of("fd00:65::1".parse().unwrap()), None);
+}
+
+#[test]
+fn some_names_are_left_to_the_ground() {
+    let mut pool = pool(&["gov.uk"]);
+    let mut is_answered = |name: &str, kind| ask(&mut pool, name, kind, s(0)).is_some();
+    assert!(is_answered("gov.uk.", RecordType::A) && is_answered("www.gov.uk.", RecordType::A));
+    assert!(!is_answered("notgov.uk.", RecordType::A) && !is_answered("uk.", RecordType::A));
+    assert!(!is_answered("www.gov.uk.", RecordType::HTTPS));
+    let signed = query_with("www.gov.uk.", RecordType::A, |message| {
+        let mut edns = Edns::new();
+        edns.set_dnssec_ok(true);
+        message.set_edns(edns);
+    });
+    assert!(pool.answer(&Query::parse(&signed).unwrap(), s(0)).is_none());
+    let mut all = super::tests::pool(&[]);
+    for name in ["printer.", "printer.local.", "resolver.bentpipe.invalid."] {
+        assert_eq!(ask(&mut all, name, RecordType::A, s(0)), None, "{name}");
+    }
+}
+
+/// The promise: an address that somebody remembers leads to its own name or nowhere.
+#[test]
+fn an_address_is_never_given_to_another_name_while_it_is_held() {
+    let mut pool = pool(&[]);
+    let mut first = HashMap::new();
+    let mut now = s(0);
+    for n in 0..3 * MAX_NAMES {
+        // As quickly as the pool assigns names.
+        now += Duration::from_millis(2);
+        let name = format!("n{n}.example.");
+        if let Some(ip) = ask(&mut pool, &name, RecordType::A, now) {
+            assert_eq!(first.insert(ip, n), None, "{ip} is given away twice");
+        }
+    }
+    assert_eq!(first.len(), MAX_NAMES, "it is full, and gives nothing away");
+    assert_eq!((pool.by_number.len(), pool.order.len()), (MAX_NAMES, MAX_NAMES));
+    // A day later those that nobody has asked for are forgotten, and others begin elsewhere.
+    now += HOLD;
+    let ip = ask(&mut pool, "late.example.", RecordType::A, now).unwrap();
+    assert!(!first.contains_key(&ip));
+    assert_eq!((pool.by_number.len(), pool.name_of(ip)), (1, Some(Some("late.example"))));
+}
+
+#[test]
+fn what_is_used_is_held_and_written_again() {
+    let mut pool = pool(&[]);
+    let asked = Query::parse(&query("a.example.", RecordType::A)).unwrap();
+    let said = |pool: &mut Pool, at| pool.answer(&asked, at).unwrap().1;
+    let record = Record::Instant { number: 1, until: HOLD, name: "a.example".into() };
+    assert_eq!(said(&mut pool, s(0)), Some(record));
+    assert_eq!(said(&mut pool, s(60)), None);
+    assert!(said(&mut pool, REFRESH + s(1)).is_some());
+    let _ = said(&mut pool, HOLD - s(1));
+    assert!(ask(&mut pool, "b.example.", RecordType::A, HOLD + s(1)).is_some());
+    let ip = "100.64.0.1".parse().unwrap();
+    assert_eq!(pool.name_of(ip), Some(Some("a.example")), "it was used a moment ago");
+}
+
+#[test]
+fn a_restart_remembers_and_goes_on_behind() {
+    let mut pool = pool(&[]);
+    let ips: Vec<_> = (0..100)
+        .map(|n| ask(&mut pool, &format!("n{n}.example."), RecordType::A, s(1)).unwrap())
+        .collect();
+    let mut again = super::tests::pool(&[]);
+    for record in pool.records(s(2)) {
+        again.restore(record, s(2));
+    }
+    for (n, ip) in ips.iter().enumerate() {
+        assert_eq!(again.name_of(*ip), Some(Some(&*format!("n{n}.example"))));
+    }
+    // What the journal had not got yet is not given to another name.
+    let new = ask(&mut again, "new.example.", RecordType::A, s(3)).unwrap();
+    let lost: Vec<_> = (100..1100)
+        .filter_map(|n| ask(&mut pool, &format!("n{n}.example."), RecordType::A, s(3)))
+        .collect();
+    assert!(!ips.contains(&new) && !lost.contains(&new) && !lost.is_empty());
+    assert!(again.number_of(new).unwrap() >= 100 + SKIPPED);
+}
+
+#[test]
+fn small_pools_and_broken_names_are_refused() {
+    let v4 = Ipv4Addr::new(100, 64, 0, 0);
+    assert_eq!(Pool::new((v4, 16), None, &[], 0).err(), Some(NotAPool::Small));
+    let v6 = Some(("fd00::".parse().unwrap(), 112));
+    assert_eq!(Pool::new((v4, 10), v6, &[], 0).err(), Some(NotAPool::SmallV6));
+    let only = ["no such name".to_owned()];
+    assert!(matches!(Pool::new((v4, 10), None, &only, 0), Err(NotAPool::Domain(_))));
+}

@@ -1,0 +1,81 @@
+//! What the fuzz targets and property tests do with hostile bytes.
+
+use crate::scan::{CssScanner, HtmlScanner, Item};
+use crate::wire::{Frames, Unpacker, Up, Ups, WireError};
+
+/// Unpacked bytes that one input may come to: what a page's stream may hold is bounded by the cabin.
+const MOST_BYTES: usize = 8 << 20;
+
+/// Scans `bytes` as a page and as a style sheet, whole and in two parts, the first byte saying where
+/// they are cut. Panics when the cut shows, or when more is found than can be.
+pub fn scan(bytes: &[u8]) {
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    let cut = usize::from(*cut).min(bytes.len());
+    let pages = [0, cut].map(|cut| {
+        let (mut scanner, mut items) = (HtmlScanner::new(&["image/avif"]), Vec::new());
+        for part in [&bytes[..cut], &bytes[cut..]] {
+            scanner.push(part, &mut |item| items.push(item));
+        }
+        scanner.finish(&mut |item| items.push(item));
+        items
+    });
+    assert_eq!(pages[0], pages[1], "a cut shows");
+    let sheets = [0, cut].map(|cut| {
+        let (mut scanner, mut found) = (CssScanner::default(), Vec::new());
+        for part in [&bytes[..cut], &bytes[cut..]] {
+            scanner.push(part, &mut |object| found.push(object));
+        }
+        scanner.finish(&mut |object| found.push(object));
+        found
+    });
+    assert_eq!(sheets[0], sheets[1], "a cut shows");
+    let objects = pages[0].iter().filter(|item| matches!(item, Item::Object(_))).count();
+    // The shortest that is one is `url(x)`.
+    assert!(objects.max(sheets[0].len()) <= bytes.len() / 5 + 1, "more than can be there");
+}
+
+/// Reads `bytes` as each half reads the other's. Panics when a parser breaks a promise.
+pub fn push(bytes: &[u8]) {
+    let mut ups = Vec::new();
+    if Ups::default().push(bytes, &mut ups).is_ok()
+        && let Some(Up::Request(request)) = ups.first()
+    {
+        let again = request.encode().expect("what was read fits");
+        let mut back = Vec::new();
+        Ups::default().push(&again, &mut back).expect("what was written can be read");
+        assert_eq!(back.first(), ups.first(), "a request changes on the way");
+    }
+    read_frames(bytes);
+    // The outcome is the same as without an error: whatever came before it was read.
+    let _ = unpack(bytes);
+}
+
+fn read_frames(bytes: &[u8]) {
+    let mut frames = Frames::default();
+    frames.push(bytes);
+    let mut at = 0;
+    while let Ok(Some(frame)) = frames.frame() {
+        let mut again = Vec::new();
+        frame.put(&mut again);
+        assert!(bytes[at..].starts_with(&again), "a frame has two spellings");
+        at += again.len();
+    }
+}
+
+fn unpack(mut bytes: &[u8]) -> Result<(), WireError> {
+    let (mut unpacker, mut frames, mut total) = (Unpacker::new()?, Frames::default(), 0);
+    while total < MOST_BYTES {
+        let mut came = 0;
+        let taken = unpacker.unpack(bytes, &mut |more| {
+            came = more.len();
+            frames.push(more);
+        })?;
+        bytes = &bytes[taken..];
+        total += came;
+        while frames.frame()?.is_some() {}
+        if came == 0 && bytes.is_empty() {
+            break;
+        }
+    }
+    Ok(())
+}

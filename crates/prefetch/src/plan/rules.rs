@@ -1,0 +1,127 @@
+//! The operator's own robots file: whose objects are fetched.
+
+use std::collections::BTreeSet;
+
+use crate::address::Address;
+
+/// Names in one list, at most: a `BTreeSet` of them takes about 200 KiB.
+pub const MAX_NAMES: usize = 4096;
+
+/// Host names, each with all that is below it. `example.org` is also `www.example.org`, and never
+/// `notexample.org`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NameList(BTreeSet<String>);
+
+/// A list that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NameListError {
+    /// Not a name.
+    #[error("{0:?} is no host name: write it like \"example.org\"")]
+    Name(String),
+    /// More than 4096.
+    #[error("there are more than {MAX_NAMES} names in it")]
+    Many,
+}
+
+/// Whose objects are fetched for whose pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// These alone, where there are any.
+    pub allow: NameList,
+    /// These never, whatever is allowed.
+    pub deny: NameList,
+    /// Names for which the cabin's gateway has a certificate, so that it can serve what is pushed.
+    pub secure: NameList,
+}
+
+impl NameList {
+    /// A list of `names`, in any case, with or without the dot at their end.
+    pub fn new(names: impl IntoIterator<Item = String>) -> Result<Self, NameListError> {
+        let names = names.into_iter().map(|name| {
+            let plain = name.strip_suffix('.').unwrap_or(&name).to_ascii_lowercase();
+            let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+            let good = plain.bytes().all(letters)
+                && plain.split('.').all(|label| (1..=63).contains(&label.len()));
+            if good { Ok(plain) } else { Err(NameListError::Name(name)) }
+        });
+        let list = names.collect::<Result<BTreeSet<String>, _>>()?;
+        if list.len() > MAX_NAMES { Err(NameListError::Many) } else { Ok(Self(list)) }
+    }
+
+    /// Whether `host` is one of them, or below one.
+    pub fn names(&self, host: &str) -> bool {
+        let mut rest = Some(host);
+        while let Some(name) = rest {
+            if self.0.contains(name) {
+                return true;
+            }
+            rest = name.split_once('.').map(|(_, parent)| parent);
+        }
+        false
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Rules {
+    /// Whether objects of `host` may be fetched.
+    pub fn permit(&self, host: &str) -> bool {
+        !self.deny.names(host) && (self.allow.is_empty() || self.allow.names(host))
+    }
+
+    /// Whether the cabin's gateway will be asked for `address` by a browser that shows `page`: over TLS
+    /// only what it has a certificate for, and nothing without TLS from a page that came with it.
+    pub fn may_be_served(&self, address: &Address, page: &Address) -> bool {
+        if address.is_secure() {
+            let is_pages = page.is_secure() && page.host() == address.host();
+            return is_pages || self.secure.names(address.host());
+        }
+        !page.is_secure()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(names: &[&str]) -> NameList {
+        NameList::new(names.iter().map(|name| (*name).to_owned())).unwrap()
+    }
+
+    #[test]
+    fn a_name_stands_for_all_below_it() {
+        let list = list(&["Example.org.", "a.b.test"]);
+        for host in ["example.org", "www.example.org", "x.a.b.test"] {
+            assert!(list.names(host), "{host}");
+        }
+        for host in ["notexample.org", "org", "b.test", "example.org.evil.test", "192.0.2.1"] {
+            assert!(!list.names(host), "{host}");
+        }
+        for wrong in ["", "a..b", "http://a.test", "*.a.test", "a/b"] {
+            assert!(NameList::new([wrong.to_owned()]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn denial_wins_and_tls_is_for_whom_we_can_serve() {
+        let rules = Rules {
+            allow: list(&["a.test", "b.test"]),
+            deny: list(&["ads.a.test"]),
+            secure: list(&["owned.test"]),
+        };
+        assert!(
+            rules.permit("www.a.test") && !rules.permit("ads.a.test") && !rules.permit("c.test")
+        );
+        let url = |text: &str| Address::parse(text).unwrap();
+        let served = |one: &str, page: &str| rules.may_be_served(&url(one), &url(page));
+        assert!(served("http://x.test/", "http://a.test/"));
+        assert!(!served("https://x.test/", "http://a.test/"));
+        assert!(served("https://owned.test/", "http://a.test/"));
+        assert!(served("https://a.test/x", "https://a.test/"));
+        assert!(!served("https://cdn.test/x", "https://a.test/"));
+        assert!(!served("http://a.test/x", "https://a.test/"), "browsers block mixed content");
+    }
+}

@@ -1,0 +1,195 @@
+use super::*;
+use http::{HeaderName, HeaderValue};
+use proptest::prelude::*;
+
+fn url(text: &str) -> Address {
+    Address::parse(text).unwrap()
+}
+
+fn planner(limits: Limits) -> Planner {
+    Planner::new(url("http://site.test/dir/page"), CacheDigest::default(), u64::MAX, limits)
+}
+
+fn object(url: &str, kind: Kind) -> Found {
+    Found { url: url.into(), kind, urgency: kind.urgency() }
+}
+
+fn find(plan: &mut Planner, url: &str, kind: Kind) -> Result<u16, Skipped> {
+    plan.found(&object(url, kind), None, &Rules::default()).map(|promise| promise.id)
+}
+
+fn next(plan: &mut Planner) -> Option<u16> {
+    plan.next_fetch(Duration::ZERO).map(|promise| promise.id)
+}
+
+#[test]
+fn what_is_used_first_is_fetched_first() {
+    let mut plan = planner(Limits::default());
+    assert_eq!(find(&mut plan, "a.png", Kind::Image), Ok(1));
+    assert_eq!(find(&mut plan, "b.js", Kind::Script), Ok(2));
+    assert_eq!(find(&mut plan, "/c.css", Kind::Style), Ok(3));
+    assert_eq!(find(&mut plan, "http://font.test/d.woff2", Kind::Font), Ok(4));
+    assert_eq!(find(&mut plan, "e.css", Kind::Style), Ok(5));
+    assert_eq!(find(&mut plan, "a.png#x", Kind::Image), Err(Skipped::Known));
+    assert_eq!(find(&mut plan, "page", Kind::Image), Err(Skipped::Known), "the page itself");
+    assert_eq!(
+        [(); 6].map(|()| next(&mut plan)),
+        [Some(3), Some(5), Some(4), Some(2), Some(1), None]
+    );
+    assert_eq!(plan.address(3), Some(&url("http://site.test/c.css")));
+}
+
+#[test]
+fn references_are_relative_to_what_they_stand_in() {
+    let mut plan = planner(Limits::default());
+    plan.set_base("/base/");
+    let sheet = find(&mut plan, "a/b.css", Kind::Style).unwrap();
+    let font = object("../f.woff2", Kind::Font);
+    let promise = plan.found(&font, Some(sheet), &Rules::default()).unwrap();
+    assert_eq!(promise.address, url("http://site.test/base/f.woff2"));
+    assert_eq!(plan.found(&font, Some(99), &Rules::default()), Err(Skipped::Foreign));
+}
+
+#[test]
+fn each_origin_has_its_connections_and_no_more() {
+    let limits = Limits { per_origin: 2, at_once: 3, ..Limits::default() };
+    let mut plan = planner(limits);
+    for path in ["a", "b", "c", "http://x.test/d", "http://x.test/e"] {
+        find(&mut plan, path, Kind::Image).unwrap();
+    }
+    assert_eq!([(); 4].map(|()| next(&mut plan)), [Some(1), Some(2), Some(4), None]);
+    plan.over(1);
+    assert_eq!([(); 2].map(|()| next(&mut plan)), [Some(3), None]);
+    plan.over(1); // once is enough
+    assert_eq!(next(&mut plan), None);
+    for id in [2, 3, 4] {
+        plan.over(id);
+    }
+    assert_eq!(next(&mut plan), Some(5));
+    plan.over(5);
+    assert!(plan.is_idle());
+}
+
+#[test]
+fn budgets_end_a_page() {
+    let limits =
+        Limits { objects: 3, bytes: 1000, object_bytes: 600, depth: 2, ..Limits::default() };
+    let mut plan = planner(limits);
+    let sheet = find(&mut plan, "a.css", Kind::Style).unwrap();
+    let inner =
+        plan.found(&object("b.css", Kind::Style), Some(sheet), &Rules::default()).unwrap().id;
+    let deep = plan.found(&object("c.css", Kind::Style), Some(inner), &Rules::default());
+    assert_eq!(deep, Err(Skipped::Spent), "too deep");
+    assert_eq!(find(&mut plan, "d", Kind::Image), Ok(3));
+    assert_eq!(find(&mut plan, "e", Kind::Image), Err(Skipped::Spent), "too many");
+    assert_eq!([(); 3].map(|()| next(&mut plan)), [Some(1), Some(2), Some(3)]);
+    assert_eq!(plan.came(1, 601), Err(Dropped::Large));
+    assert_eq!(plan.came(1, 600), Ok(()));
+    assert_eq!(plan.came(2, 401), Err(Dropped::Large), "more than is left");
+    assert_eq!(plan.came(2, 400), Ok(()));
+    assert_eq!(plan.came(3, 1), Err(Dropped::Large));
+    assert_eq!(plan.skipped().get(&Skipped::Spent), Some(&2));
+}
+
+#[test]
+fn time_ends_a_page_and_what_was_promised_is_given_up() {
+    let mut plan = planner(Limits { at_once: 1, ..Limits::default() });
+    for path in ["a", "b", "c"] {
+        find(&mut plan, path, Kind::Image).unwrap();
+    }
+    assert_eq!(next(&mut plan), Some(1));
+    let late = Limits::default().time;
+    assert!(plan.given_up(Duration::ZERO).is_empty());
+    assert_eq!(plan.next_fetch(late), None);
+    assert_eq!(plan.given_up(late), [2, 3]);
+    plan.over(1);
+    assert!(plan.is_idle());
+}
+
+#[test]
+fn the_cabins_accounts_and_digest_are_heeded() {
+    let have = [url("http://site.test/a")];
+    let limits = Limits::default();
+    let page = url("http://site.test/");
+    let mut plan = Planner::new(page.clone(), CacheDigest::of(&have), 100, limits.clone());
+    assert_eq!(find(&mut plan, "a", Kind::Image), Err(Skipped::Cached));
+    let id = find(&mut plan, "b", Kind::Image).unwrap();
+    assert_eq!(next(&mut plan), Some(id));
+    let length = (HeaderName::from_static("content-length"), HeaderValue::from_static("101"));
+    let answer = plan.answered(id, StatusCode::OK, &HeaderMap::from_iter([length]));
+    assert_eq!(answer, Err(Dropped::Large));
+    let mut none = Planner::new(page, CacheDigest::default(), 0, limits);
+    assert_eq!(find(&mut none, "b", Kind::Image), Err(Skipped::Spent));
+}
+
+#[test]
+fn answers_are_judged_and_cancelled_objects_are_over() {
+    let mut plan = planner(Limits::default());
+    find(&mut plan, "a", Kind::Image).unwrap();
+    find(&mut plan, "b", Kind::Image).unwrap();
+    next(&mut plan);
+    let urgent = (HeaderName::from_static("priority"), HeaderValue::from_static("u=0"));
+    let urgent = HeaderMap::from_iter([urgent]);
+    assert_eq!(plan.answered(1, StatusCode::OK, &urgent), Ok(Urgency::PAGE));
+    let moved = plan.answered(1, StatusCode::FOUND, &urgent);
+    assert_eq!(moved, Err(Dropped::Withheld(Withheld::Status)));
+    assert_eq!(
+        plan.answered(2, StatusCode::OK, &urgent),
+        Err(Dropped::Unwanted),
+        "not asked for yet"
+    );
+    plan.over(1);
+    plan.over(2);
+    assert_eq!((plan.came(1, 1), next(&mut plan)), (Err(Dropped::Unwanted), None));
+    plan.over(0);
+    plan.over(999);
+}
+
+#[test]
+fn the_operator_decides_whose_objects_are_fetched() {
+    let rules = Rules { deny: NameList::new(["ads.test".to_owned()]).unwrap(), ..Rules::default() };
+    let mut plan = planner(Limits::default());
+    let found = |plan: &mut Planner, url: &str| {
+        plan.found(&object(url, Kind::Image), None, &rules).map(|promise| promise.id)
+    };
+    assert_eq!(found(&mut plan, "http://x.ads.test/1"), Err(Skipped::Ruled));
+    assert_eq!(found(&mut plan, "https://other.test/1"), Err(Skipped::Foreign));
+    assert_eq!(found(&mut plan, "http://u:p@other.test/1"), Err(Skipped::Foreign));
+    assert_eq!(found(&mut plan, "http://other.test/1"), Ok(1));
+}
+
+proptest! {
+    /// Whatever is found, answered and given up in whatever order: the bounds hold and nothing is
+    /// fetched twice.
+    #[test]
+    fn bounds_hold(steps in prop::collection::vec((0_u8..5, 0_u16..40, 0_u64..500), 0..300)) {
+        let limits = Limits {
+            objects: 20, bytes: 3000, object_bytes: 900, per_origin: 3, at_once: 5, ..Limits::default()
+        };
+        let mut plan = planner(limits);
+        let (mut fetched, mut going, mut bytes) = (BTreeSet::new(), BTreeSet::new(), 0);
+        for (step, number, size) in steps {
+            match step {
+                0 => drop(find(&mut plan, &format!("http://h{}.test/{number}", number % 3), Kind::Image)),
+                1 | 2 => if let Some(id) = next(&mut plan) {
+                    prop_assert!(fetched.insert(id), "fetched twice");
+                    going.insert(id);
+                },
+                3 => if plan.came(number, size).is_ok() {
+                    prop_assert!(going.contains(&number));
+                    bytes += size;
+                },
+                _ => {
+                    plan.over(number);
+                    going.remove(&number);
+                }
+            }
+            prop_assert!(going.len() <= 5 && bytes <= 3000 && plan.promised() <= 20);
+            for host in 0..3 {
+                let host = format!("h{host}.test");
+                let of_host = |id: &&u16| plan.address(**id).unwrap().host() == host;
+                prop_assert!(going.iter().filter(of_host).count() <= 3);
+            }
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! HTML as it streams: the WHATWG tokenizer of `html5gum`, and an emitter that keeps only what
+//! names an object.
+//!
+//! The tokenizer takes a whole document and cannot stop half-way. So what has come is given to a new
+//! one from the end of the last tag on, as if it were a document; a tag that is cut off yields
+//! nothing and is read again with what follows it. What a long one costs is bounded: it is read again
+//! only once it has grown by an eighth. The text of scripts and style sheets, which is long and has no
+//! tags, never comes near the tokenizer.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+
+use html5gum::{Emitter, Error, Reader, State, Tokenizer};
+
+use super::tag::{Attribute, Page, Tag};
+use super::{Item, MAX_SCANNED_BYTES, MAX_TOKEN_BYTES};
+
+/// The longest attribute that is kept, in bytes; a longer one is as if it were not there.
+const MAX_ATTRIBUTE_BYTES: usize = 16 << 10;
+
+/// The longest name of an element or attribute that means anything to us.
+const MAX_NAME_BYTES: usize = 16;
+
+/// Finds a page's objects in its bytes. Keeps what is not read to its end: at most
+/// [`MAX_TOKEN_BYTES`], and in practice a few hundred bytes.
+#[derive(Debug)]
+pub struct HtmlScanner {
+    page: Page,
+    mode: Mode,
+    /// What comes after the last tag.
+    bytes: Vec<u8>,
+    /// They are not read again before there are so many.
+    enough: usize,
+    /// Bytes that are still looked at.
+    left: usize,
+    found: VecDeque<Item>,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Markup,
+    /// Text up to the end tag of this element.
+    Text(&'static [u8]),
+    /// Nothing more to be looked at.
+    Over,
+}
+
+impl Default for HtmlScanner {
+    fn default() -> Self {
+        Self::new(&[])
+    }
+}
+
+impl HtmlScanner {
+    /// A scanner for one page. `image_types` are the media types, beyond those that every browser
+    /// shows, which the asking browser accepts (`image/avif`, `image/webp`): they decide which source
+    /// of a `<picture>` it will choose.
+    pub fn new(image_types: &[&str]) -> Self {
+        Self {
+            page: Page::new(image_types),
+            mode: Mode::Markup,
+            bytes: Vec::new(),
+            enough: 0,
+            left: MAX_SCANNED_BYTES,
+            found: VecDeque::new(),
+        }
+    }
+
+    /// Looks at the next bytes of the page; what lies beyond [`MAX_SCANNED_BYTES`] is not looked at.
+    pub fn push(&mut self, bytes: &[u8], report: &mut dyn FnMut(Item)) {
+        let bytes = &bytes[..bytes.len().min(self.left)];
+        self.left -= bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        self.read(false);
+        if self.bytes.len() > MAX_TOKEN_BYTES {
+            self.mode = Mode::Over;
+        }
+        self.found.drain(..).for_each(report);
+    }
+
+    /// The page is over.
+    pub fn finish(&mut self, report: &mut dyn FnMut(Item)) {
+        self.read(true);
+        self.page.finish(&mut self.found);
+        self.found.drain(..).for_each(report);
+    }
+
+    /// Reads what has come, all of it where the document `is_whole`.
+    fn read(&mut self, is_whole: bool) {
+        loop {
+            match self.mode {
+                Mode::Markup if self.bytes.len() < self.enough && !is_whole => return,
+                Mode::Markup => {
+                    if !self.tags() {
+                        return;
+                    }
+                }
+                Mode::Text(name) => {
+                    let end = end_of_text(&self.bytes, name);
+                    let text = *end.as_ref().unwrap_or_else(|cut| cut);
+                    self.page.text(&self.bytes[..text], &mut self.found);
+                    self.bytes.drain(..text);
+                    if end.is_err() {
+                        return;
+                    }
+                    (self.mode, self.enough) = (Mode::Markup, 0);
+                }
+                Mode::Over => {
+                    self.bytes.clear();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Reads tags up to one that begins a text, or else (`false`) as many as there are.
+    fn tags(&mut self) -> bool {
+        let at = Cell::new(0);
+        let source = Source { bytes: &self.bytes, at: &at };
+        let mut tokenizer = Tokenizer::new_with_emitter(source, Finder::default());
+        let mut read = 0;
+        let mut next = None;
+        while let (None, Some(Ok(tag))) = (next, tokenizer.next()) {
+            read = at.get();
+            if tag.is_end {
+                self.page.end(&tag.name, &mut self.found);
+            } else {
+                self.page.start(&tag, &mut self.found);
+                next = text_after(&tag.name);
+            }
+        }
+        drop(tokenizer);
+        if let Some(mode) = next {
+            self.bytes.drain(..read);
+            self.mode = mode;
+            return true;
+        }
+        // Before the next tag there is only text.
+        let text = self.bytes[read..].iter().position(|byte| *byte == b'<');
+        self.bytes.drain(..text.map_or(self.bytes.len(), |text| read + text));
+        self.enough = self.bytes.len() + self.bytes.len() / 8;
+        false
+    }
+}
+
+/// Where the text of an element ends: before its end tag, or, as far as that can be told
+/// (`Err`), before what may become it.
+fn end_of_text(bytes: &[u8], name: &[u8]) -> Result<usize, usize> {
+    let mut from = 0;
+    while let Some(at) = bytes[from..].iter().position(|byte| *byte == b'<') {
+        let at = from + at;
+        let tag = &bytes[at..];
+        let known = tag.len().min(name.len() + 2);
+        let begins =
+            known == 1 || tag[1] == b'/' && tag[2..known].eq_ignore_ascii_case(&name[..known - 2]);
+        match tag.get(name.len() + 2) {
+            None if begins => return Err(at),
+            Some(b'\t' | b'\n' | b'\r' | b'\x0c' | b' ' | b'/' | b'>') if begins => return Ok(at),
+            _ => from = at + 1,
+        }
+    }
+    Err(bytes.len())
+}
+
+/// How the content of an element is read, where it is not markup. `noscript` is text where scripts
+/// run, and they do in the browsers this is for.
+fn text_after(name: &[u8]) -> Option<Mode> {
+    const TEXTS: [&[u8]; 9] = [
+        b"script",
+        b"style",
+        b"title",
+        b"textarea",
+        b"iframe",
+        b"xmp",
+        b"noembed",
+        b"noframes",
+        b"noscript",
+    ];
+    if name == b"plaintext" {
+        return Some(Mode::Over);
+    }
+    TEXTS.into_iter().find(|text| *text == name).map(Mode::Text)
+}
+
+/// A document in memory, which tells how far it was read.
+struct Source<'a> {
+    bytes: &'a [u8],
+    at: &'a Cell<usize>,
+}
+
+impl<'a> Source<'a> {
+    fn take(&self, count: usize) -> &'a [u8] {
+        let from = self.at.get();
+        self.at.set(from + count);
+        &self.bytes[from..from + count]
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        &self.bytes[self.at.get()..]
+    }
+}
+
+impl Reader for Source<'_> {
+    type Error = Infallible;
+
+    fn read_byte(&mut self) -> Result<Option<u8>, Infallible> {
+        let next = self.rest().first().copied();
+        self.take(next.iter().len());
+        Ok(next)
+    }
+
+    fn try_read_string(&mut self, wanted: &[u8], case_sensitive: bool) -> Result<bool, Infallible> {
+        let Some(next) = self.rest().get(..wanted.len()) else { return Ok(false) };
+        let same = if case_sensitive { next == wanted } else { next.eq_ignore_ascii_case(wanted) };
+        if same {
+            self.take(wanted.len());
+        }
+        Ok(same)
+    }
+
+    fn read_until<'b>(
+        &'b mut self,
+        needle: &[u8],
+        _: &'b mut [u8; 4],
+    ) -> Result<Option<&'b [u8]>, Infallible> {
+        let rest = self.rest();
+        let until = rest.iter().position(|byte| needle.contains(byte)).unwrap_or(rest.len());
+        // A needle comes alone.
+        let bytes = self.take(until.max(1).min(rest.len()));
+        Ok((!bytes.is_empty()).then_some(bytes))
+    }
+}
+
+/// Collects one tag at a time.
+#[derive(Debug, Default)]
+struct Finder {
+    tag: Tag,
+    /// The attribute being read, when it is one that we keep.
+    name: Vec<u8>,
+    value: Vec<u8>,
+    done: Option<Tag>,
+}
+
+impl Finder {
+    /// Puts the attribute that was being read on the tag.
+    fn end_attribute(&mut self) {
+        let name = std::mem::take(&mut self.name);
+        let value = std::mem::take(&mut self.value);
+        let Some(attribute) = Attribute::named(&name) else { return };
+        if value.len() <= MAX_ATTRIBUTE_BYTES {
+            self.tag.put(attribute, String::from_utf8_lossy(&value).into_owned());
+        }
+    }
+}
+
+/// Appends what fits of `more`; one byte over `most` tells that it did not.
+fn push_bounded(to: &mut Vec<u8>, more: &[u8], most: usize) {
+    let room = (most + 1).saturating_sub(to.len());
+    to.extend_from_slice(&more[..more.len().min(room)]);
+}
+
+impl Emitter for Finder {
+    type Token = Tag;
+
+    fn pop_token(&mut self) -> Option<Tag> {
+        self.done.take()
+    }
+
+    fn init_start_tag(&mut self) {
+        self.tag = Tag::default();
+    }
+
+    fn init_end_tag(&mut self) {
+        self.tag = Tag::default();
+        self.tag.is_end = true;
+    }
+
+    fn push_tag_name(&mut self, name: &[u8]) {
+        push_bounded(&mut self.tag.name, name, MAX_NAME_BYTES);
+    }
+
+    fn init_attribute(&mut self) {
+        self.end_attribute();
+    }
+
+    fn push_attribute_name(&mut self, name: &[u8]) {
+        push_bounded(&mut self.name, name, MAX_NAME_BYTES);
+    }
+
+    fn push_attribute_value(&mut self, value: &[u8]) {
+        if Attribute::named(&self.name).is_some() {
+            push_bounded(&mut self.value, value, MAX_ATTRIBUTE_BYTES);
+        }
+    }
+
+    fn emit_current_tag(&mut self) -> Option<State> {
+        self.end_attribute();
+        self.done = Some(std::mem::take(&mut self.tag));
+        None
+    }
+
+    fn current_is_appropriate_end_tag_token(&mut self) -> bool {
+        false // asked in texts alone
+    }
+
+    fn should_emit_errors(&mut self) -> bool {
+        false
+    }
+
+    fn set_last_start_tag(&mut self, _: Option<&[u8]>) {}
+    fn emit_eof(&mut self) {}
+    fn emit_error(&mut self, _: Error) {}
+    fn emit_string(&mut self, _: &[u8]) {}
+    fn init_comment(&mut self) {}
+    fn push_comment(&mut self, _: &[u8]) {}
+    fn emit_current_comment(&mut self) {}
+    fn init_doctype(&mut self) {}
+    fn push_doctype_name(&mut self, _: &[u8]) {}
+    fn set_doctype_public_identifier(&mut self, _: &[u8]) {}
+    fn set_doctype_system_identifier(&mut self, _: &[u8]) {}
+    fn push_doctype_public_identifier(&mut self, _: &[u8]) {}
+    fn push_doctype_system_identifier(&mut self, _: &[u8]) {}
+    fn set_force_quirks(&mut self) {}
+    fn emit_current_doctype(&mut self) {}
+    fn set_self_closing(&mut self) {}
+}

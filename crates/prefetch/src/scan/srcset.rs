@@ -1,0 +1,121 @@
+//! Which picture of a `srcset` a browser takes (HTML, "selecting an image source").
+//!
+//! The browser's window and screen are not known here. One CSS pixel is taken for one of the
+//! screen's, and the window for 1280 of them: a usual laptop, which is what is opened in a cabin.
+
+use super::is_reference;
+
+/// The width of the window that is assumed, in CSS pixels.
+const WINDOW_PIXELS: f64 = 1280.0;
+
+/// Candidates that are looked at; pages have about ten.
+const MAX_CANDIDATES: usize = 64;
+
+/// One of a set's pictures.
+struct Candidate<'a> {
+    url: &'a str,
+    /// Of its pixels for each of the page's.
+    density: f64,
+}
+
+/// The picture that fits an assumed screen, out of `set` and, where there is one, the `plain` one.
+pub(super) fn choose<'a>(
+    set: &'a str,
+    sizes: Option<&str>,
+    plain: Option<&'a str>,
+) -> Option<&'a str> {
+    let width = sizes.map_or(WINDOW_PIXELS, shown_pixels);
+    let plain = plain.map(|url| Candidate { url, density: 1.0 });
+    let candidates: Vec<Candidate<'_>> = Candidates(set)
+        .take(MAX_CANDIDATES)
+        .filter_map(|(url, by)| density(url, by, width))
+        .collect();
+    // The plain one is a candidate where the set has densities alone.
+    let plain = plain.filter(|_| !set.split_ascii_whitespace().any(is_width));
+    let enough = |one: &&Candidate<'_>| one.density >= 1.0;
+    let all = || candidates.iter().chain(&plain);
+    let least = all().filter(enough).min_by(|a, b| a.density.total_cmp(&b.density));
+    let chosen = least.or_else(|| all().max_by(|a, b| a.density.total_cmp(&b.density)))?;
+    is_reference(chosen.url).then_some(chosen.url)
+}
+
+fn is_width(word: &str) -> bool {
+    let word = word.trim_end_matches(',');
+    word.strip_suffix('w').is_some_and(|digits| digits.parse::<u32>().is_ok())
+}
+
+fn density<'a>(url: &'a str, descriptor: &str, width: f64) -> Option<Candidate<'a>> {
+    let density = match descriptor {
+        "" => 1.0,
+        by => match (by.strip_suffix('x'), by.strip_suffix('w')) {
+            (Some(times), _) => times.parse::<f64>().ok()?,
+            (_, Some(pixels)) => f64::from(pixels.parse::<u32>().ok()?) / width,
+            _ => return None,
+        },
+    };
+    (density.is_finite() && density > 0.0).then_some(Candidate { url, density })
+}
+
+/// How wide `sizes` says that the picture is: its last entry, where that is in `px` or `vw`; those
+/// before it depend on the window.
+fn shown_pixels(sizes: &str) -> f64 {
+    let last = sizes.rsplit(',').next().unwrap_or_default().trim_ascii();
+    let number = |unit: &str| last.strip_suffix(unit)?.trim_ascii().parse::<f64>().ok();
+    let pixels = number("px").or_else(|| Some(number("vw")? / 100.0 * WINDOW_PIXELS));
+    pixels.filter(|pixels| *pixels >= 1.0).unwrap_or(WINDOW_PIXELS)
+}
+
+/// URLs and what describes them, as the set separates them: a comma inside a URL is part of it.
+struct Candidates<'a>(&'a str);
+
+impl<'a> Iterator for Candidates<'a> {
+    type Item = (&'a str, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = self.0.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
+        if rest.is_empty() {
+            return None;
+        }
+        let end = rest.find(|c: char| c.is_ascii_whitespace()).unwrap_or(rest.len());
+        let (url, rest) = rest.split_at(end);
+        let bare = url.trim_end_matches(',');
+        if bare.len() < url.len() {
+            self.0 = rest;
+            return Some((bare, ""));
+        }
+        let (descriptor, rest) = rest.split_once(',').unwrap_or((rest, ""));
+        self.0 = rest;
+        Some((url, descriptor.trim_ascii()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_picture_that_is_just_enough_is_chosen() {
+        let by_density = "a.png, b.png 1.5x, c.png 2x";
+        assert_eq!(choose(by_density, None, Some("plain.png")), Some("a.png"));
+        assert_eq!(choose("b.png 2x", None, Some("plain.png")), Some("plain.png"));
+        let by_width = "s.jpg 320w, m.jpg 700w,l.jpg 1400w , xl.jpg 4000w";
+        assert_eq!(choose(by_width, None, Some("plain.jpg")), Some("l.jpg"));
+        assert_eq!(choose(by_width, Some("(max-width: 600px) 100vw, 50vw"), None), Some("m.jpg"));
+        assert_eq!(choose(by_width, Some("300px"), None), Some("s.jpg"));
+        assert_eq!(choose("s.jpg 320w", None, None), Some("s.jpg"), "none is enough");
+        assert_eq!(choose("a,b.png 1x,c.png 3x", None, None), Some("a,b.png"));
+        assert_eq!(choose("data:image/png;base64,AA 1x", None, None), None);
+        assert_eq!(choose(" , ,", None, None), None);
+        assert_eq!(choose("a 0w, b infx, c -1x", None, None), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_set(set in ".{0,80}", sizes in ".{0,30}") {
+            if let Some(url) = choose(&set, Some(&sizes), None) {
+                prop_assert!(set.contains(url));
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Which tags of a page name which objects.
+
+use std::collections::VecDeque;
+
+use super::css::CssScanner;
+use super::{Found, Item, Kind, Urgency, is_reference, srcset};
+
+/// The attributes that matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attribute {
+    As,
+    Async,
+    Defer,
+    Disabled,
+    FetchPriority,
+    Href,
+    ImageSizes,
+    ImageSrcset,
+    Loading,
+    Media,
+    NoModule,
+    Poster,
+    Rel,
+    Sizes,
+    Src,
+    Srcset,
+    Style,
+    Type,
+}
+
+/// A tag with the attributes that matter.
+#[derive(Debug, Default)]
+pub(super) struct Tag {
+    pub(super) name: Vec<u8>,
+    pub(super) is_end: bool,
+    attributes: Vec<(Attribute, String)>,
+}
+
+/// What is known of a page from its tags so far.
+#[derive(Debug, Default)]
+pub(super) struct Page {
+    image_types: Vec<String>,
+    is_past_head: bool,
+    has_base: bool,
+    /// Inside templates, whose content is not shown.
+    templates: u32,
+    picture: Picture,
+    /// The style element that is being read.
+    style: Option<CssScanner>,
+}
+
+/// Which source a `<picture>` will show.
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Picture {
+    /// Not inside one.
+    #[default]
+    Outside,
+    /// No source has matched so far.
+    Open,
+    /// One was chosen, or none can be told: its `<img>` is not looked at.
+    Settled,
+}
+
+impl Attribute {
+    pub(super) fn named(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"as" => Self::As,
+            b"async" => Self::Async,
+            b"defer" => Self::Defer,
+            b"disabled" => Self::Disabled,
+            b"fetchpriority" => Self::FetchPriority,
+            b"href" | b"xlink:href" => Self::Href,
+            b"imagesizes" => Self::ImageSizes,
+            b"imagesrcset" => Self::ImageSrcset,
+            b"loading" => Self::Loading,
+            b"media" => Self::Media,
+            b"nomodule" => Self::NoModule,
+            b"poster" => Self::Poster,
+            b"rel" => Self::Rel,
+            b"sizes" => Self::Sizes,
+            b"src" => Self::Src,
+            b"srcset" => Self::Srcset,
+            b"style" => Self::Style,
+            b"type" => Self::Type,
+            _ => return None,
+        })
+    }
+}
+
+impl Tag {
+    /// The first of a name counts.
+    pub(super) fn put(&mut self, attribute: Attribute, value: String) {
+        if self.get(attribute).is_none() {
+            self.attributes.push((attribute, value));
+        }
+    }
+
+    fn get(&self, attribute: Attribute) -> Option<&str> {
+        let (_, value) = self.attributes.iter().find(|(name, _)| *name == attribute)?;
+        Some(value.trim_ascii())
+    }
+
+    fn is(&self, attribute: Attribute, value: &str) -> bool {
+        self.get(attribute).is_some_and(|own| own.eq_ignore_ascii_case(value))
+    }
+
+    /// A reference worth following.
+    fn reference(&self, attribute: Attribute) -> Option<&str> {
+        self.get(attribute).filter(|url| is_reference(url))
+    }
+
+    /// As the page's own hint has it.
+    fn with_priority(&self, mut found: Found) -> Found {
+        if self.is(Attribute::FetchPriority, "high") {
+            found.urgency = found.urgency.raised();
+        } else if self.is(Attribute::FetchPriority, "low") {
+            found.urgency = found.urgency.lowered();
+        }
+        found
+    }
+}
+
+impl Page {
+    pub(super) fn new(image_types: &[&str]) -> Self {
+        let image_types = image_types.iter().map(|kind| kind.to_ascii_lowercase()).collect();
+        Self { image_types, ..Self::default() }
+    }
+
+    /// A start tag.
+    pub(super) fn start(&mut self, tag: &Tag, found: &mut VecDeque<Item>) {
+        if tag.name == b"template" {
+            self.templates = self.templates.saturating_add(1);
+        }
+        if self.templates > 0 {
+            return;
+        }
+        if let Some(style) = tag.get(Attribute::Style) {
+            let mut css = CssScanner::of_attribute();
+            let mut report = |object| found.push_back(Item::Object(object));
+            css.push(style.as_bytes(), &mut report);
+            css.finish(&mut report);
+        }
+        match &tag.name[..] {
+            b"base" => self.base(tag, found),
+            b"body" => self.is_past_head = true,
+            b"style" if !is_print(tag) => self.style = Some(CssScanner::default()),
+            b"picture" => self.picture = Picture::Open,
+            b"source" => self.source(tag, found),
+            _ => {
+                found.extend(self.object(tag).map(|object| Item::Object(tag.with_priority(object))))
+            }
+        }
+    }
+
+    /// An end tag.
+    pub(super) fn end(&mut self, name: &[u8], found: &mut VecDeque<Item>) {
+        match name {
+            b"template" => self.templates = self.templates.saturating_sub(1),
+            b"head" => self.is_past_head = true,
+            b"picture" => self.picture = Picture::Outside,
+            b"style" => self.finish(found),
+            _ => {}
+        }
+    }
+
+    /// Text, of a style element perhaps.
+    pub(super) fn text(&mut self, text: &[u8], found: &mut VecDeque<Item>) {
+        if let Some(style) = &mut self.style {
+            style.push(text, &mut |object| found.push_back(Item::Object(object)));
+        }
+    }
+
+    /// The page, or its style element, is over.
+    pub(super) fn finish(&mut self, found: &mut VecDeque<Item>) {
+        if let Some(mut style) = self.style.take() {
+            style.finish(&mut |object| found.push_back(Item::Object(object)));
+        }
+    }
+
+    fn base(&mut self, tag: &Tag, found: &mut VecDeque<Item>) {
+        // The first one counts.
+        if let (false, Some(url)) = (self.has_base, tag.get(Attribute::Href)) {
+            self.has_base = true;
+            found.push_back(Item::Base(url.to_owned()));
+        }
+    }
+
+    fn object(&mut self, tag: &Tag) -> Option<Found> {
+        match &tag.name[..] {
+            b"link" => self.link(tag),
+            b"script" => self.script(tag),
+            b"img" => self.image(tag),
+            b"image" => Some(Found::new(tag.reference(Attribute::Href)?, Kind::Image)),
+            b"input" if tag.is(Attribute::Type, "image") => {
+                Some(Found::new(tag.reference(Attribute::Src)?, Kind::Image))
+            }
+            b"video" => Some(Found::new(tag.reference(Attribute::Poster)?, Kind::Image)),
+            _ => None,
+        }
+    }
+
+    fn link(&self, tag: &Tag) -> Option<Found> {
+        let rel = tag.get(Attribute::Rel)?;
+        let has =
+            |word: &str| rel.split_ascii_whitespace().any(|own| own.eq_ignore_ascii_case(word));
+        if is_print(tag) || tag.get(Attribute::Disabled).is_some() {
+            return None;
+        }
+        let kind = if has("stylesheet") && !has("alternate") {
+            Kind::Style
+        } else if has("modulepreload") {
+            Kind::Script
+        } else if has("preload") {
+            preloaded(tag)?
+        } else if has("icon") {
+            Kind::Icon
+        } else {
+            return None;
+        };
+        if let (Kind::Image, Some(set)) = (kind, tag.get(Attribute::ImageSrcset)) {
+            let sizes = tag.get(Attribute::ImageSizes);
+            return Some(Found::new(srcset::choose(set, sizes, None)?, kind));
+        }
+        Some(Found::new(tag.reference(Attribute::Href)?, kind))
+    }
+
+    fn script(&self, tag: &Tag) -> Option<Found> {
+        let is_module = tag.is(Attribute::Type, "module");
+        let runs = tag.get(Attribute::Type).is_none_or(|kind| {
+            kind.is_empty() || is_module || kind.to_ascii_lowercase().ends_with("javascript")
+        });
+        if !runs || tag.get(Attribute::NoModule).is_some() {
+            return None;
+        }
+        let mut found = Found::new(tag.reference(Attribute::Src)?, Kind::Script);
+        let waits =
+            is_module || tag.get(Attribute::Async).is_some() || tag.get(Attribute::Defer).is_some();
+        if !self.is_past_head && !waits {
+            found.urgency = Urgency(2);
+        }
+        Some(found)
+    }
+
+    fn image(&mut self, tag: &Tag) -> Option<Found> {
+        // Lazy images are asked for when they come into view, if ever.
+        if self.picture == Picture::Settled || tag.is(Attribute::Loading, "lazy") {
+            return None;
+        }
+        let plain = tag.reference(Attribute::Src);
+        let url = match tag.get(Attribute::Srcset) {
+            Some(set) => srcset::choose(set, tag.get(Attribute::Sizes), plain)?,
+            None => plain?,
+        };
+        Some(Found::new(url, Kind::Image))
+    }
+
+    /// The first source that a browser would take settles it; one that depends on the size of the
+    /// window does too, for nobody here knows it.
+    fn source(&mut self, tag: &Tag, found: &mut VecDeque<Item>) {
+        if self.picture != Picture::Open {
+            return;
+        }
+        let is_shown = tag.get(Attribute::Type).is_none_or(|kind| self.shows(kind));
+        let media = tag.get(Attribute::Media).unwrap_or_default();
+        if !is_shown || media.eq_ignore_ascii_case("print") {
+            return;
+        }
+        let Some(set) = tag.get(Attribute::Srcset) else { return };
+        self.picture = Picture::Settled;
+        if media.is_empty() || media.eq_ignore_ascii_case("all") {
+            let chosen = srcset::choose(set, tag.get(Attribute::Sizes), None);
+            found.extend(chosen.map(|url| Item::Object(Found::new(url, Kind::Image))));
+        }
+    }
+
+    fn shows(&self, kind: &str) -> bool {
+        let kind = kind.split(';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+        let everywhere = ["image/jpeg", "image/png", "image/gif", "image/svg+xml", "image/bmp"];
+        everywhere.contains(&&kind[..]) || self.image_types.contains(&kind)
+    }
+}
+
+/// For paper alone.
+fn is_print(tag: &Tag) -> bool {
+    tag.is(Attribute::Media, "print")
+}
+
+fn preloaded(tag: &Tag) -> Option<Kind> {
+    match &tag.get(Attribute::As)?.to_ascii_lowercase()[..] {
+        "style" => Some(Kind::Style),
+        "script" => Some(Kind::Script),
+        "font" => Some(Kind::Font),
+        "image" => Some(Kind::Image),
+        _ => None,
+    }
+}

@@ -1,0 +1,250 @@
+use super::*;
+use proptest::prelude::*;
+
+fn html(page: &str) -> Vec<Item> {
+    in_pieces(page.as_bytes(), &[])
+}
+
+/// Scans `page`, cut at `cuts`.
+fn in_pieces(page: &[u8], cuts: &[usize]) -> Vec<Item> {
+    let mut items = Vec::new();
+    let mut scanner = HtmlScanner::new(&["image/webp"]);
+    let mut from = 0;
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (page.len() + 1)).collect();
+    cuts.sort_unstable();
+    for cut in cuts.into_iter().chain([page.len()]) {
+        scanner.push(&page[from..cut], &mut |item| items.push(item));
+        from = cut;
+    }
+    scanner.finish(&mut |item| items.push(item));
+    items
+}
+
+fn css(sheet: &str) -> Vec<Found> {
+    let mut found = Vec::new();
+    let mut scanner = CssScanner::default();
+    scanner.push(sheet.as_bytes(), &mut |object| found.push(object));
+    scanner.finish(&mut |object| found.push(object));
+    found
+}
+
+/// `kind urgency url` of each object.
+fn shown(items: &[Item]) -> Vec<String> {
+    let show = |item: &Item| match item {
+        Item::Base(url) => format!("base {url}"),
+        Item::Object(Found { url, kind, urgency }) => format!("{kind:?} {} {url}", urgency.level()),
+    };
+    items.iter().map(show).collect()
+}
+
+fn of(page: &str) -> Vec<String> {
+    shown(&html(page))
+}
+
+fn of_css(sheet: &str) -> Vec<String> {
+    shown(&css(sheet).into_iter().map(Item::Object).collect::<Vec<_>>())
+}
+
+const PAGE: &str = r##"<!DOCTYPE html PUBLIC "-//W3C//DTD" "x"><html><head>
+<!-- <img src="comment.png"> --><base href="/base/"><base href="/second/">
+<link rel=stylesheet href=a.css?x=1&amp;y=2><link rel="alternate stylesheet" href=alt.css>
+<link rel="stylesheet" media="print" href="print.css"><link rel="shortcut icon" href="i.ico">
+<link rel=preload as=font href="f.woff2" crossorigin><link rel=preload as=fetch href=data.json>
+<link rel="preload" as="image" href="big.jpg" imagesrcset="w.jpg 1280w, v.jpg 2000w" fetchpriority=high>
+<link rel=modulepreload href=m.js><link rel=canonical href=https://elsewhere/>
+<script src="block.js"></script><script async src="later.js"></script>
+<script>var html = "<img src='in-script.png'>"; if (a<b && c>d) { x = "</scr" + "ipt>" }</script>
+<script type="application/json" src="no.json"></script><script nomodule src=old.js></script>
+<style>@import "imported.css"; body { background: url(bg.png) }</style>
+</head><body><noscript><img src=never.png></noscript><textarea><img src=never.png></textarea>
+<template><img src=never.png></template>
+<img src="plain.png"><img loading=lazy src=never.png><IMG SRC='upper.png' src=second.png>
+<img srcset="one.jpg 1x, two.jpg 2x" src=plain.jpg><img src="#"><img src="data:image/png;base64,AA==">
+<picture><source type="image/avif" srcset=a.avif><source type="image/webp" srcset="b.webp">
+<img src=never.jpg></picture><img src=after.jpg>
+<picture><source media="(min-width: 600px)" srcset=never.jpg><img src=never.jpg></picture>
+<video poster=poster.jpg src=never.mp4></video><input type=image src=button.png>
+<svg><image href="in.svg"/></svg><div style="background:url(&quot;style.png&quot;)">&notin; &amp</div>
+<script src=end.js></script><img src="unfinished"##;
+
+#[test]
+fn a_page_yields_what_a_browser_would_ask_for() {
+    assert_eq!(
+        of(PAGE),
+        [
+            "base /base/",
+            "Style 1 a.css?x=1&y=2",
+            "Icon 7 i.ico",
+            "Font 3 f.woff2",
+            "Image 4 w.jpg",
+            "Script 4 m.js",
+            "Script 2 block.js",
+            "Script 4 later.js",
+            "Style 1 imported.css",
+            "Image 5 bg.png",
+            "Image 5 plain.png",
+            "Image 5 upper.png",
+            "Image 5 one.jpg",
+            "Image 5 b.webp",
+            "Image 5 after.jpg",
+            "Image 5 poster.jpg",
+            "Image 5 button.png",
+            "Image 5 in.svg",
+            "Image 5 style.png",
+            "Script 4 end.js",
+        ]
+    );
+}
+
+#[test]
+fn a_style_sheet_yields_its_imports_fonts_and_images() {
+    let sheet = r#"@charset "utf-8"; @import url("x.css") screen; @import 'y.css';
+@namespace url(http://www.w3.org/1999/xhtml);
+/* url(comment.png) **/ a::before { content: "url(string.png)"; background: URL( bare.png ) }
+@font-face { font-family: F; src: url(f.woff2) format("woff2"), url(f.ttf); }
+@font-face { src: url('latin.woff2'); unicode-range: U+0000-00FF, U+0131; }
+@font-face { src: url('greek.woff2'); unicode-range: U+0370-03FF }
+@media print { body { background: url(paper.png) } }
+@media screen, print { b { background: url(both.png) } }
+@media not print { b { background: url(not.png) } }
+b { cursor: url(hand.cur), auto; background: url("a\)b\000020c.png"), url(#id), url(data:x) }
+c { background: url( "spaced.png" ) ; d: url(broken"#;
+    assert_eq!(
+        of_css(sheet),
+        [
+            "Style 1 x.css",
+            "Style 1 y.css",
+            "Image 5 bare.png",
+            "Font 3 f.woff2",
+            "Font 3 latin.woff2",
+            "Image 5 both.png",
+            "Image 5 not.png",
+            "Image 5 a)b c.png",
+            "Image 5 spaced.png",
+            "Image 5 broken",
+        ]
+    );
+}
+
+#[test]
+fn a_long_script_hides_nothing_behind_it_and_costs_no_time_over() {
+    let page = format!("<script>{}</script><img src=x.png>", "a<b&&".repeat(100_000));
+    assert_eq!(of(&page), ["Image 5 x.png"]);
+    let cuts: Vec<usize> = (0..page.len()).step_by(1400).collect();
+    assert_eq!(shown(&in_pieces(page.as_bytes(), &cuts)), ["Image 5 x.png"]);
+}
+
+#[test]
+fn what_is_too_long_is_left_out_alone() {
+    let long = "x".repeat(MAX_URL_BYTES + 1);
+    let huge = "y".repeat(100_000);
+    let page = format!(
+        "<img src={long}><img alt={huge} src=a.png><{huge} src=b.png><img style=\"{huge}\" src=c.png>\
+         <style>a {{ b: url({long}); c: url(d.png) }}</style>"
+    );
+    assert_eq!(of(&page), ["Image 5 a.png", "Image 5 c.png", "Image 5 d.png"]);
+}
+
+#[test]
+fn a_token_without_end_ends_the_search() {
+    let comment =
+        |bytes: usize| format!("<img src=a.png><!-->{}--><img src=b.png>", "<b>".repeat(bytes / 3));
+    let found = |page: &str| {
+        let cuts: Vec<usize> = (0..page.len()).step_by(1000).collect();
+        shown(&in_pieces(page.as_bytes(), &cuts))
+    };
+    assert_eq!(found(&comment(300)).len(), 2);
+    let long =
+        format!("<img src=a.png><img src=\"{}\"><img src=b.png>", "x".repeat(MAX_TOKEN_BYTES));
+    assert_eq!(found(&long), ["Image 5 a.png"]);
+}
+
+#[test]
+fn nothing_beyond_the_first_mebibytes_is_looked_at() {
+    let page = format!("{}<img src=far.png>", " ".repeat(MAX_SCANNED_BYTES));
+    assert_eq!(of(&page), Vec::<String>::new());
+}
+
+/// Bits of pages, to be strung together.
+fn soup() -> impl Strategy<Value = String> {
+    let bits = prop::sample::select(vec![
+        "<",
+        "<!",
+        "<!--",
+        "-->",
+        "--",
+        "</",
+        ">",
+        "\"",
+        "'",
+        "=",
+        " ",
+        "\r\n",
+        "&amp;",
+        "&",
+        "&notit;",
+        "&#x41;",
+        "<script",
+        "</script",
+        "<style>",
+        "</style>",
+        "url(",
+        ")",
+        "@import ",
+        "{",
+        "}",
+        ";",
+        "<img src=",
+        "a.png",
+        "srcset",
+        "<link rel=stylesheet href=",
+        "<!DOCTYPE html",
+        "<![CDATA[",
+        "]]>",
+        "<base href=x>",
+        "\\",
+        "@font-face",
+        "src:",
+        "é",
+        "\0",
+        "/",
+        "<title>",
+        "</title>",
+        "x",
+    ]);
+    prop::collection::vec(bits, 0..60).prop_map(|bits| bits.concat())
+}
+
+proptest! {
+    #[test]
+    fn cuts_change_nothing(page in soup(), cuts in prop::collection::vec(any::<usize>(), 0..12)) {
+        prop_assert_eq!(in_pieces(page.as_bytes(), &cuts), html(&page));
+    }
+
+    #[test]
+    fn a_whole_page_may_come_byte_by_byte(at in 0..PAGE.len()) {
+        let all: Vec<usize> = (0..PAGE.len()).collect();
+        prop_assert_eq!(in_pieces(PAGE.as_bytes(), &all[at..]), html(PAGE));
+    }
+
+    #[test]
+    fn cuts_of_a_style_sheet_change_nothing(sheet in soup(), cut in any::<usize>()) {
+        let mut found = Vec::new();
+        let mut scanner = CssScanner::default();
+        let (head, tail) = sheet.as_bytes().split_at(cut % (sheet.len() + 1));
+        for part in [head, tail] {
+            scanner.push(part, &mut |object| found.push(object));
+        }
+        scanner.finish(&mut |object| found.push(object));
+        prop_assert_eq!(found, css(&sheet));
+    }
+
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        for item in in_pieces(&bytes, &[7, 20]) {
+            if let Item::Object(object) = item {
+                prop_assert!(is_reference(&object.url));
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The protocol between the halves: one stream of the link for each page.
+//!
+//! Up go one [`Request`] and then cancellations; down come [`Frame`]s inside one zstd stream. What is
+//! learned for the compression of one page's stream is never used for another's, so no passenger can
+//! tell from lengths what somebody else was sent. Byte layouts are in `docs/split-http.md`.
+
+mod codec;
+mod down;
+mod head;
+mod pack;
+mod request;
+#[cfg(test)]
+mod tests;
+
+pub use down::{Frame, Frames};
+pub use head::{Head, MAX_HEAD_BYTES, MAX_HEAD_FIELDS};
+pub use pack::{Packer, Unpacker};
+pub use request::{MAX_REQUEST_BYTES, Request, Up, Ups};
+
+/// The first byte of a request: what follows is this protocol's first version.
+pub const VERSION: u8 = 1;
+
+/// The most bytes of one [`Frame::Data`]: what is urgent waits for no more than one of them, 60 ms at
+/// 2 Mbit/s.
+pub const MAX_DATA_BYTES: usize = 16 << 10;
+
+/// The number of the page itself among its stream's objects.
+pub const PAGE: u16 = 0;
+
+/// Why what came is not this protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// It is none of the layouts.
+    #[error("the peer's bytes are not the Split HTTP protocol's")]
+    Malformed,
+    /// Another version.
+    #[error("the peer speaks version {0} of the Split HTTP protocol, not {VERSION}: update it")]
+    Version(u8),
+    /// Larger than this protocol has it.
+    #[error("the peer sends more than the Split HTTP protocol allows")]
+    Large,
+    /// In an order that makes no sense: data before its head, or after its end.
+    #[error("the peer's frames are out of order")]
+    Order,
+    /// The compressed bytes are damaged.
+    #[error("the peer's compressed bytes cannot be read")]
+    Packed,
+}
+
+/// How an object, or the page, ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// All of it has been sent.
+    Complete,
+    /// Nothing of it will be: the cabin asks for it itself, if it wants it. Before any head.
+    Declined,
+    /// It broke off after its head.
+    Aborted,
+}
+
+impl End {
+    fn code(self) -> u8 {
+        match self {
+            Self::Complete => 0,
+            Self::Declined => 1,
+            Self::Aborted => 2,
+        }
+    }
+
+    fn of(code: u8) -> Option<Self> {
+        [Self::Complete, Self::Declined, Self::Aborted].into_iter().find(|end| end.code() == code)
+    }
+}

@@ -1,0 +1,143 @@
+//! What goes up: a page's request, then cancellations.
+
+use http::HeaderMap;
+
+use super::codec::{Reader, put_counted};
+use super::head::{fields, put_fields};
+use super::{MAX_HEAD_BYTES, VERSION, WireError};
+use crate::MAX_OBJECTS;
+use crate::address::{Address, MAX_URL_BYTES};
+use crate::digest::{self, CacheDigest};
+use crate::judge::CARRIED;
+
+/// The most bytes of a request before it is compressed.
+pub const MAX_REQUEST_BYTES: usize = MAX_HEAD_BYTES + MAX_URL_BYTES + digest::MAX_BYTES + 16;
+
+/// What browsers' requests have in common, so that a first request is short. It is part of the
+/// protocol: another text is another version.
+const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
+
+const LEVEL: i32 = 3;
+
+const KIND_CANCEL: u8 = 2;
+
+/// A page is asked for; always by GET, and without cookies or authorization.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The page.
+    pub page: Address,
+    /// The fields of [`CARRIED`] that the passenger's request has.
+    pub headers: HeaderMap,
+    /// How many bytes of objects may be pushed, as far as the cabin's accounts go.
+    pub allowance_bytes: u32,
+    /// What the cabin has already.
+    pub digest: CacheDigest,
+}
+
+/// What comes up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Up {
+    /// The page; first, and once.
+    Request(Box<Request>),
+    /// The cabin has this object, or wants it no more.
+    Cancel(u16),
+}
+
+/// Reads what comes up, as it comes.
+#[derive(Debug, Default)]
+pub struct Ups {
+    bytes: Vec<u8>,
+    is_asked: bool,
+}
+
+impl Request {
+    /// For `page`, with what of the passenger's `headers` may go across.
+    pub fn new(page: Address, headers: &HeaderMap, allowance: u64, digest: CacheDigest) -> Self {
+        let carried = CARRIED.into_iter().filter_map(|name| {
+            let value = headers.get(&name)?.clone();
+            Some((name, value))
+        });
+        let allowance_bytes = u32::try_from(allowance).unwrap_or(u32::MAX);
+        Self { page, headers: carried.collect(), allowance_bytes, digest }
+    }
+
+    /// The version in one byte, the length of what follows in two, and compressed with the
+    /// protocol's dictionary: the allowance in four bytes, the URL, the digest, the fields. `None` where
+    /// the fields are too large to go across.
+    pub fn encode(&self) -> Option<Vec<u8>> {
+        let mut plain = Vec::new();
+        plain.extend(self.allowance_bytes.to_be_bytes());
+        put_counted(&mut plain, self.page.as_str().as_bytes());
+        put_counted(&mut plain, &self.digest.encode());
+        put_fields(&self.headers, &mut plain)?;
+        let mut packer = zstd::bulk::Compressor::with_dictionary(LEVEL, DICTIONARY).ok()?;
+        // What both ends know needs no saying.
+        packer.include_contentsize(false).ok()?;
+        packer.include_dictid(false).ok()?;
+        let packed = packer.compress(&plain).ok()?;
+        let mut out = vec![VERSION];
+        out.extend(u16::try_from(packed.len()).ok()?.to_be_bytes());
+        out.extend(packed);
+        Some(out)
+    }
+
+    fn decode(packed: &[u8]) -> Result<Self, WireError> {
+        let unpacker = zstd::bulk::Decompressor::with_dictionary(DICTIONARY);
+        let mut unpacker = unpacker.map_err(|_| WireError::Packed)?;
+        let plain =
+            unpacker.decompress(packed, MAX_REQUEST_BYTES).map_err(|_| WireError::Packed)?;
+        let mut from = Reader::new(&plain);
+        let allowance_bytes = from.u32()?;
+        let text = std::str::from_utf8(from.counted()?).map_err(|_| WireError::Malformed)?;
+        let page = Address::parse(text).map_err(|_| WireError::Malformed)?;
+        let digest = CacheDigest::decode(from.counted()?).map_err(|_| WireError::Malformed)?;
+        let headers = fields(&mut from)?;
+        let is_carried = headers.iter().all(|(name, _)| CARRIED.contains(name));
+        if !from.is_empty() || page.as_str() != text || !is_carried {
+            return Err(WireError::Malformed);
+        }
+        Ok(Self { page, headers, allowance_bytes, digest })
+    }
+}
+
+impl Up {
+    /// The bytes of a cancellation.
+    pub fn cancel(id: u16) -> [u8; 3] {
+        let [high, low] = id.to_be_bytes();
+        [KIND_CANCEL, high, low]
+    }
+}
+
+impl Ups {
+    /// Takes what came, and appends what is whole to `out`. After an error nothing more can be read.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<Up>) -> Result<(), WireError> {
+        self.bytes.extend_from_slice(bytes);
+        while let Some((up, taken)) = self.next()? {
+            self.bytes.drain(..taken);
+            self.is_asked = true;
+            out.push(up);
+        }
+        Ok(())
+    }
+
+    fn next(&self) -> Result<Option<(Up, usize)>, WireError> {
+        let mut from = Reader::new(&self.bytes);
+        let Ok(kind) = from.u8() else { return Ok(None) };
+        let up = match (self.is_asked, kind) {
+            (false, VERSION) => {
+                let Ok(packed) = from.counted() else { return Ok(None) };
+                Up::Request(Box::new(Request::decode(packed)?))
+            }
+            (false, version) => return Err(WireError::Version(version)),
+            (true, KIND_CANCEL) => {
+                let Ok(id) = from.u16() else { return Ok(None) };
+                if !(1..=MAX_OBJECTS).contains(&usize::from(id)) {
+                    return Err(WireError::Malformed);
+                }
+                Up::Cancel(id)
+            }
+            (true, _) => return Err(WireError::Malformed),
+        };
+        Ok(Some((up, from.taken())))
+    }
+}
