@@ -1,7 +1,5 @@
-//! Sessions without leases beside CUBIC on one link: that of the kernel's TCP, and that of a QUIC
-//! library, all in real time.
+//! Sessions without leases beside the kernel's CUBIC on one link, in real time.
 
-use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -16,7 +14,6 @@ use bentpipe_link::io::{Air, Hub, Open, UdpSocket};
 use bentpipe_link::{
     AirConfig, Aircraft, Class, Control, Host, HubConfig, SecretKey, Settings, Target,
 };
-use bentpipe_masque::{Client, ClientConfig, Server, ServerConfig, Socket, public_key};
 use bentpipe_units::BitRate;
 use bytes::Bytes;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -26,7 +23,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 const HUB_PORT: u16 = 4500;
 const TCP_PORT: u16 = 9000;
-const QUIC_PORT: u16 = 443;
 /// How far apart the senders start, and how long is counted from the last start on.
 const STAGGER: Duration = Duration::from_secs(1);
 const LENGTH: Duration = Duration::from_secs(60);
@@ -40,26 +36,14 @@ type Counts = Arc<[AtomicU64; 3]>;
 const COMPETITOR: usize = 2;
 
 pub fn with_the_kernel() {
-    race("queue = '1 BDP'", &|world, counts| start_tcp(world, counts));
-}
-
-pub fn with_quic() {
-    race("queue = '1 BDP'", &|world, counts| start_quic(world, counts));
-}
-
-pub fn with_quic_and_marks() {
-    race("queue = '2 BDP'\necn-threshold = '1 BDP'", &|world, counts| start_quic(world, counts));
-}
-
-fn race(queue: &str, compete: &dyn Fn(&World, &Counts)) {
-    let direction = format!("rate = '10 Mbit/s'\ndelay = '50 ms'\n{queue}");
-    let direction = toml::from_str(&direction).expect("a direction");
+    let direction = "rate = '10 Mbit/s'\ndelay = '50 ms'\nqueue = '1 BDP'";
+    let direction = toml::from_str(direction).expect("a direction");
     let world = World::new(&symmetric(&direction), None, 1).expect("a world");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let _inside = runtime.enter();
     let counts = Counts::default();
     start_sessions(&world, &counts);
-    compete(&world, &counts);
+    start_tcp(&world, &counts);
     let read = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
     let before = read();
     thread::sleep(LENGTH);
@@ -69,8 +53,8 @@ fn race(queue: &str, compete: &dyn Fn(&World, &Counts)) {
     let shares = of_fair(&got);
     let away = world.radio_counters().expect("counters").return_.model;
     println!(
-        "{shares:.2?} of the fair share, {mbps:.2} Mbit/s, {} dropped, {} marked",
-        away.queue_dropped.packets, away.marked.packets
+        "  {shares:.2?} of the fair share, {mbps:.2} Mbit/s, {} dropped",
+        away.queue_dropped.packets
     );
     assert!(mbps > 9.0, "the link is not used: {mbps:.2} Mbit/s");
     assert!(shares.iter().all(|share| *share >= LEAST), "{shares:.2?}");
@@ -151,34 +135,6 @@ fn start_tcp(world: &World, counts: &Counts) {
         while stream.write_all(&[0x5a; 1 << 16]).is_ok() {}
     });
     drop(sender.expect("a thread"));
-}
-
-fn start_quic(world: &World, counts: &Counts) {
-    let server_key = bentpipe_masque::SecretKey::new([1; 32]);
-    let client_key = bentpipe_masque::SecretKey::new([2; 32]);
-    let clients = HashSet::from([public_key(&client_key)]);
-    let to = at(GROUND.v4, QUIC_PORT);
-    let bound = |socket| Socket::from_std(socket).expect("a socket");
-    let socket = bound(world.ground.udp_socket(to).expect("a socket"));
-    let config = ServerConfig::new(server_key.clone(), clients);
-    let server = Server::start(config, socket).expect("a server");
-    let counts = counts.clone();
-    tokio::spawn(async move {
-        while let Some(incoming) = server.accept().await {
-            let counts = counts.clone();
-            tokio::spawn(async move {
-                let Ok(flow) = incoming.accept().await else { return };
-                drain(flow, counts, COMPETITOR).await;
-            });
-        }
-    });
-    let config = ClientConfig::new(to, public_key(&server_key), client_key);
-    let socket = bound(world.air.udp_socket(at(AIR.v4, 0)).expect("a socket"));
-    let client = Client::connect(config, socket).expect("a client");
-    tokio::spawn(async move {
-        client.connected().await;
-        fill(client.open("sink.example:1", 2, 1, Bytes::new())).await;
-    });
 }
 
 /// Writes for ever.
