@@ -8,14 +8,19 @@ mod air;
 mod applies;
 mod beam;
 mod classes;
+mod dns;
 mod error;
 mod ground;
+mod http;
 mod ip;
 mod key;
+mod least;
 mod modem;
 mod radio;
 mod rule;
+mod site;
 mod standard;
+mod status;
 mod udp;
 mod which;
 
@@ -35,16 +40,20 @@ pub use air::{
 };
 pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};
+pub use dns::AirDns;
 pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
 };
+pub use http::{HttpCache, Page};
 pub use ip::{AirIp, GroundIp, IpProtocol, Raw};
 pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;
 pub use rule::MAX_RULES;
+pub use site::{Loaded as SiteLoaded, MAX_SITES, Site};
 pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
+pub use status::{Detail, StatusConfig};
 pub use udp::{AirUdp, GroundUdp, Quic};
 pub use which::Which;
 

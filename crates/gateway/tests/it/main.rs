@@ -2,6 +2,7 @@
 
 mod bench;
 mod claims;
+mod dns;
 mod http;
 mod limits;
 mod marks;
@@ -10,9 +11,13 @@ mod ping;
 mod policy;
 mod relay;
 mod reload;
+mod site;
 mod socks;
+mod status;
 mod tproxy;
 mod tproxy_udp;
 mod transports;
 mod udp;
+mod web;
+mod web_tproxy;
 mod wire;
