@@ -7,8 +7,9 @@
 //! into the plaintext.
 //!
 //! What the two do is the Noise IK handshake behind mac1, mac2 and cookies. The ground checks length
-//! and mac1, then the load and mac2, and only then does the curve; then whether the key is known and
-//! the counter has risen. What fails is met with silence. Keys, and counters, count from the first
+//! and mac1, whether it has read the same of late, then the load and mac2, then what the address and
+//! all together have cost of late, and only then does the curve; then whether the key is known and the
+//! counter has risen. What fails is met with silence. Keys, and counters, count from the first
 //! packet that the keys open.
 
 pub use crate::crypto::{

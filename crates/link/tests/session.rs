@@ -494,3 +494,35 @@ fn a_hub_with_several_addresses_is_called_at_each_in_turn() {
     // The second has its turn when the first's answer is overdue.
     assert_eq!(called[1].0, pair.settings.initial_rtt * 3 / 2);
 }
+
+#[test]
+fn what_a_path_loses_is_remembered_over_a_reconnect() {
+    // At 40 % the second object after a reconnect, when reports of the first have come: repairs of
+    // it, and how long it took. `knows` when the hub had an earlier session.
+    let second = |seed: u64, knows: bool| {
+        let (mut pair, limit) = (Pair::new(seed, 0.4), Duration::from_secs(600));
+        pair.run_until("the session", limit, |pair| pair.air.current().is_some());
+        fetch(&mut pair, 300_000);
+        if !knows {
+            pair.restart_hub();
+        }
+        pair.restart_air();
+        pair.run_until("the new session", limit, |pair| pair.air.current().is_some());
+        fetch(&mut pair, 2_000);
+        let repairs = |pair: &mut Pair| {
+            let session = pair.hub.sessions().last().expect("it goes on").2;
+            session.counters().repairs_sent
+        };
+        let before = repairs(&mut pair);
+        let took = fetch(&mut pair, 10_000);
+        (repairs(&mut pair) - before, took)
+    };
+    let sum = |knows: bool| {
+        let all: Vec<_> = (0..20).map(|seed| second(100 + seed, knows)).collect();
+        let repairs: u64 = all.iter().map(|(repairs, _)| repairs).sum();
+        (repairs, all.iter().map(|(_, took)| *took).sum::<Duration>() / 20)
+    };
+    let (knows, knows_not) = (sum(true), sum(false));
+    assert!(knows.0 > 2 * knows_not.0, "repairs: {knows:?} and {knows_not:?}");
+    assert!(knows.1 * 4 < knows_not.1 * 3, "time: {knows:?} and {knows_not:?}");
+}

@@ -65,6 +65,12 @@ impl MacKey {
     }
 }
 
+/// The mac1 of a handshake message.
+pub fn mac1_of(message: &[u8]) -> Option<[u8; MAC_BYTES]> {
+    let (_, macs) = message.split_last_chunk::<{ 2 * MAC_BYTES }>()?;
+    macs.first_chunk().copied()
+}
+
 /// The receiver's side of cookies: nothing is stored for a stranger.
 pub struct CookieJar {
     key: MacKey,

@@ -9,7 +9,7 @@ pub(crate) use handshake::PROLOGUE;
 pub use handshake::{InitPayload, Initiator, ReceivedInit, ResponsePayload, respond};
 pub use keys::Keys;
 pub use keys::MAX_PACKETS_PER_KEY;
-pub use mac::{CookieJar, CookieMonitor, MAC_BYTES, MacKey};
+pub use mac::{CookieJar, CookieMonitor, MAC_BYTES, MacKey, mac1_of};
 pub use replay::ReplayWindow;
 
 /// A strong generator, seeded by the edge, that everything random in a session comes from.

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
@@ -224,6 +225,34 @@ impl HubCore {
         id
     }
 
+    /// The next datagram of the first of these sessions that has one. Those that have said goodbye
+    /// are dropped on the way.
+    fn transmit_of(
+        &mut self,
+        mut ids: RangeInclusive<SessionId>,
+        now: Duration,
+        out: &mut Vec<u8>,
+    ) -> Option<SocketAddr> {
+        loop {
+            let closed = 'look: {
+                for (id, (_, session)) in self.sessions.range_mut(ids.clone()) {
+                    if let Some(to) = session.transmit(now, out) {
+                        self.turn = *id;
+                        (self.ect, self.dscp) = (session.is_ect(), session.dscp());
+                        self.sharing.sent(now);
+                        return Some(to);
+                    }
+                    if session.is_closed() {
+                        break 'look *id;
+                    }
+                }
+                return None;
+            };
+            self.drop_session(closed);
+            ids = closed..=*ids.end();
+        }
+    }
+
     /// Ends a session's flows and forgets it, but for what it learned of the path.
     fn end_session(&mut self, id: SessionId) {
         if let Some((key, mut session)) = self.sessions.remove(&id) {
@@ -265,23 +294,10 @@ impl Core for HubCore {
             out.extend_from_slice(&reply);
             return Some(to);
         }
-        let after = self.turn;
-        let mut order: Vec<SessionId> =
-            self.sessions.range(after + 1..).map(|(id, _)| *id).collect();
-        order.extend(self.sessions.range(..=after).map(|(id, _)| *id));
-        for id in order {
-            let Some((_, session)) = self.sessions.get_mut(&id) else { continue };
-            if let Some(to) = session.transmit(now, out) {
-                self.turn = id;
-                (self.ect, self.dscp) = (session.is_ect(), session.dscp());
-                self.sharing.sent(now);
-                return Some(to);
-            }
-            if session.is_closed() {
-                self.drop_session(id);
-            }
-        }
-        None
+        // Those behind the one whose turn was last, then from the first on.
+        let last = self.turn;
+        self.transmit_of(last.saturating_add(1)..=SessionId::MAX, now, out)
+            .or_else(|| self.transmit_of(0..=last, now, out))
     }
 
     fn is_ect(&self) -> bool {

@@ -3,6 +3,7 @@
 mod air;
 mod caller;
 mod classes;
+mod gate;
 mod hub;
 mod load;
 mod places;

@@ -14,9 +14,10 @@ use std::time::Duration;
 use rand::RngCore;
 
 use super::SessionId;
+use super::gate::{Gate, READ_OPERATIONS, RESPOND_OPERATIONS};
 use super::load::Load;
 use crate::crypto::{
-    CookieJar, InitPayload, Keys, MacKey, ReceivedInit, ResponsePayload, Rng, respond,
+    CookieJar, InitPayload, Keys, MacKey, ReceivedInit, ResponsePayload, Rng, mac1_of, respond,
 };
 use crate::key::{PublicKey, SecretKey};
 use crate::wire::header::{DataHeader, INIT_BYTES};
@@ -29,11 +30,6 @@ const COUNTER_LIFETIME: Duration = Duration::from_secs(20);
 /// Handshake messages that wait to be sent; more are dropped, their senders ask again.
 const MAX_REPLIES: usize = 256;
 
-/// Curve operations to read message 1 (es, ss) …
-const READ_OPERATIONS: u64 = 2;
-/// … and to answer it (an ephemeral key, ee, se).
-const RESPOND_OPERATIONS: u64 = 3;
-
 /// The handshakes of all aircraft, and whose keys are in use.
 pub struct Reception {
     prologue: &'static [u8],
@@ -41,6 +37,7 @@ pub struct Reception {
     mac: MacKey,
     jar: CookieJar,
     load: Load,
+    gate: Gate,
     aircraft: BTreeMap<PublicKey, Known>,
     /// Whose keys an index names.
     indices: BTreeMap<u32, PublicKey>,
@@ -156,6 +153,7 @@ impl Reception {
             mac: MacKey::new(&public),
             jar: CookieJar::new(&public, Duration::ZERO, rng),
             load: Load::default(),
+            gate: Gate::new(),
             aircraft: aircraft.into_iter().map(|key| (key, Known::default())).collect(),
             indices: BTreeMap::new(),
             last_session: 0,
@@ -194,21 +192,25 @@ impl Reception {
         terms: impl FnOnce(&PublicKey, &InitPayload) -> Option<Terms>,
     ) {
         let is_one = message.len() == INIT_BYTES && self.mac.accepts(message);
-        if !is_one || self.replies.len() >= MAX_REPLIES {
-            return;
-        }
-        if self.load.is_high(now) && !self.jar.accepts(message, from, now) {
+        let mac1 = mac1_of(message).filter(|_| is_one && self.replies.len() < MAX_REPLIES);
+        let Some(mac1) = mac1.filter(|mac1| !self.gate.is_repeated(mac1, now)) else { return };
+        let is_high = self.load.is_high(now);
+        let proved = is_high && self.jar.accepts(message, from, now);
+        if is_high && !proved {
             if let Some(sender) = ReceivedInit::sender(message) {
                 let reply = self.jar.reply(message, sender, from, now, rng);
                 self.replies.push_back((reply, from));
             }
             return;
         }
+        if !self.gate.admits(mac1, from.ip(), proved, now) {
+            return;
+        }
         self.curve_operations += READ_OPERATIONS;
         let read = ReceivedInit::read(self.prologue, &self.secret, message, rng);
-        if let Some(reply) = read.and_then(|received| self.answer(received, from, now, rng, terms))
-        {
-            self.replies.push_back((reply, from));
+        match read.and_then(|received| self.answer(received, from, now, rng, terms)) {
+            Some(reply) => self.replies.push_back((reply, from)),
+            None => self.gate.unanswered(),
         }
     }
 
@@ -232,8 +234,8 @@ impl Reception {
         let (here, resumes) = resumed.unwrap_or_else(|| (rng.next_u64().max(1), false));
         let Terms { rate_bps, reserve_bytes, max_flows } = terms(&key, &payload)?;
         let answer = ResponsePayload { instance: here, rate_bps, reserve_bytes, max_flows };
-        self.curve_operations += RESPOND_OPERATIONS;
         let (keys, mut reply) = respond(received, &answer, index, now)?;
+        self.curve_operations += RESPOND_OPERATIONS;
         MacKey::new(&key).sign(&mut reply, None);
         if known.pending.len() == MAX_PENDING
             && let Some(oldest) = known.pending.pop_front()
@@ -280,6 +282,7 @@ impl Reception {
         for older in std::mem::take(&mut known.pending) {
             self.indices.remove(&older.keys.local);
         }
+        self.gate.is_at(aircraft, address.ip());
         let (begins, mut ends) = (goes_on.is_none(), None);
         let session = goes_on.map_or_else(
             || {

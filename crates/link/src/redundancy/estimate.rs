@@ -37,6 +37,8 @@ pub struct Estimator {
     losses: f64,
     assumed: Loss,
     assumed_packets: f64,
+    /// What is assumed was learned of this direction itself.
+    remembers: bool,
     /// Losses that another packet followed closely, and how many of those were lost too.
     followed: f64,
     followed_by_loss: f64,
@@ -46,16 +48,19 @@ pub struct Estimator {
 impl Estimator {
     /// Knows nothing but what to assume.
     pub fn new() -> Self {
-        Self::remembering(Loss { rate: FIRST_RATE, correlation: 0.0 })
+        let assumed = Loss { rate: FIRST_RATE, correlation: 0.0 };
+        Self { remembers: false, ..Self::remembering(assumed) }
     }
 
-    /// Starts from what an earlier session has learned, with the same small weight.
+    /// Starts from what an earlier session has learned of this direction, with the same small
+    /// weight: 64 packets that are judged outweigh it.
     pub fn remembering(loss: Loss) -> Self {
         Self {
             packets: 0.0,
             losses: 0.0,
             assumed: loss,
             assumed_packets: FIRST_PACKETS,
+            remembers: true,
             followed: 0.0,
             followed_by_loss: 0.0,
             last_lost: None,
@@ -63,9 +68,12 @@ impl Estimator {
     }
 
     /// What is assumed until enough is seen: `loss` is of the other direction, which the same
-    /// radio carries, and who sends little knows that one better than its own.
+    /// radio carries, and who sends little knows that one better than its own. But what is
+    /// remembered of this direction itself says more, until what is seen of it outweighs that.
     pub fn assume(&mut self, loss: Loss) {
-        self.assumed = loss;
+        if !self.remembers {
+            self.assumed = loss;
+        }
     }
 
     /// Takes one fate in.
@@ -166,6 +174,21 @@ mod tests {
         }
         let loss = estimator.loss();
         assert!((0.12..0.15).contains(&loss.rate) && loss.correlation > 0.45, "{loss:?}");
+    }
+
+    #[test]
+    fn what_is_remembered_counts_until_what_is_seen_outweighs_it() {
+        let mut estimator = Estimator::remembering(Loss { rate: 0.4, correlation: 0.0 });
+        let mut rates = Vec::new();
+        for number in 0..=512 {
+            estimator.assume(Loss { rate: 0.02, correlation: 0.0 });
+            if [0, 64, 512].contains(&number) {
+                rates.push(estimator.loss().rate);
+            }
+            estimator.saw(Fate { lost: false, follows: true });
+        }
+        assert_eq!(rates[0], 0.4);
+        assert!((0.18..0.21).contains(&rates[1]) && rates[2] < 0.04, "{rates:?}");
     }
 
     #[test]

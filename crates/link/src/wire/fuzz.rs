@@ -3,7 +3,7 @@
 use super::codec::Reader;
 use super::frame::{Carried, Frame, Packet};
 use super::header::DataHeader;
-use super::report::Report;
+use super::report::{MAX_EQUATIONS, Report};
 
 /// Parses whatever came, as a datagram and as what one holds once it is opened: a packet with its
 /// symbol, and frames. Panics if a parser breaks a promise.
@@ -42,6 +42,8 @@ fn check(report: &Report) {
         above = start;
     }
     for lane in &report.lanes {
+        assert!(lane.largest <= report.largest, "a lane is ahead of its path");
+        assert!(lane.held.iter().all(|&(_, equations)| equations <= MAX_EQUATIONS));
         let mut below = lane.base;
         for &(start, end) in &lane.runs {
             assert!(below < start && start < end, "runs out of order");

@@ -28,6 +28,8 @@ pub const MAX_RUNS: usize = 192;
 pub const MAX_PACKET_RUNS: usize = 64;
 /// Most groups of equations one report names for a lane.
 pub const MAX_GROUPS: usize = 8;
+/// Most equations of one group: a decoder holds no more for a whole lane.
+pub const MAX_EQUATIONS: u64 = bentpipe_coding::MAX_SPAN as u64;
 
 const TRUNCATED: u8 = 0x01;
 
@@ -123,7 +125,8 @@ impl Report {
         if usize::from(count) > Lane::ALL.len() {
             return Err(Malformed);
         }
-        let lanes = (0..count).map(|_| LaneReport::parse(reader)).collect::<Result<_, _>>()?;
+        let lanes = (0..count).map(|_| LaneReport::parse(largest, reader));
+        let lanes = lanes.collect::<Result<_, _>>()?;
         Ok(Self { path, largest, age, arrived, late_by, marked, packets, lanes })
     }
 
@@ -185,9 +188,13 @@ impl LaneReport {
         }
     }
 
-    fn parse(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    /// `newest` is the largest packet that came at all.
+    fn parse(newest: u64, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let lane = Lane::from_wire(reader.u8()?).ok_or(Malformed)?;
         let largest = reader.varint()?;
+        if largest > newest {
+            return Err(Malformed);
+        }
         let base = reader.varint()?;
         let truncated = match reader.u8()? {
             0 => false,
@@ -221,7 +228,8 @@ impl LaneReport {
         let mut from = base;
         let mut group = || {
             from = from.checked_add(reader.varint()?).ok_or(Malformed)?;
-            Ok((from, reader.varint()?))
+            let equations = reader.varint()?;
+            if equations > MAX_EQUATIONS { Err(Malformed) } else { Ok((from, equations)) }
         };
         (0..count).map(|_| group()).collect()
     }

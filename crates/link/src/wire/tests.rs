@@ -45,7 +45,8 @@ fn report() -> impl Strategy<Value = Report> {
     let runs = prop::collection::vec((1u64..1 << 40, 1u64..1 << 40), 1..=MAX_PACKET_RUNS);
     let counts = (any::<u64>(), any::<u64>());
     (any::<u8>(), 1u64 << 50..u64::MAX, any::<u32>(), runs, counts, lanes).prop_map(
-        |(path, largest, age_us, steps, (late_by, marked), lanes)| {
+        |(path, largest, age_us, steps, (late_by, marked), mut lanes)| {
+            lanes.iter_mut().for_each(|lane| lane.largest = lane.largest.min(largest));
             let age = Duration::from_micros(age_us.into());
             let mut above = largest + 1 + steps[0].0;
             let run = |(gap, length)| {
