@@ -16,4 +16,5 @@ mod tproxy;
 mod tproxy_udp;
 mod transports;
 mod udp;
+mod unbound;
 mod wire;
