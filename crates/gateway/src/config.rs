@@ -13,10 +13,12 @@ mod error;
 mod ground;
 mod ip;
 mod key;
+mod least;
 mod modem;
 mod radio;
 mod rule;
 mod standard;
+mod status;
 mod udp;
 mod which;
 
@@ -47,6 +49,7 @@ pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;
 pub use rule::MAX_RULES;
 pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
+pub use status::{Detail, StatusConfig};
 pub use udp::{AirUdp, GroundUdp, Quic};
 pub use which::Which;
 

@@ -38,6 +38,8 @@ directory = "usage"
 [dns]
 [dns.instant-names]
 v4 = "100.64.0.0/10"
+[status]
+file = "status.json"
 [limits]
 [limits.udp]
 [limits.ip]
@@ -72,6 +74,8 @@ token-hash = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 [classes.assured]
 [dial]
 [dns]
+[status]
+file = "status.json"
 [limits]
 [limits.udp]
 [limits.ip]
