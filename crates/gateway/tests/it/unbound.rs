@@ -17,8 +17,11 @@ use crate::bench::soon;
 use crate::dns::{query, read, write};
 use crate::transports::{configs_with, over_link, start_ground};
 
+/// The type's name, and what its data is.
+type Type = (&'static str, fn(usize) -> String);
+
 /// What names have, by turns: a type, and its data for the name's number in the zone.
-const TYPES: [(&str, fn(usize) -> String); 22] = [
+const TYPES: [Type; 22] = [
     ("A", |n| format!("198.51.{}.{}", n / 250, 1 + n % 250)),
     ("AAAA", |n| format!("2001:db8::{n:x}")),
     ("CNAME", |n| format!("n{}.synthetic.example.", n / 22 * 22)),
