@@ -83,14 +83,29 @@ fn air(config: &AirConfig) -> Sheet {
     classes(&mut sheet, &config.classes, link.rate, "sends");
     let rules = &config.rules;
     sheet.row("rules", format!("{}; {} for what none matches", rules.rules.len(), rules.default));
+    if let Some(cache) = &config.http_cache {
+        let place = match cache.directory() {
+            Some(directory) => format!("{} in {}", cache.disk, directory.display()),
+            None => "nothing on disk".to_owned(),
+        };
+        sheet.row("HTTP cache", format!("{} in memory, {place}", cache.memory));
+    }
+    for site in &config.sites {
+        let site = site.loaded();
+        let how = if site.client.is_some() { "over TLS" } else { "in clear" };
+        sheet.row("answers for", format!("{}, from {} {how}", site.name.as_str(), site.origin));
+    }
+    if let Some(page) = &config.page {
+        sheet.row("passengers' page", format!("http://{}/", page.listen));
+    }
     if let Some(usage) = &config.usage {
         let directory = usage.directory.display();
         sheet.row("usage", format!("written to {directory} every {}", usage.interval));
     }
+    status(&mut sheet, config.status.as_ref());
     if let Some(dns) = &config.dns {
         names(&mut sheet, dns, config.listen.tproxy.is_some());
     }
-    status(&mut sheet, config.status.as_ref());
     let limits = &config.limits;
     let (all, each) = (limits.max_flows, limits.max_flows_per_passenger);
     sheet.row("flows", format!("{all} of TCP, {each} a passenger"));

@@ -11,12 +11,14 @@ mod classes;
 mod dns;
 mod error;
 mod ground;
+mod http;
 mod ip;
 mod key;
 mod least;
 mod modem;
 mod radio;
 mod rule;
+mod site;
 mod standard;
 mod status;
 mod udp;
@@ -43,11 +45,13 @@ pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
 };
+pub use http::{HttpCache, Page};
 pub use ip::{AirIp, GroundIp, IpProtocol, Raw};
 pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};
 pub use radio::Memory;
 pub use rule::MAX_RULES;
+pub use site::{Loaded as SiteLoaded, MAX_SITES, Site};
 pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
 pub use status::{Detail, StatusConfig};
 pub use udp::{AirUdp, GroundUdp, Quic};

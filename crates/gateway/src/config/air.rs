@@ -15,8 +15,8 @@ use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirDns, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE,
-    DEFAULT_STALL, Memory, Quic, Raw, Source, StatusConfig, Which, applies, read, seconds,
-    spanned_key, which,
+    DEFAULT_STALL, HttpCache, Memory, Page, Quic, Raw, Site, Source, StatusConfig, Which, applies,
+    read, seconds, site, spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -49,12 +49,19 @@ pub struct AirConfig {
     /// Protocols other than TCP, UDP and ICMP echo that are carried.
     #[serde(default)]
     pub raw: Raw,
+    /// The HTTP cache; absent where there is none.
+    pub http_cache: Option<HttpCache>,
+    /// Names that the gateway answers for.
+    #[serde(default, rename = "site")]
+    pub sites: Vec<Site>,
+    /// The page that tells passengers what this gateway does; absent where there is none.
+    pub page: Option<Page>,
     /// Records of what passengers use; absent where none are kept.
     pub usage: Option<UsageConfig>,
-    /// The resolver on board; absent where there is none.
-    pub dns: Option<AirDns>,
     /// Where it is told what is carried now; absent where it is not.
     pub status: Option<StatusConfig>,
+    /// The resolver on board; absent where there is none.
+    pub dns: Option<AirDns>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
@@ -337,12 +344,20 @@ impl AirConfig {
         if let Some(usage) = &mut config.usage {
             usage.check(&source)?;
         }
-        if let Some(dns) = &mut config.dns {
-            dns.check(&source, config.listen.tproxy.as_ref())?;
-        }
         if let Some(status) = &mut config.status {
             status.check(&source)?;
         }
+        if let Some(dns) = &mut config.dns {
+            dns.check(&source, config.listen.tproxy.as_ref())?;
+        }
+        if let Some(cache) = &mut config.http_cache {
+            cache.check(&source)?;
+        } else if !config.sites.is_empty() {
+            let why = "there is a [[site]], and no cache to answer for it".to_owned();
+            let help = "write [http-cache] too".to_owned();
+            return Err(ConfigError::at(&source, None, why, help));
+        }
+        site::load(&mut config.sites, &source)?;
         Ok(config)
     }
 }
