@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what building and the lab need, if it is missing, and says each step aloud; with the
 # argument `python`, what the tests' MASQUE client needs instead; with `browser`, the Chromium that
-# loads pages through the gateways.
+# loads pages through the gateways; with `unbound`, the resolver that the cabin's is compared with, and
+# what scripts/bench-dns asks questions with.
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -44,10 +45,16 @@ browser_needs() {
     done
     echo 'chromium chromium chromium chromium chromium'
 }
+
+unbound_needs() {
+    echo 'unbound unbound unbound unbound unbound'
+    echo 'dnsperf dnsperf dnsperf dnsperf dnsperf'
+}
 list=needs
 case ${1:-} in
 python) list=python_needs ;;
 browser) list=browser_needs ;;
+unbound) list=unbound_needs ;;
 esac
 
 # What rustup is fetched over is checked against these; a minimal Debian has none.

@@ -18,6 +18,7 @@ mod tproxy;
 mod tproxy_udp;
 mod transports;
 mod udp;
+mod unbound;
 mod web;
 mod web_tproxy;
 mod wire;

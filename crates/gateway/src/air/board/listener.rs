@@ -13,6 +13,9 @@ use crate::air::intake::Intake;
 use crate::far::FarEnd;
 use crate::net;
 
+/// Ports of UDP that are tried where the system chooses one: TCP's of the same number may be taken.
+const MOST_PORTS: u32 = 16;
+
 /// Packets taken from one socket before other tasks have their turn.
 const MOST_AT_A_TURN: usize = 64;
 
@@ -36,15 +39,17 @@ impl Listeners {
     pub fn bind(addresses: impl Iterator<Item = SocketAddr>) -> Result<Self, net::StartError> {
         let (mut udp, mut tcp) = (Vec::new(), Vec::new());
         for address in addresses {
-            let socket = std::net::UdpSocket::bind(address).map_err(cannot("dns", address))?;
-            // More than the system allows is not given, and not needed.
-            let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(SOCKET_BUFFER);
-            let bound = socket.local_addr().map_err(cannot("dns", address))?;
-            socket.set_nonblocking(true).map_err(cannot("dns", address))?;
-            udp.push(Arc::new(UdpSocket::from_std(socket).map_err(cannot("dns", address))?));
-            // The same port, also where the system has chosen it.
-            let listener = net::listen_tcp("dns", bound)?;
-            tcp.push(TcpListener::from_std(listener).map_err(cannot("dns", bound))?);
+            let mut tries = if address.port() == 0 { MOST_PORTS } else { 1 };
+            let (socket, listener) = loop {
+                tries -= 1;
+                match pair(address) {
+                    Ok(pair) => break pair,
+                    Err(error) if tries == 0 => return Err(error),
+                    Err(_) => {}
+                }
+            };
+            udp.push(Arc::new(socket));
+            tcp.push(listener);
         }
         Ok(Self { udp, tcp })
     }
@@ -53,6 +58,18 @@ impl Listeners {
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.udp.iter().filter_map(|socket| socket.local_addr().ok()).collect()
     }
+}
+
+/// UDP and TCP at one address, and at one port where the system chooses it.
+fn pair(address: SocketAddr) -> Result<(UdpSocket, TcpListener), net::StartError> {
+    let socket = std::net::UdpSocket::bind(address).map_err(cannot("dns", address))?;
+    // More than the system allows is not given, and not needed.
+    let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(SOCKET_BUFFER);
+    let bound = socket.local_addr().map_err(cannot("dns", address))?;
+    socket.set_nonblocking(true).map_err(cannot("dns", address))?;
+    let socket = UdpSocket::from_std(socket).map_err(cannot("dns", address))?;
+    let listener = TcpListener::from_std(net::listen_tcp("dns", bound)?);
+    Ok((socket, listener.map_err(cannot("dns", bound))?))
 }
 
 impl Serving {
