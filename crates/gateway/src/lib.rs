@@ -4,7 +4,7 @@
 //! [`ground`] takes the flows of many aircraft and dials their destinations. What
 //! lies between them is behind the traits in [`far`]. What the modem knows of the
 //! radio comes by [`rate`]; what a flow's class is, [`classify`] says, and
-//! [`usage`] what passengers used.
+//! [`usage`] what passengers used. [`pages`] are the two ends of Split HTTP.
 
 pub mod air;
 mod bucket;
@@ -15,6 +15,7 @@ pub mod far;
 mod flows;
 pub mod ground;
 pub mod net;
+pub mod pages;
 mod police;
 mod quiet;
 pub mod rate;

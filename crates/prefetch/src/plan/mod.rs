@@ -293,6 +293,11 @@ impl Planner {
         }
     }
 
+    /// Whether the object has come, or will not.
+    pub fn is_over(&self, id: u16) -> bool {
+        self.object(id).is_none_or(|object| object.state == Fetch::Over)
+    }
+
     /// What is promised and will not be fetched any more, `elapsed` after the page was asked for: the
     /// budgets are used up.
     pub fn given_up(&mut self, elapsed: Duration) -> Vec<u16> {
