@@ -1,0 +1,79 @@
+//! What a client is given.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use crate::fill::FillReader;
+use crate::origin::{Failure, OriginBody};
+
+/// The body of an answer.
+pub struct Body(Kind);
+
+enum Kind {
+    Bytes(Bytes),
+    /// With its length, where it is known.
+    Filling(FillReader, Option<u64>),
+    Passing(OriginBody),
+}
+
+impl Body {
+    /// One that is here.
+    pub fn bytes(bytes: Bytes) -> Self {
+        Self(Kind::Bytes(bytes))
+    }
+
+    /// None.
+    pub fn empty() -> Self {
+        Self::bytes(Bytes::new())
+    }
+
+    /// One that comes from an origin and is not kept.
+    pub fn passing(body: OriginBody) -> Self {
+        Self(Kind::Passing(body))
+    }
+
+    pub(crate) fn filling(reader: FillReader, length: Option<u64>) -> Self {
+        Self(Kind::Filling(reader, length))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = Failure;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        match &mut self.get_mut().0 {
+            Kind::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Kind::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Kind::Passing(body) => Pin::new(body).poll_frame(cx),
+            Kind::Filling(reader, left) => Pin::new(reader).poll_next(cx).map_ok(|bytes| {
+                if let Some(left) = left {
+                    *left = left.saturating_sub(bytes.len() as u64);
+                }
+                Frame::data(bytes)
+            }),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Bytes(bytes) => bytes.is_empty(),
+            Kind::Passing(body) => body.is_end_stream(),
+            Kind::Filling(_, left) => *left == Some(0),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Passing(body) => body.size_hint(),
+            Kind::Filling(_, left) => left.map_or_else(SizeHint::default, SizeHint::with_exact),
+        }
+    }
+}

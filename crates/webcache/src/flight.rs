@@ -1,0 +1,127 @@
+//! One fetch for all who ask for the same at the same time (collapsed forwarding).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use crate::fill::Fill;
+use crate::head::Head;
+use crate::key::Key;
+use crate::origin::Failure;
+use crate::store::Entry;
+
+/// How a fetch stands.
+#[derive(Clone)]
+pub enum Progress {
+    /// Nothing has come.
+    Waiting,
+    /// The answer is on its way.
+    Flowing(Flowing),
+    /// What is stored still holds, or is as good as anything that can be had.
+    Stored(Arc<Entry>, Held),
+    /// The answer is for one only: everybody has to ask for oneself.
+    Alone,
+    /// There is no answer.
+    Failed(Failure),
+}
+
+/// An answer on its way.
+#[derive(Clone)]
+pub struct Flowing {
+    pub head: Arc<Head>,
+    pub fill: Arc<Fill>,
+    /// How long it will be, where the origin said so.
+    pub length: Option<u64>,
+    /// Whether it comes from the ground unasked.
+    pub pushed: bool,
+}
+
+/// Why what is stored is used after the origin was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// It said 304.
+    Confirmed,
+    /// It failed.
+    Error,
+    /// It could not be reached.
+    Offline,
+}
+
+/// The fetches under way.
+#[derive(Default)]
+pub struct Flights(Mutex<HashMap<Key, (u64, watch::Sender<Progress>)>>);
+
+/// The right to fetch; others wait for what its holder says.
+pub struct Lead {
+    flights: Arc<Flights>,
+    key: Key,
+    number: u64,
+    progress: watch::Sender<Progress>,
+}
+
+/// What one who asks becomes.
+pub enum Role {
+    /// The one who fetches.
+    Leads(Lead),
+    /// One who waits for another.
+    Follows(watch::Receiver<Progress>),
+}
+
+impl Flights {
+    fn map(&self) -> MutexGuard<'_, HashMap<Key, (u64, watch::Sender<Progress>)>> {
+        // Nothing panics while it is held, so what it guards is whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins the fetch for `key`, or begins it.
+    pub fn join(self: &Arc<Self>, key: &Key, numbers: impl FnOnce() -> u64) -> Role {
+        let mut map = self.map();
+        if let Some((_, progress)) = map.get(key) {
+            return Role::Follows(progress.subscribe());
+        }
+        let (number, progress) = (numbers(), watch::Sender::new(Progress::Waiting));
+        map.insert(key.clone(), (number, progress.clone()));
+        Role::Leads(Lead { flights: self.clone(), key: key.clone(), number, progress })
+    }
+
+    /// How the fetch for `key` stands, where there is one.
+    pub fn look(&self, key: &Key) -> Option<Progress> {
+        self.map().get(key).map(|(_, progress)| progress.borrow().clone())
+    }
+}
+
+impl Lead {
+    /// Tells those who wait.
+    pub fn tell(&self, progress: Progress) {
+        self.progress.send_replace(progress);
+    }
+
+    /// One who waits.
+    pub fn follow(&self) -> watch::Receiver<Progress> {
+        self.progress.subscribe()
+    }
+
+    /// Done when nobody waits any more.
+    pub async fn unwanted(&self) {
+        self.progress.closed().await;
+    }
+}
+
+impl Drop for Lead {
+    fn drop(&mut self) {
+        let mut map = self.flights.map();
+        if map.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+            map.remove(&self.key);
+        }
+        drop(map);
+        // Whoever still waits has been left.
+        self.progress.send_if_modified(|progress| {
+            let waits = matches!(progress, Progress::Waiting);
+            if waits {
+                *progress = Progress::Alone;
+            }
+            waits
+        });
+    }
+}

@@ -1,0 +1,77 @@
+//! A shared HTTP cache for the near side of a long link.
+//!
+//! [`Cache::serve`] answers a GET or a HEAD from what is stored, or asks an [`Origin`] and stores what it
+//! may. The policy is arithmetic on heads and moments: `directives` reads Cache-Control, [`Head`] knows
+//! freshness and age (RFC 9111 §4.2), `policy` what may be stored and used (§3, §4; RFC 5861), `validate`
+//! conditional requests (§4.3), `range` parts (RFC 9110 §14), [`Selection`] Vary (§4.1). None of these
+//! knows a clock or a socket. `store` keeps heads and the latest bodies in memory and bodies on disk,
+//! each within a budget; `fill` is a body that is read while it is written, `flight` one fetch for all
+//! who ask for the same.
+//!
+//! What is stored lies under a [`Key`]: scheme, host, port, path and query. The caller makes the key, and
+//! has to be certain that what its [`Origin`] brings is what that address means, or say that it is not
+//! ([`Answer::trusted`]).
+//!
+//! # What it never stores
+//!
+//! Beyond what RFC 9111 forbids: any answer with Set-Cookie; any answer to a request with Authorization;
+//! an answer to a request with Cookie unless it says `public` or `s-maxage`; partial content; answers
+//! that vary by Cookie where there was one.
+//!
+//! # Objects that come unasked
+//!
+//! - *Pushed*: [`Cache::promise`] announces an object, so that a GET for it waits instead of crossing the
+//!   link; [`Promise::begin`] gives it its head, [`Push::push`] its body while readers read, and
+//!   [`Push::end`] stores it. [`Cache::insert`] stores one that is whole. Both ask the same policy as
+//!   what is fetched.
+//! - *Pinned*: [`Cache::insert`] with `pinned`, or [`Cache::pin`]: nothing displaces it, up to half of the
+//!   room, and it is pinned still after a restart. It is validated like any other when it is stale.
+//! - *A digest* of what is here is made of [`Cache::fresh_hashes`], 64 bits an object, by address prefix;
+//!   how it is coded for the link is for those who send it.
+//!
+//! # Bounds
+//!
+//! Memory: [`Settings::memory_bytes`] for heads, bodies in memory, and bodies on their way, which have at
+//! most half of it. A body beyond that, or larger than [`Settings::object_bytes`], passes through in a
+//! window of [`WINDOW_BYTES`] and is not stored. Disk: [`Settings::disk_bytes`], before each write. Full of
+//! what cannot go, either passes requests through. At most 65,536 objects, and 8 answers under one address.
+
+mod answer;
+mod body;
+mod cache;
+mod directives;
+mod fetch;
+mod fill;
+mod flight;
+mod head;
+mod key;
+mod origin;
+mod policy;
+mod push;
+mod range;
+mod recent;
+mod record;
+mod status;
+mod store;
+mod validate;
+mod vary;
+
+pub use body::Body;
+pub use cache::{
+    CACHE_STATUS, Cache, Clock, FURTHEST_RANGE_START, MOST_BEHIND_RANGE, PATIENCE, Served,
+};
+pub use fetch::STALL;
+pub use fill::{SEGMENT_BYTES, WINDOW_BYTES};
+pub use head::{Head, Lifetime, Moment, Rules};
+pub use key::{Key, MOST_KEY_BYTES, Scheme};
+pub use origin::{Answer, Failure, Origin, OriginBody, STALLED};
+pub use policy::{Use, storable, usable};
+pub use push::{Promise, Push};
+pub use status::{Forwarded, Outcome};
+pub use store::{Occupancy, OpenError, Settings};
+pub use vary::Selection;
+
+/// For the fuzz target: reads any bytes as the file of a stored head.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub use record::fuzz as fuzz_record;

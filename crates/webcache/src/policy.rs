@@ -1,0 +1,136 @@
+//! What may be stored, and what may be used for which request (RFC 9111 §3, §4; RFC 5861).
+
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, COOKIE, DATE, EXPIRES, SET_COOKIE};
+use http::{HeaderMap, Method, StatusCode};
+
+use crate::directives::Directives;
+use crate::head::{Head, Moment, Rules, guessable, http_date, kept};
+use crate::key::Key;
+use crate::vary::Selection;
+
+/// Statuses whose meaning for storing is known here; what says must-understand is kept with no other.
+fn understood(status: StatusCode) -> bool {
+    guessable(status) || matches!(status.as_u16(), 302 | 303 | 307)
+}
+
+/// The head under which `response`, the answer to a GET of `key` with the fields `request`, may be
+/// stored, or `None` where it may not (§3).
+///
+/// Stricter than the RFC: nothing that carries Set-Cookie, nothing that was asked for with
+/// Authorization, and, where a Cookie went along, only what says `public` or `s-maxage`.
+pub fn storable(
+    key: &Key,
+    request: &HeaderMap,
+    (status, response): (StatusCode, &HeaderMap),
+    (requested_at, received_at): (Moment, Moment),
+) -> Option<Head> {
+    let asked = Directives::of_request(request);
+    let said = Directives::of_response(response);
+    let no_store = said.no_store && !(said.must_understand && understood(status));
+    let shared = said.public || said.s_maxage.is_some();
+    let explicit = shared || said.max_age.is_some() || response.contains_key(EXPIRES);
+    let refused = asked.no_store
+        || no_store
+        || said.private
+        || (said.must_understand && !understood(status))
+        || request.contains_key(AUTHORIZATION)
+        || (request.contains_key(COOKIE) && !shared)
+        || response.contains_key(SET_COOKIE)
+        || response.contains_key("set-cookie2")
+        || response.contains_key(http::header::WWW_AUTHENTICATE)
+        // Parts are never put together here, and the others are about one exchange.
+        || status.is_informational()
+        || matches!(status.as_u16(), 206 | 304 | 401 | 407 | 416)
+        || !(explicit || guessable(status));
+    if refused {
+        return None;
+    }
+    let selection = Selection::new(response, request)?;
+    let mut headers = kept(response);
+    if !headers.contains_key(DATE) {
+        headers.insert(DATE, http_date(received_at));
+    }
+    let guessable = !key.as_str().contains('?');
+    let head = Head {
+        status,
+        headers,
+        selection,
+        requested_at,
+        received_at,
+        guessable,
+        invalidated: false,
+        pinned: false,
+    };
+    // What is never fresh and cannot be confirmed is of no use, unless it may be used stale.
+    let useful = head.lifetime(&Rules::default()).fresh > Duration::ZERO
+        || crate::validate::has_validator(&head.headers)
+        || said.stale_while_revalidate.or(said.stale_if_error).is_some();
+    useful.then_some(head)
+}
+
+/// What a stored answer is good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// It answers.
+    Fresh,
+    /// It answers, and is asked for anew behind that (RFC 5861 §3).
+    StaleMeanwhile,
+    /// It answers although it is stale: the client said so (`max-stale`).
+    StaleAsked,
+    /// The origin is asked whether it still holds.
+    Validate {
+        /// It answers when the origin fails (RFC 5861 §4).
+        if_error: bool,
+        /// It answers when the ground cannot be reached (RFC 9111 §4.2.4).
+        if_offline: bool,
+    },
+}
+
+/// What `head` is good for at `now`, for a request with the fields `request` that it fits (§4).
+pub fn usable(head: &Head, request: &HeaderMap, rules: &Rules, now: Moment) -> Use {
+    let asked = Directives::of_request(request);
+    let said = head.directives();
+    let remaining = head.remaining(rules, now);
+    let stale = if remaining < 0 { remaining.unsigned_abs() } else { 0 };
+    let within = |bound: Option<u64>| bound.is_some_and(|bound| stale <= bound);
+    let known_age = head.age(now).filter(|_| !head.invalidated);
+    let never = said.never_stale() || known_age.is_none();
+    let validate = || Use::Validate {
+        if_error: !never && within(said.stale_if_error.max(asked.stale_if_error)),
+        if_offline: !never && stale <= rules.offline_stale.as_secs(),
+    };
+    let age = known_age.unwrap_or(Duration::MAX);
+    // Nobody but the origin's own word says that what one with a cookie gets is what others get.
+    let guessed = request.contains_key(COOKIE) && !head.lifetime(rules).explicit;
+    let too_old = asked.max_age.is_some_and(|most| age > Duration::from_secs(most));
+    if asked.no_cache || said.no_cache || guessed || too_old {
+        return validate();
+    }
+    if remaining > 0 {
+        let left = remaining.unsigned_abs();
+        return if asked.min_fresh.is_none_or(|least| left >= least) {
+            Use::Fresh
+        } else {
+            validate()
+        };
+    }
+    if never || asked.min_fresh.is_some() {
+        return validate();
+    }
+    if within(asked.max_stale) {
+        return Use::StaleAsked;
+    }
+    // One that sets a bound of its own to the age wants no more than that.
+    if asked.max_age.is_none() && within(said.stale_while_revalidate) {
+        return Use::StaleMeanwhile;
+    }
+    validate()
+}
+
+/// Whether an answer with `status` to `method` says that what is stored there has changed (§4.4).
+pub fn invalidates(method: &Method, status: StatusCode) -> bool {
+    let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE);
+    !safe && (status.is_success() || status.is_redirection())
+}

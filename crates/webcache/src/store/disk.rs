@@ -1,0 +1,332 @@
+//! The files: `<id>.head` and `<id>.body` for each object, written by one thread.
+//!
+//! A body is complete before its head's file takes its name, by renaming; so a head without its body
+//! cannot be, but after a power cut, and lengths and sums show that. There is no index file that could
+//! disagree with the files: the heads are the index, and are read when the cache opens.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use tokio::sync::{Semaphore, oneshot};
+
+use super::index::{Entry, Index};
+use super::lock;
+use crate::record::{MOST_HEAD_BYTES, Record, Sum, sum};
+
+/// Bodies that wait to be written, bytes; while there are more, objects stay in memory only.
+const MOST_WAITING_BYTES: u64 = 32 << 20;
+
+/// How long nothing is written after the disk failed.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// Bodies that are read at once: with the largest of 16 MiB each, 64 MiB.
+const MOST_READS: usize = 4;
+
+/// Why the directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It cannot be made, read or written.
+    #[error("the cache's directory {} cannot be used: {source}; let the gateway's user write there", path.display())]
+    Unusable {
+        /// The directory, or what in it.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else has it.
+    #[error("another gateway uses the cache's directory {}; give each one of its own", path.display())]
+    Taken {
+        /// The directory.
+        path: PathBuf,
+    },
+}
+
+enum Job {
+    Write { entry: Arc<Entry>, file: Vec<u8>, body: Bytes },
+    Rewrite { id: u64, file: Vec<u8> },
+    Delete(u64),
+    Touch(u64),
+    Settle(oneshot::Sender<()>),
+}
+
+/// What the thread is told by.
+pub struct Writer {
+    jobs: Sender<Job>,
+    waiting_bytes: Arc<AtomicU64>,
+    pause: Arc<Pause>,
+    directory: Arc<PathBuf>,
+    reads: Arc<Semaphore>,
+}
+
+/// When the disk failed last.
+#[derive(Default)]
+struct Pause(Mutex<Option<Instant>>);
+
+impl Pause {
+    fn failed_at(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn lasts(&self) -> bool {
+        self.failed_at().is_some_and(|at| at.elapsed() < PAUSE)
+    }
+}
+
+struct Thread {
+    directory: Arc<PathBuf>,
+    index: Arc<Mutex<Index>>,
+    waiting_bytes: Arc<AtomicU64>,
+    object_bytes: u64,
+    pause: Arc<Pause>,
+    /// Holds the lock of the directory for as long as the thread runs.
+    _lock: File,
+}
+
+impl Writer {
+    /// Takes the directory and begins to read it; gives the highest id there.
+    pub fn start(
+        directory: &Path,
+        object_bytes: u64,
+        index: Arc<Mutex<Index>>,
+    ) -> Result<(Self, u64), OpenError> {
+        let unusable = |source| OpenError::Unusable { path: directory.to_owned(), source };
+        make_private(directory).map_err(unusable)?;
+        let lock = File::create(directory.join("lock")).map_err(unusable)?;
+        lock.try_lock().map_err(|error| match error {
+            fs::TryLockError::WouldBlock => OpenError::Taken { path: directory.to_owned() },
+            fs::TryLockError::Error(source) => unusable(source),
+        })?;
+        let mut ids = Vec::new();
+        for file in fs::read_dir(directory).map_err(unusable)? {
+            let file = file.map_err(unusable)?;
+            match file.file_name().to_str().and_then(parse_name) {
+                Some((id, "head")) => ids.push(id),
+                // A body without its head shows when the heads have been read.
+                Some((id, _)) => ids.push(id),
+                None => {}
+            }
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        let highest = ids.last().copied().unwrap_or_default();
+        let directory = Arc::new(directory.to_owned());
+        let waiting_bytes = Arc::new(AtomicU64::new(0));
+        let (jobs, inbox) = channel();
+        let pause = Arc::new(Pause::default());
+        let thread = Thread {
+            directory: directory.clone(),
+            index,
+            waiting_bytes: waiting_bytes.clone(),
+            object_bytes,
+            pause: pause.clone(),
+            _lock: lock,
+        };
+        std::thread::Builder::new()
+            .name("webcache".into())
+            .spawn(move || thread.run(&ids, &inbox))
+            .map_err(unusable)?;
+        let reads = Arc::new(Semaphore::new(MOST_READS));
+        Ok((Self { jobs, waiting_bytes, pause, directory, reads }, highest))
+    }
+
+    /// Whether the disk works, and little enough waits for it that one more may.
+    pub fn has_time(&self) -> bool {
+        !self.pause.lasts() && self.waiting_bytes.load(Relaxed) < MOST_WAITING_BYTES
+    }
+
+    fn tell(&self, job: Job) {
+        // The thread ends only when this sender has gone.
+        let _ = self.jobs.send(job);
+    }
+
+    pub fn write(&self, entry: Arc<Entry>, file: Vec<u8>, body: Bytes) {
+        self.waiting_bytes.fetch_add(body.len() as u64, Relaxed);
+        self.tell(Job::Write { entry, file, body });
+    }
+
+    pub fn rewrite(&self, id: u64, file: Vec<u8>) {
+        self.tell(Job::Rewrite { id, file });
+    }
+
+    pub fn delete(&self, id: u64) {
+        self.tell(Job::Delete(id));
+    }
+
+    pub fn touch(&self, id: u64) {
+        self.tell(Job::Touch(id));
+    }
+
+    pub async fn settle(&self) {
+        let (done, wait) = oneshot::channel();
+        self.tell(Job::Settle(done));
+        let _ = wait.await;
+    }
+
+    /// The body of `id`, if it is exactly what was written.
+    pub async fn read(&self, id: u64, bytes: u64, told: Sum) -> Option<Bytes> {
+        let _one = self.reads.acquire().await.ok()?;
+        let path = path_of(&self.directory, id, "body");
+        let reading = tokio::task::spawn_blocking(move || {
+            if fs::metadata(&path).ok()?.len() != bytes {
+                return None;
+            }
+            let body = fs::read(&path).ok()?;
+            (sum(&body) == told).then(|| Bytes::from(body))
+        });
+        reading.await.ok()?
+    }
+}
+
+impl Thread {
+    fn run(self, ids: &[u64], inbox: &Receiver<Job>) {
+        self.scan(ids);
+        while let Ok(job) = inbox.recv() {
+            match job {
+                Job::Write { entry, file, body } => {
+                    self.write(&entry, &file, &body);
+                    self.waiting_bytes.fetch_sub(body.len() as u64, Relaxed);
+                }
+                Job::Rewrite { id, file } => self.rewrite(id, &file),
+                Job::Delete(id) => self.delete(id),
+                Job::Touch(id) => {
+                    let file = File::options().append(true).open(self.path(id, "head"));
+                    // It only says what to keep longest after a restart.
+                    let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
+                }
+                Job::Settle(done) => {
+                    let _ = done.send(());
+                }
+            }
+        }
+    }
+
+    fn path(&self, id: u64, kind: &str) -> PathBuf {
+        path_of(&self.directory, id, kind)
+    }
+
+    /// Reads the heads, what was used last first, as far as the budget goes, and removes all else.
+    fn scan(&self, ids: &[u64]) {
+        let mut heads: Vec<(SystemTime, u64)> = ids
+            .iter()
+            .map(|id| {
+                let modified = fs::metadata(self.path(*id, "head")).and_then(|it| it.modified());
+                (modified.unwrap_or(SystemTime::UNIX_EPOCH), *id)
+            })
+            .collect();
+        // Those inserted last are taken for used last.
+        heads.sort_unstable();
+        let mut lost = 0;
+        for (_, id) in heads {
+            if !self.take_in(id) {
+                lost += 1;
+                self.delete(id);
+            }
+        }
+        if lost > 0 {
+            tracing::info!(objects = lost, "the HTTP cache dropped what was not whole");
+        }
+    }
+
+    fn take_in(&self, id: u64) -> bool {
+        let Some(file) = read_at_most(&self.path(id, "head"), MOST_HEAD_BYTES) else {
+            return false;
+        };
+        let Some(record) = Record::decode(&file).filter(|record| record.id == id) else {
+            return false;
+        };
+        let body = fs::metadata(self.path(id, "body")).map(|it| it.len()).ok();
+        if body != Some(record.body_bytes) || record.body_bytes > self.object_bytes {
+            return false;
+        }
+        let key = record.key.clone();
+        let selection = record.head.selection.clone();
+        let entry = Arc::new(Entry::new(record, file.len(), None));
+        let mut gone = Vec::new();
+        let mut index = lock(&self.index);
+        // What came meanwhile is newer.
+        if index.all_of(&key).iter().any(|other| other.head().selection == selection) {
+            return false;
+        }
+        let taken = index.insert(entry.clone(), &mut gone);
+        let taken = taken && index.reserve_disk(&entry, file.len(), &mut gone);
+        if taken {
+            index.written(id);
+        } else {
+            index.remove(id);
+        }
+        drop(index);
+        gone.iter().for_each(|id| self.delete(*id));
+        taken
+    }
+
+    fn write(&self, entry: &Entry, file: &[u8], body: &[u8]) {
+        if self.pause.lasts() {
+            lock(&self.index).not_written(entry.id, false);
+            return;
+        }
+        let written = self
+            .replace(entry.id, "body", body)
+            .and_then(|()| self.replace(entry.id, "head", file));
+        if let Err(error) = &written {
+            tracing::warn!(%error, "the HTTP cache cannot write: it keeps to memory for a while");
+            *self.pause.failed_at() = Some(Instant::now());
+            self.delete(entry.id);
+            lock(&self.index).not_written(entry.id, true);
+        } else {
+            lock(&self.index).written(entry.id);
+        }
+    }
+
+    fn rewrite(&self, id: u64, file: &[u8]) {
+        // The old head would promise what is not so any more: rather none.
+        if self.path(id, "head").exists() && self.replace(id, "head", file).is_err() {
+            self.delete(id);
+            lock(&self.index).remove(id);
+        }
+    }
+
+    /// Gives the file new content at one stroke.
+    fn replace(&self, id: u64, kind: &str, content: &[u8]) -> io::Result<()> {
+        let temporary = self.path(id, "tmp");
+        fs::write(&temporary, content)?;
+        fs::rename(&temporary, self.path(id, kind))
+    }
+
+    fn delete(&self, id: u64) {
+        // The head first: a body alone is nothing.
+        for kind in ["head", "body", "tmp"] {
+            // What is not there is deleted.
+            let _ = fs::remove_file(self.path(id, kind));
+        }
+    }
+}
+
+/// Bodies of passengers' pages are nobody else's on this machine.
+fn make_private(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+fn path_of(directory: &Path, id: u64, kind: &str) -> PathBuf {
+    directory.join(format!("{id:016x}.{kind}"))
+}
+
+/// The id and kind of a file of ours.
+fn parse_name(name: &str) -> Option<(u64, &str)> {
+    let (id, kind) = name.split_once('.')?;
+    let ours = id.len() == 16 && ["head", "body", "tmp"].contains(&kind);
+    let id = ours.then(|| u64::from_str_radix(id, 16).ok()).flatten()?;
+    // One more must be possible.
+    (id < u64::MAX).then_some((id, kind))
+}
+
+fn read_at_most(path: &Path, bytes: usize) -> Option<Vec<u8>> {
+    let length = fs::metadata(path).ok()?.len();
+    (length <= bytes as u64).then(|| fs::read(path).ok()).flatten()
+}

@@ -1,0 +1,255 @@
+//! Where objects are kept: all heads and the latest bodies in memory, all bodies on disk if there is
+//! one, within a budget for each.
+
+mod disk;
+mod index;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http::HeaderMap;
+
+pub use disk::OpenError;
+use disk::Writer;
+pub(crate) use index::Entry;
+use index::Index;
+
+use crate::head::Head;
+use crate::key::Key;
+use crate::record::{Record, sum};
+
+/// How much is kept, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Memory for heads, for the bodies used last, and for bodies on their way, bytes.
+    pub memory_bytes: u64,
+    /// The directory that is the cache's alone; without one everything is in memory.
+    pub directory: Option<PathBuf>,
+    /// How much may lie in it, in bytes as the file system counts them: in blocks of 4 KiB.
+    pub disk_bytes: u64,
+    /// The largest object that is stored, bytes.
+    pub object_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 << 20,
+            directory: None,
+            disk_bytes: 1 << 30,
+            object_bytes: 16 << 20,
+        }
+    }
+}
+
+/// How much there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// Objects.
+    pub objects: u64,
+    /// Bytes in memory, those of bodies on their way included.
+    pub memory_bytes: u64,
+    /// Bytes on disk.
+    pub disk_bytes: u64,
+}
+
+/// The store.
+pub(crate) struct Store {
+    settings: Settings,
+    index: Arc<Mutex<Index>>,
+    disk: Option<Writer>,
+    next_id: AtomicU64,
+}
+
+/// Memory that a body on its way may take; given back when it is dropped.
+pub(crate) struct Room {
+    index: Arc<Mutex<Index>>,
+    bytes: u64,
+}
+
+impl Store {
+    /// Opens the directory, and begins to read what is there.
+    pub fn open(settings: &Settings) -> Result<Self, OpenError> {
+        let index = Arc::new(Mutex::new(Index::new(settings)));
+        let (mut disk, mut next_id) = (None, 1);
+        if let Some(directory) = &settings.directory {
+            let (writer, highest) = Writer::start(directory, settings.object_bytes, index.clone())?;
+            disk = Some(writer);
+            next_id = highest + 1;
+        }
+        Ok(Self { settings: settings.clone(), index, disk, next_id: next_id.into() })
+    }
+
+    fn index(&self) -> MutexGuard<'_, Index> {
+        lock(&self.index)
+    }
+
+    pub fn object_bytes(&self) -> u64 {
+        self.settings.object_bytes
+    }
+
+    /// The answer stored under `key` that fits `request`.
+    pub fn find(&self, key: &Key, request: &HeaderMap) -> Option<Arc<Entry>> {
+        let (entry, touch) = self.index().find(key, request)?;
+        if touch && let Some(disk) = &self.disk {
+            disk.touch(entry.id);
+        }
+        Some(entry)
+    }
+
+    /// Whether anything is stored under `key`, whatever it fits.
+    pub fn knows(&self, key: &Key) -> bool {
+        self.index().knows(key)
+    }
+
+    /// Stores the answer to `request`, in the place of those that fit it too. Gives nothing where it
+    /// is too large or everything is full of what has to stay.
+    pub fn put(
+        &self,
+        key: &Key,
+        request: &HeaderMap,
+        head: Head,
+        body: Bytes,
+    ) -> Option<Arc<Entry>> {
+        if body.len() as u64 > self.settings.object_bytes {
+            return None;
+        }
+        let id = self.next_id.fetch_add(1, Relaxed);
+        let body_bytes = body.len() as u64;
+        let record = Record { id, key: key.clone(), head, body_bytes, body_sum: sum(&body) };
+        let file = record.encode()?;
+        let entry = Arc::new(Entry::new(record, file.len(), Some(body.clone())));
+        let mut index = self.index();
+        let mut gone = index.remove_fitting(key, request);
+        let is_room = index.insert(entry.clone(), &mut gone);
+        let disk = self.disk.as_ref().filter(|disk| is_room && disk.has_time());
+        let write = disk.filter(|_| index.reserve_disk(&entry, file.len(), &mut gone));
+        // Told while the index is locked, so that nothing is told to be deleted before it is to be
+        // written.
+        self.delete(&gone);
+        if let Some(disk) = write {
+            disk.write(entry.clone(), file, body);
+        }
+        is_room.then_some(entry)
+    }
+
+    /// Gives `entry` another head.
+    pub fn set_head(&self, entry: &Entry, head: Head) {
+        let index = self.index();
+        let record = entry.record_with(head.clone());
+        entry.set_head(head);
+        let (Some(disk), Some(file)) = (&self.disk, record.encode()) else { return };
+        if index.on_disk(entry.id) {
+            disk.rewrite(entry.id, file);
+        }
+    }
+
+    /// What is stored under `key` has to be confirmed before it is used again.
+    pub fn invalidate(&self, key: &Key) {
+        let entries = self.index().all_of(key);
+        for entry in entries {
+            let mut head = Head::clone(&entry.head());
+            head.invalidated = true;
+            self.set_head(&entry, head);
+        }
+    }
+
+    /// Keeps `entry` whatever comes, or no longer; gives whether it is as was asked. At most half of
+    /// the room there is can be kept like that.
+    pub fn pin(&self, entry: &Entry, pinned: bool) -> bool {
+        if !self.index().pin(entry.id, pinned) {
+            return false;
+        }
+        let mut head = Head::clone(&entry.head());
+        head.pinned = pinned;
+        self.set_head(entry, head);
+        true
+    }
+
+    /// Forgets `entry`.
+    pub fn remove(&self, entry: &Entry) {
+        let mut index = self.index();
+        let gone = index.remove(entry.id);
+        self.delete(gone.as_slice());
+    }
+
+    fn delete(&self, gone: &[u64]) {
+        if let Some(disk) = &self.disk {
+            gone.iter().for_each(|id| disk.delete(*id));
+        }
+    }
+
+    /// The body of `entry`, from memory or from disk. `None` where it is not there any more, or not
+    /// what was written: then `entry` is forgotten; or where all memory is being read.
+    pub async fn body(&self, entry: &Arc<Entry>) -> Option<Bytes> {
+        if let Some(body) = entry.body() {
+            return Some(body);
+        }
+        let _alone = entry.loading.lock().await;
+        if let Some(body) = entry.body() {
+            return Some(body);
+        }
+        let disk = self.disk.as_ref()?;
+        let Some(body) = disk.read(entry.id, entry.body_bytes, entry.body_sum).await else {
+            self.remove(entry);
+            return None;
+        };
+        let mut gone = Vec::new();
+        let mut index = self.index();
+        let is_here = index.warm(entry, body.clone(), &mut gone);
+        self.delete(&gone);
+        is_here.then_some(body)
+    }
+
+    /// Memory for a body on its way, at first none.
+    pub fn room(&self) -> Room {
+        Room { index: self.index.clone(), bytes: 0 }
+    }
+
+    /// The hashes of what is fresh by `is_fresh`, of addresses that begin with `prefix`.
+    pub fn hashes(&self, prefix: &str, is_fresh: impl Fn(&Head) -> bool) -> Vec<u64> {
+        let entries = self.index().beginning_with(prefix);
+        let fresh = entries.iter().filter(|entry| is_fresh(&entry.head()));
+        fresh.map(|entry| entry.key.hash64()).collect()
+    }
+
+    pub fn occupancy(&self) -> Occupancy {
+        self.index().occupancy()
+    }
+
+    /// Waits until all that was begun has been written, and what lay there has been read.
+    pub async fn settle(&self) {
+        if let Some(disk) = &self.disk {
+            disk.settle().await;
+        }
+    }
+}
+
+impl Room {
+    /// Takes memory until it is `bytes`, where there is so much: bodies on their way have at most half
+    /// of the memory.
+    pub fn grow_to(&mut self, store: &Store, bytes: u64) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let mut gone = Vec::new();
+        let mut index = lock(&self.index);
+        if !index.reserve_memory(more, &mut gone) {
+            return false;
+        }
+        store.delete(&gone);
+        self.bytes += more;
+        true
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        lock(&self.index).release_memory(self.bytes);
+    }
+}
+
+/// Nothing panics while the index is held, so what it guards is whole.
+fn lock(index: &Mutex<Index>) -> MutexGuard<'_, Index> {
+    index.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,123 @@
+//! Conditional requests: ours to the origin, and clients' that are answered here (RFC 9111 §4.3;
+//! RFC 9110 §13).
+
+use http::header::{
+    ETAG, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE, IF_UNMODIFIED_SINCE, LAST_MODIFIED,
+};
+use http::{HeaderMap, HeaderValue};
+
+use crate::head::{Head, date};
+
+/// Whether the origin can be asked if this still holds.
+pub fn has_validator(headers: &HeaderMap) -> bool {
+    headers.contains_key(ETAG) || headers.contains_key(LAST_MODIFIED)
+}
+
+/// Removes what makes a request conditional.
+pub fn unconditional(request: &mut HeaderMap) {
+    for name in [IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_RANGE] {
+        request.remove(name);
+    }
+}
+
+/// Makes `request` ask whether `head` still holds (§4.3.1); `false` where it has no validator.
+pub fn ask_whether(request: &mut HeaderMap, head: &Head) -> bool {
+    unconditional(request);
+    if let Some(etag) = head.headers.get(ETAG) {
+        request.insert(IF_NONE_MATCH, etag.clone());
+    }
+    if let Some(changed) = head.headers.get(LAST_MODIFIED) {
+        request.insert(IF_MODIFIED_SINCE, changed.clone());
+    }
+    has_validator(&head.headers)
+}
+
+/// Whether a 304 with these fields is about `head` (§4.3.4): it may name another answer of the
+/// origin's that we do not have.
+pub fn confirms(newer: &HeaderMap, head: &Head) -> bool {
+    let same = |name| match (newer.get(&name), head.headers.get(&name)) {
+        (Some(newer), Some(ours)) => weakly_equal(newer.as_bytes(), ours.as_bytes()),
+        (Some(_), None) => false,
+        (None, _) => true,
+    };
+    if newer.contains_key(ETAG) { same(ETAG) } else { same(LAST_MODIFIED) }
+}
+
+/// Whether the answer to a HEAD with these fields is about the same thing as `head`, whose body has
+/// `body_bytes` (§4.3.5).
+pub fn same_object(newer: &HeaderMap, head: &Head, body_bytes: u64) -> bool {
+    let agrees = |name: http::HeaderName| match (newer.get(&name), head.headers.get(&name)) {
+        (Some(newer), Some(ours)) => newer == ours,
+        _ => true,
+    };
+    let length = newer.get(http::header::CONTENT_LENGTH);
+    let same_length =
+        length.is_none_or(|length| length.as_bytes() == body_bytes.to_string().as_bytes());
+    agrees(ETAG) && agrees(LAST_MODIFIED) && same_length
+}
+
+/// Whether a request asks for what no cache may judge: RFC 9111 §4.3.2 leaves these to the origin.
+pub fn is_for_the_origin(request: &HeaderMap) -> bool {
+    request.contains_key(IF_MATCH) || request.contains_key(IF_UNMODIFIED_SINCE)
+}
+
+/// Whether a request asks only for what it does not have yet.
+pub fn is_conditional(request: &HeaderMap) -> bool {
+    request.contains_key(IF_NONE_MATCH) || request.contains_key(IF_MODIFIED_SINCE)
+}
+
+/// Whether the client has what `head` says already, so that 304 answers it (RFC 9110 §13.1.2, §13.1.3).
+pub fn client_has_it(request: &HeaderMap, head: &Head) -> bool {
+    if request.contains_key(IF_NONE_MATCH) {
+        let Some(ours) = head.headers.get(ETAG) else { return false };
+        let mut theirs = request.get_all(IF_NONE_MATCH).iter();
+        return theirs.any(|value| lists(value, ours.as_bytes()));
+    }
+    let Some(since) = date(request, &IF_MODIFIED_SINCE) else { return false };
+    date(&head.headers, &LAST_MODIFIED).is_some_and(|changed| changed <= since)
+}
+
+/// Whether a range may be taken of `head`, by the client's If-Range (RFC 9110 §13.1.5): the very same
+/// object or nothing.
+pub fn range_holds(request: &HeaderMap, head: &Head) -> bool {
+    let Some(wanted) = request.get(IF_RANGE) else { return true };
+    let wanted = wanted.as_bytes().trim_ascii();
+    if wanted.first() == Some(&b'"') {
+        return head.headers.get(ETAG).is_some_and(|ours| ours.as_bytes() == wanted);
+    }
+    // A weak tag never holds. A date holds where it is the same and long enough before Date to be a
+    // strong one: a minute is what RFC 9110 §8.8.2.2 suggests.
+    let (Some(changed), Some(made)) =
+        (date(&head.headers, &LAST_MODIFIED), date(&head.headers, &http::header::DATE))
+    else {
+        return false;
+    };
+    let same = date(request, &IF_RANGE) == Some(changed);
+    same && made.saturating_sub(changed).as_secs() >= 60
+}
+
+/// Whether the list in `value` has `tag` or is `*`; weak comparison. Tags may hold commas.
+fn lists(value: &HeaderValue, tag: &[u8]) -> bool {
+    let mut rest = value.as_bytes().trim_ascii();
+    if rest == b"*" {
+        return true;
+    }
+    while let Some(open) = rest.iter().position(|byte| *byte == b'"') {
+        let inner = &rest[open + 1..];
+        let Some(close) = inner.iter().position(|byte| *byte == b'"') else { return false };
+        if weakly_equal(&rest[open..open + close + 2], tag) {
+            return true;
+        }
+        rest = &inner[close + 1..];
+    }
+    false
+}
+
+/// RFC 9110 §8.8.3.2.
+fn weakly_equal(one: &[u8], other: &[u8]) -> bool {
+    let strong = |tag: &[u8]| -> Vec<u8> {
+        let tag = tag.trim_ascii();
+        tag.strip_prefix(b"W/").unwrap_or(tag).to_vec()
+    };
+    strong(one) == strong(other)
+}
