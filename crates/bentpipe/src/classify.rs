@@ -63,6 +63,7 @@ impl Classify {
         let protocol = if self.udp { Protocol::Udp } else { Protocol::Tcp };
         let (address, named) = match &target.host {
             Host::Ip(address) => (Some(*address), Named::Unknown),
+            Host::Service(_) => (None, Named::Unknown),
             Host::Name(name) => {
                 let name = name.parse().map_err(|error| format!("{error}"))?;
                 let named = match protocol {

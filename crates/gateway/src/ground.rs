@@ -3,6 +3,7 @@
 mod claim;
 pub mod eyeballs;
 pub mod fleet;
+mod names;
 pub mod policy;
 pub mod resolve;
 mod udp;
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Class, Host, ResetCode, SettingsError, Target};
+use bentpipe_link::{Class, Host, ResetCode, Service, SettingsError, Target};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -26,9 +27,13 @@ use crate::police::policed;
 use crate::relay::{Outcome, Relay, RelayLimits};
 use eyeballs::Connect;
 use fleet::{Fleet, Most, Permit};
+use names::Names;
 use policy::Policy;
 use resolve::Dns;
 use udp::{Owner, Routes, Udp};
+
+/// Flows to the resolver idle as those to name servers do.
+const RESOLVER_PORT: u16 = 53;
 
 /// A ground gateway, ready to serve.
 #[derive(Clone)]
@@ -40,7 +45,8 @@ pub struct Ground {
 struct Shared {
     fleet: Arc<Fleet>,
     policy: Policy,
-    dns: Dns,
+    dns: Arc<Dns>,
+    names: Names,
     connect_timeout: Duration,
     relay: RelayLimits,
     counters: Arc<Counters>,
@@ -92,10 +98,12 @@ impl Ground {
             datagrams: limits.udp.max_flows,
             ip: limits.ip.max_flows,
         };
+        let dns = Arc::new(Dns::new(&config.dns, &config.hosts)?);
         let shared = Shared {
             fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most)),
             policy: Policy::new(config.dial.allow.clone()),
-            dns: Dns::new(&config.dns, &config.hosts)?,
+            names: Names::new(dns.clone(), resolve::servers(&config.dns)?, counters.clone()),
+            dns,
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
             udp: Udp::new(counters.clone(), limits.udp.unanswered_timeout.into()),
@@ -193,6 +201,9 @@ impl Ground {
 
 impl Shared {
     async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
+        if let Host::Service(service) = incoming.target.host {
+            return self.serve_service(service, incoming.carries).await;
+        }
         let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
         match carries {
             Carried::Stream(stream) => {
@@ -215,6 +226,20 @@ impl Shared {
                 let aircraft = permit.aircraft();
                 tracing::debug!(aircraft, %target, %class, protocol, %code, "flow of datagrams ended");
             }
+        }
+    }
+
+    /// What the gateway does itself.
+    async fn serve_service(&self, service: Service, carries: Carried) {
+        let Service::Resolver = service;
+        let idle = self.limits.datagram_idle(ip::UDP, RESOLVER_PORT);
+        match carries {
+            Carried::Stream(stream) => self.names.serve_stream(stream, idle).await,
+            Carried::Datagrams { protocol: ip::UDP, flow, .. } => {
+                let code = self.names.serve_datagrams(flow, idle).await;
+                self.counters.count_reset(code);
+            }
+            Carried::Datagrams { flow, .. } => flow.reset(ResetCode::Forbidden),
         }
     }
 
@@ -282,7 +307,7 @@ impl Shared {
         let (claim, Host::Ip(address)) = (claim?, &target.host) else { return None };
         self.counters.claims.add(1);
         let name = claim.name().parse().ok()?;
-        if !claim::holds(&self.dns, &name, *address).await {
+        if !claim::holds(&*self.dns, &name, *address).await {
             return None;
         }
         self.counters.claims_held.add(1);
@@ -302,8 +327,10 @@ impl Shared {
                 let address = SocketAddr::new(*ip, port);
                 eyeballs::dial_address(connector, &permit, address, deadline).await
             }
+            // Answered before anything is dialled.
+            Host::Service(_) => Err(ResetCode::Forbidden),
             Host::Name(name) => {
-                eyeballs::dial(&self.dns, connector, &permit, (name, port), deadline).await
+                eyeballs::dial(&*self.dns, connector, &permit, (name, port), deadline).await
             }
         }
     }

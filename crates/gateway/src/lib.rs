@@ -11,6 +11,7 @@ mod bucket;
 pub mod classify;
 pub mod config;
 pub mod counters;
+mod dns;
 pub mod far;
 mod flows;
 pub mod ground;

@@ -34,7 +34,7 @@ pub use memory::{REMEMBERED_LIFETIME, Remembered};
 pub use session::{OpenError, Session};
 pub use settings::{Control, Lifetimes, MIN_MTU_BYTES, MIN_RESERVE_BYTES, Settings, SettingsError};
 pub use status::Counters;
-pub use target::{Host, MAX_NAME_BYTES, Target, TargetError};
+pub use target::{Host, MAX_NAME_BYTES, Service, Target, TargetError};
 pub use wire::frame::OpenDatagrams;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

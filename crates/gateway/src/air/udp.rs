@@ -256,11 +256,11 @@ impl Back for Answers {
     }
 }
 
-/// Intercepted packets go to addresses, never to names.
+/// Intercepted packets go to addresses, never to names or services.
 fn destination(key: &Key) -> Option<SocketAddr> {
     match key.target.host {
         Host::Ip(ip) => Some(SocketAddr::new(ip, key.target.port)),
-        Host::Name(_) => None,
+        Host::Name(_) | Host::Service(_) => None,
     }
 }
 

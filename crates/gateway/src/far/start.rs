@@ -40,7 +40,7 @@ pub fn far_end(
     let peer = config.link.peer.clone();
     match &peer.host {
         Host::Ip(ip) => connect(config, inherited, &[SocketAddr::new(*ip, peer.port)]),
-        Host::Name(_) => {
+        Host::Name(_) | Host::Service(_) => {
             let (found, far) = watch::channel(None);
             let classes = Arc::<LaterClasses>::default();
             let later = classes.clone();
