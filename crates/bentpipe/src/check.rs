@@ -85,6 +85,13 @@ fn air(config: &AirConfig) -> Sheet {
         let directory = usage.directory.display();
         sheet.row("usage", format!("written to {directory} every {}", usage.interval));
     }
+    if let Some(pages) = &config.split_http {
+        let text = format!(
+            "fetched whole at the ground, {} at most in vain; {} for {}",
+            pages.waste, pages.memory, pages.keep
+        );
+        sheet.row("pages", text);
+    }
     let limits = &config.limits;
     let (all, each) = (limits.max_flows, limits.max_flows_per_passenger);
     sheet.row("flows", format!("{all} of TCP, {each} a passenger"));
@@ -238,6 +245,13 @@ fn ground(config: &GroundConfig) -> Sheet {
     let servers: Vec<_> = config.dns.servers.iter().map(|server| server.0.to_string()).collect();
     let asked = if servers.is_empty() { "the system's".to_owned() } else { servers.join(", ") };
     sheet.row("name servers", asked);
+    if let Some(pages) = &config.split_http {
+        let text = format!(
+            "{} at once, {} objects of {} and {} at most",
+            pages.pages, pages.objects, pages.largest_object, pages.largest_page
+        );
+        sheet.row("pages", text);
+    }
     sheet
 }
 

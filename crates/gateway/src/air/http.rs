@@ -27,7 +27,10 @@ use crate::config::Auth;
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
 
 /// A body to answer with.
-type Body = UnsyncBoxBody<Bytes, hyper::Error>;
+type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Whatever breaks a body off.
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What one client connection's requests share.
 struct Proxy {

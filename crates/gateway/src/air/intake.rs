@@ -20,6 +20,7 @@ use crate::counters::Counters;
 use crate::far::{Claim, FarEnd, MAX_FIRST_BYTES, Open, OpenDatagrams, Reach};
 use crate::flows::Flows;
 use crate::net;
+use crate::pages::AirPages;
 use crate::police::Ceil;
 use crate::quiet::Quiet;
 use crate::relay::{Outcome, Relay, Verdict, reset_on_close};
@@ -47,6 +48,8 @@ pub struct Intake {
     pub usage: Option<Arc<Book>>,
     /// What one passenger may send in the network's class.
     pub ceil: Arc<Ceil>,
+    /// Split HTTP's half on board, where there is one.
+    pub pages: Option<Arc<AirPages>>,
     identity: Arc<dyn Identity>,
     passengers: Arc<Passengers>,
 }
@@ -73,12 +76,26 @@ impl Intake {
                 each_per_second: Some(limits.ip.flows_per_second_per_passenger),
             },
         ]);
-        let (counters, quiet) = Default::default();
+        let (counters, quiet): (Arc<Counters>, _) = Default::default();
+        let pages = config.split_http.as_ref();
+        let pages = pages.map(|pages| AirPages::new(pages.settings(), counters.clone()));
         let usage = config.usage.as_ref();
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
         let identity = Arc::new(Neighbours::default());
         let ceil = Ceil::new(config.classes.passenger_ceil());
-        Self { far, limits, counters, flows, quiet, classes, usage, ceil, identity, passengers }
+        Self {
+            far,
+            limits,
+            counters,
+            flows,
+            quiet,
+            classes,
+            usage,
+            ceil,
+            pages,
+            identity,
+            passengers,
+        }
     }
 
     /// From now on rules and classes are those of `config`: rules for flows to come, classes for those

@@ -13,8 +13,9 @@ use super::modem::{ModemConfig, WrittenModem};
 use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
-    AeroTcp, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL,
-    Memory, Quic, Raw, Source, Which, applies, from_text, read, seconds, spanned_key, which,
+    AeroTcp, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE,
+    DEFAULT_STALL, Memory, Quic, Raw, Source, Which, applies, from_text, read, seconds,
+    spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -49,6 +50,8 @@ pub struct AirConfig {
     pub raw: Raw,
     /// Records of what passengers use; absent where none are kept.
     pub usage: Option<UsageConfig>,
+    /// Whole pages in one round trip; absent where they cross object by object.
+    pub split_http: Option<AirSplitHttp>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,

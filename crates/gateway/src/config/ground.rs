@@ -15,8 +15,8 @@ use super::classes::class;
 use super::radio::{default_mtu, marked};
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundIp,
-    GroundUdp, Masque, Memory, Raw, Source, StandardClient, Transport, Which, applies, from_text,
-    read, seconds, spanned_key, standard, which,
+    GroundSplitHttp, GroundUdp, Masque, Memory, Raw, Source, StandardClient, Transport, Which,
+    applies, from_text, read, seconds, spanned_key, standard, which,
 };
 use crate::net::ip;
 use crate::relay::RelayLimits;
@@ -54,6 +54,8 @@ pub struct GroundConfig {
     /// Names it answers itself.
     #[serde(default)]
     pub hosts: BTreeMap<String, HostAddresses>,
+    /// Whole pages in one round trip; absent where they are declined.
+    pub split_http: Option<GroundSplitHttp>,
     /// Bounds.
     #[serde(default)]
     pub limits: GroundLimits,

@@ -36,6 +36,7 @@ passenger = "10.0.0.0/8"
 [usage]
 directory = "usage"
 [limits]
+[split-http]
 [limits.udp]
 [limits.ip]
 [raw]
@@ -70,6 +71,7 @@ token-hash = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 [dial]
 [dns]
 [limits]
+[split-http]
 [limits.udp]
 [limits.ip]
 [raw]

@@ -54,6 +54,9 @@ pub struct AirPages {
 pub struct Page {
     half: Arc<AirPages>,
     id: PageId,
+    passenger: u32,
+    site: String,
+    /// The request, as the stream begins with it.
     first: Bytes,
     head: oneshot::Receiver<Head>,
     body: mpsc::Receiver<Result<Bytes, PromiseBroken>>,
@@ -118,11 +121,10 @@ impl AirPages {
         };
         let first = Request::new(address, headers, allowance, digest).encode()?.into();
         let id = self.next_page.fetch_add(1, Relaxed);
-        lock(&self.promised).begin(id, passenger, &site);
         let ((tell_head, head), (tell_body, body)) =
             (oneshot::channel(), mpsc::channel(PAGE_PARTS));
         let tell = Some((tell_head, tell_body));
-        Some(Page { half: self.clone(), id, first, head, body, tell })
+        Some(Page { half: self.clone(), id, passenger, site, first, head, body, tell })
     }
 
     /// What was promised for `passenger` at `address`, for a request that [`is_object`]. Where nothing
@@ -170,24 +172,20 @@ impl AirPages {
 }
 
 impl Page {
-    /// What the stream begins with: it is short enough to travel with the stream's opening.
-    pub fn first(&self) -> Bytes {
-        self.first.clone()
-    }
-
-    /// What carries the page's stream; to be run beside the rest, until some time after the page is
+    /// What asks on the stream and carries what comes by it; to be run beside the rest, until some time after the page is
     /// over. Dropping it breaks off what has not come.
     pub fn carry<S>(&mut self, stream: S) -> impl Future<Output = ()> + Send + use<S>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let carrier = self
-            .tell
-            .take()
-            .map(|(head, body)| Carrier::new(self.half.clone(), self.id, head, body));
+        let carrier = self.tell.take().map(|(head, body)| {
+            lock(&self.half.promised).begin(self.id, self.passenger, &self.site);
+            Carrier::new(self.half.clone(), self.id, head, body)
+        });
+        let first = self.first.clone();
         async move {
             if let Some(carrier) = carrier {
-                carrier.run(stream).await;
+                carrier.run(stream, first).await;
             }
         }
     }

@@ -46,8 +46,9 @@ impl Carrier {
         Self { half, page, head, body, objects: Vec::new(), held_bytes: 0 }
     }
 
-    pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(mut self, stream: S) {
-        let carried = self.carry(stream).await;
+    /// Asks by `first` on `stream`, and takes what comes.
+    pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(mut self, stream: S, first: Bytes) {
+        let carried = self.carry(stream, first).await;
         if let Err(error) = carried {
             tracing::debug!(%error, "a page's stream broke off");
         }
@@ -56,7 +57,12 @@ impl Carrier {
         sleep(self.half.settings.keep).await;
     }
 
-    async fn carry<S: AsyncRead + AsyncWrite + Unpin>(&mut self, mut stream: S) -> io::Result<()> {
+    async fn carry<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        mut stream: S,
+        first: Bytes,
+    ) -> io::Result<()> {
+        stream.write_all(&first).await?;
         let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let mut unpacker = Unpacker::new().map_err(wrong)?;
         let mut frames = Frames::default();

@@ -133,10 +133,9 @@ impl Bench {
     /// Asks for a page for [`ALICE`]; its head and bytes, if the ground gave them.
     async fn page(&self, path: &str) -> Option<(StatusCode, PageBody)> {
         let mut page = self.air.ask_for(ALICE, url(path), &browsers(), []).unwrap();
-        let (mut near, far) = tokio::io::duplex(64 << 10);
+        let (near, far) = tokio::io::duplex(64 << 10);
         let (ground, net) = (self.ground.clone(), Net(self.site.clone()));
         tokio::spawn(async move { ground.serve(&net, far).await });
-        tokio::io::AsyncWriteExt::write_all(&mut near, &page.first()).await.unwrap();
         tokio::spawn(page.carry(near));
         let (head, body) = page.answer().await?;
         Some((head.status, body))

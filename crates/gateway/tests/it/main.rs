@@ -5,6 +5,7 @@ mod claims;
 mod http;
 mod limits;
 mod marks;
+mod pages;
 mod paths;
 mod ping;
 mod policy;
