@@ -1,5 +1,6 @@
 //! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
 
+mod board;
 mod capture;
 mod classes;
 pub mod counter;
@@ -40,11 +41,14 @@ use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
+pub use bentpipe_dns::Counts as DnsCounts;
 use bentpipe_link::{ModemRate, SettingsError};
 use tokio::sync::mpsc;
 
 use crate::rate::{self, ModemRates, RateSource};
 use crate::usage::Book;
+pub use board::Resolver;
+use board::{Board, Serving};
 use intake::Intake;
 #[cfg(feature = "fuzzing")]
 pub use ip::fuzz;
@@ -65,6 +69,7 @@ pub struct Air {
     intake: Arc<Intake>,
     quic: Quic,
     raw: Raw,
+    dns: Option<Serving>,
     drain: Duration,
 }
 
@@ -111,7 +116,7 @@ pub struct Live(Arc<Intake>);
 
 impl Live {
     /// Applies what of `config` can be applied while flows go on: rules and trusted marks, for flows to
-    /// come, and what classes get, for all. Nothing changes where the link cannot work like that.
+    /// come, what classes get, for all, and how long DNS answers count. Nothing changes where the link cannot work like that.
     pub fn apply(&self, config: &AirConfig) -> Result<(), SettingsError> {
         self.0.apply(config)?;
         warn_of_marks(config);
@@ -123,7 +128,8 @@ async fn follow_configs(live: Live, mut again: mpsc::Receiver<AirConfig>) {
     while let Some(config) = again.recv().await {
         match live.apply(&config) {
             Ok(()) => tracing::info!(
-                "rules and classes are those of the file now; other settings wait for a restart"
+                "rules, classes and what of [dns] is no address, file or pool are those of the file now; \
+                 other settings wait for a restart"
             ),
             Err(error) => tracing::error!(%error, "the configuration stays as it was"),
         }
@@ -188,14 +194,19 @@ impl Air {
             };
             address.map(bind).transpose()
         };
+        let mut intake = Intake::new(config, far, Flows::default());
+        let board = config.dns.as_ref().map(|dns| Board::start(dns, intake.classes.clone()));
+        let (board, dns) = board.transpose()?.unzip();
+        intake.board = board;
         Ok(Self {
             socks5: tcp("socks5", listen.socks5)?,
             http_proxy: tcp("http-proxy", listen.http_proxy)?,
             transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
             auth: listen.auth.clone().map(Arc::new),
-            intake: Arc::new(Intake::new(config, far, Flows::default())),
+            intake: Arc::new(intake),
             quic: listen.quic,
             raw: config.raw.clone(),
+            dns,
             drain: config.limits.drain_timeout.into(),
         })
     }
@@ -210,7 +221,12 @@ impl Air {
         self.http_proxy.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// What our own resolver answers passengers: rules about domains need no other proof for it.
+    /// Where passengers may be told that their resolver is.
+    pub fn dns_addrs(&self) -> Vec<SocketAddr> {
+        self.dns.iter().flat_map(|dns| dns.listeners().addresses()).collect()
+    }
+
+    /// What another resolver of ours answers passengers: rules about domains need no other proof for it.
     pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
         self.intake.classes.learn(name, addresses, ttl);
     }
@@ -222,6 +238,9 @@ impl Air {
                 tracing::info!(%address, "serving {service}");
             }
         }
+        for address in self.dns_addrs() {
+            tracing::info!(%address, "serving DNS");
+        }
         if self.transparent.is_some() {
             tracing::info!("intercepting clients");
         }
@@ -232,6 +251,11 @@ impl Air {
         Live(self.intake.clone())
     }
 
+    /// The resolver on board, also after [`Air::serve`] has begun.
+    pub fn resolver(&self) -> Option<Resolver> {
+        self.intake.board.clone().map(Resolver)
+    }
+
     /// What happens here, also after [`Air::serve`] has begun.
     pub fn counters(&self) -> Arc<Counters> {
         self.intake.counters.clone()
@@ -240,7 +264,8 @@ impl Air {
     /// Serves until `shutdown`, then stops accepting, removes the interception
     /// rules, and lets open flows finish for the configured time.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { socks5, http_proxy, mut transparent, auth, intake, quic, raw, drain } = self;
+        let Self { socks5, http_proxy, mut transparent, auth, intake, quic, raw, mut dns, drain } =
+            self;
         let udp = transparent.as_mut().and_then(Transparent::take_udp);
         {
             let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
@@ -265,12 +290,19 @@ impl Air {
             if let Some(udp) = udp {
                 serving.push(Box::pin(udp.serve(intake.clone(), quic, raw)));
             }
+            if let (Some(dns), Some(board)) = (&mut dns, &intake.board) {
+                serving.push(Box::pin(dns.run(board, &intake, &*intake.far)));
+            }
             tokio::select! {
                 () = shutdown => {}
                 _ = futures_util::future::join_all(serving) => {}
             }
         }
         drop((socks5, http_proxy, transparent));
+        if let (Some(dns), Some(board)) = (&mut dns, &intake.board) {
+            dns.finish(board).await;
+        }
+        drop(dns);
         intake.flows.drain(drain).await;
     }
 }

@@ -8,6 +8,7 @@ mod air;
 mod applies;
 mod beam;
 mod classes;
+mod dns;
 mod error;
 mod ground;
 mod ip;
@@ -36,6 +37,7 @@ pub use air::{
 };
 pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};
+pub use dns::AirDns;
 pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,

@@ -13,7 +13,7 @@ use super::modem::{ModemConfig, WrittenModem};
 use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
-    AeroTcp, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE,
+    AeroTcp, AirDns, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE,
     DEFAULT_STALL, Memory, Quic, Raw, Source, Which, applies, from_text, read, seconds,
     spanned_key, which,
 };
@@ -52,6 +52,8 @@ pub struct AirConfig {
     pub usage: Option<UsageConfig>,
     /// Whole pages in one round trip; absent where they cross object by object.
     pub split_http: Option<AirSplitHttp>,
+    /// The resolver on board; absent where there is none.
+    pub dns: Option<AirDns>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
@@ -327,6 +329,9 @@ impl AirConfig {
         config.check_policy(&source)?;
         if let Some(usage) = &mut config.usage {
             usage.check(&source)?;
+        }
+        if let Some(dns) = &mut config.dns {
+            dns.check(&source, config.listen.tproxy.as_ref())?;
         }
         Ok(config)
     }

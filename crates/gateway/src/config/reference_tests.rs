@@ -35,6 +35,9 @@ password = "secret"
 passenger = "10.0.0.0/8"
 [usage]
 directory = "usage"
+[dns]
+[dns.instant-names]
+v4 = "100.64.0.0/10"
 [limits]
 [split-http]
 [limits.udp]

@@ -2,6 +2,7 @@
 
 mod bench;
 mod claims;
+mod dns;
 mod http;
 mod limits;
 mod marks;
