@@ -81,6 +81,16 @@ fn air(config: &AirConfig) -> Sheet {
     classes(&mut sheet, &config.classes, link.rate, "sends");
     let rules = &config.rules;
     sheet.row("rules", format!("{}; {} for what none matches", rules.rules.len(), rules.default));
+    if let Some(cache) = &config.http_cache {
+        let place = match cache.directory() {
+            Some(directory) => format!("{} in {}", cache.disk, directory.display()),
+            None => "nothing on disk".to_owned(),
+        };
+        sheet.row("HTTP cache", format!("{} in memory, {place}", cache.memory));
+    }
+    if let Some(page) = &config.page {
+        sheet.row("passengers' page", format!("http://{}/", page.listen));
+    }
     if let Some(usage) = &config.usage {
         let directory = usage.directory.display();
         sheet.row("usage", format!("written to {directory} every {}", usage.interval));

@@ -25,6 +25,7 @@ pub mod socks;
 mod stall;
 pub mod tproxy;
 mod udp;
+mod web;
 
 use std::future::Future;
 use std::io;
@@ -54,6 +55,7 @@ use intake::Intake;
 pub use ip::fuzz;
 use passengers::Ticket;
 use tproxy::Transparent;
+use web::{Page, Web};
 
 /// How long accepting pauses when the system has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -65,6 +67,7 @@ pub struct Air {
     socks5: Option<TcpListener>,
     http_proxy: Option<TcpListener>,
     transparent: Option<Transparent>,
+    page: Option<(TcpListener, Page)>,
     auth: Option<Arc<Auth>>,
     intake: Arc<Intake>,
     quic: Quic,
@@ -198,7 +201,10 @@ impl Air {
         let board = config.dns.as_ref().map(|dns| Board::start(dns, intake.classes.clone()));
         let (board, dns) = board.transpose()?.unzip();
         intake.board = board;
+        intake.web = Web::open(config)?;
+        let page = tcp("page", config.page.as_ref().map(|page| page.listen))?;
         Ok(Self {
+            page: page.map(|listener| (listener, Page::new(config))),
             socks5: tcp("socks5", listen.socks5)?,
             http_proxy: tcp("http-proxy", listen.http_proxy)?,
             transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
@@ -226,13 +232,22 @@ impl Air {
         self.dns.iter().flat_map(|dns| dns.listeners().addresses()).collect()
     }
 
+    /// Where passengers find the page about this gateway.
+    pub fn page_addr(&self) -> Option<SocketAddr> {
+        self.page.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+    }
+
     /// What another resolver of ours answers passengers: rules about domains need no other proof for it.
     pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
         self.intake.classes.learn(name, addresses, ttl);
     }
 
     fn log_listeners(&self) {
-        let addresses = [("SOCKS5", self.socks5_addr()), ("HTTP proxy", self.http_proxy_addr())];
+        let addresses = [
+            ("SOCKS5", self.socks5_addr()),
+            ("HTTP proxy", self.http_proxy_addr()),
+            ("the passengers' page", self.page_addr()),
+        ];
         for (service, address) in addresses {
             if let Some(address) = address {
                 tracing::info!(%address, "serving {service}");
@@ -264,8 +279,18 @@ impl Air {
     /// Serves until `shutdown`, then stops accepting, removes the interception
     /// rules, and lets open flows finish for the configured time.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { socks5, http_proxy, mut transparent, auth, intake, quic, raw, mut dns, drain } =
-            self;
+        let Self {
+            socks5,
+            http_proxy,
+            mut transparent,
+            page,
+            auth,
+            intake,
+            quic,
+            raw,
+            mut dns,
+            drain,
+        } = self;
         let udp = transparent.as_mut().and_then(Transparent::take_udp);
         {
             let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
@@ -279,6 +304,12 @@ impl Air {
                 let (auth, intake) = (auth.clone(), intake.clone());
                 serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
                     http::serve(tcp, ticket, auth.clone(), intake.clone())
+                })));
+            }
+            if let Some((listener, page)) = &page {
+                let intake = intake.clone();
+                serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
+                    page.clone().serve(tcp, ticket, intake.clone())
                 })));
             }
             for listener in transparent.iter().flat_map(Transparent::listeners) {
@@ -298,11 +329,14 @@ impl Air {
                 _ = futures_util::future::join_all(serving) => {}
             }
         }
-        drop((socks5, http_proxy, transparent));
+        drop((socks5, http_proxy, transparent, page));
         if let (Some(dns), Some(board)) = (&mut dns, &intake.board) {
             dns.finish(board).await;
         }
         drop(dns);
+        if let Some(web) = &intake.web {
+            web.close();
+        }
         intake.flows.drain(drain).await;
     }
 }

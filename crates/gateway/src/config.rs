@@ -11,6 +11,7 @@ mod classes;
 mod dns;
 mod error;
 mod ground;
+mod http;
 mod ip;
 mod key;
 mod modem;
@@ -42,6 +43,7 @@ pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
 };
+pub use http::{HttpCache, Page};
 pub use ip::{AirIp, GroundIp, IpProtocol, Raw};
 pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};

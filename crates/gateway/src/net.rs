@@ -38,7 +38,7 @@ pub enum StartError {
     #[error(
         "the inherited socket {name:?} cannot be used: {source}\n\
          LISTEN_FDNAMES may name UDP sockets \"link\", \"masque\" and \"aerotcp\" and TCP \
-         listeners \"socks5\" and \"http-proxy\""
+         listeners \"socks5\", \"http-proxy\" and \"page\""
     )]
     Inherited {
         /// Its name in LISTEN_FDNAMES.
@@ -55,6 +55,9 @@ pub enum StartError {
     /// The beam cannot be shared as it is written.
     #[error("the beam cannot work like this: {0}")]
     Beam(#[from] bentpipe_link::BeamError),
+    /// The HTTP cache cannot be opened.
+    #[error(transparent)]
+    HttpCache(#[from] bentpipe_webcache::OpenError),
     /// The handshake counter cannot be kept.
     #[error(transparent)]
     Counter(#[from] crate::air::counter::CounterError),

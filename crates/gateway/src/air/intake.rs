@@ -15,6 +15,7 @@ use super::board::Board;
 use super::classes::{Asked, Classes};
 use super::identity::{Identity, Neighbours};
 use super::passengers::{Kind, Limit, Passengers, Ticket};
+use super::web::Web;
 use crate::classify::{Mac, Name, Protocol};
 use crate::config::{AirConfig, AirLimits};
 use crate::counters::Counters;
@@ -53,6 +54,8 @@ pub struct Intake {
     pub pages: Option<Arc<AirPages>>,
     /// The resolver on board.
     pub board: Option<Arc<Board>>,
+    /// The HTTP cache, where there is one.
+    pub web: Option<Arc<Web>>,
     identity: Arc<dyn Identity>,
     passengers: Arc<Passengers>,
 }
@@ -98,6 +101,7 @@ impl Intake {
             ceil,
             pages,
             board,
+            web: None,
             identity,
             passengers,
         }

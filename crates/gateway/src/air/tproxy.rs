@@ -18,6 +18,7 @@ use super::intake::Intake;
 use super::passengers::Ticket;
 use super::rules::{Leads, Rules, RulesError};
 use super::udp::Udp;
+use super::web;
 use crate::config::Tproxy;
 use crate::net::{self, StartError};
 use crate::relay::reset_on_close;
@@ -142,5 +143,10 @@ pub(super) async fn serve(tcp: TcpStream, ticket: Ticket, intake: Arc<Intake>) {
     if let Some(board) = board {
         return board.serve_stream(tcp, ticket.client).await;
     }
-    intake.carry(tcp, original.into(), &ticket, Bytes::new()).await;
+    match intake.web.clone() {
+        Some(web) if original.port() == web::PORT => {
+            web::intercept(tcp, original, ticket, intake, web).await;
+        }
+        _ => intake.carry(tcp, original.into(), &ticket, Bytes::new()).await,
+    }
 }

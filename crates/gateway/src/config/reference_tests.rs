@@ -38,6 +38,9 @@ directory = "usage"
 [dns]
 [dns.instant-names]
 v4 = "100.64.0.0/10"
+[http-cache]
+[page]
+listen = "10.0.0.1:80"
 [limits]
 [split-http]
 [limits.udp]

@@ -17,4 +17,6 @@ mod tproxy;
 mod tproxy_udp;
 mod transports;
 mod udp;
+mod web;
+mod web_tproxy;
 mod wire;
