@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::path::Path;
 
 use bentpipe_gateway::config::{
-    AeroTcp, AirConfig, AirLink, AircraftConfig, Beam, ClassConfig, Classes, GroundConfig,
+    AeroTcp, AirConfig, AirDns, AirLink, AircraftConfig, Beam, ClassConfig, Classes, GroundConfig,
     LeaseSource, Listen, Memory, ModemConfig, ModemSource, Quic, Transport, Which, WindowKind,
 };
 use bentpipe_gateway::far::{aerotcp, link};
@@ -81,6 +81,16 @@ fn air(config: &AirConfig) -> Sheet {
     classes(&mut sheet, &config.classes, link.rate, "sends");
     let rules = &config.rules;
     sheet.row("rules", format!("{}; {} for what none matches", rules.rules.len(), rules.default));
+    if let Some(cache) = &config.http_cache {
+        let place = match cache.directory() {
+            Some(directory) => format!("{} in {}", cache.disk, directory.display()),
+            None => "nothing on disk".to_owned(),
+        };
+        sheet.row("HTTP cache", format!("{} in memory, {place}", cache.memory));
+    }
+    if let Some(page) = &config.page {
+        sheet.row("passengers' page", format!("http://{}/", page.listen));
+    }
     if let Some(usage) = &config.usage {
         let directory = usage.directory.display();
         sheet.row("usage", format!("written to {directory} every {}", usage.interval));
@@ -92,12 +102,31 @@ fn air(config: &AirConfig) -> Sheet {
         );
         sheet.row("pages", text);
     }
+    if let Some(dns) = &config.dns {
+        names(&mut sheet, dns, config.listen.tproxy.is_some());
+    }
     let limits = &config.limits;
     let (all, each) = (limits.max_flows, limits.max_flows_per_passenger);
     sheet.row("flows", format!("{all} of TCP, {each} a passenger"));
     let (all, each) = (limits.udp.max_flows, limits.udp.max_flows_per_passenger);
     sheet.row("", format!("{all} of UDP, {each} a passenger"));
     sheet
+}
+
+/// The resolver on board.
+fn names(sheet: &mut Sheet, dns: &AirDns, tproxy: bool) {
+    let mut whom: Vec<_> = dns.listen().map(|address| format!("at {address}")).collect();
+    if dns.intercept && tproxy {
+        whom.push("whoever asks any resolver".to_owned());
+    }
+    sheet.row("DNS", format!("answered on board {}", whom.join(" and ")));
+    match &dns.cache_file {
+        Some(file) => sheet.row("", format!("kept over restarts in {}", file.display())),
+        None => sheet.row("", "forgotten at every restart: there is no cache-file"),
+    }
+    if let Some(pool) = dns.pool_networks() {
+        sheet.row("instant", format!("addresses for {pool}"));
+    }
 }
 
 fn listeners(sheet: &mut Sheet, listen: &Listen) {

@@ -82,6 +82,8 @@ pub enum Run {
     PagesCold(mixes::PagesArgs),
     /// The same pages for a second passenger.
     PagesWarm(mixes::PagesArgs),
+    /// Names on board: popular ones, cold ones, and pages of either.
+    Dns(mixes::DnsArgs),
 }
 
 /// What `lab run transfers` is told.
@@ -205,6 +207,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::Call(args)) => mixes::call(args),
         Lab::Run(Run::PagesCold(args)) => mixes::pages(args, Reader::First),
         Lab::Run(Run::PagesWarm(args)) => mixes::pages(args, Reader::Second),
+        Lab::Run(Run::Dns(args)) => mixes::names(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),

@@ -1,5 +1,6 @@
 //! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
 
+mod board;
 mod capture;
 mod classes;
 pub mod counter;
@@ -24,6 +25,7 @@ pub mod socks;
 mod stall;
 pub mod tproxy;
 mod udp;
+mod web;
 
 use std::future::Future;
 use std::io;
@@ -40,16 +42,20 @@ use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
+pub use bentpipe_dns::Counts as DnsCounts;
 use bentpipe_link::{ModemRate, SettingsError};
 use tokio::sync::mpsc;
 
 use crate::rate::{self, ModemRates, RateSource};
 use crate::usage::Book;
+pub use board::Resolver;
+use board::{Board, Serving};
 use intake::Intake;
 #[cfg(feature = "fuzzing")]
 pub use ip::fuzz;
 use passengers::Ticket;
 use tproxy::Transparent;
+use web::{Page, Web};
 
 /// How long accepting pauses when the system has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -61,10 +67,12 @@ pub struct Air {
     socks5: Option<TcpListener>,
     http_proxy: Option<TcpListener>,
     transparent: Option<Transparent>,
+    page: Option<(TcpListener, Page)>,
     auth: Option<Arc<Auth>>,
     intake: Arc<Intake>,
     quic: Quic,
     raw: Raw,
+    dns: Option<Serving>,
     drain: Duration,
 }
 
@@ -111,7 +119,7 @@ pub struct Live(Arc<Intake>);
 
 impl Live {
     /// Applies what of `config` can be applied while flows go on: rules and trusted marks, for flows to
-    /// come, and what classes get, for all. Nothing changes where the link cannot work like that.
+    /// come, what classes get, for all, and how long DNS answers count. Nothing changes where the link cannot work like that.
     pub fn apply(&self, config: &AirConfig) -> Result<(), SettingsError> {
         self.0.apply(config)?;
         warn_of_marks(config);
@@ -123,7 +131,8 @@ async fn follow_configs(live: Live, mut again: mpsc::Receiver<AirConfig>) {
     while let Some(config) = again.recv().await {
         match live.apply(&config) {
             Ok(()) => tracing::info!(
-                "rules and classes are those of the file now; other settings wait for a restart"
+                "rules, classes and what of [dns] is no address, file or pool are those of the file now; \
+                 other settings wait for a restart"
             ),
             Err(error) => tracing::error!(%error, "the configuration stays as it was"),
         }
@@ -188,14 +197,22 @@ impl Air {
             };
             address.map(bind).transpose()
         };
+        let mut intake = Intake::new(config, far, Flows::default());
+        let board = config.dns.as_ref().map(|dns| Board::start(dns, intake.classes.clone()));
+        let (board, dns) = board.transpose()?.unzip();
+        intake.board = board;
+        intake.web = Web::open(config)?;
+        let page = tcp("page", config.page.as_ref().map(|page| page.listen))?;
         Ok(Self {
+            page: page.map(|listener| (listener, Page::new(config))),
             socks5: tcp("socks5", listen.socks5)?,
             http_proxy: tcp("http-proxy", listen.http_proxy)?,
             transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
             auth: listen.auth.clone().map(Arc::new),
-            intake: Arc::new(Intake::new(config, far, Flows::default())),
+            intake: Arc::new(intake),
             quic: listen.quic,
             raw: config.raw.clone(),
+            dns,
             drain: config.limits.drain_timeout.into(),
         })
     }
@@ -210,17 +227,34 @@ impl Air {
         self.http_proxy.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// What our own resolver answers passengers: rules about domains need no other proof for it.
+    /// Where passengers may be told that their resolver is.
+    pub fn dns_addrs(&self) -> Vec<SocketAddr> {
+        self.dns.iter().flat_map(|dns| dns.listeners().addresses()).collect()
+    }
+
+    /// Where passengers find the page about this gateway.
+    pub fn page_addr(&self) -> Option<SocketAddr> {
+        self.page.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+    }
+
+    /// What another resolver of ours answers passengers: rules about domains need no other proof for it.
     pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
         self.intake.classes.learn(name, addresses, ttl);
     }
 
     fn log_listeners(&self) {
-        let addresses = [("SOCKS5", self.socks5_addr()), ("HTTP proxy", self.http_proxy_addr())];
+        let addresses = [
+            ("SOCKS5", self.socks5_addr()),
+            ("HTTP proxy", self.http_proxy_addr()),
+            ("the passengers' page", self.page_addr()),
+        ];
         for (service, address) in addresses {
             if let Some(address) = address {
                 tracing::info!(%address, "serving {service}");
             }
+        }
+        for address in self.dns_addrs() {
+            tracing::info!(%address, "serving DNS");
         }
         if self.transparent.is_some() {
             tracing::info!("intercepting clients");
@@ -232,6 +266,11 @@ impl Air {
         Live(self.intake.clone())
     }
 
+    /// The resolver on board, also after [`Air::serve`] has begun.
+    pub fn resolver(&self) -> Option<Resolver> {
+        self.intake.board.clone().map(Resolver)
+    }
+
     /// What happens here, also after [`Air::serve`] has begun.
     pub fn counters(&self) -> Arc<Counters> {
         self.intake.counters.clone()
@@ -240,7 +279,18 @@ impl Air {
     /// Serves until `shutdown`, then stops accepting, removes the interception
     /// rules, and lets open flows finish for the configured time.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { socks5, http_proxy, mut transparent, auth, intake, quic, raw, drain } = self;
+        let Self {
+            socks5,
+            http_proxy,
+            mut transparent,
+            page,
+            auth,
+            intake,
+            quic,
+            raw,
+            mut dns,
+            drain,
+        } = self;
         let udp = transparent.as_mut().and_then(Transparent::take_udp);
         {
             let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
@@ -256,6 +306,12 @@ impl Air {
                     http::serve(tcp, ticket, auth.clone(), intake.clone())
                 })));
             }
+            if let Some((listener, page)) = &page {
+                let intake = intake.clone();
+                serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
+                    page.clone().serve(tcp, ticket, intake.clone())
+                })));
+            }
             for listener in transparent.iter().flat_map(Transparent::listeners) {
                 let intake = intake.clone();
                 serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
@@ -265,12 +321,22 @@ impl Air {
             if let Some(udp) = udp {
                 serving.push(Box::pin(udp.serve(intake.clone(), quic, raw)));
             }
+            if let (Some(dns), Some(board)) = (&mut dns, &intake.board) {
+                serving.push(Box::pin(dns.run(board, &intake, &*intake.far)));
+            }
             tokio::select! {
                 () = shutdown => {}
                 _ = futures_util::future::join_all(serving) => {}
             }
         }
-        drop((socks5, http_proxy, transparent));
+        drop((socks5, http_proxy, transparent, page));
+        if let (Some(dns), Some(board)) = (&mut dns, &intake.board) {
+            dns.finish(board).await;
+        }
+        drop(dns);
+        if let Some(web) = &intake.web {
+            web.close();
+        }
         intake.flows.drain(drain).await;
     }
 }

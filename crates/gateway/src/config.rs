@@ -8,8 +8,10 @@ mod air;
 mod applies;
 mod beam;
 mod classes;
+mod dns;
 mod error;
 mod ground;
+mod http;
 mod ip;
 mod key;
 mod modem;
@@ -36,10 +38,12 @@ pub use air::{
 };
 pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};
+pub use dns::AirDns;
 pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
 };
+pub use http::{HttpCache, Page};
 pub use ip::{AirIp, GroundIp, IpProtocol, Raw};
 pub use key::KeyFileError;
 pub use modem::{ModemConfig, ModemSource};

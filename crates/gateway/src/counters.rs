@@ -101,6 +101,26 @@ counters! {
     wasted_bytes,
     /// Requests beside pages that nobody had promised: scripts' mostly.
     not_foreseen,
+    /// HTTP requests answered from the cache, fresh.
+    http_hits,
+    /// HTTP requests answered from the cache, stale: meanwhile, or because nothing else could be had.
+    http_stale_hits,
+    /// HTTP requests answered from the cache once the origin had confirmed it.
+    http_validated,
+    /// HTTP requests answered by a fetch that was under way for somebody else.
+    http_collapsed,
+    /// HTTP requests that could have been in the cache and were fetched.
+    http_misses,
+    /// HTTP requests that no cache answers, passed on.
+    http_passed,
+    /// HTTP requests for which the origin gave no answer.
+    http_failed,
+    /// HTTP requests refused because they could be read in two ways, or were too long.
+    http_refused,
+    /// Bytes of HTTP bodies that did not cross the link for the request they answered.
+    http_bytes_saved,
+    /// HTTP requests answered without waiting for the far side of the link.
+    http_round_trips_saved,
     /// ICMP messages not sent because there were too many.
     icmp_held_back,
 }

@@ -38,7 +38,7 @@ pub enum StartError {
     #[error(
         "the inherited socket {name:?} cannot be used: {source}\n\
          LISTEN_FDNAMES may name UDP sockets \"link\", \"masque\" and \"aerotcp\" and TCP \
-         listeners \"socks5\" and \"http-proxy\""
+         listeners \"socks5\", \"http-proxy\" and \"page\""
     )]
     Inherited {
         /// Its name in LISTEN_FDNAMES.
@@ -55,6 +55,9 @@ pub enum StartError {
     /// The beam cannot be shared as it is written.
     #[error("the beam cannot work like this: {0}")]
     Beam(#[from] bentpipe_link::BeamError),
+    /// The HTTP cache cannot be opened.
+    #[error(transparent)]
+    HttpCache(#[from] bentpipe_webcache::OpenError),
     /// The handshake counter cannot be kept.
     #[error(transparent)]
     Counter(#[from] crate::air::counter::CounterError),
@@ -64,6 +67,18 @@ pub enum StartError {
     /// AeroTCP cannot work as configured.
     #[error(transparent)]
     AeroTcp(#[from] crate::far::aerotcp::AeroTcpError),
+    /// What the resolver on board keeps over restarts cannot be read or written.
+    #[error(
+        "the cache of DNS answers cannot be kept in {path}: {source}\n\
+         name another cache-file under [dns], in a folder that this user may write to, or leave it \
+         out: then nothing is kept over a restart"
+    )]
+    DnsCache {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The system's name servers are unknown.
     #[error(
         "the name servers of this machine cannot be read: {0}\n\

@@ -14,7 +14,7 @@ use crate::fill::{FillReader, SEGMENT_BYTES};
 use crate::flight::{Flowing, Held, Lead, Progress};
 use crate::head::{Head, Moment};
 use crate::key::Key;
-use crate::origin::{Answer, Failure, Origin, OriginBody, STALLED};
+use crate::origin::{Answer, Failure, Origin, OriginBody, STALLED, StandIn};
 use crate::policy;
 use crate::store::{Entry, Room};
 use crate::validate;
@@ -133,7 +133,11 @@ impl Fetch {
     async fn send(&self) -> Result<(Answer, (Moment, Moment)), Failure> {
         let clock = &self.cache.0.clock;
         let requested_at = clock();
-        let answer = self.origin.send(self.request.clone()).await?;
+        let mut request = self.request.clone();
+        if let Some((_, _, true)) = &self.known {
+            request.extensions_mut().insert(StandIn);
+        }
+        let answer = self.origin.send(request).await?;
         Ok((answer, (requested_at, clock())))
     }
 

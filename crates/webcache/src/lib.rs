@@ -64,7 +64,7 @@ pub use fetch::STALL;
 pub use fill::{SEGMENT_BYTES, WINDOW_BYTES};
 pub use head::{Head, Lifetime, Moment, Rules};
 pub use key::{Key, MOST_KEY_BYTES, Scheme};
-pub use origin::{Answer, Failure, Origin, OriginBody, STALLED};
+pub use origin::{Answer, Failure, Origin, OriginBody, STALLED, StandIn};
 pub use policy::{Use, storable, usable};
 pub use push::{Promise, Push};
 pub use status::{Forwarded, Outcome};

@@ -14,6 +14,11 @@ pub trait Origin: Send + Sync + 'static {
     fn send(&self, request: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>>;
 }
 
+/// In the extensions of a request that an [`Origin`] is asked: something stale can stand in if the ground
+/// cannot be reached, so that waiting for the ground is of no use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StandIn;
+
 /// What an origin answers.
 #[derive(Debug)]
 pub struct Answer {

@@ -1,5 +1,6 @@
 //! `bentpipe lab run latency-under-load | class-rates | cabin-mix | rural-paws-policy | call`: what each
-//! traffic does to the others on the link; `pages-cold | pages-warm`: what the cabin's services do for it.
+//! traffic does to the others on the link; `dns | pages-cold | pages-warm`: what the cabin's services do
+//! for it.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use bentpipe_lab::emu;
 use bentpipe_lab::experiment::choice::Choice;
 use bentpipe_lab::experiment::pages::{self, Reader};
 use bentpipe_lab::experiment::report::Report;
-use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, latency, rural_paws};
+use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, dns, latency, rural_paws};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Row;
 use bentpipe_lab::scratch::Scratch;
@@ -154,12 +155,45 @@ pub struct PagesArgs {
     kept: Kept,
 }
 
+/// What `lab run dns` is told.
+#[derive(Args)]
+pub struct DnsArgs {
+    /// The link: a built-in profile with a rate, or a file that ends in .toml.
+    #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
+    profile: String,
+    /// Who asks for popular names.
+    #[arg(long, value_name = "N", default_value_t = dns::DEFAULT_PASSENGERS, value_parser = clap::value_parser!(u8).range(1..=250))]
+    passengers: u8,
+    /// For how long, in seconds; what comes after five minutes is measured.
+    #[arg(long, value_name = "SECONDS", default_value_t = dns::DEFAULT_LENGTH.as_secs(), value_parser = clap::value_parser!(u64).range(600..=86_400))]
+    seconds: u64,
+    /// Of losses and of what is asked.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    kept: Kept,
+}
+
 /// Loads pages for one of two passengers, in virtual time.
 pub fn pages(args: &PagesArgs, reader: Reader) -> Outcome {
     check_writable(args.kept.json.as_deref())?;
     let profiles = args.profiles.iter().map(|name| with_rate(name)).collect::<Result<_, _>>()?;
     let choice = pages::Choice { profiles, runs: args.runs, seed: args.seed, reader };
     let report = pages::run(&choice)?;
+    println!("{}\n{}", report.text, report.goals_text());
+    args.kept.keep(&report.rows, report.missed())
+}
+
+/// Asks for names, in virtual time.
+pub fn names(args: &DnsArgs) -> Outcome {
+    check_writable(args.kept.json.as_deref())?;
+    let choice = dns::Choice {
+        profile: with_rate(&args.profile)?,
+        passengers: args.passengers,
+        length: Duration::from_secs(args.seconds),
+        seed: args.seed,
+    };
+    let report = dns::run(&choice)?;
     println!("{}\n{}", report.text, report.goals_text());
     args.kept.keep(&report.rows, report.missed())
 }

@@ -2,7 +2,7 @@
 //! (RFC 9112 section 3.2.2).
 
 mod forward;
-mod head;
+pub(super) mod head;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -21,20 +21,21 @@ use tokio::net::TcpStream;
 use super::intake::Intake;
 use super::passengers::Ticket;
 use super::stall::StallGuard;
+use super::web::{self, BoxError, Destination, Gate, Strict};
 use crate::config::Auth;
 
+pub(super) use forward::{failure, is_the_links_fault};
+
 /// The most a connection buffers: request heads beyond it are refused with 431.
-const MAX_BUFFER_BYTES: usize = 64 * 1024;
+pub(super) const MAX_BUFFER_BYTES: usize = 64 * 1024;
 
 /// A body to answer with.
-type Body = UnsyncBoxBody<Bytes, BoxError>;
-
-/// Whatever breaks a body off.
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
+pub(super) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// What one client connection's requests share.
 struct Proxy {
-    ticket: Ticket,
+    ticket: Arc<Ticket>,
+    gate: Arc<Gate>,
     auth: Option<Arc<Auth>>,
     intake: Arc<Intake>,
     /// Whether the client has ever sent a whole request head.
@@ -54,8 +55,10 @@ pub(super) async fn serve(
         .header_read_timeout(limits.handshake_timeout.duration())
         .max_buf_size(MAX_BUFFER_BYTES)
         .half_close(true);
-    let io = TokioIo::new(StallGuard::new(tcp, limits.stall_timeout.into()));
-    let proxy = Arc::new(Proxy { ticket, auth, intake, asked: AtomicBool::new(false) });
+    let (io, gate) = Strict::new(StallGuard::new(tcp, limits.stall_timeout.into()), Bytes::new());
+    let io = TokioIo::new(io);
+    let ticket = Arc::new(ticket);
+    let proxy = Arc::new(Proxy { ticket, gate, auth, intake, asked: AtomicBool::new(false) });
     let answer = {
         let proxy = proxy.clone();
         service_fn(move |request| answer(proxy.clone(), request))
@@ -76,6 +79,23 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<Body>, hyper::Error> {
     proxy.asked.store(true, Relaxed);
+    if let Some(refused) = proxy.gate.next() {
+        return Ok(web::refusal(&proxy.intake, &proxy.ticket, refused));
+    }
+    let is_connect = request.method() == Method::CONNECT;
+    let mut response = answer_good(&proxy, request).await?;
+    // What follows a CONNECT is not looked at any more: if it is no tunnel, it is nothing.
+    if is_connect && !response.status().is_success() {
+        let close = http::HeaderValue::from_static("close");
+        response.headers_mut().insert(header::CONNECTION, close);
+    }
+    Ok(response)
+}
+
+async fn answer_good(
+    proxy: &Arc<Proxy>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, hyper::Error> {
     if let Some(auth) = &proxy.auth
         && !head::authorized(request.headers(), auth)
     {
@@ -89,10 +109,18 @@ async fn answer(
         return Ok(response);
     }
     if request.method() == Method::CONNECT {
-        return Ok(connect(proxy, request).await);
+        return Ok(connect(proxy.clone(), request).await);
     }
     match head::target(request.uri()) {
-        Ok(target) => Ok(forward::forward(&proxy, request, target).await),
+        Ok(target) => Ok(match &proxy.intake.web {
+            Some(web) if request.method() != Method::TRACE => {
+                let host = head::host(request.uri());
+                let host = host.unwrap_or(http::HeaderValue::from_static(""));
+                let to = Destination { named: Some(target), dialled: None, host };
+                web.exchange(&proxy.intake, &proxy.ticket, to, request).await
+            }
+            _ => forward::forward(proxy, request, target).await,
+        }),
         Err(why) => {
             proxy.intake.counters.garbage.add(1);
             Ok(text(StatusCode::BAD_REQUEST, why))
@@ -114,16 +142,21 @@ async fn connect(proxy: Arc<Proxy>, request: Request<Incoming>) -> Response<Body
     flows.spawn(async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
         // The type is the one that serve() gave to hyper.
-        if let Ok(parts) = upgraded.downcast::<TokioIo<StallGuard>>() {
-            let tcp = parts.io.into_inner().into_inner();
-            proxy.intake.carry(tcp, target, &proxy.ticket, parts.read_buf).await;
+        if let Ok(parts) = upgraded.downcast::<TokioIo<Strict<StallGuard>>>() {
+            let (guard, rest) = parts.io.into_inner().into_parts();
+            let read = if rest.is_empty() {
+                parts.read_buf
+            } else {
+                [parts.read_buf, rest].concat().into()
+            };
+            proxy.intake.carry(guard.into_inner(), target, &proxy.ticket, read).await;
         }
     });
     Response::new(body(""))
 }
 
 /// The link is down: that is not the destination's fault (RFC 9209 section 2.3.3).
-fn no_link() -> Response<Body> {
+pub(super) fn no_link() -> Response<Body> {
     let why = "The radio link to the ground is not up: try again in a while.";
     let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
     let error = http::HeaderValue::from_static("bentpipe; error=destination_unavailable");
@@ -136,7 +169,7 @@ fn body(text: impl Into<Bytes>) -> Body {
 }
 
 /// A short answer of the proxy's own.
-fn text(status: StatusCode, text: &str) -> Response<Body> {
+pub(super) fn text(status: StatusCode, text: &str) -> Response<Body> {
     let mut response = Response::new(body(format!("{text}\n")));
     *response.status_mut() = status;
     let plain = http::HeaderValue::from_static("text/plain; charset=utf-8");

@@ -11,9 +11,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
+use super::board::Board;
 use super::classes::{Asked, Classes};
 use super::identity::{Identity, Neighbours};
 use super::passengers::{Kind, Limit, Passengers, Ticket};
+use super::web::Web;
 use crate::classify::{Mac, Name, Protocol};
 use crate::config::{AirConfig, AirLimits};
 use crate::counters::Counters;
@@ -50,6 +52,10 @@ pub struct Intake {
     pub ceil: Arc<Ceil>,
     /// Split HTTP's half on board, where there is one.
     pub pages: Option<Arc<AirPages>>,
+    /// The resolver on board.
+    pub board: Option<Arc<Board>>,
+    /// The HTTP cache, where there is one.
+    pub web: Option<Arc<Web>>,
     identity: Arc<dyn Identity>,
     passengers: Arc<Passengers>,
 }
@@ -83,6 +89,7 @@ impl Intake {
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
         let identity = Arc::new(Neighbours::default());
         let ceil = Ceil::new(config.classes.passenger_ceil());
+        let board = None;
         Self {
             far,
             limits,
@@ -93,6 +100,8 @@ impl Intake {
             usage,
             ceil,
             pages,
+            board,
+            web: None,
             identity,
             passengers,
         }
@@ -104,6 +113,9 @@ impl Intake {
         self.far.set_classes(config.classes.settings())?;
         self.classes.set_rules(config.rules.clone());
         self.ceil.set(config.classes.passenger_ceil());
+        if let (Some(board), Some(dns)) = (&self.board, &config.dns) {
+            board.set_settings(dns.settings());
+        }
         Ok(())
     }
 
@@ -157,6 +169,7 @@ impl Intake {
 
     /// What to ask the far end for, for a client whose connection is marked with `dscp`.
     pub fn open(&self, target: Target, ticket: &Ticket, dscp: Dscp, first: Bytes) -> Open {
+        let target = self.by_name(target);
         let asked = Asked {
             target: &target,
             protocol: Protocol::Tcp,
@@ -171,6 +184,19 @@ impl Intake {
         self.counters.claims.add(u64::from(claim.is_some()));
         self.counters.count_class(decision.class);
         Open { target, class: decision.class, passenger: ticket.number, claim, first }
+    }
+
+    /// Where a flow to `target` goes, whose address may stand for a name.
+    fn by_name(&self, target: Target) -> Target {
+        match &self.board {
+            Some(board) => board.by_name(target),
+            None => target,
+        }
+    }
+
+    /// The resolver on board, where it answers what passengers ask others.
+    pub fn intercepting(&self) -> Option<&Arc<Board>> {
+        self.board.as_ref().filter(|board| board.intercepts)
     }
 
     /// How the client marks `tcp`, where a rule asks for it and the kernel knows: see
@@ -209,6 +235,7 @@ impl Intake {
         dscp: Dscp,
         ticket: &Ticket,
     ) -> OpenDatagrams {
+        let target = self.by_name(target);
         let asked = Asked {
             target: &target,
             protocol: Protocol::from_number(protocol),

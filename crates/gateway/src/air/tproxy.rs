@@ -12,11 +12,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::board;
 use super::capture::Capture;
 use super::intake::Intake;
 use super::passengers::Ticket;
 use super::rules::{Leads, Rules, RulesError};
 use super::udp::Udp;
+use super::web;
 use crate::config::Tproxy;
 use crate::net::{self, StartError};
 use crate::relay::reset_on_close;
@@ -137,5 +139,14 @@ pub(super) async fn serve(tcp: TcpStream, ticket: Ticket, intake: Arc<Intake>) {
         reset_on_close(&tcp);
         return;
     }
-    intake.carry(tcp, original.into(), &ticket, Bytes::new()).await;
+    let board = intake.intercepting().filter(|_| original.port() == board::PORT);
+    if let Some(board) = board {
+        return board.serve_stream(tcp, ticket.client).await;
+    }
+    match intake.web.clone() {
+        Some(web) if original.port() == web::PORT => {
+            web::intercept(tcp, original, ticket, intake, web).await;
+        }
+        _ => intake.carry(tcp, original.into(), &ticket, Bytes::new()).await,
+    }
 }

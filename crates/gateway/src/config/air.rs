@@ -13,9 +13,9 @@ use super::modem::{ModemConfig, WrittenModem};
 use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
-    AeroTcp, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE,
-    DEFAULT_STALL, Memory, Quic, Raw, Source, Which, applies, from_text, read, seconds,
-    spanned_key, which,
+    AeroTcp, AirDns, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN,
+    DEFAULT_IDLE, DEFAULT_STALL, HttpCache, Memory, Page, Quic, Raw, Source, Which, applies,
+    from_text, read, seconds, spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -48,10 +48,16 @@ pub struct AirConfig {
     /// Protocols other than TCP, UDP and ICMP echo that are carried.
     #[serde(default)]
     pub raw: Raw,
+    /// The HTTP cache; absent where there is none.
+    pub http_cache: Option<HttpCache>,
+    /// The page that tells passengers what this gateway does; absent where there is none.
+    pub page: Option<Page>,
     /// Records of what passengers use; absent where none are kept.
     pub usage: Option<UsageConfig>,
     /// Whole pages in one round trip; absent where they cross object by object.
     pub split_http: Option<AirSplitHttp>,
+    /// The resolver on board; absent where there is none.
+    pub dns: Option<AirDns>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
@@ -327,6 +333,12 @@ impl AirConfig {
         config.check_policy(&source)?;
         if let Some(usage) = &mut config.usage {
             usage.check(&source)?;
+        }
+        if let Some(dns) = &mut config.dns {
+            dns.check(&source, config.listen.tproxy.as_ref())?;
+        }
+        if let Some(cache) = &mut config.http_cache {
+            cache.check(&source)?;
         }
         Ok(config)
     }

@@ -35,6 +35,12 @@ password = "secret"
 passenger = "10.0.0.0/8"
 [usage]
 directory = "usage"
+[dns]
+[dns.instant-names]
+v4 = "100.64.0.0/10"
+[http-cache]
+[page]
+listen = "10.0.0.1:80"
 [limits]
 [split-http]
 [limits.udp]

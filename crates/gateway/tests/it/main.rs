@@ -2,6 +2,7 @@
 
 mod bench;
 mod claims;
+mod dns;
 mod http;
 mod limits;
 mod marks;
@@ -16,4 +17,6 @@ mod tproxy;
 mod tproxy_udp;
 mod transports;
 mod udp;
+mod web;
+mod web_tproxy;
 mod wire;

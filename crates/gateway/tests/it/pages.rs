@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bentpipe_link::{Host, Service};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::bench::{LOOPBACK, read_all, soon, start, until};
 
@@ -33,8 +33,10 @@ async fn origin(pages: &'static [(&'static str, &'static str)]) -> (SocketAddr, 
                 let body = pages.get(&path[..]).copied().unwrap_or("none");
                 let kind = if path.ends_with("css") { "text/css" } else { "text/html" };
                 let length = body.len();
+                // The page is for its reader alone to keep.
+                let keep = if path == "/" { "no-store" } else { "max-age=600" };
                 let answer = format!(
-                    "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+                    "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nCache-Control: {keep}\r\n\
                      Connection: close\r\nKeep-Alive: 5\r\n\r\n{body}"
                 );
                 let _ = tcp.write_all(answer.as_bytes()).await;
@@ -46,7 +48,14 @@ async fn origin(pages: &'static [(&'static str, &'static str)]) -> (SocketAddr, 
 
 /// What the proxy answers to a GET with these `lines`.
 async fn get(proxy: SocketAddr, url: &str, lines: &str) -> String {
-    let mut tcp = TcpStream::connect(proxy).await.unwrap();
+    get_from("127.0.0.1", proxy, url, lines).await
+}
+
+/// The same to a passenger at the address `from`.
+async fn get_from(from: &str, proxy: SocketAddr, url: &str, lines: &str) -> String {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
+    let mut tcp = socket.connect(proxy).await.unwrap();
     let request = format!("GET {url} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n");
     tcp.write_all(request.as_bytes()).await.unwrap();
     String::from_utf8(soon("an answer", read_all(&mut tcp)).await.unwrap()).unwrap()
@@ -121,4 +130,24 @@ async fn the_grounds_policy_holds_for_pages_too() {
     })
     .await;
     assert!(asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn with_a_cache_a_second_passenger_needs_the_link_for_the_page_alone() {
+    let (origin, asked) = origin(SITE).await;
+    let (_, ground) = with_pages();
+    let bench = start("[split-http]\n[http-cache]", &ground);
+    for (passenger, crossed) in [("127.0.0.1", 1), ("127.0.0.2", 2)] {
+        let get = async |path: &str, lines| {
+            get_from(passenger, bench.http, &format!("http://{origin}{path}"), lines).await
+        };
+        assert!(get("/", HTML).await.ends_with(SITE[0].1));
+        for (path, body) in &SITE[1..] {
+            let object = get(path, "Accept: */*\r\n").await;
+            assert!(object.ends_with(body), "{path}: {object}");
+        }
+        assert_eq!(bench.up.opened().len(), crossed, "flows after passenger {passenger}");
+    }
+    let asked = asked.lock().unwrap().clone();
+    assert_eq!(asked.len(), 5, "the page twice, its objects once: {asked:?}");
 }

@@ -67,7 +67,7 @@ async fn pushed(proxy: &Proxy, request: &Request<Incoming>) -> Option<Response<B
 }
 
 /// Whether the flow ended because nothing came over the link, rather than by what came.
-fn is_the_links_fault(ended: Ended) -> bool {
+pub fn is_the_links_fault(ended: Ended) -> bool {
     use ResetCode::{Aborted, Idle, Internal, Timeout, Unreachable};
     let silent = matches!(ended.code, Aborted | Idle | Internal | Timeout | Unreachable);
     silent && ended.reach != Reach::Up
@@ -99,7 +99,7 @@ fn inbound(mut response: Response<Incoming>) -> Response<Body> {
 
 /// The proxy's own answer where the origin gave none, with its reason also in
 /// Proxy-Status (RFC 9209).
-fn failure(target: &Target, code: ResetCode) -> Response<Body> {
+pub fn failure(target: &Target, code: ResetCode) -> Response<Body> {
     let (status, error) = match code {
         ResetCode::Timeout => (StatusCode::GATEWAY_TIMEOUT, "connection_timeout"),
         ResetCode::Idle => (StatusCode::GATEWAY_TIMEOUT, "http_response_timeout"),

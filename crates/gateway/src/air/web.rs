@@ -1,0 +1,196 @@
+//! HTTP that this gateway itself understands: the cache before the link, on port 80 and in the proxy.
+
+mod framing;
+mod intercept;
+mod look;
+mod origins;
+mod page;
+mod strict;
+
+use std::sync::Arc;
+
+use bentpipe_link::{Host, ResetCode, Target};
+use bentpipe_webcache::{Cache, Failure, Key, OpenError, Origin, Outcome, Scheme, Served};
+use bytes::Bytes;
+use http::uri::PathAndQuery;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use http_body_util::BodyExt;
+use hyper::body::{Body as _, Incoming};
+
+use super::http::{Body, head, text};
+use super::intake::Intake;
+use super::passengers::Ticket;
+use crate::config::AirConfig;
+pub use intercept::intercept;
+use origins::{Asker, Origins};
+pub use page::Page;
+pub use strict::{Gate, Strict};
+
+/// The port whose connections are looked into.
+pub const PORT: u16 = 80;
+
+/// What is there if the config asks for a cache.
+pub struct Web {
+    cache: Cache,
+    origins: Arc<Origins>,
+}
+
+/// Where a request goes.
+#[derive(Debug, Clone)]
+pub struct Destination {
+    /// What its answer is filed under, and asked of for that. Whoever dials it gets what the name means:
+    /// it is resolved at the ground, or is the address itself.
+    pub named: Option<Target>,
+    /// The address that the client dialled, where that is known: for what is not to be stored.
+    pub dialled: Option<Target>,
+    /// The Host field.
+    pub host: HeaderValue,
+}
+
+impl Web {
+    /// Opens the cache, where `config` has one.
+    pub fn open(config: &AirConfig) -> Result<Option<Arc<Self>>, OpenError> {
+        let Some(settings) = &config.http_cache else { return Ok(None) };
+        let cache = Cache::open(&settings.settings(), settings.rules())?;
+        Ok(Some(Arc::new(Self { cache, origins: Arc::default() })))
+    }
+
+    /// Ends the flows that wait for a next request.
+    pub fn close(&self) {
+        self.origins.close();
+    }
+
+    /// Answers `request` of the passenger with `ticket`: from the cache, or from where it goes.
+    pub async fn exchange(
+        &self,
+        intake: &Arc<Intake>,
+        ticket: &Arc<Ticket>,
+        to: Destination,
+        mut request: Request<Incoming>,
+    ) -> Response<Body> {
+        let version = request.version();
+        let path = request.uri().path_and_query().cloned();
+        let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
+        *request.uri_mut() = Uri::from(path.clone());
+        *request.version_mut() = Version::HTTP_11;
+        let headers = request.headers_mut();
+        head::strip(headers);
+        headers.insert(header::HOST, to.host.clone());
+        head::add_via(headers, version);
+        let key = to.named.as_ref().and_then(|named| key_of(named, path.as_str()));
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let asker = Asker::new(intake.clone(), ticket.clone(), self.origins.clone(), to);
+        match key {
+            Some(key) if is_read && request.body().is_end_stream() => {
+                let request = request.map(|_| ());
+                let shown = asker.target();
+                let origin: Arc<dyn Origin> = Arc::new(asker);
+                let served = self.cache.serve(&key, &request, &origin).await;
+                count(intake, &served);
+                outbound(&shown, served.response.map(body_of_cache))
+            }
+            key => self.pass(intake, asker, key, request).await,
+        }
+    }
+
+    /// Sends on what no cache answers, once.
+    async fn pass(
+        &self,
+        intake: &Arc<Intake>,
+        asker: Asker,
+        key: Option<Key>,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        intake.counters.http_passed.add(1);
+        let method = request.method().clone();
+        let shown = asker.target();
+        let sent =
+            asker.send_once(request.map(|body| body.map_err(Into::into).boxed_unsync())).await;
+        if let (Ok(response), Some(key)) = (&sent, &key) {
+            self.cache.changed(key, &method, (response.status(), response.headers()));
+        }
+        outbound(
+            &shown,
+            sent.map(|response| response.map(|body| body.map_err(Into::into).boxed_unsync())),
+        )
+    }
+}
+
+fn key_of(named: &Target, path: &str) -> Option<Key> {
+    let host = match &named.host {
+        Host::Name(name) => name.clone(),
+        Host::Ip(std::net::IpAddr::V6(address)) => format!("[{address}]"),
+        Host::Ip(address) => address.to_string(),
+    };
+    Key::new(Scheme::Http, &host, named.port, path)
+}
+
+fn body_of_cache(response: Response<bentpipe_webcache::Body>) -> Response<Body> {
+    response.map(|body| body.map_err(Into::into).boxed_unsync())
+}
+
+/// Counts what the cache did.
+fn count(intake: &Intake, served: &Served) {
+    let counters = &intake.counters;
+    let outcome = served.outcome;
+    let counter = match outcome {
+        Outcome::Hit | Outcome::Pushed => &counters.http_hits,
+        Outcome::StaleHit => &counters.http_stale_hits,
+        Outcome::Validated => &counters.http_validated,
+        Outcome::Collapsed => &counters.http_collapsed,
+        Outcome::Miss(_) => &counters.http_misses,
+        Outcome::NotHere | Outcome::Failed => &counters.http_failed,
+    };
+    counter.add(1);
+    if outcome.saves_round_trip() {
+        counters.http_round_trips_saved.add(1);
+    }
+    if let Ok(response) = &served.response
+        && outcome.saves_bytes()
+    {
+        let body = response.body().size_hint().exact();
+        counters.http_bytes_saved.add(body.unwrap_or_default());
+    }
+}
+
+/// The answer as it goes to the client.
+fn outbound(target: &Target, answered: Result<Response<Body>, Failure>) -> Response<Body> {
+    match answered {
+        Ok(mut response) => {
+            let version = response.version();
+            head::strip(response.headers_mut());
+            head::add_via(response.headers_mut(), version);
+            *response.version_mut() = Version::HTTP_11;
+            response
+        }
+        Err(failure) if failure.offline => super::http::no_link(),
+        Err(failure) => {
+            let stalled = failure.code == bentpipe_webcache::STALLED;
+            let code = if stalled { ResetCode::Timeout } else { ResetCode::from_u8(failure.code) };
+            super::http::failure(target, code)
+        }
+    }
+}
+
+/// The answer to a request that has more than one meaning.
+pub fn refusal(intake: &Intake, ticket: &Ticket, refused: framing::Refusal) -> Response<Body> {
+    intake.counters.http_refused.add(1);
+    intake.garbage(ticket, refused.why());
+    let mut response =
+        text(refused.status(), &format!("This request is refused: {}.", refused.why()));
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// A short answer after which the connection is closed.
+fn closing(status: StatusCode, why: &str) -> Response<Body> {
+    let mut response = text(status, why);
+    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// What a passenger's own bytes are sent as.
+type Outbound = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
+
+/// Whatever breaks a body off.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,0 +1,317 @@
+//! Where a request begins and ends, by one reading only: what can be read in two ways is refused
+//! (RFC 9112 §2.2, §5, §6, §11.2). Bytes in, a verdict out.
+
+use http::StatusCode;
+
+/// The longest request head, in bytes; and the longest trailer section.
+pub const MOST_HEAD_BYTES: usize = 32 * 1024;
+
+/// The most fields of a request: what hyper takes by default.
+const MOST_FIELDS: usize = 100;
+
+/// The longest extension of a chunk's size, bytes. Nobody uses them for good.
+const MOST_EXTENSION_BYTES: usize = 256;
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// It breaks the grammar, or could be read in two ways.
+    Malformed(&'static str),
+    /// Its head is too long.
+    TooLong,
+}
+
+impl Refusal {
+    /// The status that says so.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::TooLong => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        }
+    }
+
+    /// What is wrong.
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Malformed(why) => why,
+            Self::TooLong => "the head of the request is longer than 32 KiB or 100 fields",
+        }
+    }
+}
+
+/// A head that has one meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Framed {
+    /// How many bytes it has, its empty line and an empty line before it included.
+    pub bytes: usize,
+    /// What follows it.
+    pub body: Length,
+    /// Whether the connection is a tunnel from here on, if the answer is that it is.
+    pub connect: bool,
+}
+
+/// What follows a head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// So many bytes.
+    Known(u64),
+    /// Chunks.
+    Chunked,
+}
+
+/// Reads the head at the beginning of `bytes`; `None` where more of it has to come.
+pub fn head(bytes: &[u8]) -> Result<Option<Framed>, Refusal> {
+    // One empty line before it is forgiven (RFC 9112 §2.2).
+    let before = if bytes.starts_with(b"\r\n") { 2 } else { 0 };
+    let mut lines = Lines(&bytes[before..]);
+    let Some(first) = lines.next_line()? else { return more(bytes) };
+    let (connect, is_11) = request_line(first)?;
+    let mut fields = Fields::default();
+    loop {
+        let Some(line) = lines.next_line()? else { return more(bytes) };
+        if line.is_empty() {
+            break;
+        }
+        fields.note(line)?;
+    }
+    let length = bytes.len() - lines.0.len();
+    if length > MOST_HEAD_BYTES {
+        return Err(Refusal::TooLong);
+    }
+    Ok(Some(Framed { bytes: length, body: fields.length(is_11)?, connect }))
+}
+
+fn more(bytes: &[u8]) -> Result<Option<Framed>, Refusal> {
+    if bytes.len() >= MOST_HEAD_BYTES { Err(Refusal::TooLong) } else { Ok(None) }
+}
+
+/// Lines that end with CR LF and have neither within.
+struct Lines<'a>(&'a [u8]);
+
+impl<'a> Lines<'a> {
+    fn next_line(&mut self) -> Result<Option<&'a [u8]>, Refusal> {
+        let Some(at) = self.0.iter().position(|byte| matches!(byte, b'\r' | b'\n' | 0)) else {
+            return Ok(None);
+        };
+        match &self.0[at..] {
+            [b'\r', b'\n', rest @ ..] => {
+                let line = &self.0[..at];
+                self.0 = rest;
+                Ok(Some(line))
+            }
+            [b'\r'] => Ok(None),
+            [b'\n', ..] => Err(Refusal::Malformed("a line ends with LF alone")),
+            _ => Err(Refusal::Malformed("there is a bare CR or a NUL in the head")),
+        }
+    }
+}
+
+/// Whether the method is CONNECT, and whether the version is 1.1.
+fn request_line(line: &[u8]) -> Result<(bool, bool), Refusal> {
+    let wrong = Refusal::Malformed("the first line is not a method, an address and HTTP/1.1");
+    let mut words = line.split(|byte| *byte == b' ');
+    let (Some(method), Some(target), Some(version), None) =
+        (words.next(), words.next(), words.next(), words.next())
+    else {
+        return Err(wrong);
+    };
+    let good =
+        is_token(method) && !target.is_empty() && target.iter().all(|b| *b > b' ' && *b != 127);
+    let is_11 = match version {
+        b"HTTP/1.1" => true,
+        b"HTTP/1.0" => false,
+        _ => return Err(wrong),
+    };
+    if good { Ok((method == b"CONNECT", is_11)) } else { Err(wrong) }
+}
+
+/// What the fields say that matters here.
+#[derive(Default)]
+struct Fields {
+    count: usize,
+    hosts: usize,
+    length: Option<u64>,
+    chunked: bool,
+}
+
+impl Fields {
+    fn note(&mut self, line: &[u8]) -> Result<(), Refusal> {
+        self.count += 1;
+        if self.count > MOST_FIELDS {
+            return Err(Refusal::TooLong);
+        }
+        let bad = |why| Err(Refusal::Malformed(why));
+        if matches!(line[0], b' ' | b'\t') {
+            return bad("a field is folded over several lines");
+        }
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            return bad("a field has no colon");
+        };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if !is_token(name) {
+            return bad("the name of a field is not a token");
+        }
+        if value.iter().any(|byte| *byte == 127 || (*byte < b' ' && *byte != b'\t')) {
+            return bad("there is a control character in a field");
+        }
+        if name.eq_ignore_ascii_case(b"content-length") {
+            if self.length.is_some() {
+                return bad("there is more than one Content-Length");
+            }
+            let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+            let text = std::str::from_utf8(value).ok().filter(|_| digits);
+            let length = text.and_then(|text| text.parse().ok());
+            // Above this, sums of lengths would not fit.
+            let Some(length) = length.filter(|length| *length <= u64::MAX / 2) else {
+                return bad("Content-Length is not one number");
+            };
+            self.length = Some(length);
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
+                return bad("Transfer-Encoding is something else than chunked");
+            }
+            self.chunked = true;
+        } else if name.eq_ignore_ascii_case(b"host") {
+            self.hosts += 1;
+            if !is_host(value) {
+                return bad("Host is not the name of a host");
+            }
+        }
+        Ok(())
+    }
+
+    fn length(&self, is_11: bool) -> Result<Length, Refusal> {
+        let bad = |why| Err(Refusal::Malformed(why));
+        match (self.length, self.chunked) {
+            (Some(_), true) => bad("there are both Content-Length and Transfer-Encoding"),
+            (None, true) if !is_11 => bad("HTTP/1.0 has no Transfer-Encoding"),
+            _ if self.hosts > 1 || (is_11 && self.hosts == 0) => {
+                bad("there is not exactly one Host")
+            }
+            (None, true) => Ok(Length::Chunked),
+            (length, false) => Ok(Length::Known(length.unwrap_or_default())),
+        }
+    }
+}
+
+/// RFC 9110 §5.6.2.
+pub fn is_token(bytes: &[u8]) -> bool {
+    let in_token = |byte: &u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte);
+    !bytes.is_empty() && bytes.iter().all(in_token)
+}
+
+/// A name or an address, and perhaps a port (RFC 3986 §3.2.2, §3.2.3); empty is allowed (RFC 9110
+/// §7.2), and then names nothing.
+fn is_host(value: &[u8]) -> bool {
+    let in_host = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=:[]".contains(byte);
+    value.iter().all(in_host)
+}
+
+/// Finds the end of a chunked body, and that it is one (RFC 9112 §7.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunks {
+    state: Chunk,
+    /// Of the trailer section so far.
+    trailer_bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chunk {
+    Size {
+        size: u64,
+        digits: u8,
+    },
+    Extension {
+        size: u64,
+        bytes: usize,
+    },
+    SizeEnd(u64),
+    Data(u64),
+    DataCr,
+    DataLf,
+    /// At the beginning of a line of the trailer section, or of the empty line.
+    Trailer,
+    TrailerLine,
+    TrailerLf,
+    LastLf,
+}
+
+/// How far a chunked body was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Read {
+    /// Bytes of it.
+    pub bytes: usize,
+    /// Whether that was its end.
+    pub ended: bool,
+}
+
+impl Default for Chunks {
+    fn default() -> Self {
+        Self { state: Chunk::Size { size: 0, digits: 0 }, trailer_bytes: 0 }
+    }
+}
+
+impl Chunks {
+    /// Reads on.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<Read, Refusal> {
+        let mut at = 0;
+        while at < bytes.len() {
+            if let Chunk::Data(left) = self.state {
+                let step = left.min((bytes.len() - at) as u64);
+                at += step as usize;
+                self.state = if left == step { Chunk::DataCr } else { Chunk::Data(left - step) };
+                continue;
+            }
+            let ended = self.state == Chunk::LastLf;
+            self.step(bytes[at])?;
+            at += 1;
+            if ended {
+                return Ok(Read { bytes: at, ended });
+            }
+        }
+        Ok(Read { bytes: at, ended: false })
+    }
+
+    fn step(&mut self, byte: u8) -> Result<(), Refusal> {
+        let bad = Err(Refusal::Malformed("the chunks of the body are malformed"));
+        self.state = match (self.state, byte) {
+            (Chunk::Size { size, digits }, _) if byte.is_ascii_hexdigit() => {
+                // 15 digits of 4 bits: 2^60 bytes are enough for anybody.
+                if digits == 15 {
+                    return bad;
+                }
+                let digit = char::from(byte).to_digit(16).unwrap_or_default();
+                Chunk::Size { size: size << 4 | u64::from(digit), digits: digits + 1 }
+            }
+            (Chunk::Size { digits: 0, .. }, _) => return bad,
+            (Chunk::Size { size, .. }, b'\r') => Chunk::SizeEnd(size),
+            (Chunk::Size { size, .. }, b';') => Chunk::Extension { size, bytes: 0 },
+            (Chunk::Extension { size, .. }, b'\r') => Chunk::SizeEnd(size),
+            (Chunk::Extension { size, bytes }, b'\t' | b' '..=b'~')
+                if bytes < MOST_EXTENSION_BYTES =>
+            {
+                Chunk::Extension { size, bytes: bytes + 1 }
+            }
+            (Chunk::SizeEnd(0), b'\n') => Chunk::Trailer,
+            (Chunk::SizeEnd(size), b'\n') => Chunk::Data(size),
+            (Chunk::DataCr, b'\r') => Chunk::DataLf,
+            (Chunk::DataLf, b'\n') => Chunk::Size { size: 0, digits: 0 },
+            (Chunk::Trailer, b'\r') => Chunk::LastLf,
+            (Chunk::TrailerLine, b'\r') => Chunk::TrailerLf,
+            (Chunk::TrailerLf, b'\n') => Chunk::Trailer,
+            (Chunk::LastLf, b'\n') => Chunk::Trailer,
+            (Chunk::Trailer, b' ' | b'\t') => return bad,
+            (Chunk::Trailer | Chunk::TrailerLine, b'\t' | b' '..=b'~' | 128..)
+                if self.trailer_bytes < MOST_HEAD_BYTES =>
+            {
+                self.trailer_bytes += 1;
+                Chunk::TrailerLine
+            }
+            _ => return bad,
+        };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,322 @@
+//! Requests to origins, each over a flow; and flows that are kept for the next request.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bentpipe_link::{ResetCode, Target};
+use bentpipe_prefetch::address::Address;
+use bentpipe_schedule::Dscp;
+use bentpipe_webcache::{Answer, Failure, Origin, StandIn};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Request, Response, header};
+use http_body_util::{BodyExt, Empty};
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::time::{sleep, timeout};
+
+use super::{Destination, Outbound};
+use crate::air::first::{Ending, FirstWrite};
+use crate::air::http::{MAX_BUFFER_BYTES, is_the_links_fault};
+use crate::air::intake::Intake;
+use crate::air::pages;
+use crate::air::passengers::Ticket;
+use crate::far::Reach;
+
+/// Flows kept open for a next request, of all passengers: each costs some 40 KiB at either end.
+const MOST_IDLE: usize = 128;
+
+/// How long one is kept. Many servers close after 5 s or more.
+const IDLE: Duration = Duration::from_secs(20);
+
+/// How often it is looked whether the link is there, where something stale could stand in.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Whose flow it is, and to where: for another it is never used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Place {
+    target: Target,
+    passenger: u32,
+}
+
+/// Flows without a request at the moment.
+#[derive(Default)]
+pub struct Origins {
+    idle: Mutex<VecDeque<Idle>>,
+    next: AtomicU64,
+    closed: AtomicBool,
+}
+
+struct Idle {
+    number: u64,
+    place: Place,
+    connection: Connection,
+}
+
+/// A flow on which HTTP is spoken.
+struct Connection {
+    sender: SendRequest<Outbound>,
+    ending: Ending,
+}
+
+impl Origins {
+    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
+        // Nothing panics while it is held.
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Closes what is idle, and keeps nothing any more.
+    pub fn close(&self) {
+        let mut idle = self.idle();
+        self.closed.store(true, Relaxed);
+        idle.clear();
+    }
+
+    fn take(&self, place: &Place) -> Option<Connection> {
+        let mut idle = self.idle();
+        idle.retain(|one| !one.connection.sender.is_closed());
+        let at = idle.iter().rposition(|one| one.place == *place)?;
+        idle.remove(at).map(|one| one.connection)
+    }
+
+    /// Keeps the connection for a while, once its answer has been read.
+    fn keep(self: &Arc<Self>, place: Place, mut connection: Connection) {
+        let origins = self.clone();
+        tokio::spawn(async move {
+            if connection.sender.ready().await.is_err() {
+                return;
+            }
+            let number = origins.next.fetch_add(1, Relaxed);
+            {
+                let mut idle = origins.idle();
+                if origins.closed.load(Relaxed) {
+                    return;
+                }
+                if idle.len() >= MOST_IDLE {
+                    idle.pop_front();
+                }
+                idle.push_back(Idle { number, place, connection });
+            }
+            sleep(IDLE).await;
+            origins.idle().retain(|one| one.number != number);
+        });
+    }
+}
+
+/// Asks for one passenger.
+pub struct Asker(Arc<Shared>);
+
+struct Shared {
+    intake: Arc<Intake>,
+    ticket: Arc<Ticket>,
+    origins: Arc<Origins>,
+    to: Destination,
+}
+
+impl Asker {
+    pub fn new(
+        intake: Arc<Intake>,
+        ticket: Arc<Ticket>,
+        origins: Arc<Origins>,
+        to: Destination,
+    ) -> Self {
+        Self(Arc::new(Shared { intake, ticket, origins, to }))
+    }
+
+    /// What failures speak of.
+    pub fn target(&self) -> Target {
+        self.0.meant().clone()
+    }
+
+    /// Sends a request whose answer is stored by nobody, on a flow of its own: its body is sent once.
+    pub async fn send_once(
+        &self,
+        mut request: Request<Outbound>,
+    ) -> Result<Response<Incoming>, Failure> {
+        let shared = &self.0;
+        if !shared.intake.has_link().await {
+            return Err(offline());
+        }
+        request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        let (mut connection, _) = shared.open(shared.meant().clone()).await?;
+        shared.exchange(&mut connection, request).await.map_err(|(failure, _)| failure)
+    }
+}
+
+impl Origin for Asker {
+    fn send(&self, request: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>> {
+        let shared = self.0.clone();
+        Box::pin(async move {
+            if request.extensions().get::<StandIn>().is_some() {
+                return tokio::select! {
+                    answer = shared.ask(&request) => answer,
+                    () = shared.out_of_reach() => Err(offline()),
+                };
+            }
+            if !shared.intake.has_link().await {
+                return Err(offline());
+            }
+            shared.ask(&request).await
+        })
+    }
+}
+
+impl Shared {
+    /// The address that the client means, as well as that is known.
+    fn meant(&self) -> &Target {
+        let Destination { named, dialled, .. } = &self.to;
+        // One of the two is always there.
+        dialled.as_ref().or(named.as_ref()).expect("a destination is an address or a name")
+    }
+
+    /// Done when the ground is not heard.
+    async fn out_of_reach(&self) {
+        while self.intake.far.reach() == Reach::Up {
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Asks by name. Where the name leads nowhere, the address that the client dialled may still: what
+    /// it says is for that client.
+    async fn ask(&self, request: &Request<()>) -> Result<Answer, Failure> {
+        if let Some(answer) = self.pushed(request).await {
+            return Ok(answer);
+        }
+        let named = self.to.named.clone().unwrap_or_else(|| self.meant().clone());
+        let by_name = self.ask_at(named.clone(), request).await;
+        let leads_nowhere = |failure: &Failure| {
+            use ResetCode::{Forbidden, NameNotFound, Refused, Unreachable};
+            let codes = [Forbidden, NameNotFound, Refused, Unreachable];
+            !failure.offline && codes.iter().any(|code| code.to_u8() == failure.code)
+        };
+        match (by_name, &self.to.dialled) {
+            (Err(failure), Some(dialled)) if leads_nowhere(&failure) && *dialled != named => {
+                let mut answer = self.ask_at(dialled.clone(), request).await?;
+                answer.trusted = false;
+                Ok(answer)
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    /// What Split HTTP has for the request, if anything. The ground asks by name, and the end of what it
+    /// sends is told, so it may be stored.
+    async fn pushed(&self, request: &Request<()>) -> Option<Answer> {
+        let (pages, named) = (self.intake.pages.as_ref()?, self.to.named.as_ref()?);
+        let site = format!("http://{named}/");
+        let path = request.uri().path_and_query()?.as_str().strip_prefix('/')?;
+        let address = Address::parse(&format!("{site}{path}")).ok()?;
+        let asked = (request.method(), &address, request.headers());
+        let cached = self.intake.web.as_ref().map(|web| web.cache().fresh_hashes(&site));
+        let cached = cached.unwrap_or_default();
+        let pushed = pages::answer(pages, &self.intake, &self.ticket, asked, cached).await?;
+        let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
+        let response = pushed.map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
+        Some(Answer { response, trusted: true })
+    }
+
+    /// Asks at `target`, on a kept flow if there is one.
+    async fn ask_at(&self, target: Target, request: &Request<()>) -> Result<Answer, Failure> {
+        let bodiless = || {
+            request.clone().map(|()| Empty::new().map_err(|never| match never {}).boxed_unsync())
+        };
+        let place = self.place(&target);
+        if let Some(mut connection) = self.origins.take(&place) {
+            match self.exchange(&mut connection, bodiless()).await {
+                Ok(response) => return Ok(self.answer(place, connection, response)),
+                // The server has closed it meanwhile: on a new flow, then. It has no body, and is safe.
+                Err((_, true)) => {}
+                Err((failure, false)) => return Err(failure),
+            }
+        }
+        let (mut connection, place) = self.open(target).await?;
+        let response = self.exchange(&mut connection, bodiless()).await;
+        let response = response.map_err(|(failure, _)| failure)?;
+        Ok(self.answer(place, connection, response))
+    }
+
+    fn answer(
+        &self,
+        place: Place,
+        connection: Connection,
+        mut response: Response<Incoming>,
+    ) -> Answer {
+        let headers = response.headers_mut();
+        let chunked = headers.contains_key(header::TRANSFER_ENCODING);
+        if chunked {
+            // RFC 9112 §6.3: it overrides the length, which would be wrong.
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        let framed = chunked || headers.contains_key(header::CONTENT_LENGTH);
+        // Without either, the end of a body cannot be told from a connection that breaks.
+        let trusted = framed || response.body().is_end_stream();
+        let ending = connection.ending.clone();
+        self.origins.keep(place, connection);
+        let response = response.map(|body| body.map_err(move |_| failed(&ending)).boxed_unsync());
+        Answer { response, trusted }
+    }
+
+    fn place(&self, target: &Target) -> Place {
+        Place { target: target.clone(), passenger: self.ticket.number }
+    }
+
+    /// The name that rules for classes see.
+    fn said(&self) -> Bytes {
+        let host = self.to.host.as_bytes();
+        [b"GET / HTTP/1.1\r\nHost: ", host, b"\r\n\r\n"].concat().into()
+    }
+
+    async fn open(&self, target: Target) -> Result<(Connection, Place), Failure> {
+        let intake = &self.intake;
+        let mut open = intake.open(target.clone(), &self.ticket, Dscp::DF, self.said());
+        // What the flow begins with is the request itself.
+        open.first = Bytes::new();
+        let place = self.place(&target);
+        let meter = intake.meter(&self.ticket, open.class);
+        let (flow, ending) = FirstWrite::new(intake.clone(), open, meter);
+        let client =
+            http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
+        let (sender, connection) = client.await.map_err(|_| failed(&ending))?;
+        tokio::spawn(async move {
+            // Why it ended is in the flow's ending.
+            let _ = connection.await;
+        });
+        Ok((Connection { sender, ending }, place))
+    }
+
+    /// The failure comes with whether the connection had been closed before the request.
+    async fn exchange(
+        &self,
+        connection: &mut Connection,
+        request: Request<Outbound>,
+    ) -> Result<Response<Incoming>, (Failure, bool)> {
+        let patience = self.intake.limits.answer_timeout.duration();
+        match timeout(patience, connection.sender.send_request(request)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => {
+                let unheard = connection.ending.get().is_none()
+                    && (error.is_canceled() || error.is_closed() || error.is_incomplete_message());
+                Err((failed(&connection.ending), unheard))
+            }
+            Err(_) => {
+                let offline = self.intake.far.reach() != Reach::Up;
+                Err((Failure { offline, code: ResetCode::Timeout.to_u8() }, false))
+            }
+        }
+    }
+}
+
+fn offline() -> Failure {
+    Failure { offline: true, code: ResetCode::Unreachable.to_u8() }
+}
+
+/// Why a flow gave no answer.
+fn failed(ending: &Ending) -> Failure {
+    match ending.get() {
+        Some(ended) => Failure { offline: is_the_links_fault(*ended), code: ended.code.to_u8() },
+        None => Failure { offline: false, code: ResetCode::Aborted.to_u8() },
+    }
+}

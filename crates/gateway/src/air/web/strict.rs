@@ -1,0 +1,261 @@
+//! A client's connection that gives its server only requests that have one meaning.
+//!
+//! It stands between the socket and hyper, which is not strict enough alone: hyper takes the last of
+//! Transfer-Encoding and Content-Length, equal Content-Lengths twice, and lines that end with LF alone.
+//! Heads are held back until they are complete and good. In the place of one that is not, hyper gets
+//! a short request of our own, and its service learns from [`Gate`] that it is to refuse it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::framing::{self, Chunks, Length, MOST_HEAD_BYTES, Refusal};
+
+/// What is read from the socket at once.
+const READ_BYTES: usize = 16 * 1024;
+
+/// What stands in for a request that is refused. Nothing follows it.
+const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
+
+/// Which request of a connection is to be refused.
+#[derive(Debug, Default)]
+pub struct Gate(Mutex<(u64, Option<(u64, Refusal)>)>);
+
+impl Gate {
+    fn state(&self) -> std::sync::MutexGuard<'_, (u64, Option<(u64, Refusal)>)> {
+        // Nothing panics while it is held.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be asked once for each request, in their order: why it is refused, if it is.
+    pub fn next(&self) -> Option<Refusal> {
+        let mut state = self.state();
+        let number = state.0;
+        state.0 += 1;
+        state.1.filter(|(refused, _)| *refused == number).map(|(_, why)| why)
+    }
+}
+
+/// The connection.
+pub struct Strict<T> {
+    io: T,
+    buffer: BytesMut,
+    /// How much at the beginning of the buffer may be read.
+    good: usize,
+    state: State,
+    /// Requests whose heads were let through.
+    heads: u64,
+    gate: Arc<Gate>,
+    ended: bool,
+}
+
+enum State {
+    Head,
+    Body(u64),
+    Chunks(Chunks),
+    /// Anything: a tunnel, or the end of something that hyper has to find broken itself.
+    Through,
+    Refused,
+}
+
+impl<T> Strict<T> {
+    /// A connection of which `read` has been read already.
+    pub fn new(io: T, read: Bytes) -> (Self, Arc<Gate>) {
+        let gate = Arc::new(Gate::default());
+        let strict = Self {
+            io,
+            buffer: BytesMut::from(&read[..]),
+            good: 0,
+            state: State::Head,
+            heads: 0,
+            gate: gate.clone(),
+            ended: false,
+        };
+        (strict, gate)
+    }
+
+    /// The connection, and what was read of it and not given on.
+    pub fn into_parts(self) -> (T, Bytes) {
+        (self.io, self.buffer.freeze())
+    }
+
+    /// Looks at what has been read and is not known to be good.
+    fn judge(&mut self) -> io::Result<()> {
+        while self.good < self.buffer.len() {
+            let fresh = &self.buffer[self.good..];
+            let step = match &mut self.state {
+                State::Through => fresh.len(),
+                // Given on no more.
+                State::Refused => return Ok(()),
+                State::Body(left) => {
+                    let step = (*left).min(fresh.len() as u64);
+                    *left -= step;
+                    if *left == 0 {
+                        self.state = State::Head;
+                    }
+                    step as usize
+                }
+                State::Chunks(chunks) => {
+                    // The request has begun to be served: nothing but its end is left.
+                    let read = chunks.read(fresh).map_err(|refusal| {
+                        io::Error::new(io::ErrorKind::InvalidData, refusal.why())
+                    })?;
+                    if read.ended {
+                        self.state = State::Head;
+                    }
+                    read.bytes
+                }
+                // One head at a time: that what follows it is refused must not be seen before it.
+                State::Head if self.good > 0 => return Ok(()),
+                State::Head => match framing::head(fresh) {
+                    Ok(None) => return Ok(()),
+                    Ok(Some(framed)) => {
+                        self.heads += 1;
+                        self.state = match framed.body {
+                            _ if framed.connect => State::Through,
+                            Length::Known(0) => State::Head,
+                            Length::Known(length) => State::Body(length),
+                            Length::Chunked => State::Chunks(Chunks::default()),
+                        };
+                        framed.bytes
+                    }
+                    Err(refusal) => {
+                        self.gate.state().1 = Some((self.heads, refusal));
+                        self.state = State::Refused;
+                        self.buffer = BytesMut::from(STAND_IN);
+                        self.good = STAND_IN.len();
+                        return Ok(());
+                    }
+                },
+            };
+            self.good += step;
+        }
+        Ok(())
+    }
+}
+
+impl<T: AsyncRead + Unpin> Strict<T> {
+    /// Reads more from the socket, or its end.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut space = [0; READ_BYTES];
+        let mut read = ReadBuf::new(&mut space);
+        ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
+        if read.filled().is_empty() {
+            self.ended = true;
+        } else if !matches!(self.state, State::Refused) {
+            self.buffer.extend_from_slice(read.filled());
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Strict<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        loop {
+            this.judge()?;
+            if this.good > 0 {
+                let length = this.good.min(buffer.remaining());
+                buffer.put_slice(&this.buffer[..length]);
+                this.buffer.advance(length);
+                this.good -= length;
+                return Poll::Ready(Ok(()));
+            }
+            if this.ended {
+                if this.buffer.is_empty() || matches!(this.state, State::Refused) {
+                    return Poll::Ready(Ok(()));
+                }
+                // Half a head: hyper shall see that.
+                this.state = State::Through;
+                continue;
+            }
+            if matches!(this.state, State::Refused) {
+                // Read on, so that what is unread does not turn our answer into a reset; but the end
+                // is told at once.
+                let _ = this.poll_more(cx)?;
+                return Poll::Ready(Ok(()));
+            }
+            debug_assert!(this.buffer.len() <= MOST_HEAD_BYTES + READ_BYTES);
+            ready!(this.poll_more(cx))?;
+        }
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Strict<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncReadExt;
+
+    /// What comes through of `text`, and which request is refused.
+    async fn through(text: &str, piece: usize) -> (String, Option<(u64, Refusal)>) {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let (mut strict, gate) = Strict::new(server, Bytes::new());
+        for piece in text.as_bytes().chunks(piece) {
+            tokio::io::AsyncWriteExt::write_all(&mut client, piece).await.unwrap();
+        }
+        drop(client);
+        let mut read = String::new();
+        let _ = strict.read_to_string(&mut read).await;
+        (read, gate.state().1)
+    }
+
+    #[tokio::test]
+    async fn good_requests_come_through_unchanged() {
+        let text = "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello\
+                    POST /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n\
+                    GET /c HTTP/1.1\r\nHost: a\r\n\r\n";
+        for piece in [1, 7, 1000] {
+            assert_eq!(through(text, piece).await, (text.to_owned(), None), "{piece}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_follows_a_bad_request_never_comes_through() {
+        let good = "GET /a HTTP/1.1\r\nHost: a\r\n\r\n";
+        let bad =
+            "GET /b HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let (read, refused) =
+            through(&format!("{good}{bad}GET /smuggled HTTP/1.1\r\n\r\n"), 1000).await;
+        assert_eq!(read, format!("{good}{}", std::str::from_utf8(STAND_IN).unwrap()));
+        assert_eq!(refused.unwrap().0, 1);
+    }
+
+    #[tokio::test]
+    async fn a_bad_chunk_breaks_the_request_off() {
+        let text = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n";
+        let (read, _) = through(text, 1000).await;
+        assert!(!read.contains("0\r\n\r\n"), "{read}");
+    }
+
+    #[tokio::test]
+    async fn after_connect_all_comes_through() {
+        let text = "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n\u{16}\u{3}\nanything";
+        assert_eq!(through(text, 3).await, (text.to_owned(), None));
+    }
+}

@@ -1,0 +1,108 @@
+//! `[http-cache]` and `[page]` of `air.toml`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bentpipe_units::{ByteSize, Span};
+use bentpipe_webcache::{Rules, Settings};
+use serde::Deserialize;
+
+use super::{ConfigError, Source, seconds};
+
+/// The cache of HTTP on board. Absent, there is none.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HttpCache {
+    /// For heads, for the bodies used last, and for bodies on their way.
+    #[serde(default = "default_memory")]
+    pub memory: ByteSize,
+    directory: Option<PathBuf>,
+    /// What may lie in the directory.
+    #[serde(default = "default_disk")]
+    pub disk: ByteSize,
+    /// Larger objects pass through.
+    #[serde(default = "default_object")]
+    pub largest_object: ByteSize,
+    /// The most that an object without times of its own is taken for fresh.
+    #[serde(default = "day")]
+    pub guess_at_most: Span,
+    /// How long after its time an object may be used while the ground cannot be reached.
+    #[serde(default = "day")]
+    pub stale_when_cut_off: Span,
+}
+
+/// The page that tells passengers what this gateway does.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Page {
+    /// Where it is served, in clear.
+    pub listen: SocketAddr,
+}
+
+const fn default_memory() -> ByteSize {
+    ByteSize::from_bytes(64 << 20)
+}
+
+const fn default_disk() -> ByteSize {
+    ByteSize::from_bytes(1 << 30)
+}
+
+const fn default_object() -> ByteSize {
+    ByteSize::from_bytes(16 << 20)
+}
+
+const fn day() -> Span {
+    seconds(24 * 3600)
+}
+
+/// Less would hold hardly an object.
+const LEAST_BYTES: u64 = 1 << 20;
+
+impl HttpCache {
+    pub(super) fn check(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
+        self.directory = self.directory.take().map(|directory| source.beside(&directory));
+        let wrong =
+            |why: String, help: &str| Err(ConfigError::at(source, None, why, help.to_owned()));
+        for (key, size) in [("memory", self.memory), ("disk", self.disk)] {
+            if size.bytes() < LEAST_BYTES {
+                let why =
+                    format!("{key} = \"{size}\" under [http-cache] would hold hardly an object");
+                return wrong(why, "write 1 MiB at least: memory = \"64 MiB\", disk = \"1 GiB\"");
+            }
+        }
+        if self.largest_object.bytes() > self.memory.bytes() / 2 {
+            let why = format!(
+                "largest-object = \"{}\" is more than half of memory = \"{}\", which is what bodies on \
+                 their way may take",
+                self.largest_object, self.memory
+            );
+            return wrong(why, "write more memory, or a smaller largest-object");
+        }
+        Ok(())
+    }
+
+    /// Where objects are kept over restarts.
+    pub fn directory(&self) -> Option<&PathBuf> {
+        self.directory.as_ref()
+    }
+
+    /// What is kept.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            memory_bytes: self.memory.bytes(),
+            directory: self.directory.clone(),
+            disk_bytes: self.disk.bytes(),
+            object_bytes: self.largest_object.bytes(),
+        }
+    }
+
+    /// By which rules.
+    pub fn rules(&self) -> Rules {
+        let most = |span: Span| Duration::from(span);
+        Rules {
+            heuristic_most: most(self.guess_at_most),
+            offline_stale: most(self.stale_when_cut_off),
+        }
+    }
+}
