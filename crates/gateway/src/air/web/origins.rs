@@ -210,7 +210,7 @@ impl Shared {
         let path = request.uri().path_and_query()?.as_str().strip_prefix('/')?;
         let address = Address::parse(&format!("{site}{path}")).ok()?;
         let asked = (request.method(), &address, request.headers());
-        let cached = self.intake.web.as_ref().map(|web| web.cache().fresh_hashes(&site));
+        let cached = self.intake.web.as_ref().map(|web| web.cache.fresh_hashes(&site));
         let cached = cached.unwrap_or_default();
         let pushed = pages::answer(pages, &self.intake, &self.ticket, asked, cached).await?;
         let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
