@@ -5,14 +5,16 @@ use std::fmt::Display;
 use std::path::Path;
 
 use bentpipe_gateway::config::{
-    AeroTcp, AirConfig, AirDns, AirLink, AircraftConfig, Beam, ClassConfig, Classes, GroundConfig,
-    LeaseSource, Listen, Memory, ModemConfig, ModemSource, Quic, Transport, Which, WindowKind,
+    AeroTcp, AirConfig, AirDns, AirLink, AircraftConfig, Beam, ClassConfig, Classes, Detail,
+    GroundConfig, LeaseSource, Listen, Memory, ModemConfig, ModemSource, Quic, StatusConfig,
+    Transport, Which, WindowKind,
 };
 use bentpipe_gateway::far::{aerotcp, link};
 use bentpipe_gateway::rate::dlep::Finding;
 use bentpipe_link::IDLE_GRANT;
 use bentpipe_units::BitRate;
 
+use crate::out::{say, show};
 use crate::sheet::Sheet;
 
 /// What most paths carry.
@@ -20,8 +22,8 @@ const ETHERNET_MTU: usize = 1500;
 
 /// Says what a configuration means. Which gateway it is for shows in its tables.
 pub fn run(file: &Path) -> Result<(), Box<dyn Error>> {
-    print!("{}", describe(file)?);
-    println!("{}: no errors", file.display());
+    show!("{}", describe(file)?);
+    say!("{}: no errors", file.display());
     Ok(())
 }
 
@@ -32,7 +34,7 @@ fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {
     let complain_of_aerotcp =
         |error: &dyn Display| format!("{shown}: AeroTCP cannot work like this: {error}");
     let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("cannot read {shown}: {error}\nname a file that exists"))?;
+        .map_err(|error| format!("cannot read {shown}: {error}\nname a configuration in TOML"))?;
     // A text that is neither's is an air's, which says what it lacks.
     if Which::of(&text) == Some(Which::Ground) {
         let config = GroundConfig::parse(file, &text)?;
@@ -105,6 +107,7 @@ fn air(config: &AirConfig) -> Sheet {
     if let Some(dns) = &config.dns {
         names(&mut sheet, dns, config.listen.tproxy.is_some());
     }
+    status(&mut sheet, config.status.as_ref());
     let limits = &config.limits;
     let (all, each) = (limits.max_flows, limits.max_flows_per_passenger);
     sheet.row("flows", format!("{all} of TCP, {each} a passenger"));
@@ -155,6 +158,23 @@ fn listeners(sheet: &mut Sheet, listen: &Listen) {
             Quic::Reject => "rejected: browsers use TCP",
         },
     );
+}
+
+/// Where it is told what is carried, and of whom.
+fn status(sheet: &mut Sheet, config: Option<&StatusConfig>) {
+    let Some(config) = config else { return };
+    let (file, interval) = (config.file.display(), config.interval);
+    let told = match config.detail {
+        Detail::Classes => "of classes alone",
+        Detail::Passengers => "of classes and passengers, which is personal data",
+        Detail::Flows => "of classes, passengers and flows, which is personal data",
+    };
+    sheet.row("status", format!("written to {file} every {interval}: {told}"));
+    let directory = config.file.parent().filter(|it| *it != Path::new(""));
+    if let Some(directory) = directory.filter(|it| !it.is_dir()) {
+        let directory = directory.display();
+        sheet.row("note", format!("there is no directory {directory} now: the gateway makes none"));
+    }
 }
 
 fn has_interface(name: &str) -> bool {
@@ -281,6 +301,7 @@ fn ground(config: &GroundConfig) -> Sheet {
         );
         sheet.row("pages", text);
     }
+    status(&mut sheet, config.status.as_ref());
     sheet
 }
 

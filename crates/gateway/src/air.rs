@@ -37,7 +37,7 @@ use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::classify::Name;
-use crate::config::{AirConfig, Auth, Quic, Raw};
+use crate::config::{AirConfig, Auth, Quic, Raw, StatusConfig};
 use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
@@ -47,6 +47,7 @@ use bentpipe_link::{ModemRate, SettingsError};
 use tokio::sync::mpsc;
 
 use crate::rate::{self, ModemRates, RateSource};
+use crate::status::{Gateway, Reporter};
 use crate::usage::Book;
 pub use board::Resolver;
 use board::{Board, Serving};
@@ -96,15 +97,20 @@ pub async fn run_with(
     gateway.log_listeners();
     let gateway_settings = gateway.live();
     let modem = config.link.modem.as_ref().map(RateSource::start);
+    let status = gateway.tell_status(config.status.as_ref());
     tokio::select! {
         () = gateway.serve(shutdown) => {}
         () = follow_modem(modem.as_ref(), &*far) => {}
         () = keep(usage.clone()) => {}
+        () = status => {}
         () = follow_configs(gateway_settings, again) => {}
         () = silence::watch(&config.link, &*far) => {}
     }
     if let Some(usage) = usage {
         usage.write_or_say();
+    }
+    if let Some(status) = &config.status {
+        Reporter::remove(status);
     }
     if let Some(modem) = modem {
         modem.close().await;
@@ -258,6 +264,18 @@ impl Air {
         }
         if self.transparent.is_some() {
             tracing::info!("intercepting clients");
+        }
+    }
+
+    /// Writes what is carried, where that is asked for; for ever, also after [`Air::serve`] has begun.
+    pub fn tell_status(&self, to: Option<&StatusConfig>) -> impl Future<Output = ()> + use<> {
+        let intake = self.intake.clone();
+        let reporter = to.map(|to| Reporter::new(to, Gateway::Air, intake.counters.clone(), 1));
+        async move {
+            match reporter {
+                Some(reporter) => reporter.keep(|most| intake.status(most)).await,
+                None => std::future::pending().await,
+            }
         }
     }
 

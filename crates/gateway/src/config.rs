@@ -14,11 +14,13 @@ mod ground;
 mod http;
 mod ip;
 mod key;
+mod least;
 mod modem;
 mod radio;
 mod rule;
 mod split_http;
 mod standard;
+mod status;
 mod udp;
 mod which;
 
@@ -51,6 +53,7 @@ pub use radio::Memory;
 pub use rule::MAX_RULES;
 pub use split_http::{AirSplitHttp, GroundSplitHttp};
 pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
+pub use status::{Detail, StatusConfig};
 pub use udp::{AirUdp, GroundUdp, Quic};
 pub use which::Which;
 

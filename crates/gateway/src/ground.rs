@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Class, Host, ResetCode, Service, SettingsError, Target};
+use bentpipe_link::{Class, Host, PublicKey, ResetCode, Service, SettingsError, Target};
 use bentpipe_prefetch::address::Origin;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
@@ -27,6 +27,7 @@ use crate::net::{self, Inherited, StartError, ip};
 use crate::pages::{Connection, GroundPages, Origins};
 use crate::police::policed;
 use crate::relay::{Outcome, Relay, RelayLimits};
+use crate::status::{self, Gateway, Reporter, Session};
 use eyeballs::Connect;
 use fleet::{Fleet, Most, Permit};
 use names::Names;
@@ -85,6 +86,10 @@ pub async fn run_with(
     tokio::select! {
         () = gateway.serve(arrivals.clone(), shutdown) => {}
         () = gateway.follow_configs(&arrivals, again) => {}
+        () = gateway.tell_status(config, &arrivals) => {}
+    }
+    if let Some(status) = &config.status {
+        Reporter::remove(status);
     }
     futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;
     Ok(())
@@ -155,6 +160,20 @@ impl Ground {
             }
         }
         std::future::pending().await
+    }
+
+    /// Writes what `arrivals` carry, where `config` asks for it; for ever.
+    pub async fn tell_status(&self, config: &GroundConfig, arrivals: &[Arc<dyn Arrivals>]) {
+        let Some(to) = &config.status else { return std::future::pending().await };
+        let counters = self.shared.counters.clone();
+        let aircraft: Vec<_> = config.aircraft.iter().map(|it| (it.key(), &*it.name)).collect();
+        let reporter = Reporter::new(to, Gateway::Ground, counters, aircraft.len());
+        let names = status::nameless();
+        let session = |(key, name): &(PublicKey, &str), most| {
+            let traffic = arrivals.iter().find_map(|from| from.traffic(key, most))?;
+            Some(Session::of(traffic, Some(name), &names))
+        };
+        reporter.keep(|most| aircraft.iter().filter_map(|one| session(one, most)).collect()).await;
     }
 
     /// What happened so far.

@@ -4,7 +4,8 @@
 //! [`ground`] takes the flows of many aircraft and dials their destinations. What
 //! lies between them is behind the traits in [`far`]. What the modem knows of the
 //! radio comes by [`rate`]; what a flow's class is, [`classify`] says, and
-//! [`usage`] what passengers used. [`pages`] are the two ends of Split HTTP.
+//! [`usage`] what passengers used, and
+//! [`status`] what is carried now. [`pages`] are the two ends of Split HTTP.
 
 pub mod air;
 mod bucket;
@@ -21,6 +22,7 @@ mod police;
 mod quiet;
 pub mod rate;
 pub mod relay;
+pub mod status;
 pub mod usage;
 
 #[cfg(feature = "fuzzing")]

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let wanted: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     if let Err(missing) = emu::enter() {
-        println!("skipped: the emulator cannot run here: {missing}");
+        println!("SKIPPED: the emulator cannot run here: {missing}");
         return ExitCode::SUCCESS;
     }
     if arguments.iter().any(|word| word == vanish::HOLD_A_WORLD) {

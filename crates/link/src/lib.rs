@@ -23,11 +23,14 @@ mod target;
 mod vectors;
 mod wire;
 
-pub use bentpipe_schedule::{Class, ClassCounters, ClassSettings, Dscp, Limits, PerClass};
+pub use bentpipe_schedule::{
+    Activity, Class, ClassActivity, ClassCounters, ClassSettings, Dscp, Limits, Most, PerClass,
+    SeatActivity, Waits,
+};
 pub use claim::Claim;
 pub use code::ResetCode;
 pub use endpoint::{AirConfig, AirCore, Aircraft, Core, Flows, HubConfig, HubCore, SessionId};
-pub use flow::{FlowEvent, Read, Receive, SendError, Write};
+pub use flow::{FlowEvent, FlowTraffic, Read, Receive, SendError, Traffic, Write};
 pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};
 pub use lease::{BeamError, IDLE_GRANT, Lease, LeaseMode, MODEM_LEASE, ModemRate, Share, Source};
 pub use memory::{REMEMBERED_LIFETIME, Remembered};

@@ -10,7 +10,7 @@ use bentpipe_lab::emu;
 use bentpipe_lab::experiment::choice::Choice;
 use bentpipe_lab::experiment::pages::{self, Reader};
 use bentpipe_lab::experiment::report::Report;
-use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, dns, latency, rural_paws};
+use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, compare, dns, latency, rural_paws};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Row;
 use bentpipe_lab::scratch::Scratch;
@@ -20,6 +20,7 @@ use clap::Args;
 
 use super::grid::{Engine as Engines, per_cent};
 use super::{Outcome, check_writable, write};
+use crate::out::{say, show};
 
 /// What becomes of the figures.
 #[derive(Args)]
@@ -206,7 +207,7 @@ pub fn browser(args: &BrowserArgs) -> Outcome {
     let scratch = Scratch::new()?;
     let choice = browser_quic::Choice { profile, runs, seed };
     let report = browser_quic::run(&choice, scratch.path())?;
-    println!("{}\n{}", report.text, report.goals_text());
+    say!("{}\n{}", report.text, report.goals_text());
     args.kept.keep(&report.rows, report.missed())
 }
 
@@ -281,14 +282,14 @@ impl Common {
     /// Prints what `run` finds with each engine chosen, and writes its rows.
     fn tell(&self, run: impl Fn(&Engine<'_>) -> Result<Report, Box<dyn Error>>) -> Outcome {
         check_writable(self.kept.json.as_deref())?;
-        let (mut rows, mut missed) = (Vec::new(), 0);
+        let (mut found, mut missed) = (Vec::new(), 0);
         let mut one = |engine: &Engine<'_>| -> Outcome {
             let began = Instant::now();
             let report = run(engine)?;
             let (goals, took) = (report.goals_text(), began.elapsed().as_secs_f64());
-            println!("{}\n{goals}The {} engine took {took:.0} s.", report.text, engine.name());
+            say!("{}\n{goals}The {} engine took {took:.0} s.", report.text, engine.name());
             missed += report.missed();
-            rows.extend(report.rows);
+            found.push(report.rows);
             Ok(())
         };
         if self.engine != Engines::Sim {
@@ -301,6 +302,9 @@ impl Common {
             let scratch = Scratch::new()?;
             one(&Engine::Emu(Emulator { folder: scratch.path() }))?;
         }
-        self.kept.keep(&rows, missed)
+        if let [simulated, emulated] = &found[..] {
+            show!("\n{}", compare::engines(simulated, emulated));
+        }
+        self.kept.keep(&found.concat(), missed)
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Host, SettingsError, Target};
+use bentpipe_link::{Host, Most, SettingsError, Target};
 use bentpipe_schedule::{Class, Dscp};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
@@ -26,6 +26,7 @@ use crate::pages::AirPages;
 use crate::police::Ceil;
 use crate::quiet::Quiet;
 use crate::relay::{Outcome, Relay, Verdict, reset_on_close};
+use crate::status::Session;
 use crate::usage::{Book, Meter};
 
 /// How long a flow waits for the client's first bytes, so that they travel with
@@ -117,6 +118,18 @@ impl Intake {
             board.set_settings(dns.settings());
         }
         Ok(())
+    }
+
+    /// The session to the ground as the status has it, if there is one.
+    pub fn status(&self, most: Most) -> Vec<Session> {
+        let session = self.far.traffic(most).map(|traffic| {
+            let of_flows = traffic.flows.iter().map(|flow| flow.passenger);
+            let shown = traffic.passengers.iter().map(|seat| seat.passenger).chain(of_flows);
+            let clients = self.passengers.addresses(&shown.collect());
+            let called = |(number, client)| (number, self.identity.label(client));
+            Session::of(traffic, None, &clients.into_iter().map(called).collect())
+        });
+        session.into_iter().collect()
     }
 
     /// Counts a client in, or resets it where a limit is reached.

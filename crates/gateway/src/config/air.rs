@@ -9,13 +9,14 @@ use bentpipe_units::{BitRate, Span};
 use serde::Deserialize;
 
 use super::classes::class;
+use super::least;
 use super::modem::{ModemConfig, WrittenModem};
 use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirDns, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN,
-    DEFAULT_IDLE, DEFAULT_STALL, HttpCache, Memory, Page, Quic, Raw, Source, Which, applies,
-    from_text, read, seconds, spanned_key, which,
+    DEFAULT_IDLE, DEFAULT_STALL, HttpCache, Memory, Page, Quic, Raw, Source, StatusConfig, Which,
+    applies, read, seconds, spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -58,6 +59,8 @@ pub struct AirConfig {
     pub split_http: Option<AirSplitHttp>,
     /// The resolver on board; absent where there is none.
     pub dns: Option<AirDns>,
+    /// Where it is told what is carried now; absent where it is not.
+    pub status: Option<StatusConfig>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
@@ -148,7 +151,7 @@ pub struct AirLink {
     pub transport: Transport,
     private_key_file: toml::Spanned<PathBuf>,
     /// Where the ground listens.
-    #[serde(deserialize_with = "from_text")]
+    #[serde(deserialize_with = "least::somewhere")]
     pub peer: Target,
     /// Who the ground is.
     #[serde(deserialize_with = "spanned_key")]
@@ -219,16 +222,22 @@ pub struct Auth {
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AirLimits {
     /// Client connections at once, those that have not said yet what they want included.
+    #[serde(deserialize_with = "least::one")]
     pub max_flows: usize,
     /// Of which one client address may hold this many.
+    #[serde(deserialize_with = "least::one")]
     pub max_flows_per_passenger: usize,
     /// How long a client may take to say where it wants to go.
+    #[serde(deserialize_with = "least::moment")]
     pub handshake_timeout: Span,
     /// A flow on which nothing moves ends after this.
+    #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
     /// A client that does not read what waits for it is given up after this.
+    #[serde(deserialize_with = "least::moment")]
     pub stall_timeout: Span,
     /// A flow whose far end has never said anything ends after this.
+    #[serde(deserialize_with = "least::moment")]
     pub answer_timeout: Span,
     /// How long flows may finish after a stop was asked for.
     pub drain_timeout: Span,
@@ -339,6 +348,9 @@ impl AirConfig {
         }
         if let Some(cache) = &mut config.http_cache {
             cache.check(&source)?;
+        }
+        if let Some(status) = &mut config.status {
+            status.check(&source)?;
         }
         Ok(config)
     }

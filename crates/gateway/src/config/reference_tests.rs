@@ -41,6 +41,8 @@ v4 = "100.64.0.0/10"
 [http-cache]
 [page]
 listen = "10.0.0.1:80"
+[status]
+file = "status.json"
 [limits]
 [split-http]
 [limits.udp]
@@ -76,6 +78,8 @@ token-hash = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 [classes.assured]
 [dial]
 [dns]
+[status]
+file = "status.json"
 [limits]
 [split-http]
 [limits.udp]

@@ -539,6 +539,10 @@ fn wrong_classes_and_rules_say_what_to_write() {
         ("rule = [{ host = 'gov.uk', class = 'assured' }]", "no setting \"host\""),
         ("usage = { directory = 'missing' }", "missing is not a directory"),
         ("usage = { }", "\"directory\" is missing"),
+        ("status = { file = '/' }", "/ is a directory"),
+        ("status = { file = 'a.json', interval = '10 ms' }", "would be all that is done"),
+        ("status = { file = 'a.json', detail = 'all' }", "classes, passengers, flows"),
+        ("status = { }", "\"file\" is missing"),
         ("encrypted-hello = 'outer'", "did you mean \"outer-name\""),
     ] {
         let message = bench.message(with_top(&bench, top));

@@ -13,6 +13,7 @@ mod policy;
 mod relay;
 mod reload;
 mod socks;
+mod status;
 mod tproxy;
 mod tproxy_udp;
 mod transports;

@@ -121,6 +121,36 @@ fn large_packets_tell_the_mtu() {
     });
 }
 
+/// A client's kernel may hand on many datagrams as one, and take many as one.
+#[test]
+fn datagrams_that_travel_together_cross_one_by_one() {
+    as_root("tproxy_udp::datagrams_that_travel_together_cross_one_by_one", || {
+        let counters = world("", || {
+            for origin in ORIGINS {
+                let seat = seat(origin);
+                setsockopt(&seat, sockopt::UdpGsoSegment, &400).unwrap();
+                setsockopt(&seat, sockopt::UdpGroSegment, &true).unwrap();
+                let sent: Vec<u8> = (0..5).flat_map(|n| [n; 400]).take(1900).collect();
+                seat.send(&sent).unwrap();
+                let mut came = Vec::new();
+                // Two bytes in front of each say which port it came from.
+                while came.len() < sent.len() + 5 * 2 {
+                    let mut buffer = [0; 4096];
+                    let length = seat.recv(&mut buffer).expect("the origin's answers");
+                    came.extend_from_slice(&buffer[..length]);
+                }
+                let answers = came.chunks(402).map(|answer| &answer[2..]);
+                assert!(answers.eq(sent.chunks(400)), "{origin}");
+            }
+        });
+        assert_eq!(
+            (counters.air.datagram_flows.get(), counters.air.datagrams_to_far.get()),
+            (2, 10)
+        );
+        assert_eq!(counters.air.datagrams_too_large.get(), 0);
+    });
+}
+
 #[test]
 fn hops_are_counted_and_the_gateway_is_the_first() {
     as_root("tproxy_udp::hops_are_counted_and_the_gateway_is_the_first", || {

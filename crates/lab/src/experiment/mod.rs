@@ -6,6 +6,7 @@ pub mod cabin_mix;
 pub mod call;
 pub mod cell;
 pub mod choice;
+pub mod compare;
 pub mod dns;
 pub mod gate;
 pub mod grid;
