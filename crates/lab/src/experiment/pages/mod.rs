@@ -136,7 +136,7 @@ async fn load(world: &Arc<World>, passenger: u32, page: Page) -> Result<Duration
     let began = Instant::now();
     world.get(passenger, &page.path(), OF_PAGES).await?;
     let waiting = Arc::new(Mutex::new(VecDeque::from(page.paths())));
-    let mut loading = JoinSet::new();
+    let mut loading: JoinSet<Result<(), PagesError>> = JoinSet::new();
     for _ in 0..CONNECTIONS {
         let (world, waiting) = (world.clone(), waiting.clone());
         loading.spawn(async move {

@@ -204,7 +204,7 @@ async fn serve(hub: Hub, half: Arc<GroundPages>) {
         let Arrived::Stream(incoming) = arrived else { continue };
         let half = half.clone();
         tokio::spawn(async move {
-            if matches!(incoming.open.target.host, Host::Service(Service::Pages)) {
+            if matches!(incoming.target.host, Host::Service(Service::Pages)) {
                 // What broke shows at the cabin's end.
                 let _ = half.serve(&Site, incoming.flow).await;
             } else {
