@@ -90,6 +90,11 @@ fn air(config: &AirConfig) -> Sheet {
         };
         sheet.row("HTTP cache", format!("{} in memory, {place}", cache.memory));
     }
+    for site in &config.sites {
+        let site = site.loaded();
+        let how = if site.client.is_some() { "over TLS" } else { "in clear" };
+        sheet.row("answers for", format!("{}, from {} {how}", site.name.as_str(), site.origin));
+    }
     if let Some(page) = &config.page {
         sheet.row("passengers' page", format!("http://{}/", page.listen));
     }

@@ -33,6 +33,11 @@ pub fn text(text: fmt::Arguments<'_>) {
     }
 }
 
+/// Whether nothing is written any more: whoever prints without end ends then.
+pub fn has_failed() -> bool {
+    FAILED.get().is_some()
+}
+
 /// Whether all of it was written. A reader who had enough of it is no failure.
 pub fn result() -> Result<(), String> {
     match FAILED.get() {

@@ -3,11 +3,13 @@
 mod table;
 
 use std::error::Error;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bentpipe_gateway::status::{ReadError, read};
+
+use crate::out::{has_failed, show};
 
 /// How often it is looked for a new file.
 const LOOK: Duration = Duration::from_millis(200);
@@ -31,7 +33,7 @@ pub fn run(status: &Status) -> Result<(), Box<dyn Error>> {
     if !status.watch {
         return Ok(());
     }
-    loop {
+    while !has_failed() {
         std::thread::sleep(LOOK);
         match show(&status.file, Some(last)) {
             Ok(shown) => last = shown,
@@ -40,6 +42,7 @@ pub fn run(status: &Status) -> Result<(), Box<dyn Error>> {
             Err(error) => return Err(error),
         }
     }
+    Ok(())
 }
 
 /// Prints the file unless it is the one that was shown last; says when it was written.
@@ -52,11 +55,7 @@ fn show(file: &Path, last: Option<u64>) -> Result<u64, Box<dyn Error>> {
     // A clock before 1970 is one that nobody has set.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let age = now.saturating_sub(Duration::from_millis(written));
-    let mut out = std::io::stdout().lock();
-    if last.is_some() && out.is_terminal() {
-        out.write_all(CLEAR.as_bytes())?;
-    }
-    out.write_all(table::of(&document, age).as_bytes())?;
-    out.flush()?;
+    let clear = if last.is_some() && std::io::stdout().is_terminal() { CLEAR } else { "" };
+    show!("{clear}{}", table::of(&document, age));
     Ok(written)
 }

@@ -38,12 +38,9 @@ fn rows(arguments: &[&str]) -> Option<Vec<Value>> {
         && ["/dev/net/tun", "user namespace"].iter().any(|s| said.contains(s))
     {
         // Past the capture of tests that pass.
-        writeln!(
-            std::io::stderr(),
-            "SKIPPED: the lab cannot emulate networks here: {}",
-            said.trim()
-        )
-        .unwrap();
+        let mut seen = std::io::stderr();
+        let why = said.trim();
+        writeln!(seen, "SKIPPED: the lab cannot emulate networks here: {why}").unwrap();
         return None;
     }
     assert!(output.status.success(), "{arguments:?}: {said}");

@@ -101,6 +101,8 @@ counters! {
     wasted_bytes,
     /// Requests beside pages that nobody had promised: scripts' mostly.
     not_foreseen,
+    /// TLS connections that ended here, being for a site of the operator's.
+    sites,
     /// HTTP requests answered from the cache, fresh.
     http_hits,
     /// HTTP requests answered from the cache, stale: meanwhile, or because nothing else could be had.

@@ -116,7 +116,7 @@ async fn answer_good(
             Some(web) if request.method() != Method::TRACE => {
                 let host = head::host(request.uri());
                 let host = host.unwrap_or(http::HeaderValue::from_static(""));
-                let to = Destination { named: Some(target), dialled: None, host };
+                let to = Destination { named: Some(target), dialled: None, host, site: None };
                 web.exchange(&proxy.intake, &proxy.ticket, to, request).await
             }
             _ => forward::forward(proxy, request, target).await,
@@ -149,7 +149,8 @@ async fn connect(proxy: Arc<Proxy>, request: Request<Incoming>) -> Response<Body
             } else {
                 [parts.read_buf, rest].concat().into()
             };
-            proxy.intake.carry(guard.into_inner(), target, &proxy.ticket, read).await;
+            let (intake, ticket) = (proxy.intake.clone(), proxy.ticket.clone());
+            web::carry(guard.into_inner(), target, ticket, intake, read).await;
         }
     });
     Response::new(body(""))

@@ -55,7 +55,7 @@ pub(super) async fn serve(
                 return;
             }
             let read = handshake.read.freeze();
-            intake.carry(handshake.tcp, target, &ticket, read).await;
+            super::web::carry(handshake.tcp, target, ticket.into(), intake, read).await;
         }
         Ok(Ok(Request::Associate(port))) => {
             udp::serve(handshake.tcp, ticket.client, port, quic, intake).await;

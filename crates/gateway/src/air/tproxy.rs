@@ -147,6 +147,6 @@ pub(super) async fn serve(tcp: TcpStream, ticket: Ticket, intake: Arc<Intake>) {
         Some(web) if original.port() == web::PORT => {
             web::intercept(tcp, original, ticket, intake, web).await;
         }
-        _ => intake.carry(tcp, original.into(), &ticket, Bytes::new()).await,
+        _ => web::carry(tcp, original.into(), ticket.into(), intake, Bytes::new()).await,
     }
 }

@@ -5,6 +5,8 @@ mod intercept;
 mod look;
 mod origins;
 mod page;
+mod replay;
+mod site;
 mod strict;
 
 use std::sync::Arc;
@@ -20,10 +22,11 @@ use hyper::body::{Body as _, Incoming};
 use super::http::{Body, head, text};
 use super::intake::Intake;
 use super::passengers::Ticket;
-use crate::config::AirConfig;
+use crate::config::{AirConfig, SiteLoaded};
 pub use intercept::intercept;
 use origins::{Asker, Origins};
 pub use page::Page;
+pub use site::carry;
 pub use strict::{Gate, Strict};
 
 /// The port whose connections are looked into.
@@ -33,6 +36,7 @@ pub const PORT: u16 = 80;
 pub struct Web {
     cache: Cache,
     origins: Arc<Origins>,
+    sites: Vec<Arc<SiteLoaded>>,
 }
 
 /// Where a request goes.
@@ -45,6 +49,8 @@ pub struct Destination {
     pub dialled: Option<Target>,
     /// The Host field.
     pub host: HeaderValue,
+    /// The site that it is a request to, if TLS ended here.
+    pub site: Option<Arc<SiteLoaded>>,
 }
 
 impl Web {
@@ -52,7 +58,13 @@ impl Web {
     pub fn open(config: &AirConfig) -> Result<Option<Arc<Self>>, OpenError> {
         let Some(settings) = &config.http_cache else { return Ok(None) };
         let cache = Cache::open(&settings.settings(), settings.rules())?;
-        Ok(Some(Arc::new(Self { cache, origins: Arc::default() })))
+        let sites = config.sites.iter().map(|site| Arc::new(site.loaded().clone())).collect();
+        Ok(Some(Arc::new(Self { cache, origins: Arc::default(), sites })))
+    }
+
+    /// The site of that name.
+    fn site(&self, name: &str) -> Option<Arc<SiteLoaded>> {
+        self.sites.iter().find(|site| site.name.as_str().eq_ignore_ascii_case(name)).cloned()
     }
 
     /// Ends the flows that wait for a next request.
@@ -77,7 +89,10 @@ impl Web {
         head::strip(headers);
         headers.insert(header::HOST, to.host.clone());
         head::add_via(headers, version);
-        let key = to.named.as_ref().and_then(|named| key_of(named, path.as_str()));
+        let key = to.named.as_ref().and_then(|named| {
+            let scheme = if to.site.is_some() { Scheme::Https } else { Scheme::Http };
+            key_of(scheme, named, path.as_str())
+        });
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         let asker = Asker::new(intake.clone(), ticket.clone(), self.origins.clone(), to);
         match key {
@@ -116,7 +131,7 @@ impl Web {
     }
 }
 
-fn key_of(named: &Target, path: &str) -> Option<Key> {
+fn key_of(scheme: Scheme, named: &Target, path: &str) -> Option<Key> {
     let host = match &named.host {
         Host::Name(name) => name.clone(),
         Host::Ip(std::net::IpAddr::V6(address)) => format!("[{address}]"),
@@ -124,7 +139,7 @@ fn key_of(named: &Target, path: &str) -> Option<Key> {
         // What is asked of the ground itself is nobody's page.
         Host::Service(_) => return None,
     };
-    Key::new(Scheme::Http, &host, named.port, path)
+    Key::new(scheme, &host, named.port, path)
 }
 
 fn body_of_cache(response: Response<bentpipe_webcache::Body>) -> Response<Body> {
@@ -185,9 +200,12 @@ pub fn refusal(intake: &Intake, ticket: &Ticket, refused: framing::Refusal) -> R
 }
 
 /// A short answer after which the connection is closed.
-fn closing(status: StatusCode, why: &str) -> Response<Body> {
+fn closing(status: StatusCode, why: &str, version: Version) -> Response<Body> {
     let mut response = text(status, why);
-    response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    // HTTP/2 has no such field.
+    if version != Version::HTTP_2 {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     response
 }
 

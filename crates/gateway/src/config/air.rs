@@ -15,8 +15,8 @@ use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirDns, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN,
-    DEFAULT_IDLE, DEFAULT_STALL, HttpCache, Memory, Page, Quic, Raw, Source, StatusConfig, Which,
-    applies, read, seconds, spanned_key, which,
+    DEFAULT_IDLE, DEFAULT_STALL, HttpCache, Memory, Page, Quic, Raw, Site, Source, StatusConfig,
+    Which, applies, read, seconds, site, spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -51,6 +51,9 @@ pub struct AirConfig {
     pub raw: Raw,
     /// The HTTP cache; absent where there is none.
     pub http_cache: Option<HttpCache>,
+    /// Names that the gateway answers for.
+    #[serde(default, rename = "site")]
+    pub sites: Vec<Site>,
     /// The page that tells passengers what this gateway does; absent where there is none.
     pub page: Option<Page>,
     /// Records of what passengers use; absent where none are kept.
@@ -343,15 +346,20 @@ impl AirConfig {
         if let Some(usage) = &mut config.usage {
             usage.check(&source)?;
         }
+        if let Some(status) = &mut config.status {
+            status.check(&source)?;
+        }
         if let Some(dns) = &mut config.dns {
             dns.check(&source, config.listen.tproxy.as_ref())?;
         }
         if let Some(cache) = &mut config.http_cache {
             cache.check(&source)?;
+        } else if !config.sites.is_empty() {
+            let why = "there is a [[site]], and no cache to answer for it".to_owned();
+            let help = "write [http-cache] too".to_owned();
+            return Err(ConfigError::at(&source, None, why, help));
         }
-        if let Some(status) = &mut config.status {
-            status.check(&source)?;
-        }
+        site::load(&mut config.sites, &source)?;
         Ok(config)
     }
 }

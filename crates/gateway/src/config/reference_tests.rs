@@ -35,14 +35,18 @@ password = "secret"
 passenger = "10.0.0.0/8"
 [usage]
 directory = "usage"
+[status]
+file = "status.json"
 [dns]
 [dns.instant-names]
 v4 = "100.64.0.0/10"
 [http-cache]
 [page]
 listen = "10.0.0.1:80"
-[status]
-file = "status.json"
+[[site]]
+name = "portal.example"
+certificate = "chain.pem"
+key = "key.pem"
 [limits]
 [split-http]
 [limits.udp]

@@ -12,6 +12,7 @@ mod ping;
 mod policy;
 mod relay;
 mod reload;
+mod site;
 mod socks;
 mod status;
 mod tproxy;

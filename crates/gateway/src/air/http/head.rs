@@ -64,7 +64,11 @@ pub fn strip(headers: &mut HeaderMap) {
 
 /// Says that the message passed through here (RFC 9110 section 7.6.3).
 pub fn add_via(headers: &mut HeaderMap, version: http::Version) {
-    let protocol = if version == http::Version::HTTP_10 { "1.0" } else { "1.1" };
+    let protocol = match version {
+        http::Version::HTTP_10 => "1.0",
+        http::Version::HTTP_2 => "2",
+        _ => "1.1",
+    };
     if let Ok(via) = HeaderValue::from_str(&format!("{protocol} {PSEUDONYM}")) {
         headers.append(header::VIA, via);
     }

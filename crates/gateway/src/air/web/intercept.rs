@@ -81,11 +81,12 @@ impl Connection {
         if let Some(refused) = self.gate.next() {
             return refusal(&self.intake, &self.ticket, refused);
         }
+        let version = request.version();
         match self.destination(&request) {
             Ok(to) => self.web.exchange(&self.intake, &self.ticket, to, request).await,
             Err(why) => {
                 self.intake.garbage(&self.ticket, why);
-                closing(StatusCode::BAD_REQUEST, why)
+                closing(StatusCode::BAD_REQUEST, why, version)
             }
         }
     }
@@ -121,6 +122,6 @@ impl Connection {
             };
             (honest && port == self.dialled.port()).then_some(Target { host, port })
         });
-        Ok(Destination { named, dialled: Some(dialled), host })
+        Ok(Destination { named, dialled: Some(dialled), host, site: None })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bentpipe_link::{ResetCode, Target};
+use bentpipe_link::{Host, ResetCode, Target};
 use bentpipe_prefetch::address::Address;
 use bentpipe_schedule::Dscp;
 use bentpipe_webcache::{Answer, Failure, Origin, StandIn};
@@ -16,7 +16,10 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
 
 use super::{Destination, Outbound};
 use crate::air::first::{Ending, FirstWrite};
@@ -24,6 +27,7 @@ use crate::air::http::{MAX_BUFFER_BYTES, is_the_links_fault};
 use crate::air::intake::Intake;
 use crate::air::pages;
 use crate::air::passengers::Ticket;
+use crate::classify::Name;
 use crate::far::Reach;
 
 /// Flows kept open for a next request, of all passengers: each costs some 40 KiB at either end.
@@ -39,8 +43,19 @@ const LOOK: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     target: Target,
-    passenger: u32,
+    /// A site's flows serve everybody: they are asked by this gateway alone.
+    whose: Whose,
 }
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Whose {
+    Passenger(u32),
+    Site(Name),
+}
+
+/// What HTTP is spoken on.
+trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
 /// Flows without a request at the moment.
 #[derive(Default)]
@@ -167,9 +182,13 @@ impl Origin for Asker {
 impl Shared {
     /// The address that the client means, as well as that is known.
     fn meant(&self) -> &Target {
-        let Destination { named, dialled, .. } = &self.to;
-        // One of the two is always there.
-        dialled.as_ref().or(named.as_ref()).expect("a destination is an address or a name")
+        let Destination { named, dialled, site, .. } = &self.to;
+        let origin = site.as_ref().map(|site| &site.origin);
+        // One of them is always there.
+        origin
+            .or(dialled.as_ref())
+            .or(named.as_ref())
+            .expect("a destination is an address or a name")
     }
 
     /// Done when the ground is not heard.
@@ -185,7 +204,8 @@ impl Shared {
         if let Some(answer) = self.pushed(request).await {
             return Ok(answer);
         }
-        let named = self.to.named.clone().unwrap_or_else(|| self.meant().clone());
+        let named = self.to.named.clone().filter(|_| self.to.site.is_none());
+        let named = named.unwrap_or_else(|| self.meant().clone());
         let by_name = self.ask_at(named.clone(), request).await;
         let leads_nowhere = |failure: &Failure| {
             use ResetCode::{Forbidden, NameNotFound, Refused, Unreachable};
@@ -205,7 +225,9 @@ impl Shared {
     /// What Split HTTP has for the request, if anything. The ground asks by name, and the end of what it
     /// sends is told, so it may be stored.
     async fn pushed(&self, request: &Request<()>) -> Option<Answer> {
-        let (pages, named) = (self.intake.pages.as_ref()?, self.to.named.as_ref()?);
+        // Over TLS the ground asks for nothing yet.
+        let named = self.to.named.as_ref().filter(|_| self.to.site.is_none())?;
+        let pages = self.intake.pages.as_ref()?;
         let site = format!("http://{named}/");
         let path = request.uri().path_and_query()?.as_str().strip_prefix('/')?;
         let address = Address::parse(&format!("{site}{path}")).ok()?;
@@ -260,7 +282,11 @@ impl Shared {
     }
 
     fn place(&self, target: &Target) -> Place {
-        Place { target: target.clone(), passenger: self.ticket.number }
+        let whose = match &self.to.site {
+            Some(site) => Whose::Site(site.name.clone()),
+            None => Whose::Passenger(self.ticket.number),
+        };
+        Place { target: target.clone(), whose }
     }
 
     /// The name that rules for classes see.
@@ -277,6 +303,7 @@ impl Shared {
         let place = self.place(&target);
         let meter = intake.meter(&self.ticket, open.class);
         let (flow, ending) = FirstWrite::new(intake.clone(), open, meter);
+        let flow = self.wire(flow, &place.target, &ending).await?;
         let client =
             http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
         let (sender, connection) = client.await.map_err(|_| failed(&ending))?;
@@ -285,6 +312,41 @@ impl Shared {
             let _ = connection.await;
         });
         Ok((Connection { sender, ending }, place))
+    }
+
+    /// What HTTP is spoken on: the flow, or TLS to the origin of a site over it. The ground sees neither
+    /// what is asked nor what is answered there.
+    async fn wire(
+        &self,
+        flow: FirstWrite,
+        target: &Target,
+        ending: &Ending,
+    ) -> Result<Box<dyn Wire>, Failure> {
+        let client = self.to.site.as_ref().and_then(|site| site.client.clone());
+        let Some(client) = client else { return Ok(Box::new(flow)) };
+        let name = match &target.host {
+            Host::Name(name) => ServerName::try_from(name.clone()).ok(),
+            Host::Ip(address) => Some(ServerName::from(*address)),
+            // No request can name one.
+            Host::Service(_) => None,
+        };
+        let wrong = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
+        let Some(name) = name else { return Err(wrong) };
+        let patience = self.intake.limits.answer_timeout.duration();
+        match timeout(patience, TlsConnector::from(client).connect(name, flow)).await {
+            Ok(Ok(tls)) => Ok(Box::new(tls)),
+            Ok(Err(error)) => {
+                if ending.get().is_some() {
+                    return Err(failed(ending));
+                }
+                self.intake.quiet.warn("TLS to the origin of a site failed", &error);
+                Err(wrong)
+            }
+            Err(_) => {
+                let offline = self.intake.far.reach() != Reach::Up;
+                Err(Failure { offline, code: ResetCode::Timeout.to_u8() })
+            }
+        }
     }
 
     /// The failure comes with whether the connection had been closed before the request.

@@ -51,7 +51,21 @@ impl Page {
             }
             None => "",
         };
-        let parts = [("{cache}", cache), ("{records}", records), ("{refuse}", refuse)];
+        let names: Vec<_> = config.sites.iter().map(|site| site.loaded().name.as_str()).collect();
+        let except = match names.is_empty() {
+            true => String::new(),
+            // Names are letters, digits, hyphens and dots.
+            false => format!(
+                ", but those to the operator's own pages ({}), whose certificates it has",
+                names.join(", ")
+            ),
+        };
+        let parts = [
+            ("{except}", &*except),
+            ("{cache}", cache),
+            ("{records}", records),
+            ("{refuse}", refuse),
+        ];
         let page =
             parts.iter().fold(FRAME.to_owned(), |page, (place, text)| page.replace(place, text));
         Self(page.into())

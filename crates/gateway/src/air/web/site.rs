@@ -1,0 +1,204 @@
+//! TLS for names whose certificate the operator has. All other TLS is carried untouched.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bentpipe_link::Target;
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsAcceptor;
+
+use super::replay::Replay;
+use super::strict::{Gate, Strict};
+use super::{Destination, Web, closing, refusal};
+use crate::air::http::{Body, MAX_BUFFER_BYTES};
+use crate::air::intake::Intake;
+use crate::air::passengers::Ticket;
+use crate::air::stall::StallGuard;
+use crate::classify::{Visible, visible};
+use crate::config::SiteLoaded;
+
+/// The port whose connections are looked into.
+pub const PORT: u16 = 443;
+
+/// How long the rest of a hello is waited for.
+const HELLO: Duration = Duration::from_secs(1);
+
+/// The longest hello that is waited for.
+const MOST_HELLO_BYTES: usize = 16 * 1024;
+
+/// Streams of one client's connection at once: what browsers use, and 40 MiB at most in their windows.
+const MOST_STREAMS: u32 = 100;
+
+/// Serves the connection if its hello names a site, or carries it to `dialled` untouched. `read` was
+/// already read from it.
+pub async fn carry(
+    tcp: TcpStream,
+    dialled: Target,
+    ticket: Arc<Ticket>,
+    intake: Arc<Intake>,
+    read: Bytes,
+) {
+    let web = intake.web.clone().filter(|web| dialled.port == PORT && !web.sites.is_empty());
+    let Some(web) = web else { return intake.carry(tcp, dialled, &ticket, read).await };
+    let (read, named) = hello(&tcp, read).await;
+    let site = named.and_then(|name| web.site(&name));
+    match site {
+        Some(site) => serve(tcp, read, site, ticket, intake, web).await,
+        None => intake.carry(tcp, dialled, &ticket, read).await,
+    }
+}
+
+/// What a client has said first, and the name in it.
+async fn hello(tcp: &TcpStream, read: Bytes) -> (Bytes, Option<String>) {
+    let mut read = bytes::BytesMut::from(&read[..]);
+    let until = Instant::now() + HELLO;
+    loop {
+        match visible(&read) {
+            // A browser that pretends to have an encrypted name means the one outside; a real one whose
+            // outside is a site's finds at the site that it has to say it openly.
+            Visible::Name(name) | Visible::Outer(name) => {
+                return (read.freeze(), Some(name.as_str().to_owned()));
+            }
+            Visible::Nothing if !read.is_empty() => return (read.freeze(), None),
+            Visible::Nothing | Visible::Partial => {}
+        }
+        if read.len() >= MOST_HELLO_BYTES
+            || !matches!(timeout_at(until, tcp.readable()).await, Ok(Ok(())))
+        {
+            return (read.freeze(), None);
+        }
+        read.reserve(4096);
+        match tcp.try_read_buf(&mut read) {
+            Ok(1..) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            _ => return (read.freeze(), None),
+        }
+    }
+}
+
+/// What the requests of one connection share.
+struct Connection {
+    site: Arc<SiteLoaded>,
+    ticket: Arc<Ticket>,
+    intake: Arc<Intake>,
+    web: Arc<Web>,
+    /// With HTTP/1.1.
+    gate: Option<Arc<Gate>>,
+}
+
+async fn serve(
+    tcp: TcpStream,
+    read: Bytes,
+    site: Arc<SiteLoaded>,
+    ticket: Arc<Ticket>,
+    intake: Arc<Intake>,
+    web: Arc<Web>,
+) {
+    intake.counters.relayed.add(1);
+    intake.counters.sites.add(1);
+    let limits = intake.limits.clone();
+    let guard = StallGuard::new(tcp, limits.stall_timeout.into());
+    let accepting = TlsAcceptor::from(site.server.clone()).accept(Replay::new(guard, read));
+    let Ok(Ok(tls)) = timeout(limits.handshake_timeout.into(), accepting).await else {
+        return intake.garbage(&ticket, "the TLS handshake for a site failed");
+    };
+    let counters = intake.counters.clone();
+    let is_h2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+    let mut connection = Connection { site, ticket, intake, web, gate: None };
+    let served = if is_h2 {
+        let connection = Arc::new(connection);
+        let answer = service_fn(move |request| {
+            let connection = connection.clone();
+            async move { Ok::<_, std::convert::Infallible>(connection.answer(request).await) }
+        });
+        let mut server = http2::Builder::new(TokioExecutor::new());
+        server
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MOST_STREAMS)
+            .max_header_list_size(super::framing::MOST_HEAD_BYTES as u32)
+            .keep_alive_interval(Duration::from_secs(60));
+        server.serve_connection(TokioIo::new(tls), answer).await
+    } else {
+        let (io, gate) = Strict::new(tls, Bytes::new());
+        connection.gate = Some(gate);
+        let connection = Arc::new(connection);
+        let answer = service_fn(move |request| {
+            let connection = connection.clone();
+            async move { Ok::<_, std::convert::Infallible>(connection.answer(request).await) }
+        });
+        let mut server = http1::Builder::new();
+        server
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.handshake_timeout.duration())
+            .max_buf_size(MAX_BUFFER_BYTES)
+            .half_close(true);
+        server.serve_connection(TokioIo::new(io), answer).await
+    };
+    match served {
+        Ok(()) => counters.finished.add(1),
+        Err(error) => tracing::debug!(%error, "a connection to a site ended"),
+    }
+}
+
+impl Connection {
+    async fn answer(&self, mut request: Request<Incoming>) -> Response<Body> {
+        if let Some(refused) = self.gate.as_ref().and_then(|gate| gate.next()) {
+            return refusal(&self.intake, &self.ticket, refused);
+        }
+        if request.method() == Method::CONNECT {
+            let why = "This is no proxy.";
+            return closing(StatusCode::METHOD_NOT_ALLOWED, why, request.version());
+        }
+        let Some(host) = self.host(&request) else {
+            // RFC 9110 §15.5.20: the certificate says nothing of that name.
+            let why = "This connection is for another name.";
+            return closing(StatusCode::MISDIRECTED_REQUEST, why, request.version());
+        };
+        if request.version() == Version::HTTP_2 {
+            join_cookies(request.headers_mut());
+        }
+        let to = Destination {
+            named: Some(Target {
+                host: bentpipe_link::Host::Name(self.site.name.as_str().into()),
+                port: PORT,
+            }),
+            dialled: None,
+            host,
+            site: Some(self.site.clone()),
+        };
+        self.web.exchange(&self.intake, &self.ticket, to, request).await
+    }
+
+    /// The Host for the origin, if the request is for the site: no other name may be said here.
+    fn host(&self, request: &Request<Incoming>) -> Option<HeaderValue> {
+        let said = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+        let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
+        let name = self.site.name.as_str();
+        let is_site = |said: &[u8]| {
+            let said = said.strip_suffix(b":443").unwrap_or(said);
+            said.eq_ignore_ascii_case(name.as_bytes())
+        };
+        let all = [said, host];
+        let any = all.iter().flatten().count() > 0;
+        let good = any && all.into_iter().flatten().all(is_site);
+        HeaderValue::from_str(name).ok().filter(|_| good)
+    }
+}
+
+/// RFC 9113 §8.2.3: HTTP/2 may split what HTTP/1.1 says in one field.
+fn join_cookies(headers: &mut http::HeaderMap) {
+    let crumbs: Vec<&[u8]> =
+        headers.get_all(header::COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if crumbs.len() > 1
+        && let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))
+    {
+        headers.insert(header::COOKIE, whole);
+    }
+}

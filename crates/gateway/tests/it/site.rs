@@ -1,0 +1,288 @@
+//! Names whose certificate the operator has, in HTTP/1.1 and HTTP/2; and all other TLS, untouched.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use bentpipe_gateway::config::{AirConfig, ConfigError};
+use bytes::Bytes;
+use http::{Request, StatusCode, Version};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::bench::{Bench, LOOPBACK, echo, read_exactly, socks_client, start};
+use crate::web::{head, whole};
+
+const NAME: &str = "portal.test";
+
+/// A certificate for `name`, itself its root, as files in `folder`.
+fn certificate(folder: &Path, name: &str) -> CertificateDer<'static> {
+    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+    std::fs::write(folder.join(format!("{name}.pem")), made.cert.pem()).unwrap();
+    std::fs::write(folder.join(format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
+    made.cert.der().clone()
+}
+
+/// `air.toml` with a site whose files are in `folder`.
+fn config(folder: &Path, more: &str) -> String {
+    let folder = folder.display();
+    format!(
+        "[http-cache]\n[[site]]\nname = \"{NAME}\"\ncertificate = \"{folder}/{NAME}.pem\"\n\
+         key = \"{folder}/{NAME}.key\"\n{more}"
+    )
+}
+
+/// TLS to `name` through the HTTP proxy, offering `alpn`.
+async fn connect(
+    bench: &Bench,
+    root: &CertificateDer<'static>,
+    name: &str,
+    alpn: &[&str],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut tcp = TcpStream::connect(bench.http).await?;
+    let request = format!("CONNECT {name}:443 HTTP/1.1\r\nHost: {name}:443\r\n\r\n");
+    tcp.write_all(request.as_bytes()).await?;
+    assert!(head(&mut tcp).await.unwrap().starts_with("HTTP/1.1 200 OK"));
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(root.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, tcp).await
+}
+
+/// Asks for `path` on one connection, in HTTP/1.1 and to its end.
+async fn get(bench: &Bench, root: &CertificateDer<'static>, host: &str, path: &str) -> String {
+    let mut tls = connect(bench, root, NAME, &["http/1.1"]).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    tls.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let _ = tls.read_to_string(&mut answer).await;
+    answer
+}
+
+/// An origin with or without TLS, which says what it was asked.
+async fn origin(tls: Option<TlsAcceptor>) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let heard = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let (tls, heard) = (tls.clone(), heard.clone());
+            tokio::spawn(async move {
+                let mut io: Box<dyn Io> = match tls {
+                    Some(tls) => Box::new(tls.accept(tcp).await.unwrap()),
+                    None => Box::new(tcp),
+                };
+                let mut said = Vec::new();
+                while let Ok(byte) = io.read_u8().await {
+                    said.push(byte);
+                    if said.ends_with(b"\r\n\r\n") {
+                        heard
+                            .lock()
+                            .unwrap()
+                            .push(String::from_utf8(std::mem::take(&mut said)).unwrap());
+                        let answer = whole("Cache-Control: max-age=60\r\n", "hello");
+                        io.write_all(answer.as_bytes()).await.unwrap();
+                        io.flush().await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    (address, asked)
+}
+
+trait Io: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
+impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Io for T {}
+
+#[tokio::test]
+async fn a_site_is_served_from_the_cache_in_either_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = certificate(folder.path(), NAME);
+    let (address, asked) = origin(None).await;
+    let bench = start(&config(folder.path(), &format!("origin = \"http://{address}\"")), LOOPBACK);
+    let first = get(&bench, &root, NAME, "/a").await;
+    assert!(first.starts_with("HTTP/1.1 200 OK") && first.ends_with("hello"), "{first}");
+    assert!(first.contains("fwd=uri-miss"), "{first}");
+    let second = get(&bench, &root, "Portal.TEST:443", "/a").await;
+    assert!(second.contains("; hit") && second.ends_with("hello"), "{second}");
+
+    let tls = connect(&bench, &root, NAME, &["h2", "http/1.1"]).await.unwrap();
+    assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tls))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let ask =
+        |url: &str| Request::get(url).version(Version::HTTP_2).body(Empty::<Bytes>::new()).unwrap();
+    let third = sender.send_request(ask(&format!("https://{NAME}/a"))).await.unwrap();
+    assert_eq!(third.version(), Version::HTTP_2);
+    assert!(third.headers()["cache-status"].to_str().unwrap().contains("; hit"));
+    assert_eq!(third.into_body().collect().await.unwrap().to_bytes(), "hello");
+    let other = sender.send_request(ask("https://other.test/a")).await.unwrap();
+    assert_eq!(other.status(), StatusCode::MISDIRECTED_REQUEST);
+    let other = get(&bench, &root, "other.test", "/a").await;
+    assert!(other.starts_with("HTTP/1.1 421 "), "{other}");
+
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.len(), 1);
+    assert!(asked[0].contains("host: portal.test\r\n"), "{}", asked[0]);
+    assert_eq!(bench.air.sites.get(), 4);
+}
+
+#[tokio::test]
+async fn what_is_not_here_is_asked_over_tls_that_the_ground_cannot_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = certificate(folder.path(), NAME);
+    let origin_root = certificate(folder.path(), "origin.test");
+    let chain = vec![origin_root];
+    let key = PrivateKeyDer::from_pem_file(folder.path().join("origin.test.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let server = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let (address, asked) = origin(Some(TlsAcceptor::from(Arc::new(server)))).await;
+    let trusting = |ca: &str| {
+        let more = format!(
+            "origin = \"https://origin.test:{}\"\norigin-ca = \"{}/{ca}.pem\"",
+            address.port(),
+            folder.path().display()
+        );
+        start(&config(folder.path(), &more), LOOPBACK)
+    };
+    let bench = trusting("origin.test");
+    for path in ["/a", "/b", "/a"] {
+        let answer = get(&bench, &root, NAME, path).await;
+        assert!(answer.ends_with("hello"), "{answer}");
+        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+    }
+    assert_eq!(asked.lock().unwrap().len(), 2);
+    let opened = bench.up.opened();
+    assert_eq!(opened.len(), 1, "one flow serves both");
+    assert_eq!(opened[0].first[0], 22, "it begins with TLS");
+
+    // Another's certificate is not believed.
+    let bench = trusting(NAME);
+    let answer = get(&bench, &root, NAME, "/a").await;
+    assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+}
+
+#[tokio::test]
+async fn tls_for_other_names_is_untouched_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = certificate(folder.path(), NAME);
+    let (address, _) = origin(None).await;
+    let bench = start(&config(folder.path(), &format!("origin = \"http://{address}\"")), LOOPBACK);
+    // What a client would say to another name, in pieces; and a name that only ends alike.
+    for name in ["other.test", "x.portal.test", "portal.test.evil.test"] {
+        let hello = hello(&root, name).await;
+        let Some(to) = echo_at_443().await else { return };
+        let mut tcp = socks_client(bench.socks, to).await;
+        for piece in hello.chunks(100) {
+            tcp.write_all(piece).await.unwrap();
+        }
+        assert_eq!(read_exactly(&mut tcp, hello.len()).await, hello, "{name}");
+        tcp.write_all(b"anything").await.unwrap();
+        assert_eq!(read_exactly(&mut tcp, 8).await, b"anything");
+    }
+    assert_eq!(bench.air.sites.get(), 0);
+}
+
+/// An echo on port 443 of a loopback address; none where this user may not have it.
+async fn echo_at_443() -> Option<SocketAddr> {
+    static SERVED: tokio::sync::OnceCell<Option<SocketAddr>> = tokio::sync::OnceCell::const_new();
+    *SERVED
+        .get_or_init(|| async {
+            match TcpListener::bind("127.0.9.9:443").await {
+                Ok(probe) => {
+                    drop(probe);
+                    Some(echo("127.0.9.9:443").await)
+                }
+                Err(error) => {
+                    crate::tproxy::skipped(&format!("port 443 of loopback: {error}"));
+                    None
+                }
+            }
+        })
+        .await
+}
+
+/// The first bytes of a TLS client for `name`.
+async fn hello(root: &CertificateDer<'static>, name: &str) -> Vec<u8> {
+    let (client, mut server) = tokio::io::duplex(1 << 16);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(root.clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    let connecting = tokio::spawn(async move { drop(connector.connect(name, client).await) });
+    let mut hello = vec![0; 4096];
+    let length = server.read(&mut hello).await.unwrap();
+    connecting.abort();
+    hello.truncate(length);
+    hello
+}
+
+fn parse(folder: &Path, text: &str) -> Result<AirConfig, ConfigError> {
+    let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+    std::fs::write(folder.join("a.key"), key).unwrap();
+    let text = format!(
+        "{text}\n[link]\nprivate-key-file = \"a.key\"\npeer = \"127.0.0.1:4500\"\n\
+         peer-public-key = \"{key}\"\nrate = \"1 Mbit/s\"\n[listen]\nsocks5 = \"127.0.0.1:1080\"\n"
+    );
+    AirConfig::parse(&folder.join("air.toml"), &text)
+}
+
+#[test]
+fn what_is_wrong_with_a_site_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    certificate(folder, NAME);
+    certificate(folder, "other.test");
+    std::fs::write(folder.join("empty.pem"), "").unwrap();
+    let site = |name: &str, certificate: &str, key: &str, more: &str| {
+        format!(
+            "[http-cache]\n[[site]]\nname = \"{name}\"\ncertificate = \"{certificate}\"\nkey = \"{key}\"\n\
+             origin = \"http://127.0.0.1\"\n{more}"
+        )
+    };
+    let good = site(NAME, "portal.test.pem", "portal.test.key", "");
+    parse(folder, &good).unwrap();
+    for (text, why) in [
+        (site(NAME, "none.pem", "portal.test.key", ""), "cannot be read"),
+        (site(NAME, "empty.pem", "portal.test.key", ""), "there is no certificate in it"),
+        (site(NAME, "portal.test.pem", "empty.pem", ""), "empty.pem: "),
+        (site(NAME, "portal.test.pem", "other.test.key", ""), "other.test.key: "),
+        (site(NAME, "other.test.pem", "other.test.key", ""), "is not for portal.test"),
+        (site("not a name", "portal.test.pem", "portal.test.key", ""), "is not a domain"),
+        (good.replace("http://127.0.0.1", "ftp://a"), "is not where an origin is"),
+        (good.replace("http://127.0.0.1", "http://a/path"), "is not where an origin is"),
+        (good.replace("[http-cache]\n", ""), "no cache to answer for it"),
+        (format!("{good}\n{}", good.replace("[http-cache]\n", "")), "is written twice"),
+    ] {
+        let error = parse(folder, &text).unwrap_err().to_string();
+        assert!(error.contains(why), "{why:?} is not in: {error}");
+    }
+}
