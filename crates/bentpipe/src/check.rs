@@ -102,10 +102,17 @@ fn air(config: &AirConfig) -> Sheet {
         let directory = usage.directory.display();
         sheet.row("usage", format!("written to {directory} every {}", usage.interval));
     }
-    status(&mut sheet, config.status.as_ref());
+    if let Some(pages) = &config.split_http {
+        let text = format!(
+            "fetched whole at the ground, {} at most in vain; {} for {}",
+            pages.waste, pages.memory, pages.keep
+        );
+        sheet.row("pages", text);
+    }
     if let Some(dns) = &config.dns {
         names(&mut sheet, dns, config.listen.tproxy.is_some());
     }
+    status(&mut sheet, config.status.as_ref());
     let limits = &config.limits;
     let (all, each) = (limits.max_flows, limits.max_flows_per_passenger);
     sheet.row("flows", format!("{all} of TCP, {each} a passenger"));
@@ -292,6 +299,13 @@ fn ground(config: &GroundConfig) -> Sheet {
     let servers: Vec<_> = config.dns.servers.iter().map(|server| server.0.to_string()).collect();
     let asked = if servers.is_empty() { "the system's".to_owned() } else { servers.join(", ") };
     sheet.row("name servers", asked);
+    if let Some(pages) = &config.split_http {
+        let text = format!(
+            "{} at once, {} objects of {} and {} at most",
+            pages.pages, pages.objects, pages.largest_object, pages.largest_page
+        );
+        sheet.row("pages", text);
+    }
     status(&mut sheet, config.status.as_ref());
     sheet
 }

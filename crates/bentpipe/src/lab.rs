@@ -14,6 +14,7 @@ use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_lab::contender::Contender;
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::cell::Punctuality;
+use bentpipe_lab::experiment::pages::Reader;
 use bentpipe_lab::experiment::progress::Live;
 use bentpipe_lab::experiment::transfers::{Cell, Plan};
 use bentpipe_lab::experiment::{measure, table};
@@ -78,6 +79,10 @@ pub enum Run {
     BrowserQuic(mixes::BrowserArgs),
     /// Calls over UDP: what is left of the link's losses, and what that costs.
     Call(mixes::CallArgs),
+    /// Pages for a first passenger: with Split HTTP, and object by object.
+    PagesCold(mixes::PagesArgs),
+    /// The same pages for a second passenger.
+    PagesWarm(mixes::PagesArgs),
     /// Names on board: popular ones, cold ones, and pages of either.
     Dns(mixes::DnsArgs),
 }
@@ -201,6 +206,8 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::RuralPawsPolicy(args)) => mixes::policy(args),
         Lab::Run(Run::BrowserQuic(args)) => mixes::browser(args),
         Lab::Run(Run::Call(args)) => mixes::call(args),
+        Lab::Run(Run::PagesCold(args)) => mixes::pages(args, Reader::First),
+        Lab::Run(Run::PagesWarm(args)) => mixes::pages(args, Reader::Second),
         Lab::Run(Run::Dns(args)) => mixes::names(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),

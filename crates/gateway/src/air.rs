@@ -12,6 +12,7 @@ pub mod identity;
 mod intake;
 mod ip;
 mod packet;
+mod pages;
 pub mod passengers;
 pub(crate) mod path_memory;
 mod quic;

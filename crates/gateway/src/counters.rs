@@ -83,6 +83,24 @@ counters! {
     names_failed,
     /// ICMP messages sent to clients (air), or errors passed to aircraft (ground).
     icmp_sent,
+    /// Pages that the ground fetched ahead with what they will ask for.
+    pages,
+    /// Bytes of pages and their objects that the ground gave to the link, before they were packed.
+    pages_bytes,
+    /// Objects of pages that were promised to the cabin.
+    objects_promised,
+    /// Promised objects of which nothing was sent after all.
+    objects_declined,
+    /// Pushed objects that passengers asked for: a round trip was saved for each, or a share of one.
+    objects_used,
+    /// Pushed objects that nobody asked for in their time.
+    objects_unused,
+    /// Bytes of pushed objects.
+    pushed_bytes,
+    /// Those of them that nobody asked for.
+    wasted_bytes,
+    /// Requests beside pages that nobody had promised: scripts' mostly.
+    not_foreseen,
     /// TLS connections that ended here, being for a site of the operator's.
     sites,
     /// HTTP requests answered from the cache, fresh.

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_link::{Class, Host, PublicKey, ResetCode, Service, SettingsError, Target};
+use bentpipe_prefetch::address::Origin;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -23,6 +24,7 @@ use crate::counters::Counters;
 use crate::far::{self, Arrivals, Carried, Claim, FarStream, Incoming};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError, ip};
+use crate::pages::{Connection, GroundPages, Origins};
 use crate::police::policed;
 use crate::relay::{Outcome, Relay, RelayLimits};
 use crate::status::{self, Gateway, Reporter, Session};
@@ -48,6 +50,7 @@ struct Shared {
     policy: Policy,
     dns: Arc<Dns>,
     names: Names,
+    pages: Option<GroundPages>,
     connect_timeout: Duration,
     relay: RelayLimits,
     counters: Arc<Counters>,
@@ -109,6 +112,10 @@ impl Ground {
             policy: Policy::new(config.dial.allow.clone()),
             names: Names::new(dns.clone(), resolve::servers(&config.dns)?, counters.clone()),
             dns,
+            pages: config
+                .split_http
+                .as_ref()
+                .map(|pages| GroundPages::new(pages.settings(), counters.clone())),
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
             udp: Udp::new(counters.clone(), limits.udp.unanswered_timeout.into()),
@@ -250,7 +257,9 @@ impl Shared {
 
     /// What the gateway does itself.
     async fn serve_service(&self, service: Service, carries: Carried) {
-        let Service::Resolver = service;
+        if service == Service::Pages {
+            return self.serve_page(carries).await;
+        }
         let idle = self.limits.datagram_idle(ip::UDP, RESOLVER_PORT);
         match carries {
             Carried::Stream(stream) => self.names.serve_stream(stream, idle).await,
@@ -259,6 +268,22 @@ impl Shared {
                 self.counters.count_reset(code);
             }
             Carried::Datagrams { flow, .. } => flow.reset(ResetCode::Forbidden),
+        }
+    }
+
+    /// One page with what it will ask for, where that is done here.
+    async fn serve_page(&self, carries: Carried) {
+        match (&self.pages, carries) {
+            (Some(pages), Carried::Stream(mut stream)) => {
+                stream.connected();
+                if let Err(error) = pages.serve(self, stream).await {
+                    tracing::debug!(%error, "a page's stream broke off");
+                }
+            }
+            (_, mut carries) => {
+                self.counters.count_reset(ResetCode::Forbidden);
+                carries.reset(ResetCode::Forbidden);
+            }
         }
     }
 
@@ -352,6 +377,19 @@ impl Shared {
                 eyeballs::dial(&*self.dns, connector, &permit, (name, port), deadline).await
             }
         }
+    }
+}
+
+/// The origins of pages: the same names and the same policy as for what passengers dial.
+impl Origins for Shared {
+    fn connect(&self, origin: &Origin) -> BoxFuture<'_, Result<Box<dyn Connection>, ResetCode>> {
+        let Origin { is_secure, host, port } = origin.clone();
+        Box::pin(async move {
+            // The cabin asks for pages over TLS only where it has their certificates: not yet.
+            let host = host.parse().ok().filter(|_| !is_secure).ok_or(ResetCode::Forbidden)?;
+            let tcp = self.reach(&Tcp(&self.policy), &Target { host, port }).await?;
+            Ok(Box::new(tcp) as Box<dyn Connection>)
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 //! lies between them is behind the traits in [`far`]. What the modem knows of the
 //! radio comes by [`rate`]; what a flow's class is, [`classify`] says, and
 //! [`usage`] what passengers used, and
-//! [`status`] what is carried now.
+//! [`status`] what is carried now. [`pages`] are the two ends of Split HTTP.
 
 pub mod air;
 mod bucket;
@@ -17,6 +17,7 @@ pub mod far;
 mod flows;
 pub mod ground;
 pub mod net;
+pub mod pages;
 mod police;
 mod quiet;
 pub mod rate;

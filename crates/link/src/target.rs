@@ -42,16 +42,19 @@ pub enum Service {
     /// Answers DNS messages, on a flow of datagrams or behind two bytes of length (RFC 1035 section
     /// 4.2.2) on a stream.
     Resolver,
+    /// Fetches a page with what it will ask for: the ground half of Split HTTP, on a stream.
+    Pages,
 }
 
 impl Service {
     /// Every one there is.
-    pub const ALL: [Self; 1] = [Self::Resolver];
+    pub const ALL: [Self; 2] = [Self::Resolver, Self::Pages];
 
     /// Its number on the wire.
     pub const fn to_u8(self) -> u8 {
         match self {
             Self::Resolver => 1,
+            Self::Pages => 2,
         }
     }
 
@@ -65,6 +68,7 @@ impl Service {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Resolver => "resolver.bentpipe.invalid",
+            Self::Pages => "pages.bentpipe.invalid",
         }
     }
 
@@ -249,7 +253,7 @@ mod tests {
             any::<[u8; 4]>().prop_map(|o| Host::Ip(Ipv4Addr::from(o).into())),
             any::<[u8; 16]>().prop_map(|o| Host::Ip(Ipv6Addr::from(o).into())),
             "[a-z_]([a-z0-9-]{0,20}[a-z0-9])?(\\.[a-z][a-z0-9-]{0,30}){0,6}".prop_map(Host::Name),
-            Just(Host::Service(Service::Resolver)),
+            prop::sample::select(&Service::ALL[..]).prop_map(Host::Service),
         ]
     }
 

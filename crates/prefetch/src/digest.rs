@@ -9,9 +9,9 @@
 
 use std::collections::BTreeSet;
 
-use sha2::{Digest as _, Sha256};
+use blake2::{Blake2s256, Digest as _};
 
-use crate::address::Address;
+use crate::address::{Address, Origin};
 
 /// The most objects of one digest: 256 of them take about 370 bytes.
 pub const MAX_ENTRIES: usize = 256;
@@ -37,9 +37,9 @@ pub struct CacheDigest {
 pub struct DigestError;
 
 impl CacheDigest {
-    /// The first [`MAX_ENTRIES`] of `addresses`.
-    pub fn of<'a>(addresses: impl IntoIterator<Item = &'a Address>) -> Self {
-        let all: Vec<u64> = addresses.into_iter().take(MAX_ENTRIES).map(hash).collect();
+    /// The first [`MAX_ENTRIES`] of objects, by their [`hash`].
+    pub fn of(hashes: impl IntoIterator<Item = u64>) -> Self {
+        let all: Vec<u64> = hashes.into_iter().take(MAX_ENTRIES).collect();
         if all.is_empty() {
             return Self::default();
         }
@@ -125,9 +125,14 @@ impl Bits {
     }
 }
 
-fn hash(address: &Address) -> u64 {
-    let digest = Sha256::digest(address.as_str());
-    let (first, _) = digest.split_first_chunk::<8>().expect("SHA-256 has 32 bytes");
+/// The first 64 bits of the BLAKE2s-256 of an address as caches file it: with the port that it has or
+/// its scheme's own, as in `http://example.net:80/a?b=c`.
+pub fn hash(address: &Address) -> u64 {
+    let Origin { is_secure, host, port } = address.origin();
+    let scheme = if is_secure { "https" } else { "http" };
+    let filed = format!("{scheme}://{host}:{port}{}", address.path_and_query());
+    let digest = Blake2s256::digest(filed);
+    let (first, _) = digest.split_first_chunk::<8>().expect("BLAKE2s-256 has 32 bytes");
     u64::from_be_bytes(*first)
 }
 
@@ -148,20 +153,20 @@ mod tests {
     #[test]
     fn it_knows_what_is_in_it_and_hardly_anything_else() {
         let have = addresses(MAX_ENTRIES);
-        let digest = CacheDigest::of(&have);
+        let digest = CacheDigest::of(have.iter().map(hash));
         assert!(have.iter().all(|one| digest.has(one)));
         assert!(digest.encode().len() <= 380, "{}", digest.encode().len());
         let other = addresses(MAX_ENTRIES + 20_000);
         let wrong = other[MAX_ENTRIES..].iter().filter(|one| digest.has(one)).count();
         assert!(wrong < 40, "{wrong} of 20,000");
         assert!(!CacheDigest::default().has(&have[0]));
-        assert_eq!(CacheDigest::of(&other), digest, "only the first are told");
+        assert_eq!(CacheDigest::of(other.iter().map(hash)), digest, "only the first are told");
     }
 
     proptest! {
         #[test]
         fn digests_read_back(count in 0..=MAX_ENTRIES) {
-            let digest = CacheDigest::of(&addresses(count));
+            let digest = CacheDigest::of(addresses(count).iter().map(hash));
             let bytes = digest.encode();
             prop_assert!(bytes.len() <= MAX_BYTES);
             prop_assert_eq!(CacheDigest::decode(&bytes), Ok(digest));

@@ -2,7 +2,6 @@
 //! crossing the link.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use crate::account::Outcome;
 use crate::address::Address;
@@ -19,8 +18,6 @@ pub type PageId = u64;
 pub struct Promised<T> {
     entries: BTreeMap<(u32, Address), Entry<T>>,
     pages: BTreeMap<PageId, Page>,
-    /// How long a page's objects are kept for its passenger once their stream is over.
-    keep: Duration,
 }
 
 #[derive(Debug)]
@@ -39,8 +36,6 @@ struct Page {
     open: Vec<Address>,
     page_bytes: u64,
     not_foreseen: u32,
-    /// When its promises lapse: never, while its stream goes on.
-    lapses: Option<Duration>,
 }
 
 /// What came of a page's promises, once they have lapsed.
@@ -60,16 +55,22 @@ pub struct Lapsed {
     pub not_foreseen: u32,
 }
 
+impl<T> Default for Promised<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> Promised<T> {
-    /// Objects are kept for `keep` after their page's stream.
-    pub fn new(keep: Duration) -> Self {
-        Self { entries: BTreeMap::new(), pages: BTreeMap::new(), keep }
+    /// Nothing is promised yet.
+    pub fn new() -> Self {
+        Self { entries: BTreeMap::new(), pages: BTreeMap::new() }
     }
 
     /// A page of `site` is being asked for, for `passenger`.
     pub fn begin(&mut self, page: PageId, passenger: u32, site: &str) {
         let (site, open) = (site.to_owned(), Vec::new());
-        let begun = Page { passenger, site, open, page_bytes: 0, not_foreseen: 0, lapses: None };
+        let begun = Page { passenger, site, open, page_bytes: 0, not_foreseen: 0 };
         self.pages.insert(page, begun);
     }
 
@@ -129,39 +130,10 @@ impl<T> Promised<T> {
         self.entries.remove(&key).map(|entry| entry.handle)
     }
 
-    /// The page's stream is over; what came by it is kept for a while.
-    pub fn end(&mut self, page: PageId, now: Duration) {
-        if let Some(page) = self.pages.get_mut(&page) {
-            page.lapses = Some(now + self.keep);
-        }
-    }
-
-    /// When [`Promised::lapse`] has something to do next.
-    pub fn next_lapse(&self) -> Option<Duration> {
-        self.pages.values().filter_map(|page| page.lapses).min()
-    }
-
-    /// Forgets what has been kept long enough, and says what came of it.
-    pub fn lapse(&mut self, now: Duration) -> Vec<Lapsed> {
-        let is_over = |page: &Page| page.lapses.is_some_and(|at| at <= now);
-        let over: Vec<PageId> =
-            self.pages.iter().filter(|(_, page)| is_over(page)).map(|(id, _)| *id).collect();
-        let removed: Vec<(PageId, Page)> =
-            over.into_iter().filter_map(|id| Some((id, self.pages.remove(&id)?))).collect();
-        removed.into_iter().map(|(id, page)| self.settle(id, page)).collect()
-    }
-
-    /// Promises that are held.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether none is.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    fn settle(&mut self, id: PageId, page: Page) -> Lapsed {
+    /// The page's time is over, some while after its stream: forgets what was promised, and says what
+    /// came of it.
+    pub fn lapse(&mut self, id: PageId) -> Option<Lapsed> {
+        let page = self.pages.remove(&id)?;
         let (mut outcome, mut used, mut unused) = (Outcome::default(), 0, 0);
         outcome.page_bytes = page.page_bytes;
         for address in page.open {
@@ -180,7 +152,23 @@ impl<T> Promised<T> {
             }
         }
         let Page { passenger, site, not_foreseen, .. } = page;
-        Lapsed { passenger, site, outcome, used, unused, not_foreseen }
+        Some(Lapsed { passenger, site, outcome, used, unused, not_foreseen })
+    }
+
+    /// What has come of `passenger`'s promises so far: there is no need to send it again.
+    pub fn held_by(&self, passenger: u32) -> impl Iterator<Item = &Address> {
+        let of_passenger = self.entries.iter().filter(move |((whose, _), _)| *whose == passenger);
+        of_passenger.filter(|(_, entry)| entry.bytes > 0).map(|((_, address), _)| address)
+    }
+
+    /// Promises that are held.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
     }
 }
 
@@ -188,15 +176,13 @@ impl<T> Promised<T> {
 mod tests {
     use super::*;
 
-    const KEEP: Duration = Duration::from_secs(30);
-
     fn url(path: &str) -> Address {
         Address::parse(&format!("http://site.test/{path}")).unwrap()
     }
 
     #[test]
     fn a_get_finds_what_was_promised_to_its_passenger_alone() {
-        let mut promised = Promised::new(KEEP);
+        let mut promised = Promised::new();
         promised.begin(1, 7, "site.test");
         assert!(promised.promise(1, url("a.css"), "a"));
         assert_eq!(promised.ask(7, &url("a.css")), Some(&"a"));
@@ -208,7 +194,7 @@ mod tests {
 
     #[test]
     fn what_nobody_asked_for_is_wasted() {
-        let mut promised = Promised::new(KEEP);
+        let mut promised = Promised::new();
         promised.begin(1, 7, "site.test");
         for path in ["a", "b", "c", "d"] {
             assert!(promised.promise(1, url(path), path));
@@ -220,11 +206,11 @@ mod tests {
         promised.not_foreseen(7, "site.test");
         promised.not_foreseen(7, "other.test");
         assert_eq!(promised.withdraw(1, &url("d")), Some("d"));
-        assert_eq!(promised.next_lapse(), None, "its stream goes on");
-        promised.end(1, Duration::from_secs(5));
-        assert!(promised.lapse(Duration::from_secs(34)).is_empty());
-        assert_eq!(promised.next_lapse(), Some(Duration::from_secs(35)));
-        let [lapsed] = &promised.lapse(Duration::from_secs(35))[..] else { panic!("one page") };
+        let held: Vec<&Address> = promised.held_by(7).collect();
+        assert_eq!(held, [&url("a"), &url("b"), &url("c")]);
+        assert_eq!(promised.held_by(8).count(), 0);
+        let lapsed = promised.lapse(1).unwrap();
+        assert_eq!(promised.lapse(1), None);
         let outcome = Outcome { page_bytes: 2500, pushed_bytes: 3000, wasted_bytes: 1000 };
         assert_eq!(lapsed.outcome, outcome);
         assert_eq!((lapsed.used, lapsed.unused, lapsed.not_foreseen), (2, 1, 1));
@@ -234,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_later_page_may_promise_what_an_earlier_one_has_lost() {
-        let mut promised = Promised::new(KEEP);
+        let mut promised = Promised::new();
         promised.begin(1, 7, "site.test");
         promised.begin(2, 7, "site.test");
         assert!(promised.promise(1, url("a"), 1));
@@ -242,14 +228,13 @@ mod tests {
         assert_eq!(promised.withdraw(2, &url("a")), None, "it is the first page's");
         assert_eq!(promised.withdraw(1, &url("a")), Some(1));
         assert!(promised.promise(2, url("a"), 2));
-        promised.end(1, Duration::ZERO);
-        let lapsed = promised.lapse(KEEP);
-        assert_eq!((lapsed.len(), lapsed[0].used, promised.len()), (1, 0, 1));
+        let lapsed = promised.lapse(1).unwrap();
+        assert_eq!((lapsed.used, lapsed.unused, promised.len()), (0, 0, 1));
     }
 
     #[test]
     fn promises_are_bounded() {
-        let mut promised = Promised::new(KEEP);
+        let mut promised = Promised::new();
         promised.begin(1, 7, "site.test");
         let taken =
             (0..MAX_PROMISES + 9).filter(|n| promised.promise(1, url(&n.to_string()), ())).count();

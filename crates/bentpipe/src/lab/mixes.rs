@@ -1,5 +1,6 @@
-//! `bentpipe lab run latency-under-load | class-rates | cabin-mix | rural-paws-policy | call | dns`: what each
-//! traffic does to the others on the link.
+//! `bentpipe lab run latency-under-load | class-rates | cabin-mix | rural-paws-policy | call`: what each
+//! traffic does to the others on the link; `dns | pages-cold | pages-warm`: what the cabin's services do
+//! for it.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::choice::Choice;
+use bentpipe_lab::experiment::pages::{self, Reader};
 use bentpipe_lab::experiment::report::Report;
 use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, compare, dns, latency, rural_paws};
 use bentpipe_lab::profile::Profile;
@@ -138,6 +140,22 @@ pub struct BrowserArgs {
     kept: Kept,
 }
 
+/// What `lab run pages-cold` and `lab run pages-warm` are told.
+#[derive(Args)]
+pub struct PagesArgs {
+    /// The links: built-in profiles with a rate, or files that end in .toml; may be repeated.
+    #[arg(long = "profile", value_name = "PROFILE", default_values_t = pages::DEFAULT_PROFILES.map(String::from))]
+    profiles: Vec<String>,
+    /// Loads of each page.
+    #[arg(long, value_name = "N", default_value_t = pages::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// Of all losses; further runs have the seeds after it.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    kept: Kept,
+}
+
 /// What `lab run dns` is told.
 #[derive(Args)]
 pub struct DnsArgs {
@@ -155,6 +173,16 @@ pub struct DnsArgs {
     seed: u64,
     #[command(flatten)]
     kept: Kept,
+}
+
+/// Loads pages for one of two passengers, in virtual time.
+pub fn pages(args: &PagesArgs, reader: Reader) -> Outcome {
+    check_writable(args.kept.json.as_deref())?;
+    let profiles = args.profiles.iter().map(|name| with_rate(name)).collect::<Result<_, _>>()?;
+    let choice = pages::Choice { profiles, runs: args.runs, seed: args.seed, reader };
+    let report = pages::run(&choice)?;
+    println!("{}\n{}", report.text, report.goals_text());
+    args.kept.keep(&report.rows, report.missed())
 }
 
 /// Asks for names, in virtual time.

@@ -22,6 +22,7 @@ use crate::counters::Counters;
 use crate::far::{Claim, FarEnd, MAX_FIRST_BYTES, Open, OpenDatagrams, Reach};
 use crate::flows::Flows;
 use crate::net;
+use crate::pages::AirPages;
 use crate::police::Ceil;
 use crate::quiet::Quiet;
 use crate::relay::{Outcome, Relay, Verdict, reset_on_close};
@@ -50,6 +51,8 @@ pub struct Intake {
     pub usage: Option<Arc<Book>>,
     /// What one passenger may send in the network's class.
     pub ceil: Arc<Ceil>,
+    /// Split HTTP's half on board, where there is one.
+    pub pages: Option<Arc<AirPages>>,
     /// The resolver on board.
     pub board: Option<Arc<Board>>,
     /// The HTTP cache, where there is one.
@@ -80,7 +83,9 @@ impl Intake {
                 each_per_second: Some(limits.ip.flows_per_second_per_passenger),
             },
         ]);
-        let (counters, quiet) = Default::default();
+        let (counters, quiet): (Arc<Counters>, _) = Default::default();
+        let pages = config.split_http.as_ref();
+        let pages = pages.map(|pages| AirPages::new(pages.settings(), counters.clone()));
         let usage = config.usage.as_ref();
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
         let identity = Arc::new(Neighbours::default());
@@ -95,6 +100,7 @@ impl Intake {
             classes,
             usage,
             ceil,
+            pages,
             board,
             web: None,
             identity,

@@ -14,9 +14,9 @@ use super::modem::{ModemConfig, WrittenModem};
 use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
-    AeroTcp, AirDns, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE,
-    DEFAULT_STALL, HttpCache, Memory, Page, Quic, Raw, Site, Source, StatusConfig, Which, applies,
-    read, seconds, site, spanned_key, which,
+    AeroTcp, AirDns, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN,
+    DEFAULT_IDLE, DEFAULT_STALL, HttpCache, Memory, Page, Quic, Raw, Site, Source, StatusConfig,
+    Which, applies, read, seconds, site, spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -58,10 +58,12 @@ pub struct AirConfig {
     pub page: Option<Page>,
     /// Records of what passengers use; absent where none are kept.
     pub usage: Option<UsageConfig>,
-    /// Where it is told what is carried now; absent where it is not.
-    pub status: Option<StatusConfig>,
+    /// Whole pages in one round trip; absent where they cross object by object.
+    pub split_http: Option<AirSplitHttp>,
     /// The resolver on board; absent where there is none.
     pub dns: Option<AirDns>,
+    /// Where it is told what is carried now; absent where it is not.
+    pub status: Option<StatusConfig>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,

@@ -16,8 +16,8 @@ use super::least;
 use super::radio::{default_mtu, marked};
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundIp,
-    GroundUdp, Masque, Memory, Raw, Source, StandardClient, StatusConfig, Transport, Which,
-    applies, from_text, read, seconds, spanned_key, standard, which,
+    GroundSplitHttp, GroundUdp, Masque, Memory, Raw, Source, StandardClient, StatusConfig,
+    Transport, Which, applies, from_text, read, seconds, spanned_key, standard, which,
 };
 use crate::net::ip;
 use crate::relay::RelayLimits;
@@ -55,6 +55,8 @@ pub struct GroundConfig {
     /// Names it answers itself.
     #[serde(default)]
     pub hosts: BTreeMap<String, HostAddresses>,
+    /// Whole pages in one round trip; absent where they are declined.
+    pub split_http: Option<GroundSplitHttp>,
     /// Where it is told what is carried now; absent where it is not.
     pub status: Option<StatusConfig>,
     /// Bounds.

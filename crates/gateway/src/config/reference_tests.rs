@@ -48,6 +48,7 @@ name = "portal.example"
 certificate = "chain.pem"
 key = "key.pem"
 [limits]
+[split-http]
 [limits.udp]
 [limits.ip]
 [raw]
@@ -84,6 +85,7 @@ token-hash = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 [status]
 file = "status.json"
 [limits]
+[split-http]
 [limits.udp]
 [limits.ip]
 [raw]

@@ -6,6 +6,7 @@ mod dns;
 mod http;
 mod limits;
 mod marks;
+mod pages;
 mod paths;
 mod ping;
 mod policy;

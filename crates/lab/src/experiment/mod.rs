@@ -12,6 +12,7 @@ pub mod gate;
 pub mod grid;
 pub mod latency;
 pub mod measure;
+pub mod pages;
 pub mod progress;
 pub mod report;
 pub mod rural_paws;

@@ -37,12 +37,12 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 256 objects of 2 MB each and 8 MB in all, three levels, 20 s, six from one origin and 24 in all.
+    /// 256 objects of 2 MiB each and 8 MiB in all, three levels, 20 s, six from one origin and 24 in all.
     fn default() -> Self {
         Self {
             objects: 256,
-            bytes: 8_000_000,
-            object_bytes: 2_000_000,
+            bytes: 8 << 20,
+            object_bytes: 2 << 20,
             depth: 3,
             time: Duration::from_secs(20),
             per_origin: 6,
@@ -291,6 +291,11 @@ impl Planner {
             }
             Fetch::Over => {}
         }
+    }
+
+    /// Whether the object has come, or will not.
+    pub fn is_over(&self, id: u16) -> bool {
+        self.object(id).is_none_or(|object| object.state == Fetch::Over)
     }
 
     /// What is promised and will not be fetched any more, `elapsed` after the page was asked for: the

@@ -32,7 +32,7 @@ fn request() -> Request {
         ("cookie", "secret=1"),
         ("authorization", "Basic secret"),
     ]);
-    let digest = CacheDigest::of(&[url("http://site.test/a.css")]);
+    let digest = CacheDigest::of([crate::digest::hash(&url("http://site.test/a.css"))]);
     Request::new(url("http://www.site.test/some/page"), &sent, 1 << 40, digest)
 }
 

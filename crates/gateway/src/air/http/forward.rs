@@ -1,17 +1,19 @@
 //! Absolute-form requests, passed to their origin over a flow of their own.
 
 use bentpipe_link::{ResetCode, Target};
+use bentpipe_prefetch::address::Address;
 use bentpipe_schedule::Dscp;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version, header};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
 use super::head::{self, PSEUDONYM};
 use super::{Body, MAX_BUFFER_BYTES, Proxy, no_link, text};
 use crate::air::first::{Ended, FirstWrite};
+use crate::air::pages;
 use crate::far::Reach;
 
 /// Sends `request` to `target` and gives its answer, or one of the proxy's own.
@@ -23,6 +25,9 @@ pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) 
     let intake = &proxy.intake;
     if !intake.has_link().await {
         return no_link();
+    }
+    if let Some(pushed) = pushed(proxy, &request).await {
+        return pushed;
     }
     intake.counters.relayed.add(1);
     let open = intake.open(target.clone(), &proxy.ticket, Dscp::DF, Bytes::new());
@@ -46,6 +51,19 @@ pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) 
             ended => failure(&target, ended.map_or(ResetCode::Aborted, |ended| ended.code)),
         },
     }
+}
+
+/// What Split HTTP has for `request`, if anything.
+async fn pushed(proxy: &Proxy, request: &Request<Incoming>) -> Option<Response<Body>> {
+    let pages = proxy.intake.pages.as_ref()?;
+    if !request.body().is_end_stream() {
+        return None;
+    }
+    let address = Address::parse(&request.uri().to_string()).ok()?;
+    let asked = (request.method(), &address, request.headers());
+    let mut pushed = pages::answer(pages, &proxy.intake, &proxy.ticket, asked, []).await?;
+    head::add_via(pushed.headers_mut(), Version::HTTP_11);
+    Some(pushed.map(|body| body.map_err(Into::into).boxed_unsync()))
 }
 
 /// Whether the flow ended because nothing came over the link, rather than by what came.

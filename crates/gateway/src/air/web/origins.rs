@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bentpipe_link::{Host, ResetCode, Target};
+use bentpipe_prefetch::address::Address;
 use bentpipe_schedule::Dscp;
 use bentpipe_webcache::{Answer, Failure, Origin, StandIn};
 use bytes::Bytes;
@@ -24,6 +25,7 @@ use super::{Destination, Outbound};
 use crate::air::first::{Ending, FirstWrite};
 use crate::air::http::{MAX_BUFFER_BYTES, is_the_links_fault};
 use crate::air::intake::Intake;
+use crate::air::pages;
 use crate::air::passengers::Ticket;
 use crate::classify::Name;
 use crate::far::Reach;
@@ -199,6 +201,9 @@ impl Shared {
     /// Asks by name. Where the name leads nowhere, the address that the client dialled may still: what
     /// it says is for that client.
     async fn ask(&self, request: &Request<()>) -> Result<Answer, Failure> {
+        if let Some(answer) = self.pushed(request).await {
+            return Ok(answer);
+        }
         let named = self.to.named.clone().filter(|_| self.to.site.is_none());
         let named = named.unwrap_or_else(|| self.meant().clone());
         let by_name = self.ask_at(named.clone(), request).await;
@@ -215,6 +220,24 @@ impl Shared {
             }
             (answer, _) => answer,
         }
+    }
+
+    /// What Split HTTP has for the request, if anything. The ground asks by name, and the end of what it
+    /// sends is told, so it may be stored.
+    async fn pushed(&self, request: &Request<()>) -> Option<Answer> {
+        // Over TLS the ground asks for nothing yet.
+        let named = self.to.named.as_ref().filter(|_| self.to.site.is_none())?;
+        let pages = self.intake.pages.as_ref()?;
+        let site = format!("http://{named}/");
+        let path = request.uri().path_and_query()?.as_str().strip_prefix('/')?;
+        let address = Address::parse(&format!("{site}{path}")).ok()?;
+        let asked = (request.method(), &address, request.headers());
+        let cached = self.intake.web.as_ref().map(|web| web.cache.fresh_hashes(&site));
+        let cached = cached.unwrap_or_default();
+        let pushed = pages::answer(pages, &self.intake, &self.ticket, asked, cached).await?;
+        let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
+        let response = pushed.map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
+        Some(Answer { response, trusted: true })
     }
 
     /// Asks at `target`, on a kept flow if there is one.

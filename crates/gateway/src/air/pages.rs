@@ -1,0 +1,78 @@
+//! Split HTTP for the passengers' requests: pages by the ground's half, objects from what it promised.
+
+use std::sync::Arc;
+
+use bentpipe_link::{Host, Service, Target};
+use bentpipe_prefetch::address::Address;
+use bentpipe_prefetch::wire::Head;
+use bentpipe_schedule::Dscp;
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt};
+use http::{HeaderMap, Method, Response, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+
+use super::first::FirstWrite;
+use super::intake::Intake;
+use super::passengers::Ticket;
+use crate::pages::{AirPages, PromiseBroken, is_object, is_page};
+
+/// The port that is written for the ground's half, which has no use for one.
+const PORT: u16 = 80;
+
+/// An answer that came by the ground's half.
+pub type Pushed = Response<UnsyncBoxBody<Bytes, PromiseBroken>>;
+
+/// What Split HTTP has for a request of the passenger with `ticket`; `None` where it is to cross the
+/// link as ever. `cached` are the hashes of what a cache of ours has of the page's site.
+pub async fn answer(
+    pages: &Arc<AirPages>,
+    intake: &Arc<Intake>,
+    ticket: &Ticket,
+    (method, address, headers): (&Method, &Address, &HeaderMap),
+    cached: impl IntoIterator<Item = u64>,
+) -> Option<Pushed> {
+    if is_page(method, headers) {
+        return page(pages, intake, ticket, (address, headers), cached).await;
+    }
+    if !is_object(method, headers) {
+        return None;
+    }
+    let site = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
+    let site = site.and_then(|referer| Address::parse(referer).ok());
+    let object = pages.promised(ticket.number, address, site.as_ref().map(Address::host))?;
+    let head = object.head(pages.patience()).await.ok()?;
+    response(head, object.body())
+}
+
+async fn page(
+    pages: &Arc<AirPages>,
+    intake: &Arc<Intake>,
+    ticket: &Ticket,
+    (address, headers): (&Address, &HeaderMap),
+    cached: impl IntoIterator<Item = u64>,
+) -> Option<Pushed> {
+    let mut page = pages.ask_for(ticket.number, address.clone(), headers, cached)?;
+    let origin = address.origin();
+    let meant = Target { host: origin.host.parse().ok()?, port: origin.port };
+    let mut open = intake.open(meant, ticket, Dscp::DF, Bytes::new());
+    open.target = Target { host: Host::Service(Service::Pages), port: PORT };
+    // It would be held against the target.
+    open.claim = None;
+    let meter = intake.meter(ticket, open.class);
+    let (flow, _) = FirstWrite::new(intake.clone(), open, meter);
+    intake.flows.spawn(page.carry(flow));
+    let (head, body) = page.answer().await?;
+    response(head, body)
+}
+
+fn response<S>(head: Head, body: S) -> Option<Pushed>
+where
+    S: Stream<Item = Result<Bytes, PromiseBroken>> + Send + 'static,
+{
+    let mut response = Response::new(StreamBody::new(body.map_ok(Frame::data)).boxed_unsync());
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    Some(response)
+}

@@ -1,0 +1,120 @@
+//! `[split-http]` of either file: whole pages in one round trip.
+
+use std::num::{NonZeroU8, NonZeroUsize};
+
+use bentpipe_prefetch::plan::{Limits, NameList, Rules};
+use bentpipe_units::{ByteSize, Ratio, Span};
+use serde::Deserialize;
+
+use super::seconds;
+use crate::pages::{AirSettings, GroundSettings};
+
+/// What the cabin's half may take and risk. Absent, pages cross the link object by object.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct AirSplitHttp {
+    /// The part of pages' bytes that may be pushed in vain.
+    pub waste: Ratio,
+    /// The most that is pushed for one page.
+    pub largest_page: ByteSize,
+    /// For pushed objects, over all passengers; pages beyond it bring nothing with them.
+    pub memory: ByteSize,
+    /// How long a page's objects are held for its passenger once all have come.
+    pub keep: Span,
+    /// How long a GET waits for what was promised before it crosses the link.
+    pub patience: Span,
+}
+
+/// What the ground's half may fetch. Absent, it declines.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct GroundSplitHttp {
+    /// Pages at once, over all aircraft; each takes 3 MiB at most while its link is slow.
+    pub pages: NonZeroUsize,
+    /// Objects of one page, at most 512.
+    pub objects: NonZeroUsize,
+    /// Bytes of all objects of one page.
+    pub largest_page: ByteSize,
+    /// Bytes of one object.
+    pub largest_object: ByteSize,
+    /// Levels of style sheets.
+    pub depth: NonZeroU8,
+    /// No fetch begins later than this after the page was asked for.
+    pub time: Span,
+    /// Fetches at once from one origin.
+    pub per_origin: NonZeroUsize,
+    /// Fetches at once for one page.
+    pub at_once: NonZeroUsize,
+    /// Names whose objects alone are fetched; all, where there are none.
+    #[serde(deserialize_with = "names")]
+    pub allow: NameList,
+    /// Names whose objects are never fetched.
+    #[serde(deserialize_with = "names")]
+    pub deny: NameList,
+}
+
+impl Default for AirSplitHttp {
+    fn default() -> Self {
+        Self {
+            waste: Ratio::new(0.15).unwrap_or(Ratio::ZERO),
+            largest_page: ByteSize::from_bytes(8 << 20),
+            memory: ByteSize::from_bytes(64 << 20),
+            keep: seconds(30),
+            patience: seconds(10),
+        }
+    }
+}
+
+impl Default for GroundSplitHttp {
+    fn default() -> Self {
+        let limits = Limits::default();
+        let number = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
+        Self {
+            pages: number(64),
+            objects: number(limits.objects),
+            largest_page: ByteSize::from_bytes(8 << 20),
+            largest_object: ByteSize::from_bytes(2 << 20),
+            depth: NonZeroU8::new(limits.depth).unwrap_or(NonZeroU8::MIN),
+            time: seconds(20),
+            per_origin: number(limits.per_origin),
+            at_once: number(limits.at_once),
+            allow: NameList::default(),
+            deny: NameList::default(),
+        }
+    }
+}
+
+impl AirSplitHttp {
+    /// As the half takes it.
+    pub fn settings(&self) -> AirSettings {
+        AirSettings {
+            waste_share: self.waste.get(),
+            page_bytes: self.largest_page.bytes(),
+            memory_bytes: self.memory.bytes(),
+            keep: self.keep.into(),
+            patience: self.patience.into(),
+        }
+    }
+}
+
+impl GroundSplitHttp {
+    /// As the half takes it.
+    pub fn settings(&self) -> GroundSettings {
+        let limits = Limits {
+            objects: self.objects.get(),
+            bytes: self.largest_page.bytes(),
+            object_bytes: self.largest_object.bytes(),
+            depth: self.depth.get(),
+            time: self.time.into(),
+            per_origin: self.per_origin.get(),
+            at_once: self.at_once.get(),
+        };
+        let (allow, deny) = (self.allow.clone(), self.deny.clone());
+        let rules = Rules { allow, deny, ..Rules::default() };
+        GroundSettings { limits, rules, pages: self.pages.get() }
+    }
+}
+
+fn names<'de, D: serde::Deserializer<'de>>(from: D) -> Result<NameList, D::Error> {
+    NameList::new(Vec::<String>::deserialize(from)?).map_err(serde::de::Error::custom)
+}

@@ -1,0 +1,216 @@
+//! The cabin's half: asks for pages, and answers from what came unasked.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bentpipe_prefetch::account::Accounts;
+use bentpipe_prefetch::address::Address;
+use bentpipe_prefetch::digest::{CacheDigest, hash};
+use bentpipe_prefetch::promised::{Lapsed, PageId, Promised};
+use bentpipe_prefetch::wire::{Head, Request};
+use bytes::Bytes;
+use futures_util::Stream;
+use http::Method;
+use http::header::{self, HeaderMap};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::carry::Carrier;
+use super::object::{Object, PromiseBroken};
+use crate::counters::Counters;
+
+/// Parts of a page that may wait for its reader: at 16 KiB each, 1 MiB.
+const PAGE_PARTS: usize = 64;
+
+/// How the cabin's half works.
+#[derive(Debug, Clone)]
+pub struct AirSettings {
+    /// The part of pages' bytes that may be pushed in vain: 0 to 1.
+    pub waste_share: f64,
+    /// The most bytes that are pushed for one page.
+    pub page_bytes: u64,
+    /// Bytes of pushed objects that are held at once, over all passengers.
+    pub memory_bytes: u64,
+    /// How long a page's objects are held for its passenger once all have come.
+    pub keep: Duration,
+    /// How long a GET waits for the head of an object that was promised, before it crosses the link.
+    pub patience: Duration,
+}
+
+/// The cabin's half of Split HTTP.
+pub struct AirPages {
+    pub(super) settings: AirSettings,
+    pub(super) counters: Arc<Counters>,
+    pub(super) held_bytes: AtomicU64,
+    promised: Mutex<Promised<Arc<Object>>>,
+    accounts: Mutex<Accounts>,
+    epoch: Instant,
+    next_page: AtomicU64,
+}
+
+/// A page that the ground is being asked for.
+pub struct Page {
+    half: Arc<AirPages>,
+    id: PageId,
+    passenger: u32,
+    site: String,
+    /// The request, as the stream begins with it.
+    first: Bytes,
+    head: oneshot::Receiver<Head>,
+    body: mpsc::Receiver<Result<Bytes, PromiseBroken>>,
+    tell: Option<(oneshot::Sender<Head>, mpsc::Sender<Result<Bytes, PromiseBroken>>)>,
+}
+
+/// A page's bytes as they come.
+pub struct PageBody(mpsc::Receiver<Result<Bytes, PromiseBroken>>);
+
+/// Whether a request is for a page that the ground may fetch: a GET of a document by anybody, whole and
+/// without conditions.
+pub fn is_page(method: &Method, headers: &HeaderMap) -> bool {
+    let says = |name: &str, word: &str| {
+        let value = headers.get(name).and_then(|value| value.to_str().ok());
+        value.map(|value| value.to_ascii_lowercase().contains(word))
+    };
+    is_object(method, headers)
+        && says("accept", "text/html") == Some(true)
+        && says("sec-fetch-dest", "document") != Some(false)
+        && !headers.keys().any(|name| name.as_str().starts_with("if-"))
+}
+
+/// Whether a request may be answered with what anybody would be given: a GET without cookies,
+/// authorization and ranges.
+pub fn is_object(method: &Method, headers: &HeaderMap) -> bool {
+    let personal = [header::COOKIE, header::AUTHORIZATION, header::RANGE];
+    method == Method::GET && !personal.into_iter().any(|name| headers.contains_key(name))
+}
+
+impl AirPages {
+    /// A half without any page under way.
+    pub fn new(settings: AirSettings, counters: Arc<Counters>) -> Arc<Self> {
+        Arc::new(Self {
+            promised: Mutex::default(),
+            accounts: Mutex::new(Accounts::new(settings.waste_share)),
+            settings,
+            counters,
+            held_bytes: AtomicU64::new(0),
+            epoch: Instant::now(),
+            next_page: AtomicU64::new(0),
+        })
+    }
+
+    /// Prepares to ask for a page for `passenger`, whose request had these `headers`; `cached` are the
+    /// hashes of what a cache of ours has of the page's site. `None` where the request does not fit the
+    /// protocol.
+    pub fn ask_for(
+        self: &Arc<Self>,
+        passenger: u32,
+        address: Address,
+        headers: &HeaderMap,
+        cached: impl IntoIterator<Item = u64>,
+    ) -> Option<Page> {
+        let now = self.now();
+        let site = address.host().to_owned();
+        let room = self.settings.memory_bytes.saturating_sub(self.held_bytes.load(Relaxed));
+        let most = self.settings.page_bytes.min(room);
+        let allowance = lock(&self.accounts).allowance(passenger, &site, most, now);
+        let digest = {
+            let promised = lock(&self.promised);
+            CacheDigest::of(promised.held_by(passenger).map(hash).chain(cached))
+        };
+        let first = Request::new(address, headers, allowance, digest).encode()?.into();
+        let id = self.next_page.fetch_add(1, Relaxed);
+        let ((tell_head, head), (tell_body, body)) =
+            (oneshot::channel(), mpsc::channel(PAGE_PARTS));
+        let tell = Some((tell_head, tell_body));
+        Some(Page { half: self.clone(), id, passenger, site, first, head, body, tell })
+    }
+
+    /// What was promised for `passenger` at `address`, for a request that [`is_object`]. Where nothing
+    /// was, that is noted for the passenger's page of `site`, which the request's `Referer` names.
+    pub fn promised(
+        &self,
+        passenger: u32,
+        address: &Address,
+        site: Option<&str>,
+    ) -> Option<Arc<Object>> {
+        let mut promised = lock(&self.promised);
+        let object = promised.ask(passenger, address).cloned();
+        if object.is_none() {
+            promised.not_foreseen(passenger, site.unwrap_or(address.host()));
+        }
+        object
+    }
+
+    /// How long a GET waits for the head of what was promised.
+    pub fn patience(&self) -> Duration {
+        self.settings.patience
+    }
+
+    fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    pub(super) fn table(&self) -> MutexGuard<'_, Promised<Arc<Object>>> {
+        lock(&self.promised)
+    }
+
+    /// Forgets what was promised for a page, and settles its accounts.
+    pub(super) fn lapse(&self, page: PageId) {
+        let lapsed = lock(&self.promised).lapse(page);
+        let Some(Lapsed { passenger, site, outcome, used, unused, not_foreseen }) = lapsed else {
+            return;
+        };
+        lock(&self.accounts).settle(passenger, &site, outcome, self.now());
+        self.counters.objects_used.add(used.into());
+        self.counters.objects_unused.add(unused.into());
+        self.counters.pushed_bytes.add(outcome.pushed_bytes);
+        self.counters.wasted_bytes.add(outcome.wasted_bytes);
+        self.counters.not_foreseen.add(not_foreseen.into());
+    }
+}
+
+impl Page {
+    /// What asks on the stream and carries what comes by it; to be run beside the rest, until some time after the page is
+    /// over. Dropping it breaks off what has not come.
+    pub fn carry<S>(&mut self, stream: S) -> impl Future<Output = ()> + Send + use<S>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let carrier = self.tell.take().map(|(head, body)| {
+            lock(&self.half.promised).begin(self.id, self.passenger, &self.site);
+            Carrier::new(self.half.clone(), self.id, head, body)
+        });
+        let first = self.first.clone();
+        async move {
+            if let Some(carrier) = carrier {
+                carrier.run(stream, first).await;
+            }
+        }
+    }
+
+    /// The page, or `None` where it is to be asked for as ever.
+    pub async fn answer(self) -> Option<(Head, PageBody)> {
+        let Self { head, body, tell, .. } = self;
+        // Without a carrier nothing will ever come.
+        drop(tell);
+        Some((head.await.ok()?, PageBody(body)))
+    }
+}
+
+impl Stream for PageBody {
+    type Item = Result<Bytes, PromiseBroken>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing in here panics half-way.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,199 @@
+//! One page's stream at the cabin's end.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use bentpipe_prefetch::address::Address;
+use bentpipe_prefetch::plan::Promise;
+use bentpipe_prefetch::promised::PageId;
+use bentpipe_prefetch::wire::{End, Frame, Frames, Head, PAGE, Unpacker, Up};
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::air::AirPages;
+use super::object::{Object, PromiseBroken};
+
+/// What is read at once.
+const READ_BYTES: usize = 16 << 10;
+
+/// A stream on which nothing comes for so long is given up: longer than the ground waits for a page's
+/// origin, and an outage besides.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// Passes on what comes by one page's stream, and cleans up after it.
+pub struct Carrier {
+    half: Arc<AirPages>,
+    page: PageId,
+    head: Option<oneshot::Sender<Head>>,
+    body: Option<mpsc::Sender<Result<Bytes, PromiseBroken>>>,
+    /// By their numbers less one; `None` where one is over, or was not wanted.
+    objects: Vec<Option<(Address, Arc<Object>)>>,
+    held_bytes: u64,
+}
+
+impl Carrier {
+    pub fn new(
+        half: Arc<AirPages>,
+        page: PageId,
+        head: oneshot::Sender<Head>,
+        body: mpsc::Sender<Result<Bytes, PromiseBroken>>,
+    ) -> Self {
+        let (head, body) = (Some(head), Some(body));
+        Self { half, page, head, body, objects: Vec::new(), held_bytes: 0 }
+    }
+
+    /// Asks by `first` on `stream`, and takes what comes.
+    pub async fn run<S: AsyncRead + AsyncWrite + Unpin>(mut self, stream: S, first: Bytes) {
+        let carried = self.carry(stream, first).await;
+        if let Err(error) = carried {
+            tracing::debug!(%error, "a page's stream broke off");
+        }
+        self.end_page().await;
+        self.withdraw_all();
+        sleep(self.half.settings.keep).await;
+    }
+
+    async fn carry<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        mut stream: S,
+        first: Bytes,
+    ) -> io::Result<()> {
+        stream.write_all(&first).await?;
+        let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        let mut unpacker = Unpacker::new().map_err(wrong)?;
+        let mut frames = Frames::default();
+        let mut packed = vec![0; READ_BYTES];
+        loop {
+            let count = timeout(SILENCE, stream.read(&mut packed)).await??;
+            if count == 0 {
+                let whole = unpacker.is_over() && frames.is_over();
+                if !whole {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                return stream.shutdown().await;
+            }
+            let mut rest = &packed[..count];
+            loop {
+                let mut came = 0;
+                let taken = unpacker.unpack(rest, &mut |bytes| {
+                    came = bytes.len();
+                    frames.push(bytes);
+                });
+                rest = &rest[taken.map_err(wrong)?..];
+                while let Some(frame) = frames.frame().map_err(wrong)? {
+                    if let Some(id) = self.take(frame).await? {
+                        stream.write_all(&Up::cancel(id)).await?;
+                    }
+                }
+                if rest.is_empty() && came == 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Takes a frame; gives the number of an object that should be cancelled.
+    async fn take(&mut self, frame: Frame) -> io::Result<Option<u16>> {
+        match frame {
+            Frame::Promise(promise) => return Ok(self.promise(promise)),
+            Frame::Head(PAGE, head) => {
+                // Nobody waits for it any more where the passenger has gone.
+                let gone = self.head.take().is_none_or(|tell| tell.send(*head).is_err());
+                if gone {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+            }
+            Frame::Data(PAGE, bytes) => {
+                self.half.table().page_bytes(self.page, bytes.len() as u64);
+                if let Some(body) = &self.body {
+                    body.send(Ok(bytes)).await.map_err(|_| io::ErrorKind::BrokenPipe)?;
+                }
+            }
+            Frame::End(PAGE, End::Complete) => self.body = None,
+            Frame::End(PAGE, End::Declined | End::Aborted) => self.end_page().await,
+            Frame::Head(id, head) => {
+                if let Some((_, object)) = self.object(id) {
+                    object.begin(*head);
+                }
+            }
+            Frame::Data(id, bytes) => return Ok(self.data(id, bytes)),
+            Frame::End(id, End::Complete) => {
+                if let Some((_, object)) = self.over(id) {
+                    object.end(Ok(()));
+                }
+            }
+            Frame::End(id, End::Declined | End::Aborted) => self.withdraw(id),
+        }
+        Ok(None)
+    }
+
+    fn promise(&mut self, promise: Promise) -> Option<u16> {
+        let Promise { id, address, .. } = promise;
+        let object = Arc::<Object>::default();
+        let wanted = self.half.table().promise(self.page, address.clone(), object.clone());
+        self.half.counters.objects_promised.add(1);
+        self.objects.push(wanted.then_some((address, object)));
+        (!wanted).then_some(id)
+    }
+
+    /// Keeps an object's bytes; where there is no room, it is to be cancelled.
+    fn data(&mut self, id: u16, bytes: Bytes) -> Option<u16> {
+        let (page, count) = (self.page, bytes.len() as u64);
+        let (address, object) = self.object(id)?;
+        let (address, object) = (address.clone(), object.clone());
+        let settings = &self.half.settings;
+        let held = self.half.held_bytes.load(Relaxed);
+        if self.held_bytes + count > settings.page_bytes || held + count > settings.memory_bytes {
+            self.withdraw(id);
+            return Some(id);
+        }
+        self.held_bytes += count;
+        self.half.held_bytes.fetch_add(count, Relaxed);
+        self.half.table().object_bytes(page, &address, count);
+        object.push(bytes);
+        None
+    }
+
+    fn object(&self, id: u16) -> Option<&(Address, Arc<Object>)> {
+        self.objects.get(usize::from(id).checked_sub(1)?)?.as_ref()
+    }
+
+    fn over(&mut self, id: u16) -> Option<(Address, Arc<Object>)> {
+        self.objects.get_mut(usize::from(id).checked_sub(1)?)?.take()
+    }
+
+    /// The object will not come: who waits for it asks for it across the link.
+    fn withdraw(&mut self, id: u16) {
+        if let Some((address, object)) = self.over(id) {
+            self.half.table().withdraw(self.page, &address);
+            object.end(Err(PromiseBroken));
+        }
+    }
+
+    async fn end_page(&mut self) {
+        self.head = None;
+        if let Some(body) = self.body.take() {
+            // The reader is told, unless it has gone.
+            let _ = body.send(Err(PromiseBroken)).await;
+        }
+    }
+
+    fn withdraw_all(&mut self) {
+        for number in 1..=self.objects.len() {
+            self.withdraw(number as u16); // at most MAX_OBJECTS
+        }
+    }
+}
+
+impl Drop for Carrier {
+    /// Also where the gateway stops before a page is over.
+    fn drop(&mut self) {
+        self.withdraw_all();
+        self.half.lapse(self.page);
+        self.half.held_bytes.fetch_sub(self.held_bytes, Relaxed);
+    }
+}

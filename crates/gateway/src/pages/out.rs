@@ -1,0 +1,146 @@
+//! What waits to go down to the cabin, most urgent first.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+
+use bentpipe_prefetch::plan::Promise;
+use bentpipe_prefetch::scan::Urgency;
+use bentpipe_prefetch::wire::{Frame, MAX_DATA_BYTES, Packer, WireError};
+use bytes::Bytes;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+/// Bytes that may wait for the link before origins are no longer read from: each page under way has at
+/// most so many here, and as many again in what was read at once.
+pub const MAX_QUEUED_BYTES: usize = 1 << 20;
+
+/// The frames of one page's stream.
+pub struct Out {
+    /// Promises: they go before everything, so that each is there before what it was found in.
+    promises: VecDeque<Frame>,
+    frames: BTreeMap<(Urgency, u16), VecDeque<Frame>>,
+    queued_bytes: usize,
+    packer: Option<Packer>,
+    packed: Vec<u8>,
+    written: usize,
+    plain: Vec<u8>,
+}
+
+impl Out {
+    pub fn new() -> Result<Self, WireError> {
+        Ok(Self {
+            promises: VecDeque::new(),
+            frames: BTreeMap::new(),
+            queued_bytes: 0,
+            packer: Some(Packer::new()?),
+            packed: Vec::new(),
+            written: 0,
+            plain: Vec::new(),
+        })
+    }
+
+    pub fn promise(&mut self, promise: Promise) {
+        self.promises.push_back(Frame::Promise(promise));
+    }
+
+    pub fn frame(&mut self, urgency: Urgency, id: u16, frame: Frame) {
+        self.frames.entry((urgency, id)).or_default().push_back(frame);
+    }
+
+    /// The object's bytes, in as many frames as they need.
+    pub fn data(&mut self, urgency: Urgency, id: u16, mut bytes: Bytes) {
+        self.queued_bytes += bytes.len();
+        while !bytes.is_empty() {
+            let part = bytes.split_to(bytes.len().min(MAX_DATA_BYTES));
+            self.frame(urgency, id, Frame::Data(id, part));
+        }
+    }
+
+    /// Forgets what waits of an object that is not wanted any more.
+    pub fn forget(&mut self, urgency: Urgency, id: u16) -> Forgotten {
+        let mut had_head = false;
+        for frame in self.frames.remove(&(urgency, id)).into_iter().flatten() {
+            match frame {
+                Frame::Head(..) => had_head = true,
+                Frame::Data(_, bytes) => self.queued_bytes -= bytes.len(),
+                Frame::Promise(_) | Frame::End(..) => {}
+            }
+        }
+        Forgotten { had_head }
+    }
+
+    /// Whether origins should wait.
+    pub fn is_full(&self) -> bool {
+        self.queued_bytes >= MAX_QUEUED_BYTES
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.promises.is_empty() && self.frames.is_empty() && self.written == self.packed.len()
+    }
+
+    /// Writes some of what waits, and waits where there is nothing. May be dropped half-way without
+    /// loss.
+    pub async fn write(&mut self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        if self.written == self.packed.len() {
+            self.pack().map_err(io::Error::other)?;
+        }
+        if self.packed.is_empty() {
+            return std::future::pending().await;
+        }
+        let written = to.write(&self.packed[self.written..]).await?;
+        if written == 0 {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        self.written += written;
+        Ok(())
+    }
+
+    /// Ends the stream, once [`Out::is_empty`].
+    pub async fn finish(&mut self, to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+        let mut packed = Vec::new();
+        if let Some(packer) = self.packer.take() {
+            packer.finish(&mut packed).map_err(io::Error::other)?;
+        }
+        to.write_all(&packed).await?;
+        to.shutdown().await
+    }
+
+    /// Packs what is most urgent: not more, so that what becomes urgent meanwhile is not behind it.
+    fn pack(&mut self) -> Result<(), WireError> {
+        self.packed.clear();
+        self.written = 0;
+        self.plain.clear();
+        while self.plain.len() < MAX_DATA_BYTES {
+            let Some(frame) = self.pop() else { break };
+            frame.put(&mut self.plain);
+        }
+        match &mut self.packer {
+            // Flushed each time: else a page would wait in the packer for its block to fill.
+            Some(packer) if !self.plain.is_empty() => {
+                packer.pack(&self.plain, true, &mut self.packed)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Frame> {
+        if let Some(promise) = self.promises.pop_front() {
+            return Some(promise);
+        }
+        let mut first = self.frames.first_entry()?;
+        let frame = first.get_mut().pop_front();
+        if first.get().is_empty() {
+            first.remove();
+        }
+        if let Some(Frame::Data(_, bytes)) = &frame {
+            self.queued_bytes -= bytes.len();
+        }
+        frame
+    }
+}
+
+/// What [`Out::forget`] has forgotten.
+pub struct Forgotten {
+    /// The head was among it, so that the cabin has seen nothing of the object.
+    pub had_head: bool,
+}

@@ -1,0 +1,153 @@
+//! Split HTTP between an air and a ground gateway.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use bentpipe_link::{Host, Service};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket};
+
+use crate::bench::{LOOPBACK, read_all, soon, start, until};
+
+/// What an origin was asked for, in full.
+type Asked = Arc<Mutex<Vec<String>>>;
+
+/// An origin that has `pages`, each answered on a connection that is closed after it.
+async fn origin(pages: &'static [(&'static str, &'static str)]) -> (SocketAddr, Asked) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Asked::default();
+    let (pages, log) = (BTreeMap::from_iter(pages.iter().copied()), asked.clone());
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            let (pages, log) = (pages.clone(), log.clone());
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(tcp.read_u8().await.unwrap());
+                }
+                let head = String::from_utf8(head).unwrap();
+                let path = head.split(' ').nth(1).unwrap().to_owned();
+                log.lock().unwrap().push(head);
+                let body = pages.get(&path[..]).copied().unwrap_or("none");
+                let kind = if path.ends_with("css") { "text/css" } else { "text/html" };
+                let length = body.len();
+                // The page is for its reader alone to keep.
+                let keep = if path == "/" { "no-store" } else { "max-age=600" };
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nCache-Control: {keep}\r\n\
+                     Connection: close\r\nKeep-Alive: 5\r\n\r\n{body}"
+                );
+                let _ = tcp.write_all(answer.as_bytes()).await;
+            });
+        }
+    });
+    (address, asked)
+}
+
+/// What the proxy answers to a GET with these `lines`.
+async fn get(proxy: SocketAddr, url: &str, lines: &str) -> String {
+    get_from("127.0.0.1", proxy, url, lines).await
+}
+
+/// The same to a passenger at the address `from`.
+async fn get_from(from: &str, proxy: SocketAddr, url: &str, lines: &str) -> String {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
+    let mut tcp = socket.connect(proxy).await.unwrap();
+    let request = format!("GET {url} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n");
+    tcp.write_all(request.as_bytes()).await.unwrap();
+    String::from_utf8(soon("an answer", read_all(&mut tcp)).await.unwrap()).unwrap()
+}
+
+const HTML: &str = "Accept: text/html\r\n";
+const SITE: &[(&str, &str)] = &[
+    ("/", "<link rel=stylesheet href=a.css><img src=b.png>"),
+    ("/a.css", "a { background: url(c.png) }"),
+    ("/b.png", "picture b"),
+    ("/c.png", "picture c"),
+];
+
+fn with_pages() -> (&'static str, String) {
+    ("[split-http]", format!("{LOOPBACK}\n[split-http]"))
+}
+
+#[tokio::test]
+async fn a_page_brings_its_objects_and_only_it_crosses_the_link() {
+    let (origin, asked) = origin(SITE).await;
+    let (air, ground) = with_pages();
+    let bench = start(air, &ground);
+    let page = get(bench.http, &format!("http://{origin}/"), HTML).await;
+    assert!(page.starts_with("HTTP/1.1 200 OK\r\n") && page.ends_with(SITE[0].1), "{page}");
+    assert!(page.contains("via: 1.1 bentpipe") && !page.contains("keep-alive"), "{page}");
+    for (path, body) in &SITE[1..] {
+        let object = get(bench.http, &format!("http://{origin}{path}"), "Accept: */*\r\n").await;
+        assert!(object.ends_with(body), "{path}: {object}");
+    }
+    let opened = bench.up.opened();
+    let [open] = &opened[..] else { panic!("one stream for all: {opened:?}") };
+    assert_eq!(open.target.host, Host::Service(Service::Pages));
+    let asked = asked.lock().unwrap().clone();
+    assert_eq!(asked.len(), 4, "each once: {asked:?}");
+    assert!(asked.iter().all(|head| head.contains("accept-encoding: identity")), "{asked:?}");
+    assert_eq!((bench.ground.pages.get(), bench.ground.objects_promised.get()), (1, 3));
+}
+
+#[tokio::test]
+async fn what_is_somebodys_own_goes_as_ever() {
+    let (origin, asked) = origin(SITE).await;
+    let (air, ground) = with_pages();
+    let bench = start(air, &ground);
+    let lines = format!("{HTML}Cookie: a=b\r\n");
+    let page = get(bench.http, &format!("http://{origin}/"), &lines).await;
+    assert!(page.ends_with(SITE[0].1), "{page}");
+    assert_eq!(asked.lock().unwrap().len(), 1, "nothing is fetched for it");
+    assert!(asked.lock().unwrap()[0].to_lowercase().contains("cookie: a=b"));
+    assert_eq!(bench.ground.pages.get(), 0);
+}
+
+#[tokio::test]
+async fn where_a_half_is_missing_pages_cross_as_ever() {
+    let (origin, asked) = origin(SITE).await;
+    let (air, ground) = with_pages();
+    for (air, ground) in [(air, LOOPBACK), ("", &ground)] {
+        let bench = start(air, ground);
+        let page = get(bench.http, &format!("http://{origin}/"), HTML).await;
+        assert!(page.ends_with(SITE[0].1), "{page}");
+    }
+    assert_eq!(asked.lock().unwrap().len(), 2, "the pages and nothing else");
+}
+
+#[tokio::test]
+async fn the_grounds_policy_holds_for_pages_too() {
+    let (origin, asked) = origin(SITE).await;
+    let bench = start("[split-http]", "[split-http]");
+    let page = get(bench.http, &format!("http://{origin}/"), HTML).await;
+    assert!(page.starts_with("HTTP/1.1 502"), "{page}");
+    until("the refusal is counted", || {
+        bench.ground.resets(bentpipe_link::ResetCode::Forbidden) > 0
+    })
+    .await;
+    assert!(asked.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn with_a_cache_a_second_passenger_needs_the_link_for_the_page_alone() {
+    let (origin, asked) = origin(SITE).await;
+    let (_, ground) = with_pages();
+    let bench = start("[split-http]\n[http-cache]", &ground);
+    for (passenger, crossed) in [("127.0.0.1", 1), ("127.0.0.2", 2)] {
+        let get = async |path: &str, lines| {
+            get_from(passenger, bench.http, &format!("http://{origin}{path}"), lines).await
+        };
+        assert!(get("/", HTML).await.ends_with(SITE[0].1));
+        for (path, body) in &SITE[1..] {
+            let object = get(path, "Accept: */*\r\n").await;
+            assert!(object.ends_with(body), "{path}: {object}");
+        }
+        assert_eq!(bench.up.opened().len(), crossed, "flows after passenger {passenger}");
+    }
+    let asked = asked.lock().unwrap().clone();
+    assert_eq!(asked.len(), 5, "the page twice, its objects once: {asked:?}");
+}

@@ -1,0 +1,220 @@
+//! The pages of Rural-PAWS (Mohideen et al., 2018, section VIII) with and without Split HTTP: for a first
+//! passenger, and for a second one.
+//!
+//! A page is loaded as browsers do over HTTP/1.1: the document, then its objects on six connections.
+
+mod site;
+mod world;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::choice::seeds;
+use super::report::{Goal, Report, row};
+use super::table::{align, seconds, table};
+use crate::contender::Contender;
+use crate::profile::Profile;
+use crate::result::{Percentile, Row, Samples};
+use crate::sim::parallel;
+use crate::traffic::Engine;
+use site::Page;
+use world::World;
+
+/// Loads of each page unless told otherwise.
+pub const DEFAULT_RUNS: u16 = 5;
+/// Over these, unless told otherwise.
+pub const DEFAULT_PROFILES: [&str; 2] = ["geo-rural-8", "mss"];
+/// What browsers open to one host.
+const CONNECTIONS: usize = 6;
+/// What a browser accepts when it asks for a page, and for a picture.
+const OF_PAGES: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
+const OF_IMAGES: &str = "image/*,*/*;q=0.8";
+
+/// Of two round trips and the page's bytes at the rate that losses leave.
+const MOST_COLD: f64 = 1.30;
+const MOST_WARM_S: f64 = 1.0;
+
+/// Whose load is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reader {
+    /// Nothing of the page is on board.
+    First,
+    /// The first has loaded it just before.
+    Second,
+}
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The links; they have rates.
+    pub profiles: Vec<Profile>,
+    /// Loads of each page.
+    pub runs: u16,
+    /// Of the first; the others' follow.
+    pub seed: u64,
+    /// Whose.
+    pub reader: Reader,
+}
+
+/// Nothing was found out.
+#[derive(Debug, thiserror::Error)]
+pub enum PagesError {
+    /// A page was not to be had.
+    #[error("the page cannot be loaded: {0}")]
+    World(String),
+    /// The system would not, or a flow broke.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+impl PagesError {
+    fn told(why: impl ToString) -> Self {
+        Self::World(why.to_string())
+    }
+}
+
+/// One page over one link: with the ground's half, and each object across the link.
+struct Cell {
+    profile: Profile,
+    page: Page,
+    split: Samples,
+    tunnel: Samples,
+}
+
+/// Loads pages, in virtual time.
+pub fn run(choice: &Choice) -> Result<Report, PagesError> {
+    let jobs: Vec<(Profile, Page)> = (choice.profiles.iter())
+        .flat_map(|profile| Page::all().map(|page| (profile.clone(), page)))
+        .collect();
+    let cells = parallel::map(&jobs, |(profile, page)| cell(choice, profile, *page));
+    let cells: Vec<Cell> = cells.into_iter().collect::<Result<_, _>>()?;
+    let report = Report {
+        text: text(choice, &cells),
+        rows: cells.iter().flat_map(|cell| cell.rows(choice)).collect(),
+        goals: cells.iter().map(|cell| cell.goal(choice)).collect(),
+    };
+    Ok(report.found_by(&Engine::Sim))
+}
+
+fn cell(choice: &Choice, profile: &Profile, page: Page) -> Result<Cell, PagesError> {
+    let (mut split, mut tunnel) = (Samples::default(), Samples::default());
+    for seed in seeds(choice.seed, choice.runs) {
+        split.push(virtually(load_with(profile, page, seed, true, choice.reader))?);
+        tunnel.push(virtually(load_with(profile, page, seed, false, choice.reader))?);
+    }
+    Ok(Cell { profile: profile.clone(), page, split, tunnel })
+}
+
+/// Does `work` on a clock that jumps to whatever comes next.
+fn virtually(work: impl Future<Output = Result<f64, PagesError>>) -> Result<f64, PagesError> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().start_paused(true).build()?.block_on(work)
+}
+
+async fn load_with(
+    profile: &Profile,
+    page: Page,
+    seed: u64,
+    is_split: bool,
+    reader: Reader,
+) -> Result<f64, PagesError> {
+    let world = Arc::new(World::start(profile, seed, is_split).await?);
+    let first = load(&world, 1, page).await?;
+    if reader == Reader::First {
+        return Ok(first.as_secs_f64());
+    }
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    Ok(load(&world, 2, page).await?.as_secs_f64())
+}
+
+/// From the request for the document to the last byte of all.
+async fn load(world: &Arc<World>, passenger: u32, page: Page) -> Result<Duration, PagesError> {
+    let began = Instant::now();
+    world.get(passenger, &page.path(), OF_PAGES).await?;
+    let waiting = Arc::new(Mutex::new(VecDeque::from(page.paths())));
+    let mut loading: JoinSet<Result<(), PagesError>> = JoinSet::new();
+    for _ in 0..CONNECTIONS {
+        let (world, waiting) = (world.clone(), waiting.clone());
+        loading.spawn(async move {
+            loop {
+                let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                let Some(path) = next else { return Ok(()) };
+                world.get(passenger, &path, OF_IMAGES).await?;
+            }
+        });
+    }
+    while let Some(done) = loading.join_next().await {
+        done.map_err(PagesError::told)??;
+    }
+    Ok(began.elapsed())
+}
+
+impl Cell {
+    /// Two round trips, and the page's bytes at the rate that losses leave.
+    fn bound_s(&self) -> Option<f64> {
+        let one = self.profile.forward_limit(self.page.bytes())?;
+        Some((one + self.profile.rtt()).as_secs_f64())
+    }
+
+    fn median(samples: &Samples) -> Option<f64> {
+        samples.percentile(0.5).and_then(Percentile::known)
+    }
+
+    fn goal(&self, choice: &Choice) -> Goal {
+        let name = format!("{} over {}", self.page.name(), self.profile.name);
+        let median = Self::median(&self.split);
+        match choice.reader {
+            Reader::First => {
+                let ratio = median.zip(self.bound_s()).map(|(median, bound)| median / bound);
+                Goal::ratio_at_most(format!("{name} ÷ bound"), ratio, MOST_COLD)
+            }
+            Reader::Second => Goal::time_at_most(name, median, MOST_WARM_S),
+        }
+    }
+
+    fn rows(&self, choice: &Choice) -> [Row; 2] {
+        let experiment = match choice.reader {
+            Reader::First => "pages-cold",
+            Reader::Second => "pages-warm",
+        };
+        let contenders = [("bentpipe with split-http", &self.split), ("bentpipe", &self.tunnel)];
+        contenders.map(|(contender, samples)| {
+            let mut row = row(experiment, &self.profile, self.page.name(), "plt", choice.seed);
+            row.contender = Some(contender.into());
+            row.n = samples.len();
+            let known = |q| samples.percentile(q).and_then(Percentile::known);
+            (row.p50, row.p95) = (known(0.5), known(0.95));
+            row.limit = self.bound_s();
+            row
+        })
+    }
+}
+
+fn text(choice: &Choice, cells: &[Cell]) -> String {
+    let whose = match choice.reader {
+        Reader::First => "a first passenger",
+        Reader::Second => "a second passenger, a minute after the first",
+    };
+    let tunnel = Contender::Bentpipe.name();
+    let mut table = table(&["link", "page", "split-http", tunnel, "2 RTT + bytes ÷ rate"]);
+    for cell in cells {
+        let show = |value: Option<f64>| value.map_or("–".to_owned(), seconds);
+        table.add_row([
+            cell.profile.name.clone(),
+            cell.page.name(),
+            show(Cell::median(&cell.split)),
+            show(Cell::median(&cell.tunnel)),
+            show(cell.bound_s()),
+        ]);
+    }
+    align(&mut table, &[2, 3, 4]);
+    format!(
+        "Page load time for {whose}, medians of {} loads in virtual time.\n{}\n",
+        choice.runs,
+        table.trim_fmt()
+    )
+}

@@ -1,0 +1,122 @@
+//! The pages of Rural-PAWS at an origin beside the ground: a document and pictures of one length.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bentpipe_gateway::pages::{Connection, Origins};
+use bentpipe_link::ResetCode;
+use bentpipe_prefetch::address::Origin;
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Request, Response, header};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::time::sleep;
+
+use crate::workload::content::Object;
+
+/// What it is called.
+pub const HOST: &str = "paws.test";
+/// Between the ground and the origin: ours.
+const RTT: Duration = Duration::from_millis(20);
+/// What a connection holds on its way: more than the link moves in a round trip of it.
+const PIPE_BYTES: usize = 256 << 10;
+
+/// One of the nine pages (section VIII of the paper): its size in KB over that of its objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// All objects together, in KB.
+    pub total_kb: u64,
+    /// Each of them, in KB.
+    pub object_kb: u64,
+}
+
+impl Page {
+    /// All nine.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let sizes = [500, 1500, 2500].into_iter();
+        sizes.flat_map(|total_kb| [5, 20, 100].map(|object_kb| Self { total_kb, object_kb }))
+    }
+
+    /// The paths of its objects. Each differs from the others by a byte of its length.
+    pub fn paths(self) -> Vec<String> {
+        let lengths = (0..self.total_kb / self.object_kb).map(|n| 1000 * self.object_kb + n % 100);
+        lengths.enumerate().map(|(n, length)| format!("/object/{length}?{n}")).collect()
+    }
+
+    /// The document.
+    pub fn document(self) -> String {
+        let images =
+            self.paths().into_iter().map(|path| format!("<img src=\"{path}\" alt=\"\">\n"));
+        format!("<!DOCTYPE html><title>Rural-PAWS</title>\n{}", images.collect::<String>())
+    }
+
+    /// Its document and all its objects.
+    pub fn bytes(self) -> u64 {
+        let objects = self.paths().into_iter().filter_map(|path| Object::at(&path));
+        self.document().len() as u64 + objects.map(|object| object.bytes()).sum::<u64>()
+    }
+
+    /// Where its document is.
+    pub fn path(self) -> String {
+        format!("/{}/{}", self.total_kb, self.object_kb)
+    }
+
+    fn at(path: &str) -> Option<Self> {
+        Self::all().find(|page| page.path() == path)
+    }
+
+    /// As rows call it.
+    pub fn name(self) -> String {
+        format!("page-{}k-{}k", self.total_kb, self.object_kb)
+    }
+}
+
+/// What the origin has at `path`, and of which type; the document is for its reader alone to keep.
+pub fn body(path: &str) -> Option<(Bytes, &'static str, &'static str)> {
+    if let Some(page) = Page::at(path) {
+        return Some((page.document().into(), "text/html", "no-cache"));
+    }
+    let object = Object::at(path)?;
+    let mut bytes = Vec::with_capacity(object.bytes() as usize);
+    while (bytes.len() as u64) < object.bytes() {
+        bytes.extend_from_slice(&object.slice(bytes.len() as u64));
+    }
+    Some((bytes.into(), "image/bmp", "max-age=600"))
+}
+
+/// The origin.
+pub struct Site;
+
+impl Origins for Site {
+    fn connect(&self, _: &Origin) -> BoxFuture<'_, Result<Box<dyn Connection>, ResetCode>> {
+        Box::pin(async {
+            sleep(RTT).await;
+            let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+            tokio::spawn(async move {
+                let serve = service_fn(answer);
+                let server = hyper::server::conn::http1::Builder::new();
+                // The ground's going away is no event for a server.
+                let _ = server.serve_connection(TokioIo::new(theirs), serve).await;
+            });
+            Ok(Box::new(ours) as Box<dyn Connection>)
+        })
+    }
+}
+
+async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    sleep(RTT).await;
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+    let Some((bytes, kind, keep)) = body(path) else {
+        let mut response = Response::new(Full::default());
+        *response.status_mut() = http::StatusCode::NOT_FOUND;
+        return Ok(response);
+    };
+    let mut response = Response::new(Full::new(bytes));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(kind));
+    headers.insert(header::CACHE_CONTROL, http::HeaderValue::from_static(keep));
+    Ok(response)
+}
