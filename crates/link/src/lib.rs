@@ -35,7 +35,9 @@ pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};
 pub use lease::{BeamError, IDLE_GRANT, Lease, LeaseMode, MODEM_LEASE, ModemRate, Share, Source};
 pub use memory::{REMEMBERED_LIFETIME, Remembered};
 pub use session::{OpenError, Session};
-pub use settings::{Control, Lifetimes, MIN_MTU_BYTES, MIN_RESERVE_BYTES, Settings, SettingsError};
+pub use settings::{
+    Control, Lifetimes, MIN_MTU_BYTES, MIN_RATE, MIN_RESERVE_BYTES, Settings, SettingsError,
+};
 pub use status::Counters;
 pub use target::{Host, MAX_NAME_BYTES, Service, Target, TargetError};
 pub use wire::frame::OpenDatagrams;

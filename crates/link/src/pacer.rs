@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
+use crate::settings::MIN_RATE;
+
 /// How late a timer may fire without rate being lost. Tokio's clock rounds up to its tick and epoll
 /// to its own, so that most packets at 20 Mbit/s leave 0.5 to 2 ms late, and on a busy machine one in
 /// twenty-five later than that: those cost 4 % of the rate with a slack of 2 ms. One in five hundred
@@ -18,6 +20,9 @@ use bentpipe_units::BitRate;
 const TIMER_SLACK: Duration = Duration::from_millis(5);
 /// What a pause saves up: a tick's worth, for who ends it may be heard so late.
 const PAUSE_SLACK: Duration = Duration::from_millis(1);
+
+/// Where less may be sent than this, others reckon with this: packet times stay within minutes.
+const LEAST_RECKONED: BitRate = MIN_RATE;
 
 const NANOS: i128 = 1_000_000_000;
 
@@ -67,9 +72,9 @@ impl Pacer {
         self.credit = self.credit.min(self.most_saved());
     }
 
-    /// The rate.
+    /// The rate to reckon with: 8 kbit/s where less may be sent.
     pub fn rate(&self) -> BitRate {
-        self.rate
+        self.rate.max(LEAST_RECKONED)
     }
 
     /// Saves up as many as `packets` of `packet_bytes` before the first packet and after a pause,
@@ -100,10 +105,13 @@ impl Pacer {
         self.credit -= (bytes as i128 + i128::from(self.framing_bytes)) * 8 * NANOS;
     }
 
-    /// When the next packet may leave.
+    /// When the next packet may leave; [`Duration::MAX`] where none may until the rate changes.
     pub fn opens_at(&self) -> Duration {
-        if self.credit > 0 || self.rate.bps() == 0 {
+        if self.credit > 0 {
             return self.updated;
+        }
+        if self.rate.bps() == 0 {
+            return Duration::MAX;
         }
         let wait = (1 - self.credit).div_euclid(i128::from(self.rate.bps())) + 1;
         self.updated + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX))

@@ -148,6 +148,10 @@ impl Default for Settings {
 /// The IP packet that every path carries (RFC 8200, section 5; over IPv4 it is a condition).
 pub const MIN_MTU_BYTES: usize = 1280;
 
+/// The least that a link may be given: below, a packet takes longer than 1.5 s, and what is asked is
+/// not answered before it is asked again. A grant or a modem that says less is followed all the same.
+pub const MIN_RATE: BitRate = BitRate::from_bps(8_000);
+
 /// The send memory holds at least so many of the largest packets: a lane's quarter is then four.
 const LEAST_SEND_PACKETS: u64 = 16;
 /// The datagram memory holds at least so many of the largest …
@@ -168,6 +172,9 @@ pub enum SettingsError {
     /// A link without a rate cannot send.
     #[error("the rate is 0: give what this side may send, like \"1.89 Mbit/s\"")]
     NoRate,
+    /// Less than the link works at.
+    #[error("a rate of {0} is too low: the link works from {MIN_RATE} on")]
+    LowRate(BitRate),
     /// Smaller than any path.
     #[error("an MTU of {0} bytes is too small: IPv6 paths carry at least 1280 bytes")]
     SmallMtu(usize),
@@ -285,6 +292,9 @@ impl Settings {
         if self.rate.bps() == 0 {
             return Err(SettingsError::NoRate);
         }
+        if self.rate < MIN_RATE {
+            return Err(SettingsError::LowRate(self.rate));
+        }
         if self.mtu_bytes < MIN_MTU_BYTES {
             return Err(SettingsError::SmallMtu(self.mtu_bytes));
         }
@@ -392,6 +402,11 @@ mod tests {
         settings.classes[Class::LowerEffort] = ClassSettings { memory: tiny, ..Default::default() };
         let error = settings.check().unwrap_err().to_string();
         assert!(error.contains("the class lower-effort is too small"), "{error}");
+        let rate = BitRate::from_bps(7_999);
+        let settings = Settings { rate, ..Settings::default() };
+        assert_eq!(settings.check(), Err(SettingsError::LowRate(rate)));
+        let error = SettingsError::LowRate(rate).to_string();
+        assert!(error.contains("from 8 kbit/s on"), "{error}");
         let settings = Settings { mtu_bytes: 576, ..Settings::default() };
         assert_eq!(settings.check(), Err(SettingsError::SmallMtu(576)));
     }

@@ -5,7 +5,7 @@ mod common;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_link::{Core, Read, ResetCode, Settings, Write};
+use bentpipe_link::{Core, ModemRate, Read, ResetCode, Settings, Write};
 use bentpipe_units::{BitRate, ByteSize};
 use common::{Pair, bytes, fetch, read_all, write_all};
 
@@ -525,4 +525,42 @@ fn what_a_path_loses_is_remembered_over_a_reconnect() {
     let (knows, knows_not) = (sum(true), sum(false));
     assert!(knows.0 > 2 * knows_not.0, "repairs: {knows:?} and {knows_not:?}");
     assert!(knows.1 * 4 < knows_not.1 * 3, "time: {knows:?} and {knows_not:?}");
+}
+
+#[test]
+fn no_lease_is_exceeded_however_low_it_is() {
+    for bps in [0, 100, 1_000, 3_000, 8_000] {
+        let mut pair = Pair::new(60, 0.0);
+        pair.connect();
+        let (flow, body) = (pair.open(b""), bytes(1_000_000));
+        let (far, mut sent) = (pair.accept(), 0);
+        let (air, rate) = (pair.secrets.0.public(), BitRate::from_bps(bps));
+        pair.run_for(Duration::from_secs(5), |_| {});
+        // Handshakes are no part of it: an air that hears nothing calls, and is answered.
+        let sent_bytes = |pair: &mut Pair| {
+            let session = pair.hub.session(far.0).expect("it goes on");
+            session.counters().bytes_sent
+        };
+        let begin = sent_bytes(&mut pair);
+        for _ in 0..10 {
+            let told = ModemRate { rate, framing_bytes: 0 };
+            pair.hub.set_modem_rate(&air, Some(told), pair.now);
+            pair.run_for(Duration::from_secs(30), |pair| {
+                write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+            });
+        }
+        let data = sent_bytes(&mut pair) - begin;
+        let (allowed, slack) = (rate.bytes_in(Duration::from_secs(300)), 3 * 1500);
+        assert!(data <= allowed + slack, "{data} bytes at {rate}, {allowed} allowed");
+        assert!(data + slack >= allowed, "{data} bytes at {rate}, {allowed} allowed");
+        // And it comes back with a better one.
+        pair.hub.set_modem_rate(&air, None, pair.now);
+        let mut got = Vec::new();
+        pair.run_until("the rest", Duration::from_secs(60), |pair| {
+            write_all(&mut pair.hub, far, pair.now, &body, &mut sent);
+            pair.flush();
+            read_all(&mut pair.air, flow, pair.now, &mut got)
+        });
+        assert!(got == body);
+    }
 }

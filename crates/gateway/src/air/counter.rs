@@ -2,12 +2,18 @@
 //!
 //! The hub refuses a handshake whose counter is not above the last one it saw, so
 //! a counter must never be used twice, over crashes and power cuts too. Each start
-//! claims a whole block of counters before it uses any; nothing is written after.
+//! claims a whole block of counters before it uses any; nothing is written after, but where nobody
+//! answers. Only one process at a time may: it holds a lock beside the file.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bentpipe_link::io::Air;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 /// Counters per start: a handshake a second for 136 years.
 const BLOCK: u64 = 1 << 32;
@@ -26,6 +32,12 @@ pub enum CounterError {
         /// What the system said.
         source: io::Error,
     },
+    /// Another process holds it.
+    #[error(
+        "another gateway runs with the state file {}: stop it first, or give this one a key of its \
+         own and another state-file under [link]; two with one key shut each other out", .0.display()
+    )]
+    Held(PathBuf),
     /// The file holds something else.
     #[error(
         "{} does not hold a handshake counter: name another file with state-file under [link], \
@@ -34,13 +46,81 @@ pub enum CounterError {
     Content(PathBuf),
 }
 
-/// Claims the next block of counters in `file` and gives its first.
+/// The locks of this process, until it ends.
+static HELD: Mutex<Vec<(PathBuf, Flock<File>)>> = Mutex::new(Vec::new());
+
+/// Claims the next block of counters in `file` and gives its first. From then on no other process
+/// can, as long as this one runs.
 ///
 /// Where the file is missing, the clock takes its place: a lost file then does no
 /// harm as long as the clock is right.
 pub fn claim(file: &Path) -> Result<u64, CounterError> {
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    if !held.iter().any(|(of, _)| of == file) {
+        held.push((file.to_owned(), lock(file)?));
+    }
     let clock = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     claim_at(file, clock.as_secs())
+}
+
+/// Handshakes may go unanswered for so long before another block is claimed, and then for twice that
+/// each time …
+const PATIENCE: Duration = Duration::from_secs(30);
+/// … and for this long at most: an outage of a day costs the disk 30 writes.
+const LONGEST_PATIENCE: Duration = Duration::from_secs(3600);
+/// How often it is looked.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Claims another block for `air` when its handshakes stay unanswered: another gateway with its key
+/// may have used higher counters, and then the ground is silent. In a task of the current runtime,
+/// for as long as `air` is used.
+pub fn renew(air: &Air, file: &Path) {
+    let (air, file) = (air.watch(), file.to_owned());
+    tokio::spawn(async move {
+        let mut due = Due::default();
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let Some(air) = air.air() else { return };
+            if !due.is_due(air.unanswered_for()) {
+                continue;
+            }
+            match claim(&file) {
+                Ok(first) => air.raise_counter(first),
+                Err(error) => tracing::warn!(%error, "handshakes go on with the counters at hand"),
+            }
+        }
+    });
+}
+
+/// After how much silence another block is due: 30, 60, 120 s … and then every hour.
+#[derive(Debug, Default)]
+struct Due(Option<Duration>);
+
+impl Due {
+    fn is_due(&mut self, unanswered: Option<Duration>) -> bool {
+        let Some(unanswered) = unanswered else {
+            self.0 = None;
+            return false;
+        };
+        let due = self.0.unwrap_or(PATIENCE);
+        let is_due = unanswered >= due;
+        self.0 = Some(if is_due { due + due.min(LONGEST_PATIENCE) } else { due });
+        is_due
+    }
+}
+
+/// Locks a file beside `file`, which itself is replaced each time it is written.
+fn lock(file: &Path) -> Result<Flock<File>, CounterError> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".lock");
+    let failed = |source| CounterError::File { file: file.to_owned(), source };
+    let open = File::options().write(true).create(true).truncate(false).open(&name);
+    Flock::lock(open.map_err(failed)?, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
+        match errno {
+            Errno::EWOULDBLOCK => CounterError::Held(file.to_owned()),
+            other => failed(other.into()),
+        }
+    })
 }
 
 fn claim_at(file: &Path, clock_s: u64) -> Result<u64, CounterError> {
@@ -84,6 +164,34 @@ mod tests {
         assert_eq!(claim_at(&file, 3).unwrap(), first + 2 * BLOCK);
         assert_eq!(claim_at(&file, 1000).unwrap(), 1000 * BLOCK);
         assert!(claim(&file).unwrap() > 1000 * BLOCK);
+    }
+
+    #[test]
+    fn a_file_that_another_process_holds_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("air.state");
+        // Locks of files opened apart are apart, as those of two processes are.
+        let other = lock(&file).unwrap();
+        let error = claim(&file).unwrap_err().to_string();
+        assert!(error.contains("another gateway runs") && error.contains("air.state"), "{error}");
+        assert!(!file.exists(), "nothing was claimed");
+        drop(other);
+        let first = claim(&file).unwrap();
+        assert!(matches!(lock(&file), Err(CounterError::Held(_))));
+        assert!(claim(&file).unwrap() > first, "the process itself may claim more");
+    }
+
+    #[test]
+    fn another_block_is_due_ever_less_often() {
+        let mut due = Due::default();
+        let mut seconds = |to: u64| -> Vec<u64> {
+            let is_due = |at: &u64| due.is_due(Some(Duration::from_secs(*at)));
+            (0..to).step_by(5).filter(is_due).collect()
+        };
+        let all = [30, 60, 120, 240, 480, 960, 1920, 3840, 7440, 11_040];
+        assert_eq!(seconds(12_000), all);
+        assert!(!due.is_due(None));
+        assert!(due.is_due(Some(Duration::from_secs(31))), "and anew after an answer");
     }
 
     #[test]

@@ -62,15 +62,15 @@ fn complaint(link: &AirLink, reach: Reach, silent: Duration) -> String {
     let (peer, seconds) = (&link.peer, silent.as_secs());
     if reach == Reach::Out {
         return format!(
-            "nothing heard from the ground at {peer} for {seconds} s: the radio is out, or the \
-             ground is down; flows wait"
+            "nothing heard from the ground at {peer} for {seconds} s: the radio is out, the ground is \
+             down, or another gateway runs with this one's key (the ground's log says so); flows wait"
         );
     }
     let listens = link.transport.listen_key();
     format!(
         "no answer from the ground at {peer} for {seconds} s: is that the address of its {listens}, \
-         is UDP open on the way, does it know this aircraft's key ({}), and is peer-public-key its \
-         own?",
+         is UDP open on the way, does it know this aircraft's key ({}), does no other gateway run \
+         with that key, and is peer-public-key its own?",
         link.private_key().public()
     )
 }

@@ -160,6 +160,7 @@ pub struct AirLink {
     #[serde(deserialize_with = "spanned_key")]
     peer_public_key: toml::Spanned<PublicKey>,
     /// What this side may send.
+    #[serde(deserialize_with = "least::rate")]
     pub rate: BitRate,
     /// The largest IP packet that the path is provisioned for, bytes: never exceeded.
     #[serde(default = "default_mtu")]

@@ -99,6 +99,7 @@ pub struct AircraftConfig {
     #[serde(deserialize_with = "spanned_key")]
     public_key: toml::Spanned<PublicKey>,
     /// What may be sent to it; at most, where a beam is shared. HTTP/3 finds its own.
+    #[serde(deserialize_with = "least::rate")]
     pub rate: BitRate,
     /// The largest IP packet that the path to it is provisioned for, bytes; absent: `mtu` under
     /// `[link]`.

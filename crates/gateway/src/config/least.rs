@@ -1,7 +1,7 @@
 //! Values that parse and yet cannot work: nothing would get through, or nobody could tell why.
 
-use bentpipe_link::{Host, Target};
-use bentpipe_units::Span;
+use bentpipe_link::{Host, MIN_RATE, Target};
+use bentpipe_units::{BitRate, Span};
 use serde::de::{Deserialize, Deserializer, Error};
 
 /// A number of things, at least one.
@@ -15,6 +15,17 @@ where
         return Err(D::Error::custom("0 would let nothing through: write 1 or more"));
     }
     Ok(number)
+}
+
+/// A rate that the link works at.
+pub fn rate<'de, D: Deserializer<'de>>(from: D) -> Result<BitRate, D::Error> {
+    let rate = BitRate::deserialize(from)?;
+    if rate < MIN_RATE {
+        return Err(D::Error::custom(format!(
+            "a rate of {rate} is too low: the link works from {MIN_RATE} on"
+        )));
+    }
+    Ok(rate)
 }
 
 /// A time that passes.

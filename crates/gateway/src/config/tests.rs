@@ -101,6 +101,16 @@ fn unknown_keys_name_the_nearest() {
 }
 
 #[test]
+fn rates_below_what_the_link_works_at_are_refused() {
+    let bench = Bench::new();
+    let air = bench.air("1.89 Mbit/s", "7.9 kbit/s");
+    assert!(air.starts_with("air.toml, line 5: a rate of 7.9 kbit/s is too low"), "{air}");
+    assert!(air.contains("from 8 kbit/s on"), "{air}");
+    let ground = bench.ground("rate = \"1.89 Mbit/s\"", "rate = \"0 bit/s\"");
+    assert!(ground.contains("is too low: the link works from 8 kbit/s on"), "{ground}");
+}
+
+#[test]
 fn wrong_units_say_what_to_write() {
     let bench = Bench::new();
     assert_eq!(

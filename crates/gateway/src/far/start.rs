@@ -121,6 +121,7 @@ fn connect(
             let air = Air::start(Box::new(socket), link::air_config(config, peer, counter)?);
             air.also_at(others);
             path_memory::keep(&air, config.link.state_file());
+            counter::renew(&air, config.link.state_file());
             Ok(Arc::new(air))
         }
         Transport::Masque => {

@@ -97,6 +97,17 @@ impl AirCore {
         self.remembered = Some(remembered);
     }
 
+    /// When the first of the handshakes was sent that nobody has answered since.
+    pub fn unanswered_since(&self) -> Option<Duration> {
+        self.caller.unanswered_since()
+    }
+
+    /// Goes on with handshake counters from `first` on, if that is above: another gateway with this
+    /// one's key may have used those that are next.
+    pub fn raise_counter(&mut self, first: u64) {
+        self.caller.raise_counter(first);
+    }
+
     /// The hub may also be found at these addresses; the first few count ([`MAX_PLACES`]).
     ///
     /// [`MAX_PLACES`]: super::MAX_PLACES

@@ -32,6 +32,8 @@ pub struct Caller {
     attempts: VecDeque<Initiator>,
     next_attempt: Duration,
     attempt_interval: Option<Duration>,
+    /// When the first of the calls was made that nobody has answered since.
+    unanswered_since: Option<Duration>,
 }
 
 /// What was answered.
@@ -68,12 +70,24 @@ impl Caller {
             attempts: VecDeque::new(),
             next_attempt: Duration::ZERO,
             attempt_interval: None,
+            unanswered_since: None,
         }
     }
 
     /// When the next call may be made.
     pub fn next_attempt(&self) -> Duration {
         self.next_attempt
+    }
+
+    /// When the first of the calls was made that nobody has answered since.
+    pub fn unanswered_since(&self) -> Option<Duration> {
+        self.unanswered_since
+    }
+
+    /// Goes on with counters from `first` on, if that is above: another gateway may have used
+    /// those that are next.
+    pub fn raise_counter(&mut self, first: u64) {
+        self.counter = self.counter.max(first);
     }
 
     /// Appends message 1, which tells our rate and what may be sent to each flow at first. The next
@@ -89,6 +103,7 @@ impl Caller {
         let Self { counter, instance, session_instance: resumes, .. } = *self;
         let payload = InitPayload { counter, instance, resumes, rate_bps, reserve_bytes };
         self.counter += 1;
+        self.unanswered_since.get_or_insert(now);
         let Self { prologue, secret, peer, .. } = self;
         let (attempt, mut message) = Initiator::start(prologue, secret, peer, &payload, now, rng);
         self.cookies.sign(&self.mac, &mut message, now);
@@ -142,6 +157,7 @@ impl Caller {
         };
         self.attempts.clear();
         self.attempt_interval = None;
+        self.unanswered_since = None;
         let resumes = payload.instance == self.session_instance;
         self.session_instance = payload.instance;
         Some(Answer { keys, payload, resumes, round_trip })

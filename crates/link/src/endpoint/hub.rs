@@ -159,6 +159,14 @@ impl HubCore {
             })
         };
         self.reception.take_init(message, from, now, &mut self.rng, terms);
+        if let Some(key) = self.reception.take_used_counter() {
+            let aircraft = self.aircraft.get(&key).map(|entry| entry.settings.called(&key));
+            tracing::warn!(
+                aircraft = %aircraft.unwrap_or(&key), %from,
+                "an aircraft calls with a handshake counter that was used, and is not answered: do \
+                 two gateways have its key, was its state file restored, or does somebody replay it?"
+            );
+        }
     }
 
     fn take_data(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {

@@ -30,6 +30,12 @@ const COUNTER_LIFETIME: Duration = Duration::from_secs(20);
 /// Handshake messages that wait to be sent; more are dropped, their senders ask again.
 const MAX_REPLIES: usize = 256;
 
+/// So many handshakes with used counters, since the last that took effect, are no accident of the
+/// network …
+const USED_COUNTERS: u32 = 3;
+/// … and are told of so often.
+const TOLD_EVERY: Duration = Duration::from_secs(600);
+
 /// The handshakes of all aircraft, and whose keys are in use.
 pub struct Reception {
     prologue: &'static [u8],
@@ -44,6 +50,8 @@ pub struct Reception {
     last_session: SessionId,
     replies: VecDeque<(Vec<u8>, SocketAddr)>,
     curve_operations: u64,
+    /// An aircraft calls with counters that were used, which is to be told.
+    used_counter: Option<PublicKey>,
 }
 
 /// What we say in an answer.
@@ -89,6 +97,9 @@ struct Known {
     confirmed_counter: Option<u64>,
     pending: VecDeque<Pending>,
     current: Option<Current>,
+    /// Handshakes not above that counter since, and when that was told last.
+    used: u32,
+    told: Option<Duration>,
 }
 
 /// The session that goes on, and the instances at its two ends.
@@ -128,6 +139,20 @@ impl Known {
         self.confirmed_counter.is_none_or(|last| counter > last) && self.pending.iter().all(passed)
     }
 
+    /// A message 1 was refused: whether it is time to tell that counters are used again.
+    fn tells_of_used(&mut self, counter: u64, now: Duration) -> bool {
+        if self.confirmed_counter.is_none_or(|last| counter > last) {
+            return false;
+        }
+        self.used = self.used.saturating_add(1);
+        let due = self.told.is_none_or(|told| now >= told + TOLD_EVERY);
+        let tells = due && self.used >= USED_COUNTERS;
+        if tells {
+            self.told = Some(now);
+        }
+        tells
+    }
+
     /// The instance that `payload` asks to resume, if it is here, and whether it is in use already.
     fn resumed(&self, payload: &InitPayload) -> Option<(u64, bool)> {
         let current = self.current.map(|current| (current.air, current.here, true));
@@ -159,6 +184,7 @@ impl Reception {
             last_session: 0,
             replies: VecDeque::new(),
             curve_operations: 0,
+            used_counter: None,
         }
     }
 
@@ -175,6 +201,13 @@ impl Reception {
     /// How many curve operations handshakes have cost so far: what a flood of them costs most.
     pub fn curve_operations(&self) -> u64 {
         self.curve_operations
+    }
+
+    /// An aircraft that calls with counters which were used, again and again: two gateways have one
+    /// key, the state of one was restored, or somebody replays what it sent. Gives each once in ten
+    /// minutes at most.
+    pub fn take_used_counter(&mut self) -> Option<PublicKey> {
+        self.used_counter.take()
     }
 
     /// The next answer to be sent, and where.
@@ -223,7 +256,13 @@ impl Reception {
         terms: impl FnOnce(&PublicKey, &InitPayload) -> Option<Terms>,
     ) -> Option<Vec<u8>> {
         let (key, payload) = (received.from, received.payload);
-        let known = self.aircraft.get_mut(&key).filter(|it| it.is_new(payload.counter, now))?;
+        let known = self.aircraft.get_mut(&key)?;
+        if !known.is_new(payload.counter, now) {
+            if known.tells_of_used(payload.counter, now) {
+                self.used_counter = Some(key);
+            }
+            return None;
+        }
         let index = loop {
             let index = rng.next_u32();
             if !self.indices.contains_key(&index) {
@@ -273,6 +312,7 @@ impl Reception {
         let known = self.aircraft.get_mut(&aircraft)?;
         let Pending { keys, payload, address, here, resumes } = pending;
         known.confirmed_counter = known.confirmed_counter.max(Some(payload.counter));
+        known.used = 0;
         let asked = (payload.instance, here);
         let goes_on = known.current.filter(|current| (current.air, current.here) == asked);
         if resumes && goes_on.is_none() {
@@ -314,3 +354,7 @@ impl Reception {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "reception_tests.rs"]
+mod tests;

@@ -69,6 +69,17 @@ impl Air {
         Ok(DatagramFlow::new(self.0.shared.clone(), key))
     }
 
+    /// For how long no handshake was answered, where some were sent.
+    pub fn unanswered_for(&self) -> Option<Duration> {
+        self.0.look(|core, now| core.unanswered_since().map(|since| now.saturating_sub(since)))
+    }
+
+    /// Goes on with handshake counters from `first` on, if that is above: another gateway with this
+    /// one's key may have used those that are next.
+    pub fn raise_counter(&self, first: u64) {
+        self.0.look(|core, _| core.raise_counter(first));
+    }
+
     /// What is worth remembering of the path to the hub, and how long ago it was learned.
     pub fn remembered(&self) -> Option<(Remembered, Duration)> {
         self.0.look(|core, now| {

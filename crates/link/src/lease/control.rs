@@ -66,6 +66,11 @@ impl Control {
         Lease { rate: self.breaker.rate(best.rate, now), ..best }
     }
 
+    /// What may be sent at most, whatever the breaker says.
+    pub fn most(&self, now: Duration) -> BitRate {
+        self.leases.best(now).rate
+    }
+
     /// Whether data must wait for a queue to drain.
     pub fn holds_data(&self) -> bool {
         self.breaker.holds_data()

@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_units::BitRate;
-
 use super::arrivals::{Arrivals, MAX_LATE_BY};
 use super::mtu::Mtu;
 use super::sent::{Cargo, Fates, Sent, SentPackets};
@@ -15,16 +13,13 @@ use crate::memory::{Observed, Remembered, Reported};
 use crate::pacer::Pacer;
 use crate::redundancy::{Estimator, Fate, Loss};
 use crate::rtt::Rtt;
-use crate::settings::{Control, Settings};
+use crate::settings::{Control, MIN_RATE, Settings};
 use crate::wire::frame::Challenge;
 use crate::wire::header::DATA_OVERHEAD_BYTES;
 use crate::wire::report::Report;
 
 /// Packets that left no more than so many packet times apart may fall to one burst.
 const TRAIN_PACKET_TIMES: u32 = 2;
-/// Whatever is granted, this may be sent: one keepalive in a tenth of a second. At nothing at all
-/// not even the packets that learn of a better grant could leave.
-const LEAST_RATE: BitRate = BitRate::from_bps(8_000);
 /// A train is not torn by a timer that fires so late.
 const TIMER_GRAIN: Duration = Duration::from_millis(1);
 
@@ -177,12 +172,15 @@ impl Path {
         self.congestion.as_ref().map_or(!self.lease.holds_data(), Congestion::is_open)
     }
 
-    /// Paces at what the lease allows now, and within that at what the congestion controller says.
+    /// Paces at what the lease allows now, and within that at what the congestion controller and the
+    /// breaker say: as far as the lease has it those leave [`MIN_RATE`], so that the packets which
+    /// learn of something better can leave.
     pub fn follow_lease(&mut self, now: Duration) {
         let lease = self.lease.lease(now);
         let pace = self.congestion.as_ref().map(|it| it.pacing_rate(self.rtt.get()));
         let rate = pace.map_or(lease.rate, |pace| pace.min(lease.rate));
-        self.pacer.set_rate(rate.max(LEAST_RATE), lease.framing_bytes, now);
+        let least = MIN_RATE.min(self.lease.most(now));
+        self.pacer.set_rate(rate.max(least), lease.framing_bytes, now);
     }
 
     /// What is known of the path, for the session after this one.
