@@ -127,6 +127,10 @@ fn names(sheet: &mut Sheet, dns: &AirDns, tproxy: bool) {
     if dns.intercept && tproxy {
         whom.push("whoever asks any resolver".to_owned());
     }
+    if let Some(encrypted) = &dns.encrypted {
+        whom.extend(encrypted.tls.iter().map(|address| format!("over TLS at {address}")));
+        whom.extend(encrypted.https.iter().map(|address| format!("over HTTPS at {address}")));
+    }
     sheet.row("DNS", format!("answered on board {}", whom.join(" and ")));
     match &dns.cache_file {
         Some(file) => sheet.row("", format!("kept over restarts in {}", file.display())),

@@ -168,6 +168,20 @@ impl Answer {
     }
 }
 
+/// The smallest TTL among the answers and authorities of `message`, in seconds.
+pub fn least_ttl(message: &[u8]) -> Option<u32> {
+    let count = u32::from(wire::word(message, 3).ok()?) + u32::from(wire::word(message, 4).ok()?);
+    let mut at = wire::plain_name_end(message, HEADER).ok()? + 4;
+    let mut least = None;
+    for _ in 0..count {
+        let record = Record::parse(message, at).ok()?;
+        at = record.data.end;
+        let ttl = record.ttl(message);
+        least = Some(least.map_or(ttl, |least: u32| least.min(ttl)));
+    }
+    least
+}
+
 /// How TTLs are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ages {

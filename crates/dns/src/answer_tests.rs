@@ -111,6 +111,14 @@ fn the_resolvers_own_edns_stays_behind() {
 }
 
 #[test]
+fn the_least_ttl_is_found() {
+    let asked = query("no.test.", RecordType::A);
+    assert_eq!(least_ttl(&denial(&asked, 900, 60)), Some(900));
+    assert_eq!(least_ttl(&address(&asked, 7, 1)), Some(7));
+    assert_eq!((least_ttl(&failure(&asked)), least_ttl(b"short")), (None, None));
+}
+
+#[test]
 fn a_denial_counts_down() {
     let asked = query("no.test.", RecordType::A);
     let answer = parsed(&asked, &denial(&asked, 900, 60)).unwrap();

@@ -34,7 +34,7 @@ mod settings;
 mod testing;
 mod wire;
 
-pub use answer::{Answer, Kind, NotAnAnswer};
+pub use answer::{Answer, Kind, NotAnAnswer, least_ttl};
 pub use front::{Action, Counts, Front};
 #[cfg(feature = "fuzzing")]
 pub use fuzz::{fuzz_journal, fuzz_message};

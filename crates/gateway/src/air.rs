@@ -243,6 +243,11 @@ impl Air {
         self.page.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
     }
 
+    /// Where it is offered over TLS, and over HTTPS.
+    pub fn encrypted_dns_addrs(&self) -> [Vec<SocketAddr>; 2] {
+        self.dns.as_ref().map(Serving::encrypted).unwrap_or_default()
+    }
+
     /// What another resolver of ours answers passengers: rules about domains need no other proof for it.
     pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
         self.intake.classes.learn(name, addresses, ttl);
@@ -261,6 +266,11 @@ impl Air {
         }
         for address in self.dns_addrs() {
             tracing::info!(%address, "serving DNS");
+        }
+        for (addresses, over) in self.encrypted_dns_addrs().into_iter().zip(["TLS", "HTTPS"]) {
+            for address in addresses {
+                tracing::info!(%address, "serving DNS over {over}");
+            }
         }
         if self.transparent.is_some() {
             tracing::info!("intercepting clients");

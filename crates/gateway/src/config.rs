@@ -41,7 +41,7 @@ pub use air::{
 };
 pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};
-pub use dns::AirDns;
+pub use dns::{AirDns, Encrypted};
 pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,

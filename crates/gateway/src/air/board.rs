@@ -4,6 +4,7 @@
 mod carrier;
 mod keeper;
 mod listener;
+mod tls;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bentpipe_dns::{Action, Counts, Front, Room, Settings};
 use bentpipe_link::{Host, Target};
-use tokio::net::TcpStream;
+use futures_util::{StreamExt, stream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::{Instant, timeout};
 
@@ -22,12 +24,16 @@ use crate::net::StartError;
 use carrier::Outgoing;
 use keeper::Keeper;
 pub use listener::Listeners;
+use tls::Secure;
 
 /// Where name servers are asked.
 pub const PORT: u16 = 53;
 
 /// A client's stream on which nothing is asked is closed after this (RFC 7766 section 6.2.3).
 const STREAM_IDLE: Duration = Duration::from_secs(20);
+
+/// Questions of one stream that are under way at once.
+const MOST_PIPELINED: usize = 64;
 
 /// A stream waits so long for an answer; the resolver gives up before.
 const ANSWER_WAIT: Duration = Duration::from_secs(15);
@@ -53,6 +59,7 @@ pub struct Board {
 /// What serves a [`Board`]; to be run once.
 pub struct Serving {
     listeners: Listeners,
+    secure: Option<Secure>,
     asked: mpsc::Receiver<Outgoing>,
     keeper: Option<Keeper>,
 }
@@ -76,10 +83,11 @@ impl Board {
             None => None,
         };
         let listeners = Listeners::bind(config.listen())?;
+        let secure = config.encrypted.as_ref().map(Secure::bind).transpose()?;
         let (front, changed) = (Mutex::new(front), Notify::new());
         let intercepts = config.intercept;
         let board = Self { front, classes, clock, outgoing, changed, intercepts };
-        Ok((Arc::new(board), Serving { listeners, asked, keeper }))
+        Ok((Arc::new(board), Serving { listeners, secure, asked, keeper }))
     }
 
     /// From now on answers are judged by these.
@@ -112,11 +120,28 @@ impl Board {
         }
     }
 
-    /// Serves the messages of a client's stream, one after another.
-    pub async fn serve_stream(&self, mut tcp: TcpStream, client: IpAddr) {
-        while let Ok(Ok(Some(message))) = timeout(STREAM_IDLE, read_message(&mut tcp)).await {
-            let Some(answer) = self.ask(client, &message, Room::Stream).await else { return };
-            if !matches!(timeout(STREAM_IDLE, write_message(&mut tcp, &answer)).await, Ok(Ok(()))) {
+    /// Serves the messages of a client's stream, each answered as soon as it can be (RFC 7766 section
+    /// 6.2.1.1).
+    pub async fn serve_stream<S>(&self, stream: S, client: IpAddr)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send,
+    {
+        let (reader, mut writer) = tokio::io::split(stream);
+        let messages = stream::unfold(reader, |mut reader| async move {
+            match timeout(STREAM_IDLE, read_message(&mut reader)).await {
+                Ok(Ok(Some(message))) => Some((message, reader)),
+                _ => None,
+            }
+        });
+        let asked =
+            messages.map(|message| async move { self.ask(client, &message, Room::Stream).await });
+        let mut answers = std::pin::pin!(asked.buffer_unordered(MOST_PIPELINED));
+        // Silence is the answer to what is no query, and the end.
+        while let Some(Some(answer)) = answers.next().await {
+            if !matches!(
+                timeout(STREAM_IDLE, write_message(&mut writer, &answer)).await,
+                Ok(Ok(()))
+            ) {
                 return;
             }
         }
@@ -199,6 +224,11 @@ impl Serving {
     /// Where clients come in.
     pub fn listeners(&self) -> &Listeners {
         &self.listeners
+    }
+
+    /// Where they come in encrypted: over TLS, then over HTTPS.
+    pub fn encrypted(&self) -> [Vec<SocketAddr>; 2] {
+        self.secure.as_ref().map(Secure::addresses).unwrap_or_default()
     }
 }
 

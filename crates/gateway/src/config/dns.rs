@@ -2,10 +2,14 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use bentpipe_dns::{Pool, Settings};
 use bentpipe_units::{ByteSize, Span};
 use ipnet::{Ipv4Net, Ipv6Net};
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -41,6 +45,26 @@ pub struct AirDns {
     queries_per_second_per_passenger: Spanned<u32>,
     max_questions: Spanned<usize>,
     instant_names: Option<Spanned<InstantNames>>,
+    /// DNS over TLS and HTTPS, where it is offered.
+    pub encrypted: Option<Encrypted>,
+}
+
+/// DNS over TLS and HTTPS, with a certificate of the operator's.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Encrypted {
+    /// Where DNS over TLS listens (RFC 7858).
+    #[serde(default)]
+    pub tls: Vec<SocketAddr>,
+    /// Where DNS over HTTPS listens (RFC 8484), at `/dns-query`.
+    #[serde(default)]
+    pub https: Vec<SocketAddr>,
+    /// The certificate and those up to the root, PEM.
+    certificate: Spanned<PathBuf>,
+    /// Its private key, PEM.
+    key: Spanned<PathBuf>,
+    #[serde(skip)]
+    loaded: Option<Arc<ServerConfig>>,
 }
 
 /// Private addresses that stand for names.
@@ -73,6 +97,7 @@ impl Default for AirDns {
             queries_per_second_per_passenger: unplaced(defaults.client_per_second as u32),
             max_questions: unplaced(defaults.max_asks),
             instant_names: None,
+            encrypted: None,
         }
     }
 }
@@ -141,7 +166,8 @@ impl AirDns {
                 return at(address.span(), why, help);
             }
         }
-        if self.written_listen.is_empty() && !(self.intercept && tproxy.is_some()) {
+        let intercepts = self.intercept && tproxy.is_some();
+        if self.written_listen.is_empty() && !intercepts && self.encrypted.is_none() {
             let why = "[dns] has nowhere to be asked".to_owned();
             let help = "write listen = [\"10.0.0.1:53\"], or intercept passengers by \
                         tproxy under [listen]";
@@ -177,6 +203,9 @@ impl AirDns {
                 "write 1 to 65535",
             );
         }
+        if let Some(encrypted) = &mut self.encrypted {
+            encrypted.load(source)?;
+        }
         if let Some(instant) = &self.instant_names {
             if self.cache_file.is_none() {
                 let why = "instant names would lead elsewhere after a restart";
@@ -191,6 +220,58 @@ impl AirDns {
         }
         Ok(())
     }
+}
+
+impl Encrypted {
+    /// What a server that speaks one of `protocols` shows its clients (RFC 7301).
+    pub fn server(&self, protocols: &[&str]) -> Arc<ServerConfig> {
+        // AirConfig::parse, the only maker of this type, has filled it.
+        let loaded = self.loaded.as_ref().expect("a parsed config holds its certificate");
+        let mut server = ServerConfig::clone(loaded);
+        server.alpn_protocols = protocols.iter().map(|it| it.as_bytes().to_vec()).collect();
+        Arc::new(server)
+    }
+
+    fn load(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
+        if self.tls.is_empty() && self.https.is_empty() {
+            let why = "nobody is shown this certificate".to_owned();
+            let help = "write tls = [\"10.0.0.1:853\"] or https = [\"10.0.0.1:443\"], or leave out \
+                        [dns.encrypted]";
+            let place = Some(self.certificate.span());
+            return Err(ConfigError::at(source, place, why, help.to_owned()));
+        }
+        let read = |path: &Spanned<PathBuf>| {
+            let full = source.beside(path.get_ref());
+            std::fs::read(&full).map_err(|error| {
+                let why = format!("{} cannot be read: {error}", full.display());
+                let help = "name a PEM file that this user may read".to_owned();
+                ConfigError::at(source, Some(path.span()), why, help)
+            })
+        };
+        let (chain, key) = (read(&self.certificate)?, read(&self.key)?);
+        let server = server(&chain, &key).map_err(|why| {
+            let help = "certificate is a PEM file of certificates, its own first; key one of the \
+                        private key that belongs to it";
+            ConfigError::at(source, Some(self.certificate.span()), why, help.to_owned())
+        })?;
+        self.loaded = Some(Arc::new(server));
+        Ok(())
+    }
+}
+
+fn server(chain: &[u8], key: &[u8]) -> Result<ServerConfig, String> {
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(chain).collect();
+    let chain = chain.map_err(|error| format!("reading the certificate: {error}"))?;
+    if chain.is_empty() {
+        return Err("there is no CERTIFICATE in the certificate's file".to_owned());
+    }
+    let key = PrivateKeyDer::from_pem_slice(key);
+    let key = key.map_err(|error| format!("reading the certificate's key: {error}"))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|error| error.to_string())
 }
 
 impl InstantNames {

@@ -38,6 +38,9 @@ directory = "usage"
 [status]
 file = "status.json"
 [dns]
+[dns.encrypted]
+certificate = "chain.pem"
+key = "key.pem"
 [dns.instant-names]
 v4 = "100.64.0.0/10"
 [http-cache]

@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use base64::Engine as _;
 use bentpipe_gateway::air::{Air, Resolver};
 use bentpipe_gateway::net::Inherited;
 use bentpipe_link::ResetCode;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::{A, NULL, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
+use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio_rustls::client::TlsStream;
 
 use crate::bench::{echo, echoes, expect_reset, socks_client, soon, until};
 use crate::transports::{
@@ -201,6 +204,152 @@ async fn names_cross_by_http3() {
 #[tokio::test]
 async fn names_cross_by_aerotcp() {
     resolves(over_aerotcp).await;
+}
+
+/// A certificate for `dns.example`, in files of `folder`; and who trusts it.
+fn certificate(folder: &std::path::Path) -> rustls::ClientConfig {
+    let made = rcgen::generate_simple_self_signed(["dns.example".to_owned()]).unwrap();
+    std::fs::write(folder.join("chain.pem"), made.cert.pem()).unwrap();
+    std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(made.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let client = rustls::ClientConfig::builder_with_provider(provider);
+    let client = client.with_safe_default_protocol_versions().unwrap();
+    client.with_root_certificates(roots).with_no_client_auth()
+}
+
+/// A gateway with the certificate: over TLS, over HTTPS, and how to connect there.
+async fn encrypted() -> ([SocketAddr; 2], rustls::ClientConfig) {
+    let folder = tempfile::tempdir().unwrap();
+    let client = certificate(folder.path());
+    let at = folder.path().display();
+    let dns = format!(
+        "dns = {{ {LISTEN}, encrypted = {{ tls = [\"127.0.0.1:0\"], https = [\"127.0.0.1:0\"], \
+         certificate = \"{at}/chain.pem\", key = \"{at}/key.pem\" }} }}"
+    );
+    let mut configs = configs_with(&dns, "");
+    configs.ground.dns.servers = vec![name_server().await.0.to_string().parse().unwrap()];
+    let (far, arrivals) = over_link(&configs);
+    start_ground(&configs, arrivals);
+    let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+    let addresses = gateway.encrypted_dns_addrs().map(|addresses| addresses[0]);
+    let plain = gateway.dns_addrs()[0];
+    tokio::spawn(gateway.serve(std::future::pending()));
+    // The link is up then.
+    ask(plain, &query("up.test.", RecordType::A)).await;
+    (addresses, client)
+}
+
+async fn tls(to: SocketAddr, mut client: rustls::ClientConfig, alpn: &str) -> TlsStream<TcpStream> {
+    client.alpn_protocols = vec![alpn.as_bytes().to_vec()];
+    let tcp = TcpStream::connect(to).await.unwrap();
+    let name = "dns.example".try_into().unwrap();
+    let tls = tokio_rustls::TlsConnector::from(Arc::new(client)).connect(name, tcp).await.unwrap();
+    assert_eq!(tls.get_ref().1.alpn_protocol(), Some(alpn.as_bytes()));
+    tls
+}
+
+#[tokio::test]
+async fn names_come_over_tls() {
+    let ([dot, _], client) = encrypted().await;
+    let mut tls = tls(dot, client, "dot").await;
+    // All of them at once: what is known need not wait for what is not.
+    let questions = ["new.test.", "up.test.", "other.test."].map(|name| {
+        let message = query(name, RecordType::A).to_vec().unwrap();
+        [&(message.len() as u16).to_be_bytes()[..], &message].concat()
+    });
+    tls.write_all(&questions.concat()).await.unwrap();
+    let mut names = Vec::new();
+    for _ in 0..3 {
+        let length = soon("an answer", tls.read_u16()).await.unwrap();
+        let mut message = vec![0; length.into()];
+        tls.read_exact(&mut message).await.unwrap();
+        let answer = Message::from_vec(&message).unwrap();
+        assert_eq!(answer.answers.len(), 1);
+        names.push(answer.queries[0].name().to_ascii());
+    }
+    assert_eq!(names[0], "up.test.");
+    names.sort();
+    assert_eq!(names, ["new.test.", "other.test.", "up.test."]);
+}
+
+#[tokio::test]
+async fn names_come_over_https() {
+    let ([_, doh], client) = encrypted().await;
+    let message = query("a.test.", RecordType::A).to_vec().unwrap();
+    let dns = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&message);
+    let request = |method: &str, path: String, kind: &str, body: Vec<u8>| {
+        http::Request::builder()
+            .method(method)
+            .uri(format!("https://dns.example{path}"))
+            .header("host", "dns.example")
+            .header("content-type", kind)
+            .body(http_body_util::Full::<bytes::Bytes>::from(body))
+            .unwrap()
+    };
+    let media = "application/dns-message";
+    for alpn in ["http/1.1", "h2"] {
+        let io = hyper_util::rt::TokioIo::new(tls(doh, client.clone(), alpn).await);
+        let requests = [
+            (200, request("POST", "/dns-query".into(), media, message.clone())),
+            (200, request("GET", format!("/dns-query?dns={dns}"), media, vec![])),
+            (400, request("GET", "/dns-query?dns=!".into(), media, vec![])),
+            (400, request("POST", "/dns-query".into(), media, b"no query".to_vec())),
+            (415, request("POST", "/dns-query".into(), "text/plain", message.clone())),
+            (405, request("PUT", "/dns-query".into(), media, message.clone())),
+            (404, request("GET", "/".into(), media, vec![])),
+        ];
+        let mut send = Sender::new(alpn, io).await;
+        for (status, request) in requests {
+            let response = soon("a response", send.send(request)).await;
+            assert_eq!(response.status(), status, "{alpn}");
+            if status != 200 {
+                response.into_body().collect().await.unwrap();
+                continue;
+            }
+            assert_eq!(response.headers()["content-type"], media);
+            let age = response.headers()["cache-control"].to_str().unwrap().to_owned();
+            let age: u32 = age.strip_prefix("max-age=").unwrap().parse().unwrap();
+            assert!((200..=300).contains(&age), "{age}");
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            assert_eq!(Message::from_vec(&body).unwrap().answers.len(), 1);
+        }
+    }
+}
+
+/// A client of either version of HTTP.
+enum Sender {
+    One(hyper::client::conn::http1::SendRequest<http_body_util::Full<bytes::Bytes>>),
+    Two(hyper::client::conn::http2::SendRequest<http_body_util::Full<bytes::Bytes>>),
+}
+
+impl Sender {
+    async fn new(alpn: &str, io: hyper_util::rt::TokioIo<TlsStream<TcpStream>>) -> Self {
+        if alpn == "h2" {
+            let executor = hyper_util::rt::TokioExecutor::new();
+            let (send, connection) =
+                hyper::client::conn::http2::handshake(executor, io).await.unwrap();
+            tokio::spawn(connection);
+            return Self::Two(send);
+        }
+        let (send, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
+        tokio::spawn(connection);
+        Self::One(send)
+    }
+
+    async fn send(
+        &mut self,
+        request: http::Request<http_body_util::Full<bytes::Bytes>>,
+    ) -> http::Response<hyper::body::Incoming> {
+        match self {
+            Self::One(send) => {
+                send.ready().await.unwrap();
+                send.send_request(request).await.unwrap()
+            }
+            Self::Two(send) => send.send_request(request).await.unwrap(),
+        }
+    }
 }
 
 #[tokio::test]

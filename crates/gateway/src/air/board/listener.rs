@@ -75,7 +75,7 @@ fn pair(address: SocketAddr) -> Result<(UdpSocket, TcpListener), net::StartError
 impl Serving {
     /// Serves, for ever.
     pub async fn run(&mut self, board: &Arc<Board>, intake: &Arc<Intake>, far: &dyn FarEnd) {
-        let Self { listeners, asked, keeper } = self;
+        let Self { listeners, secure, asked, keeper } = self;
         let mut serving: Vec<BoxFuture<'_, ()>> =
             vec![Box::pin(board.carry(far, asked)), Box::pin(tell_counts(board))];
         for socket in &listeners.udp {
@@ -92,6 +92,7 @@ impl Serving {
                 },
             )));
         }
+        serving.extend(secure.iter().flat_map(|secure| secure.serve(board, intake)));
         if let Some(keeper) = keeper {
             serving.push(Box::pin(keeper.keep(board)));
         }

@@ -1,0 +1,180 @@
+//! DNS over TLS (RFC 7858) and over HTTPS (RFC 8484), with the operator's certificate.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bentpipe_dns::{Room, least_ttl};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::{Board, STREAM_IDLE};
+use crate::air::intake::Intake;
+use crate::config::Encrypted;
+use crate::net::{StartError, listen_tcp};
+
+/// How long a client may take to agree on keys.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Where questions are asked (RFC 8484 section 4.1 leaves it to the server).
+const PATH: &str = "/dns-query";
+
+const MEDIA_TYPE: &str = "application/dns-message";
+
+/// The most that a question takes, and a connection buffers of a head.
+const MOST_MESSAGE: usize = 64 * 1024;
+
+/// Questions that one connection may have open.
+const MOST_STREAMS: u32 = 64;
+
+/// A peer of HTTP/2 that does not answer for this long has gone.
+const PING: Duration = Duration::from_secs(30);
+
+/// The listeners of both.
+pub struct Secure {
+    tls: Vec<TcpListener>,
+    https: Vec<TcpListener>,
+    acceptors: [TlsAcceptor; 2],
+}
+
+impl Secure {
+    /// Binds the addresses of `config`.
+    pub fn bind(config: &Encrypted) -> Result<Self, StartError> {
+        let bind = |what, addresses: &[SocketAddr]| -> Result<Vec<_>, StartError> {
+            let bind = |address: &SocketAddr| {
+                let failed = |source| StartError::Bind { what, address: *address, source };
+                TcpListener::from_std(listen_tcp(what, *address)?).map_err(failed)
+            };
+            addresses.iter().map(bind).collect()
+        };
+        Ok(Self {
+            tls: bind("DNS over TLS", &config.tls)?,
+            https: bind("DNS over HTTPS", &config.https)?,
+            acceptors: [config.server(&["dot"]), config.server(&["h2", "http/1.1"])]
+                .map(TlsAcceptor::from),
+        })
+    }
+
+    /// Where they are: over TLS, then over HTTPS.
+    pub fn addresses(&self) -> [Vec<SocketAddr>; 2] {
+        [&self.tls, &self.https]
+            .map(|all| all.iter().filter_map(|listener| listener.local_addr().ok()).collect())
+    }
+
+    /// Serves each listener, for ever.
+    pub fn serve<'a>(&'a self, board: &Arc<Board>, intake: &Arc<Intake>) -> Vec<BoxFuture<'a, ()>> {
+        let [dot, doh] = &self.acceptors;
+        let mut serving: Vec<BoxFuture<'a, ()>> = Vec::new();
+        for listener in &self.tls {
+            let (board, acceptor) = (board.clone(), dot.clone());
+            serving.push(Box::pin(crate::air::accept(listener, intake, move |tcp, ticket| {
+                let (board, acceptor) = (board.clone(), acceptor.clone());
+                async move {
+                    if let Ok(Ok(tls)) = timeout(HANDSHAKE, acceptor.accept(tcp)).await {
+                        board.serve_stream(tls, ticket.client).await;
+                    }
+                }
+            })));
+        }
+        for listener in &self.https {
+            let (board, acceptor) = (board.clone(), doh.clone());
+            serving.push(Box::pin(crate::air::accept(listener, intake, move |tcp, ticket| {
+                let (board, acceptor) = (board.clone(), acceptor.clone());
+                async move { https(board, acceptor, tcp, ticket.client).await }
+            })));
+        }
+        serving
+    }
+}
+
+/// The requests of one connection; a client that breaks it off is no fault.
+async fn https(board: Arc<Board>, acceptor: TlsAcceptor, tcp: TcpStream, client: IpAddr) {
+    let Ok(Ok(tls)) = timeout(HANDSHAKE, acceptor.accept(tcp)).await else { return };
+    let is_http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
+    let answer = service_fn(move |request| {
+        let board = board.clone();
+        async move { Ok::<_, Infallible>(respond(&board, request, client).await) }
+    });
+    let io = TokioIo::new(tls);
+    if is_http2 {
+        let mut server = http2::Builder::new(TokioExecutor::new());
+        server.timer(TokioTimer::new()).max_concurrent_streams(MOST_STREAMS);
+        server.keep_alive_interval(PING).keep_alive_timeout(PING);
+        let _ = server.serve_connection(io, answer).await;
+    } else {
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(STREAM_IDLE);
+        server.max_buf_size(MOST_MESSAGE);
+        let _ = server.serve_connection(io, answer).await;
+    }
+}
+
+async fn respond(
+    board: &Board,
+    request: Request<Incoming>,
+    client: IpAddr,
+) -> Response<Full<Bytes>> {
+    let message = match question(request).await {
+        Ok(message) => message,
+        Err(status) => return refusal(status),
+    };
+    let Some(answer) = board.ask(client, &message, Room::Stream).await else {
+        return refusal(StatusCode::BAD_REQUEST);
+    };
+    // RFC 8484 section 5.1: an HTTP cache keeps it no longer than the records hold.
+    let age = format!("max-age={}", least_ttl(&answer).unwrap_or(0));
+    let mut response = Response::new(Full::from(answer));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(MEDIA_TYPE));
+    if let Ok(age) = age.try_into() {
+        headers.insert(header::CACHE_CONTROL, age);
+    }
+    response
+}
+
+fn refusal(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    response
+}
+
+/// The message in a request: the body of a POST, or `dns` in base64url of a GET.
+async fn question(request: Request<Incoming>) -> Result<Vec<u8>, StatusCode> {
+    if request.uri().path() != PATH {
+        return Err(StatusCode::NOT_FOUND);
+    }
+    match *request.method() {
+        Method::GET => {
+            let query = request.uri().query().unwrap_or_default();
+            let dns = query.split('&').find_map(|pair| pair.strip_prefix("dns="));
+            let dns = dns.filter(|dns| dns.len() <= MOST_MESSAGE).ok_or(StatusCode::BAD_REQUEST)?;
+            let message = URL_SAFE_NO_PAD.decode(dns.trim_end_matches('='));
+            message.map_err(|_| StatusCode::BAD_REQUEST)
+        }
+        Method::POST => {
+            let kind = request.headers().get(header::CONTENT_TYPE);
+            if kind.is_none_or(|kind| kind.as_bytes() != MEDIA_TYPE.as_bytes()) {
+                return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+            }
+            let body = Limited::new(request.into_body(), MOST_MESSAGE);
+            match timeout(STREAM_IDLE, body.collect()).await {
+                Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
+                Ok(Err(_)) => Err(StatusCode::PAYLOAD_TOO_LARGE),
+                Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
+            }
+        }
+        _ => Err(StatusCode::METHOD_NOT_ALLOWED),
+    }
+}
