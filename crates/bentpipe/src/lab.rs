@@ -77,6 +77,8 @@ pub enum Run {
     BrowserQuic(mixes::BrowserArgs),
     /// Calls over UDP: what is left of the link's losses, and what that costs.
     Call(mixes::CallArgs),
+    /// The HTTP cache on board: what share of an hour of a cabin it answers, and how fast.
+    HttpCache(mixes::HttpCacheArgs),
 }
 
 /// What `lab run transfers` is told.
@@ -198,6 +200,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::RuralPawsPolicy(args)) => mixes::policy(args),
         Lab::Run(Run::BrowserQuic(args)) => mixes::browser(args),
         Lab::Run(Run::Call(args)) => mixes::call(args),
+        Lab::Run(Run::HttpCache(args)) => mixes::http_cache(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),

@@ -8,6 +8,7 @@ pub mod cell;
 pub mod choice;
 pub mod gate;
 pub mod grid;
+pub mod http_cache;
 pub mod latency;
 pub mod measure;
 pub mod progress;
