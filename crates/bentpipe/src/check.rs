@@ -5,14 +5,16 @@ use std::fmt::Display;
 use std::path::Path;
 
 use bentpipe_gateway::config::{
-    AeroTcp, AirConfig, AirLink, AircraftConfig, Beam, ClassConfig, Classes, GroundConfig,
-    LeaseSource, Listen, Memory, ModemConfig, ModemSource, Quic, Transport, Which, WindowKind,
+    AeroTcp, AirConfig, AirDns, AirLink, AircraftConfig, Beam, ClassConfig, Classes, Detail,
+    GroundConfig, LeaseSource, Listen, Memory, ModemConfig, ModemSource, Quic, StatusConfig,
+    Transport, Which, WindowKind,
 };
 use bentpipe_gateway::far::{aerotcp, link};
 use bentpipe_gateway::rate::dlep::Finding;
 use bentpipe_link::IDLE_GRANT;
 use bentpipe_units::BitRate;
 
+use crate::out::{say, show};
 use crate::sheet::Sheet;
 
 /// What most paths carry.
@@ -20,8 +22,8 @@ const ETHERNET_MTU: usize = 1500;
 
 /// Says what a configuration means. Which gateway it is for shows in its tables.
 pub fn run(file: &Path) -> Result<(), Box<dyn Error>> {
-    print!("{}", describe(file)?);
-    println!("{}: no errors", file.display());
+    show!("{}", describe(file)?);
+    say!("{}: no errors", file.display());
     Ok(())
 }
 
@@ -32,7 +34,7 @@ fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {
     let complain_of_aerotcp =
         |error: &dyn Display| format!("{shown}: AeroTCP cannot work like this: {error}");
     let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("cannot read {shown}: {error}\nname a file that exists"))?;
+        .map_err(|error| format!("cannot read {shown}: {error}\nname a configuration in TOML"))?;
     // A text that is neither's is an air's, which says what it lacks.
     if Which::of(&text) == Some(Which::Ground) {
         let config = GroundConfig::parse(file, &text)?;
@@ -100,12 +102,32 @@ fn air(config: &AirConfig) -> Sheet {
         let directory = usage.directory.display();
         sheet.row("usage", format!("written to {directory} every {}", usage.interval));
     }
+    status(&mut sheet, config.status.as_ref());
+    if let Some(dns) = &config.dns {
+        names(&mut sheet, dns, config.listen.tproxy.is_some());
+    }
     let limits = &config.limits;
     let (all, each) = (limits.max_flows, limits.max_flows_per_passenger);
     sheet.row("flows", format!("{all} of TCP, {each} a passenger"));
     let (all, each) = (limits.udp.max_flows, limits.udp.max_flows_per_passenger);
     sheet.row("", format!("{all} of UDP, {each} a passenger"));
     sheet
+}
+
+/// The resolver on board.
+fn names(sheet: &mut Sheet, dns: &AirDns, tproxy: bool) {
+    let mut whom: Vec<_> = dns.listen().map(|address| format!("at {address}")).collect();
+    if dns.intercept && tproxy {
+        whom.push("whoever asks any resolver".to_owned());
+    }
+    sheet.row("DNS", format!("answered on board {}", whom.join(" and ")));
+    match &dns.cache_file {
+        Some(file) => sheet.row("", format!("kept over restarts in {}", file.display())),
+        None => sheet.row("", "forgotten at every restart: there is no cache-file"),
+    }
+    if let Some(pool) = dns.pool_networks() {
+        sheet.row("instant", format!("addresses for {pool}"));
+    }
 }
 
 fn listeners(sheet: &mut Sheet, listen: &Listen) {
@@ -134,6 +156,23 @@ fn listeners(sheet: &mut Sheet, listen: &Listen) {
             Quic::Reject => "rejected: browsers use TCP",
         },
     );
+}
+
+/// Where it is told what is carried, and of whom.
+fn status(sheet: &mut Sheet, config: Option<&StatusConfig>) {
+    let Some(config) = config else { return };
+    let (file, interval) = (config.file.display(), config.interval);
+    let told = match config.detail {
+        Detail::Classes => "of classes alone",
+        Detail::Passengers => "of classes and passengers, which is personal data",
+        Detail::Flows => "of classes, passengers and flows, which is personal data",
+    };
+    sheet.row("status", format!("written to {file} every {interval}: {told}"));
+    let directory = config.file.parent().filter(|it| *it != Path::new(""));
+    if let Some(directory) = directory.filter(|it| !it.is_dir()) {
+        let directory = directory.display();
+        sheet.row("note", format!("there is no directory {directory} now: the gateway makes none"));
+    }
 }
 
 fn has_interface(name: &str) -> bool {
@@ -253,6 +292,7 @@ fn ground(config: &GroundConfig) -> Sheet {
     let servers: Vec<_> = config.dns.servers.iter().map(|server| server.0.to_string()).collect();
     let asked = if servers.is_empty() { "the system's".to_owned() } else { servers.join(", ") };
     sheet.row("name servers", asked);
+    status(&mut sheet, config.status.as_ref());
     sheet
 }
 

@@ -11,6 +11,7 @@ use bentpipe_schedule::{Class, Dscp};
 use serde_json::{Value, json};
 
 use crate::check::shares;
+use crate::out::{say, show};
 use crate::sheet::Sheet;
 
 /// Which flow, by which rules.
@@ -45,9 +46,9 @@ pub fn run(classify: &Classify) -> Result<(), Box<dyn Error>> {
     let config = AirConfig::load_policy(&classify.config)?;
     let answer = Answer::new(classify, &config, subject);
     if classify.json {
-        println!("{:#}", answer.json());
+        say!("{:#}", answer.json());
     } else {
-        print!("{}", answer.text());
+        show!("{}", answer.text());
     }
     Ok(())
 }
@@ -63,6 +64,7 @@ impl Classify {
         let protocol = if self.udp { Protocol::Udp } else { Protocol::Tcp };
         let (address, named) = match &target.host {
             Host::Ip(address) => (Some(*address), Named::Unknown),
+            Host::Service(_) => (None, Named::Unknown),
             Host::Name(name) => {
                 let name = name.parse().map_err(|error| format!("{error}"))?;
                 let named = match protocol {

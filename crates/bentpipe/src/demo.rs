@@ -17,6 +17,7 @@ use bentpipe_lab::workload::{Workload, chromium};
 use clap::Args;
 
 use crate::lab::{check_writable, go, notes, write};
+use crate::out::{say, show};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -73,7 +74,7 @@ pub fn run(demo: &Demo) -> Outcome {
         program: &program,
         folder: scratch.path(),
     };
-    println!(
+    say!(
         "The link: {}.\n\
          Client, gateways and server: {} small networks of this machine's real kernel.\n\
          The table takes about three minutes; Ctrl-C stops everything.\n",
@@ -81,8 +82,8 @@ pub fn run(demo: &Demo) -> Outcome {
         plan.world_count()
     );
     let cells = go(&plan)?;
-    print!("{}", table::transfers(&profile, &cells));
-    println!(
+    show!("{}", table::transfers(&profile, &cells));
+    say!(
         "\nlimit  RTT + 8·bytes/((1−p)·rate), which nothing can beat; for bulk (1−p)·rate\n\
          ratio  to the limit\n\
          wire   bytes sent into the link for each byte delivered\n\
@@ -91,9 +92,9 @@ pub fn run(demo: &Demo) -> Outcome {
     );
     notes(&cells);
     if let Some(line) = comparison(&cells) {
-        println!("\n{line}");
+        say!("\n{line}");
     }
-    println!("The table took {} s.", began.elapsed().as_secs());
+    say!("The table took {} s.", began.elapsed().as_secs());
     let mut rows = plan.rows(&cells);
     write(demo.json.as_deref(), &rows)?;
 
@@ -126,10 +127,10 @@ fn comparison(cells: &[Cell]) -> Option<String> {
 /// A page in a real browser, with and without the gateways.
 fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
     let Some(program) = chromium::find() else {
-        println!("\nChromium is not installed here, so no page was loaded in a real browser.");
+        say!("\nChromium is not installed here, so no page was loaded in a real browser.");
         return Ok(Vec::new());
     };
-    println!("\nThe page in real Chromium ({}):", program.display());
+    say!("\nThe page in real Chromium ({}):", program.display());
     let of_interest = [Contender::E2eCubic, Contender::Bentpipe];
     let contenders: Vec<_> =
         of_interest.into_iter().filter(|one| plan.contenders.contains(one)).collect();
@@ -141,7 +142,7 @@ fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
     let cells = match go(&plan) {
         Ok(cells) => cells,
         Err(error) => {
-            println!("  it could not be loaded: {error}");
+            say!("  it could not be loaded: {error}");
             return Ok(Vec::new());
         }
     };
@@ -152,7 +153,7 @@ fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
             || cell.found.failures.first().cloned().unwrap_or("did not finish".into()),
             |median| format!("{} (median of {})", table::seconds(median), samples.len()),
         );
-        println!("  {:<10} {took}", cell.contender.name());
+        say!("  {:<10} {took}", cell.contender.name());
     }
     Ok(plan.rows(&cells))
 }
@@ -162,7 +163,7 @@ fn browse(profile: &Profile, seed: u64, program: &std::path::Path, scratch: &Scr
     let mut browse = Browse::start(profile, seed, program, &scratch.path().join("browse"))?;
     scratch.expect_a_stop();
     let Browse { socks5, http_proxy, page, .. } = &browse;
-    println!(
+    say!(
         "\nNow browse from the aircraft: this machine → air gateway → the emulated link →\n\
          ground gateway → this machine's network.\n\n\
          \x20 SOCKS5      {socks5}\n\

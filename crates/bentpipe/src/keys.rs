@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use crate::out::{say, show};
 use bentpipe_gateway::config::{client_entry, client_token};
 use bentpipe_link::SecretKey;
 
@@ -13,7 +14,7 @@ use bentpipe_link::SecretKey;
 pub fn make(file: &Path) -> Result<(), Box<dyn Error>> {
     let secret = SecretKey::from_bytes(random()?);
     write(file, &secret.to_base64())?;
-    println!("{}", secret.public());
+    say!("{}", secret.public());
     eprintln!(
         "The private key is in {}: it stays on this gateway, as\n\
          private-key-file under [link]. The public key, which was printed, goes into the\n\
@@ -30,7 +31,7 @@ pub fn make_token(name: &str, file: &Path) -> Result<(), Box<dyn Error>> {
     let token = client_token(&random()?);
     let entry = client_entry(name, &token)?;
     write(file, &token)?;
-    print!("{entry}");
+    show!("{entry}");
     eprintln!(
         "The token is in {}: give it to the client, which shows it\n\
          with its name. The lines that were printed hold only its hash: they go to the\n\
@@ -60,6 +61,7 @@ fn write(file: &Path, secret: &str) -> Result<(), Box<dyn Error>> {
 
 fn explain(file: &Path, error: &std::io::Error) -> String {
     let hint = match error.kind() {
+        ErrorKind::AlreadyExists if file.is_dir() => "it is a folder: name a file in it",
         ErrorKind::AlreadyExists => {
             "a secret is never overwritten: choose another name or move it away"
         }

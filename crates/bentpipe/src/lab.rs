@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::out::{say, show};
 use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_lab::contender::Contender;
 use bentpipe_lab::emu;
@@ -79,6 +80,8 @@ pub enum Run {
     Call(mixes::CallArgs),
     /// The HTTP cache on board: what share of an hour of a cabin it answers, and how fast.
     HttpCache(mixes::HttpCacheArgs),
+    /// Names on board: popular ones, cold ones, and pages of either.
+    Dns(mixes::DnsArgs),
 }
 
 /// What `lab run transfers` is told.
@@ -121,7 +124,7 @@ pub struct SimArgs {
     #[command(flatten)]
     link: LinkArgs,
     /// Of virtual time.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
 }
 
@@ -201,6 +204,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::BrowserQuic(args)) => mixes::browser(args),
         Lab::Run(Run::Call(args)) => mixes::call(args),
         Lab::Run(Run::HttpCache(args)) => mixes::http_cache(args),
+        Lab::Run(Run::Dns(args)) => mixes::names(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),
@@ -235,8 +239,8 @@ fn transfers(args: &TransfersArgs) -> Outcome {
         folder: scratch.path(),
     };
     let cells = go(&plan)?;
-    println!("{}", profile.about);
-    print!("{}", table::transfers(&profile, &cells));
+    say!("{}", profile.about);
+    show!("{}", table::transfers(&profile, &cells));
     notes(&cells);
     write(args.link.json.as_deref(), &plan.rows(&cells))
 }
@@ -253,13 +257,13 @@ pub fn notes(cells: &[Cell]) {
         if let Some(first) = cell.found.failures.first() {
             let (contender, workload) = (cell.contender, &cell.workload);
             let count = cell.found.failures.len();
-            println!("{contender}, {workload}: {count} runs broke; the first: {first}");
+            say!("{contender}, {workload}: {count} runs broke; the first: {first}");
         }
     }
     let punctuality = cells.iter().map(|cell| cell.found.punctuality);
     let Punctuality { packets, late, worst } =
         punctuality.fold(Punctuality::default(), Punctuality::and);
-    println!(
+    say!(
         "Every link was measured before use and found as declared. The emulator delivered\n\
          {packets} packets, {:.3} % of them over {} ms late, the worst by {:.1} ms.",
         100.0 * late as f64 / packets.max(1) as f64,
@@ -273,8 +277,8 @@ fn measure(args: &LinkArgs) -> Outcome {
     check_writable(args.json.as_deref())?;
     emu::enter()?;
     let lines = measure::run(&profile, args.seed)?;
-    println!("{}", profile.about);
-    print!("{}", table::measured(&lines));
+    say!("{}", profile.about);
+    show!("{}", table::measured(&lines));
     write(args.json.as_deref(), &measure::rows(&profile, args.seed, &lines))
 }
 
@@ -304,8 +308,8 @@ fn simulate(args: &SimArgs) -> Outcome {
         ("speed-up", format!("{:.0}×", virtual_s / real_s)),
         ("digest", transfer.digest.to_string()),
     ];
-    println!("{}", profile.about);
-    print!("{}", table::pairs(&rows.map(|(name, value)| (name.to_owned(), value))));
+    say!("{}", profile.about);
+    show!("{}", table::pairs(&rows.map(|(name, value)| (name.to_owned(), value))));
     let row = |metric: &str, unit: &str, value: f64, limit| Row {
         experiment: "sim".into(),
         engine: "sim".into(),
@@ -351,7 +355,7 @@ fn modem(args: &ModemArgs) -> Outcome {
     runtime.block_on(async {
         let failed = |error| format!("cannot be a modem at {}: {error}", args.listen);
         let modem = SimulatedModem::start(&settings).map_err(failed)?;
-        println!("a modem at {}; Ctrl-C switches it off", modem.address());
+        say!("a modem at {}; Ctrl-C switches it off", modem.address());
         tokio::select! {
             () = modem.follow(&link) => {}
             stopped = tokio::signal::ctrl_c() => stopped?,
@@ -366,28 +370,28 @@ fn relay(json: Option<&Path>) -> Outcome {
     emu::enter()?;
     let scratch = Scratch::new()?;
     let found = bench::relay::run(&std::env::current_exe()?, scratch.path())?;
-    print!("{found}");
+    show!("{found}");
     write(json, &found.rows())
 }
 
 fn coding(json: Option<&Path>) -> Outcome {
     check_writable(json)?;
     let found = bench::coding::run()?;
-    print!("{found}");
+    show!("{found}");
     write(json, &found.rows())
 }
 
 fn schedule(json: Option<&Path>) -> Outcome {
     check_writable(json)?;
     let found = bench::schedule::run();
-    print!("{found}");
+    show!("{found}");
     write(json, &found.rows())
 }
 
 fn link(json: Option<&Path>) -> Outcome {
     check_writable(json)?;
     let found = bench::link::run()?;
-    print!("{found}");
+    show!("{found}");
     write(json, &found.rows())
 }
 
@@ -396,7 +400,7 @@ fn idle(flows: usize, json: Option<&Path>) -> Outcome {
     emu::enter()?;
     let scratch = Scratch::new()?;
     let found = bench::idle::run(flows, &std::env::current_exe()?, scratch.path())?;
-    print!("{found}");
+    show!("{found}");
     write(json, &found.rows())
 }
 

@@ -6,7 +6,9 @@ mod demo;
 mod gateways;
 mod keys;
 mod lab;
+mod out;
 mod sheet;
+mod status;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -66,6 +68,11 @@ enum Command {
     },
     /// Say which class a flow would have: which rule wins, and why the others do not.
     Classify(classify::Classify),
+    /// Show what a gateway carries now: classes, passengers and flows.
+    ///
+    /// The gateway writes that to a file where [status] of its configuration says so; docs/status.md
+    /// has the file's fields. Rates are those between the last two files.
+    Status(status::Status),
     /// See it work: an emulated in-flight link, with and without the gateways, then a proxy to
     /// browse through.
     Demo(demo::Demo),
@@ -82,10 +89,11 @@ fn main() -> ExitCode {
         Command::Keys { client: Some(name), out } => keys::make_token(&name, &out),
         Command::Check { config } => check::run(&config),
         Command::Classify(classify) => classify::run(&classify),
+        Command::Status(status) => status::run(&status),
         Command::Demo(demo) => demo::run(&demo),
         Command::Lab(lab) => lab::run(&lab),
     };
-    match result {
+    match result.and_then(|()| Ok(out::result()?)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bentpipe: {error}");

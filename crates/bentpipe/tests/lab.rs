@@ -1,5 +1,6 @@
 //! The command's lab from outside: real gateways and kernels, and the rows it writes.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -36,7 +37,10 @@ fn rows(arguments: &[&str]) -> Option<Vec<Value>> {
     if !output.status.success()
         && ["/dev/net/tun", "user namespace"].iter().any(|s| said.contains(s))
     {
-        println!("skipped: {said}");
+        // Past the capture of tests that pass.
+        let mut seen = std::io::stderr();
+        let why = said.trim();
+        writeln!(seen, "SKIPPED: the lab cannot emulate networks here: {why}").unwrap();
         return None;
     }
     assert!(output.status.success(), "{arguments:?}: {said}");

@@ -196,7 +196,7 @@ fn check_burst(mean: &Level, burst: f64) -> Result<(), SpecError> {
     if mean.highest() > most {
         return error(format!(
             "loses {:.1} % in bursts of {burst}: with such bursts at most {:.1} % is possible, \
-             make `burst` longer",
+             give less loss or longer bursts",
             mean.highest() * 100.0,
             most * 100.0
         ));

@@ -407,7 +407,7 @@ mod tests {
         assert_eq!(bursts, direction(written).unwrap());
         let most = Ratio::new(0.9).unwrap();
         let error = spec.clone().with_loss(most, 4.0).unwrap_err().to_string();
-        assert!(error.contains("make `burst` longer"), "{error}");
+        assert!(error.contains("longer bursts"), "{error}");
         assert!(spec.with_loss(six, 0.5).is_err());
         assert!(direction("").unwrap().with_loss(six, 4.0).is_err());
     }

@@ -99,8 +99,14 @@ impl Answer {
         low | u16::from(self.rcode_high) << 4
     }
 
-    /// The answer to `query` at a time when every TTL is `ages` old.
-    pub fn write(&self, query: &Query, room: Room, ages: &Ages) -> Vec<u8> {
+    /// The answer to `query` as it came: nobody has kept it meanwhile.
+    pub fn relay(&self, query: &Query, room: Room) -> Vec<u8> {
+        let ages = Ages { age_s: 0, least_s: 0, most_s: u32::MAX, cap_s: u32::MAX, stale: false };
+        self.write(query, room, &ages)
+    }
+
+    /// The same at a time when every TTL has these `ages`.
+    pub(crate) fn write(&self, query: &Query, room: Room, ages: &Ages) -> Vec<u8> {
         let opt = if query.edns.is_some() { MOST_OPT } else { 0 };
         let mut flags = wire::word(&self.message, 1).unwrap_or(0) & flag::RCODE;
         if query.wants_authentic() {

@@ -11,9 +11,9 @@ use crate::journal::Record;
 use crate::key::Key;
 use crate::limit::{Bucket, Clients};
 use crate::pool::Pool;
-use crate::query::{OUR_ROOM, Query, Refusal, Room, put_opt};
+use crate::query::{Query, Refusal, Room};
 use crate::settings::Settings;
-use crate::wire::{self, flag, rcode, record};
+use crate::wire::{self, rcode, record};
 
 /// Extended error "No Reachable Authority" (RFC 8914): the ground has not answered.
 const UNREACHABLE: u16 = 22;
@@ -289,7 +289,7 @@ impl<C> Front<C> {
 
     fn send(&mut self, id: u16, over_stream: bool) {
         let Some(ask) = self.asks.get(id) else { return };
-        let message = question(id, &ask.key);
+        let message = ask.key.question(id);
         self.actions.push_back(Action::Ask { id, message, over_stream });
     }
 
@@ -456,22 +456,6 @@ fn fresh(settings: &Settings) -> Ages {
 
 fn is_address(key: &Key) -> bool {
     matches!(key.kind(), record::A | record::AAAA)
-}
-
-/// The message that asks for `key`. AD asks for what the resolver has found authentic (RFC 6840
-/// section 5.7).
-fn question(id: u16, key: &Key) -> Vec<u8> {
-    let checking = if key.checking_disabled() { flag::CHECKING_DISABLED } else { 0 };
-    let mut out = Vec::with_capacity(40 + key.name().len());
-    for word in [id, flag::RECURSION_DESIRED | flag::AUTHENTIC | checking, 1, 0, 0, 0] {
-        out.extend(word.to_be_bytes());
-    }
-    out.extend_from_slice(key.name());
-    out.extend(key.kind().to_be_bytes());
-    out.extend(key.class().to_be_bytes());
-    put_opt(&mut out, 0, key.dnssec_ok(), None);
-    debug_assert!(out.len() <= usize::from(OUR_ROOM));
-    out
 }
 
 #[cfg(test)]

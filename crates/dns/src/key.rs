@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use crate::wire::{self, Malformed};
+use crate::query::put_opt;
+use crate::wire::{self, Malformed, flag};
 
 const DNSSEC_OK: u8 = 1;
 const CHECKING_DISABLED: u8 = 2;
@@ -87,6 +88,21 @@ impl Key {
             rest = after;
         }
         (!text.is_empty()).then_some(text)
+    }
+
+    /// The message that asks for it, with the id `id`. AD asks for what the resolver has found
+    /// authentic (RFC 6840 section 5.7).
+    pub fn question(&self, id: u16) -> Vec<u8> {
+        let checking = if self.checking_disabled() { flag::CHECKING_DISABLED } else { 0 };
+        let mut out = Vec::with_capacity(40 + self.name().len());
+        for word in [id, flag::RECURSION_DESIRED | flag::AUTHENTIC | checking, 1, 0, 0, 0] {
+            out.extend(word.to_be_bytes());
+        }
+        out.extend_from_slice(self.name());
+        out.extend(self.kind().to_be_bytes());
+        out.extend(self.class().to_be_bytes());
+        put_opt(&mut out, 0, self.dnssec_ok(), None);
+        out
     }
 
     fn flags(&self) -> u8 {

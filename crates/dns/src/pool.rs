@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::journal::Record;
 use crate::query::Query;
-use crate::wire::{self, rcode, record};
+use crate::wire::{rcode, record};
 
 /// What the TTL of such an answer says: soon the real one is known.
 const TTL_S: u32 = 30;
@@ -239,28 +239,13 @@ impl Pool {
     }
 
     fn write(&self, query: &Query, number: u32) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64 + query.spelled.len());
-        query.head(rcode::NOERROR, &mut out);
-        wire::set(&mut out, 6, 1);
-        // The name is the question's.
-        out.extend([0xc0, wire::HEADER as u8]);
-        out.extend(query.key.kind().to_be_bytes());
-        out.extend(query.key.class().to_be_bytes());
-        out.extend(TTL_S.to_be_bytes());
-        match (query.key.kind(), self.v6) {
+        let ip = match (query.key.kind(), self.v6) {
             (record::AAAA, Some(prefix)) => {
-                out.extend([0, 16]);
-                out.extend((prefix.to_bits() | u128::from(number)).to_be_bytes());
+                Ipv6Addr::from_bits(prefix.to_bits() | u128::from(number)).into()
             }
-            _ => {
-                out.extend([0, 4]);
-                out.extend((self.v4.0.to_bits() | number).to_be_bytes());
-            }
-        }
-        if query.edns.is_some() {
-            crate::query::put_opt(&mut out, 0, false, None);
-        }
-        out
+            _ => Ipv4Addr::from_bits(self.v4.0.to_bits() | number).into(),
+        };
+        query.addresses(&[ip], TTL_S)
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a client asks.
 
+use std::net::IpAddr;
+
 use crate::key::Key;
 use crate::wire::{self, HEADER, Malformed, Record, flag, rcode, record};
 
@@ -8,6 +10,10 @@ const IN: u16 = 1;
 
 /// Types 249 to 254 ask for zones and for sessions, not for records.
 const TRANSFERS: std::ops::RangeInclusive<u16> = 249..=254;
+
+/// Addresses in one answer, which then fits into the smallest packet with the longest name; the
+/// others of a name are left out.
+const MOST_ADDRESSES: usize = 7;
 
 /// The least that every client takes over UDP (RFC 1035 section 4.2.1).
 pub const MIN_ROOM: usize = 512;
@@ -126,6 +132,35 @@ impl Query {
         out.extend_from_slice(&self.spelled);
         out.extend(self.key.kind().to_be_bytes());
         out.extend(self.key.class().to_be_bytes());
+    }
+
+    /// An answer with those of `ips` that are of the family asked for.
+    pub fn addresses(&self, ips: &[IpAddr], ttl_s: u32) -> Vec<u8> {
+        let mut out = Vec::with_capacity(64 + self.spelled.len() + 28 * ips.len());
+        self.head(rcode::NOERROR, &mut out);
+        let wanted = |ip: &&IpAddr| match self.key.kind() {
+            record::A => ip.is_ipv4(),
+            record::AAAA => ip.is_ipv6(),
+            _ => false,
+        };
+        let mut count = 0;
+        for ip in ips.iter().filter(wanted).take(MOST_ADDRESSES) {
+            count += 1;
+            // The name is the question's.
+            out.extend([0xc0, HEADER as u8]);
+            out.extend(self.key.kind().to_be_bytes());
+            out.extend(self.key.class().to_be_bytes());
+            out.extend(ttl_s.to_be_bytes());
+            match ip {
+                IpAddr::V4(ip) => out.extend([&[0, 4][..], &ip.octets()].concat()),
+                IpAddr::V6(ip) => out.extend([&[0, 16][..], &ip.octets()].concat()),
+            }
+        }
+        wire::set(&mut out, 6, count);
+        if self.edns.is_some() {
+            put_opt(&mut out, 0, self.key.dnssec_ok(), None);
+        }
+        out
     }
 
     /// An answer without records, with an extended error (RFC 8914) for who understands one.

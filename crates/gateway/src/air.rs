@@ -1,5 +1,6 @@
 //! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
 
+mod board;
 mod capture;
 mod classes;
 pub mod counter;
@@ -35,16 +36,20 @@ use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::classify::Name;
-use crate::config::{AirConfig, Auth, Quic, Raw};
+use crate::config::{AirConfig, Auth, Quic, Raw, StatusConfig};
 use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
+pub use bentpipe_dns::Counts as DnsCounts;
 use bentpipe_link::{ModemRate, SettingsError};
 use tokio::sync::mpsc;
 
 use crate::rate::{self, ModemRates, RateSource};
+use crate::status::{Gateway, Reporter};
 use crate::usage::Book;
+pub use board::Resolver;
+use board::{Board, Serving};
 use intake::Intake;
 #[cfg(feature = "fuzzing")]
 pub use ip::fuzz;
@@ -67,6 +72,7 @@ pub struct Air {
     intake: Arc<Intake>,
     quic: Quic,
     raw: Raw,
+    dns: Option<Serving>,
     drain: Duration,
 }
 
@@ -90,15 +96,20 @@ pub async fn run_with(
     gateway.log_listeners();
     let gateway_settings = gateway.live();
     let modem = config.link.modem.as_ref().map(RateSource::start);
+    let status = gateway.tell_status(config.status.as_ref());
     tokio::select! {
         () = gateway.serve(shutdown) => {}
         () = follow_modem(modem.as_ref(), &*far) => {}
         () = keep(usage.clone()) => {}
+        () = status => {}
         () = follow_configs(gateway_settings, again) => {}
         () = silence::watch(&config.link, &*far) => {}
     }
     if let Some(usage) = usage {
         usage.write_or_say();
+    }
+    if let Some(status) = &config.status {
+        Reporter::remove(status);
     }
     if let Some(modem) = modem {
         modem.close().await;
@@ -113,7 +124,7 @@ pub struct Live(Arc<Intake>);
 
 impl Live {
     /// Applies what of `config` can be applied while flows go on: rules and trusted marks, for flows to
-    /// come, and what classes get, for all. Nothing changes where the link cannot work like that.
+    /// come, what classes get, for all, and how long DNS answers count. Nothing changes where the link cannot work like that.
     pub fn apply(&self, config: &AirConfig) -> Result<(), SettingsError> {
         self.0.apply(config)?;
         warn_of_marks(config);
@@ -125,7 +136,8 @@ async fn follow_configs(live: Live, mut again: mpsc::Receiver<AirConfig>) {
     while let Some(config) = again.recv().await {
         match live.apply(&config) {
             Ok(()) => tracing::info!(
-                "rules and classes are those of the file now; other settings wait for a restart"
+                "rules, classes and what of [dns] is no address, file or pool are those of the file now; \
+                 other settings wait for a restart"
             ),
             Err(error) => tracing::error!(%error, "the configuration stays as it was"),
         }
@@ -191,6 +203,9 @@ impl Air {
             address.map(bind).transpose()
         };
         let mut intake = Intake::new(config, far, Flows::default());
+        let board = config.dns.as_ref().map(|dns| Board::start(dns, intake.classes.clone()));
+        let (board, dns) = board.transpose()?.unzip();
+        intake.board = board;
         intake.web = Web::open(config)?;
         let page = tcp("page", config.page.as_ref().map(|page| page.listen))?;
         Ok(Self {
@@ -202,6 +217,7 @@ impl Air {
             intake: Arc::new(intake),
             quic: listen.quic,
             raw: config.raw.clone(),
+            dns,
             drain: config.limits.drain_timeout.into(),
         })
     }
@@ -216,12 +232,17 @@ impl Air {
         self.http_proxy.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
+    /// Where passengers may be told that their resolver is.
+    pub fn dns_addrs(&self) -> Vec<SocketAddr> {
+        self.dns.iter().flat_map(|dns| dns.listeners().addresses()).collect()
+    }
+
     /// Where passengers find the page about this gateway.
     pub fn page_addr(&self) -> Option<SocketAddr> {
         self.page.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
     }
 
-    /// What our own resolver answers passengers: rules about domains need no other proof for it.
+    /// What another resolver of ours answers passengers: rules about domains need no other proof for it.
     pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
         self.intake.classes.learn(name, addresses, ttl);
     }
@@ -237,14 +258,34 @@ impl Air {
                 tracing::info!(%address, "serving {service}");
             }
         }
+        for address in self.dns_addrs() {
+            tracing::info!(%address, "serving DNS");
+        }
         if self.transparent.is_some() {
             tracing::info!("intercepting clients");
+        }
+    }
+
+    /// Writes what is carried, where that is asked for; for ever, also after [`Air::serve`] has begun.
+    pub fn tell_status(&self, to: Option<&StatusConfig>) -> impl Future<Output = ()> + use<> {
+        let intake = self.intake.clone();
+        let reporter = to.map(|to| Reporter::new(to, Gateway::Air, intake.counters.clone(), 1));
+        async move {
+            match reporter {
+                Some(reporter) => reporter.keep(|most| intake.status(most)).await,
+                None => std::future::pending().await,
+            }
         }
     }
 
     /// What may change here, also after [`Air::serve`] has begun.
     pub fn live(&self) -> Live {
         Live(self.intake.clone())
+    }
+
+    /// The resolver on board, also after [`Air::serve`] has begun.
+    pub fn resolver(&self) -> Option<Resolver> {
+        self.intake.board.clone().map(Resolver)
     }
 
     /// What happens here, also after [`Air::serve`] has begun.
@@ -255,8 +296,18 @@ impl Air {
     /// Serves until `shutdown`, then stops accepting, removes the interception
     /// rules, and lets open flows finish for the configured time.
     pub async fn serve(self, shutdown: impl Future<Output = ()>) {
-        let Self { socks5, http_proxy, mut transparent, page, auth, intake, quic, raw, drain } =
-            self;
+        let Self {
+            socks5,
+            http_proxy,
+            mut transparent,
+            page,
+            auth,
+            intake,
+            quic,
+            raw,
+            mut dns,
+            drain,
+        } = self;
         let udp = transparent.as_mut().and_then(Transparent::take_udp);
         {
             let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
@@ -287,12 +338,19 @@ impl Air {
             if let Some(udp) = udp {
                 serving.push(Box::pin(udp.serve(intake.clone(), quic, raw)));
             }
+            if let (Some(dns), Some(board)) = (&mut dns, &intake.board) {
+                serving.push(Box::pin(dns.run(board, &intake, &*intake.far)));
+            }
             tokio::select! {
                 () = shutdown => {}
                 _ = futures_util::future::join_all(serving) => {}
             }
         }
         drop((socks5, http_proxy, transparent, page));
+        if let (Some(dns), Some(board)) = (&mut dns, &intake.board) {
+            dns.finish(board).await;
+        }
+        drop(dns);
         if let Some(web) = &intake.web {
             web.close();
         }

@@ -8,16 +8,19 @@ mod air;
 mod applies;
 mod beam;
 mod classes;
+mod dns;
 mod error;
 mod ground;
 mod http;
 mod ip;
 mod key;
+mod least;
 mod modem;
 mod radio;
 mod rule;
 mod site;
 mod standard;
+mod status;
 mod udp;
 mod which;
 
@@ -37,6 +40,7 @@ pub use air::{
 };
 pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};
+pub use dns::AirDns;
 pub use error::ConfigError;
 pub use ground::{
     AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
@@ -49,6 +53,7 @@ pub use radio::Memory;
 pub use rule::MAX_RULES;
 pub use site::{Loaded as SiteLoaded, MAX_SITES, Site};
 pub use standard::{Masque, StandardClient, entry as client_entry, token as client_token};
+pub use status::{Detail, StatusConfig};
 pub use udp::{AirUdp, GroundUdp, Quic};
 pub use which::Which;
 

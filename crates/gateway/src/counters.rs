@@ -77,6 +77,10 @@ counters! {
     ip_refused,
     /// QUIC that was refused, as the config says.
     quic_rejected,
+    /// DNS questions of aircraft that were answered or forwarded (ground).
+    names_asked,
+    /// Of those, the ones that no name server answered.
+    names_failed,
     /// ICMP messages sent to clients (air), or errors passed to aircraft (ground).
     icmp_sent,
     /// TLS connections that ended here, being for a site of the operator's.

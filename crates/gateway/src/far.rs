@@ -12,8 +12,8 @@ mod start;
 use std::net::SocketAddr;
 
 use bentpipe_link::{
-    Class, ClassSettings, ModemRate, PerClass, PublicKey, ResetCode, SettingsError, Target,
-    TargetError,
+    Class, ClassSettings, ModemRate, Most, PerClass, PublicKey, ResetCode, SettingsError, Target,
+    TargetError, Traffic,
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -111,6 +111,12 @@ pub trait FarEnd: Send + Sync + 'static {
     /// notice.
     fn set_classes(&self, _classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
         Ok(())
+    }
+
+    /// What the session carried, and what of it since the last call, with no more passengers and
+    /// flows than `most`. `None` while there is none, and of a transport that does not tell.
+    fn traffic(&self, _most: Most) -> Option<Traffic> {
+        None
     }
 
     /// Whether the far gateway answers at the moment.
@@ -278,6 +284,13 @@ pub trait Arrivals: Send + Sync + 'static {
         _classes: PerClass<ClassSettings>,
     ) -> Result<(), SettingsError> {
         Ok(())
+    }
+
+    /// What an aircraft's session carried, and what of it since the last call, with no more
+    /// passengers and flows than `most`. `None` while it has none, and of a transport that does not
+    /// tell.
+    fn traffic(&self, _aircraft: &PublicKey, _most: Most) -> Option<Traffic> {
+        None
     }
 
     /// Tells the aircraft that it is over, and waits until that has left.

@@ -3,6 +3,7 @@
 mod claim;
 pub mod eyeballs;
 pub mod fleet;
+mod names;
 pub mod policy;
 pub mod resolve;
 mod udp;
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Class, Host, ResetCode, SettingsError, Target};
+use bentpipe_link::{Class, Host, PublicKey, ResetCode, Service, SettingsError, Target};
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -24,11 +25,16 @@ use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError, ip};
 use crate::police::policed;
 use crate::relay::{Outcome, Relay, RelayLimits};
+use crate::status::{self, Gateway, Reporter, Session};
 use eyeballs::Connect;
 use fleet::{Fleet, Most, Permit};
+use names::Names;
 use policy::Policy;
 use resolve::Dns;
 use udp::{Owner, Routes, Udp};
+
+/// Flows to the resolver idle as those to name servers do.
+const RESOLVER_PORT: u16 = 53;
 
 /// A ground gateway, ready to serve.
 #[derive(Clone)]
@@ -40,7 +46,8 @@ pub struct Ground {
 struct Shared {
     fleet: Arc<Fleet>,
     policy: Policy,
-    dns: Dns,
+    dns: Arc<Dns>,
+    names: Names,
     connect_timeout: Duration,
     relay: RelayLimits,
     counters: Arc<Counters>,
@@ -76,6 +83,10 @@ pub async fn run_with(
     tokio::select! {
         () = gateway.serve(arrivals.clone(), shutdown) => {}
         () = gateway.follow_configs(&arrivals, again) => {}
+        () = gateway.tell_status(config, &arrivals) => {}
+    }
+    if let Some(status) = &config.status {
+        Reporter::remove(status);
     }
     futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;
     Ok(())
@@ -92,10 +103,12 @@ impl Ground {
             datagrams: limits.udp.max_flows,
             ip: limits.ip.max_flows,
         };
+        let dns = Arc::new(Dns::new(&config.dns, &config.hosts)?);
         let shared = Shared {
             fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most)),
             policy: Policy::new(config.dial.allow.clone()),
-            dns: Dns::new(&config.dns, &config.hosts)?,
+            names: Names::new(dns.clone(), resolve::servers(&config.dns)?, counters.clone()),
+            dns,
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
             udp: Udp::new(counters.clone(), limits.udp.unanswered_timeout.into()),
@@ -140,6 +153,20 @@ impl Ground {
             }
         }
         std::future::pending().await
+    }
+
+    /// Writes what `arrivals` carry, where `config` asks for it; for ever.
+    pub async fn tell_status(&self, config: &GroundConfig, arrivals: &[Arc<dyn Arrivals>]) {
+        let Some(to) = &config.status else { return std::future::pending().await };
+        let counters = self.shared.counters.clone();
+        let aircraft: Vec<_> = config.aircraft.iter().map(|it| (it.key(), &*it.name)).collect();
+        let reporter = Reporter::new(to, Gateway::Ground, counters, aircraft.len());
+        let names = status::nameless();
+        let session = |(key, name): &(PublicKey, &str), most| {
+            let traffic = arrivals.iter().find_map(|from| from.traffic(key, most))?;
+            Some(Session::of(traffic, Some(name), &names))
+        };
+        reporter.keep(|most| aircraft.iter().filter_map(|one| session(one, most)).collect()).await;
     }
 
     /// What happened so far.
@@ -193,6 +220,9 @@ impl Ground {
 
 impl Shared {
     async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
+        if let Host::Service(service) = incoming.target.host {
+            return self.serve_service(service, incoming.carries).await;
+        }
         let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
         match carries {
             Carried::Stream(stream) => {
@@ -215,6 +245,20 @@ impl Shared {
                 let aircraft = permit.aircraft();
                 tracing::debug!(aircraft, %target, %class, protocol, %code, "flow of datagrams ended");
             }
+        }
+    }
+
+    /// What the gateway does itself.
+    async fn serve_service(&self, service: Service, carries: Carried) {
+        let Service::Resolver = service;
+        let idle = self.limits.datagram_idle(ip::UDP, RESOLVER_PORT);
+        match carries {
+            Carried::Stream(stream) => self.names.serve_stream(stream, idle).await,
+            Carried::Datagrams { protocol: ip::UDP, flow, .. } => {
+                let code = self.names.serve_datagrams(flow, idle).await;
+                self.counters.count_reset(code);
+            }
+            Carried::Datagrams { flow, .. } => flow.reset(ResetCode::Forbidden),
         }
     }
 
@@ -282,7 +326,7 @@ impl Shared {
         let (claim, Host::Ip(address)) = (claim?, &target.host) else { return None };
         self.counters.claims.add(1);
         let name = claim.name().parse().ok()?;
-        if !claim::holds(&self.dns, &name, *address).await {
+        if !claim::holds(&*self.dns, &name, *address).await {
             return None;
         }
         self.counters.claims_held.add(1);
@@ -302,8 +346,10 @@ impl Shared {
                 let address = SocketAddr::new(*ip, port);
                 eyeballs::dial_address(connector, &permit, address, deadline).await
             }
+            // Answered before anything is dialled.
+            Host::Service(_) => Err(ResetCode::Forbidden),
             Host::Name(name) => {
-                eyeballs::dial(&self.dns, connector, &permit, (name, port), deadline).await
+                eyeballs::dial(&*self.dns, connector, &permit, (name, port), deadline).await
             }
         }
     }

@@ -4,13 +4,15 @@
 //! [`ground`] takes the flows of many aircraft and dials their destinations. What
 //! lies between them is behind the traits in [`far`]. What the modem knows of the
 //! radio comes by [`rate`]; what a flow's class is, [`classify`] says, and
-//! [`usage`] what passengers used.
+//! [`usage`] what passengers used, and
+//! [`status`] what is carried now.
 
 pub mod air;
 mod bucket;
 pub mod classify;
 pub mod config;
 pub mod counters;
+mod dns;
 pub mod far;
 mod flows;
 pub mod ground;
@@ -19,6 +21,7 @@ mod police;
 mod quiet;
 pub mod rate;
 pub mod relay;
+pub mod status;
 pub mod usage;
 
 #[cfg(feature = "fuzzing")]

@@ -67,6 +67,18 @@ pub enum StartError {
     /// AeroTCP cannot work as configured.
     #[error(transparent)]
     AeroTcp(#[from] crate::far::aerotcp::AeroTcpError),
+    /// What the resolver on board keeps over restarts cannot be read or written.
+    #[error(
+        "the cache of DNS answers cannot be kept in {path}: {source}\n\
+         name another cache-file under [dns], in a folder that this user may write to, or leave it \
+         out: then nothing is kept over a restart"
+    )]
+    DnsCache {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The system's name servers are unknown.
     #[error(
         "the name servers of this machine cannot be read: {0}\n\

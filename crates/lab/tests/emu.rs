@@ -19,6 +19,8 @@ mod measured;
 mod modem;
 #[path = "emu/reach.rs"]
 mod reach;
+#[path = "emu/share.rs"]
+mod share;
 #[path = "emu/traffic.rs"]
 mod traffic;
 #[path = "emu/vanish.rs"]
@@ -40,6 +42,12 @@ const TESTS: &[Test] = &[
     ("a_modem_is_discovered_on_its_segment", modem::discovered),
     ("passengers_traffic_crosses_both_gateways", traffic::crosses),
     ("a_class_keeps_to_its_ceiling_both_ways", traffic::ceilings),
+    ("sessions_without_leases_leave_the_kernels_cubic_its_share", share::with_the_kernel),
+    ("sessions_without_leases_leave_quic_its_share", share::with_quic),
+    (
+        "sessions_without_leases_leave_quic_its_share_where_packets_are_marked",
+        share::with_quic_and_marks,
+    ),
     ("chromiums_own_quic_loads_a_page", browser::quic),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),
     ("programs_die_with_the_process", vanish::programs),
@@ -51,7 +59,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let wanted: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
     if let Err(missing) = emu::enter() {
-        println!("skipped: the emulator cannot run here: {missing}");
+        println!("SKIPPED: the emulator cannot run here: {missing}");
         return ExitCode::SUCCESS;
     }
     if arguments.iter().any(|word| word == vanish::HOLD_A_WORLD) {

@@ -23,18 +23,21 @@ mod target;
 mod vectors;
 mod wire;
 
-pub use bentpipe_schedule::{Class, ClassCounters, ClassSettings, Dscp, Limits, PerClass};
+pub use bentpipe_schedule::{
+    Activity, Class, ClassActivity, ClassCounters, ClassSettings, Dscp, Limits, Most, PerClass,
+    SeatActivity, Waits,
+};
 pub use claim::Claim;
 pub use code::ResetCode;
 pub use endpoint::{AirConfig, AirCore, Aircraft, Core, Flows, HubConfig, HubCore, SessionId};
-pub use flow::{FlowEvent, Read, Receive, SendError, Write};
+pub use flow::{FlowEvent, FlowTraffic, Read, Receive, SendError, Traffic, Write};
 pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};
 pub use lease::{BeamError, IDLE_GRANT, Lease, LeaseMode, MODEM_LEASE, ModemRate, Share, Source};
 pub use memory::{REMEMBERED_LIFETIME, Remembered};
 pub use session::{OpenError, Session};
 pub use settings::{Control, Lifetimes, MIN_MTU_BYTES, MIN_RESERVE_BYTES, Settings, SettingsError};
 pub use status::Counters;
-pub use target::{Host, MAX_NAME_BYTES, Target, TargetError};
+pub use target::{Host, MAX_NAME_BYTES, Service, Target, TargetError};
 pub use wire::frame::OpenDatagrams;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]

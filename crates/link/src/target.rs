@@ -1,8 +1,8 @@
-//! Where a flow goes: an address or a name, and a port.
+//! Where a flow goes: an address, a name or a service of the ground's own, and a port.
 //!
-//! On the wire: one byte of kind (1 = IPv4, 2 = IPv6, 3 = name), the address in
-//! network order or the name behind its length in one byte, then the port in
-//! network order. There is one encoding of each target and nothing else parses.
+//! On the wire: one byte of kind (1 = IPv4, 2 = IPv6, 3 = name, 4 = service), the address in
+//! network order, the name behind its length in one byte or the service's number in one byte, then
+//! the port in network order. There is one encoding of each target and nothing else parses.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,6 +14,7 @@ pub const MAX_NAME_BYTES: usize = 255;
 const KIND_V4: u8 = 1;
 const KIND_V6: u8 = 2;
 const KIND_NAME: u8 = 3;
+const KIND_SERVICE: u8 = 4;
 
 /// The far end of a flow, shown and parsed as `host:port` or `[v6]:port`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -31,6 +32,47 @@ pub enum Host {
     Name(String),
     /// An address.
     Ip(IpAddr),
+    /// The ground gateway itself. No text is one: what passengers write never reaches it.
+    Service(Service),
+}
+
+/// What the ground gateway does itself for flows that it does not pass on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Answers DNS messages, on a flow of datagrams or behind two bytes of length (RFC 1035 section
+    /// 4.2.2) on a stream.
+    Resolver,
+}
+
+impl Service {
+    /// Every one there is.
+    pub const ALL: [Self; 1] = [Self::Resolver];
+
+    /// Its number on the wire.
+    pub const fn to_u8(self) -> u8 {
+        match self {
+            Self::Resolver => 1,
+        }
+    }
+
+    /// The one of this number.
+    pub fn from_u8(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|service| service.to_u8() == number)
+    }
+
+    /// What it is called where only names can stand: no name of DNS ends like this (RFC 6761
+    /// section 6.4).
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Resolver => "resolver.bentpipe.invalid",
+        }
+    }
+
+    /// The one of this [`name`](Self::name), in any case and with or without a dot at its end.
+    pub fn named(name: &str) -> Option<Self> {
+        let name = name.strip_suffix('.').unwrap_or(name);
+        Self::ALL.into_iter().find(|service| service.name().eq_ignore_ascii_case(name))
+    }
 }
 
 /// Why bytes or text are not a target.
@@ -39,9 +81,12 @@ pub enum TargetError {
     /// The bytes end before the target does.
     #[error("the target is cut short")]
     Short,
-    /// The kind byte is none of the three.
+    /// The kind byte is none of the four.
     #[error("the target has the unknown kind {0}")]
     Kind(u8),
+    /// The ground has no service of this number.
+    #[error("the target has the unknown service {0}")]
+    Service(u8),
     /// The host is neither an address nor a host name.
     #[error("{0:?} is not a host name: write letters, digits, '-', '_' and dots, at most 255")]
     Name(String),
@@ -69,6 +114,7 @@ impl Target {
                 out.push(name.len() as u8);
                 out.extend(name.as_bytes());
             }
+            Host::Service(service) => out.extend([KIND_SERVICE, service.to_u8()]),
         }
         out.extend(self.port.to_be_bytes());
         Ok(())
@@ -94,6 +140,11 @@ impl Target {
                 check_name(&name)?;
                 (Host::Name(name), rest)
             }
+            [KIND_SERVICE] => {
+                let ([number], rest) = take::<1>(rest)?;
+                let service = Service::from_u8(number).ok_or(TargetError::Service(number))?;
+                (Host::Service(service), rest)
+            }
             [other] => return Err(TargetError::Kind(other)),
         };
         let (port, rest) = take::<2>(rest)?;
@@ -107,7 +158,7 @@ impl Host {
     pub fn name(&self) -> Option<&str> {
         match self {
             Self::Name(name) => Some(name),
-            Self::Ip(_) => None,
+            Self::Ip(_) | Self::Service(_) => None,
         }
     }
 }
@@ -174,6 +225,7 @@ impl fmt::Display for Host {
         match self {
             Self::Name(name) => f.pad(name),
             Self::Ip(ip) => ip.fmt(f),
+            Self::Service(service) => f.pad(service.name()),
         }
     }
 }
@@ -197,6 +249,7 @@ mod tests {
             any::<[u8; 4]>().prop_map(|o| Host::Ip(Ipv4Addr::from(o).into())),
             any::<[u8; 16]>().prop_map(|o| Host::Ip(Ipv6Addr::from(o).into())),
             "[a-z_]([a-z0-9-]{0,20}[a-z0-9])?(\\.[a-z][a-z0-9-]{0,30}){0,6}".prop_map(Host::Name),
+            Just(Host::Service(Service::Resolver)),
         ]
     }
 
@@ -209,7 +262,9 @@ mod tests {
             let length = bytes.len();
             bytes.extend(tail);
             prop_assert_eq!(Target::decode(&bytes), Ok((target.clone(), length)));
-            prop_assert_eq!(target.to_string().parse(), Ok(target));
+            if !matches!(target.host, Host::Service(_)) {
+                prop_assert_eq!(target.to_string().parse(), Ok(target));
+            }
             for short in 0..length {
                 prop_assert!(Target::decode(&bytes[..short]).is_err());
             }
@@ -251,6 +306,26 @@ mod tests {
         ] {
             assert!(wrong.parse::<Target>().is_err(), "{wrong:?} must not parse");
         }
+    }
+
+    #[test]
+    fn services_have_numbers_and_no_text_is_one() {
+        for service in Service::ALL {
+            let target = Target { host: Host::Service(service), port: 53 };
+            let mut bytes = Vec::new();
+            target.encode(&mut bytes).unwrap();
+            assert_eq!(bytes, [4, service.to_u8(), 0, 53]);
+            assert_eq!(Target::decode(&bytes), Ok((target, 4)));
+            // The text is a name like any other.
+            assert_eq!(service.name().parse(), Ok(Host::Name(service.name().into())));
+            assert_eq!(
+                Service::named(&format!("{}.", service.name().to_uppercase())),
+                Some(service)
+            );
+        }
+        assert_eq!(Target::decode(&[4, 2, 0, 80]), Err(TargetError::Service(2)));
+        assert_eq!(Target::decode(&[4, 0, 0, 80]), Err(TargetError::Service(0)));
+        assert_eq!(Service::named("bentpipe.invalid"), None);
     }
 
     #[test]

@@ -1,37 +1,39 @@
 //! The client: one connection to a server, kept up, and flows through it.
 
-use std::{future::poll_fn, net::SocketAddr, sync::Arc, time::Duration};
+mod keeper;
+mod opening;
 
-use bytes::{Bytes, BytesMut};
-use h3::error::{Code, StreamError};
-use http::{Uri, header};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use h3::error::Code;
 use tokio::{
     sync::{Semaphore, mpsc, oneshot, watch},
-    time::{Instant, sleep, timeout},
+    time::timeout,
 };
 
 use crate::{
-    CLAIM_HEADER, CLASS_HEADER, Claim, INFO_HEADER, PASSENGER_HEADER, SESSION_PATH, StartError,
-    auth::{self, Proofs, PublicKey, SecretKey, Side},
+    Claim, StartError,
+    auth::{PublicKey, SecretKey},
     datagrams::{
         queue::Ledger,
         router::{Peer, Router},
     },
-    flow::{Accepted, Flow},
-    quic::{self, Handed, MAX_HEADERS_BYTES, Opener, Request},
+    flow::Flow,
+    quic::{Handed, Opener, Request},
     refusal::Refusal,
     settings::Transport,
     socket::Socket,
-    stream::{RawSend, var_int},
-    tls, wire,
+    stream::var_int,
+    tls,
 };
+use keeper::Keeper;
+use opening::{Destination, Opening, begin};
+pub(crate) use opening::{final_response, live, start};
 
 /// How long an attempt to connect and to prove both keys may take: some 40 round trips, so that 40 %
 /// of loss does not end it early.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The longest `authority` we send: a name of 253 bytes, a colon and a port, with room to spare.
-const MAX_AUTHORITY_BYTES: usize = 300;
 
 /// Flows that may wait for a connection or a stream at once: with a packet's worth of first bytes
 /// and a task each, 64 MiB.
@@ -223,302 +225,5 @@ impl Client {
             State::Up(live) => Some(live.conn.stats()),
             State::Down(_) => None,
         }
-    }
-}
-
-/// Makes the connection again and again.
-struct Keeper {
-    config: ClientConfig,
-    quic: quinn::ClientConfig,
-    endpoint: quinn::Endpoint,
-    publish: watch::Sender<State>,
-    ledger: Arc<Ledger>,
-}
-
-impl Keeper {
-    async fn run(self, mut dropped: mpsc::Receiver<()>) {
-        tokio::select! {
-            biased;
-            _ = dropped.recv() => {}
-            () = self.keep() => {}
-        }
-        self.publish.send_replace(State::Down(ConnectError::Closed));
-        self.endpoint.close(var_int(Code::H3_NO_ERROR.value()), b"");
-    }
-
-    async fn keep(&self) {
-        let mut pause = self.config.reconnect_min;
-        let places: Vec<_> =
-            [self.config.server].iter().chain(&self.config.others).copied().collect();
-        let mut place = 0;
-        loop {
-            let server = places[place];
-            let attempt = timeout(CONNECT_TIMEOUT, self.establish(server)).await;
-            let why = match attempt.unwrap_or(Err(ConnectError::Timeout)) {
-                Ok(live) => {
-                    let since = Instant::now();
-                    let conn = live.conn.clone();
-                    self.publish.send_replace(State::Up(live));
-                    tracing::info!(server = %self.config.server, "the link is up, over HTTP/3");
-                    let lost = conn.closed().await;
-                    if lost == quinn::ConnectionError::LocallyClosed {
-                        return;
-                    }
-                    // One that is lost as soon as it is made does not count as a success.
-                    if since.elapsed() > self.config.reconnect_max {
-                        pause = self.config.reconnect_min;
-                    }
-                    ConnectError::Quic(lost.to_string())
-                }
-                Err(ConnectError::Closed) => return,
-                Err(why) => {
-                    place = (place + 1) % places.len();
-                    why
-                }
-            };
-            tracing::info!(%server, %why, "no connection");
-            self.publish.send_replace(State::Down(why));
-            sleep(pause).await;
-            pause = (pause * 2).min(self.config.reconnect_max);
-        }
-    }
-
-    async fn establish(&self, server: SocketAddr) -> Result<Live, ConnectError> {
-        let failed = |error: &dyn std::fmt::Display| ConnectError::Quic(error.to_string());
-        let conn = self
-            .endpoint
-            .connect_with(self.quic.clone(), server, tls::SERVER_NAME)
-            .map_err(|error| match error {
-                quinn::ConnectError::EndpointStopping => ConnectError::Closed,
-                other => failed(&other),
-            })?
-            .await
-            .map_err(|error| match error {
-                quinn::ConnectionError::LocallyClosed => ConnectError::Closed,
-                other => failed(&other),
-            })?;
-        let (connection, handed) = quic::Connection::new(conn.clone());
-        let (mut driver, requests) = h3::client::builder()
-            // Grease is drawn at random, which would make seeded runs differ.
-            .send_grease(false)
-            .max_field_section_size(MAX_HEADERS_BYTES)
-            .enable_datagram(self.config.transport.datagrams)
-            .build::<_, _, Bytes>(connection)
-            .await
-            .map_err(|error| failed(&error))?;
-        let (tell, peer) = watch::channel(Peer::default());
-        let transport = self.config.transport.clone();
-        tokio::spawn(async move {
-            poll_fn(|cx| {
-                let closed = driver.poll_close(cx);
-                Peer::tell(&tell, &driver, &transport);
-                closed
-            })
-            .await
-        });
-        let router = Router::new(conn.clone(), peer.clone(), self.ledger.clone());
-        let mut live = Live { conn, peer, router, requests, handed };
-        self.prove(&mut live).await?;
-        tokio::spawn(live.router.clone().run());
-        Ok(live)
-    }
-
-    /// Proves our key and checks the server's proof, before anything of a passenger's is sent.
-    async fn prove(&self, live: &mut Live) -> Result<(), ConnectError> {
-        let mut exporter = [0; 32];
-        live.conn
-            .export_keying_material(&mut exporter, auth::EXPORTER_LABEL, b"")
-            .map_err(|_| ConnectError::Quic("the TLS session has no exporter".into()))?;
-        let proofs =
-            Proofs::new(&self.config.secret, Side::Client, &self.config.server_key, exporter)
-                .ok_or(ConnectError::UnusableKey)?;
-        let own = auth::public_key(&self.config.secret);
-        let authorization = auth::write_authorization(&own, &proofs.prove(Side::Client));
-        let headers = wire::headers(&[
-            (":method", "GET"),
-            (":scheme", "https"),
-            (":authority", tls::SERVER_NAME),
-            (":path", SESSION_PATH),
-            (header::PROXY_AUTHORIZATION.as_str(), &authorization),
-        ]);
-        let answer = async {
-            let uri =
-                Uri::builder().scheme("https").authority(tls::SERVER_NAME).path_and_query("/");
-            let request = http::Request::get(uri.build().ok()?).body(()).ok()?;
-            let (mut stream, _request, mut send) = start(live, request).await.ok()?;
-            send.write(headers).await.ok()?;
-            send.finish();
-            let response = stream.recv_response().await.ok()?;
-            let info = response.headers().get(INFO_HEADER)?.to_str().ok()?;
-            auth::read_info(info).filter(|_| response.status().is_success())
-        };
-        match answer.await {
-            Some(proof) if proofs.verify(Side::Server, &proof) => Ok(()),
-            Some(_) => {
-                live.conn.close(var_int(Code::H3_REQUEST_REJECTED.value()), b"");
-                Err(ConnectError::Impostor)
-            }
-            None => Err(match live.conn.close_reason() {
-                Some(quinn::ConnectionError::ApplicationClosed(close))
-                    if close.error_code.into_inner() == Code::H3_REQUEST_REJECTED.value() =>
-                {
-                    ConnectError::Refused
-                }
-                Some(other) => ConnectError::Quic(other.to_string()),
-                None => {
-                    live.conn.close(var_int(Code::H3_REQUEST_REJECTED.value()), b"");
-                    ConnectError::Refused
-                }
-            }),
-        }
-    }
-}
-
-/// The two ends that a flow waits on while it is opened.
-struct Opening {
-    send: oneshot::Sender<Result<RawSend, Refusal>>,
-    recv: oneshot::Sender<Result<Accepted, Refusal>>,
-}
-
-/// A CONNECT that has been sent.
-struct Begun {
-    request: Request,
-    response: Response,
-    send: RawSend,
-}
-
-impl Opening {
-    async fn run<T>(mut self, begun: T, permit: tokio::sync::OwnedSemaphorePermit)
-    where
-        T: Future<Output = Result<Result<Begun, Refusal>, tokio::time::error::Elapsed>>,
-    {
-        let begun = tokio::select! {
-            biased;
-            // The flow was dropped or reset meanwhile.
-            () = self.send.closed() => return,
-            begun = begun => begun.unwrap_or(Err(Refusal::Unreachable)),
-        };
-        drop(permit);
-        let Begun { request, mut response, send } = match begun {
-            Ok(begun) => begun,
-            Err(why) => return self.fail(why),
-        };
-        // A flow that is gone leaves the halves here, and dropping them resets the stream.
-        let _ = self.send.send(Ok(send));
-        let answer = tokio::select! {
-            biased;
-            () = self.recv.closed() => return,
-            answer = final_response(&mut response) => answer,
-        };
-        let recv = answer.and_then(|class| {
-            let stream = request.take_recv().ok_or(Refusal::Internal)?;
-            Ok(Accepted { stream, class })
-        });
-        let _ = self.recv.send(recv);
-    }
-
-    fn fail(self, why: Refusal) {
-        // A flow that is gone needs no reason.
-        let _ = self.send.send(Err(why));
-        let _ = self.recv.send(Err(why));
-    }
-}
-
-/// Where a flow goes, and for whom.
-struct Destination {
-    authority: String,
-    class: u8,
-    passenger: u32,
-    claim: Option<String>,
-}
-
-impl Destination {
-    /// `None` when `authority` cannot stand in a request.
-    fn new(
-        authority: &str,
-        class: u8,
-        passenger: u32,
-        claim: Option<&Claim>,
-    ) -> Option<Destination> {
-        let parsed: http::uri::Authority = authority.parse().ok()?;
-        let whole = authority.len() <= MAX_AUTHORITY_BYTES && parsed.port_u16().is_some();
-        // A claim that cannot be written is only not made.
-        let claim = claim.and_then(Claim::write);
-        whole.then(|| Destination { authority: authority.into(), class, passenger, claim })
-    }
-}
-
-async fn begin(
-    state: watch::Receiver<State>,
-    to: Destination,
-    first: Bytes,
-) -> Result<Begun, Refusal> {
-    let mut live = live(state).await?;
-    let connect = http::Request::connect(&to.authority).body(()).map_err(|_| Refusal::Internal)?;
-    let (response, request, mut send) = start(&mut live, connect).await?;
-    let (class, passenger) = (to.class.to_string(), to.passenger.to_string());
-    let mut fields = vec![
-        (":method", "CONNECT"),
-        (":authority", &*to.authority),
-        (CLASS_HEADER, &class),
-        (PASSENGER_HEADER, &passenger),
-    ];
-    fields.extend(to.claim.as_deref().map(|claim| (CLAIM_HEADER, claim)));
-    let mut together = BytesMut::from(wire::headers(&fields));
-    if !first.is_empty() {
-        wire::data_header(first.len(), &mut together);
-        together.extend_from_slice(&first);
-    }
-    send.write(together.freeze()).await?;
-    Ok(Begun { request, response, send })
-}
-
-/// Waits for a connection.
-pub(crate) async fn live(mut state: watch::Receiver<State>) -> Result<Live, Refusal> {
-    match state.wait_for(|state| matches!(state, State::Up(_))).await.as_deref() {
-        Ok(State::Up(live)) => Ok(live.clone()),
-        _ => Err(Refusal::Unreachable),
-    }
-}
-
-/// Waits for the answer to a request: an error where it is not 2xx, else the class in it, if it has
-/// one.
-pub(crate) async fn final_response(stream: &mut Response) -> Result<Option<u8>, Refusal> {
-    loop {
-        let response = stream.recv_response().await.map_err(stream_refusal)?;
-        match response.status() {
-            status if status.is_informational() => {}
-            status if status.is_success() => {
-                let class = response.headers().get(CLASS_HEADER);
-                return Ok(class.and_then(|class| class.to_str().ok()?.parse().ok()));
-            }
-            status => {
-                let proxy_status = response.headers().get("proxy-status");
-                let proxy_status = proxy_status.and_then(|value| value.to_str().ok());
-                return Err(Refusal::from_response(status, proxy_status));
-            }
-        }
-    }
-}
-
-/// Has h3 open a stream for a request and await its response. What h3 would send is not sent: see
-/// [`wire::headers`].
-pub(crate) async fn start(
-    live: &mut Live,
-    request: http::Request<()>,
-) -> Result<(Response, Request, RawSend), Refusal> {
-    let response = live.requests.send_request(request).await.map_err(stream_refusal)?;
-    let request = live.handed.take(response.id()).ok_or(Refusal::Internal)?;
-    request.take_held();
-    let send = request.take_send().ok_or(Refusal::Aborted)?;
-    Ok((response, request, send))
-}
-
-fn stream_refusal(error: StreamError) -> Refusal {
-    match error {
-        StreamError::RemoteTerminate { code, .. } => Refusal::from_h3_code(code.value()),
-        StreamError::ConnectionError { .. } => Refusal::Aborted,
-        StreamError::RemoteClosing => Refusal::Unreachable,
-        _ => Refusal::Internal,
     }
 }

@@ -23,6 +23,7 @@ pub(crate) struct Place<T> {
     pub value: T,
     pub member: Member,
     generation: u32,
+    taken: bool,
 }
 
 impl<T> Default for Arena<T> {
@@ -36,11 +37,12 @@ impl<T> Arena<T> {
     pub fn insert(&mut self, value: T) -> u32 {
         if let Some(index) = self.free.pop() {
             let place = &mut self[index];
-            (place.value, place.member) = (value, Member::default());
+            (place.value, place.member, place.taken) = (value, Member::default(), true);
             return index;
         }
         let index = self.places.len() as u32; // 2^32 places would be 400 GB
-        self.places.push(Place { value, member: Member::default(), generation: 0 });
+        let member = Member::default();
+        self.places.push(Place { value, member, generation: 0, taken: true });
         index
     }
 
@@ -48,7 +50,18 @@ impl<T> Arena<T> {
     pub fn remove(&mut self, index: u32) {
         let place = &mut self[index];
         place.generation = place.generation.wrapping_add(1);
+        place.taken = false;
         self.free.push(index);
+    }
+
+    /// All who are here.
+    pub fn each(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places.iter_mut().filter(|place| place.taken).map(|place| &mut place.value)
+    }
+
+    /// How many those are.
+    pub fn count(&self) -> usize {
+        self.places.len() - self.free.len()
     }
 
     /// How others may call who is at this place.

@@ -25,20 +25,37 @@ impl Delay {
         self.sum = self.sum.saturating_add(wait);
         self.max = self.max.max(wait);
     }
+}
 
-    fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        self.sum = self.sum.saturating_add(other.sum);
-        self.max = self.max.max(other.max);
+/// Contents, without what the link adds to them: what whoever uses a flow counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Carried {
+    /// That left for the first time.
+    pub sent_bytes: u64,
+    /// That came and were taken by their reader.
+    pub received_bytes: u64,
+}
+
+impl Carried {
+    /// Both ways together.
+    pub const fn both(&self) -> u64 {
+        self.sent_bytes + self.received_bytes
+    }
+
+    fn add(&mut self, other: Self) {
+        self.sent_bytes += other.sent_bytes;
+        self.received_bytes += other.received_bytes;
     }
 }
 
-/// Of a class, a passenger or a flow, since it was first heard of.
+/// Of a class, a passenger in a class, or a flow, since it was first heard of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
+    /// What was carried of contents, both ways.
+    pub carried: Carried,
     /// How often something was sent: datagrams, or pieces of a stream.
     pub packets: u64,
-    /// What was sent.
+    /// What was sent, with the heads of its frames.
     pub bytes: u64,
     /// Datagrams that were dropped.
     pub dropped_packets: u64,
@@ -59,13 +76,80 @@ impl Counters {
         self.dropped_packets += 1;
         self.dropped_bytes += bytes;
     }
+}
 
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.packets += other.packets;
-        self.bytes += other.bytes;
-        self.dropped_packets += other.dropped_packets;
-        self.dropped_bytes += other.dropped_bytes;
-        self.delay.merge(&other.delay);
+/// From the beginning, and since somebody looked last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Activity {
+    /// From the beginning.
+    pub total: Counters,
+    /// Since the last look.
+    pub recent: Counters,
+}
+
+impl Activity {
+    pub(crate) fn sent(&mut self, bytes: u64, waited: Duration) {
+        self.both(|counters| counters.sent(bytes, waited));
+    }
+
+    pub(crate) fn dropped(&mut self, bytes: u64) {
+        self.both(|counters| counters.dropped(bytes));
+    }
+
+    pub(crate) fn carried(&mut self, carried: Carried) {
+        self.both(|counters| counters.carried.add(carried));
+    }
+
+    /// What it is now; what is recent begins anew.
+    pub(crate) fn look(&mut self) -> Self {
+        let seen = *self;
+        self.recent = Counters::default();
+        seen
+    }
+
+    fn both(&mut self, count: impl Fn(&mut Counters)) {
+        count(&mut self.total);
+        count(&mut self.recent);
+    }
+}
+
+/// How many waits were how long, roughly: of 16 parts each but the last ends at twice what the one
+/// before ends at, the first at 128 µs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Waits([u64; Waits::PARTS]);
+
+impl Waits {
+    /// How many parts there are.
+    pub const PARTS: usize = 16;
+
+    /// Where a part ends, its end not included; `None` of the last, which has none.
+    pub const fn end_of(part: usize) -> Option<Duration> {
+        if part + 1 < Self::PARTS { Some(Duration::from_micros(128 << part)) } else { None }
+    }
+
+    /// How many waits fell into each part.
+    pub const fn counts(&self) -> &[u64; Self::PARTS] {
+        &self.0
+    }
+
+    /// The end of the part in which this share of all waits is reached, `share` being 0 to 1: no
+    /// more than `longest`, and that where the part has no end.
+    pub fn quantile(&self, share: f64, longest: Duration) -> Duration {
+        let all: u64 = self.0.iter().sum();
+        let wanted = ((all as f64 * share).ceil() as u64).clamp(1, all.max(1));
+        let mut so_far = 0;
+        let part = self.0.iter().position(|count| {
+            so_far += count;
+            so_far >= wanted
+        });
+        let end = part.map(Self::end_of);
+        end.map_or(Duration::ZERO, |end| end.unwrap_or(longest).min(longest))
+    }
+
+    pub(crate) fn add(&mut self, wait: Duration) {
+        let units = wait.as_micros() >> 7;
+        let part = (u128::BITS - units.leading_zeros()) as usize;
+        self.0[part.min(Self::PARTS - 1)] += 1;
     }
 }
 
@@ -82,33 +166,58 @@ pub struct ClassCounters {
     pub queued_bytes: u64,
 }
 
-/// A passenger, over all classes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PassengerCounters {
-    /// What its flows sent, lost and waited.
-    pub sent: Counters,
-    /// Flows it has now.
-    pub flows: usize,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
     #[test]
     fn the_mean_is_of_all_waits() {
-        let ms = Duration::from_millis;
-        let (mut one, mut other) = (Counters::default(), Counters::default());
-        assert_eq!(one.delay.mean(), Duration::ZERO);
+        let mut one = Activity::default();
+        assert_eq!(one.total.delay.mean(), Duration::ZERO);
         one.sent(100, ms(10));
         one.sent(100, ms(30));
-        other.sent(50, ms(80));
-        other.dropped(70);
-        one.merge(&other);
-        assert_eq!((one.delay.mean(), one.delay.max), (ms(40), ms(80)));
-        assert_eq!(
-            (one.packets, one.bytes, one.dropped_packets, one.dropped_bytes),
-            (3, 250, 1, 70)
-        );
+        one.dropped(70);
+        let Counters { packets, bytes, dropped_packets, dropped_bytes, delay, .. } = one.total;
+        assert_eq!((delay.mean(), delay.max), (ms(20), ms(30)));
+        assert_eq!((packets, bytes, dropped_packets, dropped_bytes), (2, 200, 1, 70));
+    }
+
+    #[test]
+    fn what_is_recent_begins_with_each_look() {
+        let mut one = Activity::default();
+        one.sent(100, ms(30));
+        one.carried(Carried { sent_bytes: 90, received_bytes: 7 });
+        let seen = one.look();
+        assert_eq!(seen.total, seen.recent);
+        assert_eq!(seen.total.carried.both(), 97);
+        one.sent(50, ms(10));
+        let seen = one.look();
+        assert_eq!((seen.recent.bytes, seen.recent.delay.max), (50, ms(10)));
+        assert_eq!((seen.total.bytes, seen.total.delay.max), (150, ms(30)));
+    }
+
+    #[test]
+    fn waits_fall_into_parts_that_double() {
+        let mut waits = Waits::default();
+        assert_eq!(waits.quantile(0.95, ms(0)), ms(0));
+        for (part, micros) in [(0, 127), (1, 128), (1, 255), (2, 256), (14, 2_000_000)] {
+            let before = waits.counts()[part];
+            waits.add(Duration::from_micros(micros));
+            assert_eq!(waits.counts()[part], before + 1, "{micros} µs");
+        }
+        let day = Duration::from_secs(86_400);
+        waits.add(day);
+        waits.add(Duration::MAX);
+        assert_eq!(waits.counts()[Waits::PARTS - 1], 2);
+        assert_eq!(Waits::end_of(14), Some(Duration::from_micros(128 << 14)));
+        assert_eq!(Waits::end_of(15), None);
+        assert_eq!(waits.quantile(0.0, day), Duration::from_micros(128));
+        assert_eq!(waits.quantile(0.5, day), Duration::from_micros(512));
+        assert_eq!(waits.quantile(0.5, ms(0)), ms(0));
+        assert_eq!(waits.quantile(1.0, day), day);
     }
 }

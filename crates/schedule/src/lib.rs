@@ -34,10 +34,12 @@ pub use arena::Handle;
 pub use budget::DEFAULT_MEMORY;
 pub use class::{Class, PerClass};
 pub use codel::Params;
-pub use counters::{ClassCounters, Counters, Delay, PassengerCounters};
+pub use counters::{Activity, Carried, ClassCounters, Counters, Delay, Waits};
 pub use dscp::Dscp;
 pub use queue::{DatagramQueue, DropReason, Dropped, Popped};
-pub use scheduler::{ClassSettings, FlowId, Scheduler};
+pub use scheduler::{
+    ClassActivity, ClassSettings, FlowActivity, FlowId, Most, Scheduler, SeatActivity, Seen,
+};
 pub use seats::MOST_REMEMBERED_SEATS;
 pub use shares::Limits;
 pub use tokens::{BURST_BYTES, BURST_TIME};

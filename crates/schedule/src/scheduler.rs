@@ -1,16 +1,20 @@
 //! Whose bytes fill the next packet.
 
+mod look;
+
 use std::time::Duration;
 
 use bentpipe_units::ByteSize;
 
 use crate::arena::{Arena, Handle};
 use crate::budget::{Budget, DEFAULT_MEMORY};
-use crate::counters::{ClassCounters, Counters, PassengerCounters};
+use crate::counters::{Activity, Carried, ClassCounters, Counters, Waits};
 use crate::ring::Ring;
 use crate::seats::Seats;
 use crate::shares::{Limits, Shares};
 use crate::{Class, Passenger};
+
+pub use look::{ClassActivity, FlowActivity, Most, SeatActivity, Seen};
 
 /// What the caller calls a flow.
 pub type FlowId = u64;
@@ -49,7 +53,9 @@ pub struct Scheduler {
 struct ClassState {
     /// Its passengers take turns here.
     ring: Ring,
-    counters: Counters,
+    activity: Activity,
+    /// How long what was sent had waited, from the beginning and since somebody looked last.
+    waits: [Waits; 2],
     charged_bytes: u64,
     flows: usize,
 }
@@ -61,7 +67,8 @@ struct Flow {
     seat: u32,
     /// Since when it waits for its turn, if it does.
     since: Duration,
-    counters: Counters,
+    /// While it is of its class.
+    activity: Activity,
 }
 
 impl Scheduler {
@@ -79,8 +86,8 @@ impl Scheduler {
     /// A flow more, which has nothing to send yet. [`remove`](Self::remove) it some time.
     pub fn add(&mut self, id: FlowId, class: Class, passenger: Passenger) -> Handle {
         let seat = self.seats.enter(class, passenger);
-        let (since, counters) = (Duration::ZERO, Counters::default());
-        let flow = self.flows.insert(Flow { id, class, seat, since, counters });
+        let (since, activity) = (Duration::ZERO, Activity::default());
+        let flow = self.flows.insert(Flow { id, class, seat, since, activity });
         self.budget.enter(seat, flow);
         self.classes[class.index()].flows += 1;
         self.flows.handle(flow)
@@ -96,7 +103,7 @@ impl Scheduler {
     }
 
     /// The flow is of another class from now on; it stays its passenger's, and goes on if it has
-    /// something to send.
+    /// something to send. Its counters begin anew: what it did before stays with the class before.
     pub fn reclass(&mut self, handle: Handle, class: Class, now: Duration) {
         let Some(flow) = self.flows.find(handle) else { return };
         let Flow { class: before, seat, .. } = self.flows[flow].value;
@@ -110,7 +117,7 @@ impl Scheduler {
         let seat = self.seats.enter(class, passenger);
         self.budget.enter(seat, flow);
         let value = &mut self.flows[flow].value;
-        (value.class, value.seat) = (class, seat);
+        (value.class, value.seat, value.activity) = (class, seat, Activity::default());
         self.classes[class.index()].flows += 1;
         if queued > 0 {
             self.budget.add(class, seat, flow, queued);
@@ -234,9 +241,9 @@ impl Scheduler {
         self.unqueued(handle, bytes);
         let Some(flow) = self.flows.find(handle) else { return };
         let Flow { class, seat, .. } = self.flows[flow].value;
-        self.flows[flow].value.counters.dropped(bytes as u64);
-        self.seats.arena[seat].value.counters.dropped(bytes as u64);
-        self.classes[class.index()].counters.dropped(bytes as u64);
+        self.flows[flow].value.activity.dropped(bytes as u64);
+        self.seats.arena[seat].value.activity.dropped(bytes as u64);
+        self.classes[class.index()].activity.dropped(bytes as u64);
     }
 
     /// While the class's datagrams take more than they may: of the passenger with most queued the
@@ -247,38 +254,39 @@ impl Scheduler {
 
     // What was done.
 
+    /// The flow carried contents, in either direction: for the counters alone.
+    pub fn carried(&mut self, handle: Handle, carried: Carried) {
+        let Some(flow) = self.flows.find(handle) else { return };
+        let Flow { class, seat, .. } = self.flows[flow].value;
+        self.flows[flow].value.activity.carried(carried);
+        self.seats.arena[seat].value.activity.carried(carried);
+        self.classes[class.index()].activity.carried(carried);
+    }
+
     /// Of a class.
     pub fn class_counters(&self, class: Class) -> ClassCounters {
-        let ClassState { counters, charged_bytes, flows, .. } = self.classes[class.index()];
+        let ClassState { activity, charged_bytes, flows, .. } = &self.classes[class.index()];
+        let (charged_bytes, flows) = (*charged_bytes, *flows);
         let queued_bytes = self.budget.bytes(class);
-        ClassCounters { sent: counters, charged_bytes, flows, queued_bytes }
-    }
-
-    /// Of a passenger; `None` for one who is not remembered.
-    pub fn passenger_counters(&self, passenger: Passenger) -> Option<PassengerCounters> {
-        self.seats.counters(passenger)
-    }
-
-    /// Of all passengers that are remembered, in the order of their numbers.
-    pub fn passengers(&self) -> impl Iterator<Item = (Passenger, PassengerCounters)> + '_ {
-        self.seats.passengers()
+        ClassCounters { sent: activity.total, charged_bytes, flows, queued_bytes }
     }
 
     /// Of a flow that was not removed.
     pub fn flow_counters(&self, handle: Handle) -> Option<Counters> {
-        self.flows.find(handle).map(|flow| self.flows[flow].value.counters)
+        self.flows.find(handle).map(|flow| self.flows[flow].value.activity.total)
     }
 
     fn account(&mut self, flow: u32, bytes: usize, waited: Duration, now: Duration) {
         let value = &mut self.flows[flow].value;
-        value.counters.sent(bytes as u64, waited);
+        value.activity.sent(bytes as u64, waited);
         value.since = now;
         let (class, seat) = (value.class, value.seat);
         let state = &mut self.seats.arena[seat].value;
-        state.counters.sent(bytes as u64, waited);
+        state.activity.sent(bytes as u64, waited);
         state.ring.spent(&mut self.flows, flow, bytes);
         let state = &mut self.classes[class.index()];
-        state.counters.sent(bytes as u64, waited);
+        state.activity.sent(bytes as u64, waited);
+        state.waits.iter_mut().for_each(|waits| waits.add(waited));
         state.ring.spent(&mut self.seats.arena, seat, bytes);
         self.shares.spent(class, bytes, now);
         self.forgive_if_idle();

@@ -6,7 +6,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, ClassSettings, DatagramQueue, Limits, Params, Scheduler};
+use bentpipe_schedule::{Carried, Class, ClassSettings, DatagramQueue, Limits, Params, Scheduler};
 use bentpipe_units::BitRate;
 
 struct Counting;
@@ -82,6 +82,7 @@ fn a_packet_allocates_nothing() {
             let Some(id) = scheduler.pick(now) else { continue };
             sent += 1;
             let (handle, queue) = &mut flows[id as usize];
+            scheduler.carried(*handle, Carried { sent_bytes: 1200, received_bytes: 300 });
             if id % 2 == 1 {
                 scheduler.spent(*handle, 1300, now);
                 scheduler.deactivate(*handle);

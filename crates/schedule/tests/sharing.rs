@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, Scheduler};
+use bentpipe_schedule::{Class, Most, Scheduler, SeatActivity};
 use common::{Link, Noise, PACKET, Source, kbps};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -315,6 +315,8 @@ fn what_was_done_is_counted() {
         link.add_bulk(class, passenger);
     }
     link.run(MINUTE);
+    let most = Most { passengers: 9, flows: 9 };
+    let seen = link.scheduler.look(most);
     let scheduler = &link.scheduler;
     for (flow, (passenger, class)) in flows.into_iter().enumerate() {
         let bytes = link.bytes(Duration::ZERO, |sent| sent.flow == flow) as u64;
@@ -325,11 +327,12 @@ fn what_was_done_is_counted() {
         );
         let of_class = link.bytes(Duration::ZERO, |sent| sent.class == class) as u64;
         assert_eq!(scheduler.class_counters(class).sent.bytes, of_class);
-        let of_passenger = link.bytes(Duration::ZERO, |sent| sent.passenger == passenger) as u64;
-        assert_eq!(scheduler.passenger_counters(passenger).unwrap().sent.bytes, of_passenger);
+        // Of each passenger there is one flow in each class.
+        let is_it = |seat: &&SeatActivity| (seat.passenger, seat.class) == (passenger, class);
+        assert_eq!(seen.passengers.iter().find(is_it).unwrap().activity.total, counters);
     }
     assert_eq!(scheduler.class_counters(Class::BestEffort).flows, 2);
-    assert_eq!(scheduler.passengers().map(|(id, _)| id).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!((seen.all_passengers, seen.all_flows), (3, 3));
     // Two thirds are assured's: it has every second and third packet.
     let assured = scheduler.class_counters(Class::Assured).sent.delay;
     assert!((assured.mean().as_secs_f64() - 0.015).abs() < 0.001, "{:?}", assured.mean());
@@ -337,5 +340,6 @@ fn what_was_done_is_counted() {
     let gone = link.flows[0].handle;
     link.scheduler.remove(gone);
     assert_eq!(link.scheduler.flow_counters(gone), None);
-    assert_eq!(link.scheduler.passenger_counters(1).unwrap().flows, 1);
+    let seen = link.scheduler.look(most);
+    assert_eq!((seen.all_passengers, seen.all_flows), (3, 2), "who has gone is remembered");
 }

@@ -11,6 +11,7 @@ use bentpipe_lab::sim::aerotcp as sweep;
 use clap::{Args, ValueEnum};
 
 use super::{Outcome, check_writable, write};
+use crate::out::{say, show};
 
 /// What `lab run aerotcp` is told.
 #[derive(Args)]
@@ -52,15 +53,15 @@ pub fn run(args: &AeroTcpArgs) -> Outcome {
     check_writable(args.json.as_deref())?;
     let began = Instant::now();
     let found = sweep::run(&cells, runs, args.seed)?;
-    println!(
+    say!(
         "{} files of {} kB at once over {}; payload ÷ rate from the first byte to the last, \
          median of {runs}",
         sweep::FILES,
         sweep::FILE_BYTES / 1000,
         Profile::named(sweep::PROFILE)?.about
     );
-    print!("{}", table::sweep(&found));
-    println!("limit is 1−p. The sweep took {} s.", began.elapsed().as_secs());
+    show!("{}", table::sweep(&found));
+    say!("limit is 1−p. The sweep took {} s.", began.elapsed().as_secs());
     let rows: Vec<Row> = found.iter().flat_map(|found| found.rows(args.seed)).collect();
     write(args.json.as_deref(), &rows)
 }

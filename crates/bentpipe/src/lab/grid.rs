@@ -13,6 +13,7 @@ use bentpipe_units::Ratio;
 use clap::{Args, ValueEnum};
 
 use super::{Outcome as Done, check_writable, write};
+use crate::out::{say, show};
 
 /// What `lab run grid` is told.
 #[derive(Args)]
@@ -88,7 +89,7 @@ pub fn run(args: &GridArgs) -> Done {
         let emulated = emulate(args, &works)?;
         rows.extend(emulated.iter().flat_map(|one| one.rows("emu", args.seed)));
         if args.engine == Engine::Both {
-            print!("\n{}", table::comparison(&outcomes, &emulated));
+            show!("\n{}", table::comparison(&outcomes, &emulated));
         }
         outcomes.extend(emulated);
     }
@@ -105,8 +106,8 @@ fn simulate(args: &GridArgs, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, Box
     let runs = args.runs.map(usize::from);
     let outcomes = sim::run(works, runs, args.seed, &|done, of| live.tell(done, of))?;
     drop(live);
-    print!("{}", table::grid(&outcomes));
-    println!("{} cells simulated in {:.0} s.", outcomes.len(), began.elapsed().as_secs_f64());
+    show!("{}", table::grid(&outcomes));
+    say!("{} cells simulated in {:.0} s.", outcomes.len(), began.elapsed().as_secs_f64());
     if let Some(folder) = &args.golden {
         golden::update(folder, &outcomes)
             .map_err(|error| format!("cannot write to {}: {error}", folder.display()))?;
@@ -125,7 +126,7 @@ fn emulate(args: &GridArgs, works: &[(Cell, Work)]) -> Result<Vec<Outcome>, Box<
         folder: scratch.path(),
     };
     let outcomes = emulator.run(works)?;
-    print!("{}", table::grid(&outcomes));
+    show!("{}", table::grid(&outcomes));
     Ok(outcomes)
 }
 

@@ -1,4 +1,4 @@
-//! `bentpipe lab run latency-under-load | class-rates | cabin-mix | rural-paws-policy | call`: what each
+//! `bentpipe lab run latency-under-load | class-rates | cabin-mix | rural-paws-policy | call | dns`: what each
 //! traffic does to the others on the link.
 
 use std::error::Error;
@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::choice::Choice;
 use bentpipe_lab::experiment::report::Report;
-use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, http_cache, latency, rural_paws};
+use bentpipe_lab::experiment::{
+    browser_quic, cabin_mix, call, compare, dns, http_cache, latency, rural_paws,
+};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Row;
 use bentpipe_lab::scratch::Scratch;
@@ -18,6 +20,7 @@ use clap::Args;
 
 use super::grid::{Engine as Engines, per_cent};
 use super::{Outcome, check_writable, write};
+use crate::out::{say, show};
 
 /// What becomes of the figures.
 #[derive(Args)]
@@ -165,6 +168,39 @@ pub fn http_cache(args: &HttpCacheArgs) -> Outcome {
     args.kept.keep(&report.rows, report.missed())
 }
 
+/// What `lab run dns` is told.
+#[derive(Args)]
+pub struct DnsArgs {
+    /// The link: a built-in profile with a rate, or a file that ends in .toml.
+    #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
+    profile: String,
+    /// Who asks for popular names.
+    #[arg(long, value_name = "N", default_value_t = dns::DEFAULT_PASSENGERS, value_parser = clap::value_parser!(u8).range(1..=250))]
+    passengers: u8,
+    /// For how long, in seconds; what comes after five minutes is measured.
+    #[arg(long, value_name = "SECONDS", default_value_t = dns::DEFAULT_LENGTH.as_secs(), value_parser = clap::value_parser!(u64).range(600..=86_400))]
+    seconds: u64,
+    /// Of losses and of what is asked.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    kept: Kept,
+}
+
+/// Asks for names, in virtual time.
+pub fn names(args: &DnsArgs) -> Outcome {
+    check_writable(args.kept.json.as_deref())?;
+    let choice = dns::Choice {
+        profile: with_rate(&args.profile)?,
+        passengers: args.passengers,
+        length: Duration::from_secs(args.seconds),
+        seed: args.seed,
+    };
+    let report = dns::run(&choice)?;
+    println!("{}\n{}", report.text, report.goals_text());
+    args.kept.keep(&report.rows, report.missed())
+}
+
 /// Loads pages in Chromium.
 pub fn browser(args: &BrowserArgs) -> Outcome {
     let (profile, runs, seed) = (Profile::find(&args.profile)?, args.runs, args.seed);
@@ -173,7 +209,7 @@ pub fn browser(args: &BrowserArgs) -> Outcome {
     let scratch = Scratch::new()?;
     let choice = browser_quic::Choice { profile, runs, seed };
     let report = browser_quic::run(&choice, scratch.path())?;
-    println!("{}\n{}", report.text, report.goals_text());
+    say!("{}\n{}", report.text, report.goals_text());
     args.kept.keep(&report.rows, report.missed())
 }
 
@@ -248,14 +284,14 @@ impl Common {
     /// Prints what `run` finds with each engine chosen, and writes its rows.
     fn tell(&self, run: impl Fn(&Engine<'_>) -> Result<Report, Box<dyn Error>>) -> Outcome {
         check_writable(self.kept.json.as_deref())?;
-        let (mut rows, mut missed) = (Vec::new(), 0);
+        let (mut found, mut missed) = (Vec::new(), 0);
         let mut one = |engine: &Engine<'_>| -> Outcome {
             let began = Instant::now();
             let report = run(engine)?;
             let (goals, took) = (report.goals_text(), began.elapsed().as_secs_f64());
-            println!("{}\n{goals}The {} engine took {took:.0} s.", report.text, engine.name());
+            say!("{}\n{goals}The {} engine took {took:.0} s.", report.text, engine.name());
             missed += report.missed();
-            rows.extend(report.rows);
+            found.push(report.rows);
             Ok(())
         };
         if self.engine != Engines::Sim {
@@ -268,6 +304,9 @@ impl Common {
             let scratch = Scratch::new()?;
             one(&Engine::Emu(Emulator { folder: scratch.path() }))?;
         }
-        self.kept.keep(&rows, missed)
+        if let [simulated, emulated] = &found[..] {
+            show!("\n{}", compare::engines(simulated, emulated));
+        }
+        self.kept.keep(&found.concat(), missed)
     }
 }

@@ -62,7 +62,7 @@ impl Classes {
         let named = Named::of(target, protocol, said, hello, &self.names(), self.now());
         let address = match target.host {
             Host::Ip(address) => Some(address),
-            Host::Name(_) => None,
+            Host::Name(_) | Host::Service(_) => None,
         };
         rules.decide(&Subject {
             address,

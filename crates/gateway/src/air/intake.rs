@@ -5,12 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_link::{Host, SettingsError, Target};
+use bentpipe_link::{Host, Most, SettingsError, Target};
 use bentpipe_schedule::{Class, Dscp};
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
+use super::board::Board;
 use super::classes::{Asked, Classes};
 use super::identity::{Identity, Neighbours};
 use super::passengers::{Kind, Limit, Passengers, Ticket};
@@ -24,6 +25,7 @@ use crate::net;
 use crate::police::Ceil;
 use crate::quiet::Quiet;
 use crate::relay::{Outcome, Relay, Verdict, reset_on_close};
+use crate::status::Session;
 use crate::usage::{Book, Meter};
 
 /// How long a flow waits for the client's first bytes, so that they travel with
@@ -48,6 +50,8 @@ pub struct Intake {
     pub usage: Option<Arc<Book>>,
     /// What one passenger may send in the network's class.
     pub ceil: Arc<Ceil>,
+    /// The resolver on board.
+    pub board: Option<Arc<Board>>,
     /// The HTTP cache, where there is one.
     pub web: Option<Arc<Web>>,
     identity: Arc<dyn Identity>,
@@ -81,6 +85,7 @@ impl Intake {
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
         let identity = Arc::new(Neighbours::default());
         let ceil = Ceil::new(config.classes.passenger_ceil());
+        let board = None;
         Self {
             far,
             limits,
@@ -90,6 +95,7 @@ impl Intake {
             classes,
             usage,
             ceil,
+            board,
             web: None,
             identity,
             passengers,
@@ -102,7 +108,22 @@ impl Intake {
         self.far.set_classes(config.classes.settings())?;
         self.classes.set_rules(config.rules.clone());
         self.ceil.set(config.classes.passenger_ceil());
+        if let (Some(board), Some(dns)) = (&self.board, &config.dns) {
+            board.set_settings(dns.settings());
+        }
         Ok(())
+    }
+
+    /// The session to the ground as the status has it, if there is one.
+    pub fn status(&self, most: Most) -> Vec<Session> {
+        let session = self.far.traffic(most).map(|traffic| {
+            let of_flows = traffic.flows.iter().map(|flow| flow.passenger);
+            let shown = traffic.passengers.iter().map(|seat| seat.passenger).chain(of_flows);
+            let clients = self.passengers.addresses(&shown.collect());
+            let called = |(number, client)| (number, self.identity.label(client));
+            Session::of(traffic, None, &clients.into_iter().map(called).collect())
+        });
+        session.into_iter().collect()
     }
 
     /// Counts a client in, or resets it where a limit is reached.
@@ -155,6 +176,7 @@ impl Intake {
 
     /// What to ask the far end for, for a client whose connection is marked with `dscp`.
     pub fn open(&self, target: Target, ticket: &Ticket, dscp: Dscp, first: Bytes) -> Open {
+        let target = self.by_name(target);
         let asked = Asked {
             target: &target,
             protocol: Protocol::Tcp,
@@ -169,6 +191,19 @@ impl Intake {
         self.counters.claims.add(u64::from(claim.is_some()));
         self.counters.count_class(decision.class);
         Open { target, class: decision.class, passenger: ticket.number, claim, first }
+    }
+
+    /// Where a flow to `target` goes, whose address may stand for a name.
+    fn by_name(&self, target: Target) -> Target {
+        match &self.board {
+            Some(board) => board.by_name(target),
+            None => target,
+        }
+    }
+
+    /// The resolver on board, where it answers what passengers ask others.
+    pub fn intercepting(&self) -> Option<&Arc<Board>> {
+        self.board.as_ref().filter(|board| board.intercepts)
     }
 
     /// How the client marks `tcp`, where a rule asks for it and the kernel knows: see
@@ -207,6 +242,7 @@ impl Intake {
         dscp: Dscp,
         ticket: &Ticket,
     ) -> OpenDatagrams {
+        let target = self.by_name(target);
         let asked = Asked {
             target: &target,
             protocol: Protocol::from_number(protocol),

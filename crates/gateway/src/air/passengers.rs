@@ -1,6 +1,6 @@
 //! Who the clients are: a stable small number for each address, and how much each may hold.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -83,6 +83,13 @@ impl Passengers {
     /// Flows of `kind` open now.
     pub fn open(&self, kind: Kind) -> usize {
         self.lock().open[kind as usize]
+    }
+
+    /// The addresses of the clients that have these numbers now.
+    pub fn addresses(&self, numbers: &HashSet<u32>) -> Vec<(u32, IpAddr)> {
+        let table = self.lock();
+        let known = table.known.iter().map(|(ip, passenger)| (passenger.number, *ip));
+        known.filter(|(number, _)| numbers.contains(number)).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -207,6 +214,7 @@ mod tests {
         assert_eq!(table.admit(ip(1), Streams).unwrap().number, 1);
         let mapped = "::ffff:10.0.0.1".parse().unwrap();
         assert_eq!(table.admit(mapped, Streams).unwrap().number, 1);
+        assert_eq!(table.addresses(&HashSet::from([2, 3])), [(2, ip(2))]);
         assert_eq!(table.open(Streams), 0);
     }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::board;
 use super::capture::Capture;
 use super::intake::Intake;
 use super::passengers::Ticket;
@@ -137,6 +138,10 @@ pub(super) async fn serve(tcp: TcpStream, ticket: Ticket, intake: Arc<Intake>) {
         intake.garbage(&ticket, "it connected to the interception port itself");
         reset_on_close(&tcp);
         return;
+    }
+    let board = intake.intercepting().filter(|_| original.port() == board::PORT);
+    if let Some(board) = board {
+        return board.serve_stream(tcp, ticket.client).await;
     }
     match intake.web.clone() {
         Some(web) if original.port() == web::PORT => {

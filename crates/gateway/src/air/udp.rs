@@ -10,6 +10,7 @@ use bentpipe_link::{Class, Host};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+use super::board::{self, Board};
 use super::capture::Capture;
 use super::datagrams::{Back, Key, Problem, Sent, Table};
 use super::echo;
@@ -164,8 +165,26 @@ impl Server {
         {
             self.intake.counters.quic_rejected.add(1);
             answers.say(&key, &sent, Message::PortUnreachable);
+        } else if let Some(board) =
+            self.intake.intercepting().filter(|_| target.port() == board::PORT)
+        {
+            self.ask(board, key, payload);
         } else {
             self.table.send(key, sent);
+        }
+    }
+}
+
+impl Server {
+    /// Gives a client's query to the resolver on board. What it says comes from where it was asked.
+    fn ask(&self, board: &Board, key: Key, payload: &[u8]) {
+        let (table, from) = (self.table.clone(), key.client.ip());
+        let back = key.clone();
+        let later = move |answer: &[u8]| {
+            table.back().deliver(&back, Class::BestEffort, answer);
+        };
+        if let Some(answer) = board.query(from, payload, board.packet(), Box::new(later)) {
+            self.table.back().deliver(&key, Class::BestEffort, &answer);
         }
     }
 }
@@ -256,11 +275,11 @@ impl Back for Answers {
     }
 }
 
-/// Intercepted packets go to addresses, never to names.
+/// Intercepted packets go to addresses, never to names or services.
 fn destination(key: &Key) -> Option<SocketAddr> {
     match key.target.host {
         Host::Ip(ip) => Some(SocketAddr::new(ip, key.target.port)),
-        Host::Name(_) => None,
+        Host::Name(_) | Host::Service(_) => None,
     }
 }
 

@@ -136,6 +136,7 @@ fn key_of(scheme: Scheme, named: &Target, path: &str) -> Option<Key> {
         Host::Name(name) => name.clone(),
         Host::Ip(std::net::IpAddr::V6(address)) => format!("[{address}]"),
         Host::Ip(address) => address.to_string(),
+        Host::Service(_) => return None,
     };
     Key::new(scheme, &host, named.port, path)
 }

@@ -60,6 +60,7 @@ impl Named {
         let address = match &target.host {
             Host::Name(name) => return name.parse().map_or(Self::Unknown, Self::Agreed),
             Host::Ip(address) => *address,
+            Host::Service(_) => return Self::Unknown,
         };
         let name = match visible {
             Visible::Name(name) => name,

@@ -9,13 +9,14 @@ use bentpipe_units::{BitRate, Span};
 use serde::Deserialize;
 
 use super::classes::class;
+use super::least;
 use super::modem::{ModemConfig, WrittenModem};
 use super::radio::{default_mtu, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
-    AeroTcp, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL,
-    HttpCache, Memory, Page, Quic, Raw, Site, Source, Which, applies, from_text, read, seconds,
-    site, spanned_key, which,
+    AeroTcp, AirDns, AirIp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE,
+    DEFAULT_STALL, HttpCache, Memory, Page, Quic, Raw, Site, Source, StatusConfig, Which, applies,
+    read, seconds, site, spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -57,6 +58,10 @@ pub struct AirConfig {
     pub page: Option<Page>,
     /// Records of what passengers use; absent where none are kept.
     pub usage: Option<UsageConfig>,
+    /// Where it is told what is carried now; absent where it is not.
+    pub status: Option<StatusConfig>,
+    /// The resolver on board; absent where there is none.
+    pub dns: Option<AirDns>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
@@ -147,7 +152,7 @@ pub struct AirLink {
     pub transport: Transport,
     private_key_file: toml::Spanned<PathBuf>,
     /// Where the ground listens.
-    #[serde(deserialize_with = "from_text")]
+    #[serde(deserialize_with = "least::somewhere")]
     pub peer: Target,
     /// Who the ground is.
     #[serde(deserialize_with = "spanned_key")]
@@ -218,16 +223,22 @@ pub struct Auth {
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AirLimits {
     /// Client connections at once, those that have not said yet what they want included.
+    #[serde(deserialize_with = "least::one")]
     pub max_flows: usize,
     /// Of which one client address may hold this many.
+    #[serde(deserialize_with = "least::one")]
     pub max_flows_per_passenger: usize,
     /// How long a client may take to say where it wants to go.
+    #[serde(deserialize_with = "least::moment")]
     pub handshake_timeout: Span,
     /// A flow on which nothing moves ends after this.
+    #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
     /// A client that does not read what waits for it is given up after this.
+    #[serde(deserialize_with = "least::moment")]
     pub stall_timeout: Span,
     /// A flow whose far end has never said anything ends after this.
+    #[serde(deserialize_with = "least::moment")]
     pub answer_timeout: Span,
     /// How long flows may finish after a stop was asked for.
     pub drain_timeout: Span,
@@ -332,6 +343,12 @@ impl AirConfig {
         config.check_policy(&source)?;
         if let Some(usage) = &mut config.usage {
             usage.check(&source)?;
+        }
+        if let Some(status) = &mut config.status {
+            status.check(&source)?;
+        }
+        if let Some(dns) = &mut config.dns {
+            dns.check(&source, config.listen.tproxy.as_ref())?;
         }
         if let Some(cache) = &mut config.http_cache {
             cache.check(&source)?;

@@ -61,6 +61,9 @@ const AIR_LINK: &[Setting] = &[
 const CLASS: &[Setting] =
     &[setting("rate", RADIO), setting("ceil", RADIO), setting("passenger-ceil", RADIO)];
 
+/// Under `[status]`: the other transports know no classes, no passengers and no flows.
+const STATUS: &[Setting] = &[setting("detail", RADIO)];
+
 /// Refuses what does nothing at a ground that serves no more than `served`.
 pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), ConfigError> {
     let document = document(source)?;
@@ -68,7 +71,8 @@ pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), Config
     let tables = tables
         .chain([(GROUND_LINK, tables_at(document.get_ref(), "link"))])
         .chain([(AIRCRAFT, tables_at(document.get_ref(), "aircraft"))])
-        .chain([(CLASS, classes(document.get_ref()))]);
+        .chain([(CLASS, classes(document.get_ref()))])
+        .chain([(STATUS, tables_at(document.get_ref(), "status"))]);
     for (settings, tables) in tables {
         let Some((setting, key)) = idle(settings, &tables, served) else { continue };
         let names: Vec<_> = served.iter().map(|transport| transport.name()).collect();
@@ -90,7 +94,9 @@ pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), Config
 pub fn at_air(source: &Source<'_>, transport: Transport, chosen: bool) -> Result<(), ConfigError> {
     let document = document(source)?;
     let (link, classes) = (tables_at(document.get_ref(), "link"), classes(document.get_ref()));
-    let tables = [(AIR, vec![document.get_ref()]), (AIR_LINK, link), (CLASS, classes)];
+    let status = tables_at(document.get_ref(), "status");
+    let tables =
+        [(AIR, vec![document.get_ref()]), (AIR_LINK, link), (CLASS, classes), (STATUS, status)];
     let found = tables.iter().find_map(|(settings, tables)| idle(settings, tables, &[transport]));
     let Some((setting, key)) = found else { return Ok(()) };
     let name = transport.name();

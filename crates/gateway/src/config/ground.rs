@@ -12,11 +12,12 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::classes::class;
+use super::least;
 use super::radio::{default_mtu, marked};
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundIp,
-    GroundUdp, Masque, Memory, Raw, Source, StandardClient, Transport, Which, applies, from_text,
-    read, seconds, spanned_key, standard, which,
+    GroundUdp, Masque, Memory, Raw, Source, StandardClient, StatusConfig, Transport, Which,
+    applies, from_text, read, seconds, spanned_key, standard, which,
 };
 use crate::net::ip;
 use crate::relay::RelayLimits;
@@ -54,6 +55,8 @@ pub struct GroundConfig {
     /// Names it answers itself.
     #[serde(default)]
     pub hosts: BTreeMap<String, HostAddresses>,
+    /// Where it is told what is carried now; absent where it is not.
+    pub status: Option<StatusConfig>,
     /// Bounds.
     #[serde(default)]
     pub limits: GroundLimits,
@@ -88,6 +91,7 @@ pub struct GroundLink {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AircraftConfig {
     /// What the log calls it.
+    #[serde(deserialize_with = "least::name")]
     pub name: String,
     /// Who it is.
     #[serde(deserialize_with = "spanned_key")]
@@ -115,7 +119,7 @@ pub struct AircraftConfig {
     /// The most it is granted of a shared beam's return rate; else all of it.
     pub(super) return_rate: Option<toml::Spanned<BitRate>>,
     /// Flows it may hold at once.
-    #[serde(default = "default_max_flows")]
+    #[serde(default = "default_max_flows", deserialize_with = "least::one")]
     pub max_flows: usize,
     /// Flows of UDP's datagrams it may hold at once, besides.
     #[serde(default = "default_max_flows")]
@@ -124,7 +128,7 @@ pub struct AircraftConfig {
     #[serde(default = "default_max_ip_flows")]
     pub max_ip_flows: usize,
     /// New flows of each kind it may open per second, on average; twice as many at a stretch.
-    #[serde(default = "default_flows_per_second")]
+    #[serde(default = "default_flows_per_second", deserialize_with = "least::one")]
     pub flows_per_second: u32,
 }
 
@@ -135,6 +139,7 @@ pub struct Dial {
     /// Networks that may be dialled although they are not on the Internet.
     pub allow: Vec<IpNet>,
     /// How long a destination may take, its name included.
+    #[serde(deserialize_with = "least::moment")]
     pub connect_timeout: Span,
 }
 
@@ -165,10 +170,13 @@ pub enum HostAddresses {
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundLimits {
     /// Flows of all aircraft at once, those of datagrams aside.
+    #[serde(deserialize_with = "least::one")]
     pub max_flows: usize,
     /// A flow on which nothing moves ends after this.
+    #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
     /// A destination that does not read what waits for it is given up after this.
+    #[serde(deserialize_with = "least::moment")]
     pub stall_timeout: Span,
     /// How long flows may finish after a stop was asked for.
     pub drain_timeout: Span,
@@ -266,7 +274,7 @@ impl GroundConfig {
         }
         config.link.check_addresses(&source)?;
         applies::at_ground(&source, &served)?;
-        let mut seen = BTreeSet::new();
+        let (mut seen, mut names) = (BTreeSet::new(), BTreeSet::new());
         config.classes.check(&source)?;
         for aircraft in &mut config.aircraft {
             aircraft.classes.check(&source)?;
@@ -285,7 +293,16 @@ impl GroundConfig {
                 let help = "every aircraft has its own: make one with `bentpipe keys`".to_owned();
                 return Err(ConfigError::at(&source, Some(aircraft.public_key.span()), why, help));
             }
+            if !names.insert(&aircraft.name) {
+                let why = format!("{:?} is the name of another aircraft", aircraft.name);
+                let help =
+                    "every aircraft has its own: the log and the records go by it".to_owned();
+                return Err(ConfigError::at(&source, Some(aircraft.public_key.span()), why, help));
+            }
             aircraft.check_share(config.beam(), &source)?;
+        }
+        if let Some(status) = &mut config.status {
+            status.check(&source)?;
         }
         if let Some(masque) = &mut config.masque {
             masque.load(&source)?;

@@ -35,6 +35,11 @@ password = "secret"
 passenger = "10.0.0.0/8"
 [usage]
 directory = "usage"
+[status]
+file = "status.json"
+[dns]
+[dns.instant-names]
+v4 = "100.64.0.0/10"
 [http-cache]
 [page]
 listen = "10.0.0.1:80"
@@ -76,6 +81,8 @@ token-hash = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 [classes.assured]
 [dial]
 [dns]
+[status]
+file = "status.json"
 [limits]
 [limits.udp]
 [limits.ip]

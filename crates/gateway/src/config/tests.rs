@@ -297,6 +297,36 @@ fn a_modem_is_found_by_address_or_interface_or_is_a_file() {
 }
 
 #[test]
+fn the_resolver_on_board_has_to_make_sense() {
+    let bench = Bench::new();
+    let wrong = |table: &str| bench.air("[limits]\n", &format!("[dns]\n{table}\n[limits]\n"));
+    let listen = "listen = [\"10.0.0.1:53\"]";
+    for (table, message) in [
+        ("intercept = false", "nowhere to be asked"),
+        ("listen = [\"0.0.0.0:53\"]", "line 12: answers must come from the address"),
+        (&*format!("{listen}\nmemory = \"1 KiB\""), "line 13: this holds hardly"),
+        (&*format!("{listen}\nmin-ttl = \"2 d\"\nmax-ttl = \"1 d\""), "line 14: max-ttl is below"),
+        (&*format!("{listen}\nfailure-ttl = \"1 h\""), "RFC 9520"),
+        (&*format!("{listen}\nqueries-per-second-per-passenger = 0"), "line 13: nobody could ask"),
+        (&*format!("{listen}\nmax-questions = 100000"), "line 13: questions have ids"),
+        (&*format!("{listen}\ninstant-names = {{ v4 = \"100.64.0.0/10\" }}"), "lead elsewhere"),
+        (
+            &*format!("{listen}\ncache-file = \"c\"\ninstant-names = {{ v4 = \"10.1.0.0/16\" }}"),
+            "line 14: a pool needs",
+        ),
+        (&*format!("{listen}\ncache-fil = \"c\""), "did you mean \"cache-file\"?"),
+    ] {
+        let found = wrong(table);
+        assert!(found.contains(message), "{table}: {found}");
+    }
+    let text = format!("{AIR}\n[dns]\n{listen}\ncache-file = \"c\"\nmax-stale = \"0 s\"\n");
+    let air = AirConfig::parse(&bench.0.path().join("air.toml"), &text).unwrap();
+    let dns = air.dns.unwrap();
+    assert_eq!(dns.cache_file, Some(bench.0.path().join("c")));
+    assert_eq!((dns.settings().max_stale, dns.listen().count()), (Duration::ZERO, 1));
+}
+
+#[test]
 fn aerotcp_has_a_table_of_its_own_in_either_file() {
     let bench = Bench::new();
     let table = "[aerotcp]\nrtt = \"480 ms\"\nwindow = \"static\"\nconnections = 10\n";
@@ -509,6 +539,10 @@ fn wrong_classes_and_rules_say_what_to_write() {
         ("rule = [{ host = 'gov.uk', class = 'assured' }]", "no setting \"host\""),
         ("usage = { directory = 'missing' }", "missing is not a directory"),
         ("usage = { }", "\"directory\" is missing"),
+        ("status = { file = '/' }", "/ is a directory"),
+        ("status = { file = 'a.json', interval = '10 ms' }", "would be all that is done"),
+        ("status = { file = 'a.json', detail = 'all' }", "classes, passengers, flows"),
+        ("status = { }", "\"file\" is missing"),
         ("encrypted-hello = 'outer'", "did you mean \"outer-name\""),
     ] {
         let message = bench.message(with_top(&bench, top));

@@ -16,7 +16,7 @@ const AIR: (&[&str], &[&str]) = (&["listen", "rule"], &["peer", "peer-public-key
 
 /// What only the file of a ground gateway has, and under its `[link]`.
 const GROUND: (&[&str], &[&str]) = (
-    &["aircraft", "beam", "client", "dial", "dns", "hosts", "masque"],
+    &["aircraft", "beam", "client", "dial", "hosts", "masque"],
     &["listen", "masque-listen", "aerotcp-listen"],
 );
 

@@ -8,8 +8,8 @@ use bentpipe_link::io::{
 };
 use bentpipe_link::{
     AirConfig as LinkAirConfig, Aircraft, Class, ClassSettings, Control, Flows, HubConfig,
-    LeaseMode, MIN_RESERVE_BYTES, ModemRate, OpenError as LinkError, PerClass, PublicKey,
-    ResetCode, Settings, SettingsError,
+    LeaseMode, MIN_RESERVE_BYTES, ModemRate, Most, OpenError as LinkError, PerClass, PublicKey,
+    ResetCode, Settings, SettingsError, Traffic,
 };
 use bentpipe_units::{BitRate, ByteSize};
 use bytes::Bytes;
@@ -61,6 +61,10 @@ impl FarEnd for Air {
 
     fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
         Air::set_classes(self, classes)
+    }
+
+    fn traffic(&self, most: Most) -> Option<Traffic> {
+        Air::traffic(self, most)
     }
 
     fn reach(&self) -> Reach {
@@ -161,6 +165,10 @@ impl Arrivals for Hub {
         classes: PerClass<ClassSettings>,
     ) -> Result<(), SettingsError> {
         Hub::set_classes(self, aircraft, classes)
+    }
+
+    fn traffic(&self, aircraft: &PublicKey, most: Most) -> Option<Traffic> {
+        Hub::traffic(self, aircraft, most)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bentpipe_link::{Class, ResetCode, Target};
+use bentpipe_link::{Class, Host, ResetCode, Service, Target, TargetError};
 use bentpipe_masque::{
     Carries, Claim as MasqueClaim, Client, ClientConfig, DatagramFlow, Flow, Incoming as Request,
     Refusal, Server, ServerConfig,
@@ -23,7 +23,10 @@ use crate::config::{AirConfig, GroundConfig, StandardClient, Transport};
 
 impl FarEnd for Client {
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
-        let authority = open.target.to_string();
+        let authority = match authority(&open.target) {
+            Ok(authority) => authority,
+            Err(error) => return Box::pin(std::future::ready(Err(error.into()))),
+        };
         let claim = open
             .claim
             .map(|claim| MasqueClaim { class: claim.class.to_u8(), name: claim.name().to_owned() });
@@ -36,7 +39,11 @@ impl FarEnd for Client {
         &self,
         open: OpenDatagrams,
     ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
-        let (authority, class) = (open.target.to_string(), open.class.to_u8());
+        let authority = match authority(&open.target) {
+            Ok(authority) => authority,
+            Err(error) => return Box::pin(std::future::ready(Err(error.into()))),
+        };
+        let class = open.class.to_u8();
         let flow = Client::open_datagrams(
             self,
             &authority,
@@ -107,7 +114,7 @@ impl Arrivals for Server {
         Box::pin(async move {
             loop {
                 let request = Server::accept(self).await?;
-                match request.authority.parse::<Target>() {
+                match target(&request.authority, request.is_gateway) {
                     Ok(target) => return Some(incoming(request, target)),
                     Err(_) => drop(tokio::spawn(request.refuse(Refusal::NameNotFound))),
                 }
@@ -126,6 +133,24 @@ impl Arrivals for Server {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(Server::close(self))
     }
+}
+
+/// How `target` is asked for. Services of the ground have names here, which are for nobody else.
+fn authority(target: &Target) -> Result<String, TargetError> {
+    match &target.host {
+        Host::Name(name) if Service::named(name).is_some() => Err(TargetError::Name(name.clone())),
+        _ => Ok(target.to_string()),
+    }
+}
+
+/// What `authority` asks for; services only for a gateway of ours.
+fn target(authority: &str, is_gateway: bool) -> Result<Target, TargetError> {
+    let target: Target = authority.parse()?;
+    let service = target.host.name().and_then(Service::named);
+    Ok(match service {
+        Some(service) if is_gateway => Target { host: Host::Service(service), ..target },
+        _ => target,
+    })
 }
 
 fn incoming(request: Request, target: Target) -> Incoming {
@@ -287,6 +312,21 @@ pub fn code(refusal: Refusal) -> ResetCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn services_are_asked_for_by_gateways_alone() {
+        let resolver = Target { host: Host::Service(Service::Resolver), port: 53 };
+        let asked = authority(&resolver).unwrap();
+        assert_eq!(target(&asked, true), Ok(resolver));
+        let name = target(&asked, false).unwrap();
+        assert!(matches!(name.host, Host::Name(_)), "a standard client asks for a name: {name:?}");
+        // What a passenger writes is a name, and does not travel.
+        assert!(authority(&name).is_err());
+        let other: Target = "Resolver.Bentpipe.INVALID.:80".parse().unwrap();
+        assert!(authority(&other).is_err());
+        let plain: Target = "www.gov.uk:443".parse().unwrap();
+        assert_eq!(target(&authority(&plain).unwrap(), true), Ok(plain));
+    }
 
     #[test]
     fn every_reason_translates_back() {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use bentpipe_link::io::{Air, Hub, UdpSocket};
 use bentpipe_link::secure::MAX_PLACES;
-use bentpipe_link::{ClassSettings, Host, ModemRate, PerClass, SettingsError, Target};
+use bentpipe_link::{
+    ClassSettings, Host, ModemRate, Most, PerClass, SettingsError, Target, Traffic,
+};
 use bentpipe_masque::{Client, Server, Socket};
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -40,7 +42,7 @@ pub fn far_end(
     let peer = config.link.peer.clone();
     match &peer.host {
         Host::Ip(ip) => connect(config, inherited, &[SocketAddr::new(*ip, peer.port)]),
-        Host::Name(_) => {
+        Host::Name(_) | Host::Service(_) => {
             let (found, far) = watch::channel(None);
             let classes = Arc::<LaterClasses>::default();
             let later = classes.clone();
@@ -239,6 +241,10 @@ impl FarEnd for Awaited {
                 Ok(())
             }
         }
+    }
+
+    fn traffic(&self, most: Most) -> Option<Traffic> {
+        self.far.borrow().as_ref().and_then(|far| far.traffic(most))
     }
 
     fn reach(&self) -> Reach {

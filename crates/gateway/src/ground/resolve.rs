@@ -1,7 +1,7 @@
 //! Names to addresses: the config's own table, the hosts file, then the name servers.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use hickory_resolver::config::{
 };
 use hickory_resolver::net::{NetError, runtime::TokioRuntimeProvider};
 use hickory_resolver::proto::rr::RecordType;
+use hickory_resolver::system_conf;
 
 use super::eyeballs::{Family, Resolve};
 use crate::config;
@@ -56,11 +57,25 @@ impl Dns {
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = prepared(table);
     }
 
-    /// What the table has for `name`.
-    fn known(&self, name: &str) -> Option<Vec<IpAddr>> {
+    /// What the table has for `name`, which is in lower case and has no dot at its end.
+    pub fn known(&self, name: &str) -> Option<Vec<IpAddr>> {
         // Nothing in here panics half-way.
         self.table.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
+}
+
+/// The addresses of `config`'s name servers, or of the system's where it has none.
+pub fn servers(config: &config::Dns) -> Result<Vec<SocketAddr>, StartError> {
+    if !config.servers.is_empty() {
+        return Ok(config.servers.iter().map(|server| server.0).collect());
+    }
+    let read = system_conf::read_system_conf();
+    let (system, _) = read.map_err(|error| StartError::Dns(error.to_string()))?;
+    let port = |server: &NameServerConfig| server.connections.first().map_or(53, |it| it.port);
+    let address = |server: &NameServerConfig| SocketAddr::new(server.ip, port(server));
+    let mut servers: Vec<_> = system.name_servers().iter().map(address).collect();
+    servers.dedup();
+    Ok(servers)
 }
 
 fn prepared(table: &BTreeMap<String, config::HostAddresses>) -> Table {

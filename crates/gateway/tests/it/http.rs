@@ -68,6 +68,24 @@ async fn connect_carries_anything() {
 }
 
 #[tokio::test]
+async fn connect_takes_an_address_of_ipv6_in_brackets() {
+    let bench = start("", LOOPBACK);
+    let to = echo("[::1]:0").await;
+    for authority in [to.to_string(), format!("[0:0:0:0:0:0:0:1]:{}", to.port())] {
+        let request = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n");
+        let mut tcp = client(&bench, &request).await;
+        assert!(head(&mut tcp).await.starts_with(CONNECTED));
+        echoes(tcp, b"over IPv6").await;
+    }
+    assert!(bench.up.opened().iter().all(|open| open.target == to.to_string().parse().unwrap()));
+    for wrong in ["::1:443", "[::1]", "[::1]:", "[::1:443", "[2001:db8::g]:443"] {
+        let answer = answer(&bench, &format!("CONNECT {wrong} HTTP/1.1\r\nHost: x\r\n\r\n")).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{wrong}: {answer}");
+    }
+    assert_eq!(bench.up.opened().len(), 2);
+}
+
+#[tokio::test]
 async fn a_failed_dial_after_connect_is_a_reset() {
     let bench = start("", LOOPBACK);
     let to = closed_port().await;

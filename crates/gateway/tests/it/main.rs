@@ -2,6 +2,7 @@
 
 mod bench;
 mod claims;
+mod dns;
 mod http;
 mod limits;
 mod marks;
@@ -12,6 +13,7 @@ mod relay;
 mod reload;
 mod site;
 mod socks;
+mod status;
 mod tproxy;
 mod tproxy_udp;
 mod transports;

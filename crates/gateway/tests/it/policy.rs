@@ -76,3 +76,38 @@ fn public_services_are_assured_and_the_rest_is_lower_effort() {
     assert_eq!(ceil(&down, Class::Assured), Some(8_000_000));
     assert_eq!(up[Class::BestEffort], ClassSettings::default());
 }
+
+#[test]
+fn marks_count_as_the_example_of_an_aircraft_says() {
+    let folder = tempfile::tempdir().unwrap();
+    for key in ["air.key", "ground.key"] {
+        std::fs::write(folder.path().join(key), KEY).unwrap();
+    }
+    let text = include_str!("../../../../examples/aircraft/air.toml");
+    let air = AirConfig::parse(&folder.path().join("air.toml"), text).unwrap();
+    let text = include_str!("../../../../examples/aircraft/ground.toml");
+    let ground = GroundConfig::parse(&folder.path().join("ground.toml"), text).unwrap();
+    link::air_config(&air, "127.0.0.1:1".parse().unwrap(), 1).unwrap();
+    link::hub_config(&ground).unwrap();
+    let class = |dscp, passenger: &str, mac: Option<&str>| {
+        let subject = Subject {
+            address: Some("192.0.2.7".parse().unwrap()),
+            port: 5060,
+            protocol: Protocol::Udp,
+            dscp,
+            passenger: passenger.parse().unwrap(),
+            mac: mac.map(|mac| mac.parse().unwrap()),
+            named: Named::Unknown,
+        };
+        air.rules.decide(&subject).class
+    };
+    let (seat, crew) = ("10.0.0.7", "10.9.1.3");
+    assert_eq!(class(Dscp::DF, "10.9.0.4", None), Class::Operator);
+    assert_eq!(class(Dscp::EF, seat, None), Class::Network);
+    assert_eq!(class(Dscp::AF42, seat, None), Class::BestEffort, "nobody trusts it");
+    assert_eq!(class(Dscp::AF42, crew, None), Class::Assured);
+    assert_eq!(class(Dscp::AF42, seat, Some("a4:83:e7:01:02:03")), Class::Assured);
+    assert_eq!(class(Dscp::CS6, crew, None), Class::Network, "no more than highest-class");
+    let ceils = [air.classes.passenger_ceil(), ground.aircraft[0].classes.passenger_ceil()];
+    assert!(ceils.iter().all(|ceil| ceil.is_some_and(|ceil| ceil.bps() == 128_000)));
+}

@@ -22,6 +22,10 @@ use nix::sys::socket::{
     setsockopt, sockopt,
 };
 
+use hickory_proto::op::Message;
+use hickory_proto::rr::RecordType;
+
+use crate::dns;
 use crate::marks::{mark, receive};
 use crate::tproxy::{PATIENCE, as_root, new_network, sh};
 use crate::wire::{self, MOST_DATAGRAM_BYTES};
@@ -59,6 +63,34 @@ fn answers_come_from_where_the_client_sent_to() {
     });
 }
 
+/// Whichever resolver a passenger has configured: its own answers, from the cabin.
+#[test]
+fn names_are_answered_on_board_whoever_is_asked() {
+    as_root("tproxy_udp::names_are_answered_on_board_whoever_is_asked", || {
+        let counters = world("[dns]", || {
+            let question = dns::query("www.gov.uk.", RecordType::A);
+            for resolver in ["203.0.113.53:53", "[2001:db8:9::53]:53", "203.0.113.54:53"] {
+                let seat = seat(resolver);
+                seat.send(&question.to_vec().unwrap()).unwrap();
+                let mut buffer = [0; 1500];
+                let length = seat.recv(&mut buffer).unwrap();
+                let answer = Message::from_vec(&buffer[..length]).unwrap();
+                let ip: IpAddr = "198.51.100.7".parse().unwrap();
+                assert_eq!(answer.answers[0].data.ip_addr(), Some(ip), "{resolver}");
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let mut tcp = tokio::net::TcpStream::connect("203.0.113.53:53").await.unwrap();
+                dns::write(&mut tcp, &question).await;
+                let answer = dns::read(&mut tcp).await.unwrap();
+                assert_eq!(answer.answers.len(), 1);
+            });
+        });
+        // Only the resolver's own flow has crossed.
+        assert_eq!((counters.air.datagram_flows.get(), counters.ground.names_asked.get()), (0, 1));
+    });
+}
+
 #[test]
 fn large_packets_tell_the_mtu() {
     as_root("tproxy_udp::large_packets_tell_the_mtu", || {
@@ -86,6 +118,36 @@ fn large_packets_tell_the_mtu() {
             }
         });
         assert_eq!(counters.air.datagrams_too_large.get(), 2);
+    });
+}
+
+/// A client's kernel may hand on many datagrams as one, and take many as one.
+#[test]
+fn datagrams_that_travel_together_cross_one_by_one() {
+    as_root("tproxy_udp::datagrams_that_travel_together_cross_one_by_one", || {
+        let counters = world("", || {
+            for origin in ORIGINS {
+                let seat = seat(origin);
+                setsockopt(&seat, sockopt::UdpGsoSegment, &400).unwrap();
+                setsockopt(&seat, sockopt::UdpGroSegment, &true).unwrap();
+                let sent: Vec<u8> = (0..5).flat_map(|n| [n; 400]).take(1900).collect();
+                seat.send(&sent).unwrap();
+                let mut came = Vec::new();
+                // Two bytes in front of each say which port it came from.
+                while came.len() < sent.len() + 5 * 2 {
+                    let mut buffer = [0; 4096];
+                    let length = seat.recv(&mut buffer).expect("the origin's answers");
+                    came.extend_from_slice(&buffer[..length]);
+                }
+                let answers = came.chunks(402).map(|answer| &answer[2..]);
+                assert!(answers.eq(sent.chunks(400)), "{origin}");
+            }
+        });
+        assert_eq!(
+            (counters.air.datagram_flows.get(), counters.air.datagrams_to_far.get()),
+            (2, 10)
+        );
+        assert_eq!(counters.air.datagrams_too_large.get(), 0);
     });
 }
 
@@ -350,7 +412,8 @@ async fn gateways(listen: &str, client: mpsc::Sender<()>, done: &mpsc::Receiver<
         "[link]\nprivate-key-file = \"a.key\"\nlisten = \"127.0.0.1:0\"\n\
          [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{key}\"\nrate = \"2 Mbit/s\"\n\
          [dns]\nservers = [\"127.0.0.1:9\"]\n\
-         [dial]\nallow = [\"198.51.100.0/24\", \"203.0.113.0/24\", \"2001:db8::/32\"]\n"
+         [dial]\nallow = [\"198.51.100.0/24\", \"203.0.113.0/24\", \"2001:db8::/32\"]\n\
+         [hosts]\n\"www.gov.uk\" = \"198.51.100.7\"\n"
     );
     let ground = GroundConfig::parse(&folder.path().join("ground.toml"), &ground).unwrap();
     let (up, down) = wire::link(*ground.aircraft[0].key().as_bytes());

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use bentpipe_gateway::config::{AirConfig, GroundConfig, Listen, Tproxy, Transport};
 use bentpipe_gateway::counters::Counters;
-use bentpipe_gateway::far::{Arrivals, FarEnd, Open, OpenError, aerotcp, link, masque};
+use bentpipe_gateway::far::datagram::MOST_HEADER_BYTES;
+use bentpipe_gateway::far::{
+    Arrivals, FarEnd, Open, OpenDatagrams, OpenError, aerotcp, link, masque,
+};
 use bentpipe_gateway::net::{Inherited, bind_udp};
 use bentpipe_gateway::{air, ground};
 use bentpipe_link::io::{Air, Hub, UdpSocket};
@@ -204,6 +207,35 @@ async fn the_radio_transport_carries_all_of_it_over_ipv6() {
     let origin = udp::head(udp::echo("127.0.0.1:0").await);
     for length in [0, 1, 500, 1200] {
         client.echoes(&origin, &vec![7; length]).await;
+    }
+}
+
+/// QUIC needs datagrams of 1200 bytes. In packets of 1280 they have room beside the headers of IPv4 and of
+/// the link; beside those of IPv6 they have none, and who sends them is told what has.
+#[tokio::test]
+async fn datagrams_of_1200_bytes_in_packets_of_1280() {
+    for (over, most) in
+        [(over_link as fn(&Configs) -> Ends, 1200..1252), (over_link_v6, 1150..1200)]
+    {
+        let mut configs = configs();
+        (configs.air.link.mtu, configs.ground.link.mtu) = (1280, 1280);
+        let (far, arrivals) = over(&configs);
+        let (socks, air) = start_air(&configs, far.clone());
+        let ground = start_ground(&configs, arrivals);
+        let client = udp::Client::of(socks).await;
+        let to = udp::echo("127.0.0.1:0").await;
+        client.echoes(&udp::head(to), b"open").await;
+        let (target, source) = (to.to_string().parse().unwrap(), 9);
+        let open =
+            OpenDatagrams { target, protocol: 17, source, class: Class::default(), passenger: 1 };
+        let flow = far.open_datagrams(open).await.unwrap();
+        let room = flow.most_bytes() - MOST_HEADER_BYTES;
+        assert!(most.contains(&room), "{room} bytes");
+        client.echoes(&udp::head(to), &vec![7; room.min(1200)]).await;
+        assert_eq!(air.datagrams_too_large.get(), 0);
+        client.send(&udp::head(to), &vec![7; room.max(1200) + 1]).await;
+        until("it was told", || air.datagrams_too_large.get() == 1).await;
+        assert_eq!(ground.datagrams_too_large.get(), 0);
     }
 }
 

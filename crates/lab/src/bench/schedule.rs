@@ -4,7 +4,9 @@ use std::fmt;
 use std::hint::black_box;
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, ClassSettings, DatagramQueue, Handle, Limits, Params, Scheduler};
+use bentpipe_schedule::{
+    Carried, Class, ClassSettings, DatagramQueue, Handle, Limits, Params, Scheduler,
+};
 use bentpipe_units::BitRate;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -131,6 +133,7 @@ impl World {
         scheduler.charge(Class::BestEffort, 60, now);
         let Some(id) = scheduler.pick(now) else { return };
         let (handle, queue) = &mut self.flows[black_box(id) as usize];
+        scheduler.carried(*handle, Carried { sent_bytes: PACKET_BYTES as u64, received_bytes: 0 });
         match load {
             Load::Busy => scheduler.spent(*handle, PACKET_BYTES, now),
             Load::Sparse => {

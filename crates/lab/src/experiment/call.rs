@@ -51,7 +51,7 @@ pub struct Choice {
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The link cannot lose like that.
-    #[error("{0}: give a shorter burst or less loss")]
+    #[error("{0}: such losses cannot be made")]
     Loss(#[from] SpecError),
     /// Nothing gets through, or the emulator failed.
     #[error(transparent)]

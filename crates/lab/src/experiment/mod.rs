@@ -6,6 +6,8 @@ pub mod cabin_mix;
 pub mod call;
 pub mod cell;
 pub mod choice;
+pub mod compare;
+pub mod dns;
 pub mod gate;
 pub mod grid;
 pub mod http_cache;

@@ -117,7 +117,7 @@ impl fmt::Display for Goal {
 /// A row of Bentpipe's, without figures.
 pub fn row(experiment: &str, profile: &Profile, workload: String, metric: &str, seed: u64) -> Row {
     let unit = match metric {
-        "delay" | "completion" | "plt" => "s",
+        "delay" | "completion" | "plt" | "lookup" | "first-byte" => "s",
         "rate" => "bit/s",
         _ => "ratio",
     };

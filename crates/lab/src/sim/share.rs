@@ -8,12 +8,12 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::bytes::Bytes;
-use bentpipe_channel::{Counters, DirectionSpec, LinkSpec};
+use bentpipe_channel::{Counters, DirectionSpec, Fate, LinkSpec};
 use bentpipe_link::io::{Air, Hub, Open};
 use bentpipe_link::{
     AirConfig, Aircraft, Class, Host, HubConfig, OpenError, SecretKey, Settings, Target,
@@ -24,12 +24,18 @@ use rand_chacha::ChaCha20Rng;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::sleep;
 
-use super::net::{Net, Node};
+use super::net::{Net, Node, Socket};
+use super::trace::Outcome;
 
 /// Bytes handed over or taken at once.
 const CHUNK_BYTES: usize = 16 << 10;
 const HUB_PORT: u16 = 4500;
 const QUIC_PORT: u16 = 443;
+/// The first sender's port; the others' follow.
+const FIRST_PORT: u16 = 50_000;
+/// Drops of one sender within so many round trips of the empty link are one episode: it takes the
+/// sender one, and the time in a queue of one bandwidth-delay product, to hear of the first.
+const EPISODE_RTTS: u32 = 2;
 
 /// Who sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +68,35 @@ pub struct Race {
 pub struct Shares {
     /// Payload that each sender got across while it was counted, bit/s, in the order of the race.
     pub goodput_bps: Vec<f64>,
+    /// What the bottleneck's queue did with each sender's packets meanwhile.
+    pub queue: Vec<AtQueue>,
     /// What the bottleneck did with everything, from the first start on.
     pub bottleneck: Counters,
+}
+
+/// What a queue did with the packets of one sender.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AtQueue {
+    /// Packets that came to it.
+    pub packets: u64,
+    /// Packets that found it full.
+    pub dropped: u64,
+    /// Times in which that happened: a congestion controller reduces its window once in each.
+    pub episodes: u64,
+    /// When the last of these times began.
+    since: Option<Duration>,
+}
+
+impl AtQueue {
+    /// A packet came at `now`, which the queue dropped or not. Drops within `span` are one episode.
+    fn came(&mut self, dropped: bool, now: Duration, span: Duration) {
+        self.packets += 1;
+        self.dropped += u64::from(dropped);
+        if dropped && self.since.is_none_or(|since| now > since + span) {
+            self.episodes += 1;
+            self.since = Some(now);
+        }
+    }
 }
 
 impl Shares {
@@ -110,15 +143,18 @@ async fn play(race: &Race) -> io::Result<Shares> {
     let counts: Arc<[AtomicU64]> = race.senders.iter().map(|_| AtomicU64::new(0)).collect();
     let mut rng = ChaCha20Rng::seed_from_u64(race.seed);
     let ends = Ends::start(race, &ground, &counts, &mut rng)?;
+    let queue = watch_queue(&net, race);
     for (number, sender) in race.senders.iter().enumerate() {
         if number > 0 {
             sleep(race.stagger).await;
         }
+        let socket = air.bind(FIRST_PORT + number as u16)?;
         match sender {
-            Sender::Link => ends.start_link(race, number, &air, &mut rng)?,
-            Sender::Quic => ends.start_quic(number, &air, &mut rng)?,
+            Sender::Link => ends.start_link(race, number, socket, &mut rng)?,
+            Sender::Quic => ends.start_quic(number, socket, &mut rng)?,
         }
     }
+    queue.lock().unwrap_or_else(PoisonError::into_inner).fill(AtQueue::default());
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let before: Vec<u64> = counts.iter().map(read).collect();
     sleep(race.length).await;
@@ -127,7 +163,23 @@ async fn play(race: &Race) -> io::Result<Shares> {
     };
     let goodput_bps = counts.iter().zip(&before).map(goodput).collect();
     let bottleneck = net.counters(&air, &ground).unwrap_or_default();
-    Ok(Shares { goodput_bps, bottleneck })
+    let queue = queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(Shares { goodput_bps, queue, bottleneck })
+}
+
+/// Counts what becomes of each sender's packets at the queue from now on.
+fn watch_queue(net: &Net, race: &Race) -> Arc<Mutex<Vec<AtQueue>>> {
+    let queue = Arc::new(Mutex::new(vec![AtQueue::default(); race.senders.len()]));
+    let seen = queue.clone();
+    let span = race.link.rtt() * EPISODE_RTTS;
+    net.on_event(move |event| {
+        let number = event.from.port().checked_sub(FIRST_PORT).map(usize::from);
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = number.and_then(|number| seen.get_mut(number)) {
+            sender.came(event.outcome == Outcome::Link(Fate::QueueDropped), event.at, span);
+        }
+    });
+    queue
 }
 
 /// What runs on the ground, and the keys to reach it.
@@ -177,7 +229,7 @@ impl Ends {
         &self,
         race: &Race,
         number: usize,
-        air: &Node,
+        socket: Socket,
         rng: &mut ChaCha20Rng,
     ) -> io::Result<()> {
         let config = AirConfig {
@@ -187,7 +239,7 @@ impl Ends {
             settings: race.settings.clone(),
             first_counter: 1,
         };
-        let air = Air::start_seeded(Box::new(air.bind(0)?), config, rng.random());
+        let air = Air::start_seeded(Box::new(socket), config, rng.random());
         let target = Target { host: Host::Name("sink.example".into()), port: number as u16 };
         let open = Open {
             target,
@@ -208,10 +260,9 @@ impl Ends {
         Ok(())
     }
 
-    fn start_quic(&self, number: usize, air: &Node, rng: &mut ChaCha20Rng) -> io::Result<()> {
+    fn start_quic(&self, number: usize, socket: Socket, rng: &mut ChaCha20Rng) -> io::Result<()> {
         let server = public_key(&self.server_key);
         let config = ClientConfig::new(self.server_address, server, self.client_key.clone());
-        let socket = air.bind(0)?;
         let client =
             Client::connect(config, socket.quic(rng.random())).map_err(io::Error::other)?;
         tokio::spawn(async move {

@@ -72,7 +72,7 @@ pub fn programs() {
 
 pub fn rootless() {
     if fs::metadata("/dev/net/tun").map_or(0, |tun| tun.mode() & 0o006) != 0o006 {
-        println!("  skipped: /dev/net/tun is closed to other users (chmod 0666 /dev/net/tun)");
+        println!("SKIPPED: /dev/net/tun is closed to other users (chmod 0666 /dev/net/tun)");
         return;
     }
     let outer_root = fs::read_to_string("/proc/self/uid_map")

@@ -1,10 +1,11 @@
-//! What each class gets, changed while sessions go on.
+//! What each class gets, changed while sessions go on, and what was carried.
 
 use std::time::Duration;
 
-use bentpipe_schedule::{ClassSettings, PerClass};
+use bentpipe_schedule::{ClassSettings, Most, PerClass};
 
 use super::{AirCore, HubCore};
+use crate::flow::Traffic;
 use crate::key::PublicKey;
 use crate::settings::{SettingsError, check_classes};
 
@@ -40,5 +41,9 @@ impl HubCore {
             Some(session) => session.set_classes(classes, now),
             None => Ok(()),
         }
+    }
+    /// What an aircraft's session carried; `None` while it has none.
+    pub fn traffic(&mut self, aircraft: &PublicKey, most: Most, now: Duration) -> Option<Traffic> {
+        Some(self.session_of(aircraft)?.traffic(most, now))
     }
 }

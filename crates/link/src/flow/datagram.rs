@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::queues::{DATAGRAM_COST_BYTES, DatagramCounts, DatagramFlow};
 use super::table::Control;
+use super::traffic::{received, sent};
 use super::unread::{MOST_UNREAD_BYTES, Unread};
 use super::{Bill, FlowEvent, FlowTable};
 use crate::code::ResetCode;
@@ -116,6 +117,8 @@ impl FlowTable {
 
     fn datagram_flow(&mut self, id: u64, open: &OpenDatagrams, now: Duration) -> DatagramFlow {
         DatagramFlow {
+            target: open.target.clone(),
+            protocol: open.protocol,
             class: open.class,
             passenger: open.passenger,
             turn: self.scheduler.add(id, open.class, open.passenger),
@@ -224,6 +227,7 @@ impl FlowTable {
         let Some(payload) = flow.incoming.pop() else { return Receive::Blocked };
         flow.active = now;
         self.datagrams.incoming_bytes -= Unread::cost(&payload) as u64;
+        self.scheduler.carried(flow.turn, received(payload.len()));
         Receive::Taken(payload)
     }
 
@@ -281,6 +285,7 @@ impl FlowTable {
             self.led_bytes = 0;
             if let Some(flow) = self.datagrams.flows.get(&id) {
                 self.scheduler.spent_datagram(flow.turn, frame_len(id, len), waited, now);
+                self.scheduler.carried(flow.turn, sent(len));
             }
             self.refresh_datagrams(id, now);
             let mut so_far =
@@ -329,6 +334,7 @@ impl FlowTable {
             paid[class] += frame_len(id, len);
             self.datagrams.counts.sent += 1;
             self.scheduler.spent_datagram(turn, frame_len(id, len), first.waited, now);
+            self.scheduler.carried(turn, sent(len));
         }
         self.refresh_datagrams(id, now);
     }

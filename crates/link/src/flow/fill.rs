@@ -5,6 +5,7 @@ use std::time::Duration;
 use bentpipe_schedule::PerClass;
 
 use super::table::Flow;
+use super::traffic::sent;
 use super::{Bill, FlowEvent, FlowTable};
 use crate::Class;
 use crate::lane::Lane;
@@ -201,6 +202,7 @@ impl FlowTable {
         paid[flow.class] += out.len() - before;
         if let Some(turn) = flow.turn {
             self.scheduler.spent(turn, out.len() - before, now);
+            self.scheduler.carried(turn, sent(len));
         }
         if wake {
             self.events.push_back(FlowEvent::Wake(id));

@@ -13,6 +13,7 @@ mod queues;
 mod recv;
 mod send;
 mod table;
+mod traffic;
 mod turns;
 mod unread;
 
@@ -23,6 +24,7 @@ pub use pool::Pool;
 pub use recv::{Read, RecvFlow};
 pub use send::{SendFlow, Write};
 pub use table::{FlowEvent, FlowTable, Terms};
+pub use traffic::{FlowTraffic, Traffic};
 
 /// A frame that no correct peer sends; the session that carried it is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -162,6 +162,7 @@ impl FlowTable {
         flow.released = false;
         flow.class = class;
         flow.passenger = passenger;
+        flow.target = Some(target.clone());
         flow.send.credit(credit);
         flow.recv.unread_since = flow.recv.unread_since.map(|_| now);
         self.events.push_back(FlowEvent::Opened { flow: id, target, class, passenger });

@@ -15,6 +15,7 @@ use super::table::Control;
 use super::unread::Unread;
 use crate::code::ResetCode;
 use crate::settings::MIN_MTU_BYTES;
+use crate::target::Target;
 
 /// What a datagram counts beside its payload, so that empty ones are bounded too.
 pub const DATAGRAM_COST_BYTES: usize = 64;
@@ -36,6 +37,9 @@ pub struct DatagramCounts {
 /// One flow.
 #[derive(Debug)]
 pub struct DatagramFlow {
+    /// Where it leads, and by which IP protocol.
+    pub target: Target,
+    pub protocol: u8,
     pub class: Class,
     pub passenger: u32,
     /// Its place in the scheduler.

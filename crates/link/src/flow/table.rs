@@ -70,6 +70,8 @@ pub enum FlowEvent {
 
 #[derive(Debug)]
 pub(super) struct Flow {
+    /// Where it leads; `None` until its OPEN has come.
+    pub(super) target: Option<Target>,
     pub(super) class: Class,
     pub(super) passenger: u32,
     /// Its place in the scheduler, once it had something to send.
@@ -155,6 +157,9 @@ pub struct FlowTable {
     /// Writers wait for memory that another flow's bytes take.
     pub(super) starved: bool,
     pub(super) events: VecDeque<FlowEvent>,
+    /// When the session began, and when its traffic was looked at last.
+    pub(super) began: Duration,
+    pub(super) looked: Duration,
 }
 
 impl FlowTable {
@@ -185,6 +190,8 @@ impl FlowTable {
             unsent: PerClass::default(),
             starved: false,
             events: VecDeque::new(),
+            began: now,
+            looked: now,
             terms,
         };
         table.set_classes(table.terms.classes, now);
@@ -260,6 +267,7 @@ impl FlowTable {
         let mut flow = self.flow(class, passenger, self.terms.peer_reserve, now);
         flow.recv.grant(self.terms.reserve + lent);
         flow.lent = lent;
+        flow.target = Target::decode(&target).ok().map(|(target, _)| target);
         flow.control.open = Some(target);
         self.flows.insert(id, flow);
         self.refresh(id, now);
@@ -274,6 +282,7 @@ impl FlowTable {
         now: Duration,
     ) -> Flow {
         Flow {
+            target: None,
             class,
             passenger,
             turn: None,
@@ -323,8 +332,9 @@ impl FlowTable {
             return Read::Reset(code);
         }
         let read = flow.recv.read(out, now);
-        if let Read::Taken(_) = read {
+        if let Read::Taken(bytes) = read {
             flow.active = now;
+            self.count_received(id, bytes);
             self.adjust_credit(id);
         }
         read

@@ -11,7 +11,7 @@ use crate::memory::Remembered;
 use crate::session::OpenError;
 use crate::settings::SettingsError;
 use crate::status::Counters;
-use crate::{Class, ClassCounters, ClassSettings, OpenDatagrams, PerClass};
+use crate::{Class, ClassCounters, ClassSettings, Most, OpenDatagrams, PerClass, Traffic};
 
 /// The link, seen from the air. Clones share it; the last one dropped closes it.
 #[derive(Clone)]
@@ -108,6 +108,11 @@ impl Air {
     /// What a class had of the session, and is charged for; `None` before the first.
     pub fn class_counters(&self, class: Class) -> Option<ClassCounters> {
         self.0.look(|core, _| core.current().map(|(_, session)| session.class_counters(class)))
+    }
+
+    /// What the session carried, and what of it since the last call; `None` before the first session.
+    pub fn traffic(&self, most: Most) -> Option<Traffic> {
+        self.0.look(|core, now| core.current().map(|(_, session)| session.traffic(most, now)))
     }
 
     /// Whether the hub is heard at the moment; `None` while there is no session.

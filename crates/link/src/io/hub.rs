@@ -14,7 +14,7 @@ use crate::key::PublicKey;
 use crate::lease::{BeamError, ModemRate};
 use crate::settings::SettingsError;
 use crate::status::Counters;
-use crate::{Class, ClassCounters, ClassSettings, OpenDatagrams, PerClass};
+use crate::{Class, ClassCounters, ClassSettings, Most, OpenDatagrams, PerClass, Traffic};
 
 /// The link, seen from the ground: many aircraft. Clones share it; the last one dropped closes it.
 #[derive(Clone)]
@@ -142,6 +142,12 @@ impl Hub {
     /// What a class had of a session, and is charged for; `None` where the session is over.
     pub fn class_counters(&self, id: SessionId, class: Class) -> Option<ClassCounters> {
         self.0.look(|core, _| core.session(id).map(|session| session.class_counters(class)))
+    }
+
+    /// What an aircraft's session carried, and what of it since the last call; `None` while it has
+    /// none.
+    pub fn traffic(&self, aircraft: &PublicKey, most: Most) -> Option<Traffic> {
+        self.0.look(|core, now| core.traffic(aircraft, most, now))
     }
 
     /// Closes every session and waits until the aircraft have been told.

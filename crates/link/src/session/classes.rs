@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, ClassCounters, ClassSettings, PerClass};
+use bentpipe_schedule::{Class, ClassCounters, ClassSettings, Most, PerClass};
 
 use super::Session;
+use crate::flow::Traffic;
 use crate::settings::{SettingsError, check_classes};
 
 impl Session {
@@ -23,6 +24,12 @@ impl Session {
     /// What a class's flows sent, lost and waited, and what was charged to it.
     pub fn class_counters(&self, class: Class) -> ClassCounters {
         self.flows.class_counters(class)
+    }
+
+    /// What was carried, and what of it since the last call: all classes, and the busiest passengers
+    /// and flows, at most so many. Goes once through all of them.
+    pub fn traffic(&mut self, most: Most, now: Duration) -> Traffic {
+        self.flows.traffic(most, now)
     }
 }
 

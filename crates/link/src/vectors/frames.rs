@@ -11,7 +11,7 @@ use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::lane::Lane;
 use crate::lease::{Demand, Grant};
-use crate::target::Target;
+use crate::target::{Host, Service, Target};
 use crate::wire::codec::{Reader, put_varint};
 use crate::wire::frame::{self, Frame, OpenDatagrams, PADDING, Packet, Slide};
 use crate::wire::report::{LaneReport, Report};
@@ -91,32 +91,34 @@ fn frames() {
         out.put(name, &bytes);
     }
     out.note("\nIn a symbol.");
-    let opened = |target: &str| {
-        let target: Target = target.parse().expect("it is a target");
+    let named = |target: &str| -> Target { target.parse().expect("it is a target") };
+    let resolver = Target { host: Host::Service(Service::Resolver), port: 53 };
+    let opened = |target: Target| {
         let mut encoded = Vec::new();
         target.encode(&mut encoded).expect("its name is short");
         bytes(&|out| frame::put_open(out, 3, Class::BestEffort, 17, 65_536, &encoded))
     };
     let claim = Claim::new("www.gov.uk", Class::Assured).expect("its name is short");
-    let datagrams = |protocol: u8, source: u16, target: &str| {
-        let target: Target = target.parse().expect("it is a target");
+    let datagrams = |protocol: u8, source: u16, target: Target| {
         let (class, passenger) = (Class::BestEffort, 17);
         let open = OpenDatagrams { target, protocol, source, class, passenger };
         bytes(&|out| open.put(4, out).expect("its name is short"))
     };
     let symbols = [
-        ("open_name", opened("example.org:443")),
-        ("open_ipv4", opened("192.0.2.7:443")),
-        ("open_ipv6", opened("[2001:db8::7]:443")),
+        ("open_name", opened(named("example.org:443"))),
+        ("open_ipv4", opened(named("192.0.2.7:443"))),
+        ("open_ipv6", opened(named("[2001:db8::7]:443"))),
+        ("open_resolver", opened(resolver.clone())),
         ("stream_to_the_end", bytes(&|out| stream(out, 0, false, None))),
         ("stream_with_length", bytes(&|out| stream(out, 1000, false, Some(5)))),
         ("stream_fin", bytes(&|out| stream(out, 1000, true, None))),
         ("stream_fin_with_length", bytes(&|out| stream(out, 1000, true, Some(5)))),
         ("credit", bytes(&|out| frame::put_credit(out, 3, 1 << 20))),
         ("reset_forbidden", bytes(&|out| frame::put_reset(out, 3, ResetCode::Forbidden))),
-        ("open_datagrams_udp", datagrams(17, 50_000, "192.0.2.7:443")),
-        ("open_datagrams_udp_name", datagrams(17, 50_000, "example.org:443")),
-        ("open_datagrams_echo_ipv6", datagrams(58, 0, "[2001:db8::7]:0")),
+        ("open_datagrams_udp", datagrams(17, 50_000, named("192.0.2.7:443"))),
+        ("open_datagrams_udp_name", datagrams(17, 50_000, named("example.org:443"))),
+        ("open_datagrams_echo_ipv6", datagrams(58, 0, named("[2001:db8::7]:0"))),
+        ("open_datagrams_resolver", datagrams(17, 0, resolver)),
         ("datagram_to_the_end", bytes(&|out| frame::put_datagram(out, 4, b"bytes", true))),
         ("datagram_with_length", bytes(&|out| frame::put_datagram(out, 4, b"bytes", false))),
         ("stop_aborted", bytes(&|out| frame::put_stop(out, 3, ResetCode::Aborted))),

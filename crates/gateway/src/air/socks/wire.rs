@@ -186,8 +186,9 @@ pub fn put_datagram_head(target: &Target, out: &mut Vec<u8>) {
             out.put_u8(4);
             out.put_slice(&ip.octets());
         }
-        Host::Name(name) => {
-            // It came behind a length of one byte.
+        Host::Name(_) | Host::Service(_) => {
+            // It came behind a length of one byte; nobody's datagrams come from a service.
+            let name = target.host.name().unwrap_or_default();
             let name = &name.as_bytes()[..name.len().min(255)];
             out.put_u8(3);
             out.put_u8(name.len() as u8);

@@ -118,6 +118,7 @@ impl Connection {
             let honest = match &host {
                 Host::Ip(address) => *address == self.dialled.ip().to_canonical(),
                 Host::Name(_) => true,
+                Host::Service(_) => false,
             };
             (honest && port == self.dialled.port()).then_some(Target { host, port })
         });

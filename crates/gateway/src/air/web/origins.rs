@@ -304,6 +304,8 @@ impl Shared {
         let name = match &target.host {
             Host::Name(name) => ServerName::try_from(name.clone()).ok(),
             Host::Ip(address) => Some(ServerName::from(*address)),
+            // No request can name one.
+            Host::Service(_) => None,
         };
         let wrong = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
         let Some(name) = name else { return Err(wrong) };

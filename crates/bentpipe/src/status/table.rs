@@ -1,0 +1,206 @@
+//! The document as tables, 80 columns wide.
+
+use std::time::Duration;
+
+use bentpipe_gateway::config::Detail;
+use bentpipe_gateway::status::{ClassEntry, Document, FlowEntry, Gateway, Moved, Session};
+
+/// Columns that every terminal has.
+const COLUMNS: usize = 80;
+
+/// What stands at the left of a row.
+const NAME: usize = 30;
+
+/// A gateway writes every few seconds; a file that is so old is of one that has stopped.
+const OLD: Duration = Duration::from_secs(60);
+
+/// All of it; the file was written `age` ago.
+pub fn of(document: &Document, age: Duration) -> String {
+    let mut text = head(document, age);
+    for session in &document.sessions {
+        text += "\n";
+        text += &session_table(session, document.detail);
+    }
+    if document.sessions.is_empty() {
+        text +=
+            "\nno session of the radio transport: of others the counters below are all there is\n";
+    }
+    text + &counters(document)
+}
+
+fn head(document: &Document, age: Duration) -> String {
+    let which = match document.gateway {
+        Gateway::Air => "air",
+        Gateway::Ground => "ground",
+    };
+    let (version, up) = (&document.version, span(Duration::from_micros(document.uptime_us)));
+    let mut text = format!("{which} gateway {version}, up {up}; written {} ago\n", span(age));
+    if age >= OLD {
+        text += "that is long ago: does the gateway still run?\n";
+    }
+    text
+}
+
+fn session_table(session: &Session, detail: Detail) -> String {
+    let interval = Duration::from_micros(session.interval_us);
+    let with = session.aircraft.as_deref().map_or("the ground", shown_name);
+    let age = span(Duration::from_micros(session.age_us));
+    let mut text = format!("{} with {with} for {age}; ", session.transport);
+    text += &format!("rates, waits and drops of the last {}\n", span(interval));
+    text += &line(
+        "",
+        ["sent bit/s", "recv bit/s", "wait", "longest", "drops", "flows"].map(str::to_owned),
+    );
+    for class in &session.classes {
+        class_rows(session, class, interval, &mut text);
+    }
+    let told = |what: &str, shown: usize, all: usize| match all.checked_sub(shown) {
+        None | Some(0) => String::new(),
+        Some(more) => format!("{more} more {what}\n"),
+    };
+    if detail != Detail::Classes {
+        text += &told(
+            "passengers, counted in each class",
+            session.passengers.len(),
+            session.all_passengers,
+        );
+    }
+    if detail == Detail::Flows {
+        text += &told("flows", session.flows.len(), session.all_flows);
+    }
+    text
+}
+
+/// A class, below it its passengers, and below each of those the flows.
+fn class_rows(session: &Session, class: &ClassEntry, interval: Duration, text: &mut String) {
+    let of_class = |other: &str| other == class.class;
+    let is_used = class.open_flows > 0 || class.total != Moved::default();
+    if !is_used {
+        return;
+    }
+    *text += &row(&class.class, &class.recent, Some(class.open_flows), interval);
+    let flow_row = |flow: &FlowEntry, indent: &str| {
+        let name = format!("{indent}{} {}", flow.protocol, flow.target);
+        row(&name, &flow.recent, None, interval)
+    };
+    for seat in session.passengers.iter().filter(|seat| of_class(&seat.class)) {
+        let name = match &seat.name {
+            Some(name) => format!("  {name}"),
+            None => format!("  passenger {}", seat.passenger),
+        };
+        *text += &row(&name, &seat.recent, Some(seat.open_flows), interval);
+        let theirs = |flow: &&FlowEntry| of_class(&flow.class) && flow.passenger == seat.passenger;
+        for flow in session.flows.iter().filter(theirs) {
+            *text += &flow_row(flow, "    ");
+        }
+    }
+    // Of passengers who are not among the busiest.
+    let is_shown = |flow: &&FlowEntry| {
+        session
+            .passengers
+            .iter()
+            .any(|seat| (&seat.class, seat.passenger) == (&flow.class, flow.passenger))
+    };
+    for flow in session.flows.iter().filter(|flow| of_class(&flow.class) && !is_shown(flow)) {
+        *text += &flow_row(flow, "  … ");
+    }
+}
+
+fn row(name: &str, moved: &Moved, flows: Option<usize>, interval: Duration) -> String {
+    let rate = |bytes: u64| rate(bytes, interval);
+    let wait = |micros: u64| if moved.sent_packets > 0 { short(micros) } else { "–".to_owned() };
+    line(
+        name,
+        [
+            rate(moved.sent_bytes),
+            rate(moved.received_bytes),
+            wait(moved.delay_mean_us),
+            wait(moved.delay_max_us),
+            moved.dropped_packets.to_string(),
+            flows.map_or_else(String::new, |flows| flows.to_string()),
+        ],
+    )
+}
+
+/// The name cut where it is too long, and numbers at the right of their columns.
+fn line(name: &str, [sent, received, wait, longest, drops, flows]: [String; 6]) -> String {
+    let mut cut = shown_name(name).to_owned();
+    if cut.chars().count() > NAME {
+        cut = cut.chars().take(NAME - 1).collect::<String>() + "…";
+    }
+    let text =
+        format!("{cut:<NAME$}{sent:>11}{received:>11}{wait:>8}{longest:>8}{drops:>6}{flows:>6}");
+    text.trim_end().to_owned() + "\n"
+}
+
+/// So that nothing in a file moves a terminal's cursor.
+fn shown_name(name: &str) -> &str {
+    if name.chars().any(char::is_control) { "?" } else { name }
+}
+
+/// What a gateway counts, less what is zero, in as many columns as fit.
+fn counters(document: &Document) -> String {
+    let counted: Vec<String> = document
+        .counters
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(name, n)| format!("{} {n}", shown_name(name)))
+        .collect();
+    if counted.is_empty() {
+        return String::new();
+    }
+    let mut text = "\nsince the gateway started:".to_owned();
+    let mut width = COLUMNS;
+    for one in counted {
+        let length = one.chars().count();
+        if width + 3 + length > COLUMNS {
+            text += "\n  ";
+            width = 2;
+        } else {
+            text += "   ";
+            width += 3;
+        }
+        text += &one;
+        width += length;
+    }
+    text + "\n"
+}
+
+fn rate(bytes: u64, interval: Duration) -> String {
+    let seconds = interval.as_secs_f64();
+    if seconds == 0.0 {
+        return "–".to_owned();
+    }
+    let bps = bytes as f64 * 8.0 / seconds;
+    match bytes {
+        0 => "–".to_owned(),
+        _ if bps < 1e3 => format!("{bps:.0}"),
+        _ if bps < 1e6 => format!("{:.1} k", bps / 1e3),
+        _ => format!("{:.2} M", bps / 1e6),
+    }
+}
+
+/// How long something waited.
+fn short(micros: u64) -> String {
+    let ms = micros as f64 / 1e3;
+    match micros {
+        0..10_000 => format!("{ms:.1} ms"),
+        10_000..10_000_000 => format!("{ms:.0} ms"),
+        _ => format!("{:.0} s", ms / 1e3),
+    }
+}
+
+/// A time, in its two largest units.
+fn span(time: Duration) -> String {
+    let s = time.as_secs();
+    match s {
+        0 => format!("{} ms", time.as_millis()),
+        1..60 => format!("{s} s"),
+        60..3600 => format!("{} min {} s", s / 60, s % 60),
+        3600..86_400 => format!("{} h {} min", s / 3600, s % 3600 / 60),
+        _ => format!("{} days {} h", s / 86_400, s % 86_400 / 3600),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use super::*;
+use bentpipe_gateway::status::{PassengerEntry, SCHEMA};
+
+fn moved(sent_bytes: u64) -> Moved {
+    Moved {
+        sent_bytes,
+        sent_packets: 9,
+        delay_mean_us: 1300,
+        delay_max_us: 25_000,
+        ..Moved::default()
+    }
+}
+
+fn class(name: &str, sent_bytes: u64, open_flows: usize) -> ClassEntry {
+    ClassEntry {
+        class: name.into(),
+        open_flows,
+        queued_bytes: 0,
+        overhead_bytes: 0,
+        total: moved(sent_bytes),
+        total_delay_p95_us: 0,
+        total_delay_histogram: vec![0; 16],
+        recent: moved(sent_bytes),
+        recent_delay_p95_us: 0,
+    }
+}
+
+fn flow(passenger: u32, target: &str) -> FlowEntry {
+    FlowEntry {
+        flow: 1,
+        passenger,
+        name: None,
+        class: "best-effort".into(),
+        protocol: "tcp".into(),
+        target: target.into(),
+        total: moved(100),
+        recent: moved(100),
+    }
+}
+
+fn document() -> Document {
+    let seat = PassengerEntry {
+        passenger: 3,
+        name: Some("10.0.0.7".into()),
+        class: "best-effort".into(),
+        open_flows: 2,
+        total: moved(1_000_000),
+        recent: moved(1_000_000),
+    };
+    let mut unused = class("operator", 0, 0);
+    (unused.total, unused.recent) = (Moved::default(), Moved::default());
+    let session = Session {
+        transport: "link".into(),
+        aircraft: Some("D-ABCD".into()),
+        age_us: 7_384_000_000,
+        interval_us: 5_000_000,
+        classes: vec![unused, class("best-effort", 1_250_000, 12)],
+        passengers: vec![seat],
+        all_passengers: 3,
+        flows: vec![flow(3, "origin.example:443"), flow(9, &"a".repeat(200))],
+        all_flows: 12,
+    };
+    Document {
+        schema: SCHEMA,
+        gateway: Gateway::Ground,
+        version: "0.1.0".into(),
+        written_unix_ms: 0,
+        uptime_us: 90_000_000,
+        detail: Detail::Flows,
+        counters: (0..12).map(|n| (format!("counter_{n}"), n * 1_000_000)).collect(),
+        sessions: vec![session],
+    }
+}
+
+#[test]
+fn classes_hold_passengers_and_those_their_flows() {
+    let text = of(&document(), Duration::from_millis(1200));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS), "{text}");
+    assert_eq!(lines[0], "ground gateway 0.1.0, up 1 min 30 s; written 1 s ago");
+    assert_eq!(lines[2], "link with D-ABCD for 2 h 3 min; rates, waits and drops of the last 5 s");
+    let of = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(of(lines[4]), "best-effort 2.00 M – 1.3 ms 25 ms 0 12");
+    assert_eq!(of(lines[5]), "10.0.0.7 1.60 M – 1.3 ms 25 ms 0 2");
+    assert_eq!(of(lines[6]), "tcp origin.example:443 160 – 1.3 ms 25 ms 0");
+    assert!(lines[7].starts_with("  … tcp aaaa") && lines[7].contains("a… "), "{}", lines[7]);
+    assert_eq!(lines[8], "2 more passengers, counted in each class");
+    assert_eq!(lines[9], "10 more flows");
+    assert!(!text.contains("operator") && !text.contains("counter_0 "), "{text}");
+    assert!(text.contains("counter_11 11000000"), "{text}");
+}
+
+#[test]
+fn an_old_file_and_strange_names_are_told() {
+    let mut document = document();
+    document.sessions[0].passengers[0].name = Some("\x1b[2Jseat".into());
+    document.sessions[0].interval_us = 0;
+    let text = of(&document, Duration::from_secs(7300));
+    assert!(text.contains("written 2 h 1 min ago\nthat is long ago"), "{text}");
+    assert!(!text.contains('\x1b'), "{text}");
+    document.sessions.clear();
+    assert!(of(&document, Duration::ZERO).contains("no session of the radio transport"));
+}

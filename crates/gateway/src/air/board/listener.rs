@@ -1,0 +1,130 @@
+//! Where passengers that are told of the resolver reach it.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, join_all};
+use tokio::net::{TcpListener, UdpSocket};
+
+use super::{Board, Serving, cannot};
+use crate::air::intake::Intake;
+use crate::far::FarEnd;
+use crate::net;
+
+/// Packets taken from one socket before other tasks have their turn.
+const MOST_AT_A_TURN: usize = 64;
+
+/// No query is larger; what is cut off makes it unreadable.
+const MOST_QUERY: usize = 4096;
+
+/// How often it is logged what happened, where something did.
+const COUNTS_EVERY: Duration = Duration::from_secs(15 * 60);
+
+/// What is asked for of a socket: a cabin's burst waits in 1 MiB.
+const SOCKET_BUFFER: usize = 1 << 20;
+
+/// The sockets.
+pub struct Listeners {
+    udp: Vec<Arc<UdpSocket>>,
+    tcp: Vec<TcpListener>,
+}
+
+impl Listeners {
+    /// Binds UDP and TCP at each address.
+    pub fn bind(addresses: impl Iterator<Item = SocketAddr>) -> Result<Self, net::StartError> {
+        let (mut udp, mut tcp) = (Vec::new(), Vec::new());
+        for address in addresses {
+            let socket = std::net::UdpSocket::bind(address).map_err(cannot("dns", address))?;
+            // More than the system allows is not given, and not needed.
+            let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(SOCKET_BUFFER);
+            let bound = socket.local_addr().map_err(cannot("dns", address))?;
+            socket.set_nonblocking(true).map_err(cannot("dns", address))?;
+            udp.push(Arc::new(UdpSocket::from_std(socket).map_err(cannot("dns", address))?));
+            // The same port, also where the system has chosen it.
+            let listener = net::listen_tcp("dns", bound)?;
+            tcp.push(TcpListener::from_std(listener).map_err(cannot("dns", bound))?);
+        }
+        Ok(Self { udp, tcp })
+    }
+
+    /// Where they are.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.udp.iter().filter_map(|socket| socket.local_addr().ok()).collect()
+    }
+}
+
+impl Serving {
+    /// Serves, for ever.
+    pub async fn run(&mut self, board: &Arc<Board>, intake: &Arc<Intake>, far: &dyn FarEnd) {
+        let Self { listeners, asked, keeper } = self;
+        let mut serving: Vec<BoxFuture<'_, ()>> =
+            vec![Box::pin(board.carry(far, asked)), Box::pin(tell_counts(board))];
+        for socket in &listeners.udp {
+            serving.push(Box::pin(datagrams(socket, board)));
+        }
+        for listener in &listeners.tcp {
+            let (board, intake) = (board.clone(), intake.clone());
+            serving.push(Box::pin(crate::air::accept(
+                listener,
+                &intake.clone(),
+                move |tcp, ticket| {
+                    let board = board.clone();
+                    async move { board.serve_stream(tcp, ticket.client).await }
+                },
+            )));
+        }
+        if let Some(keeper) = keeper {
+            serving.push(Box::pin(keeper.keep(board)));
+        }
+        join_all(serving).await;
+    }
+
+    /// Writes what is not written yet.
+    pub async fn finish(&mut self, board: &Board) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.write(board).await;
+        }
+    }
+}
+
+/// Logs what happened, now and then.
+async fn tell_counts(board: &Board) {
+    let mut told = None;
+    loop {
+        tokio::time::sleep(COUNTS_EVERY).await;
+        let (counts, (answers, bytes)) = (board.counts(), board.lock().kept());
+        if told.replace(counts) != Some(counts) {
+            tracing::info!(?counts, answers, bytes, "DNS so far");
+        }
+    }
+}
+
+async fn datagrams(socket: &Arc<UdpSocket>, board: &Arc<Board>) {
+    let mut buffer = vec![0; MOST_QUERY];
+    loop {
+        // Fails only when the runtime is going away.
+        if socket.readable().await.is_err() {
+            return;
+        }
+        for _ in 0..MOST_AT_A_TURN {
+            match socket.try_recv_from(&mut buffer) {
+                Ok((length, from)) => datagram(socket, board, &buffer[..length], from),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // An error that an answer of ours has caused.
+                Err(_) => {}
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+fn datagram(socket: &Arc<UdpSocket>, board: &Board, message: &[u8], from: SocketAddr) {
+    let way_back = socket.clone();
+    // A client whose answer does not go asks again.
+    let later = Box::new(move |answer: &[u8]| drop(way_back.try_send_to(answer, from)));
+    if let Some(answer) = board.query(from.ip(), message, board.packet(), later) {
+        let _ = socket.try_send_to(&answer, from);
+    }
+}

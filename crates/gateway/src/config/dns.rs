@@ -1,0 +1,202 @@
+//! `[dns]` of `air.toml`: the resolver on board.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use bentpipe_dns::{Pool, Settings};
+use bentpipe_units::{ByteSize, Span};
+use ipnet::{Ipv4Net, Ipv6Net};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{ConfigError, Source, Tproxy, seconds};
+
+/// Queries that one passenger may send at a stretch, in seconds' worth.
+const STRETCH: f64 = 4.0;
+
+/// The least memory that holds more than a page's names.
+const MIN_MEMORY: ByteSize = ByteSize::from_bytes(64 << 10);
+
+/// The resolver on board; absent where passengers' queries cross like everything else.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct AirDns {
+    #[serde(rename = "listen")]
+    written_listen: Vec<Spanned<SocketAddr>>,
+    /// Whether queries that passengers send elsewhere are answered here too.
+    pub intercept: bool,
+    #[serde(rename = "cache-file")]
+    written_cache_file: Option<PathBuf>,
+    /// Where answers are kept over restarts.
+    #[serde(skip)]
+    pub cache_file: Option<PathBuf>,
+    memory: Spanned<ByteSize>,
+    min_ttl: Span,
+    max_ttl: Spanned<Span>,
+    max_negative_ttl: Span,
+    max_stale: Span,
+    failure_ttl: Spanned<Span>,
+    prefetch_hits: u32,
+    prefetches_per_second: u32,
+    queries_per_second_per_passenger: Spanned<u32>,
+    max_questions: Spanned<usize>,
+    instant_names: Option<Spanned<InstantNames>>,
+}
+
+/// Private addresses that stand for names.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct InstantNames {
+    v4: Ipv4Net,
+    v6: Option<Ipv6Net>,
+    #[serde(default)]
+    domains: Vec<String>,
+}
+
+impl Default for AirDns {
+    fn default() -> Self {
+        let defaults = Settings::default();
+        let span = |time| Span::new(time);
+        Self {
+            written_listen: Vec::new(),
+            intercept: true,
+            written_cache_file: None,
+            cache_file: None,
+            memory: unplaced(ByteSize::from_bytes(defaults.memory_bytes as u64)),
+            min_ttl: span(defaults.min_ttl),
+            max_ttl: unplaced(span(defaults.max_ttl)),
+            max_negative_ttl: span(defaults.max_negative_ttl),
+            max_stale: span(defaults.max_stale),
+            failure_ttl: unplaced(span(defaults.failure_ttl)),
+            prefetch_hits: defaults.prefetch_hits,
+            prefetches_per_second: defaults.prefetch_per_second as u32,
+            queries_per_second_per_passenger: unplaced(defaults.client_per_second as u32),
+            max_questions: unplaced(defaults.max_asks),
+            instant_names: None,
+        }
+    }
+}
+
+fn unplaced<T>(value: T) -> Spanned<T> {
+    Spanned::new(0..0, value)
+}
+
+impl AirDns {
+    /// Where passengers may be told that their resolver is.
+    pub fn listen(&self) -> impl Iterator<Item = SocketAddr> {
+        self.written_listen.iter().map(|address| *address.get_ref())
+    }
+
+    /// How long answers count, and who may ask how much.
+    pub fn settings(&self) -> Settings {
+        let per_second = f64::from(*self.queries_per_second_per_passenger.get_ref());
+        Settings {
+            memory_bytes: usize::try_from(self.memory.get_ref().bytes()).unwrap_or(usize::MAX),
+            min_ttl: self.min_ttl.into(),
+            max_ttl: (*self.max_ttl.get_ref()).into(),
+            max_negative_ttl: self.max_negative_ttl.into(),
+            max_stale: self.max_stale.into(),
+            failure_ttl: (*self.failure_ttl.get_ref()).into(),
+            prefetch_hits: self.prefetch_hits,
+            prefetch_per_second: self.prefetches_per_second.into(),
+            client_per_second: per_second,
+            client_burst: STRETCH * per_second,
+            max_asks: *self.max_questions.get_ref(),
+            ..Settings::default()
+        }
+    }
+
+    /// The addresses that stand for names, where they are wanted; numbers begin at `start` where
+    /// nothing is remembered.
+    pub fn pool(&self, start: u32) -> Option<Pool> {
+        // AirDns::check has made one.
+        self.instant_names.as_ref()?.get_ref().pool(start).ok()
+    }
+
+    /// The networks of those addresses.
+    pub fn pool_networks(&self) -> Option<String> {
+        let InstantNames { v4, v6, domains } = self.instant_names.as_ref()?.get_ref();
+        let v6 = v6.map_or(String::new(), |v6| format!(" and {v6}"));
+        let names = match domains.len() {
+            0 => "any name".to_owned(),
+            _ => domains.join(", "),
+        };
+        Some(format!("{names} from {v4}{v6}"))
+    }
+
+    pub(super) fn check(
+        &mut self,
+        source: &Source<'_>,
+        tproxy: Option<&Tproxy>,
+    ) -> Result<(), ConfigError> {
+        self.cache_file = self.written_cache_file.as_ref().map(|path| source.beside(path));
+        let at = |span, why: &str, help: &str| {
+            Err(ConfigError::at(source, Some(span), why.to_owned(), help.to_owned()))
+        };
+        for address in &self.written_listen {
+            if address.get_ref().ip().is_unspecified() {
+                let why = "answers must come from the address that was asked";
+                let help =
+                    "write each address that passengers are told: listen = [\"10.0.0.1:53\"]";
+                return at(address.span(), why, help);
+            }
+        }
+        if self.written_listen.is_empty() && !(self.intercept && tproxy.is_some()) {
+            let why = "[dns] has nowhere to be asked".to_owned();
+            let help = "write listen = [\"10.0.0.1:53\"], or intercept passengers by \
+                        tproxy under [listen]";
+            return Err(ConfigError::at(source, None, why, help.to_owned()));
+        }
+        if *self.memory.get_ref() < MIN_MEMORY {
+            return at(
+                self.memory.span(),
+                "this holds hardly a page's names",
+                "write at least \"64 KiB\"",
+            );
+        }
+        if self.max_ttl.get_ref().duration() < self.min_ttl.duration() {
+            return at(
+                self.max_ttl.span(),
+                "max-ttl is below min-ttl",
+                "raise one or lower the other",
+            );
+        }
+        let failure = self.failure_ttl.get_ref().duration();
+        if failure < seconds(1).duration() || failure > seconds(300).duration() {
+            let help = "write \"1 s\" to \"300 s\": RFC 9520 section 3.2";
+            return at(self.failure_ttl.span(), "failures cannot be kept like this", help);
+        }
+        if *self.queries_per_second_per_passenger.get_ref() == 0 {
+            let span = self.queries_per_second_per_passenger.span();
+            return at(span, "nobody could ask anything", "write 100, or leave out [dns]");
+        }
+        if !(1..=65_535).contains(self.max_questions.get_ref()) {
+            return at(
+                self.max_questions.span(),
+                "questions have ids of 16 bits",
+                "write 1 to 65535",
+            );
+        }
+        if let Some(instant) = &self.instant_names {
+            if self.cache_file.is_none() {
+                let why = "instant names would lead elsewhere after a restart";
+                let help = "write cache-file = \"/var/lib/bentpipe/dns.cache\" under [dns], where \
+                            they are remembered";
+                return at(instant.span(), why, help);
+            }
+            if let Err(error) = instant.get_ref().pool(0) {
+                let help = "write v4 = \"100.64.0.0/10\", and domains without dots at their ends";
+                return at(instant.span(), &error.to_string(), help);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl InstantNames {
+    fn pool(&self, start: u32) -> Result<Pool, bentpipe_dns::NotAPool> {
+        let v4: (Ipv4Addr, u8) = (self.v4.network(), self.v4.prefix_len());
+        let v6: Option<(Ipv6Addr, u8)> = self.v6.map(|it| (it.network(), it.prefix_len()));
+        Pool::new(v4, v6, &self.domains, start)
+    }
+}

@@ -1,0 +1,122 @@
+//! Values that parse and yet cannot work: nothing would get through, or nobody could tell why.
+
+use bentpipe_link::{Host, Target};
+use bentpipe_units::Span;
+use serde::de::{Deserialize, Deserializer, Error};
+
+/// A number of things, at least one.
+pub fn one<'de, N, D>(from: D) -> Result<N, D::Error>
+where
+    N: Deserialize<'de> + PartialEq + From<u8>,
+    D: Deserializer<'de>,
+{
+    let number = N::deserialize(from)?;
+    if number == N::from(0) {
+        return Err(D::Error::custom("0 would let nothing through: write 1 or more"));
+    }
+    Ok(number)
+}
+
+/// A time that passes.
+pub fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
+    let span = Span::deserialize(from)?;
+    if span.duration().is_zero() {
+        return Err(D::Error::custom(
+            "no time at all would end everything at once: write \"10 s\", say",
+        ));
+    }
+    Ok(span)
+}
+
+/// The longest name of an aircraft, in bytes.
+const MAX_NAME_BYTES: usize = 64;
+
+/// What something is called in the log: nothing that moves a terminal's cursor.
+pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let name = String::deserialize(from)?;
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+        return Err(D::Error::custom(format!(
+            "{name:?} cannot be a name: write 1 to {MAX_NAME_BYTES} bytes without control characters"
+        )));
+    }
+    Ok(name)
+}
+
+/// Where packets can be sent to.
+pub fn somewhere<'de, D: Deserializer<'de>>(from: D) -> Result<Target, D::Error> {
+    let target: Target = super::from_text(from)?;
+    let nowhere = matches!(target.host, Host::Ip(ip) if ip.is_unspecified());
+    if target.port == 0 || nowhere {
+        return Err(D::Error::custom(format!(
+            "nothing can be sent to {target}: write the address and port that the ground listens at"
+        )));
+    }
+    Ok(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::{AirConfig, GroundConfig};
+    use std::path::Path;
+
+    const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+    /// What is said of a file in which only the key is missing, which is looked for last.
+    fn air(peer: &str, limits: &str) -> String {
+        let text = format!(
+            "[link]\nprivate-key-file = \"no.key\"\npeer = \"{peer}\"\npeer-public-key = \"{KEY}\"\n\
+             rate = \"1 Mbit/s\"\n[listen]\nsocks5 = \"127.0.0.1:1080\"\n[limits]\n{limits}\n"
+        );
+        AirConfig::parse(Path::new("air.toml"), &text).unwrap_err().to_string()
+    }
+
+    fn ground(aircraft: &str, rest: &str) -> String {
+        let text = format!(
+            "[link]\nprivate-key-file = \"no.key\"\nlisten = \"[::]:4500\"\n[[aircraft]]\n{aircraft}\n\
+             public-key = \"{KEY}\"\nrate = \"1 Mbit/s\"\n{rest}\n"
+        );
+        GroundConfig::parse(Path::new("ground.toml"), &text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn limits_let_something_through() {
+        for line in ["max-flows = 0", "max-flows-per-passenger = 0"] {
+            let said = air("hub.example:4500", line);
+            assert!(said.contains("line 9") && said.contains("write 1 or more"), "{said}");
+        }
+        for line in ["handshake-timeout", "idle-timeout", "stall-timeout", "answer-timeout"] {
+            let said = air("hub.example:4500", &format!("{line} = \"0 s\""));
+            assert!(said.contains("line 9") && said.contains("no time at all"), "{said}");
+        }
+        let drains_at_once = air("hub.example:4500", "drain-timeout = \"0 s\"");
+        assert!(drains_at_once.contains("no.key"), "{drains_at_once}");
+        for (aircraft, rest) in [
+            ("name = \"D\"\nmax-flows = 0", ""),
+            ("name = \"D\"\nflows-per-second = 0", ""),
+            ("name = \"D\"", "[limits]\nmax-flows = 0"),
+        ] {
+            let said = ground(aircraft, rest);
+            assert!(said.contains("write 1 or more"), "{said}");
+        }
+        let said = ground("name = \"D\"", "[dial]\nconnect-timeout = \"0 s\"");
+        assert!(said.contains("no time at all"), "{said}");
+    }
+
+    #[test]
+    fn the_peer_is_somewhere() {
+        for peer in ["127.0.0.1:0", "0.0.0.0:4500", "[::]:4500", "hub.example:0"] {
+            let said = air(peer, "");
+            assert!(said.contains("line 3") && said.contains("nothing can be sent to"), "{said}");
+        }
+    }
+
+    #[test]
+    fn names_are_safe_to_show() {
+        for name in ["", "a\\nb", "\\u001b[31m", &"n".repeat(65)] {
+            let said = ground(&format!("name = \"{name}\""), "");
+            assert!(said.contains("line 5") && said.contains("cannot be a name"), "{said}");
+            assert!(!said.contains('\u{1b}'), "{said:?}");
+        }
+        assert!(ground(&format!("name = \"{}\"", "n".repeat(64)), "").contains("no.key"));
+    }
+}

@@ -1,0 +1,122 @@
+//! What a gateway carries now, written to a file every few seconds: see docs/status.md.
+
+mod document;
+mod file;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bentpipe_link::Most;
+use tokio::time::{Instant, MissedTickBehavior};
+
+pub use document::{
+    ClassEntry, Document, FlowEntry, Gateway, Moved, Names, PassengerEntry, SCHEMA, Session,
+};
+pub use file::{ReadError, read, replace};
+
+use crate::config::{Detail, StatusConfig};
+use crate::counters::Counters;
+
+/// So many passengers and so many flows of one session are in the file at most, the busiest.
+pub const MOST_OF_A_SESSION: usize = 64;
+
+/// So many of all sessions, each of which gets as many as the others, and one at least. With
+/// 256 aircraft that are all busy the file has some 2.5 MB.
+pub const MOST_OF_ALL: usize = 1024;
+
+/// Writes the file, again and again.
+pub struct Reporter {
+    config: StatusConfig,
+    gateway: Gateway,
+    counters: Arc<Counters>,
+    began: Instant,
+    /// How many sessions there can be.
+    sessions: usize,
+    failing: bool,
+}
+
+impl Reporter {
+    /// A reporter of a gateway with at most so many `sessions`.
+    pub fn new(
+        config: &StatusConfig,
+        gateway: Gateway,
+        counters: Arc<Counters>,
+        sessions: usize,
+    ) -> Self {
+        let (config, began) = (config.clone(), Instant::now());
+        Self { config, gateway, counters, began, sessions, failing: false }
+    }
+
+    /// Writes what `look` sees, for ever. What cannot be written is told once, and tried again.
+    pub async fn keep(mut self, look: impl Fn(Most) -> Vec<Session>) {
+        let mut ticks = tokio::time::interval(self.config.interval.into());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.write(&look).await;
+        }
+    }
+
+    /// Writes what `look` sees, once.
+    pub async fn write(&mut self, look: &impl Fn(Most) -> Vec<Session>) {
+        let document = self.document(look(self.most()));
+        let path = self.config.file.clone();
+        let writing = move || file::replace(&path, &document.to_json());
+        let written = match tokio::task::spawn_blocking(writing).await {
+            Ok(written) => written,
+            Err(error) => Err(error.into()),
+        };
+        let failed = written.is_err();
+        if let Err(error) = written
+            && !self.failing
+        {
+            let file = self.config.file.display();
+            tracing::warn!(%error, %file, "the status cannot be written; trying again quietly");
+        }
+        self.failing = failed;
+    }
+
+    /// Nobody should take the file for that of a gateway that runs.
+    pub fn remove(config: &StatusConfig) {
+        // It may never have been written.
+        let _ = std::fs::remove_file(&config.file);
+    }
+
+    fn most(&self) -> Most {
+        let each = (MOST_OF_ALL / self.sessions.max(1)).clamp(1, MOST_OF_A_SESSION);
+        match self.config.detail {
+            Detail::Classes => Most { passengers: 0, flows: 0 },
+            Detail::Passengers => Most { passengers: each, flows: 0 },
+            Detail::Flows => Most { passengers: each, flows: each },
+        }
+    }
+
+    fn document(&self, sessions: Vec<Session>) -> Document {
+        // A clock before 1970 is one that nobody has set.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let counters = self.counters.all();
+        Document {
+            schema: SCHEMA,
+            gateway: self.gateway,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            written_unix_ms: millis(now),
+            uptime_us: document::micros(self.began.elapsed()),
+            detail: self.config.detail,
+            counters: counters.into_iter().map(|(name, n)| (name.replace('-', "_"), n)).collect(),
+            sessions,
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Without passengers' names: the ground knows their numbers alone.
+pub fn nameless() -> Names {
+    HashMap::new()
+}
+
+#[cfg(test)]
+mod tests;

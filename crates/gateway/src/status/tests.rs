@@ -1,0 +1,122 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bentpipe_link::{
+    Activity, Class, ClassActivity, FlowTraffic, PerClass, SeatActivity, Target, Traffic,
+};
+
+use super::*;
+
+/// The largest file of an air gateway.
+const LARGEST_OF_ONE: usize = 140_000;
+
+fn seat(passenger: u32) -> SeatActivity {
+    let (class, flows, activity) = (Class::BestEffort, usize::MAX, Activity::default());
+    SeatActivity { passenger, class, flows, activity }
+}
+
+fn flow(id: u64) -> FlowTraffic {
+    let target: Target = format!(
+        "{}:65535",
+        ["a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(61)].join(".")
+    )
+    .parse()
+    .unwrap();
+    let (passenger, class, protocol) = (u32::MAX, Class::BestEffort, 17);
+    FlowTraffic { id, passenger, class, protocol, target, activity: Activity::default() }
+}
+
+/// As much as a session tells.
+fn traffic() -> Traffic {
+    let most = MOST_OF_A_SESSION;
+    Traffic {
+        classes: PerClass::<ClassActivity>::default(),
+        passengers: (0..most as u32).map(seat).collect(),
+        flows: (0..most as u64).map(flow).collect(),
+        ..Traffic::default()
+    }
+}
+
+fn config(text: &str) -> StatusConfig {
+    toml::from_str(text).unwrap()
+}
+
+fn reporter(detail: &str, sessions: usize) -> Reporter {
+    let config = config(&format!("file = 'status.json'\ndetail = '{detail}'"));
+    Reporter::new(&config, Gateway::Air, Arc::default(), sessions)
+}
+
+#[tokio::test]
+async fn what_is_told_is_bounded_and_what_the_config_asks_for() {
+    let most = |detail, sessions| {
+        let Most { passengers, flows } = reporter(detail, sessions).most();
+        (passengers, flows)
+    };
+    assert_eq!(most("classes", 1), (0, 0));
+    assert_eq!(most("passengers", 1), (64, 0));
+    assert_eq!(most("flows", 1), (64, 64));
+    assert_eq!(most("flows", 100), (10, 10));
+    assert_eq!(most("flows", 5000), (1, 1));
+    let names = (0..64).map(|number| (number, "0123:4567:89ab:cdef:0123:4567:89ab:cdef".into()));
+    let session = Session::of(traffic(), None, &names.collect());
+    let document = reporter("flows", 1).document(vec![session]);
+    let json = document.to_json();
+    assert!(json.len() <= LARGEST_OF_ONE, "{} bytes", json.len());
+    let read: Document = serde_json::from_slice(&json).unwrap();
+    assert_eq!(read, document);
+    assert_eq!((read.schema, read.sessions[0].classes.len()), (1, 5));
+    assert!(
+        read.counters.contains_key("to_far_bytes") && read.counters.contains_key("flows_network")
+    );
+}
+
+#[test]
+fn whoever_reads_has_the_old_file_or_the_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("status.json");
+    let contents = [vec![b'a'; 300_000], vec![b'b'; 200_000]];
+    replace(&path, &contents[0]).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..200 {
+                replace(&path, &contents[round % 2]).unwrap();
+            }
+            done.store(true, Ordering::Release);
+        });
+        let mut reads = 0;
+        while !done.load(Ordering::Acquire) || reads < 20 {
+            let read = std::fs::read(&path).unwrap();
+            assert!(contents.contains(&read), "{} bytes, half of a file", read.len());
+            reads += 1;
+        }
+    });
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn nobody_else_may_read_it_whatever_was_there_before() {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let [path, other] = ["status.json", "other"].map(|name| folder.path().join(name));
+    // What a crash left, and somebody else's file where ours would be made.
+    std::fs::write(&other, "precious").unwrap();
+    symlink(&other, folder.path().join("status.json.new")).unwrap();
+    replace(&path, b"{}").unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o640);
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "precious");
+    assert!(replace(&folder.path().join("none").join("a"), b"").is_err());
+}
+
+#[test]
+fn a_file_that_is_none_of_ours_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.json");
+    let why = |content: &str| {
+        std::fs::write(&path, content).unwrap();
+        read(&path).unwrap_err().to_string()
+    };
+    assert!(why("{}").contains("is no status of a gateway"));
+    assert!(why("{\"schema\": 2}").contains("has the format 2"));
+    assert!(why("{\"schema\": 1}").contains("missing field"));
+    assert!(read(&folder.path().join("b")).unwrap_err().to_string().contains("while it runs"));
+}

@@ -1,0 +1,289 @@
+//! The resolver on board and the ground's, over the transports themselves, and a name server.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use bentpipe_gateway::air::{Air, Resolver};
+use bentpipe_gateway::net::Inherited;
+use bentpipe_link::ResetCode;
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::rdata::{A, NULL, TXT};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+
+use crate::bench::{echo, echoes, expect_reset, socks_client, soon, until};
+use crate::transports::{
+    Configs, Ends, configs_with, over_aerotcp, over_http3, over_link, start_ground,
+};
+
+fn name(text: &str) -> Name {
+    Name::from_ascii(text).unwrap()
+}
+
+pub fn query(text: &str, kind: RecordType) -> Message {
+    let mut message = Message::new(0x4242, MessageType::Query, OpCode::Query);
+    message.metadata.recursion_desired = true;
+    message.add_query(Query::query(name(text), kind));
+    message
+}
+
+/// What the name server says.
+fn answer(asked: &Message, over_tcp: bool) -> Message {
+    let mut answer = Message::response(asked.metadata.id, OpCode::Query);
+    answer.add_queries(asked.queries.clone());
+    answer.metadata.recursion_available = true;
+    let (owner, kind) = (asked.queries[0].name().clone(), asked.queries[0].query_type());
+    let record = |data| Record::from_rdata(owner.clone(), 300, data);
+    match kind {
+        RecordType::A => answer.add_answer(record(RData::A(A([127, 0, 0, 1].into())))),
+        RecordType::TXT if !over_tcp => {
+            answer.metadata.truncation = true;
+            &mut answer
+        }
+        RecordType::TXT => {
+            let texts = (0..30).map(|n| format!("{n:0100}")).collect();
+            answer.add_answer(record(RData::TXT(TXT::new(texts))))
+        }
+        code => {
+            let rdata = NULL::with(vec![0xc0, 0x0c, 1, 2, 3]);
+            answer.add_answer(record(RData::Unknown { code, rdata }))
+        }
+    };
+    answer.set_edns(Edns::new());
+    answer
+}
+
+/// A name server on loopback, and how many questions it got. Before it answers about `liar.test.` it
+/// sends what a forger would.
+async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
+    let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = udp.local_addr().unwrap();
+    let tcp = TcpListener::bind(address).await.unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    tokio::spawn(async move {
+        let mut buffer = [0; 2048];
+        while let Ok((length, from)) = udp.recv_from(&mut buffer).await {
+            count.fetch_add(1, SeqCst);
+            let asked = Message::from_vec(&buffer[..length]).unwrap();
+            let answer = answer(&asked, false);
+            if asked.queries[0].name() == &name("liar.test.") {
+                let mut forged = answer.clone();
+                forged.answers[0].data = RData::A(A([127, 6, 6, 6].into()));
+                let mut other = forged.clone();
+                forged.metadata.id ^= 1;
+                other.queries[0].set_name(name("lier.test."));
+                for forged in [forged.to_vec().unwrap(), other.to_vec().unwrap(), b"?".to_vec()] {
+                    udp.send_to(&forged, from).await.unwrap();
+                }
+            }
+            udp.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+        }
+    });
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = tcp.accept().await {
+            tokio::spawn(async move {
+                while let Some(asked) = read(&mut tcp).await {
+                    write(&mut tcp, &answer(&asked, true)).await;
+                }
+            });
+        }
+    });
+    (address, asked)
+}
+
+pub async fn read(tcp: &mut TcpStream) -> Option<Message> {
+    let length = tcp.read_u16().await.ok()?;
+    let mut message = vec![0; length.into()];
+    tcp.read_exact(&mut message).await.unwrap();
+    Some(Message::from_vec(&message).unwrap())
+}
+
+pub async fn write(tcp: &mut TcpStream, message: &Message) {
+    let bytes = message.to_vec().unwrap();
+    tcp.write_all(&[&(bytes.len() as u16).to_be_bytes(), &bytes[..]].concat()).await.unwrap();
+}
+
+/// Both gateways and the name server.
+struct Cabin {
+    resolver: SocketAddr,
+    socks: SocketAddr,
+    counts: Resolver,
+    asked: Arc<AtomicUsize>,
+    air: Arc<bentpipe_gateway::counters::Counters>,
+    stop: tokio::sync::oneshot::Sender<()>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+const LISTEN: &str = "listen = [\"127.0.0.1:0\"]";
+
+async fn start(dns: &str, ground: &str, over: impl Fn(&Configs) -> Ends) -> Cabin {
+    let mut configs = configs_with(&format!("dns = {{ {dns} }}"), ground);
+    let (server, asked) = name_server().await;
+    configs.ground.dns.servers = vec![server.to_string().parse().unwrap()];
+    let (far, arrivals) = over(&configs);
+    start_ground(&configs, arrivals);
+    let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+    let (resolver, socks) = (gateway.dns_addrs()[0], gateway.socks5_addr().unwrap());
+    let (counts, air) = (gateway.resolver().unwrap(), gateway.counters());
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let task = tokio::spawn(gateway.serve(async { drop(stopped.await) }));
+    Cabin { resolver, socks, counts, asked, air, stop, task }
+}
+
+/// A client that asks until it is answered, as clients do.
+async fn ask(resolver: SocketAddr, question: &Message) -> Message {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    socket.connect(resolver).await.unwrap();
+    let bytes = question.to_vec().unwrap();
+    let mut buffer = [0; 4096];
+    soon("an answer", async {
+        loop {
+            socket.send(&bytes).await.unwrap();
+            let wait = Duration::from_secs(2);
+            let came = tokio::time::timeout(wait, socket.recv(&mut buffer)).await;
+            let Ok(Ok(length)) = came else { continue };
+            let answer = Message::from_vec(&buffer[..length]).unwrap();
+            assert_eq!(answer.metadata.id, question.metadata.id);
+            // The link may have been on its way up.
+            if answer.metadata.response_code != ResponseCode::ServFail {
+                return answer;
+            }
+        }
+    })
+    .await
+}
+
+fn ips(message: &Message) -> Vec<IpAddr> {
+    message.answers.iter().filter_map(|record| record.data.ip_addr()).collect()
+}
+
+async fn resolves(over: impl Fn(&Configs) -> Ends) {
+    let cabin = start(LISTEN, "", over).await;
+    let a = query("Www.A.test.", RecordType::A);
+    let first = ask(cabin.resolver, &a).await;
+    assert_eq!(ips(&first), ["127.0.0.1".parse::<IpAddr>().unwrap()]);
+    assert_eq!(first.queries[0].name().to_ascii(), "Www.A.test.");
+    let asked = cabin.asked.load(SeqCst);
+    assert_eq!(ips(&ask(cabin.resolver, &a).await), ips(&first));
+    assert_eq!((cabin.asked.load(SeqCst), cabin.counts.counts().hits), (asked, 1));
+    // An unknown type whose bytes look like a pointer passes as it is.
+    let odd = query("odd.test.", RecordType::from(65_280));
+    let answer = ask(cabin.resolver, &odd).await;
+    let RData::Unknown { rdata, .. } = &answer.answers[0].data else { panic!("{answer}") };
+    assert_eq!(rdata.anything[..], [0xc0, 0x0c, 1, 2, 3]);
+    // What fits nowhere but a stream crosses by one, and the client has to come by one too.
+    let big = query("big.test.", RecordType::TXT);
+    let cut = ask(cabin.resolver, &big).await;
+    assert!(cut.metadata.truncation && cut.answers.is_empty());
+    let mut tcp = TcpStream::connect(cabin.resolver).await.unwrap();
+    for question in [&big, &a, &query("new.test.", RecordType::A)] {
+        write(&mut tcp, question).await;
+        let whole = soon("an answer", read(&mut tcp)).await.unwrap();
+        assert!(!whole.metadata.truncation && whole.answers.len() == 1);
+        assert_eq!(whole.queries, question.queries);
+    }
+}
+
+#[tokio::test]
+async fn names_cross_by_the_radio_transport() {
+    resolves(over_link).await;
+}
+
+#[tokio::test]
+async fn names_cross_by_http3() {
+    resolves(over_http3).await;
+}
+
+#[tokio::test]
+async fn names_cross_by_aerotcp() {
+    resolves(over_aerotcp).await;
+}
+
+#[tokio::test]
+async fn forged_answers_do_not_count() {
+    let cabin = start(LISTEN, "", over_link).await;
+    let answer = ask(cabin.resolver, &query("liar.test.", RecordType::A)).await;
+    assert_eq!(ips(&answer), ["127.0.0.1".parse::<IpAddr>().unwrap()]);
+}
+
+#[tokio::test]
+async fn the_table_of_hosts_answers_too() {
+    let ground = "hosts = { \"table.test\" = [\"192.0.2.7\", \"2001:db8::7\"] }";
+    let cabin = start(LISTEN, ground, over_link).await;
+    for (kind, ip) in [(RecordType::A, "192.0.2.7"), (RecordType::AAAA, "2001:db8::7")] {
+        let answer = ask(cabin.resolver, &query("Table.Test.", kind)).await;
+        assert_eq!(ips(&answer), [ip.parse::<IpAddr>().unwrap()]);
+    }
+    assert_eq!(cabin.asked.load(SeqCst), 0);
+}
+
+#[tokio::test]
+async fn no_passenger_reaches_the_resolver_itself() {
+    for over in [over_link, over_http3, over_aerotcp] {
+        let cabin = start(LISTEN, "", over).await;
+        // It works for the gateway, so the link is up.
+        ask(cabin.resolver, &query("a.test.", RecordType::A)).await;
+        let mut tcp = TcpStream::connect(cabin.socks).await.unwrap();
+        let host = b"resolver.bentpipe.invalid";
+        let request = [&[5, 1, 0, 5, 1, 0, 3, host.len() as u8][..], host, &[0, 53]].concat();
+        tcp.write_all(&request).await.unwrap();
+        until("it was refused", || {
+            [ResetCode::NameNotFound, ResetCode::Forbidden, ResetCode::Unreachable]
+                .iter()
+                .any(|code| cabin.air.resets(*code) == 1)
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_restart_forgets_nothing_and_waits_for_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dns.cache");
+    let dns = format!("{LISTEN}, cache-file = \"{}\"", file.display());
+    let cabin = start(&dns, "", over_link).await;
+    let first = ask(cabin.resolver, &query("a.test.", RecordType::A)).await;
+    cabin.stop.send(()).unwrap();
+    soon("the end", cabin.task).await.unwrap();
+    let again = start(&dns, "", over_link).await;
+    assert_eq!(ips(&ask(again.resolver, &query("a.test.", RecordType::A)).await), ips(&first));
+    assert_eq!((again.asked.load(SeqCst), again.counts.counts().hits), (0, 1));
+    // Whatever has become of the file, the gateway starts.
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let third = start(&dns, "", over_link).await;
+    assert_eq!(ips(&ask(third.resolver, &query("a.test.", RecordType::A)).await), ips(&first));
+    assert_eq!(third.asked.load(SeqCst), 1);
+}
+
+#[tokio::test]
+async fn instant_names_are_opened_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let dns = format!(
+        "{LISTEN}, cache-file = \"{}\", instant-names = {{ v4 = \"100.64.0.0/10\" }}",
+        folder.path().join("dns.cache").display()
+    );
+    // Were an address of the pool dialled, the policy would let it.
+    let ground = "hosts = { \"www.origin.example\" = \"127.0.0.1\" }";
+    let cabin = start(&dns, ground, over_link).await;
+    let answer = ask(cabin.resolver, &query("www.origin.example.", RecordType::A)).await;
+    let [IpAddr::V4(ip)] = ips(&answer)[..] else { panic!("{answer}") };
+    assert_eq!((ip.octets()[0], ip.octets()[1] & 0xc0), (100, 64));
+    assert_eq!(cabin.counts.counts().instant, 1);
+    let origin = echo("127.0.0.1:0").await;
+    echoes(socks_client(cabin.socks, (ip, origin.port()).into()).await, b"by name").await;
+    // What stands for no name leads nowhere.
+    let other = (std::net::Ipv4Addr::from_bits(ip.to_bits() + 1), origin.port()).into();
+    let mut nowhere = socks_client(cabin.socks, other).await;
+    expect_reset(&mut nowhere).await;
+    assert_eq!(
+        cabin.air.resets(ResetCode::NameNotFound) + cabin.air.resets(ResetCode::Unreachable),
+        1
+    );
+}

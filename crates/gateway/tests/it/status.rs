@@ -1,0 +1,163 @@
+//! What the status files of both gateways say of what passengers did.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bentpipe_gateway::config::StatusConfig;
+use bentpipe_gateway::far::{Arrivals, FarEnd};
+use bentpipe_gateway::net::Inherited;
+use bentpipe_gateway::status::{Document, Moved, Session, read};
+use bentpipe_gateway::{air, ground};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::bench::{echo, socks_client, soon, until};
+use crate::transports::{Configs, configs_with, over_link};
+use crate::udp;
+
+/// What each TCP client sends, and gets back.
+const TCP_BYTES: usize = 300_000;
+
+/// Gateways that write their status into a folder.
+struct Pair {
+    configs: Configs,
+    _folder: tempfile::TempDir,
+    socks: std::net::SocketAddr,
+}
+
+fn start(detail: &str) -> Pair {
+    let folder = tempfile::tempdir().unwrap();
+    let top = |name: &str| {
+        let file = folder.path().join(name);
+        format!("status = {{ file = {file:?}, interval = \"1 s\", detail = {detail:?} }}")
+    };
+    let configs = configs_with(&top("air.json"), &top("ground.json"));
+    let (far, arrivals): (Arc<dyn FarEnd>, Arc<dyn Arrivals>) = over_link(&configs);
+    let gateway = air::Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+    let socks = gateway.socks5_addr().unwrap();
+    tokio::spawn(gateway.tell_status(configs.air.status.as_ref()));
+    tokio::spawn(gateway.serve(std::future::pending()));
+    let gateway = ground::Ground::new(&configs.ground).unwrap();
+    let config = configs.ground.clone();
+    tokio::spawn(async move {
+        let arrivals = vec![arrivals];
+        tokio::join!(
+            gateway.tell_status(&config, &arrivals),
+            gateway.serve(arrivals.clone(), std::future::pending()),
+        )
+    });
+    Pair { configs, _folder: folder, socks }
+}
+
+impl Pair {
+    fn path(&self, status: Option<&StatusConfig>) -> PathBuf {
+        status.unwrap().file.clone()
+    }
+
+    /// The air's session and the ground's, once both files hold what `is_there` asks for.
+    async fn sessions(&self, is_there: impl Fn(&Session) -> bool) -> [(Document, Session); 2] {
+        let paths = [
+            self.path(self.configs.air.status.as_ref()),
+            self.path(self.configs.ground.status.as_ref()),
+        ];
+        let seen = |path: &Path| {
+            let document = read(path).ok()?;
+            let session = document.sessions.first().filter(|it| is_there(it))?.clone();
+            Some((document, session))
+        };
+        until("the status", || paths.iter().all(|path| seen(path).is_some())).await;
+        paths.map(|path| seen(&path).unwrap())
+    }
+}
+
+/// Holds the connection open, so that its flow can be seen.
+async fn exchange(pair: &Pair, origin: std::net::SocketAddr) -> tokio::net::TcpStream {
+    let mut tcp = socks_client(pair.socks, origin).await;
+    let text = vec![7; TCP_BYTES];
+    let (mut from, mut to) = tcp.split();
+    let mut back = vec![0; TCP_BYTES];
+    let (sent, came) =
+        tokio::join!(to.write_all(&text), soon("the echo", from.read_exact(&mut back)));
+    sent.unwrap();
+    came.unwrap();
+    tcp
+}
+
+fn carried(moved: &Moved) -> u64 {
+    moved.sent_bytes + moved.received_bytes
+}
+
+/// Flows are no more than their passengers, and those no more than their class.
+fn adds_up(session: &Session) {
+    for class in &session.classes {
+        let seats = session.passengers.iter().filter(|seat| seat.class == class.class);
+        let of_seats: u64 = seats.clone().map(|seat| carried(&seat.total)).sum();
+        assert!(of_seats <= carried(&class.total), "{session:?}");
+        for seat in seats {
+            let flows = session
+                .flows
+                .iter()
+                .filter(|flow| (&flow.class, flow.passenger) == (&seat.class, seat.passenger));
+            let of_flows: u64 = flows.map(|flow| carried(&flow.total)).sum();
+            assert!(of_flows <= carried(&seat.total), "{session:?}");
+        }
+        assert_eq!(class.total_delay_histogram.iter().sum::<u64>(), class.total.sent_packets);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_are_those_that_clients_carried() {
+    let pair = start("flows");
+    let origin = echo("127.0.0.1:0").await;
+    let (one, two) = (exchange(&pair, origin).await, exchange(&pair, origin).await);
+    let datagrams = udp::Client::of(pair.socks).await;
+    let to = udp::echo("127.0.0.1:0").await;
+    datagrams.echoes(&udp::head(to), &[7; 1000]).await;
+    drop(two);
+    // Of each datagram the first byte says what it is.
+    let all = 2 * (2 * TCP_BYTES as u64) + 2 * 1001;
+    let is_there = |session: &Session| {
+        let carried: u64 = session.classes.iter().map(|class| carried(&class.total)).sum();
+        carried == all && session.all_flows == 2
+    };
+    let sessions = pair.sessions(is_there).await;
+    for (document, session) in &sessions {
+        adds_up(session);
+        assert_eq!((document.schema, session.passengers.len(), session.flows.len()), (1, 1, 2));
+        let passenger = &session.passengers[0];
+        assert_eq!((carried(&passenger.total), passenger.open_flows), (all, 2));
+        let flow =
+            |protocol: &str| session.flows.iter().find(|it| it.protocol == protocol).unwrap();
+        assert_eq!(flow("tcp").target, origin.to_string());
+        assert_eq!(flow("udp").target, to.to_string());
+        for (flow, bytes) in [(flow("tcp"), TCP_BYTES as u64), (flow("udp"), 1001)] {
+            assert_eq!((flow.total.sent_bytes, flow.total.received_bytes), (bytes, bytes));
+            assert!(flow.total.frame_bytes > bytes && flow.total.sent_packets > 0);
+        }
+        assert!(document.counters["accepted"] > 0);
+    }
+    let [(_, air), (_, ground)] = sessions;
+    let names = |session: &Session| session.passengers[0].name.clone();
+    assert_eq!((names(&air).as_deref(), names(&ground)), (Some("127.0.0.1"), None));
+    assert_eq!((air.aircraft, ground.aircraft.as_deref()), (None, Some("D-ABCD")));
+    drop(one);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_named_where_only_classes_are_asked_for() {
+    for (detail, names_somebody) in [("classes", false), ("passengers", true)] {
+        let pair = start(detail);
+        let _tcp = exchange(&pair, echo("127.0.0.1:0").await).await;
+        let is_there = |session: &Session| {
+            session.classes.iter().any(|class| carried(&class.total) == 2 * TCP_BYTES as u64)
+        };
+        let sessions = pair.sessions(is_there).await;
+        for (_, session) in &sessions {
+            assert!(session.flows.is_empty());
+            assert_eq!(session.passengers.is_empty(), !names_somebody);
+            assert_eq!((session.all_passengers, session.all_flows), (1, 1));
+        }
+        let file = pair.path(pair.configs.air.status.as_ref());
+        let text = std::fs::read_to_string(file).unwrap();
+        assert_eq!(text.contains("127.0.0.1"), names_somebody, "{text}");
+    }
+}

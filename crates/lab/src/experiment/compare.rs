@@ -1,0 +1,160 @@
+//! How far apart the two engines are, figure by figure.
+
+use super::report::millis;
+use super::table::{align, table};
+use crate::result::Row;
+
+/// Figures further apart than this part of what the simulator found are marked.
+pub const APART: f64 = 0.1;
+
+/// What follows such a figure.
+const MARK: char = '!';
+
+/// A figure of both engines.
+struct Pair<'a> {
+    row: &'a Row,
+    /// Which of the row's figures: a percentile, or nothing where there is one alone.
+    what: &'static str,
+    sim: Option<f64>,
+    emu: Option<f64>,
+}
+
+impl Pair<'_> {
+    /// The emulator's, by the simulator's.
+    fn ratio(&self) -> Option<f64> {
+        let (sim, emu) = self.sim.zip(self.emu)?;
+        if sim == emu { Some(1.0) } else { Some(emu / sim).filter(|ratio| ratio.is_finite()) }
+    }
+
+    /// Whether they are far apart; what only one of them knows is.
+    fn is_apart(&self) -> bool {
+        let both = self.sim.is_none() && self.emu.is_none();
+        !both && self.ratio().is_none_or(|ratio| (ratio - 1.0).abs() > APART)
+    }
+}
+
+/// A table of every figure that both found, in 80 columns: `sim`, `emu` and their ratio.
+pub fn engines(sim: &[Row], emu: &[Row]) -> String {
+    let pairs: Vec<Pair<'_>> = sim
+        .iter()
+        .filter_map(|row| Some((row, emu.iter().find(|other| is_same(row, other))?)))
+        .flat_map(|(row, other)| pairs(row, other))
+        .collect();
+    if pairs.is_empty() {
+        return String::new();
+    }
+    let mut table = table(&["", "", "", "sim", "emu", "emu ÷ sim", ""]);
+    let mut last = (String::new(), "");
+    for pair in &pairs {
+        let (name, metric) = (name(pair.row), pair.row.metric.as_str());
+        // What is as in the line above is not said again.
+        let again = (name == last.0, name == last.0 && metric == last.1);
+        let ratio = pair.ratio().map_or("–".into(), |ratio| format!("{ratio:.3}"));
+        table.add_row([
+            if again.0 { String::new() } else { name.clone() },
+            if again.1 { String::new() } else { metric.to_owned() },
+            pair.what.to_owned(),
+            write(pair.row, pair.sim),
+            write(pair.row, pair.emu),
+            ratio,
+            if pair.is_apart() { MARK.to_string() } else { String::new() },
+        ]);
+        last = (name, metric);
+    }
+    align(&mut table, &[3, 4, 5]);
+    let apart = pairs.iter().filter(|pair| pair.is_apart()).count();
+    let (near, all, percent) = (pairs.len() - apart, pairs.len(), APART * 100.0);
+    let rest = if apart > 0 { format!("; {MARK}: the others") } else { String::new() };
+    format!(
+        "Both engines:\n\n{}\n{near} of {all} figures are within {percent:.0} %{rest}.\n",
+        table.trim_fmt()
+    )
+}
+
+/// Whether two rows are of the same thing, whoever found it.
+fn is_same(one: &Row, other: &Row) -> bool {
+    let what = |row: &'_ Row| {
+        let Row { experiment, contender, profile, workload, metric, .. } = row.clone();
+        (experiment, contender, profile, workload, metric, row.loss, row.burst)
+    };
+    what(one) == what(other)
+}
+
+/// Of times the median and the 95th percentile, of everything else the mean.
+fn pairs<'a>(row: &'a Row, other: &Row) -> Vec<Pair<'a>> {
+    let pair = |what, of: fn(&Row) -> Option<f64>| Pair { row, what, sim: of(row), emu: of(other) };
+    if row.unit == "s" {
+        vec![pair("median", |row| row.p50), pair("p95", |row| row.p95)]
+    } else {
+        vec![pair("", |row| row.mean.or(row.p50))]
+    }
+}
+
+/// What was carried, and what was lost meanwhile where that was chosen.
+fn name(row: &Row) -> String {
+    let burst = row.burst.map_or(String::new(), |burst| format!(", bursts of {burst}"));
+    format!("{}{burst}", row.workload.as_deref().unwrap_or(&row.experiment))
+}
+
+fn write(row: &Row, value: Option<f64>) -> String {
+    match (value, &*row.unit) {
+        (None, _) => "–".into(),
+        (Some(value), "s") => millis(value),
+        (Some(value), "bit/s") => format!("{:.1} kbit/s", value / 1e3),
+        (Some(value), _) => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(workload: &str, metric: &str, unit: &str, value: Option<f64>) -> Row {
+        Row {
+            workload: Some(workload.into()),
+            metric: metric.into(),
+            unit: unit.into(),
+            p50: value,
+            p95: value.map(|value| 2.0 * value),
+            mean: value,
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn figures_that_are_apart_are_marked() {
+        let sim = [
+            row("call", "delay", "s", Some(0.010)),
+            row("call", "residual-loss", "ratio", Some(0.0)),
+            row("bulk", "rate", "bit/s", Some(1e6)),
+            row("object", "completion", "s", None),
+            row("page", "plt", "s", Some(2.0)),
+            row("gone", "plt", "s", Some(2.0)),
+        ];
+        let emu = [
+            row("bulk", "rate", "bit/s", Some(0.95e6)),
+            row("call", "delay", "s", Some(0.012)),
+            row("call", "residual-loss", "ratio", Some(0.0)),
+            row("object", "completion", "s", None),
+            row("page", "plt", "s", None),
+        ];
+        let text = engines(&sim, &emu);
+        let lines: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        let has = |wanted: &str| lines.iter().any(|line| line.join(" ") == wanted);
+        for wanted in [
+            "call delay median 10.0 ms 12.0 ms 1.200 !",
+            "p95 20.0 ms 24.0 ms 1.200 !",
+            "residual-loss 0.0000 0.0000 1.000",
+            "bulk rate 1000.0 kbit/s 950.0 kbit/s 0.950",
+            "object completion median – – –",
+            "page plt median 2000 ms – – !",
+            "4 of 8 figures are within 10 %; !: the others.",
+        ] {
+            assert!(has(wanted), "{wanted} is missing:\n{text}");
+        }
+        assert!(!text.contains("gone"));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert_eq!(engines(&sim, &[]), "");
+    }
+}

@@ -1,0 +1,210 @@
+//! The network's sockets, as the radio transport and QUIC want them.
+
+use std::{
+    fmt,
+    future::poll_fn,
+    io::{self, IoSliceMut},
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bentpipe_link::Dscp;
+use quinn::udp::{RecvMeta, Transmit};
+
+use super::{Datagram, Node};
+
+/// A UDP socket of the network, never short of room to send: a datagram too many is dropped by the
+/// link's queue. Clones share it; it is closed with the last.
+#[derive(Clone)]
+pub struct Socket {
+    pub(super) bound: Arc<Bound>,
+}
+
+/// A port that is taken; given back when dropped.
+pub(super) struct Bound {
+    pub(super) node: Node,
+    pub(super) port: u16,
+}
+
+impl Socket {
+    /// Its address now.
+    pub fn local_addr(&self) -> SocketAddr {
+        SocketAddr::new(self.bound.node.ip(), self.bound.port)
+    }
+
+    /// Sends one datagram.
+    pub fn send_to(&self, bytes: &[u8], to: SocketAddr) -> io::Result<()> {
+        self.try_send(&Transmit {
+            destination: to,
+            ecn: None,
+            contents: bytes,
+            segment_size: None,
+            src_ip: None,
+        })
+    }
+
+    /// Waits for one datagram.
+    pub async fn recv_from(&self) -> (Vec<u8>, SocketAddr) {
+        let datagram = poll_fn(|cx| self.poll_datagram(cx)).await;
+        (datagram.bytes, datagram.from)
+    }
+
+    /// Sends a datagram, or several of `segment_size` bytes each.
+    pub fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        let Bound { node, port } = &*self.bound;
+        let segment = transmit.segment_size.unwrap_or(transmit.contents.len()).max(1);
+        // An empty datagram is one too.
+        let mut rest = transmit.contents;
+        loop {
+            let (bytes, next) = rest.split_at(segment.min(rest.len()));
+            node.net.inner.send(node.id, *port, transmit.destination, transmit.ecn, bytes);
+            if next.is_empty() {
+                return Ok(());
+            }
+            rest = next;
+        }
+    }
+
+    /// Always ready.
+    pub fn poll_writable(&self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Receives as many datagrams as there are, one per buffer; wakes one task at a time.
+    pub fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        let mut received = 0;
+        for (buf, meta) in bufs.iter_mut().zip(meta) {
+            let Poll::Ready(datagram) = self.poll_datagram(cx) else {
+                break;
+            };
+            // A datagram longer than the buffer is cut, as a kernel does.
+            let len = datagram.bytes.len().min(buf.len());
+            buf[..len].copy_from_slice(&datagram.bytes[..len]);
+            meta.addr = datagram.from;
+            meta.len = len;
+            meta.stride = len;
+            meta.ecn = datagram.ecn;
+            meta.dst_ip = Some(datagram.to.ip());
+            received += 1;
+        }
+        if received == 0 { Poll::Pending } else { Poll::Ready(Ok(received)) }
+    }
+
+    /// One: a burst of several would leave between two packets of others.
+    pub fn max_gso_segments(&self) -> usize {
+        1
+    }
+
+    /// The socket as QUIC wants it, on tokio's clock.
+    pub fn quic(&self, seed: u64) -> bentpipe_masque::Socket {
+        let mut seed_bytes = [0; 32];
+        seed_bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        bentpipe_masque::Socket {
+            socket: Arc::new(self.clone()),
+            runtime: Arc::new(quinn::TokioRuntime),
+            seed: Some(seed_bytes),
+        }
+    }
+
+    fn poll_datagram(&self, cx: &mut Context<'_>) -> Poll<Datagram> {
+        let mut state = self.bound.node.net.inner.lock();
+        let sockets = &mut state.nodes[self.bound.node.id].sockets;
+        let Some(receiver) = sockets.get_mut(&self.bound.port) else {
+            // Bound for as long as this handle lives.
+            return Poll::Pending;
+        };
+        if let Some(datagram) = receiver.queue.pop_front() {
+            receiver.bytes -= datagram.bytes.len();
+            return Poll::Ready(datagram);
+        }
+        receiver.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl bentpipe_link::io::Socket for Socket {
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        Socket::poll_recv(self, cx, buffers, meta)
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>, _: Dscp) -> io::Result<()> {
+        Socket::try_send(self, transmit)
+    }
+
+    fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Socket::poll_writable(self, cx)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(Socket::local_addr(self))
+    }
+
+    fn max_gso_segments(&self) -> usize {
+        Socket::max_gso_segments(self)
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        self.node.net.inner.lock().nodes[self.node.id].sockets.remove(&self.port);
+    }
+}
+
+impl fmt::Debug for Socket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "simulated socket {}", self.local_addr())
+    }
+}
+
+/// Each waits for a socket that is always ready.
+#[derive(Debug)]
+struct AlwaysWritable;
+
+impl quinn::UdpPoller for AlwaysWritable {
+    fn poll_writable(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl quinn::AsyncUdpSocket for Socket {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn quinn::UdpPoller>> {
+        Box::pin(AlwaysWritable)
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        Socket::try_send(self, transmit)
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        Socket::poll_recv(self, cx, bufs, meta)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(Socket::local_addr(self))
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        Socket::max_gso_segments(self)
+    }
+
+    fn may_fragment(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,195 @@
+//! Sessions without leases beside CUBIC on one link: that of the kernel's TCP, and that of a QUIC
+//! library, all in real time.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bentpipe_lab::emu::{AIR, GROUND, World};
+use bentpipe_lab::sim::share::{of_fair, symmetric};
+use bentpipe_link::io::{Air, Hub, Open, UdpSocket};
+use bentpipe_link::{
+    AirConfig, Aircraft, Class, Control, Host, HubConfig, SecretKey, Settings, Target,
+};
+use bentpipe_masque::{Client, ClientConfig, Server, ServerConfig, Socket, public_key};
+use bentpipe_units::BitRate;
+use bytes::Bytes;
+use nix::sys::socket::{setsockopt, sockopt};
+use rand::SeedableRng;
+use rand_chacha::ChaCha20Rng;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+const HUB_PORT: u16 = 4500;
+const TCP_PORT: u16 = 9000;
+const QUIC_PORT: u16 = 443;
+/// How far apart the senders start, and how long is counted from the last start on.
+const STAGGER: Duration = Duration::from_secs(1);
+const LENGTH: Duration = Duration::from_secs(60);
+/// Of its fair share, what each gets at least.
+const LEAST: f64 = 0.5;
+
+/// Bytes that each sender got across.
+type Counts = Arc<[AtomicU64; 3]>;
+
+/// The two sessions are senders 0 and 1; who competes with them is 2.
+const COMPETITOR: usize = 2;
+
+pub fn with_the_kernel() {
+    race("queue = '1 BDP'", &|world, counts| start_tcp(world, counts));
+}
+
+pub fn with_quic() {
+    race("queue = '1 BDP'", &|world, counts| start_quic(world, counts));
+}
+
+pub fn with_quic_and_marks() {
+    race("queue = '2 BDP'\necn-threshold = '1 BDP'", &|world, counts| start_quic(world, counts));
+}
+
+fn race(queue: &str, compete: &dyn Fn(&World, &Counts)) {
+    let direction = format!("rate = '10 Mbit/s'\ndelay = '50 ms'\n{queue}");
+    let direction = toml::from_str(&direction).expect("a direction");
+    let world = World::new(&symmetric(&direction), None, 1).expect("a world");
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let _inside = runtime.enter();
+    let counts = Counts::default();
+    start_sessions(&world, &counts);
+    compete(&world, &counts);
+    let read = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+    let before = read();
+    thread::sleep(LENGTH);
+    let after = read();
+    let got = [0, 1, 2].map(|number| (after[number] - before[number]) as f64);
+    let mbps = got.iter().sum::<f64>() * 8e-6 / LENGTH.as_secs_f64();
+    let shares = of_fair(&got);
+    let away = world.radio_counters().expect("counters").return_.model;
+    println!(
+        "{shares:.2?} of the fair share, {mbps:.2} Mbit/s, {} dropped, {} marked",
+        away.queue_dropped.packets, away.marked.packets
+    );
+    assert!(mbps > 9.0, "the link is not used: {mbps:.2} Mbit/s");
+    assert!(shares.iter().all(|share| *share >= LEAST), "{shares:.2?}");
+}
+
+fn at(address: Ipv4Addr, port: u16) -> SocketAddr {
+    SocketAddr::new(address.into(), port)
+}
+
+/// Two sessions from the air to the ground, one after the other, and the time to the next start.
+fn start_sessions(world: &World, counts: &Counts) {
+    let settings = Settings {
+        rate: BitRate::from_bps(100_000_000),
+        control: Control::Congestion,
+        ..Settings::default()
+    };
+    let mut rng = ChaCha20Rng::seed_from_u64(1);
+    let secret = SecretKey::generate(&mut rng);
+    let keys = [(); 2].map(|()| SecretKey::generate(&mut rng));
+    let entry = |key: &SecretKey| Aircraft {
+        key: key.public(),
+        settings: settings.clone(),
+        highest_class: Class::BestEffort,
+    };
+    let config = HubConfig { secret: secret.clone(), aircraft: keys.iter().map(entry).collect() };
+    let socket = world.ground.udp_socket(at(GROUND.v4, HUB_PORT)).expect("a socket");
+    let hub = Hub::start(Box::new(UdpSocket::from_std(socket).expect("a socket")), config);
+    tokio::spawn(serve_link(hub, counts.clone()));
+    for (number, key) in keys.into_iter().enumerate() {
+        let config = AirConfig {
+            secret: key,
+            hub: secret.public(),
+            address: at(GROUND.v4, HUB_PORT),
+            settings: settings.clone(),
+            first_counter: 1,
+        };
+        let socket = world.air.udp_socket(at(AIR.v4, 0)).expect("a socket");
+        let air = Air::start(Box::new(UdpSocket::from_std(socket).expect("a socket")), config);
+        tokio::spawn(send(air, number));
+        thread::sleep(STAGGER);
+    }
+}
+
+async fn send(air: Air, number: usize) {
+    let target = Target { host: Host::Name("sink.example".into()), port: number as u16 };
+    let open =
+        Open { target, class: Class::BestEffort, passenger: 1, claim: None, first: Bytes::new() };
+    loop {
+        match air.open(open.clone()).await {
+            Ok(flow) => return fill(flow).await,
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn serve_link(hub: Hub, counts: Counts) {
+    while let Some(incoming) = hub.accept().await {
+        let Some(incoming) = incoming.stream() else { continue };
+        let number = usize::from(incoming.target.port);
+        tokio::spawn(drain(incoming.flow, counts.clone(), number));
+    }
+}
+
+fn start_tcp(world: &World, counts: &Counts) {
+    let to = at(GROUND.v4, TCP_PORT);
+    let (listener, counts) = (world.ground.tcp_listener(to).expect("a listener"), counts.clone());
+    thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let mut chunk = [0; 1 << 16];
+        while let Ok(bytes @ 1..) = stream.read(&mut chunk) {
+            counts[COMPETITOR].fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    });
+    // Both threads end with the process, as does the world's wire.
+    let sender = world.air.spawn_thread(move || {
+        let mut stream = TcpStream::connect(to).expect("a connection");
+        setsockopt(&stream, sockopt::TcpCongestion, &OsString::from("cubic")).expect("CUBIC");
+        while stream.write_all(&[0x5a; 1 << 16]).is_ok() {}
+    });
+    drop(sender.expect("a thread"));
+}
+
+fn start_quic(world: &World, counts: &Counts) {
+    let server_key = bentpipe_masque::SecretKey::new([1; 32]);
+    let client_key = bentpipe_masque::SecretKey::new([2; 32]);
+    let clients = HashSet::from([public_key(&client_key)]);
+    let to = at(GROUND.v4, QUIC_PORT);
+    let bound = |socket| Socket::from_std(socket).expect("a socket");
+    let socket = bound(world.ground.udp_socket(to).expect("a socket"));
+    let config = ServerConfig::new(server_key.clone(), clients);
+    let server = Server::start(config, socket).expect("a server");
+    let counts = counts.clone();
+    tokio::spawn(async move {
+        while let Some(incoming) = server.accept().await {
+            let counts = counts.clone();
+            tokio::spawn(async move {
+                let Ok(flow) = incoming.accept().await else { return };
+                drain(flow, counts, COMPETITOR).await;
+            });
+        }
+    });
+    let config = ClientConfig::new(to, public_key(&server_key), client_key);
+    let socket = bound(world.air.udp_socket(at(AIR.v4, 0)).expect("a socket"));
+    let client = Client::connect(config, socket).expect("a client");
+    tokio::spawn(async move {
+        client.connected().await;
+        fill(client.open("sink.example:1", 2, 1, Bytes::new())).await;
+    });
+}
+
+/// Writes for ever.
+async fn fill(mut flow: impl AsyncWrite + Unpin) {
+    while flow.write_all(&[0x5a; 1 << 14]).await.is_ok() {}
+}
+
+/// Reads for ever, and counts.
+async fn drain(mut flow: impl AsyncRead + Unpin, counts: Counts, number: usize) {
+    let mut chunk = vec![0; 1 << 14];
+    while let (Ok(bytes @ 1..), Some(count)) = (flow.read(&mut chunk).await, counts.get(number)) {
+        count.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,173 @@
+//! The connection: made, proven, and made again when it is lost.
+
+use std::{future::poll_fn, net::SocketAddr, sync::Arc};
+
+use bytes::Bytes;
+use h3::error::Code;
+use http::{Uri, header};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep, timeout},
+};
+
+use super::{CONNECT_TIMEOUT, ClientConfig, ConnectError, Live, State, start};
+use crate::{
+    INFO_HEADER, SESSION_PATH,
+    auth::{self, Proofs, Side},
+    datagrams::{
+        queue::Ledger,
+        router::{Peer, Router},
+    },
+    quic::{self, MAX_HEADERS_BYTES},
+    stream::var_int,
+    tls, wire,
+};
+
+/// Makes the connection again and again.
+pub struct Keeper {
+    pub config: ClientConfig,
+    pub quic: quinn::ClientConfig,
+    pub endpoint: quinn::Endpoint,
+    pub publish: watch::Sender<State>,
+    pub ledger: Arc<Ledger>,
+}
+
+impl Keeper {
+    /// Until the last of its clients has gone.
+    pub async fn run(self, mut dropped: mpsc::Receiver<()>) {
+        tokio::select! {
+            biased;
+            _ = dropped.recv() => {}
+            () = self.keep() => {}
+        }
+        self.publish.send_replace(State::Down(ConnectError::Closed));
+        self.endpoint.close(var_int(Code::H3_NO_ERROR.value()), b"");
+    }
+
+    async fn keep(&self) {
+        let mut pause = self.config.reconnect_min;
+        let places: Vec<_> =
+            [self.config.server].iter().chain(&self.config.others).copied().collect();
+        let mut place = 0;
+        loop {
+            let server = places[place];
+            let attempt = timeout(CONNECT_TIMEOUT, self.establish(server)).await;
+            let why = match attempt.unwrap_or(Err(ConnectError::Timeout)) {
+                Ok(live) => {
+                    let since = Instant::now();
+                    let conn = live.conn.clone();
+                    self.publish.send_replace(State::Up(live));
+                    tracing::info!(server = %self.config.server, "the link is up, over HTTP/3");
+                    let lost = conn.closed().await;
+                    if lost == quinn::ConnectionError::LocallyClosed {
+                        return;
+                    }
+                    // One that is lost as soon as it is made does not count as a success.
+                    if since.elapsed() > self.config.reconnect_max {
+                        pause = self.config.reconnect_min;
+                    }
+                    ConnectError::Quic(lost.to_string())
+                }
+                Err(ConnectError::Closed) => return,
+                Err(why) => {
+                    place = (place + 1) % places.len();
+                    why
+                }
+            };
+            tracing::info!(%server, %why, "no connection");
+            self.publish.send_replace(State::Down(why));
+            sleep(pause).await;
+            pause = (pause * 2).min(self.config.reconnect_max);
+        }
+    }
+
+    async fn establish(&self, server: SocketAddr) -> Result<Live, ConnectError> {
+        let failed = |error: &dyn std::fmt::Display| ConnectError::Quic(error.to_string());
+        let conn = self
+            .endpoint
+            .connect_with(self.quic.clone(), server, tls::SERVER_NAME)
+            .map_err(|error| match error {
+                quinn::ConnectError::EndpointStopping => ConnectError::Closed,
+                other => failed(&other),
+            })?
+            .await
+            .map_err(|error| match error {
+                quinn::ConnectionError::LocallyClosed => ConnectError::Closed,
+                other => failed(&other),
+            })?;
+        let (connection, handed) = quic::Connection::new(conn.clone());
+        let (mut driver, requests) = h3::client::builder()
+            // Grease is drawn at random, which would make seeded runs differ.
+            .send_grease(false)
+            .max_field_section_size(MAX_HEADERS_BYTES)
+            .enable_datagram(self.config.transport.datagrams)
+            .build::<_, _, Bytes>(connection)
+            .await
+            .map_err(|error| failed(&error))?;
+        let (tell, peer) = watch::channel(Peer::default());
+        let transport = self.config.transport.clone();
+        tokio::spawn(async move {
+            poll_fn(|cx| {
+                let closed = driver.poll_close(cx);
+                Peer::tell(&tell, &driver, &transport);
+                closed
+            })
+            .await
+        });
+        let router = Router::new(conn.clone(), peer.clone(), self.ledger.clone());
+        let mut live = Live { conn, peer, router, requests, handed };
+        self.prove(&mut live).await?;
+        tokio::spawn(live.router.clone().run());
+        Ok(live)
+    }
+
+    /// Proves our key and checks the server's proof, before anything of a passenger's is sent.
+    async fn prove(&self, live: &mut Live) -> Result<(), ConnectError> {
+        let mut exporter = [0; 32];
+        live.conn
+            .export_keying_material(&mut exporter, auth::EXPORTER_LABEL, b"")
+            .map_err(|_| ConnectError::Quic("the TLS session has no exporter".into()))?;
+        let proofs =
+            Proofs::new(&self.config.secret, Side::Client, &self.config.server_key, exporter)
+                .ok_or(ConnectError::UnusableKey)?;
+        let own = auth::public_key(&self.config.secret);
+        let authorization = auth::write_authorization(&own, &proofs.prove(Side::Client));
+        let headers = wire::headers(&[
+            (":method", "GET"),
+            (":scheme", "https"),
+            (":authority", tls::SERVER_NAME),
+            (":path", SESSION_PATH),
+            (header::PROXY_AUTHORIZATION.as_str(), &authorization),
+        ]);
+        let answer = async {
+            let uri =
+                Uri::builder().scheme("https").authority(tls::SERVER_NAME).path_and_query("/");
+            let request = http::Request::get(uri.build().ok()?).body(()).ok()?;
+            let (mut stream, _request, mut send) = start(live, request).await.ok()?;
+            send.write(headers).await.ok()?;
+            send.finish();
+            let response = stream.recv_response().await.ok()?;
+            let info = response.headers().get(INFO_HEADER)?.to_str().ok()?;
+            auth::read_info(info).filter(|_| response.status().is_success())
+        };
+        match answer.await {
+            Some(proof) if proofs.verify(Side::Server, &proof) => Ok(()),
+            Some(_) => {
+                live.conn.close(var_int(Code::H3_REQUEST_REJECTED.value()), b"");
+                Err(ConnectError::Impostor)
+            }
+            None => Err(match live.conn.close_reason() {
+                Some(quinn::ConnectionError::ApplicationClosed(close))
+                    if close.error_code.into_inner() == Code::H3_REQUEST_REJECTED.value() =>
+                {
+                    ConnectError::Refused
+                }
+                Some(other) => ConnectError::Quic(other.to_string()),
+                None => {
+                    live.conn.close(var_int(Code::H3_REQUEST_REJECTED.value()), b"");
+                    ConnectError::Refused
+                }
+            }),
+        }
+    }
+}
