@@ -83,6 +83,8 @@ pub enum Run {
     PagesCold(mixes::PagesArgs),
     /// The same pages for a second passenger.
     PagesWarm(mixes::PagesArgs),
+    /// The HTTP cache on board: what share of an hour of a cabin it answers, and how fast.
+    HttpCache(mixes::HttpCacheArgs),
     /// Names on board: popular ones, cold ones, and pages of either.
     Dns(mixes::DnsArgs),
 }
@@ -208,6 +210,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::Call(args)) => mixes::call(args),
         Lab::Run(Run::PagesCold(args)) => mixes::pages(args, Reader::First),
         Lab::Run(Run::PagesWarm(args)) => mixes::pages(args, Reader::Second),
+        Lab::Run(Run::HttpCache(args)) => mixes::http_cache(args),
         Lab::Run(Run::Dns(args)) => mixes::names(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),

@@ -205,6 +205,10 @@ impl Fetch {
         {
             self.cache.0.store.remove(entry);
         }
+        // Why that is so may lie in who asked.
+        if self.request.headers().contains_key(http::header::COOKIE) {
+            return;
+        }
         self.cache.0.unstorable.note(&self.key, now, REMEMBERED);
     }
 }

@@ -16,7 +16,8 @@
 //!
 //! Beyond what RFC 9111 forbids: any answer with Set-Cookie; any answer to a request with Authorization;
 //! an answer to a request with Cookie unless it says `public` or `s-maxage`; partial content; answers
-//! that vary by Cookie where there was one.
+//! that vary by Cookie where there was one; answers to requests with fields that browsers do not send
+//! (X-Forwarded-Host and the like) unless Vary names these.
 //!
 //! # Objects that come unasked
 //!

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, COOKIE, DATE, EXPIRES, SET_COOKIE};
+use http::header::{AUTHORIZATION, COOKIE, DATE, EXPIRES, SET_COOKIE, VARY};
 use http::{HeaderMap, Method, StatusCode};
 
 use crate::directives::Directives;
@@ -15,11 +15,62 @@ fn understood(status: StatusCode) -> bool {
     guessable(status) || matches!(status.as_u16(), 302 | 303 | 307)
 }
 
+/// What browsers say in a GET that origins may answer to without naming it in Vary; prefixes end with `-`.
+const ORDINARY: [&str; 24] = [
+    "accept",
+    "accept-",
+    "cache-control",
+    "connection",
+    "content-length",
+    "cookie",
+    "device-memory",
+    "dnt",
+    "downlink",
+    "ect",
+    "host",
+    "if-",
+    "keep-alive",
+    "pragma",
+    "priority",
+    "purpose",
+    "range",
+    "referer",
+    "rtt",
+    "save-data",
+    "sec-",
+    "upgrade-insecure-requests",
+    "user-agent",
+    "via",
+];
+
+/// Whether `request` says something that no browser does by itself and that `response` does not vary by.
+/// Many origins build answers from fields like X-Forwarded-Host and do not know that they do: stored, what
+/// one client put in there would be everybody's (web cache poisoning).
+fn is_odd(request: &HeaderMap, response: &HeaderMap) -> bool {
+    let varies_by = |name: &str| {
+        let lists = response.get_all(VARY).iter();
+        let mut names = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
+        names.any(|one| one.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
+    };
+    let ordinary = |name: &str| {
+        ORDINARY.iter().any(|one| name == *one || (one.ends_with('-') && name.starts_with(one)))
+    };
+    // An answer that lets one site read it must say so to each (RFC 6454, Fetch), unless it says so to all.
+    let allowed = response.get("access-control-allow-origin");
+    let for_all = allowed.is_none_or(|value| value.as_bytes() == b"*");
+    request.keys().any(|name| {
+        let name = name.as_str();
+        let known = ordinary(name) || (name == "origin" && for_all);
+        !known && !varies_by(name)
+    })
+}
+
 /// The head under which `response`, the answer to a GET of `key` with the fields `request`, may be
 /// stored, or `None` where it may not (§3).
 ///
 /// Stricter than the RFC: nothing that carries Set-Cookie, nothing that was asked for with
-/// Authorization, and, where a Cookie went along, only what says `public` or `s-maxage`.
+/// Authorization, and, where a Cookie went along, only what says `public` or `s-maxage`; nor where the
+/// request said something that browsers do not and Vary does not name.
 pub fn storable(
     key: &Key,
     request: &HeaderMap,
@@ -37,6 +88,7 @@ pub fn storable(
         || (said.must_understand && !understood(status))
         || request.contains_key(AUTHORIZATION)
         || (request.contains_key(COOKIE) && !shared)
+        || is_odd(request, response)
         || response.contains_key(SET_COOKIE)
         || response.contains_key("set-cookie2")
         || response.contains_key(http::header::WWW_AUTHENTICATE)

@@ -75,6 +75,13 @@ const CASES: &[Case] = cases! {
     "own: a cookie is not given what is fresh by guess": "" => "last-modified: Sat, 08 Sep 2001 01:46:40 GMT", 1 s, "cookie: id=1" => "304": Held;
     "own: a challenge is for one": "" => "401; www-authenticate: Basic; cache-control: max-age=60", 0 s, "" => "200": Fetched;
 
+    "own: what no browser says": "x-forwarded-host: evil.test" => "cache-control: max-age=60", 0 s, "" => "200": Fetched;
+    "own: what no browser says, another": "x-original-url: /admin" => "cache-control: public, max-age=60", 0 s, "" => "200": Fetched;
+    "own: what no browser says, named by Vary": "x-a: 1" => "cache-control: max-age=60; vary: X-A", 0 s, "x-a: 1" => "200": Here;
+    "own: what browsers say": "user-agent: x; referer: http://a.test/; sec-fetch-mode: no-cors; accept-language: de" => "cache-control: max-age=60", 0 s, "" => "200": Here;
+    "own: for one site to read": "origin: http://a.test" => "cache-control: max-age=60; access-control-allow-origin: http://a.test", 0 s, "" => "200": Fetched;
+    "own: for every site to read": "origin: http://a.test" => "cache-control: max-age=60; access-control-allow-origin: *", 0 s, "" => "200": Here;
+
     // Freshness (§4.2).
     "4.2.1 max-age": "" => "cache-control: max-age=60", 59 s, "" => "200": Here;
     "4.2 stale at its end": "" => "cache-control: max-age=60", 60 s, "" => "200": Fetched;

@@ -10,12 +10,14 @@ use bentpipe_lab::emu;
 use bentpipe_lab::experiment::choice::Choice;
 use bentpipe_lab::experiment::pages::{self, Reader};
 use bentpipe_lab::experiment::report::Report;
-use bentpipe_lab::experiment::{browser_quic, cabin_mix, call, compare, dns, latency, rural_paws};
+use bentpipe_lab::experiment::{
+    browser_quic, cabin_mix, call, compare, dns, http_cache, latency, rural_paws,
+};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Row;
 use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::traffic::{Emulator, Engine};
-use bentpipe_units::Ratio;
+use bentpipe_units::{ByteSize, Ratio};
 use clap::Args;
 
 use super::grid::{Engine as Engines, per_cent};
@@ -154,6 +156,34 @@ pub struct PagesArgs {
     seed: u64,
     #[command(flatten)]
     kept: Kept,
+}
+
+/// What `lab run http-cache` is told.
+#[derive(Args)]
+pub struct HttpCacheArgs {
+    /// Requests a second for what is in the cache.
+    #[arg(long, value_name = "N", default_value_t = http_cache::DEFAULT_RATE, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    rate: u32,
+    /// How long they go on, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = http_cache::DEFAULT_SECONDS, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// The cache's memory in the hour of the cabin; it has no disk there.
+    #[arg(long, value_name = "SIZE", default_value_t = http_cache::DEFAULT_MEMORY)]
+    memory: ByteSize,
+    /// Of what passengers ask for.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    kept: Kept,
+}
+
+/// Asks the HTTP cache.
+pub fn http_cache(args: &HttpCacheArgs) -> Outcome {
+    check_writable(args.kept.json.as_deref())?;
+    let HttpCacheArgs { rate, seconds, memory, seed, .. } = *args;
+    let report = http_cache::run(&http_cache::Choice { seed, rate, seconds, memory })?;
+    say!("{}\n{}", report.text, report.goals_text());
+    args.kept.keep(&report.rows, report.missed())
 }
 
 /// What `lab run dns` is told.

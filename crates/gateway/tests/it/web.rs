@@ -118,6 +118,7 @@ async fn nothing_of_one_passenger_is_given_to_another() {
             "/session" => "Cache-Control: max-age=60\r\n",
             "/vary" => "Cache-Control: max-age=60\r\nVary: *\r\n",
             "/vary-cookie" => "Cache-Control: public, max-age=60\r\nVary: Cookie\r\n",
+            "/odd" => "Cache-Control: public, max-age=60\r\n",
             "/none" => "Cache-Control: No-Store\r\n",
             other => panic!("{other}"),
         };
@@ -131,6 +132,7 @@ async fn nothing_of_one_passenger_is_given_to_another() {
         ("/session", "Cookie: id=1\r\n"),
         ("/vary", ""),
         ("/vary-cookie", "Cookie: id=1\r\n"),
+        ("/odd", "X-Forwarded-Host: evil.test\r\n"),
         ("/none", ""),
     ] {
         let url = format!("http://origin.test:{}{path}", site.address.port());

@@ -10,6 +10,7 @@ pub mod compare;
 pub mod dns;
 pub mod gate;
 pub mod grid;
+pub mod http_cache;
 pub mod latency;
 pub mod measure;
 pub mod pages;

@@ -1,0 +1,185 @@
+//! An hour of a cabin, request by request, on a clock of its own.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bentpipe_units::ByteSize;
+use bentpipe_webcache::{Answer, Cache, Failure, Key, Origin, Outcome, Rules, Scheme, Settings};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::HttpCacheError;
+
+/// Fifty passengers who ask for an object every 4 s each.
+const REQUESTS_PER_SECOND: f64 = 50.0 / 4.0;
+/// How long they do.
+const LENGTH: Duration = Duration::from_secs(3600);
+/// What they ask for, by Zipf's law with this exponent, as is found of web traffic (0.64 to 0.83 in
+/// Breslau et al., "Web Caching and Zipf-like Distributions", 1999).
+const OBJECTS: usize = 2_000;
+const EXPONENT: f64 = 0.8;
+/// For how long objects are fresh, in equal shares.
+const LIFETIMES_S: [u64; 4] = [60, 600, 3_600, 86_400];
+/// The share of objects that may not be stored.
+const UNCACHEABLE: f64 = 0.3;
+/// Their sizes, in equal shares, bytes.
+const SIZES: [usize; 6] = [1_000, 4_000, 10_000, 25_000, 60_000, 150_000];
+/// When the hour begins, since the epoch.
+const BEGIN: Duration = Duration::from_secs(1_000_000_000);
+
+/// What became of the requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cabin {
+    pub requests: u64,
+    /// Answered without the origin.
+    pub hits: u64,
+    /// The same of a cache that forgets nothing while it is fresh.
+    pub ideal: u64,
+    pub validated: u64,
+    pub uncacheable: u64,
+    pub bytes: u64,
+    pub saved_bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Object {
+    bytes: usize,
+    /// None may be stored without one.
+    lifetime: Option<Duration>,
+}
+
+/// Answers for all objects.
+struct Web(Vec<Object>);
+
+impl Origin for Web {
+    fn send(&self, request: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>> {
+        let number: usize = request.uri().path()[1..].parse().unwrap_or_default();
+        let object = self.0[number];
+        let confirms = request.headers().contains_key(header::IF_NONE_MATCH);
+        let body = Bytes::from(vec![0; if confirms { 0 } else { object.bytes }]);
+        let mut response =
+            Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
+        if confirms {
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+        } else {
+            response.headers_mut().insert(header::CONTENT_LENGTH, object.bytes.into());
+        }
+        let control = match object.lifetime {
+            Some(lifetime) => format!("max-age={}", lifetime.as_secs()),
+            None => "no-store".into(),
+        };
+        // Both are ASCII.
+        if let Ok(control) = HeaderValue::from_str(&control) {
+            response.headers_mut().insert(header::CACHE_CONTROL, control);
+        }
+        response.headers_mut().insert(header::ETAG, HeaderValue::from_static("\"1\""));
+        Box::pin(async move { Ok(Answer { response, trusted: true }) })
+    }
+}
+
+/// Runs the hour.
+pub fn run(seed: u64, memory: ByteSize) -> Result<Cabin, HttpCacheError> {
+    let failed = |doing| move |source| HttpCacheError::System { doing, source };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed("starting a runtime"))?;
+    let now = Arc::new(AtomicU64::new(0));
+    let clock = now.clone();
+    let settings = Settings { memory_bytes: memory.bytes(), ..Settings::default() };
+    let clock = Arc::new(move || BEGIN + Duration::from_micros(clock.load(Relaxed)));
+    let cache = Cache::with_clock(&settings, Rules::default(), clock)
+        .map_err(|error| failed("opening the cache")(std::io::Error::other(error)))?;
+    runtime.block_on(hour(&cache, &now, ChaCha8Rng::seed_from_u64(seed)))
+}
+
+async fn hour(
+    cache: &Cache,
+    now: &AtomicU64,
+    mut rng: ChaCha8Rng,
+) -> Result<Cabin, HttpCacheError> {
+    let objects: Vec<Object> = (0..OBJECTS).map(|_| object(&mut rng)).collect();
+    let popular = popularity();
+    let origin: Arc<dyn Origin> = Arc::new(Web(objects.clone()));
+    let fetched = Mutex::new(HashMap::<usize, Duration>::new());
+    let mut cabin = Cabin::default();
+    let mut at = Duration::ZERO;
+    loop {
+        let uniform: f64 = rng.random();
+        at += Duration::from_secs_f64(-(1.0 - uniform).ln() / REQUESTS_PER_SECOND);
+        if at > LENGTH {
+            return Ok(cabin);
+        }
+        now.store(at.as_micros() as u64, Relaxed);
+        let uniform: f64 = rng.random();
+        let number = popular.partition_point(|share| *share < uniform).min(OBJECTS - 1);
+        let object = objects[number];
+        cabin.requests += 1;
+        cabin.bytes += object.bytes as u64;
+        match object.lifetime {
+            None => cabin.uncacheable += 1,
+            Some(lifetime) => {
+                let mut fetched = fetched.lock().unwrap_or_else(PoisonError::into_inner);
+                let age = fetched.get(&number).map(|then| at - *then);
+                // Whole seconds are what lifetimes are counted in.
+                if age.is_some_and(|age| age.as_secs() < lifetime.as_secs()) {
+                    cabin.ideal += 1;
+                } else {
+                    fetched.insert(number, at);
+                }
+            }
+        }
+        let outcome = ask(cache, &origin, number).await?;
+        cabin.hits += u64::from(outcome == Outcome::Hit);
+        cabin.validated += u64::from(outcome == Outcome::Validated);
+        if outcome.saves_bytes() {
+            cabin.saved_bytes += object.bytes as u64;
+        }
+    }
+}
+
+async fn ask(
+    cache: &Cache,
+    origin: &Arc<dyn Origin>,
+    number: usize,
+) -> Result<Outcome, HttpCacheError> {
+    let path = format!("/{number}");
+    let wrong = || HttpCacheError::Answer(path.clone());
+    let key = Key::new(Scheme::Http, "cabin.test", 80, &path).ok_or_else(wrong)?;
+    let request = Request::get(path.as_str()).body(()).map_err(|_| wrong())?;
+    let served = cache.serve(&key, &request, origin).await;
+    let body = served.response.map_err(|_| wrong())?.into_body();
+    body.collect().await.map_err(|_| wrong())?;
+    // What stores it is a task of its own.
+    tokio::task::yield_now().await;
+    Ok(served.outcome)
+}
+
+fn object(rng: &mut ChaCha8Rng) -> Object {
+    let stored = rng.random::<f64>() >= UNCACHEABLE;
+    let lifetime = LIFETIMES_S[rng.random_range(0..LIFETIMES_S.len())];
+    Object {
+        bytes: SIZES[rng.random_range(0..SIZES.len())],
+        lifetime: stored.then(|| Duration::from_secs(lifetime)),
+    }
+}
+
+/// The share of requests for an object and all before it.
+fn popularity() -> Vec<f64> {
+    let weights = (1..=OBJECTS).map(|rank| (rank as f64).powf(-EXPONENT));
+    let mut sums: Vec<f64> = weights
+        .scan(0.0, |sum, weight| {
+            *sum += weight;
+            Some(*sum)
+        })
+        .collect();
+    let all = sums.last().copied().unwrap_or(1.0);
+    sums.iter_mut().for_each(|sum| *sum /= all);
+    sums
+}

@@ -1,0 +1,232 @@
+//! How long the air gateway takes for what it has, over loopback and in real time.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bentpipe_gateway::air::Air;
+use bentpipe_gateway::config::AirConfig;
+use bentpipe_gateway::far::{
+    FarDatagrams, FarEnd, FarStream, Open, OpenDatagrams, OpenError, Reach,
+};
+use bentpipe_gateway::net::Inherited;
+use bentpipe_link::{ResetCode, SecretKey};
+use futures_util::future::BoxFuture;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use super::HttpCacheError;
+use crate::result::Samples;
+
+/// Clients' connections.
+const CONNECTIONS: u32 = 50;
+/// Objects asked for in turn.
+const OBJECTS: u32 = 100;
+/// What each has.
+const OBJECT_BYTES: usize = 10_000;
+
+/// A far side that has every object, at no distance.
+struct Near;
+
+/// A flow to it.
+struct NearFlow(DuplexStream);
+
+impl FarEnd for Near {
+    fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
+        let (ours, mut theirs) = tokio::io::duplex(64 * 1024);
+        tokio::spawn(async move {
+            let mut said = open.first.to_vec();
+            loop {
+                while let Some(end) = said.windows(4).position(|window| window == b"\r\n\r\n") {
+                    said.drain(..end + 4);
+                    let head = format!(
+                        "HTTP/1.1 200 OK\r\nCache-Control: max-age=3600\r\nContent-Length: {OBJECT_BYTES}\r\n\r\n"
+                    );
+                    theirs.write_all(&[head.as_bytes(), &[b'x'; OBJECT_BYTES]].concat()).await?;
+                }
+                if theirs.read_buf(&mut said).await? == 0 {
+                    return Ok::<(), io::Error>(());
+                }
+            }
+        });
+        Box::pin(async move { Ok(Box::new(NearFlow(ours)) as Box<dyn FarStream>) })
+    }
+
+    fn open_datagrams(
+        &self,
+        _open: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
+        Box::pin(async { Err(OpenError::Unsupported) })
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Up
+    }
+}
+
+impl FarStream for NearFlow {
+    fn reset(&mut self, _code: ResetCode) {}
+
+    fn stop_reading(&mut self, _code: ResetCode) {}
+
+    fn reset_code(&self) -> Option<ResetCode> {
+        None
+    }
+}
+
+impl AsyncRead for NearFlow {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for NearFlow {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
+
+/// Asks `rate` times a second for `seconds` for what is here; gives how long each answer took.
+pub fn run(rate: u32, seconds: u64) -> Result<Samples, HttpCacheError> {
+    let system = |doing| move |source| HttpCacheError::System { doing, source };
+    let config = config()?;
+    let (send_address, address) = std::sync::mpsc::channel();
+    let (stop, stopped) = oneshot::channel::<()>();
+    // The gateway in a thread of its own, as it would be a process of its own.
+    let gateway = thread::spawn(move || -> Result<(), HttpCacheError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .map_err(system("starting a runtime"))?;
+        runtime.block_on(async {
+            let air = Air::bind(&config, &mut Inherited::default(), Arc::new(Near))?;
+            let _ = send_address.send(air.http_proxy_addr());
+            air.serve(async { drop(stopped.await) }).await;
+            Ok(())
+        })
+    });
+    let found = match address.recv() {
+        Ok(Some(address)) => ask_all(address, rate, seconds),
+        // It failed, and says why when it is joined.
+        _ => Ok(Samples::default()),
+    };
+    drop(stop);
+    match gateway.join() {
+        Ok(ended) => ended.and(found),
+        Err(_) => Err(HttpCacheError::Config("the gateway panicked".into())),
+    }
+}
+
+fn config() -> Result<AirConfig, HttpCacheError> {
+    let system = |doing| move |source| HttpCacheError::System { doing, source };
+    let folder = tempfile::tempdir().map_err(system("making a folder"))?;
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let (key, peer) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng).public());
+    std::fs::write(folder.path().join("air.key"), format!("{}\n", key.to_base64()))
+        .map_err(system("writing a key"))?;
+    let text = format!(
+        "[http-cache]\n[link]\nprivate-key-file = \"air.key\"\npeer = \"127.0.0.1:4500\"\n\
+         peer-public-key = \"{peer}\"\nrate = \"1 Mbit/s\"\n[listen]\nhttp-proxy = \"127.0.0.1:0\"\n\
+         [limits]\ndrain-timeout = \"1 s\"\n"
+    );
+    AirConfig::parse(&folder.path().join("air.toml"), &text)
+        .map_err(|error| HttpCacheError::Config(error.to_string()))
+}
+
+fn ask_all(proxy: SocketAddr, rate: u32, seconds: u64) -> Result<Samples, HttpCacheError> {
+    let system = |doing| move |source| HttpCacheError::System { doing, source };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system("starting a runtime"))?;
+    runtime.block_on(async {
+        // All objects are here before anything is measured.
+        let mut first = TcpStream::connect(proxy).await.map_err(system("connecting"))?;
+        for number in 0..OBJECTS {
+            ask(&mut first, number).await?;
+        }
+        let gap = Duration::from_secs(1) * CONNECTIONS / rate.max(1);
+        let began = tokio::time::Instant::now();
+        let clients = (0..CONNECTIONS).map(|client| {
+            let first_at = began + gap * client / CONNECTIONS;
+            tokio::spawn(one_client(proxy, first_at, gap, Duration::from_secs(seconds)))
+        });
+        let mut all = Samples::default();
+        for client in clients.collect::<Vec<_>>() {
+            let times =
+                client.await.map_err(|error| system("asking")(io::Error::other(error)))??;
+            all.0.extend(times.0);
+        }
+        Ok(all)
+    })
+}
+
+async fn one_client(
+    proxy: SocketAddr,
+    first_at: tokio::time::Instant,
+    gap: Duration,
+    length: Duration,
+) -> Result<Samples, HttpCacheError> {
+    let system = |doing| move |source| HttpCacheError::System { doing, source };
+    let mut tcp = TcpStream::connect(proxy).await.map_err(system("connecting"))?;
+    tcp.set_nodelay(true).map_err(system("connecting"))?;
+    let mut samples = Samples::default();
+    let mut at = first_at;
+    for number in 0.. {
+        if at >= first_at + length {
+            break;
+        }
+        tokio::time::sleep_until(at).await;
+        let began = Instant::now();
+        ask(&mut tcp, number % OBJECTS).await?;
+        samples.push(began.elapsed().as_secs_f64());
+        at += gap;
+    }
+    Ok(samples)
+}
+
+async fn ask(tcp: &mut TcpStream, number: u32) -> Result<(), HttpCacheError> {
+    let failed = |source| HttpCacheError::System { doing: "asking", source };
+    let request = format!("GET http://cabin.test/{number} HTTP/1.1\r\nHost: cabin.test\r\n\r\n");
+    tcp.write_all(request.as_bytes()).await.map_err(failed)?;
+    let mut answer = Vec::with_capacity(OBJECT_BYTES + 1024);
+    loop {
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
+        if end.is_some_and(|end| answer.len() == end + 4 + OBJECT_BYTES) {
+            break;
+        }
+        let read = tcp.read_buf(&mut answer).await.map_err(failed)?;
+        if read == 0 || answer.len() > OBJECT_BYTES + 8192 {
+            let shown = String::from_utf8_lossy(&answer[..answer.len().min(200)]).into_owned();
+            return Err(HttpCacheError::Answer(shown));
+        }
+    }
+    if answer.starts_with(b"HTTP/1.1 200 ") {
+        return Ok(());
+    }
+    Err(HttpCacheError::Answer(String::from_utf8_lossy(&answer[..200]).into_owned()))
+}
