@@ -60,8 +60,11 @@ pub struct Page {
     first: Bytes,
     head: oneshot::Receiver<Head>,
     body: mpsc::Receiver<Result<Bytes, PromiseBroken>>,
-    tell: Option<(oneshot::Sender<Head>, mpsc::Sender<Result<Bytes, PromiseBroken>>)>,
+    tell: Option<Tell>,
 }
+
+/// Where a page's head and bytes go.
+type Tell = (oneshot::Sender<Head>, mpsc::Sender<Result<Bytes, PromiseBroken>>);
 
 /// A page's bytes as they come.
 pub struct PageBody(mpsc::Receiver<Result<Bytes, PromiseBroken>>);

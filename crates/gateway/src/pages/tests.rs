@@ -23,10 +23,12 @@ use crate::counters::Counters;
 const KEEP: Duration = Duration::from_secs(30);
 const ALICE: u32 = 1;
 
+type Fields = Vec<(&'static str, &'static str)>;
+
 /// An origin in memory: what it has, and what it was asked for.
 #[derive(Default)]
 struct Site {
-    objects: BTreeMap<String, (Vec<(&'static str, &'static str)>, Bytes)>,
+    objects: BTreeMap<String, (Fields, Bytes)>,
     asked: Mutex<Vec<String>>,
     connections: Mutex<usize>,
 }
