@@ -13,11 +13,11 @@ use blake2::{Blake2s256, Digest as _};
 
 use crate::address::{Address, Origin};
 
-/// The most objects of one digest: 256 of them take about 370 bytes.
-pub const MAX_ENTRIES: usize = 256;
+/// The most objects of one digest, as many as a page may have: 512 of them take about 740 bytes.
+pub const MAX_ENTRIES: usize = crate::MAX_OBJECTS;
 
-/// The most bytes of one: 256 remainders, and quotients that come to no more than twice as many bits.
-pub const MAX_BYTES: usize = 512;
+/// The most bytes of one: 512 remainders, and quotients that come to no more than twice as many bits.
+pub const MAX_BYTES: usize = 1024;
 
 /// One object in 2^10 that the cabin does not have is taken for one that it has, and then costs the
 /// round trip that it would have cost without a push.
@@ -52,12 +52,14 @@ impl CacheDigest {
         !self.hashes.is_empty() && self.hashes.contains(&cut(hash(address), self.bits))
     }
 
-    /// On the wire: nothing for an empty set; else the number of hashes less one in one byte, the bits
+    /// On the wire: nothing for an empty set; else the number of hashes less one in two bytes, the bits
     /// of each beyond ten in one byte, and the differences of the hashes in their order,
     /// each as a Rice code, most significant bit first, padded with zeros.
     pub fn encode(&self) -> Vec<u8> {
         let Some(count) = self.hashes.len().checked_sub(1) else { return Vec::new() };
-        let mut out = vec![count as u8, (self.bits - REMAINDER_BITS) as u8];
+        // Both fit: there are at most MAX_ENTRIES.
+        let mut out = (count as u16).to_be_bytes().to_vec();
+        out.push((self.bits - REMAINDER_BITS) as u8);
         let mut bits = Bits::default();
         let mut next = 0;
         for hash in &self.hashes {
@@ -75,10 +77,12 @@ impl CacheDigest {
     pub fn decode(bytes: &[u8]) -> Result<Self, DigestError> {
         let (count, beyond, coded) = match bytes {
             [] => return Ok(Self::default()),
-            [count, beyond, coded @ ..] if bytes.len() <= MAX_BYTES => (count, beyond, coded),
+            [high, low, beyond, coded @ ..] if bytes.len() <= MAX_BYTES => {
+                (u16::from_be_bytes([*high, *low]), beyond, coded)
+            }
             _ => return Err(DigestError),
         };
-        let (count, beyond) = (usize::from(*count) + 1, u32::from(*beyond));
+        let (count, beyond) = (usize::from(count) + 1, u32::from(*beyond));
         // The hashes may be fewer than the entries where two were the same, never more.
         if beyond > MAX_ENTRIES.ilog2() || count > 1 << beyond {
             return Err(DigestError);
@@ -155,7 +159,7 @@ mod tests {
         let have = addresses(MAX_ENTRIES);
         let digest = CacheDigest::of(have.iter().map(hash));
         assert!(have.iter().all(|one| digest.has(one)));
-        assert!(digest.encode().len() <= 380, "{}", digest.encode().len());
+        assert!(digest.encode().len() <= 760, "{}", digest.encode().len());
         let other = addresses(MAX_ENTRIES + 20_000);
         let wrong = other[MAX_ENTRIES..].iter().filter(|one| digest.has(one)).count();
         assert!(wrong < 40, "{wrong} of 20,000");
@@ -173,7 +177,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_parses_has_one_encoding(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        fn whatever_parses_has_one_encoding(bytes in prop::collection::vec(any::<u8>(), 0..1100)) {
             if let Ok(digest) = CacheDigest::decode(&bytes) {
                 prop_assert_eq!(digest.encode(), bytes);
             }

@@ -37,10 +37,10 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 256 objects of 2 MiB each and 8 MiB in all, three levels, 20 s, six from one origin and 24 in all.
+    /// 512 objects of 2 MiB each and 8 MiB in all, three levels, 20 s, six from one origin and 24 in all.
     fn default() -> Self {
         Self {
-            objects: 256,
+            objects: crate::MAX_OBJECTS,
             bytes: 8 << 20,
             object_bytes: 2 << 20,
             depth: 3,
