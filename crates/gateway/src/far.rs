@@ -203,6 +203,12 @@ pub trait FarDatagrams: Send + Sync {
     /// path's MTU.
     fn most_bytes(&self) -> usize;
 
+    /// The largest that it may take soon. Who sends one between the two is not told that it is too
+    /// large, which systems remember for minutes: the next may pass.
+    fn hoped_bytes(&self) -> usize {
+        self.most_bytes()
+    }
+
     /// Ends the flow in both directions.
     fn reset(&self, code: ResetCode);
 

@@ -85,6 +85,10 @@ impl FarDatagrams for Policed {
         self.flow.most_bytes()
     }
 
+    fn hoped_bytes(&self) -> usize {
+        self.flow.hoped_bytes()
+    }
+
     fn reset(&self, code: ResetCode) {
         self.flow.reset(code);
     }

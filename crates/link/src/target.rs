@@ -327,7 +327,7 @@ mod tests {
                 Some(service)
             );
         }
-        assert_eq!(Target::decode(&[4, 2, 0, 80]), Err(TargetError::Service(2)));
+        assert_eq!(Target::decode(&[4, 3, 0, 80]), Err(TargetError::Service(3)));
         assert_eq!(Target::decode(&[4, 0, 0, 80]), Err(TargetError::Service(0)));
         assert_eq!(Service::named("bentpipe.invalid"), None);
     }

@@ -14,6 +14,7 @@
 //! | an unknown key, garbage | [`garbage_and_strangers_are_met_with_silence`], [`an_unknown_key_is_met_with_silence`] |
 //! | new keys under load | [`keys_are_replaced_while_bytes_flow`] |
 //! | a class beyond the key's grant | [`a_class_beyond_the_grant_is_lowered_to_it`] |
+//! | a weight beyond the key's grant | none can be named; wishes beyond it: `hostile_wishes_are_clamped_by_the_share` inside |
 //! | malformed and hostile frames | `an_evil_peer_is_closed_and_neither_panics_us_nor_fills_our_memory`, `datagrams_of_strangers_change_nothing` inside |
 //! | flows opened twice or as two kinds, datagrams of no flow, slides of other lanes, too far or backwards | `what_no_peer_does_with_datagrams_ends_the_session` inside |
 //! | a report of what was never sent | `a_report_of_what_was_never_sent_ends_the_session` inside |

@@ -236,7 +236,9 @@ impl<B: Back> Table<B> {
         let before = std::mem::replace(&mut state.stage, Stage::Open(far.clone()));
         let Stage::Opening(waiting) = before else { return };
         for datagram in waiting {
-            if let Err(DatagramError::TooLarge { most_bytes }) = far.send(&datagram) {
+            if let Err(DatagramError::TooLarge { most_bytes }) = far.send(&datagram)
+                && datagram.len() > far.hoped_bytes()
+            {
                 self.intake.counters.datagrams_too_large.add(1);
                 let problem = Problem::TooLarge {
                     most_payload: most_bytes.saturating_sub(MOST_HEADER_BYTES),
@@ -354,7 +356,8 @@ impl Stage {
                 };
                 // A payload that fits only without its hop limit would come and go.
                 if sent.payload.len() > most_payload {
-                    return Fate::TooLarge(most_payload);
+                    let soon = sent.payload.len() + MOST_HEADER_BYTES <= far.hoped_bytes();
+                    return if soon { Fate::Dropped } else { Fate::TooLarge(most_payload) };
                 }
                 match far.send(&sent.encoded()) {
                     Ok(()) => Fate::Gone,

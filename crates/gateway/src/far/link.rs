@@ -122,6 +122,10 @@ impl FarDatagrams for DatagramFlow {
         self.max_bytes()
     }
 
+    fn hoped_bytes(&self) -> usize {
+        DatagramFlow::hoped_bytes(self)
+    }
+
     fn reset(&self, code: ResetCode) {
         DatagramFlow::reset(self, code);
     }

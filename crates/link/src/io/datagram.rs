@@ -58,6 +58,12 @@ impl DatagramFlow {
         self.with(None, |session, flow, _| (session.max_datagram_bytes(flow), None)).unwrap_or(0)
     }
 
+    /// The longest payload that [`Self::send`] may take soon: more than [`Self::max_bytes`] only while
+    /// a new path has not answered yet whether it carries what it is provisioned for.
+    pub fn hoped_bytes(&self) -> usize {
+        self.with(None, |session, flow, _| (session.hoped_datagram_bytes(flow), None)).unwrap_or(0)
+    }
+
     /// Ends the flow and tells the peer why.
     pub fn reset(&self, code: ResetCode) {
         self.with(None, |session, flow, _| (session.reset(flow, code), None));

@@ -41,9 +41,19 @@ impl Session {
     /// The longest payload that a datagram of the flow may have now: it fits into one packet of the
     /// path, and so does a repair of it.
     pub fn max_datagram_bytes(&self, flow: u64) -> usize {
-        let heads = 1 + SYMBOL_NUMBER_BYTES + REPAIR_EXTRA_BYTES + frame::datagram_head_len(flow);
-        self.path.most_plaintext() - heads
+        self.path.most_plaintext() - heads(flow)
     }
+
+    /// The same as soon as the path has shown that it carries what it is provisioned for; equal to
+    /// [`Self::max_datagram_bytes`] once it has, or has shown that it does not.
+    pub fn hoped_datagram_bytes(&self, flow: u64) -> usize {
+        self.path.hoped_plaintext() - heads(flow)
+    }
+}
+
+/// What of a packet's plaintext is no payload of a datagram, or of a repair of it.
+fn heads(flow: u64) -> usize {
+    1 + SYMBOL_NUMBER_BYTES + REPAIR_EXTRA_BYTES + frame::datagram_head_len(flow)
 }
 
 const _: () = assert!(SYMBOL_NUMBER_BYTES <= MAX_VARINT_BYTES);

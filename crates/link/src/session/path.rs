@@ -127,6 +127,11 @@ impl Path {
         self.plaintext_of(self.mtu.current())
     }
 
+    /// The longest that may fit soon: see [`Mtu::hoped`].
+    pub fn hoped_plaintext(&self) -> usize {
+        self.plaintext_of(self.mtu.hoped())
+    }
+
     /// The plaintext that makes a packet of `bytes`, of which there are at least
     /// [`MIN_MTU_BYTES`](crate::settings::MIN_MTU_BYTES).
     pub fn plaintext_of(&self, bytes: usize) -> usize {

@@ -93,6 +93,12 @@ impl Mtu {
         self.current
     }
 
+    /// The largest packet that may carry data as soon as the first search has ended well: until then
+    /// nothing says that the path does not carry what it is provisioned for.
+    pub fn hoped(&self) -> usize {
+        if self.too_large > self.most { self.most } else { self.current }
+    }
+
     /// Whether the size in use may be too large for the path.
     pub fn is_in_doubt(&self) -> bool {
         self.trial.as_ref().is_some_and(|trial| trial.bytes() == self.current)

@@ -230,3 +230,13 @@ proptest! {
         prop_assert!(bench.mtu.current() <= carries);
     }
 }
+
+#[test]
+fn what_is_provisioned_is_hoped_for_until_the_first_answer() {
+    let mut mtu = Mtu::new(1500, Duration::ZERO);
+    assert_eq!((mtu.current(), mtu.hoped()), (MIN_MTU_BYTES, 1500));
+    mtu.refused(1500, Duration::ZERO);
+    assert_eq!(mtu.hoped(), mtu.current());
+    let small = Mtu::new(MIN_MTU_BYTES, Duration::ZERO);
+    assert_eq!(small.hoped(), small.current());
+}
