@@ -20,7 +20,7 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 /// What to show.
 #[derive(clap::Args)]
 pub struct Status {
-    /// What `file` in [status] of the gateway's configuration names.
+    /// What `file` in `[status]` of the gateway's configuration names.
     #[arg(value_name = "FILE", default_value = "/run/bentpipe/status.json")]
     file: PathBuf,
     /// Show it again whenever the gateway has written it, until interrupted.
