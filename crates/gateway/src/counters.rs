@@ -164,3 +164,19 @@ impl Count {
         self.0.load(Relaxed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_count_is_explained() {
+        let page = include_str!("../../../docs/status.md");
+        for (name, _) in Counters::default().all() {
+            if !name.starts_with("reset-") && !name.starts_with("flows-") {
+                let row = format!("| `{}` | ", name.replace('-', "_"));
+                assert!(page.contains(&row), "docs/status.md lacks {name}");
+            }
+        }
+    }
+}

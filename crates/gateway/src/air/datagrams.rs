@@ -236,9 +236,12 @@ impl<B: Back> Table<B> {
         let before = std::mem::replace(&mut state.stage, Stage::Open(far.clone()));
         let Stage::Opening(waiting) = before else { return };
         for datagram in waiting {
-            if let Err(DatagramError::TooLarge { most_bytes }) = far.send(&datagram)
-                && datagram.len() > far.hoped_bytes()
-            {
+            if let Err(DatagramError::TooLarge { most_bytes }) = far.send(&datagram) {
+                let most_bytes = most_bytes.max(far.hoped_bytes());
+                if datagram.len() <= most_bytes {
+                    self.intake.counters.datagrams_dropped.add(1);
+                    continue;
+                }
                 self.intake.counters.datagrams_too_large.add(1);
                 let problem = Problem::TooLarge {
                     most_payload: most_bytes.saturating_sub(MOST_HEADER_BYTES),
@@ -356,8 +359,14 @@ impl Stage {
                 };
                 // A payload that fits only without its hop limit would come and go.
                 if sent.payload.len() > most_payload {
-                    let soon = sent.payload.len() + MOST_HEADER_BYTES <= far.hoped_bytes();
-                    return if soon { Fate::Dropped } else { Fate::TooLarge(most_payload) };
+                    // Told is what will pass soon: the client's system remembers it for minutes.
+                    let hoped = far.hoped_bytes().saturating_sub(MOST_HEADER_BYTES);
+                    let soon = sent.payload.len() <= hoped;
+                    return if soon {
+                        Fate::Dropped
+                    } else {
+                        Fate::TooLarge(hoped.max(most_payload))
+                    };
                 }
                 match far.send(&sent.encoded()) {
                     Ok(()) => Fate::Gone,
