@@ -382,7 +382,11 @@ impl Cache {
         let now = (self.0.clock)();
         let said = (answer.response.status(), newer);
         let storable = policy::storable(key, request.headers(), said, (now, now)).is_some();
-        if storable && validate::same_object(newer, &head, entry.body_bytes) {
+        // What may not be stored, as that of somebody's own, says nothing of what everybody has.
+        if !storable {
+            return;
+        }
+        if validate::same_object(newer, &head, entry.body_bytes) {
             head.freshen(newer, now, now);
         } else {
             head.invalidated = true;

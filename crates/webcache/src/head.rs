@@ -83,6 +83,10 @@ pub struct Head {
     pub pinned: bool,
 }
 
+/// The most fields that a stored head grows to by what 304s say: at 32 KiB for all of them, which a record
+/// holds, far more than origins send.
+const MAX_FRESHENED_FIELDS: usize = 96;
+
 impl Head {
     /// Its Cache-Control.
     pub fn directives(&self) -> Directives {
@@ -141,7 +145,11 @@ impl Head {
         let replaced: Vec<HeaderName> =
             newer.keys().filter(|name| !OF_THE_BODY.contains(name)).cloned().collect();
         for name in &replaced {
-            self.headers.remove(name);
+            let is_new = self.headers.remove(name).is_none();
+            // An origin that says ever new things is not listened to without end.
+            if is_new && self.headers.keys_len() >= MAX_FRESHENED_FIELDS {
+                continue;
+            }
             for value in newer.get_all(name) {
                 self.headers.append(name.clone(), value.clone());
             }

@@ -11,7 +11,7 @@ use bentpipe_schedule::Dscp;
 use bentpipe_webcache::{Answer, Failure, Origin, StandIn};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -222,8 +222,9 @@ impl Shared {
         }
     }
 
-    /// What Split HTTP has for the request, if anything. The ground asks by name, and the end of what it
-    /// sends is told, so it may be stored.
+    /// What Split HTTP has for the request, if anything. The ground asks by name; what it sends may be
+    /// stored where the origin has said how long it is, and it does not depend on who asked: it was
+    /// asked for with the fields of the page's request.
     async fn pushed(&self, request: &Request<()>) -> Option<Answer> {
         // Over TLS the ground asks for nothing yet.
         let named = self.to.named.as_ref().filter(|_| self.to.site.is_none())?;
@@ -237,7 +238,8 @@ impl Shared {
         let pushed = pages::answer(pages, &self.intake, &self.ticket, asked, cached).await?;
         let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
         let response = pushed.map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
-        Some(Answer { response, trusted: true })
+        let trusted = is_for_all(response.headers());
+        Some(Answer { response, trusted })
     }
 
     /// Asks at `target`, on a kept flow if there is one.
@@ -373,6 +375,17 @@ impl Shared {
 
 fn offline() -> Failure {
     Failure { offline: true, code: ResetCode::Unreachable.to_u8() }
+}
+
+/// Whether an answer says how long it is, and that it is the same whatever was asked with it.
+fn is_for_all(headers: &HeaderMap) -> bool {
+    let alike = headers.get_all(header::VARY).iter().all(|value| {
+        let names = value.to_str().unwrap_or("*").split(',').map(str::trim);
+        names
+            .into_iter()
+            .all(|name| name.is_empty() || name.eq_ignore_ascii_case("accept-encoding"))
+    });
+    alike && headers.contains_key(header::CONTENT_LENGTH)
 }
 
 /// Why a flow gave no answer.
