@@ -96,7 +96,13 @@ async fn unbound(folder: &Path) -> Option<Unbound> {
         writeln!(seen, "SKIPPED: names are not compared with Unbound's: {why}").unwrap();
         return None;
     };
-    let port = UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    // Not one of those that the system gives to other tests meanwhile.
+    let first = 20_000 + (std::process::id() % 10_000) as u16;
+    let is_free = |port: &u16| {
+        let at = (std::net::Ipv4Addr::LOCALHOST, *port);
+        std::net::UdpSocket::bind(at).is_ok() && std::net::TcpListener::bind(at).is_ok()
+    };
+    let port = (first..first + 1000).find(is_free).expect("a port is free");
     std::fs::write(folder.join("zone"), zone()).unwrap();
     let at = folder.display();
     let config = format!(
