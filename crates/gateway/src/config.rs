@@ -85,6 +85,16 @@ impl Source<'_> {
         self.file.parent().unwrap_or(Path::new("")).join(path)
     }
 
+    /// What is in the PEM file that `path` names.
+    fn pem(&self, path: &toml::Spanned<PathBuf>) -> Result<Vec<u8>, ConfigError> {
+        let full = self.beside(path.get_ref());
+        std::fs::read(&full).map_err(|error| {
+            let why = format!("{} cannot be read: {error}", full.display());
+            let help = "name a PEM file that this user may read".to_owned();
+            ConfigError::at(self, Some(path.span()), why, help)
+        })
+    }
+
     /// Refuses what cannot be the name of an interface; `example` shows one that can.
     fn interface_name(
         &self,

@@ -81,7 +81,7 @@ impl Site {
             ConfigError::at(source, Some(path.span()), why, help.to_owned())
         };
         let chain: Result<Vec<CertificateDer<'static>>, _> =
-            CertificateDer::pem_slice_iter(&read(source, &self.certificate)?).collect();
+            CertificateDer::pem_slice_iter(&source.pem(&self.certificate)?).collect();
         let chain = chain.map_err(|error| wrong(&self.certificate, error.to_string()))?;
         let Some(own) = chain.first() else {
             return Err(wrong(&self.certificate, "there is no certificate in it".to_owned()));
@@ -94,7 +94,7 @@ impl Site {
             let why = format!("this certificate is not for {}", name.as_str());
             return Err(wrong(&self.certificate, why));
         }
-        let key = PrivateKeyDer::from_pem_slice(&read(source, &self.key)?)
+        let key = PrivateKeyDer::from_pem_slice(&source.pem(&self.key)?)
             .map_err(|error| wrong(&self.key, error.to_string()))?;
         let certified =
             CertifiedKey::from_der(chain, key, &rustls::crypto::ring::default_provider())
@@ -139,7 +139,7 @@ impl Site {
         let (place, certificates) = match &self.origin_ca {
             Some(path) => {
                 let parsed: Result<Vec<_>, _> =
-                    CertificateDer::pem_slice_iter(&read(source, path)?).collect();
+                    CertificateDer::pem_slice_iter(&source.pem(path)?).collect();
                 (path.span(), parsed.unwrap_or_default())
             }
             None => (self.name.span(), rustls_native_certs::load_native_certs().certs),
@@ -180,15 +180,6 @@ pub(super) fn load(sites: &mut [Site], source: &Source<'_>) -> Result<(), Config
         }
     }
     Ok(())
-}
-
-fn read(source: &Source<'_>, path: &Spanned<PathBuf>) -> Result<Vec<u8>, ConfigError> {
-    let full = source.beside(path.get_ref());
-    std::fs::read(&full).map_err(|error| {
-        let why = format!("{} cannot be read: {error}", full.display());
-        let help = "name a PEM file that this user may read".to_owned();
-        ConfigError::at(source, Some(path.span()), why, help)
-    })
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {

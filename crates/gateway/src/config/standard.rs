@@ -70,15 +70,7 @@ impl Masque {
     }
 
     pub(super) fn load(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
-        let read = |path: &Spanned<PathBuf>| {
-            let full = source.beside(path.get_ref());
-            std::fs::read(&full).map_err(|error| {
-                let why = format!("{} cannot be read: {error}", full.display());
-                let help = "name a PEM file that this user may read".to_owned();
-                ConfigError::at(source, Some(path.span()), why, help)
-            })
-        };
-        let (chain, key) = (read(&self.certificate)?, read(&self.key)?);
+        let (chain, key) = (source.pem(&self.certificate)?, source.pem(&self.key)?);
         let certificate = Certificate::from_pem(&chain, &key).map_err(|error| {
             let help = "certificate is a PEM file of certificates, its own first; key one of the \
                         private key that belongs to it";
