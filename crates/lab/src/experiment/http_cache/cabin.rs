@@ -20,8 +20,7 @@ use super::HttpCacheError;
 const REQUESTS_PER_SECOND: f64 = 50.0 / 4.0;
 /// How long they do.
 const LENGTH: Duration = Duration::from_secs(3600);
-/// What they ask for, by Zipf's law with this exponent, as is found of web traffic (0.64 to 0.83 in
-/// Breslau et al., "Web Caching and Zipf-like Distributions", 1999).
+/// What they ask for, by Zipf's law with this exponent: our choice, as are lifetimes and sizes.
 const OBJECTS: usize = 2_000;
 const EXPONENT: f64 = 0.8;
 /// For how long objects are fresh, in equal shares.
