@@ -361,6 +361,11 @@ impl AirConfig {
             return Err(ConfigError::at(&source, None, why, help));
         }
         site::load(&mut config.sites, &source)?;
+        if config.split_http.is_none() && config.sites.iter().any(|site| site.loaded().split_http) {
+            let why = "a [[site]] has split-http = true, and there is no such table".to_owned();
+            let help = "write [split-http] too".to_owned();
+            return Err(ConfigError::at(&source, None, why, help));
+        }
         Ok(config)
     }
 }

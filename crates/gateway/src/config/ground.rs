@@ -16,8 +16,9 @@ use super::least;
 use super::radio::{default_mtu, marked};
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundIp,
-    GroundSplitHttp, GroundUdp, Masque, Memory, Raw, Source, StandardClient, StatusConfig,
-    Transport, Which, applies, from_text, read, seconds, spanned_key, standard, which,
+    GroundSite, GroundSplitHttp, GroundUdp, Masque, Memory, Raw, Source, StandardClient,
+    StatusConfig, Transport, Which, applies, from_text, origin, read, seconds, spanned_key,
+    standard, which,
 };
 use crate::net::ip;
 use crate::relay::RelayLimits;
@@ -57,6 +58,9 @@ pub struct GroundConfig {
     pub hosts: BTreeMap<String, HostAddresses>,
     /// Whole pages in one round trip; absent where they are declined.
     pub split_http: Option<GroundSplitHttp>,
+    /// Names of which it fetches pages over TLS, for the aircraft that answer for them.
+    #[serde(default, rename = "site")]
+    pub sites: Vec<GroundSite>,
     /// Where it is told what is carried now; absent where it is not.
     pub status: Option<StatusConfig>,
     /// Bounds.
@@ -309,6 +313,12 @@ impl GroundConfig {
         }
         if let Some(masque) = &mut config.masque {
             masque.load(&source)?;
+        }
+        origin::load(&mut config.sites, &source)?;
+        if config.split_http.is_none() && !config.sites.is_empty() {
+            let why = "there is a [[site]], and nothing that fetches its pages".to_owned();
+            let help = "write [split-http] too".to_owned();
+            return Err(ConfigError::at(&source, None, why, help));
         }
         standard::check(&config.clients, config.masque.as_ref(), &source)?;
         if let Some(beam) = &config.beam {

@@ -79,7 +79,7 @@ fn one(choice: &Choice, case: Case, seed: u64, folder: &Path) -> Result<Found, E
     let limits = ClassLimits::default();
     let gateways = Gateways::start(&world, profile, &limits, case.quic(), folder)?;
     gateways.wait()?;
-    let flags = case.flags(&origin.key_hash);
+    let flags = case.flags(&origin.identity.key_hash);
     let url = format!("https://{NAME}/page/{OBJECTS}");
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(EmuError::Thread)?;
