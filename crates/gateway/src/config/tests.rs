@@ -204,6 +204,38 @@ fn ones_own_key_is_not_the_peers() {
 }
 
 #[test]
+fn a_key_that_no_handshake_succeeds_with_is_nobodys() {
+    let bench = Bench::new();
+    let zeros = PublicKey::from_bytes([0; 32]).to_string();
+    let said = "is nobody's key: write the one that `bentpipe keys` made for that gateway";
+    let air = bench.air(KEY, &zeros);
+    assert!(air.starts_with("air.toml, line 4: ") && air.contains(said), "{air}");
+    let ground = bench.ground(KEY, &zeros);
+    assert!(ground.starts_with("ground.toml, line 7: ") && ground.contains(said), "{ground}");
+}
+
+#[test]
+fn clients_of_the_http_proxy_can_say_their_name() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench.air("\"crew\"", "\"crew:1\""),
+        "air.toml, line 10: a user's name in HTTP ends at the first colon (RFC 7617)\n    \
+         auth = { username = \"crew:1\", password = \"secret\" }\n\
+         write a username without a colon, or leave out http-proxy"
+    );
+    let socks = AIR.replacen("\"crew\"", "\"crew:1\"", 1);
+    let socks = socks.replacen("http-proxy = \"127.0.0.1:8080\"\n", "", 1);
+    assert!(AirConfig::parse(&bench.0.path().join("air.toml"), &socks).is_ok());
+    let empty = bench.air("password = \"secret\"", "password = \"\"");
+    assert!(empty.contains("line 10: 0 bytes that no client could say"), "{empty}");
+    let nowhere = bench.air("[\"eth1\"]", "[]");
+    assert!(nowhere.contains("line 9: transparent interception needs"), "{nowhere}");
+    let long = bench.air("\"secret\"", &format!("\"{}\"", "secret".repeat(43)));
+    let why = long.lines().next().unwrap();
+    assert!(why.contains("258 bytes that no client") && !why.contains("secret"), "{long}");
+}
+
+#[test]
 fn the_file_of_the_other_gateway_is_named_as_such() {
     let bench = Bench::new();
     let (air, ground) = (bench.0.path().join("air.toml"), bench.0.path().join("ground.toml"));
@@ -478,8 +510,18 @@ fn a_beam_is_shared_by_weight_over_floors() {
     let some = wrong("[beam]\nforward = \"8 Mbit/s\"", "return-rate = \"1 Mbit/s\"");
     assert!(some.contains("\"return-rate\" is an aircraft's part"), "{some}");
     assert!(wrong(beam, "weight = 0").contains("write 1 to 1000"));
+    assert_eq!(
+        wrong(beam, "floor = \"1.9 Mbit/s\""),
+        "ground.toml, line 10: a floor of 1.9 Mbit/s is more than the rate of 1.89 Mbit/s\n    \
+         floor = \"1.9 Mbit/s\"\nlower the floor to the rate at most, or raise the rate"
+    );
+    let back = "floor = \"64 kbit/s\"\nreturn-rate = \"32 kbit/s\"";
+    let said = wrong(beam, back);
+    assert!(said.contains("line 10: a floor of 64 kbit/s is more than the return-rate"), "{said}");
+    let back_only = "[beam]\nreturn = \"2 Mbit/s\"";
+    assert!(parse(back_only, "floor = \"1.9 Mbit/s\"").is_ok(), "the rate is not shared");
     assert!(wrong(beam, "floor = \"1 kbit/s\"").contains("less than an aircraft needs"));
-    let much = wrong(beam, "floor = \"3 Mbit/s\"");
+    let much = wrong(back_only, "floor = \"3 Mbit/s\"");
     assert!(much.contains("come to 3 Mbit/s, more than the return rate of 2 Mbit/s"), "{much}");
     assert!(wrong("[beam]", "").contains("no rate that could be shared"));
 }
