@@ -109,9 +109,6 @@ pub async fn run_with(
     if let Some(usage) = usage {
         usage.write_or_say();
     }
-    if let Some(status) = &config.status {
-        Reporter::remove(status);
-    }
     if let Some(modem) = modem {
         modem.close().await;
     }

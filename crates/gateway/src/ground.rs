@@ -88,9 +88,6 @@ pub async fn run_with(
         () = gateway.follow_configs(&arrivals, again) => {}
         () = gateway.tell_status(config, &arrivals) => {}
     }
-    if let Some(status) = &config.status {
-        Reporter::remove(status);
-    }
     futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;
     Ok(())
 }
