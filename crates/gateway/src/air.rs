@@ -15,7 +15,6 @@ mod packet;
 mod pages;
 pub mod passengers;
 pub(crate) mod path_memory;
-mod quic;
 mod raw;
 mod recent;
 pub mod rules;

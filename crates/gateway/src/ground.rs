@@ -115,7 +115,11 @@ impl Ground {
                 .map(|pages| GroundPages::new(pages.settings(), counters.clone())),
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
-            udp: Udp::new(counters.clone(), limits.udp.unanswered_timeout.into()),
+            udp: Udp::new(
+                counters.clone(),
+                limits.udp.unanswered_timeout.into(),
+                config.link.quic_in_order,
+            ),
             limits: config.limits.clone(),
             raw: config.raw.clone(),
             counters,
