@@ -91,9 +91,6 @@ pub async fn run_with(
         () = gateway.follow_configs(&arrivals, again) => {}
         () = gateway.tell_status(config, &arrivals) => {}
     }
-    if let Some(status) = &config.status {
-        Reporter::remove(status);
-    }
     futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;
     Ok(())
 }
@@ -123,7 +120,11 @@ impl Ground {
             quiet: Quiet::default(),
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
-            udp: Udp::new(counters.clone(), limits.udp.unanswered_timeout.into()),
+            udp: Udp::new(
+                counters.clone(),
+                limits.udp.unanswered_timeout.into(),
+                config.link.quic_in_order,
+            ),
             limits: config.limits.clone(),
             raw: config.raw.clone(),
             counters,
