@@ -70,7 +70,7 @@ impl Gateways {
         world: &World,
         profile: &Profile,
         limits: &ClassLimits,
-        quic: &'static str,
+        quic: PassedQuic,
         more: More,
         folder: &Path,
     ) -> Result<Self, ExperimentError> {
