@@ -74,6 +74,11 @@ impl Cache {
         self.0.store.occupancy()
     }
 
+    /// Objects so far that stayed in memory alone because too much waited for the disk.
+    pub fn unwritten(&self) -> u64 {
+        self.0.store.unwritten()
+    }
+
     /// Waits until what lay in the directory has been read, and all that was stored so far is written.
     pub async fn settle(&self) {
         self.0.store.settle().await;

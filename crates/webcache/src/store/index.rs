@@ -105,7 +105,6 @@ impl Index {
             objects: self.slots.len() as u64,
             memory_bytes: self.memory + self.filling,
             disk_bytes: self.disk,
-            unwritten: 0,
         }
     }
 

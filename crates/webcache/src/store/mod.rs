@@ -55,8 +55,6 @@ pub struct Occupancy {
     pub memory_bytes: u64,
     /// Bytes on disk.
     pub disk_bytes: u64,
-    /// Objects so far that stayed in memory alone because too much waited for the disk.
-    pub unwritten: u64,
 }
 
 /// The store.
@@ -247,8 +245,12 @@ impl Store {
     }
 
     pub fn occupancy(&self) -> Occupancy {
-        let unwritten = self.disk.as_ref().map_or(0, |disk| disk.queue().refused());
-        Occupancy { unwritten, ..self.index().occupancy() }
+        self.index().occupancy()
+    }
+
+    /// Objects so far that stayed in memory alone because too much waited for the disk.
+    pub fn unwritten(&self) -> u64 {
+        self.disk.as_ref().map_or(0, |disk| disk.queue().refused())
     }
 
     /// Waits until all that was begun has been written, and what lay there has been read.

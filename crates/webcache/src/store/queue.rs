@@ -1,6 +1,7 @@
 //! What waits for the disk: one thing for each object, whatever is told of it meanwhile. No files here.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -42,6 +43,8 @@ pub enum Next {
 pub struct Queue {
     waiting: Mutex<Waiting>,
     bell: Condvar,
+    /// Objects whose files were not written because too much waited.
+    refused: AtomicU64,
 }
 
 #[derive(Default)]
@@ -50,8 +53,6 @@ struct Waiting {
     turns: VecDeque<Turn>,
     jobs: HashMap<u64, Job>,
     body_bytes: u64,
-    /// Objects whose files were not written because too much waited.
-    refused: u64,
     closed: bool,
 }
 
@@ -68,15 +69,15 @@ impl Queue {
 
     /// Whether one more object may wait to be written; counts that it may not.
     pub fn has_room(&self) -> bool {
-        let mut waiting = self.waiting();
+        let waiting = self.waiting();
         let has = waiting.body_bytes < MOST_WAITING_BYTES && waiting.jobs.len() < MOST_WAITING;
-        waiting.refused += u64::from(!has);
+        self.refused.fetch_add(u64::from(!has), Relaxed);
         has
     }
 
     /// How often there was no room.
     pub fn refused(&self) -> u64 {
-        self.waiting().refused
+        self.refused.load(Relaxed)
     }
 
     /// The files of `entry` are to be written.
