@@ -203,7 +203,7 @@ impl Intake {
     }
 
     /// Where a flow to `target` goes, whose address may stand for a name.
-    fn by_name(&self, target: Target) -> Target {
+    pub fn by_name(&self, target: Target) -> Target {
         match &self.board {
             Some(board) => board.by_name(target),
             None => target,

@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use super::ExperimentError;
 use super::report::{Goal, Report, row};
 use super::table::{align, seconds, table, written};
+use crate::contender::pair::PassedQuic;
 use crate::emu::{EmuError, SERVER, World};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
