@@ -25,11 +25,15 @@ pub const MOST_OF_A_SESSION: usize = 64;
 /// 256 aircraft that are all busy the file has some 2.5 MB.
 pub const MOST_OF_ALL: usize = 1024;
 
+/// More counters, by their names.
+type More = Box<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
+
 /// Writes the file, again and again.
 pub struct Reporter {
     config: StatusConfig,
     gateway: Gateway,
     counters: Arc<Counters>,
+    more: Vec<More>,
     began: Instant,
     /// How many sessions there can be.
     sessions: usize,
@@ -45,7 +49,14 @@ impl Reporter {
         sessions: usize,
     ) -> Self {
         let (config, began) = (config.clone(), Instant::now());
-        Self { config, gateway, counters, began, sessions, failing: false }
+        Self { config, gateway, counters, more: Vec::new(), began, sessions, failing: false }
+    }
+
+    /// Tells the counters too that `more` gives.
+    #[must_use]
+    pub fn with(mut self, more: impl Fn() -> Vec<(String, u64)> + Send + Sync + 'static) -> Self {
+        self.more.push(Box::new(more));
+        self
     }
 
     /// Writes what `look` sees, for ever. What cannot be written is told once, and tried again.
@@ -95,7 +106,8 @@ impl Reporter {
     fn document(&self, sessions: Vec<Session>) -> Document {
         // A clock before 1970 is one that nobody has set.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let counters = self.counters.all();
+        let mut counters = self.counters.all();
+        counters.extend(self.more.iter().flat_map(|more| more()));
         Document {
             schema: SCHEMA,
             gateway: self.gateway,
