@@ -71,6 +71,7 @@ mod tests {
         assert_eq!(one.len(), 1024);
         assert!(other.len() > 800 && places.take(&[3; 32]).is_some());
         drop((one, other));
-        assert_eq!((places.lock().all, places.lock().of.len()), (0, 0));
+        let held = places.lock();
+        assert_eq!((held.all, held.of.len()), (0, 0));
     }
 }
