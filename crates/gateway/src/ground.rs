@@ -234,7 +234,8 @@ impl Ground {
 impl Shared {
     async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
         if let Host::Service(service) = incoming.target.host {
-            return self.serve_service(service, incoming.carries, &permit).await;
+            let Incoming { aircraft, carries, .. } = incoming;
+            return self.serve_service(service, (&aircraft, &permit), carries).await;
         }
         let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
         match carries {
@@ -262,15 +263,20 @@ impl Shared {
     }
 
     /// What the gateway does itself.
-    async fn serve_service(&self, service: Service, carries: Carried, permit: &Permit) {
+    async fn serve_service(
+        &self,
+        service: Service,
+        (aircraft, permit): (&[u8; 32], &Permit),
+        carries: Carried,
+    ) {
         if service == Service::Pages {
             return self.serve_page(carries, permit.aircraft()).await;
         }
         let idle = self.limits.datagram_idle(ip::UDP, RESOLVER_PORT);
         match carries {
-            Carried::Stream(stream) => self.names.serve_stream(stream, idle).await,
+            Carried::Stream(stream) => self.names.serve_stream(aircraft, stream, idle).await,
             Carried::Datagrams { protocol: ip::UDP, flow, .. } => {
-                let code = self.names.serve_datagrams(flow, idle).await;
+                let code = self.names.serve_datagrams(aircraft, flow, idle).await;
                 self.counters.count_reset(code);
             }
             Carried::Datagrams { flow, .. } => flow.reset(ResetCode::Forbidden),

@@ -25,12 +25,16 @@ pub const MOST_OF_A_SESSION: usize = 64;
 /// 256 aircraft that are all busy the file has some 2.5 MB.
 pub const MOST_OF_ALL: usize = 1024;
 
+/// More counters, by their names.
+type More = Box<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
+
 /// Writes the file, again and again, and removes it when it is dropped.
 pub struct Reporter {
     config: StatusConfig,
     place: Place,
     gateway: Gateway,
     counters: Arc<Counters>,
+    more: Vec<More>,
     began: Instant,
     /// How many sessions there can be.
     sessions: usize,
@@ -46,7 +50,15 @@ impl Reporter {
         sessions: usize,
     ) -> Self {
         let (place, began) = (Place::new(&config.file), Instant::now());
-        Self { config: config.clone(), place, gateway, counters, began, sessions, failing: false }
+        let (config, more) = (config.clone(), Vec::new());
+        Self { config, place, gateway, counters, more, began, sessions, failing: false }
+    }
+
+    /// Tells the counters too that `more` gives.
+    #[must_use]
+    pub fn with(mut self, more: impl Fn() -> Vec<(String, u64)> + Send + Sync + 'static) -> Self {
+        self.more.push(Box::new(more));
+        self
     }
 
     /// Writes what `look` sees, for ever. What cannot be written is told once, and tried again.
@@ -90,7 +102,8 @@ impl Reporter {
     fn document(&self, sessions: Vec<Session>) -> Document {
         // A clock before 1970 is one that nobody has set.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let counters = self.counters.all();
+        let mut counters = self.counters.all();
+        counters.extend(self.more.iter().flat_map(|more| more()));
         Document {
             schema: SCHEMA,
             gateway: self.gateway,
