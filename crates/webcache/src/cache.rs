@@ -22,7 +22,7 @@ use crate::policy::{self, Use, usable};
 use crate::range::Asked;
 use crate::recent::Recent;
 use crate::status::{Forwarded, Outcome};
-use crate::store::{Entry, Occupancy, OpenError, Settings, Store};
+use crate::store::{Counts, Entry, Occupancy, OpenError, Settings, Store};
 use crate::validate;
 
 /// RFC 9211.
@@ -449,9 +449,19 @@ impl Cache {
         self.0.store.hashes(prefix, |head| head.remaining(&self.0.rules, now) > 0)
     }
 
+    /// What tells this cache the time.
+    pub fn clock(&self) -> Clock {
+        self.0.clock.clone()
+    }
+
     /// How much is here.
     pub fn occupancy(&self) -> Occupancy {
         self.0.store.occupancy()
+    }
+
+    /// What came and went.
+    pub fn counts(&self) -> Counts {
+        self.0.store.counts()
     }
 
     /// Waits until what lay in the directory has been read, and all that was stored so far is written.

@@ -27,6 +27,8 @@
 //!   what is fetched.
 //! - *Pinned*: [`Cache::insert`] with `pinned`, or [`Cache::pin`]: nothing displaces it, up to half of the
 //!   room, and it is pinned still after a restart. It is validated like any other when it is stale.
+//! - *Ahead of everybody*: [`Cache::ahead`] fetches an object that nobody has asked for, or has it
+//!   confirmed, and pins it.
 //! - *A digest* of what is here is made of [`Cache::fresh_hashes`], 64 bits an object, by address prefix;
 //!   how it is coded for the link is for those who send it.
 //!
@@ -37,6 +39,7 @@
 //! window of [`WINDOW_BYTES`] and is not stored. Disk: [`Settings::disk_bytes`], before each write. Full of
 //! what cannot go, either passes requests through. At most 65,536 objects, and 8 answers under one address.
 
+mod ahead;
 mod answer;
 mod body;
 mod cache;
@@ -57,6 +60,7 @@ mod store;
 mod validate;
 mod vary;
 
+pub use ahead::{Ahead, Budget, NotAhead};
 pub use body::Body;
 pub use cache::{
     CACHE_STATUS, Cache, Clock, FURTHEST_RANGE_START, MOST_BEHIND_RANGE, PATIENCE, Served,
@@ -69,7 +73,7 @@ pub use origin::{Answer, Failure, Origin, OriginBody, STALLED, StandIn};
 pub use policy::{Use, storable, usable};
 pub use push::{Promise, Push};
 pub use status::{Forwarded, Outcome};
-pub use store::{Occupancy, OpenError, Settings};
+pub use store::{Counts, Occupancy, OpenError, Settings};
 pub use vary::Selection;
 
 /// For the fuzz target: reads any bytes as the file of a stored head.

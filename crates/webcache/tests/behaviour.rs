@@ -446,3 +446,20 @@ async fn what_is_inserted_is_asked_like_what_is_fetched() {
         assert!(!rig.cache.insert(&key("/x"), &headers(""), whole(refused), false), "{refused}");
     }
 }
+
+#[tokio::test]
+async fn what_comes_and_goes_is_counted() {
+    let settings = Settings { memory_bytes: 8000, object_bytes: 3000, ..Settings::default() };
+    let rig = Rig::with(&settings);
+    let text: &'static str = "x".repeat(2500).leak();
+    for path in ["/a", "/b", "/c", "/c"] {
+        rig.says_text(&format!("{FRESH}; content-length: 2500"), text);
+        rig.get(path, "cache-control: no-cache").await;
+    }
+    let (counts, here) = (rig.cache.counts(), rig.cache.occupancy());
+    assert_eq!((counts.stored, counts.stored_bytes), (4, 10_000));
+    // One of them took the place of its own elder.
+    assert_eq!(counts.stored - counts.evicted - 1, here.objects);
+    assert_eq!(counts.evicted_bytes, 2500 * counts.evicted);
+    assert!(counts.evicted > 0, "{counts:?}");
+}

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use http::HeaderMap;
 
-use super::{Occupancy, Settings};
+use super::{Counts, Occupancy, Settings};
 use crate::head::Head;
 use crate::key::Key;
 use crate::record::{Record, Sum};
@@ -117,6 +117,7 @@ pub struct Index {
     disk: u64,
     filling: u64,
     pinned: u64,
+    pub counts: Counts,
 }
 
 impl Index {
@@ -135,6 +136,7 @@ impl Index {
             disk: 0,
             filling: 0,
             pinned: 0,
+            counts: Counts::default(),
         }
     }
 
@@ -175,6 +177,12 @@ impl Index {
         ids.filter_map(|id| Some(self.slots.get(id)?.entry.clone())).collect()
     }
 
+    pub fn pinned(&self) -> Vec<Key> {
+        let is_pinned = |id: &u64| self.slots.get(id).is_some_and(|slot| slot.pinned);
+        let pinned = self.by_key.iter().filter(|(_, ids)| ids.iter().any(is_pinned));
+        pinned.map(|(key, _)| key.clone()).collect()
+    }
+
     pub fn beginning_with(&self, prefix: &str) -> Vec<Arc<Entry>> {
         // Keys are ordered as their text is, and the first that could begin so is the prefix itself.
         let from = Key::least(prefix);
@@ -197,7 +205,7 @@ impl Index {
         if of_key >= MOST_VARIANTS
             && let Some(oldest) = self.by_key.get(&entry.key).and_then(|ids| ids.first().copied())
         {
-            gone.extend(self.remove(oldest));
+            gone.extend(self.evict(oldest));
         }
         let body = entry.body().map_or(0, |body| body.len() as u64);
         let memory = entry.head_cost + body;
@@ -206,7 +214,7 @@ impl Index {
         }
         while self.slots.len() >= MOST_OBJECTS {
             let Some((_, &oldest)) = self.order.first_key_value() else { return false };
-            gone.extend(self.remove(oldest));
+            gone.extend(self.evict(oldest));
         }
         self.tick += 1;
         let (tick, id) = (self.tick, entry.id);
@@ -233,7 +241,7 @@ impl Index {
             let mut others = self.order.values().filter(|id| **id != entry.id);
             let oldest = others.find(|id| self.slots.get(id).is_some_and(|slot| slot.disk > 0));
             let Some(&oldest) = oldest else { return false };
-            gone.extend(self.remove(oldest));
+            gone.extend(self.evict(oldest));
         }
         let Some(slot) = self.slots.get_mut(&entry.id) else { return false };
         slot.disk = bytes;
@@ -277,6 +285,15 @@ impl Index {
         self.memory += bytes;
         self.warm.insert(slot.tick, entry.id);
         true
+    }
+
+    /// Removes the entry because others want its place; gives its id where it has files.
+    fn evict(&mut self, id: u64) -> Option<u64> {
+        if let Some(slot) = self.slots.get(&id) {
+            self.counts.evicted += 1;
+            self.counts.evicted_bytes += slot.entry.body_bytes;
+        }
+        self.remove(id)
     }
 
     /// Removes the entry; gives its id where it has files.
@@ -341,14 +358,14 @@ impl Index {
             let cooled = warm.find(|id| self.slots.get(id).is_some_and(may_go));
             if let Some(&id) = cooled {
                 if !self.cool(id) {
-                    gone.extend(self.remove(id));
+                    gone.extend(self.evict(id));
                 }
                 continue;
             }
             let mut order = self.order.values();
             let cold = |id: &&u64| self.slots.get(id).is_some_and(|slot| !slot.entry.is_lent());
             let Some(&oldest) = order.find(cold) else { return false };
-            gone.extend(self.remove(oldest));
+            gone.extend(self.evict(oldest));
         }
         true
     }

@@ -55,6 +55,19 @@ pub struct Occupancy {
     pub disk_bytes: u64,
 }
 
+/// What came and went since the cache was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Objects that were stored.
+    pub stored: u64,
+    /// Bytes of their bodies.
+    pub stored_bytes: u64,
+    /// Objects that others displaced.
+    pub evicted: u64,
+    /// Bytes of their bodies.
+    pub evicted_bytes: u64,
+}
+
 /// The store.
 pub(crate) struct Store {
     settings: Settings,
@@ -104,6 +117,16 @@ impl Store {
         self.index().knows(key)
     }
 
+    /// All answers under `key`.
+    pub fn all_of(&self, key: &Key) -> Vec<Arc<Entry>> {
+        self.index().all_of(key)
+    }
+
+    /// The keys of what is pinned, each once.
+    pub fn pinned(&self) -> Vec<Key> {
+        self.index().pinned()
+    }
+
     /// Stores the answer to `request`, in the place of those that fit it too. Gives nothing where it
     /// is too large or everything is full of what has to stay.
     pub fn put(
@@ -131,6 +154,10 @@ impl Store {
         self.delete(&gone);
         if let Some(disk) = write {
             disk.write(entry.clone(), file, body);
+        }
+        if is_room {
+            index.counts.stored += 1;
+            index.counts.stored_bytes += body_bytes;
         }
         is_room.then_some(entry)
     }
@@ -217,6 +244,10 @@ impl Store {
 
     pub fn occupancy(&self) -> Occupancy {
         self.index().occupancy()
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.index().counts
     }
 
     /// Waits until all that was begun has been written, and what lay there has been read.
