@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bentpipe_link::{Host, ResetCode, Target};
 use bentpipe_prefetch::address::Address;
-use bentpipe_schedule::Dscp;
+use bentpipe_schedule::{Class, Dscp};
 use bentpipe_webcache::{Answer, Failure, Origin, StandIn};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -51,6 +51,8 @@ struct Place {
 enum Whose {
     Passenger(u32),
     Site(Name),
+    /// The preload's, which are of its class.
+    Preload,
 }
 
 /// What HTTP is spoken on.
@@ -121,24 +123,27 @@ impl Origins {
     }
 }
 
-/// Asks for one passenger.
+/// Asks for one passenger, or for the preload.
 pub struct Asker(Arc<Shared>);
 
 struct Shared {
     intake: Arc<Intake>,
-    ticket: Arc<Ticket>,
+    asks: Asks,
     origins: Arc<Origins>,
     to: Destination,
 }
 
+/// Who asks.
+pub enum Asks {
+    /// The passenger with the ticket.
+    Passenger(Arc<Ticket>),
+    /// This gateway, before anybody does, in that class.
+    Preload(Class),
+}
+
 impl Asker {
-    pub fn new(
-        intake: Arc<Intake>,
-        ticket: Arc<Ticket>,
-        origins: Arc<Origins>,
-        to: Destination,
-    ) -> Self {
-        Self(Arc::new(Shared { intake, ticket, origins, to }))
+    pub fn new(intake: Arc<Intake>, asks: Asks, origins: Arc<Origins>, to: Destination) -> Self {
+        Self(Arc::new(Shared { intake, asks, origins, to }))
     }
 
     /// What failures speak of.
@@ -228,6 +233,8 @@ impl Shared {
     async fn pushed(&self, request: &Request<()>) -> Option<Answer> {
         // Over TLS the ground asks for nothing yet.
         let named = self.to.named.as_ref().filter(|_| self.to.site.is_none())?;
+        // Of a page that is fetched ahead all that is wanted stands in the manifest.
+        let Asks::Passenger(ticket) = &self.asks else { return None };
         let pages = self.intake.pages.as_ref()?;
         let site = format!("http://{named}/");
         let path = request.uri().path_and_query()?.as_str().strip_prefix('/')?;
@@ -235,7 +242,7 @@ impl Shared {
         let asked = (request.method(), &address, request.headers());
         let cached = self.intake.web.as_ref().map(|web| web.cache.fresh_hashes(&site));
         let cached = cached.unwrap_or_default();
-        let pushed = pages::answer(pages, &self.intake, &self.ticket, asked, cached).await?;
+        let pushed = pages::answer(pages, &self.intake, ticket, asked, cached).await?;
         let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
         let response = pushed.map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
         let trusted = is_for_all(response.headers());
@@ -284,9 +291,10 @@ impl Shared {
     }
 
     fn place(&self, target: &Target) -> Place {
-        let whose = match &self.to.site {
-            Some(site) => Whose::Site(site.name.clone()),
-            None => Whose::Passenger(self.ticket.number),
+        let whose = match (&self.asks, &self.to.site) {
+            (Asks::Preload(_), _) => Whose::Preload,
+            (Asks::Passenger(_), Some(site)) => Whose::Site(site.name.clone()),
+            (Asks::Passenger(ticket), None) => Whose::Passenger(ticket.number),
         };
         Place { target: target.clone(), whose }
     }
@@ -299,11 +307,17 @@ impl Shared {
 
     async fn open(&self, target: Target) -> Result<(Connection, Place), Failure> {
         let intake = &self.intake;
-        let mut open = intake.open(target.clone(), &self.ticket, Dscp::DF, self.said());
-        // What the flow begins with is the request itself.
-        open.first = Bytes::new();
         let place = self.place(&target);
-        let meter = intake.meter(&self.ticket, open.class);
+        let (open, meter) = match &self.asks {
+            Asks::Passenger(ticket) => {
+                let mut open = intake.open(target, ticket, Dscp::DF, self.said());
+                // What the flow begins with is the request itself.
+                open.first = Bytes::new();
+                let meter = intake.meter(ticket, open.class);
+                (open, meter)
+            }
+            Asks::Preload(class) => (intake.open_own(target, *class), None),
+        };
         let (flow, ending) = FirstWrite::new(intake.clone(), open, meter);
         let flow = self.wire(flow, &place.target, &ending).await?;
         let client =
