@@ -1,7 +1,7 @@
 //! Two hundred seeds of random flows over a link that fails; see [`bentpipe_lab::sim::suite`].
 //!
-//! A failure prints its seed and scenario. `SUITE_SEED=n cargo test -p bentpipe-lab --test suite`
-//! plays just that one; `SUITE_SEEDS=from..to` plays others than the usual ones.
+//! A failure prints its seed and scenario. `SUITE_SEED=n cargo test -p bentpipe-lab --test sim --
+//! suite` plays just that one; `SUITE_SEEDS=from..to` plays others than the usual ones.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;

@@ -1,12 +1,10 @@
 //! Sessions over paths that carry less than what is provisioned, or come to.
 
-mod common;
-
 use std::time::Duration;
 
+use super::common::{HUB, Pair, bytes, read_all, write_all};
 use bentpipe_link::{Core, Settings};
 use bentpipe_units::BitRate;
-use common::{Pair, bytes, read_all, write_all};
 use proptest::prelude::*;
 
 const RTT: Duration = Duration::from_millis(761);
@@ -136,7 +134,7 @@ fn what_the_system_refuses_to_send_is_heeded_at_once() {
     let mut pair = Pair::new(5, 0.0);
     pair.connect();
     pair.run_for(RTT * 3, |_| {});
-    let (to, now) = (common::HUB.parse().unwrap(), pair.now);
+    let (to, now) = (HUB.parse().unwrap(), pair.now);
     pair.air.too_large("203.0.113.1:1".parse().unwrap(), 1472, now);
     assert_eq!(mtus(&mut pair), [1500, 1500], "another's");
     pair.air.too_large(to, 1472, now);
