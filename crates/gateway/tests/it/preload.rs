@@ -57,7 +57,8 @@ async fn what_was_preloaded_crosses_the_link_once_in_the_class_that_yields() {
     let air = format!("[http-cache]{}", preload(folder.path(), &manifest));
     let bench = start(&air, LOOPBACK);
     let opened = || bench.up.opened();
-    until("a flow", || opened().len() >= 2).await;
+    until("both flows", || opened().len() >= 2).await;
+    until("the object", || bench.air.preload_stored.get() == 1).await;
     assert!(
         opened().iter().all(|open| open.class == Class::LowerEffort && open.claim.is_none()),
         "{:?}",

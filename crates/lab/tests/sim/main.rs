@@ -11,5 +11,6 @@ mod masque_datagrams;
 mod modem;
 mod mtu;
 mod net;
+mod preload;
 mod share;
 mod suite;
