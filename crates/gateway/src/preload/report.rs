@@ -18,7 +18,7 @@ const MOST_BYTES: u64 = 32 << 20;
 /// All of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
+    /// The version of the format: 1.
     pub schema: u32,
     /// How it stands.
     pub state: State,
