@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! manifest.json                 what is run: the same for every shard of it
-//! cells/STUDY/SECTION/CELL.json the rows of one finished cell
+//! cells/PAPER/GRID/CELL.json    what one cell gave, once all its runs are over
 //! log.jsonl                     when each cell was run, where, and what its links were measured to be
-//! tables/STUDY.SECTION.parquet  all rows of a section, once no cell is missing or asked for
+//! tables/PAPER.GRID.parquet     all that the cells of a grid gave
 //! ```
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 
-use crate::measured::{Cell, Measured};
+use crate::measured::{Cell, Measured, Row};
 use crate::parquet::{TableError, read_table, write_table};
 
 const MANIFEST: &str = "manifest.json";
@@ -34,7 +35,7 @@ pub struct Manifest {
     pub studies: Vec<(String, String)>,
     /// Of all losses.
     pub seed: u64,
-    /// Whether only the quick part of each section's grid is run.
+    /// Whether only the quick part of each grid is run.
     pub quick: bool,
 }
 
@@ -78,14 +79,32 @@ pub enum FolderError {
         wanted: String,
     },
     /// Two shards have different results of one cell.
-    #[error("{study} {section} {cell} is in two folders, with different results")]
+    #[error(
+        "{paper} {grid} {cell} is in two folders, with different results: leave one of them out"
+    )]
     Twice {
         /// Of which study.
-        study: String,
-        /// Of which section.
-        section: String,
+        paper: String,
+        /// Of which grid.
+        grid: String,
         /// Which.
         cell: Cell,
+    },
+    /// A run gave what no file of numbers holds.
+    #[error("{paper} {grid} {cell}: {metric} of run {run} is {value}, which is no finite number")]
+    NotFinite {
+        /// Of which study.
+        paper: String,
+        /// Of which grid.
+        grid: String,
+        /// In which cell.
+        cell: Cell,
+        /// Of what.
+        metric: String,
+        /// In which run.
+        run: u32,
+        /// What it gave.
+        value: f64,
     },
     /// A table.
     #[error(transparent)]
@@ -129,80 +148,64 @@ impl Folder {
         &self.manifest
     }
 
-    /// The rows of a cell, if it was run to its end.
+    /// What a cell gave, if all its runs are over.
     pub fn cell(
         &self,
-        study: &str,
-        section: &str,
+        paper: &str,
+        grid: &str,
         cell: &Cell,
-    ) -> Result<Option<Vec<Measured>>, FolderError> {
-        let path = self.cell_path(study, section, cell);
+    ) -> Result<Option<Measured>, FolderError> {
+        let path = self.path.join(Self::cell_file(paper, grid, cell));
         if path.exists() { read(&path).map(Some) } else { Ok(None) }
     }
 
-    /// Keeps the rows of a cell that was run to its end, and a line for the log, in this order: a
+    /// The file of a cell, from the folder.
+    pub fn cell_file(paper: &str, grid: &str, cell: &Cell) -> PathBuf {
+        let name = utf8_percent_encode(&cell.to_string(), PLAIN).to_string();
+        Path::new("cells").join(paper).join(grid).join(name + ".json")
+    }
+
+    /// Keeps what a cell gave when all its runs are over, and a line for the log, in this order: a
     /// cell without its line was run, a line without its cell is harmless.
-    pub fn keep(
-        &self,
-        (study, section, cell): (&str, &str, &Cell),
-        rows: &[Measured],
-        line: &impl Serialize,
-    ) -> Result<(), FolderError> {
-        let path = self.cell_path(study, section, cell);
-        let folder = path.parent().unwrap_or(&self.path);
-        fs::create_dir_all(folder).map_err(io_at(folder))?;
-        write_whole(&path, &json(&rows))?;
-        let log = self.path.join(LOG);
-        let mut line = serde_json::to_vec(line).expect("a line of the log is plain data");
-        line.push(b'\n');
-        let mut file = OpenOptions::new().append(true).create(true).open(&log).map_err(io_at(&log))?;
-        file.write_all(&line).map_err(io_at(&log))
+    pub fn keep(&self, measured: &Measured, line: &impl Serialize) -> Result<(), FolderError> {
+        self.keep_cell(measured)?;
+        let mut line = serde_json::to_string(line).expect("a line of the log is plain data");
+        line.push('\n');
+        self.log(&line)
     }
 
-    /// Every finished cell's rows, by study and section.
-    pub fn rows(&self) -> Result<Vec<Measured>, FolderError> {
-        let mut rows = Vec::new();
-        for study in entries(&self.path.join("cells"))? {
-            for section in entries(&study)? {
-                for cell in entries(&section)? {
-                    if cell.extension().is_some_and(|extension| extension == "json") {
-                        rows.extend(read::<Vec<Measured>>(&cell)?);
-                    }
-                }
-            }
-        }
-        Ok(rows)
+    /// What every finished cell gave, by study and grid.
+    pub fn measured(&self) -> Result<Vec<Measured>, FolderError> {
+        self.cell_files()?.iter().map(|path| read(path)).collect()
     }
 
-    /// Writes a table for every section that has rows, from its cells.
+    /// Writes a table for every grid that has cells.
     pub fn write_tables(&self) -> Result<(), FolderError> {
         let folder = self.path.join("tables");
         fs::create_dir_all(&folder).map_err(io_at(&folder))?;
-        let mut rows = self.rows()?;
-        rows.sort_by(|one, other| section_of(one).cmp(&section_of(other)));
-        for rows in rows.chunk_by(|one, other| section_of(one) == section_of(other)) {
-            let (study, section) = section_of(&rows[0]);
-            write_table(&folder.join(format!("{study}.{section}.parquet")), rows)?;
+        // By study and grid, as the folders of their files are in order.
+        for cells in self.measured()?.chunk_by(|one, two| grid_of(one) == grid_of(two)) {
+            let (paper, grid) = grid_of(&cells[0]);
+            write_table(&folder.join(format!("{paper}.{grid}.parquet")), cells)?;
         }
         Ok(())
     }
 
-    /// The rows of all tables in `folder`, a run's `tables` or a copy of them.
+    /// What all tables in `folder` hold, a run's `tables` or a copy of them.
     pub fn read_tables(folder: &Path) -> Result<Vec<Measured>, FolderError> {
-        let mut rows = Vec::new();
+        let mut all = Vec::new();
         for path in entries(folder)? {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let Some((study, section)) =
-                name.strip_suffix(".parquet").and_then(|name| name.split_once('.'))
-            else {
-                continue;
-            };
-            rows.extend(read_table(&path, study, section)?);
+            let parts = name.strip_suffix(".parquet").and_then(|name| name.split_once('.'));
+            if let Some((paper, grid)) = parts {
+                all.extend(read_table(&path, paper, grid)?);
+            }
         }
-        Ok(rows)
+        Ok(all)
     }
 
-    /// Makes one run of its shards.
+    /// Makes one run of its shards: the same files, whoever ran which part, but for the order of the
+    /// log. What was merged before stays.
     pub fn merge(into: &Path, shards: &[Self]) -> Result<(), FolderError> {
         let Some(first) = shards.first() else { return Ok(()) };
         let merged = Self::start(into, &first.manifest)?;
@@ -217,40 +220,66 @@ impl Folder {
     }
 
     fn take(&self, shard: &Self) -> Result<(), FolderError> {
-        for study in entries(&shard.path.join("cells"))? {
-            for section in entries(&study)? {
-                for path in entries(&section)? {
-                    let rows: Vec<Measured> = read(&path)?;
-                    let Some(first) = rows.first() else { continue };
-                    let (study, section) = section_of(first);
-                    let to = self.cell_path(study, section, &first.cell);
-                    if to.exists() && read::<Vec<Measured>>(&to)? != rows {
-                        let (study, section) = (study.into(), section.into());
-                        return Err(FolderError::Twice { study, section, cell: first.cell.clone() });
-                    }
-                    let folder = to.parent().unwrap_or(&self.path);
-                    fs::create_dir_all(folder).map_err(io_at(folder))?;
-                    write_whole(&to, &json(&rows))?;
+        for path in shard.cell_files()? {
+            let measured: Measured = read(&path)?;
+            let (paper, grid) = grid_of(&measured);
+            match self.cell(paper, grid, &measured.cell)? {
+                None => self.keep_cell(&measured)?,
+                Some(same) if same == measured => {}
+                Some(_) => {
+                    let (paper, grid, cell) = (paper.into(), grid.into(), measured.cell.clone());
+                    return Err(FolderError::Twice { paper, grid, cell });
                 }
             }
         }
-        let (from, to) = (shard.path.join(LOG), self.path.join(LOG));
-        if !from.exists() {
-            return Ok(());
-        }
-        let lines = fs::read(&from).map_err(io_at(&from))?;
-        let mut file = OpenOptions::new().append(true).create(true).open(&to).map_err(io_at(&to))?;
-        file.write_all(&lines).map_err(io_at(&to))
+        let (theirs, ours) = (lines(&shard.path.join(LOG))?, lines(&self.path.join(LOG))?);
+        let ours: BTreeSet<&str> = ours.lines().collect();
+        let new = theirs.lines().filter(|line| !ours.contains(line));
+        self.log(&new.map(|line| format!("{line}\n")).collect::<String>())
     }
 
-    fn cell_path(&self, study: &str, section: &str, cell: &Cell) -> PathBuf {
-        let name = utf8_percent_encode(&cell.to_string(), PLAIN).to_string();
-        self.path.join("cells").join(study).join(section).join(name + ".json")
+    fn keep_cell(&self, measured: &Measured) -> Result<(), FolderError> {
+        let (paper, grid) = grid_of(measured);
+        let finite = |row: &&Row| row.value.is_finite() && row.x.is_none_or(f64::is_finite);
+        if let Some(row) = measured.rows.iter().find(|row| !finite(row)) {
+            let (paper, grid, cell) = (paper.into(), grid.into(), measured.cell.clone());
+            let (metric, run, value) = (row.metric.clone(), row.run, row.value);
+            return Err(FolderError::NotFinite { paper, grid, cell, metric, run, value });
+        }
+        let path = self.path.join(Self::cell_file(paper, grid, &measured.cell));
+        let folder = path.parent().unwrap_or(&self.path);
+        fs::create_dir_all(folder).map_err(io_at(folder))?;
+        write_whole(&path, &json(measured))
+    }
+
+    fn log(&self, lines: &str) -> Result<(), FolderError> {
+        let path = self.path.join(LOG);
+        let mut file =
+            OpenOptions::new().append(true).create(true).open(&path).map_err(io_at(&path))?;
+        file.write_all(lines.as_bytes()).map_err(io_at(&path))
+    }
+
+    fn cell_files(&self) -> Result<Vec<PathBuf>, FolderError> {
+        let mut files = Vec::new();
+        for paper in entries(&self.path.join("cells"))? {
+            for grid in entries(&paper)? {
+                let is_cell = |path: &PathBuf| path.extension().is_some_and(|one| one == "json");
+                files.extend(entries(&grid)?.into_iter().filter(is_cell));
+            }
+        }
+        Ok(files)
     }
 }
 
-fn section_of(row: &Measured) -> (&str, &str) {
-    (&row.study, &row.section)
+fn grid_of(measured: &Measured) -> (&str, &str) {
+    (&measured.paper, &measured.grid)
+}
+
+fn lines(path: &Path) -> Result<String, FolderError> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        text => text.map_err(io_at(path)),
+    }
 }
 
 /// What a folder holds, in order; nothing where there is no folder.
@@ -305,34 +334,38 @@ mod tests {
         Manifest { version: "0.1.0".into(), studies, seed: 1, quick: true }
     }
 
-    fn row(ber: &str, value: f64) -> Measured {
-        Measured {
-            study: "aerotcp".into(),
-            section: "figure-5".into(),
-            cell: Cell::of([("ber", ber), ("contender", "e2e/reno")]),
+    fn measured(ber: &str, value: f64) -> Measured {
+        let row = Row {
             metric: "utilization".into(),
             unit: "ratio".into(),
+            series: String::new(),
+            x: None,
             run: 0,
             seed: 1,
             value,
             finished: true,
+        };
+        Measured {
+            paper: "aerotcp".into(),
+            grid: "files".into(),
+            cell: Cell::of([("x", ber), ("protocol", "http/1.1")]),
+            rows: vec![row],
         }
     }
 
-    fn keep(folder: &Folder, row: &Measured) {
-        let of = ("aerotcp", "figure-5", &row.cell);
-        folder.keep(of, std::slice::from_ref(row), &("took", 1.5)).unwrap();
+    fn keep(folder: &Folder, measured: &Measured) {
+        folder.keep(measured, &("took", measured.rows[0].value)).unwrap();
     }
 
     #[test]
     fn a_run_goes_on_where_it_was() {
         let place = tempfile::tempdir().unwrap();
         let folder = Folder::start(place.path(), &manifest()).unwrap();
-        let rows = [row("1e-5", 0.8), row("1e-6", 0.9)];
-        keep(&folder, &rows[0]);
+        let (done, open) = (measured("0.1", 0.8), measured("0.01", 0.9));
+        keep(&folder, &done);
         let again = Folder::start(place.path(), &manifest()).unwrap();
-        assert_eq!(again.cell("aerotcp", "figure-5", &rows[0].cell).unwrap().unwrap(), rows[..1]);
-        assert_eq!(again.cell("aerotcp", "figure-5", &rows[1].cell).unwrap(), None);
+        assert_eq!(again.cell("aerotcp", "files", &done.cell).unwrap(), Some(done));
+        assert_eq!(again.cell("aerotcp", "files", &open.cell).unwrap(), None);
         let other = Manifest { seed: 2, ..manifest() };
         let error = Folder::start(place.path(), &other).unwrap_err().to_string();
         assert!(error.contains("seed 1") && error.contains("another folder"), "{error}");
@@ -343,35 +376,56 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let start = |name: &str| Folder::start(&place.path().join(name), &manifest()).unwrap();
         let (whole, one, two) = (start("whole"), start("one"), start("two"));
-        let rows = [row("1e-5", 0.8), row("1e-6", 0.9), row("1e-7", 0.95)];
-        rows.iter().for_each(|row| keep(&whole, row));
+        let all = [measured("0.001", 0.95), measured("0.01", 0.9), measured("0.1", 0.8)];
+        all.iter().for_each(|cell| keep(&whole, cell));
         whole.write_tables().unwrap();
-        keep(&one, &rows[2]);
-        keep(&one, &rows[0]);
-        keep(&two, &rows[1]);
+        keep(&one, &all[2]);
+        keep(&one, &all[0]);
+        keep(&two, &all[1]);
         let merged = place.path().join("merged");
-        Folder::merge(&merged, &[two.clone(), one.clone()]).unwrap();
-        for file in ["manifest.json", "tables/aerotcp.figure-5.parquet"] {
-            let of = |folder: &Path| fs::read(folder.join(file)).unwrap();
-            assert_eq!(of(&merged), of(&place.path().join("whole")), "{file}");
+        for _ in 0..2 {
+            Folder::merge(&merged, &[two.clone(), one.clone()]).unwrap();
+            assert_eq!(files(&merged), files(&place.path().join("whole")));
+            assert_eq!(Folder::read_tables(&merged.join("tables")).unwrap(), all);
+            assert_eq!(fs::read_to_string(merged.join(LOG)).unwrap().lines().count(), 3);
         }
-        assert_eq!(Folder::open(&merged).unwrap().rows().unwrap(), whole.rows().unwrap());
-        assert_eq!(Folder::read_tables(&merged.join("tables")).unwrap(), rows);
-        assert_eq!(fs::read_to_string(merged.join(LOG)).unwrap().lines().count(), 3);
-
-        keep(&two, &Measured { value: 0.1, ..rows[0].clone() });
+        keep(&two, &measured("0.1", 0.1));
         let error = Folder::merge(&place.path().join("other"), &[one, two]).unwrap_err();
         assert!(matches!(error, FolderError::Twice { .. }), "{error}");
+    }
+
+    /// Every file but the log, with what is in it.
+    fn files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut all = Vec::new();
+        for path in entries(folder).unwrap() {
+            let name = PathBuf::from(path.file_name().unwrap());
+            if path.is_dir() {
+                all.extend(files(&path).into_iter().map(|(file, bytes)| (name.join(file), bytes)));
+            } else if name != Path::new(LOG) {
+                all.push((name, fs::read(&path).unwrap()));
+            }
+        }
+        all
     }
 
     #[test]
     fn a_damaged_cell_is_named() {
         let place = tempfile::tempdir().unwrap();
         let folder = Folder::start(place.path(), &manifest()).unwrap();
-        keep(&folder, &row("1e-5", 0.8));
-        let path = folder.cell_path("aerotcp", "figure-5", &row("1e-5", 0.8).cell);
-        fs::write(&path, b"[{]").unwrap();
-        let error = folder.rows().unwrap_err().to_string();
-        assert!(error.contains("ber=1e-5,contender=e2e%2Freno.json"), "{error}");
+        let cell = measured("0.1", 0.8);
+        keep(&folder, &cell);
+        let path = place.path().join(Folder::cell_file("aerotcp", "files", &cell.cell));
+        fs::write(&path, b"{").unwrap();
+        let error = folder.measured().unwrap_err().to_string();
+        assert!(error.contains("protocol=http%2F1.1,x=0.1.json"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let folder = Folder::start(place.path(), &manifest()).unwrap();
+        let error = folder.keep(&measured("0.1", f64::NAN), &()).unwrap_err().to_string();
+        assert!(error.contains("utilization of run 0 is NaN"), "{error}");
+        assert_eq!(folder.measured().unwrap(), []);
     }
 }

@@ -19,6 +19,10 @@ pub enum Statistic {
     P95,
     /// The sum by the number.
     Mean,
+    /// The least.
+    Min,
+    /// The greatest.
+    Max,
 }
 
 /// A figure with its confidence interval.
@@ -38,6 +42,8 @@ impl Statistic {
         match self {
             Self::Median => percentile(values, 0.5),
             Self::P95 => percentile(values, 0.95),
+            Self::Min => percentile(values, 0.0),
+            Self::Max => percentile(values, 1.0),
             Self::Mean => {
                 (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
             }
@@ -52,7 +58,9 @@ impl Statistic {
         let mut drawn = vec![0.0; values.len()];
         let figures: Vec<f64> = (0..RESAMPLES)
             .filter_map(|_| {
-                drawn.iter_mut().for_each(|one| *one = values[random.random_range(0..values.len())]);
+                drawn
+                    .iter_mut()
+                    .for_each(|one| *one = values[random.random_range(0..values.len())]);
                 self.of(&drawn)
             })
             .collect();
