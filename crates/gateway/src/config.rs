@@ -11,6 +11,7 @@ mod classes;
 mod dns;
 mod error;
 mod ground;
+mod hosts;
 mod http;
 mod ip;
 mod key;
@@ -44,9 +45,8 @@ pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};
 pub use dns::{AirDns, Encrypted};
 pub use error::ConfigError;
-pub use ground::{
-    AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, HostAddresses, NameServer,
-};
+pub use ground::{AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, NameServer};
+pub use hosts::HostAddresses;
 pub use http::{HttpCache, Page};
 pub use ip::{AirIp, GroundIp, IpProtocol, Raw};
 pub use key::KeyFileError;

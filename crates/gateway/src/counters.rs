@@ -123,6 +123,8 @@ counters! {
     http_bytes_saved,
     /// HTTP requests answered without waiting for the far side of the link.
     http_round_trips_saved,
+    /// Objects of the HTTP cache that stayed in memory alone because too much waited for the disk.
+    http_unwritten,
     /// ICMP messages not sent because there were too many.
     icmp_held_back,
 }

@@ -91,9 +91,6 @@ pub async fn run_with(
         () = gateway.follow_configs(&arrivals, again) => {}
         () = gateway.tell_status(config, &arrivals) => {}
     }
-    if let Some(status) = &config.status {
-        Reporter::remove(status);
-    }
     futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;
     Ok(())
 }
@@ -123,7 +120,11 @@ impl Ground {
             quiet: Quiet::default(),
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
-            udp: Udp::new(counters.clone(), limits.udp.unanswered_timeout.into()),
+            udp: Udp::new(
+                counters.clone(),
+                limits.udp.unanswered_timeout.into(),
+                config.link.quic_in_order,
+            ),
             limits: config.limits.clone(),
             raw: config.raw.clone(),
             counters,
@@ -233,7 +234,8 @@ impl Ground {
 impl Shared {
     async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
         if let Host::Service(service) = incoming.target.host {
-            return self.serve_service(service, incoming.carries, &permit).await;
+            let Incoming { aircraft, carries, .. } = incoming;
+            return self.serve_service(service, (&aircraft, &permit), carries).await;
         }
         let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
         match carries {
@@ -261,15 +263,20 @@ impl Shared {
     }
 
     /// What the gateway does itself.
-    async fn serve_service(&self, service: Service, carries: Carried, permit: &Permit) {
+    async fn serve_service(
+        &self,
+        service: Service,
+        (aircraft, permit): (&[u8; 32], &Permit),
+        carries: Carried,
+    ) {
         if service == Service::Pages {
             return self.serve_page(carries, permit.aircraft()).await;
         }
         let idle = self.limits.datagram_idle(ip::UDP, RESOLVER_PORT);
         match carries {
-            Carried::Stream(stream) => self.names.serve_stream(stream, idle).await,
+            Carried::Stream(stream) => self.names.serve_stream(aircraft, stream, idle).await,
             Carried::Datagrams { protocol: ip::UDP, flow, .. } => {
-                let code = self.names.serve_datagrams(flow, idle).await;
+                let code = self.names.serve_datagrams(aircraft, flow, idle).await;
                 self.counters.count_reset(code);
             }
             Carried::Datagrams { flow, .. } => flow.reset(ResetCode::Forbidden),

@@ -2,25 +2,22 @@
 
 use std::future::pending;
 use std::sync::Arc;
-use std::time::Duration;
 
-use http::{HeaderMap, Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
+use http::{HeaderMap, Method, Request, StatusCode};
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
-use crate::cache::{Cache, MOST_BEHIND_RANGE, REMEMBERED, content_length, without_range};
+use crate::cache::{Ask, Cache, MOST_BEHIND_RANGE, REMEMBERED};
 use crate::fill::{FillReader, SEGMENT_BYTES};
 use crate::flight::{Flowing, Held, Lead, Progress};
-use crate::head::{Head, Moment};
+use crate::give::content_length;
+use crate::head::Moment;
 use crate::key::Key;
-use crate::origin::{Answer, Failure, Origin, OriginBody, STALLED, StandIn};
+use crate::origin::{Answer, Failure, Origin, STALLED, StandIn};
 use crate::policy;
-use crate::store::{Entry, Room};
+use crate::pump::Pump;
+use crate::range::without_range;
+use crate::store::Entry;
 use crate::validate;
-
-/// A body of which nothing comes for so long has failed, with all who read it.
-pub const STALL: Duration = Duration::from_secs(60);
 
 /// A question to be asked.
 pub(crate) struct Fetch {
@@ -28,12 +25,29 @@ pub(crate) struct Fetch {
     pub key: Key,
     pub request: Request<()>,
     pub origin: Arc<dyn Origin>,
-    /// What is stored, and whether it is used when the origin fails, or cannot be reached.
-    pub known: Option<(Arc<Entry>, bool, bool)>,
+    /// What is stored.
+    pub known: Option<Known>,
     /// Whether the client wants a part, and all is fetched.
     pub ranged: bool,
     /// Whether it goes on when nobody waits for it.
     pub wanted: bool,
+}
+
+/// What is stored and has to be confirmed.
+#[derive(Clone)]
+pub(crate) struct Known {
+    pub entry: Arc<Entry>,
+    /// Whether it answers when the origin fails.
+    pub if_error: bool,
+    /// Whether it answers when the ground cannot be reached.
+    pub if_offline: bool,
+}
+
+impl Known {
+    /// Whether it answers where `failure` came instead of an answer.
+    pub fn stands_in_for(&self, failure: &Failure) -> bool {
+        if failure.offline { self.if_offline } else { self.if_error }
+    }
 }
 
 /// What the one who asked gets.
@@ -48,12 +62,12 @@ pub(crate) enum Direct {
 }
 
 impl Fetch {
-    pub fn new(cache: &Cache, key: &Key, request: &Request<()>, origin: &Arc<dyn Origin>) -> Self {
+    pub fn new(cache: &Cache, ask: Ask<'_>) -> Self {
         Self {
             cache: cache.clone(),
-            key: key.clone(),
-            request: request.clone(),
-            origin: origin.clone(),
+            key: ask.key.clone(),
+            request: ask.request.clone(),
+            origin: ask.origin.clone(),
             known: None,
             ranged: false,
             wanted: false,
@@ -89,14 +103,10 @@ impl Fetch {
         match asked {
             Ok((answer, times)) => self.sort(answer, times, lead, told).await,
             Err(failure) => {
-                let kept = self.known.filter(
-                    |(_, error, offline)| {
-                        if failure.offline { *offline } else { *error }
-                    },
-                );
-                let held = if failure.offline { Held::Offline } else { Held::Error };
+                let held = if failure.offline { Held::Offline } else { Held::Error(None) };
+                let kept = self.known.filter(|known| known.stands_in_for(&failure));
                 let (progress, direct) = match kept {
-                    Some((entry, ..)) => {
+                    Some(Known { entry, .. }) => {
                         (Progress::Stored(entry.clone(), held), Direct::Stored(entry, held))
                     }
                     None => (Progress::Failed(failure.clone()), Direct::Failed(failure)),
@@ -107,25 +117,31 @@ impl Fetch {
         }
     }
 
-    /// Sends the question; a second time, without conditions, where the first answer was 304 for
-    /// something that is not here.
+    /// Sends the question; a second time where the first answer was 304 and confirms nothing.
     async fn ask(&mut self) -> Result<(Answer, (Moment, Moment)), Failure> {
+        let as_it_came = self.request.headers().clone();
         let headers = self.request.headers_mut();
         without_range(headers);
-        if let Some((entry, ..)) = &self.known {
-            validate::ask_whether(headers, &entry.head());
-        }
+        let Some(known) = &self.known else { return self.send().await };
+        let head = known.entry.head();
+        validate::ask_whether(headers, &head);
         let first = self.send().await?;
-        let confused = first.0.response.status() == StatusCode::NOT_MODIFIED
-            && self.known.as_ref().is_some_and(|(entry, ..)| {
-                !validate::confirms(first.0.response.headers(), &entry.head())
-            });
-        if !confused {
+        let (answer, _) = &first;
+        if answer.response.status() != StatusCode::NOT_MODIFIED {
             return Ok(first);
         }
-        if let Some((entry, ..)) = self.known.take() {
-            self.cache.0.store.remove(&entry);
+        if !answer.trusted {
+            // Whoever says so may be anybody: it confirms nothing, and the client has not asked whether
+            // something holds that it does not know of.
+            *self.request.headers_mut() = as_it_came;
+            return self.send().await;
         }
+        if validate::confirms(answer.response.headers(), &head) {
+            return Ok(first);
+        }
+        // It is about something that is not here.
+        self.cache.0.store.supersede(&known.entry);
+        self.known = None;
         validate::unconditional(self.request.headers_mut());
         self.send().await
     }
@@ -134,7 +150,7 @@ impl Fetch {
         let clock = &self.cache.0.clock;
         let requested_at = clock();
         let mut request = self.request.clone();
-        if let Some((_, _, true)) = &self.known {
+        if self.known.as_ref().is_some_and(|known| known.if_offline) {
             request.extensions_mut().insert(StandIn);
         }
         let answer = self.origin.send(request).await?;
@@ -151,38 +167,31 @@ impl Fetch {
     ) {
         let store = &self.cache.0.store;
         let status = answer.response.status();
-        let kept = match &self.known {
-            Some((entry, ..)) if status == StatusCode::NOT_MODIFIED && answer.trusted => {
-                let mut head = Head::clone(&entry.head());
-                head.freshen(answer.response.headers(), times.0, times.1);
-                store.set_head(entry, head);
-                Some((entry.clone(), Held::Confirmed))
-            }
-            Some((entry, true, _)) if is_failure(status) => Some((entry.clone(), Held::Error)),
-            _ => None,
-        };
-        if let Some((entry, held)) = kept {
+        if let Some((entry, held)) = self.kept(&answer, times) {
             tell(lead.as_ref(), Progress::Stored(entry.clone(), held));
             let _ = told.send(Direct::Stored(entry, held));
+            return;
+        }
+        let length = content_length(answer.response.headers());
+        if self.ranged && status == StatusCode::OK && length.is_none_or(|it| it > MOST_BEHIND_RANGE)
+        {
+            self.cache.0.large.note(&self.key, times.1, REMEMBERED);
+            self.note_superseded(&answer);
+            tell(lead.as_ref(), Progress::Alone);
+            let _ = told.send(Direct::TooLarge);
             return;
         }
         let said = (status, answer.response.headers());
         let head = policy::storable(&self.key, self.request.headers(), said, times)
             .filter(|_| answer.trusted && *self.request.method() == Method::GET);
-        let length = content_length(answer.response.headers());
-        if self.ranged && status == StatusCode::OK && length.is_none_or(|it| it > MOST_BEHIND_RANGE)
-        {
-            self.cache.0.large.note(&self.key, times.1, REMEMBERED);
-            tell(lead.as_ref(), Progress::Alone);
-            let _ = told.send(Direct::TooLarge);
-            return;
+        let fits = length.is_none_or(|it| it <= store.object_bytes());
+        if head.is_none() || !fits {
+            self.note_unstorable(&answer, times, fits);
         }
         let mut room = store.room();
-        let fits = length.is_none_or(|it| it <= store.object_bytes());
-        let first = length.unwrap_or(SEGMENT_BYTES as u64);
-        let head = head.filter(|_| fits && room.grow_to(store, first));
-        let Some(head) = head else {
-            self.forget(status, times.1);
+        let first = length.unwrap_or(u64::MAX).min(SEGMENT_BYTES as u64);
+        let Some(head) = head.filter(|_| fits && room.grow_to(store, first)) else {
+            self.note_superseded(&answer);
             tell(lead.as_ref(), Progress::Alone);
             let _ = told.send(Direct::Passing(answer));
             return;
@@ -193,23 +202,52 @@ impl Fetch {
             let _ = told.send(Direct::Flowing(flowing.clone(), hold));
         }
         let request = self.request.headers().clone();
-        let room = Some(room);
-        let mut pump = Pump { cache: self.cache, key: self.key, request, flowing, room, lead };
+        let mut pump = Pump::new(self.cache, self.key, request, flowing, room, lead);
         pump.take(answer.response, self.wanted).await;
     }
 
-    /// What was stored has been superseded by what cannot be, and nobody shall wait for that.
-    fn forget(&self, status: StatusCode, now: Moment) {
-        if let Some((entry, ..)) = &self.known
+    /// What is stored, if `answer` says that it holds, or is a failure for which it stands in.
+    fn kept(&self, answer: &Answer, times: (Moment, Moment)) -> Option<(Arc<Entry>, Held)> {
+        let known = self.known.as_ref()?;
+        let status = answer.response.status();
+        if status == StatusCode::NOT_MODIFIED && answer.trusted {
+            let newer = answer.response.headers();
+            let freshen = |head: &mut crate::head::Head| head.freshen(newer, times.0, times.1);
+            self.cache.0.store.change(&known.entry, freshen);
+            return Some((known.entry.clone(), Held::Confirmed));
+        }
+        let stands_in = known.if_error && is_failure(status);
+        stands_in.then(|| (known.entry.clone(), Held::Error(Some(status))))
+    }
+
+    /// What was stored has been superseded by `answer`, which is not stored, if that is what it means for
+    /// everybody.
+    fn note_superseded(&self, answer: &Answer) {
+        let status = answer.response.status();
+        if let Some(known) = self.known.as_ref().filter(|_| self.is_for_all(answer))
             && !is_failure(status)
         {
-            self.cache.0.store.remove(entry);
+            self.cache.0.store.supersede(&known.entry);
         }
-        // Why that is so may lie in who asked.
-        if self.request.headers().contains_key(http::header::COOKIE) {
-            return;
+    }
+
+    /// Nobody shall wait for what cannot be stored, if nobody's could be: neither because of who asked,
+    /// nor because of how, nor for a moment.
+    fn note_unstorable(&self, answer: &Answer, times: (Moment, Moment), fits: bool) {
+        let status = answer.response.status();
+        let said = (status, answer.response.headers());
+        let nobodys = || policy::storable(&self.key, &HeaderMap::new(), said, times).is_none();
+        if self.is_for_all(answer) && !status.is_server_error() && (!fits || nobodys()) {
+            self.cache.0.unstorable.note(&self.key, times.1, REMEMBERED);
         }
-        self.cache.0.unstorable.note(&self.key, now, REMEMBERED);
+    }
+
+    /// Whether `answer` certainly is the origin's, and what it would have said to others.
+    fn is_for_all(&self, answer: &Answer) -> bool {
+        let about_one =
+            matches!(answer.response.status().as_u16(), 206 | 304 | 401 | 407 | 412 | 416);
+        let headers = answer.response.headers();
+        answer.trusted && !about_one && !policy::is_about_who_asks(self.request.headers(), headers)
     }
 }
 
@@ -221,84 +259,5 @@ fn is_failure(status: StatusCode) -> bool {
 fn tell(lead: Option<&Lead>, progress: Progress) {
     if let Some(lead) = lead {
         lead.tell(progress);
-    }
-}
-
-/// What moves a body from the origin to its readers and, at its end, into the store.
-pub(crate) struct Pump {
-    pub cache: Cache,
-    pub key: Key,
-    pub request: HeaderMap,
-    pub flowing: Flowing,
-    /// What the body takes of the memory.
-    pub room: Option<Room>,
-    /// While it is here others may join.
-    pub lead: Option<Lead>,
-}
-
-impl Pump {
-    /// Takes all of the body, unless nobody wants it any more.
-    async fn take(&mut self, response: Response<OriginBody>, wanted: bool) {
-        let mut body = response.into_body();
-        loop {
-            if !wanted && self.flowing.fill.is_unread() && !self.is_nearly_done() {
-                break self.fail(Failure { offline: false, code: STALLED });
-            }
-            match timeout(STALL, body.frame()).await {
-                Ok(None) => break self.end(),
-                Ok(Some(Ok(frame))) => {
-                    // Trailers are not kept (RFC 9110 §6.5.1).
-                    if let Ok(bytes) = frame.into_data() {
-                        self.push(&bytes).await;
-                    }
-                }
-                Ok(Some(Err(failure))) => break self.fail(failure),
-                Err(_) => break self.fail(Failure { offline: false, code: STALLED }),
-            }
-        }
-    }
-
-    /// Adds to the body.
-    pub async fn push(&mut self, bytes: &[u8]) {
-        let length = self.flowing.fill.length() + bytes.len() as u64;
-        let store = &self.cache.0.store;
-        let room = self.room.as_mut().filter(|_| length <= store.object_bytes());
-        if !room.is_some_and(|room| room.grow_to(store, length)) {
-            // It will not be stored; whoever reads it now still gets all of it.
-            self.lead = None;
-            self.flowing.fill.forget_what_is_read();
-        }
-        self.flowing.fill.push(bytes).await;
-    }
-
-    /// Whether more has come than is still to come.
-    fn is_nearly_done(&self) -> bool {
-        let here = self.flowing.fill.length();
-        self.flowing.length.is_some_and(|length| length.saturating_sub(here) <= here)
-    }
-
-    /// All has come.
-    pub fn end(&mut self) {
-        let fill = &self.flowing.fill;
-        let is_whole = self.flowing.length.is_none_or(|length| length == fill.length());
-        if !is_whole {
-            return self.fail(Failure { offline: false, code: STALLED });
-        }
-        fill.finish(Ok(()));
-        if let Some(room) = self.room.take().filter(|_| !fill.is_unread()) {
-            // Slow readers still need it.
-            fill.hold(room);
-        }
-        if let Some(body) = fill.whole() {
-            let head = Head::clone(&self.flowing.head);
-            self.cache.0.store.put(&self.key, &self.request, head, body);
-        }
-        self.lead = None;
-    }
-
-    /// No more comes.
-    pub fn fail(&mut self, failure: Failure) {
-        self.flowing.fill.finish(Err(failure));
-        self.lead = None;
     }
 }

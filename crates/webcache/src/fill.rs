@@ -7,17 +7,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::Bytes;
-use tokio::time::Instant;
+use bytes::{Bytes, BytesMut};
+use tokio::time::{Instant, timeout};
 
-use crate::origin::Failure;
+use crate::origin::{Failure, STALLED};
 
 /// What is given to a reader at once, and the unit in which a body is held, bytes.
 pub const SEGMENT_BYTES: usize = 64 * 1024;
 
-/// Once a body is known to be too large to be stored, the writer is at most so far ahead of the
-/// slowest reader, bytes. For each such body that is all the memory it takes.
+/// Once a body is known not to be stored, the writer is at most so far ahead of the slowest reader,
+/// bytes. For each such body that is all the memory it takes, once its readers have read what was kept
+/// before.
 pub const WINDOW_BYTES: u64 = 1024 * 1024;
+
+/// How long one reader of a body that is not kept may make others wait, in all, before it is let go: its
+/// body breaks off. One that reads alone may take its time.
+pub const MOST_DELAY: Duration = Duration::from_secs(5);
+
+/// How often it is looked meanwhile who waits for whom.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// A body on its way.
 #[derive(Debug, Default)]
@@ -25,7 +33,10 @@ pub struct Fill(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    segments: VecDeque<Vec<u8>>,
+    /// What is full, [`SEGMENT_BYTES`] each: readers share these.
+    full: VecDeque<Bytes>,
+    /// What follows them.
+    last: BytesMut,
     /// Where the first segment begins.
     base: u64,
     length: u64,
@@ -52,12 +63,15 @@ impl std::fmt::Debug for Held {
 struct Place {
     at: u64,
     waker: Option<Waker>,
+    /// How long others have waited for it.
+    delay: Duration,
 }
 
 impl Default for State {
     fn default() -> Self {
         Self {
-            segments: VecDeque::new(),
+            full: VecDeque::new(),
+            last: BytesMut::new(),
             base: 0,
             length: 0,
             end: None,
@@ -77,9 +91,20 @@ impl Fill {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds to the body. Waits only where it is not kept whole and readers are behind.
+    /// Adds to the body. Waits only where it is not kept whole and readers are behind, and for none of
+    /// them longer than [`MOST_DELAY`] while others wait.
     pub async fn push(&self, bytes: &[u8]) {
-        poll_fn(|cx| self.poll_room(cx)).await;
+        loop {
+            let began = Instant::now();
+            let has_room = timeout(LOOK, poll_fn(|cx| self.poll_room(cx))).await.is_ok();
+            let waited = began.elapsed();
+            if !waited.is_zero() {
+                self.state().charge(waited);
+            }
+            if has_room {
+                break;
+            }
+        }
         let mut state = self.state();
         state.append(bytes);
         state.moved_at = Instant::now();
@@ -125,22 +150,39 @@ impl Fill {
         self.state().length
     }
 
+    /// How much of it is in memory, bytes.
+    pub fn held_bytes(&self) -> u64 {
+        let state = self.state();
+        state.length - state.base
+    }
+
     /// Whether nobody reads it.
     pub fn is_unread(&self) -> bool {
         self.state().readers.is_empty()
     }
 
-    /// All of it, where all has come and is still here.
+    /// All of it, in one piece, where all has come and is still here. Copies it, outside of the lock.
     pub fn whole(&self) -> Option<Bytes> {
-        let state = self.state();
-        let complete = state.whole && matches!(state.end, Some(Ok(())));
-        complete.then(|| {
-            let mut all = Vec::with_capacity(usize::try_from(state.length).unwrap_or_default());
-            for segment in &state.segments {
-                all.extend_from_slice(segment);
-            }
-            all.into()
-        })
+        let (full, last, length) = {
+            let state = self.state();
+            let complete = state.whole && matches!(state.end, Some(Ok(())));
+            complete.then(|| (state.full.clone(), state.last.clone(), state.length))?
+        };
+        if full.is_empty() {
+            return Some(last.freeze());
+        }
+        let mut all = Vec::with_capacity(usize::try_from(length).unwrap_or_default());
+        full.iter().for_each(|segment| all.extend_from_slice(segment));
+        all.extend_from_slice(&last);
+        Some(all.into())
+    }
+
+    /// From now on readers share `body`, which is [`Fill::whole`], with whoever else has it.
+    pub fn adopt(&self, body: &Bytes) {
+        let mut state = self.state();
+        for (at, segment) in state.full.iter_mut().enumerate() {
+            *segment = body.slice(at * SEGMENT_BYTES..(at + 1) * SEGMENT_BYTES);
+        }
     }
 
     /// Reads from `first` up to and with `last`, or to the end. `None` where the beginning has been
@@ -152,7 +194,7 @@ impl Fill {
         }
         let id = state.next_reader;
         state.next_reader += 1;
-        state.readers.insert(id, Place { at: first, waker: None });
+        state.readers.insert(id, Place { at: first, waker: None, delay: Duration::ZERO });
         drop(state);
         Some(FillReader { fill: self.clone(), id, at: first, last })
     }
@@ -162,14 +204,11 @@ impl State {
     fn append(&mut self, mut bytes: &[u8]) {
         self.length += bytes.len() as u64;
         while !bytes.is_empty() {
-            let full = self.segments.back().is_none_or(|last| last.len() == SEGMENT_BYTES);
-            if full {
-                self.segments.push_back(Vec::new());
+            let (now, later) = bytes.split_at(bytes.len().min(SEGMENT_BYTES - self.last.len()));
+            self.last.extend_from_slice(now);
+            if self.last.len() == SEGMENT_BYTES {
+                self.full.push_back(std::mem::take(&mut self.last).freeze());
             }
-            // One was just pushed where there was none.
-            let Some(last) = self.segments.back_mut() else { return };
-            let (now, later) = bytes.split_at(bytes.len().min(SEGMENT_BYTES - last.len()));
-            last.extend_from_slice(now);
             bytes = later;
         }
     }
@@ -180,20 +219,34 @@ impl State {
             return;
         }
         let needed = self.readers.values().map(|reader| reader.at).min().unwrap_or(self.length);
-        while let Some(first) = self.segments.front()
-            && first.len() == SEGMENT_BYTES
-            && self.base + SEGMENT_BYTES as u64 <= needed
-        {
+        while !self.full.is_empty() && self.base + SEGMENT_BYTES as u64 <= needed {
             self.base += SEGMENT_BYTES as u64;
-            self.segments.pop_front();
+            self.full.pop_front();
         }
     }
 
+    /// The writer has `waited` for those that are a window behind. Where others have read all there is,
+    /// these have waited too: who has cost them too much is let go.
+    fn charge(&mut self, waited: Duration) {
+        let length = self.length;
+        if !self.readers.values().any(|reader| reader.at == length) {
+            return;
+        }
+        for reader in self.readers.values_mut().filter(|it| length - it.at >= WINDOW_BYTES) {
+            reader.delay += waited;
+        }
+        self.readers.retain(|_, reader| reader.delay < MOST_DELAY);
+    }
+
     /// What there is from `at` on, to the end of a segment.
-    fn at(&self, at: u64) -> Option<&[u8]> {
+    fn at(&self, at: u64) -> Option<Bytes> {
         let offset = usize::try_from(at.checked_sub(self.base)?).ok()?;
-        let segment = self.segments.get(offset / SEGMENT_BYTES)?;
-        segment.get(offset % SEGMENT_BYTES..).filter(|bytes| !bytes.is_empty())
+        let (segment, within) = (offset / SEGMENT_BYTES, offset % SEGMENT_BYTES);
+        if let Some(full) = self.full.get(segment) {
+            return Some(full.slice(within..));
+        }
+        let last = self.last.get(within..).filter(|_| segment == self.full.len())?;
+        (!last.is_empty()).then(|| Bytes::copy_from_slice(last))
     }
 
     fn wake_readers(&mut self) {
@@ -223,11 +276,14 @@ impl FillReader {
             return Poll::Ready(None);
         }
         let mut state = this.fill.state();
-        if let Some(bytes) = state.at(this.at) {
+        if !state.readers.contains_key(&this.id) {
+            // It was let go, and what it has not read may be forgotten.
+            return Poll::Ready(Some(Err(Failure { offline: false, code: STALLED })));
+        }
+        if let Some(mut bytes) = state.at(this.at) {
             let wanted = this.last.map_or(u64::MAX, |last| last - this.at + 1);
-            let length = bytes.len().min(usize::try_from(wanted).unwrap_or(usize::MAX));
-            let bytes = Bytes::copy_from_slice(&bytes[..length]);
-            this.at += length as u64;
+            bytes.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
+            this.at += bytes.len() as u64;
             if let Some(place) = state.readers.get_mut(&this.id) {
                 place.at = this.at;
             }
@@ -260,78 +316,4 @@ impl Drop for FillReader {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use futures_util::FutureExt;
-
-    async fn next(reader: &mut FillReader) -> Option<Result<Bytes, Failure>> {
-        poll_fn(|cx| Pin::new(&mut *reader).poll_next(cx)).await
-    }
-
-    async fn rest(reader: &mut FillReader) -> Vec<u8> {
-        let mut all = Vec::new();
-        while let Some(bytes) = next(reader).await {
-            all.extend(bytes.unwrap());
-        }
-        all
-    }
-
-    #[tokio::test]
-    async fn readers_come_before_amid_and_after() {
-        let fill = Arc::new(Fill::default());
-        let mut before = fill.read(0, None).unwrap();
-        assert!(next(&mut before).now_or_never().is_none());
-        fill.push(b"hello ").await;
-        assert_eq!(next(&mut before).await.unwrap().unwrap(), "hello ");
-        let mut amid = fill.read(0, None).unwrap();
-        fill.push(b"world").await;
-        fill.finish(Ok(()));
-        assert_eq!(rest(&mut before).await, b"world");
-        assert_eq!(rest(&mut amid).await, b"hello world");
-        assert_eq!(rest(&mut fill.read(4, Some(6)).unwrap()).await, b"o w");
-        assert_eq!(fill.whole().unwrap(), "hello world");
-    }
-
-    #[tokio::test]
-    async fn single_bytes_do_not_cost_a_segment_each() {
-        let fill = Fill::default();
-        for _ in 0..SEGMENT_BYTES + 1 {
-            fill.push(b"x").await;
-        }
-        assert_eq!(fill.state().segments.len(), 2);
-    }
-
-    #[tokio::test]
-    async fn what_is_not_kept_waits_for_the_slowest_reader() {
-        let fill = Arc::new(Fill::default());
-        let mut reader = fill.read(0, None).unwrap();
-        fill.forget_what_is_read();
-        let piece = vec![1; SEGMENT_BYTES];
-        let mut pushed = 0;
-        while fill.push(&piece).now_or_never().is_some() {
-            pushed += 1;
-        }
-        assert_eq!(pushed, WINDOW_BYTES / SEGMENT_BYTES as u64);
-        assert!(fill.read(0, None).is_none(), "nobody may begin now");
-        next(&mut reader).await;
-        assert!(fill.push(&piece).now_or_never().is_some());
-        assert!(fill.state().segments.len() <= pushed as usize + 1);
-        drop(reader);
-        for _ in 0..100 {
-            fill.push(&piece).now_or_never().unwrap();
-        }
-        assert!(fill.state().segments.len() <= 2, "nobody reads: nothing is kept");
-        assert!(fill.whole().is_none());
-    }
-
-    #[tokio::test]
-    async fn a_failure_reaches_all_readers() {
-        let fill = Arc::new(Fill::default());
-        let mut reader = fill.read(0, None).unwrap();
-        fill.push(b"x").await;
-        fill.finish(Err(Failure { offline: true, code: 3 }));
-        assert_eq!(next(&mut reader).await.unwrap().unwrap(), "x");
-        assert_eq!(next(&mut reader).await.unwrap().unwrap_err().code, 3);
-        assert!(fill.whole().is_none());
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use http::StatusCode;
 use tokio::sync::watch;
 
 use crate::fill::Fill;
@@ -42,8 +43,8 @@ pub struct Flowing {
 pub enum Held {
     /// It said 304.
     Confirmed,
-    /// It failed.
-    Error,
+    /// It failed, with this status if it said anything.
+    Error(Option<StatusCode>),
     /// It could not be reached.
     Offline,
 }

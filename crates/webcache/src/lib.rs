@@ -33,21 +33,29 @@
 //! # Bounds
 //!
 //! Memory: [`Settings::memory_bytes`] for heads, bodies in memory, and bodies on their way, which have at
-//! most half of it. A body beyond that, or larger than [`Settings::object_bytes`], passes through in a
-//! window of [`WINDOW_BYTES`] and is not stored. Disk: [`Settings::disk_bytes`], before each write. Full of
-//! what cannot go, either passes requests through. At most 65,536 objects, and 8 answers under one address.
+//! most half of it, each no more than it leaves to others: with 64 MiB, one of 16 MiB, or two of 10 MiB
+//! each, and small ones beside. A body beyond that, larger than [`Settings::object_bytes`], or longer on
+//! its way than [`MOST_FILLING`], passes through in a window of [`WINDOW_BYTES`] and is not stored. A
+//! reader that is slower there than others delays them for [`MOST_DELAY`] at most. Disk:
+//! [`Settings::disk_bytes`], before each write; what waits for it has at most 32 MiB in 4,096 objects.
+//! Full of what cannot go, either passes requests through. At most 65,536 objects, and 8 answers under one
+//! address.
 
 mod answer;
 mod body;
 mod cache;
+mod collapse;
 mod directives;
 mod fetch;
 mod fill;
 mod flight;
+mod give;
 mod head;
+mod keep;
 mod key;
 mod origin;
 mod policy;
+mod pump;
 mod push;
 mod range;
 mod recent;
@@ -61,12 +69,12 @@ pub use body::Body;
 pub use cache::{
     CACHE_STATUS, Cache, Clock, FURTHEST_RANGE_START, MOST_BEHIND_RANGE, PATIENCE, Served,
 };
-pub use fetch::STALL;
-pub use fill::{SEGMENT_BYTES, WINDOW_BYTES};
+pub use fill::{MOST_DELAY, SEGMENT_BYTES, WINDOW_BYTES};
 pub use head::{Head, Lifetime, Moment, Rules};
 pub use key::{Key, MOST_KEY_BYTES, Scheme};
 pub use origin::{Answer, Failure, Origin, OriginBody, STALLED, StandIn};
-pub use policy::{Use, storable, usable};
+pub use policy::{Use, invalidates, storable, usable};
+pub use pump::{MOST_FILLING, STALL};
 pub use push::{Promise, Push};
 pub use status::{Forwarded, Outcome};
 pub use store::{Occupancy, OpenError, Settings};

@@ -65,6 +65,20 @@ fn is_odd(request: &HeaderMap, response: &HeaderMap) -> bool {
     })
 }
 
+/// Whether `response` may be what it is because of who asked, or how, so that it says nothing of what others
+/// are answered.
+pub fn is_about_who_asks(request: &HeaderMap, response: &HeaderMap) -> bool {
+    [COOKIE, AUTHORIZATION].iter().any(|name| request.contains_key(name))
+        || Directives::of_request(request).no_store
+        || is_odd(request, response)
+}
+
+/// Whether `head` is fresh only by guess, which is nothing for a request that shows a cookie: nobody but
+/// the origin's own word says that what one with a cookie gets is what others get.
+pub fn is_anothers_guess(head: &Head, request: &HeaderMap, rules: &Rules) -> bool {
+    request.contains_key(COOKIE) && !head.lifetime(rules).explicit
+}
+
 /// The head under which `response`, the answer to a GET of `key` with the fields `request`, may be
 /// stored, or `None` where it may not (§3).
 ///
@@ -154,8 +168,7 @@ pub fn usable(head: &Head, request: &HeaderMap, rules: &Rules, now: Moment) -> U
         if_offline: !never && stale <= rules.offline_stale.as_secs(),
     };
     let age = known_age.unwrap_or(Duration::MAX);
-    // Nobody but the origin's own word says that what one with a cookie gets is what others get.
-    let guessed = request.contains_key(COOKIE) && !head.lifetime(rules).explicit;
+    let guessed = is_anothers_guess(head, request, rules);
     let too_old = asked.max_age.is_some_and(|most| age > Duration::from_secs(most));
     if asked.no_cache || said.no_cache || guessed || too_old {
         return validate();

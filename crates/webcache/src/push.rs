@@ -1,16 +1,18 @@
 //! Objects that the ground sends unasked: promised, then pushed.
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{HeaderMap, Response};
 
-use crate::cache::{Cache, content_length};
-use crate::fetch::Pump;
+use crate::cache::Cache;
 use crate::fill::SEGMENT_BYTES;
 use crate::flight::{Flowing, Lead, Progress, Role};
+use crate::give::content_length;
 use crate::head::Moment;
 use crate::key::Key;
 use crate::origin::{Failure, STALLED};
 use crate::policy;
+use crate::pump::Pump;
 
 /// Word that an object is on its way: until it comes, those who ask for it wait, each at most
 /// [`PATIENCE`](crate::PATIENCE). Dropping it sends them to the origin.
@@ -51,14 +53,15 @@ impl Promise {
         let length = content_length(response.headers());
         let mut room = shared.store.room();
         let fits = length.is_none_or(|it| it <= shared.store.object_bytes());
-        if !fits || !room.grow_to(&shared.store, length.unwrap_or(SEGMENT_BYTES as u64)) {
+        if !fits
+            || !room.grow_to(&shared.store, length.unwrap_or(u64::MAX).min(SEGMENT_BYTES as u64))
+        {
             return None;
         }
         let flowing = Flowing { head: head.into(), fill: Default::default(), length, pushed: true };
         self.lead.tell(Progress::Flowing(flowing.clone()));
         let Self { cache, key, request, lead, .. } = self;
-        let (room, lead) = (Some(room), Some(lead));
-        Some(Push(Some(Pump { cache, key, request, flowing, room, lead })))
+        Some(Push(Some(Pump::new(cache, key, request, flowing, room, Some(lead)))))
     }
 }
 
@@ -70,10 +73,15 @@ impl Push {
         }
     }
 
-    /// That was all: it is stored.
+    /// That was all: it is stored; a large one a moment later, until when those who ask for it join it.
     pub fn end(mut self) {
-        if let Some(mut pump) = self.0.take() {
-            pump.end();
+        let Some(mut pump) = self.0.take() else { return };
+        if pump.is_large() {
+            tokio::spawn(async move { pump.end().await });
+        } else {
+            // What is not large is stored without waiting for anything.
+            let stored = pump.end().now_or_never();
+            debug_assert!(stored.is_some());
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Parts of a whole object (RFC 9110 §14).
 
 use http::HeaderMap;
-use http::header::RANGE;
+use http::header::{IF_RANGE, RANGE};
 
 /// What a Range field asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,12 @@ impl Asked {
             }
         }
     }
+}
+
+/// Removes what asks for a part.
+pub fn without_range(headers: &mut HeaderMap) {
+    headers.remove(RANGE);
+    headers.remove(IF_RANGE);
 }
 
 fn parse(value: &str) -> Option<Asked> {

@@ -21,6 +21,9 @@ const MAGIC: &[u8; 8] = b"bpwebc\x00\x01";
 
 const SUM_BYTES: usize = 32;
 
+/// What tells the length of a text.
+const TEXT_BYTES: usize = 2;
+
 /// The first half of a BLAKE2s-256.
 pub type Sum = [u8; 16];
 
@@ -74,6 +77,22 @@ impl Record {
         let sum = Blake2s256::digest(&out);
         out.extend(sum);
         (out.len() <= MOST_HEAD_BYTES).then_some(out)
+    }
+
+    /// How long [`Record::encode`] makes the file of `head` under `key`, without its work.
+    pub fn encoded_bytes(key: &Key, head: &Head) -> usize {
+        let selected = head.selection.0.iter().map(|(name, value)| {
+            let value = value.as_ref().map_or(0, Vec::len);
+            2 * TEXT_BYTES + 1 + name.as_str().len() + value
+        });
+        let fields = head
+            .headers
+            .iter()
+            .map(|(name, value)| 2 * TEXT_BYTES + name.as_str().len() + value.len());
+        // Number, status, two moments, flags, length and sum of the body, and two counts.
+        let fixed = MAGIC.len() + 8 + 2 + 2 * 8 + 1 + 8 + size_of::<Sum>() + 1 + 2;
+        let key = TEXT_BYTES + key.as_str().len();
+        fixed + key + selected.sum::<usize>() + fields.sum::<usize>() + SUM_BYTES
     }
 
     /// Reads a file's content; `None` where it is not exactly what [`Record::encode`] writes.
@@ -233,6 +252,7 @@ mod tests {
     fn what_is_written_is_read() {
         let written = record().encode().unwrap();
         assert_eq!(Record::decode(&written), Some(record()));
+        assert_eq!(Record::encoded_bytes(&record().key, &record().head), written.len());
         fuzz(&written);
         fuzz(&written[..written.len() - SUM_BYTES]);
     }

@@ -1,17 +1,17 @@
 //! What was done with a request: for Cache-Status (RFC 9211), and for counting.
 
-use http::HeaderValue;
+use http::{HeaderValue, StatusCode};
 
-/// Why a request went to the origin.
+/// Why a request went to the origin (RFC 9211 §2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forwarded {
     /// Nothing is stored under its address.
     UriMiss,
     /// What is stored there fits other requests.
     VaryMiss,
-    /// What is stored there is too old.
+    /// What is stored there is too old, or has to be confirmed each time.
     Stale,
-    /// The request itself asks for it.
+    /// What is stored there is fresh, but the request itself asks for more, or shows who is asking.
     Request,
     /// Its method.
     Method,
@@ -24,9 +24,9 @@ pub enum Forwarded {
 pub enum Outcome {
     /// Answered from here at once, being fresh.
     Hit,
-    /// Answered from here at once, being stale.
+    /// Answered from here, being stale: at once, or because the origin did not answer.
     StaleHit,
-    /// Answered from here after the origin confirmed it, or because it did not answer.
+    /// Answered from here after the origin confirmed it.
     Validated,
     /// Answered by a fetch that was under way for somebody else.
     Collapsed,
@@ -50,30 +50,79 @@ impl Outcome {
     pub fn saves_round_trip(self) -> bool {
         matches!(self, Self::Hit | Self::StaleHit | Self::Pushed)
     }
+}
 
-    /// The member for this cache in Cache-Status. `ttl` is how many seconds the answer is still fresh;
-    /// `stored` whether it was stored now.
-    pub fn field(self, ttl: Option<i64>, stored: bool) -> HeaderValue {
+impl Forwarded {
+    /// The member for this cache in Cache-Status where it has only passed a request on.
+    pub fn field(self) -> HeaderValue {
+        Member::forwarded(self).field()
+    }
+
+    fn token(self) -> &'static str {
+        match self {
+            Self::UriMiss => "uri-miss",
+            Self::VaryMiss => "vary-miss",
+            Self::Stale => "stale",
+            Self::Request => "request",
+            Self::Method => "method",
+            Self::Bypass => "bypass",
+        }
+    }
+}
+
+/// The member for this cache in Cache-Status.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Member {
+    /// Whether the request did not go further; never with `forwarded`.
+    pub hit: bool,
+    /// Why it did.
+    pub forwarded: Option<Forwarded>,
+    /// What the origin answered, where that is not what the client is answered.
+    pub forwarded_status: Option<StatusCode>,
+    /// For how many seconds the answer is still fresh; negative, for how many it has been stale.
+    pub ttl: Option<i64>,
+    /// Whether what the origin answered is being stored.
+    pub stored: bool,
+    /// Whether it was somebody else's request that went further.
+    pub collapsed: bool,
+    /// In a word of our own.
+    pub detail: Option<&'static str>,
+}
+
+impl Member {
+    /// Answered from here.
+    pub fn hit() -> Self {
+        Self { hit: true, ..Self::default() }
+    }
+
+    /// It went further.
+    pub fn forwarded(why: Forwarded) -> Self {
+        Self { forwarded: Some(why), ..Self::default() }
+    }
+
+    /// As it is written.
+    pub fn field(self) -> HeaderValue {
         let mut text = String::from("bentpipe");
-        text += match self {
-            Self::Hit | Self::StaleHit | Self::Pushed => "; hit",
-            Self::Validated => "; fwd=stale; fwd-status=304",
-            Self::Collapsed => "; fwd=uri-miss; collapsed",
-            Self::Miss(Forwarded::UriMiss) => "; fwd=uri-miss",
-            Self::Miss(Forwarded::VaryMiss) => "; fwd=vary-miss",
-            Self::Miss(Forwarded::Stale) => "; fwd=stale",
-            Self::Miss(Forwarded::Request) => "; fwd=request",
-            Self::Miss(Forwarded::Method) => "; fwd=method",
-            Self::Miss(Forwarded::Bypass) | Self::NotHere | Self::Failed => "; fwd=bypass",
-        };
-        if let Some(ttl) = ttl {
+        if self.hit {
+            text += "; hit";
+        }
+        if let Some(why) = self.forwarded {
+            text += "; fwd=";
+            text += why.token();
+        }
+        if let Some(status) = self.forwarded_status {
+            text += "; fwd-status=";
+            text += status.as_str();
+        }
+        if let Some(ttl) = self.ttl {
             text += &format!("; ttl={ttl}");
         }
-        if stored {
-            text += "; stored";
+        for (name, is_so) in [("; stored", self.stored), ("; collapsed", self.collapsed)] {
+            text += if is_so { name } else { "" };
         }
-        if self == Self::Pushed {
-            text += "; detail=pushed";
+        if let Some(detail) = self.detail {
+            text += "; detail=";
+            text += detail;
         }
         HeaderValue::from_str(&text).expect("it is ASCII")
     }

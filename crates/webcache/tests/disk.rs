@@ -203,7 +203,8 @@ async fn the_budgets_hold_under_churn() {
         assert_eq!(usage, rig.cache.occupancy().disk_bytes);
         assert!(usage <= 1_000_000);
     }
-    assert!(rig.cache.occupancy().objects > 5, "and yet something is kept");
+    let kept = rig.cache.occupancy();
+    assert!(kept.objects > 5, "and yet something is kept: {kept:?}");
 }
 
 #[tokio::test]
@@ -314,4 +315,59 @@ async fn a_full_disk_leaves_the_cache_in_memory() {
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("is survived"), "{said}\n{errors}");
+}
+
+#[tokio::test]
+async fn pins_hold_whatever_comes_and_pass_to_what_is_newer() {
+    let directory = tempfile::tempdir().unwrap();
+    async fn churn(rig: &Rig, range: std::ops::Range<usize>) {
+        for n in range {
+            fill(rig, n..n + 1).await;
+        }
+    }
+    let settings = Settings {
+        directory: Some(directory.path().to_owned()),
+        memory_bytes: 300_000,
+        disk_bytes: 1_000_000,
+        ..Settings::default()
+    };
+    let rig = Rig::with(&settings);
+    for n in 0..5 {
+        let whole = response(FRESH).map(|()| body(n));
+        assert!(rig.cache.insert(&key(&format!("/{n}")), &headers(""), whole, true), "{n}");
+    }
+    rig.cache.settle().await;
+    // Far more than there is room for, and other answers under a pinned address.
+    churn(&rig, 100..300).await;
+    for n in 0..20 {
+        let fields = format!("{FRESH}; vary: x");
+        let whole = response(&fields).map(|()| Bytes::from_static(b"a variant"));
+        rig.cache.insert(&key("/0"), &headers(&format!("x: {n}")), whole, false);
+    }
+    for n in 1..5 {
+        assert_eq!(rig.get(&format!("/{n}"), "").await.body.unwrap(), body(n), "{n}");
+    }
+    assert_eq!(rig.asked(), 0);
+    // What the origin says later is pinned in its place.
+    rig.wait(601);
+    rig.says_text(FRESH, "newer");
+    assert_eq!(rig.get("/1", "").await.text(), "newer");
+    churn(&rig, 300..400).await;
+    assert_eq!((rig.get("/1", "").await.text(), rig.asked()), ("newer", 1));
+    // One that cannot be stored does not take its place: it has to be confirmed.
+    rig.says_text("cache-control: no-store", "not to be stored");
+    assert_eq!(rig.get("/2", "").await.text(), "not to be stored");
+    rig.says_text("304; cache-control: max-age=600", "");
+    assert_eq!(rig.get("/2", "").await.body.unwrap(), body(2));
+    // All that over a restart; and what is unpinned goes.
+    assert!(rig.cache.pin(&key("/3"), &headers(""), false));
+    rig.cache.settle().await;
+    drop(rig);
+    let rig = Rig::with(&settings);
+    rig.cache.settle().await;
+    rig.wait(601);
+    churn(&rig, 100..300).await;
+    let knows = |path: &str| rig.cache.pin(&key(path), &headers(""), true);
+    assert_eq!(["/1", "/2", "/3", "/4"].map(knows), [true, true, false, true]);
+    assert!(usage(directory.path()) <= 1_000_000);
 }

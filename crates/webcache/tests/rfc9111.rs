@@ -69,6 +69,19 @@ const CASES: &[Case] = cases! {
     "3.5 nothing stored for who shows credentials": "" => "cache-control: max-age=60", 0 s, "authorization: Basic x" => "200": Fetched;
     "5.2.2.3 must-understand, unknown status": "" => "299; cache-control: must-understand, max-age=60", 0 s, "" => "200": Fetched;
     "5.2.2.3 must-understand beside no-store": "" => "cache-control: must-understand, no-store, max-age=60", 0 s, "" => "200": Here;
+    "5.2.2.3 must-understand beside no-store, unknown status": "" => "299; cache-control: must-understand, no-store, max-age=60", 0 s, "" => "200": Fetched;
+    "5.2.2.3 must-understand, a status that is known": "" => "404; cache-control: must-understand, max-age=60", 59 s, "" => "200": Here;
+    "3 410 by default": "" => "410; last-modified: Sat, 08 Sep 2001 01:46:40 GMT", 60 s, "" => "200": Here;
+    "3 500 only with explicit times": "" => "500; last-modified: Sat, 08 Sep 2001 01:46:40 GMT", 0 s, "" => "200": Fetched;
+    "3 500 with explicit times": "" => "500; cache-control: max-age=60", 0 s, "" => "200": Here;
+    "3 public makes a status heuristically cacheable": "" => "302; cache-control: public; last-modified: Thu, 01 Jan 1998 00:00:00 GMT", 60 s, "" => "200": Here;
+    "3.5 Authorization, even with must-revalidate": "authorization: Basic x" => "cache-control: must-revalidate, max-age=60", 0 s, "" => "200": Fetched;
+    "5.2 a directive that is not known": "" => "cache-control: max-age=60, community=\"a, no-store\"", 59 s, "" => "200": Here;
+    "5.2 a value in quotes": "" => "cache-control: max-age=\"60\"", 59 s, "" => "200": Here;
+    "5.4 Pragma in the answer says nothing": "" => "pragma: no-cache; cache-control: max-age=60", 59 s, "" => "200": Here;
+    "9213 CDN-Cache-Control is for others, allowing": "" => "cache-control: no-store; cdn-cache-control: max-age=60", 0 s, "" => "200": Fetched;
+    "9213 CDN-Cache-Control is for others, forbidding": "" => "cache-control: max-age=60; cdn-cache-control: no-store", 59 s, "" => "200": Here;
+    "own: Surrogate-Control is for others": "" => "cache-control: private; surrogate-control: max-age=60", 0 s, "" => "200": Fetched;
     "7.3 Set-Cookie is for one": "" => "cache-control: public, max-age=60; set-cookie: id=1", 0 s, "" => "200": Fetched;
     "own: a cookie without a word of sharing": "cookie: id=1" => "cache-control: max-age=60", 0 s, "" => "200": Fetched;
     "own: a cookie, and public": "cookie: id=1" => "cache-control: public, max-age=60", 0 s, "" => "200": Here;
@@ -93,6 +106,13 @@ const CASES: &[Case] = cases! {
     "5.3 Expires that is no date": "" => "expires: 0; etag: \"a\"", 0 s, "" => "304": Held;
     "5.3 Expires in an old form": "" => "date: Sun, 09 Sep 2001 00:00:00 GMT; expires: Sunday, 09-Sep-01 00:01:00 GMT", 59 s, "" => "200": Here;
     "5.3 two Expires": "" => "date: Sun, 09 Sep 2001 00:00:00 GMT; expires: Sun, 09 Sep 2001 00:01:00 GMT; expires: Sun, 09 Sep 2001 00:02:00 GMT; etag: \"a\"", 0 s, "" => "304": Held;
+    "5.3 Expires before Date": "" => "date: Sun, 09 Sep 2001 00:01:00 GMT; expires: Sun, 09 Sep 2001 00:00:00 GMT; etag: \"a\"", 0 s, "" => "304": Held;
+    "5.3 Expires without a Date that is one": "" => "date: yesterday; expires: Sun, 09 Sep 2001 01:47:40 GMT", 59 s, "" => "200": Here;
+    "5.3 Expires without a Date that is one, over": "" => "date: yesterday; expires: Sun, 09 Sep 2001 01:47:40 GMT", 61 s, "" => "200": Fetched;
+    "4.2.1 max-age=0": "" => "cache-control: max-age=0; etag: \"a\"", 0 s, "" => "304": Held;
+    "4.2.1 s-maxage=0 before max-age": "" => "cache-control: max-age=60, s-maxage=0; etag: \"a\"", 0 s, "" => "304": Held;
+    "4.2.2 what was changed after it was made is not fresh by guess": "" => "last-modified: Thu, 01 Jan 2099 00:00:00 GMT", 0 s, "" => "304": Held;
+    "4.2.2 not beside an explicit time": "" => "cache-control: max-age=5; last-modified: Thu, 01 Jan 1998 00:00:00 GMT", 6 s, "" => "304": Held;
     "4.2.1 two max-age": "" => "cache-control: max-age=60, max-age=600; etag: \"a\"", 0 s, "" => "304": Held;
     "4.2.1 max-age that is no number": "" => "cache-control: max-age=a; etag: \"a\"", 0 s, "" => "304": Held;
     "1.2.2 more seconds than fit": "" => "cache-control: max-age=99999999999999999999", 99999999 s, "" => "200": Here;
@@ -104,6 +124,9 @@ const CASES: &[Case] = cases! {
     // Age (§4.2.3).
     "4.2.3 Age counts": "" => "cache-control: max-age=60; age: 30", 29 s, "" => "200": Here;
     "4.2.3 Age counts, over": "" => "cache-control: max-age=60; age: 30", 31 s, "" => "200": Fetched;
+    "4.2.3 a Date long ago does not age it": "" => "date: Mon, 01 Jan 2001 00:00:00 GMT; cache-control: max-age=60", 59 s, "" => "200": Here;
+    "4.2.3 a Date to come does not make it younger": "" => "date: Thu, 01 Jan 2099 00:00:00 GMT; cache-control: max-age=60", 61 s, "" => "200": Fetched;
+    "4.2.3 Expires and Date of a clock that is ahead": "" => "date: Thu, 01 Jan 2099 00:00:00 GMT; expires: Thu, 01 Jan 2099 00:01:00 GMT", 59 s, "" => "200": Here;
     "5.1 the first of two Ages": "" => "cache-control: max-age=60; age: 30; age: 1", 31 s, "" => "200": Fetched;
     "5.1 Age that is no number": "" => "cache-control: max-age=60; age: x", 59 s, "" => "200": Here;
     "5.1 an enormous Age": "" => "cache-control: max-age=60; age: 18446744073709551615; etag: \"a\"", 0 s, "" => "304": Held;
@@ -117,6 +140,11 @@ const CASES: &[Case] = cases! {
     "5.2.1.1 max-age, young enough": "" => "cache-control: max-age=60", 30 s, "cache-control: max-age=40" => "200": Here;
     "5.2.1.3 min-fresh": "" => "cache-control: max-age=60; etag: \"a\"", 30 s, "cache-control: min-fresh=40" => "304": Held;
     "5.2.1.3 min-fresh, fresh enough": "" => "cache-control: max-age=60", 30 s, "cache-control: min-fresh=20" => "200": Here;
+    "5.2.1.1 max-age=0, and nothing to confirm by": "" => "cache-control: max-age=60", 1 s, "cache-control: max-age=0" => "200": Fetched;
+    "5.2.1.3 min-fresh, stale": "" => "cache-control: max-age=60; etag: \"a\"", 61 s, "cache-control: min-fresh=0" => "304": Held;
+    "5.2.1.3 min-fresh before stale-while-revalidate": "" => "cache-control: max-age=60, stale-while-revalidate=60; etag: \"a\"", 61 s, "cache-control: min-fresh=1" => "304": Held;
+    "5.2.1.1 max-age before stale-while-revalidate": "" => "cache-control: max-age=60, stale-while-revalidate=60; etag: \"a\"", 61 s, "cache-control: max-age=90" => "304": Held;
+    "5.2.1.1 max-age beside max-stale": "" => "cache-control: max-age=60; etag: \"a\"", 90 s, "cache-control: max-age=80, max-stale" => "304": Held;
     "5.2.1.2 max-stale": "" => "cache-control: max-age=60", 90 s, "cache-control: max-stale=40" => "200": Stale;
     "5.2.1.2 max-stale, too stale": "" => "cache-control: max-age=60; etag: \"a\"", 90 s, "cache-control: max-stale=20" => "304": Held;
     "5.2.1.2 max-stale without a bound": "" => "cache-control: max-age=60", 9000 s, "cache-control: max-stale" => "200": Stale;
@@ -128,7 +156,11 @@ const CASES: &[Case] = cases! {
     "5.2.1.7 only-if-cached, here": "" => "cache-control: max-age=60", 0 s, "cache-control: only-if-cached" => "200": Here;
     "5.2.1.7 only-if-cached, stale": "" => "cache-control: max-age=60", 61 s, "cache-control: only-if-cached" => "200": NotHere;
 
+    "5.2.1.7 only-if-cached and max-stale": "" => "cache-control: max-age=60", 80 s, "cache-control: only-if-cached, max-stale=30" => "200": Stale;
+    "5.2.1.7 only-if-cached and no-cache": "" => "cache-control: max-age=60", 1 s, "cache-control: only-if-cached, no-cache" => "200": NotHere;
+
     // Validation (§4.3).
+    "4.3.3 a failure says nothing of what is stored": "" => "cache-control: max-age=60; etag: \"a\"", 61 s, "" => "500": Replaced;
     "4.3 by ETag": "" => "cache-control: max-age=60; etag: \"a\"", 61 s, "" => "304; etag: \"a\"": Held;
     "4.3 by Last-Modified": "" => "cache-control: max-age=60; last-modified: Sat, 08 Sep 2001 01:46:40 GMT", 61 s, "" => "304": Held;
     "4.3.3 something new": "" => "cache-control: max-age=60; etag: \"a\"", 61 s, "" => "200; etag: \"b\"": Replaced;
@@ -148,11 +180,15 @@ const CASES: &[Case] = cases! {
     "4.1 absent is not empty": "" => "cache-control: max-age=60; vary: x", 1 s, "x: " => "200": Fetched;
     "4.1 anything": "" => "cache-control: max-age=60; vary: *", 1 s, "" => "200": Fetched;
     "4.1 anything, hidden in a list": "" => "cache-control: max-age=60; vary: accept; vary: x, *", 1 s, "" => "200": Fetched;
+    "4.1 none in common with nothing": "" => "cache-control: max-age=60; vary: x, y", 1 s, "y: 1" => "200": Fetched;
+    "4.1 the order in other fields says something": "x: 1, 2" => "cache-control: max-age=60; vary: x", 1 s, "x: 2, 1" => "200": Fetched;
     "own: Vary by a cookie that was there": "cookie: a=1" => "cache-control: public, max-age=60; vary: cookie", 1 s, "cookie: a=1" => "200": Fetched;
 
     // Stale answers (§4.2.4, RFC 5861).
     "5861 stale-while-revalidate": "" => "cache-control: max-age=60, stale-while-revalidate=30; etag: \"a\"", 80 s, "" => "304": Stale;
     "5861 stale-while-revalidate, over": "" => "cache-control: max-age=60, stale-while-revalidate=30; etag: \"a\"", 91 s, "" => "304": Held;
+    "5861 stale-while-revalidate beside s-maxage, which forbids it": "" => "cache-control: s-maxage=60, stale-while-revalidate=30; etag: \"a\"", 80 s, "" => "304": Held;
+    "5861 stale-while-revalidate that is no number": "" => "cache-control: max-age=60, stale-while-revalidate=x; etag: \"a\"", 61 s, "" => "304": Held;
     "5861 must-revalidate before it": "" => "cache-control: max-age=60, stale-while-revalidate=30, must-revalidate; etag: \"a\"", 80 s, "" => "304": Held;
     "5861 stale-if-error, 503": "" => "cache-control: max-age=60, stale-if-error=30", 80 s, "" => "503": StoodIn;
     "5861 stale-if-error, no answer": "" => "cache-control: max-age=60, stale-if-error=30", 80 s, "" => "fails": StoodIn;

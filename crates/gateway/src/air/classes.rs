@@ -101,6 +101,12 @@ impl Classes {
         self.learn(name, &[address], VERIFIED_FOR);
     }
 
+    /// Whether `address` is known to be one of `name`'s.
+    pub fn agrees(&self, name: &Name, address: IpAddr) -> bool {
+        let now = self.now();
+        self.names().agrees(name, address, now)
+    }
+
     fn now(&self) -> Duration {
         self.began.elapsed()
     }

@@ -114,9 +114,9 @@ async fn answer_good(
     match head::target(request.uri()) {
         Ok(target) => Ok(match &proxy.intake.web {
             Some(web) if request.method() != Method::TRACE => {
-                let host = head::host(request.uri());
-                let host = host.unwrap_or(http::HeaderValue::from_static(""));
-                let to = Destination { named: Some(target), dialled: None, host, site: None };
+                let host = request.uri().host().and_then(web::host_of);
+                let target = Target { host: host.unwrap_or(target.host), port: target.port };
+                let to = Destination::by_name(target, None);
                 web.exchange(&proxy.intake, &proxy.ticket, to, request).await
             }
             _ => forward::forward(proxy, request, target).await,

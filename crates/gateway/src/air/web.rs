@@ -1,5 +1,6 @@
 //! HTTP that this gateway itself understands: the cache before the link, on port 80 and in the proxy.
 
+mod changed;
 mod framing;
 mod intercept;
 mod look;
@@ -10,12 +11,16 @@ mod site;
 mod strict;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bentpipe_link::{Host, ResetCode, Target};
-use bentpipe_webcache::{Cache, Failure, Key, OpenError, Origin, Outcome, Scheme, Served};
+use bentpipe_webcache::{
+    CACHE_STATUS, Cache, Failure, Forwarded, Key, OpenError, Origin, Outcome, Scheme, Served,
+    invalidates,
+};
 use bytes::Bytes;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri, Version, header};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 
@@ -23,6 +28,7 @@ use super::http::{Body, head, text};
 use super::intake::Intake;
 use super::passengers::Ticket;
 use crate::config::{AirConfig, SiteLoaded};
+use changed::Changed;
 pub use intercept::intercept;
 use origins::{Asker, Origins};
 pub use page::Page;
@@ -37,6 +43,9 @@ pub struct Web {
     cache: Cache,
     origins: Arc<Origins>,
     sites: Vec<Arc<SiteLoaded>>,
+    changed: Changed,
+    /// What was counted of [`Cache::unwritten`].
+    unwritten: AtomicU64,
 }
 
 /// Where a request goes.
@@ -53,13 +62,45 @@ pub struct Destination {
     pub site: Option<Arc<SiteLoaded>>,
 }
 
+impl Destination {
+    /// What `named` means, or, where `dialled` is known, what is dialled for all that is not to be stored.
+    /// The origin sees the name as the key has it: were it told in what case a client writes it, one
+    /// client's writing could be in everybody's answer.
+    pub fn by_name(mut named: Target, dialled: Option<Target>) -> Self {
+        if let Host::Name(name) = &mut named.host {
+            name.make_ascii_lowercase();
+        }
+        let shown = match &named.host {
+            Host::Ip(std::net::IpAddr::V6(address)) => format!("[{address}]"),
+            Host::Ip(address) => address.to_string(),
+            Host::Name(name) => name.clone(),
+            // No text is one, so that no request names one.
+            Host::Service(service) => service.name().to_owned(),
+        };
+        let shown = if named.port == PORT { shown } else { format!("{shown}:{}", named.port) };
+        let host = HeaderValue::from_str(&shown).expect("names and addresses are ASCII");
+        Self { named: Some(named), dialled, host, site: None }
+    }
+}
+
+/// The host that `text` names; a dot at its end says nothing (RFC 3986 §3.2.2, RFC 1034 §3.1).
+pub fn host_of(text: &str) -> Option<Host> {
+    text.strip_suffix('.').unwrap_or(text).parse().ok()
+}
+
 impl Web {
     /// Opens the cache, where `config` has one.
     pub fn open(config: &AirConfig) -> Result<Option<Arc<Self>>, OpenError> {
         let Some(settings) = &config.http_cache else { return Ok(None) };
         let cache = Cache::open(&settings.settings(), settings.rules())?;
         let sites = config.sites.iter().map(|site| Arc::new(site.loaded().clone())).collect();
-        Ok(Some(Arc::new(Self { cache, origins: Arc::default(), sites })))
+        Ok(Some(Arc::new(Self {
+            cache,
+            origins: Arc::default(),
+            sites,
+            changed: Changed::default(),
+            unwritten: AtomicU64::new(0),
+        })))
     }
 
     /// The site of that name.
@@ -97,14 +138,21 @@ impl Web {
         let asker = Asker::new(intake.clone(), ticket.clone(), self.origins.clone(), to);
         match key {
             Some(key) if is_read && request.body().is_end_stream() => {
-                let request = request.map(|_| ());
+                let mut request = request.map(|_| ());
+                if self.changed.take(ticket.client, &key) {
+                    let no_cache = HeaderValue::from_static("no-cache");
+                    request.headers_mut().insert(header::CACHE_CONTROL, no_cache);
+                }
                 let shown = asker.target();
                 let origin: Arc<dyn Origin> = Arc::new(asker);
                 let served = self.cache.serve(&key, &request, &origin).await;
                 count(intake, &served);
+                let unwritten = self.cache.unwritten();
+                let before = self.unwritten.fetch_max(unwritten, Relaxed);
+                intake.counters.http_unwritten.add(unwritten.saturating_sub(before));
                 outbound(&shown, served.response.map(body_of_cache))
             }
-            key => self.pass(intake, asker, key, request).await,
+            key => self.pass(intake, ticket, asker, key, request).await,
         }
     }
 
@@ -112,6 +160,7 @@ impl Web {
     async fn pass(
         &self,
         intake: &Arc<Intake>,
+        ticket: &Ticket,
         asker: Asker,
         key: Option<Key>,
         request: Request<Incoming>,
@@ -119,15 +168,46 @@ impl Web {
         intake.counters.http_passed.add(1);
         let method = request.method().clone();
         let shown = asker.target();
-        let sent =
+        let is_named = asker.is_named();
+        let mut sent =
             asker.send_once(request.map(|body| body.map_err(Into::into).boxed_unsync())).await;
-        if let (Ok(response), Some(key)) = (&sent, &key) {
-            self.cache.changed(key, &method, (response.status(), response.headers()));
+        if let Ok(response) = &mut sent {
+            if let Some(key) = &key {
+                let said = (response.status(), response.headers());
+                self.note_changed(is_named, ticket, key, &method, said);
+            }
+            let why = if key.is_some() { Forwarded::Method } else { Forwarded::Bypass };
+            response.headers_mut().append(CACHE_STATUS, why.field());
         }
         outbound(
             &shown,
             sent.map(|response| response.map(|body| body.map_err(Into::into).boxed_unsync())),
         )
+    }
+
+    /// What a request may have changed has to be confirmed: for everybody, where it `is_named` who
+    /// answered it, else for the passenger who sent it.
+    fn note_changed(
+        &self,
+        is_named: bool,
+        ticket: &Ticket,
+        key: &Key,
+        method: &Method,
+        (status, headers): (StatusCode, &HeaderMap),
+    ) {
+        if is_named {
+            return self.cache.changed(key, method, (status, headers));
+        }
+        if !invalidates(method, status) {
+            return;
+        }
+        self.changed.note(ticket.client, key);
+        for name in [header::LOCATION, header::CONTENT_LOCATION] {
+            let reference = headers.get(&name).and_then(|value| value.to_str().ok());
+            if let Some(other) = reference.and_then(|reference| key.same_origin(reference)) {
+                self.changed.note(ticket.client, &other);
+            }
+        }
     }
 }
 
@@ -173,6 +253,10 @@ fn count(intake: &Intake, served: &Served) {
 /// The answer as it goes to the client.
 fn outbound(target: &Target, answered: Result<Response<Body>, Failure>) -> Response<Body> {
     match answered {
+        // Nobody was asked to speak something else (RFC 9110 §15.2.2), and others are not final.
+        Ok(response) if response.status().is_informational() => {
+            super::http::failure(target, ResetCode::Aborted)
+        }
         Ok(mut response) => {
             let version = response.version();
             head::strip(response.headers_mut());

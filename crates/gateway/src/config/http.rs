@@ -71,10 +71,10 @@ impl HttpCache {
                 return wrong(why, "write 1 MiB at least: memory = \"64 MiB\", disk = \"1 GiB\"");
             }
         }
-        if self.largest_object.bytes() > self.memory.bytes() / 2 {
+        if self.largest_object.bytes() > self.memory.bytes() / 4 {
             let why = format!(
-                "largest-object = \"{}\" is more than half of memory = \"{}\", which is what bodies on \
-                 their way may take",
+                "largest-object = \"{}\" is more than a quarter of memory = \"{}\", which is what one body \
+                 on its way may take",
                 self.largest_object, self.memory
             );
             return wrong(why, "write more memory, or a smaller largest-object");

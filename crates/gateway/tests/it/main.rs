@@ -22,4 +22,5 @@ mod udp;
 mod unbound;
 mod web;
 mod web_tproxy;
+mod web_tricks;
 mod wire;

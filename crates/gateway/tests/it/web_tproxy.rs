@@ -9,6 +9,7 @@ use bentpipe_gateway::config::AirConfig;
 use bentpipe_gateway::far::{Arrivals, Carried, Incoming};
 use bentpipe_gateway::net::Inherited;
 use bentpipe_link::{Host, ResetCode};
+use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::tproxy::{PATIENCE, as_root, new_network, sh};
@@ -29,6 +30,7 @@ fn in_gateway() {
         send_tid.send(nix::unistd::gettid()).unwrap();
         ready.recv_timeout(PATIENCE).unwrap();
         sh("ip addr add 10.9.0.2/24 dev seat0\n\
+            ip addr add 10.9.0.3/24 dev seat0\n\
             ip link set seat0 up\n\
             ip route add default via 10.9.0.1");
         as_client();
@@ -64,12 +66,14 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
         }
     });
     let counters = air.counters();
+    let known = "known.test".parse().unwrap();
+    air.learn(&known, &["203.0.113.99".parse().unwrap()], std::time::Duration::from_secs(60));
     let stop = async move {
         ready.send(()).unwrap();
         tokio::task::spawn_blocking(move || back.recv_timeout(PATIENCE)).await.unwrap().unwrap();
     };
     tokio::time::timeout(PATIENCE, air.serve(stop)).await.expect("it stops");
-    assert_eq!(counters.http_hits.get(), 3);
+    assert_eq!(counters.http_hits.get(), 5);
     assert_eq!(counters.http_refused.get(), 1);
 }
 
@@ -98,8 +102,16 @@ async fn far_side(incoming: Incoming) {
 
 /// What comes back for `said` to `address`.
 fn say(address: &str, said: &str) -> String {
+    say_as("10.9.0.2", address, said)
+}
+
+/// The same to the passenger with the address `client`.
+fn say_as(client: &str, address: &str, said: &str) -> String {
     let address: SocketAddr = address.parse().unwrap();
-    let mut tcp = TcpStream::connect_timeout(&address, PATIENCE).unwrap();
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::new(client.parse().unwrap(), 0).into()).unwrap();
+    socket.connect_timeout(&address.into(), PATIENCE).unwrap();
+    let mut tcp = TcpStream::from(socket);
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
     tcp.write_all(said.as_bytes()).unwrap();
     let mut answer = String::new();
@@ -139,7 +151,7 @@ fn as_client() {
         for _ in 0..2 {
             let answer = get("203.0.113.66:80", host, "/y");
             assert!(answer.ends_with("203.0.113.66:80 heard GET /y HTTP/1.1"), "{host}: {answer}");
-            assert!(!answer.contains("cache-status"), "{host}: {answer}");
+            assert!(answer.contains("cache-status: bentpipe; fwd=bypass\r\n"), "{host}: {answer}");
         }
     }
 
@@ -154,6 +166,25 @@ fn as_client() {
         "POST /z HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
     let answer = say("203.0.113.66:80", post);
     assert!(answer.ends_with("203.0.113.66:80 heard POST /z HTTP/1.1"), "{answer}");
+
+    // What an address says that nobody has proven makes nobody else lose what is stored; who has sent
+    // something there sees what that did.
+    let post =
+        "POST / HTTP/1.1\r\nHost: shop.test\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    say("203.0.113.66:80", post);
+    let again = "GET / HTTP/1.1\r\nHost: Shop.test.\r\nConnection: close\r\n\r\n";
+    let other = say_as("10.9.0.3", "198.51.100.7:80", again);
+    assert!(other.contains("; hit"), "{other}");
+    let own = say("198.51.100.7:80", again);
+    assert!(own.contains("fwd=request") && own.contains("shop.test:80 heard GET /"), "{own}");
+    let own = say("198.51.100.7:80", again);
+    assert!(own.contains("; hit"), "{own}");
+    // What our own resolver has said to be the name's is believed for everybody.
+    get("203.0.113.99:80", "known.test", "/");
+    say("203.0.113.99:80", &post.replace("shop.test", "known.test"));
+    let again = again.replace("Shop", "known");
+    let other = say_as("10.9.0.3", "203.0.113.99:80", &again);
+    assert!(other.contains("fwd=stale"), "{other}");
 
     // What is no HTTP, or wants to be something else, passes untouched; so do all other ports.
     for said in [

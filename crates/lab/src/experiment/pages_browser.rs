@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 use super::ExperimentError;
 use super::report::{Goal, Report, row};
 use super::table::{align, seconds, table, written};
+use crate::contender::pair::PassedQuic;
 use crate::emu::{EmuError, SERVER, World};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
@@ -113,7 +114,7 @@ fn one(
     let more =
         if case == Case::Tunnel { More::default() } else { services(&on_board, &origin, folder)? };
     let limits = ClassLimits::default();
-    let gateways = Gateways::start_with(&world, profile, &limits, "reject", more, folder)?;
+    let gateways = Gateways::start_with(&world, profile, &limits, PassedQuic::Refused, more, folder)?;
     gateways.wait()?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(EmuError::Thread)?;

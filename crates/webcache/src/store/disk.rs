@@ -7,20 +7,17 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::index::{Entry, Index};
+use super::entry::Entry;
+use super::index::Index;
 use super::lock;
-use crate::record::{MOST_HEAD_BYTES, Record, Sum, sum};
-
-/// Bodies that wait to be written, bytes; while there are more, objects stay in memory only.
-const MOST_WAITING_BYTES: u64 = 32 << 20;
+use super::queue::{Job, Next, Queue};
+use crate::record::{MOST_HEAD_BYTES, Record, sum};
 
 /// How long nothing is written after the disk failed.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -47,21 +44,18 @@ pub enum OpenError {
     },
 }
 
-enum Job {
-    Write { entry: Arc<Entry>, file: Vec<u8>, body: Bytes },
-    Rewrite { id: u64, file: Vec<u8> },
-    Delete(u64),
-    Touch(u64),
-    Settle(oneshot::Sender<()>),
-}
-
-/// What the thread is told by.
+/// What the thread is told by. Dropped, it lets the thread end when all is done.
 pub struct Writer {
-    jobs: Sender<Job>,
-    waiting_bytes: Arc<AtomicU64>,
+    queue: Arc<Queue>,
     pause: Arc<Pause>,
     directory: Arc<PathBuf>,
     reads: Arc<Semaphore>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue.close();
+    }
 }
 
 /// When the disk failed last.
@@ -81,7 +75,7 @@ impl Pause {
 struct Thread {
     directory: Arc<PathBuf>,
     index: Arc<Mutex<Index>>,
-    waiting_bytes: Arc<AtomicU64>,
+    queue: Arc<Queue>,
     object_bytes: u64,
     pause: Arc<Pause>,
     /// Holds the lock of the directory for as long as the thread runs.
@@ -116,62 +110,46 @@ impl Writer {
         ids.dedup();
         let highest = ids.last().copied().unwrap_or_default();
         let directory = Arc::new(directory.to_owned());
-        let waiting_bytes = Arc::new(AtomicU64::new(0));
-        let (jobs, inbox) = channel();
+        let queue = Arc::<Queue>::default();
         let pause = Arc::new(Pause::default());
         let thread = Thread {
             directory: directory.clone(),
             index,
-            waiting_bytes: waiting_bytes.clone(),
+            queue: queue.clone(),
             object_bytes,
             pause: pause.clone(),
             _lock: lock,
         };
         std::thread::Builder::new()
             .name("webcache".into())
-            .spawn(move || thread.run(&ids, &inbox))
+            .spawn(move || thread.run(&ids))
             .map_err(unusable)?;
         let reads = Arc::new(Semaphore::new(MOST_READS));
-        Ok((Self { jobs, waiting_bytes, pause, directory, reads }, highest))
+        Ok((Self { queue, pause, directory, reads }, highest))
     }
 
     /// Whether the disk works, and little enough waits for it that one more may.
     pub fn has_time(&self) -> bool {
-        !self.pause.lasts() && self.waiting_bytes.load(Relaxed) < MOST_WAITING_BYTES
+        !self.pause.lasts() && self.queue.has_room()
     }
 
-    fn tell(&self, job: Job) {
-        // The thread ends only when this sender has gone.
-        let _ = self.jobs.send(job);
-    }
-
-    pub fn write(&self, entry: Arc<Entry>, file: Vec<u8>, body: Bytes) {
-        self.waiting_bytes.fetch_add(body.len() as u64, Relaxed);
-        self.tell(Job::Write { entry, file, body });
-    }
-
-    pub fn rewrite(&self, id: u64, file: Vec<u8>) {
-        self.tell(Job::Rewrite { id, file });
-    }
-
-    pub fn delete(&self, id: u64) {
-        self.tell(Job::Delete(id));
-    }
-
-    pub fn touch(&self, id: u64) {
-        self.tell(Job::Touch(id));
+    /// What waits for the disk.
+    pub fn queue(&self) -> &Queue {
+        &self.queue
     }
 
     pub async fn settle(&self) {
         let (done, wait) = oneshot::channel();
-        self.tell(Job::Settle(done));
+        self.queue.settle(done);
         let _ = wait.await;
     }
 
-    /// The body of `id`, if it is exactly what was written.
-    pub async fn read(&self, id: u64, bytes: u64, told: Sum) -> Option<Bytes> {
+    /// The body of `entry`, if it is exactly what was written. Read and summed on a thread that may
+    /// block.
+    pub async fn read(&self, entry: &Entry) -> Option<Bytes> {
         let _one = self.reads.acquire().await.ok()?;
-        let path = path_of(&self.directory, id, "body");
+        let path = path_of(&self.directory, entry.id, "body");
+        let (bytes, told) = (entry.body_bytes, entry.body_sum()?);
         let reading = tokio::task::spawn_blocking(move || {
             if fs::metadata(&path).ok()?.len() != bytes {
                 return None;
@@ -184,22 +162,19 @@ impl Writer {
 }
 
 impl Thread {
-    fn run(self, ids: &[u64], inbox: &Receiver<Job>) {
+    fn run(self, ids: &[u64]) {
         self.scan(ids);
-        while let Ok(job) = inbox.recv() {
-            match job {
-                Job::Write { entry, file, body } => {
-                    self.write(&entry, &file, &body);
-                    self.waiting_bytes.fetch_sub(body.len() as u64, Relaxed);
-                }
-                Job::Rewrite { id, file } => self.rewrite(id, &file),
-                Job::Delete(id) => self.delete(id),
-                Job::Touch(id) => {
+        while let Some(next) = self.queue.next() {
+            match next {
+                Next::Job(_, Job::Write { entry, body }) => self.write(&entry, &body),
+                Next::Job(_, Job::Rewrite(entry)) => self.rewrite(&entry),
+                Next::Job(id, Job::Delete) => self.delete(id),
+                Next::Job(id, Job::Touch) => {
                     let file = File::options().append(true).open(self.path(id, "head"));
                     // It only says what to keep longest after a restart.
                     let _ = file.and_then(|file| file.set_modified(SystemTime::now()));
                 }
-                Job::Settle(done) => {
+                Next::Settled(done) => {
                     let _ = done.send(());
                 }
             }
@@ -244,17 +219,16 @@ impl Thread {
         if body != Some(record.body_bytes) || record.body_bytes > self.object_bytes {
             return false;
         }
-        let key = record.key.clone();
-        let selection = record.head.selection.clone();
-        let entry = Arc::new(Entry::new(record, file.len(), None));
+        let entry = Arc::new(Entry::of_record(record));
         let mut gone = Vec::new();
         let mut index = lock(&self.index);
         // What came meanwhile is newer.
-        if index.all_of(&key).iter().any(|other| other.head().selection == selection) {
+        let selection = &entry.head().selection;
+        if index.all_of(&entry.key).iter().any(|other| other.head().selection == *selection) {
             return false;
         }
         let taken = index.insert(entry.clone(), &mut gone);
-        let taken = taken && index.reserve_disk(&entry, file.len(), &mut gone);
+        let taken = taken && index.reserve_disk(&entry, &mut gone);
         if taken {
             index.written(id);
         } else {
@@ -265,14 +239,20 @@ impl Thread {
         taken
     }
 
-    fn write(&self, entry: &Entry, file: &[u8], body: &[u8]) {
+    fn write(&self, entry: &Entry, body: &[u8]) {
         if self.pause.lasts() {
             lock(&self.index).not_written(entry.id, false);
             return;
         }
+        entry.set_body_sum(sum(body));
+        let Some(head) = entry.record().and_then(|record| record.encode()) else {
+            // It has grown since it was stored.
+            lock(&self.index).not_written(entry.id, false);
+            return;
+        };
         let written = self
             .replace(entry.id, "body", body)
-            .and_then(|()| self.replace(entry.id, "head", file));
+            .and_then(|()| self.replace(entry.id, "head", &head));
         if let Err(error) = &written {
             tracing::warn!(%error, "the HTTP cache cannot write: it keeps to memory for a while");
             *self.pause.failed_at() = Some(Instant::now());
@@ -283,9 +263,18 @@ impl Thread {
         }
     }
 
-    fn rewrite(&self, id: u64, file: &[u8]) {
-        // The old head would promise what is not so any more: rather none.
-        if self.path(id, "head").exists() && self.replace(id, "head", file).is_err() {
+    fn rewrite(&self, entry: &Entry) {
+        let id = entry.id;
+        if !self.path(id, "head").exists() {
+            return;
+        }
+        let head = entry.record().and_then(|record| record.encode());
+        let written = head.is_some_and(|head| {
+            lock(&self.index).head_grows(id, head.len());
+            self.replace(id, "head", &head).is_ok()
+        });
+        if !written {
+            // The old head would promise what is not so any more: rather none.
             self.delete(id);
             lock(&self.index).remove(id);
         }

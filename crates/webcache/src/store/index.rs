@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
 
+use super::entry::Entry;
 use super::{Occupancy, Settings};
-use crate::head::Head;
 use crate::key::Key;
-use crate::record::{Record, Sum};
 
 /// The most objects. With heads of 1 KiB they take 64 MiB, if the memory's budget has so much.
 const MOST_OBJECTS: usize = 65_536;
@@ -18,73 +17,24 @@ const MOST_OBJECTS: usize = 65_536;
 /// The most answers under one address. One more takes the place of the oldest.
 const MOST_VARIANTS: usize = 8;
 
-/// What a head takes in memory besides its encoded length: the maps' share.
-const HEAD_COST: u64 = 512;
+/// What pinned objects may take of the disk, or of the memory where there is no disk, and what of them is
+/// in memory alone may take of the memory: one part in so many. With 1 GiB of disk, 512 MiB.
+const PINNED_PART: u64 = 2;
+
+/// What bodies on their way may take of the memory: one part in so many.
+const FILLING_PART: u64 = 2;
+
+/// A body on its way may have so much whatever the others have, if there is any.
+const LEAST_FILLING: u64 = crate::fill::SEGMENT_BYTES as u64;
+
+/// The most entries that go at once, with heads and all, for one that comes: a look at them takes some 50 µs.
+const MOST_FORGOTTEN: usize = 1024;
 
 /// What file systems count in.
 const BLOCK_BYTES: u64 = 4096;
 
 /// One use in so many is told to the disk, so that what is used is known after a restart.
 const TOUCH_EVERY: u64 = 64;
-
-/// A stored answer.
-pub struct Entry {
-    pub id: u64,
-    pub key: Key,
-    pub body_bytes: u64,
-    pub body_sum: Sum,
-    /// Held by who reads the body from disk, so that one does.
-    pub loading: tokio::sync::Mutex<()>,
-    head_cost: u64,
-    state: Mutex<State>,
-}
-
-struct State {
-    head: Arc<Head>,
-    body: Option<Bytes>,
-}
-
-impl Entry {
-    /// `file_bytes` is the length of its head's file.
-    pub fn new(record: Record, file_bytes: usize, body: Option<Bytes>) -> Self {
-        let Record { id, key, head, body_bytes, body_sum } = record;
-        Self {
-            id,
-            key,
-            body_bytes,
-            body_sum,
-            loading: tokio::sync::Mutex::default(),
-            head_cost: file_bytes as u64 + HEAD_COST,
-            state: Mutex::new(State { head: head.into(), body }),
-        }
-    }
-
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn head(&self) -> Arc<Head> {
-        self.state().head.clone()
-    }
-
-    pub fn body(&self) -> Option<Bytes> {
-        self.state().body.clone()
-    }
-
-    /// Whether somebody reads the body in memory.
-    fn is_lent(&self) -> bool {
-        self.state().body.as_ref().is_some_and(|body| !body.is_unique())
-    }
-
-    pub fn set_head(&self, head: Head) {
-        self.state().head = head.into();
-    }
-
-    pub fn record_with(&self, head: Head) -> Record {
-        let (id, key) = (self.id, self.key.clone());
-        Record { id, key, head, body_bytes: self.body_bytes, body_sum: self.body_sum }
-    }
-}
 
 struct Slot {
     entry: Arc<Entry>,
@@ -93,11 +43,19 @@ struct Slot {
     uses: u64,
     /// What of `memory` is its own.
     memory: u64,
-    /// What of `disk` is its own.
+    /// What of `disk` is its own; of that, its head's file.
     disk: u64,
+    disk_head: u64,
     /// Whether its files are complete.
     written: bool,
     pinned: bool,
+}
+
+impl Slot {
+    /// What of it can be in memory alone: its head, and its body if no disk has that.
+    fn only_in_memory(&self) -> u64 {
+        if self.disk > 0 { self.entry.head_cost() } else { self.entry.cost() }
+    }
 }
 
 /// The index.
@@ -116,7 +74,10 @@ pub struct Index {
     memory: u64,
     disk: u64,
     filling: u64,
+    /// Bytes of what is pinned, heads and bodies; of those, the ones that are on no disk, all heads
+    /// among them.
     pinned: u64,
+    pinned_in_memory: u64,
 }
 
 impl Index {
@@ -135,6 +96,7 @@ impl Index {
             disk: 0,
             filling: 0,
             pinned: 0,
+            pinned_in_memory: 0,
         }
     }
 
@@ -166,6 +128,10 @@ impl Index {
         Some((slot.entry.clone(), slot.written && slot.uses % TOUCH_EVERY == 1))
     }
 
+    pub fn get(&self, id: u64) -> Option<Arc<Entry>> {
+        self.slots.get(&id).map(|slot| slot.entry.clone())
+    }
+
     pub fn knows(&self, key: &Key) -> bool {
         self.by_key.contains_key(key)
     }
@@ -183,24 +149,25 @@ impl Index {
         keys.flat_map(|(key, _)| self.all_of(key)).collect()
     }
 
-    /// Removes those under `key` that fit `request`; gives what is to be deleted.
-    pub fn remove_fitting(&mut self, key: &Key, request: &HeaderMap) -> Vec<u64> {
-        let fitting = |entry: &Arc<Entry>| entry.head().selection.fits(request);
-        let ids: Vec<u64> =
-            self.all_of(key).iter().filter(|entry| fitting(entry)).map(|entry| entry.id).collect();
-        ids.into_iter().filter_map(|id| self.remove(id)).collect()
+    /// Those under `key` that fit `request`, and are pinned or not.
+    pub fn fitting(&self, key: &Key, request: &HeaderMap, pinned: bool) -> Vec<u64> {
+        let ids = self.by_key.get(key).into_iter().flatten();
+        let slots = ids.filter_map(|id| self.slots.get(id));
+        let fitting =
+            slots.filter(|slot| slot.pinned == pinned && slot.entry.head().selection.fits(request));
+        fitting.map(|slot| slot.entry.id).collect()
     }
 
     /// Takes `entry` in, with its body in memory if it has it; `false` where there is no room.
     pub fn insert(&mut self, entry: Arc<Entry>, gone: &mut Vec<u64>) -> bool {
-        let of_key = self.by_key.get(&entry.key).map_or(0, Vec::len);
-        if of_key >= MOST_VARIANTS
-            && let Some(oldest) = self.by_key.get(&entry.key).and_then(|ids| ids.first().copied())
-        {
+        let ids = self.by_key.get(&entry.key).map_or(&[][..], Vec::as_slice);
+        if ids.len() >= MOST_VARIANTS {
+            let free = |id: &&u64| self.slots.get(id).is_some_and(|slot| !slot.pinned);
+            let Some(&oldest) = ids.iter().find(free) else { return false };
             gone.extend(self.remove(oldest));
         }
         let body = entry.body().map_or(0, |body| body.len() as u64);
-        let memory = entry.head_cost + body;
+        let memory = entry.head_cost() + body;
         if !self.make_memory(memory, gone) {
             return false;
         }
@@ -212,7 +179,9 @@ impl Index {
         let (tick, id) = (self.tick, entry.id);
         let pinned = entry.head().pinned;
         if pinned {
-            self.pinned += entry.body_bytes;
+            // It comes from the disk.
+            self.pinned += entry.cost();
+            self.pinned_in_memory += entry.cost();
         } else {
             self.order.insert(tick, id);
         }
@@ -221,14 +190,16 @@ impl Index {
         }
         self.memory += memory;
         self.by_key.entry(entry.key.clone()).or_default().push(id);
-        let slot = Slot { entry, tick, uses: 0, memory, disk: 0, written: false, pinned };
+        let slot =
+            Slot { entry, tick, uses: 0, memory, disk: 0, disk_head: 0, written: false, pinned };
         self.slots.insert(id, slot);
         true
     }
 
-    /// Counts the files of `entry` in, `head_bytes` being its head's; `false` where there is no room.
-    pub fn reserve_disk(&mut self, entry: &Entry, head_bytes: usize, gone: &mut Vec<u64>) -> bool {
-        let bytes = on_disk(entry.body_bytes) + on_disk(head_bytes as u64);
+    /// Counts the files of `entry` in; `false` where there is no room.
+    pub fn reserve_disk(&mut self, entry: &Entry, gone: &mut Vec<u64>) -> bool {
+        let head = on_disk(entry.head_bytes());
+        let bytes = on_disk(entry.body_bytes) + head;
         while self.disk + bytes > self.disk_limit {
             let mut others = self.order.values().filter(|id| **id != entry.id);
             let oldest = others.find(|id| self.slots.get(id).is_some_and(|slot| slot.disk > 0));
@@ -236,9 +207,23 @@ impl Index {
             gone.extend(self.remove(oldest));
         }
         let Some(slot) = self.slots.get_mut(&entry.id) else { return false };
-        slot.disk = bytes;
+        (slot.disk, slot.disk_head) = (bytes, head);
         self.disk += bytes;
+        if slot.pinned {
+            self.pinned_in_memory -= entry.body_bytes;
+        }
         true
+    }
+
+    /// The head's file of `id` is now so long. What is over the budget by that goes when the next object
+    /// is written: a head has at most 32 KiB.
+    pub fn head_grows(&mut self, id: u64, bytes: usize) {
+        if let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.disk > 0) {
+            let head = on_disk(bytes as u64);
+            slot.disk = slot.disk - slot.disk_head + head;
+            self.disk = self.disk - slot.disk_head + head;
+            slot.disk_head = head;
+        }
     }
 
     /// The files of `id` are complete.
@@ -253,10 +238,18 @@ impl Index {
     /// The files of `id` have not been written; because the disk holds no more, if it `is_full`.
     pub fn not_written(&mut self, id: u64, is_full: bool) {
         if let Some(slot) = self.slots.get_mut(&id) {
-            self.disk -= std::mem::take(&mut slot.disk);
+            let disk = std::mem::take(&mut slot.disk);
+            self.disk -= disk;
+            if slot.pinned && disk > 0 {
+                self.pinned_in_memory += slot.entry.body_bytes;
+            }
         }
         if is_full {
             self.disk_limit = self.disk - self.disk / 10;
+        }
+        // In memory fewer can be kept. That is no word of the operator's: the disk has failed.
+        if self.pinned_in_memory > self.memory_budget / PINNED_PART {
+            self.pin(id, false);
         }
     }
 
@@ -272,7 +265,7 @@ impl Index {
         }
         // Making room may have removed it.
         let Some(slot) = self.slots.get_mut(&entry.id) else { return false };
-        entry.state().body = Some(body);
+        entry.set_body(body);
         slot.memory += bytes;
         self.memory += bytes;
         self.warm.insert(slot.tick, entry.id);
@@ -287,7 +280,8 @@ impl Index {
         self.memory -= slot.memory;
         self.disk -= slot.disk;
         if slot.pinned {
-            self.pinned -= slot.entry.body_bytes;
+            self.pinned -= slot.entry.cost();
+            self.pinned_in_memory -= slot.only_in_memory();
         }
         if let Some(ids) = self.by_key.get_mut(&slot.entry.key) {
             ids.retain(|one| *one != id);
@@ -298,30 +292,44 @@ impl Index {
         (slot.disk > 0).then_some(id)
     }
 
+    pub fn is_pinned(&self, id: u64) -> bool {
+        self.slots.get(&id).is_some_and(|slot| slot.pinned)
+    }
+
+    /// Keeps `id` whatever comes, or no longer; gives whether it is as was asked.
     pub fn pin(&mut self, id: u64, pinned: bool) -> bool {
-        let most = self.disk_budget.max(self.memory_budget) / 2;
+        let most = self.disk_budget.max(self.memory_budget) / PINNED_PART;
         let Some(slot) = self.slots.get_mut(&id) else { return false };
         if slot.pinned == pinned {
             return true;
         }
-        let bytes = slot.entry.body_bytes;
+        let (bytes, in_memory) = (slot.entry.cost(), slot.only_in_memory());
         if pinned {
-            if self.pinned + bytes > most {
+            if self.pinned + bytes > most
+                || self.pinned_in_memory + in_memory > self.memory_budget / PINNED_PART
+            {
                 return false;
             }
             self.pinned += bytes;
+            self.pinned_in_memory += in_memory;
             self.order.remove(&slot.tick);
         } else {
             self.pinned -= bytes;
+            self.pinned_in_memory -= in_memory;
             self.order.insert(slot.tick, id);
         }
         slot.pinned = pinned;
         true
     }
 
-    pub fn reserve_memory(&mut self, bytes: u64, gone: &mut Vec<u64>) -> bool {
-        let fits = self.filling + bytes <= self.memory_budget / 2;
-        if !fits || !self.make_memory(bytes, gone) {
+    /// Takes `bytes` more for a body on its way that has `held` already. All such have a part of the
+    /// memory, and each no more than it leaves to those to come: the first half of that part, the second
+    /// a third of it, and so on, so that however many large ones come slowly, there is room for others.
+    pub fn reserve_memory(&mut self, held: u64, bytes: u64, gone: &mut Vec<u64>) -> bool {
+        let most = self.memory_budget / FILLING_PART;
+        let Some(left) = most.checked_sub(self.filling + bytes) else { return false };
+        let is_fair = held + bytes <= left.max(LEAST_FILLING);
+        if !is_fair || !self.make_memory(bytes, gone) {
             return false;
         }
         self.filling += bytes;
@@ -345,18 +353,36 @@ impl Index {
                 }
                 continue;
             }
-            let mut order = self.order.values();
-            let cold = |id: &&u64| self.slots.get(id).is_some_and(|slot| !slot.entry.is_lent());
-            let Some(&oldest) = order.find(cold) else { return false };
-            gone.extend(self.remove(oldest));
+            return self
+                .forget_oldest(self.memory + self.filling + bytes - self.memory_budget, gone);
         }
+        true
+    }
+
+    /// Removes the oldest entries that nobody reads until `bytes` of memory are free; none where that
+    /// would not do.
+    fn forget_oldest(&mut self, bytes: u64, gone: &mut Vec<u64>) -> bool {
+        let (mut freed, mut oldest) = (0, Vec::new());
+        for slot in self.order.values().take(MOST_FORGOTTEN).filter_map(|id| self.slots.get(id)) {
+            if freed >= bytes {
+                break;
+            }
+            if !slot.entry.is_lent() {
+                freed += slot.memory;
+                oldest.push(slot.entry.id);
+            }
+        }
+        if freed < bytes {
+            return false;
+        }
+        oldest.into_iter().for_each(|id| gone.extend(self.remove(id)));
         true
     }
 
     /// Forgets the body of `id` in memory, where it is on disk.
     fn cool(&mut self, id: u64) -> bool {
         let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.written) else { return false };
-        let body = slot.entry.state().body.take();
+        let body = slot.entry.forget_body();
         let bytes = body.map_or(0, |body| body.len() as u64);
         slot.memory -= bytes;
         self.memory -= bytes;

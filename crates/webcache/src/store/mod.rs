@@ -2,7 +2,9 @@
 //! one, within a budget for each.
 
 mod disk;
+mod entry;
 mod index;
+mod queue;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,12 +15,12 @@ use http::HeaderMap;
 
 pub use disk::OpenError;
 use disk::Writer;
-pub(crate) use index::Entry;
+pub(crate) use entry::Entry;
 use index::Index;
 
 use crate::head::Head;
 use crate::key::Key;
-use crate::record::{Record, sum};
+use crate::record::{MOST_HEAD_BYTES, Record};
 
 /// How much is kept, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +96,7 @@ impl Store {
     pub fn find(&self, key: &Key, request: &HeaderMap) -> Option<Arc<Entry>> {
         let (entry, touch) = self.index().find(key, request)?;
         if touch && let Some(disk) = &self.disk {
-            disk.touch(entry.id);
+            disk.queue().touch(entry.id);
         }
         Some(entry)
     }
@@ -104,8 +106,9 @@ impl Store {
         self.index().knows(key)
     }
 
-    /// Stores the answer to `request`, in the place of those that fit it too. Gives nothing where it
-    /// is too large or everything is full of what has to stay.
+    /// Stores the answer to `request`, in the place of those that fit it too; in that of a pinned one it
+    /// is pinned, if that is not too much. Gives nothing where it is too large or everything is full of
+    /// what has to stay: then a pinned one stays too, and has to be confirmed.
     pub fn put(
         &self,
         key: &Key,
@@ -113,63 +116,89 @@ impl Store {
         head: Head,
         body: Bytes,
     ) -> Option<Arc<Entry>> {
-        if body.len() as u64 > self.settings.object_bytes {
+        if body.len() as u64 > self.settings.object_bytes
+            || Record::encoded_bytes(key, &head) > MOST_HEAD_BYTES
+        {
             return None;
         }
         let id = self.next_id.fetch_add(1, Relaxed);
-        let body_bytes = body.len() as u64;
-        let record = Record { id, key: key.clone(), head, body_bytes, body_sum: sum(&body) };
-        let file = record.encode()?;
-        let entry = Arc::new(Entry::new(record, file.len(), Some(body.clone())));
+        let entry = Arc::new(Entry::new(id, key.clone(), head, body.clone()));
         let mut index = self.index();
-        let mut gone = index.remove_fitting(key, request);
+        let mut gone = Vec::new();
+        for old in index.fitting(key, request, false) {
+            gone.extend(index.remove(old));
+        }
+        let pinned = index.fitting(key, request, true);
         let is_room = index.insert(entry.clone(), &mut gone);
+        if is_room {
+            pinned.iter().for_each(|old| gone.extend(index.remove(*old)));
+        }
         let disk = self.disk.as_ref().filter(|disk| is_room && disk.has_time());
-        let write = disk.filter(|_| index.reserve_disk(&entry, file.len(), &mut gone));
+        let write = disk.filter(|_| index.reserve_disk(&entry, &mut gone));
         // Told while the index is locked, so that nothing is told to be deleted before it is to be
         // written.
         self.delete(&gone);
+        if is_room && !pinned.is_empty() && index.pin(id, true) {
+            entry.set_head(Head { pinned: true, ..Head::clone(&entry.head()) });
+        }
         if let Some(disk) = write {
-            disk.write(entry.clone(), file, body);
+            disk.queue().write(entry.clone(), body);
+        }
+        if !is_room {
+            for old in pinned.iter().filter_map(|id| index.get(*id)) {
+                self.change_in(&index, &old, |head| head.invalidated = true);
+            }
         }
         is_room.then_some(entry)
     }
 
-    /// Gives `entry` another head.
-    pub fn set_head(&self, entry: &Entry, head: Head) {
-        let index = self.index();
-        let record = entry.record_with(head.clone());
+    /// Changes the head of `entry`.
+    pub fn change(&self, entry: &Arc<Entry>, change: impl FnOnce(&mut Head)) {
+        self.change_in(&self.index(), entry, change);
+    }
+
+    fn change_in(&self, index: &Index, entry: &Arc<Entry>, change: impl FnOnce(&mut Head)) {
+        let mut head = Head::clone(&entry.head());
+        change(&mut head);
         entry.set_head(head);
-        let (Some(disk), Some(file)) = (&self.disk, record.encode()) else { return };
-        if index.on_disk(entry.id) {
-            disk.rewrite(entry.id, file);
+        if let Some(disk) = self.disk.as_ref().filter(|_| index.on_disk(entry.id)) {
+            disk.queue().rewrite(entry.clone());
         }
     }
 
     /// What is stored under `key` has to be confirmed before it is used again.
     pub fn invalidate(&self, key: &Key) {
-        let entries = self.index().all_of(key);
-        for entry in entries {
-            let mut head = Head::clone(&entry.head());
-            head.invalidated = true;
-            self.set_head(&entry, head);
+        let index = self.index();
+        for entry in index.all_of(key) {
+            self.change_in(&index, &entry, |head| head.invalidated = true);
         }
     }
 
     /// Keeps `entry` whatever comes, or no longer; gives whether it is as was asked. At most half of
     /// the room there is can be kept like that.
-    pub fn pin(&self, entry: &Entry, pinned: bool) -> bool {
-        if !self.index().pin(entry.id, pinned) {
-            return false;
+    pub fn pin(&self, entry: &Arc<Entry>, pinned: bool) -> bool {
+        let mut index = self.index();
+        let is_so = index.pin(entry.id, pinned);
+        if is_so {
+            self.change_in(&index, entry, |head| head.pinned = pinned);
         }
-        let mut head = Head::clone(&entry.head());
-        head.pinned = pinned;
-        self.set_head(entry, head);
-        true
+        is_so
     }
 
-    /// Forgets `entry`.
-    pub fn remove(&self, entry: &Entry) {
+    /// Forgets `entry`, which what the origin has now supersedes. Where it is pinned it stays, and has to
+    /// be confirmed.
+    pub fn supersede(&self, entry: &Arc<Entry>) {
+        let mut index = self.index();
+        if index.is_pinned(entry.id) {
+            self.change_in(&index, entry, |head| head.invalidated = true);
+        } else {
+            let gone = index.remove(entry.id);
+            self.delete(gone.as_slice());
+        }
+    }
+
+    /// Forgets `entry`, pinned or not.
+    fn remove(&self, entry: &Entry) {
         let mut index = self.index();
         let gone = index.remove(entry.id);
         self.delete(gone.as_slice());
@@ -177,7 +206,7 @@ impl Store {
 
     fn delete(&self, gone: &[u64]) {
         if let Some(disk) = &self.disk {
-            gone.iter().for_each(|id| disk.delete(*id));
+            gone.iter().for_each(|id| disk.queue().delete(*id));
         }
     }
 
@@ -192,7 +221,7 @@ impl Store {
             return Some(body);
         }
         let disk = self.disk.as_ref()?;
-        let Some(body) = disk.read(entry.id, entry.body_bytes, entry.body_sum).await else {
+        let Some(body) = disk.read(entry).await else {
             self.remove(entry);
             return None;
         };
@@ -215,11 +244,16 @@ impl Store {
         // They are numbered as they are stored.
         entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.id));
         let fresh = entries.iter().filter(|entry| is_fresh(&entry.head()));
-        fresh.take(most).map(|entry| entry.key.hash64()).collect()
+        fresh.take(most).map(|entry| entry.hash).collect()
     }
 
     pub fn occupancy(&self) -> Occupancy {
         self.index().occupancy()
+    }
+
+    /// Objects so far that stayed in memory alone because too much waited for the disk.
+    pub fn unwritten(&self) -> u64 {
+        self.disk.as_ref().map_or(0, |disk| disk.queue().refused())
     }
 
     /// Waits until all that was begun has been written, and what lay there has been read.
@@ -231,18 +265,29 @@ impl Store {
 }
 
 impl Room {
-    /// Takes memory until it is `bytes`, where there is so much: bodies on their way have at most half
-    /// of the memory.
+    /// Takes memory until it is `bytes`, where there is so much, and a fair share of it leaves so much.
     pub fn grow_to(&mut self, store: &Store, bytes: u64) -> bool {
         let more = bytes.saturating_sub(self.bytes);
+        if more == 0 {
+            return true;
+        }
         let mut gone = Vec::new();
         let mut index = lock(&self.index);
-        if !index.reserve_memory(more, &mut gone) {
-            return false;
-        }
+        let is_there = index.reserve_memory(self.bytes, more, &mut gone);
         store.delete(&gone);
-        self.bytes += more;
-        true
+        if is_there {
+            self.bytes += more;
+        }
+        is_there
+    }
+
+    /// Gives back what is more than `bytes`.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        if less > 0 {
+            self.bytes -= less;
+            lock(&self.index).release_memory(less);
+        }
     }
 }
 

@@ -204,3 +204,18 @@ pub fn response(text: &str) -> Response<()> {
     *response.headers_mut() = headers(fields);
     response
 }
+
+/// Many at once: the number of questions is what counts.
+pub async fn together(rig: &Arc<Rig>, count: usize) -> Vec<tokio::task::JoinHandle<Got>> {
+    let tasks: Vec<_> = (0..count)
+        .map(|_| {
+            let rig = rig.clone();
+            tokio::spawn(async move { rig.get("/", "").await })
+        })
+        .collect();
+    // All of them have begun.
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    tasks
+}

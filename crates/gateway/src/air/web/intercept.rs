@@ -114,7 +114,7 @@ impl Connection {
         let named = said.filter(|_| request.headers().contains_key(header::HOST));
         let named = named.and_then(|authority| {
             let port = authority.port_u16().unwrap_or(super::PORT);
-            let host: Host = authority.host().parse().ok()?;
+            let host = super::host_of(authority.host())?;
             let honest = match &host {
                 Host::Ip(address) => *address == self.dialled.ip().to_canonical(),
                 Host::Name(_) => true,
@@ -122,6 +122,9 @@ impl Connection {
             };
             (honest && port == self.dialled.port()).then_some(Target { host, port })
         });
-        Ok(Destination { named, dialled: Some(dialled), host, site: None })
+        Ok(match named {
+            Some(named) => Destination::by_name(named, Some(dialled)),
+            None => Destination { named: None, dialled: Some(dialled), host, site: None },
+        })
     }
 }

@@ -147,6 +147,23 @@ impl Asker {
         self.0.meant().clone()
     }
 
+    /// Whether what is sent once goes to what the name means, to the address that stands for it, or to one
+    /// that our own resolver has given for it, and not only to where a client says that it is.
+    pub fn is_named(&self) -> bool {
+        let shared = &self.0;
+        let Some(named) = shared.to.named.as_ref().filter(|_| shared.to.site.is_none()) else {
+            return shared.to.site.is_some();
+        };
+        let meant = shared.intake.by_name(shared.meant().clone());
+        let agrees = match (&named.host, &meant.host) {
+            (Host::Name(name), Host::Ip(address)) => {
+                name.parse().is_ok_and(|name| shared.intake.classes.agrees(&name, *address))
+            }
+            (named, meant) => named == meant,
+        };
+        agrees && named.port == meant.port
+    }
+
     /// Sends a request whose answer is stored by nobody, on a flow of its own: its body is sent once.
     pub async fn send_once(
         &self,
@@ -258,7 +275,7 @@ impl Shared {
         let place = self.place(&target);
         if let Some(mut connection) = self.origins.take(&place) {
             match self.exchange(&mut connection, bodiless()).await {
-                Ok(response) => return Ok(self.answer(place, connection, response)),
+                Ok(response) => return self.answer(place, connection, response),
                 // The server has closed it meanwhile: on a new flow, then. It has no body, and is safe.
                 Err((_, true)) => {}
                 Err((failure, false)) => return Err(failure),
@@ -267,7 +284,7 @@ impl Shared {
         let (mut connection, place) = self.open(target).await?;
         let response = self.exchange(&mut connection, bodiless()).await;
         let response = response.map_err(|(failure, _)| failure)?;
-        Ok(self.answer(place, connection, response))
+        self.answer(place, connection, response)
     }
 
     fn answer(
@@ -275,9 +292,13 @@ impl Shared {
         place: Place,
         connection: Connection,
         mut response: Response<Incoming>,
-    ) -> Answer {
+    ) -> Result<Answer, Failure> {
         let headers = response.headers_mut();
         let chunked = headers.contains_key(header::TRANSFER_ENCODING);
+        if chunked && !is_chunked_alone(headers) {
+            // We ask for no other coding (TE), and would give the body on without taking it off.
+            return Err(Failure { offline: false, code: ResetCode::Aborted.to_u8() });
+        }
         if chunked {
             // RFC 9112 §6.3: it overrides the length, which would be wrong.
             headers.remove(header::CONTENT_LENGTH);
@@ -288,7 +309,7 @@ impl Shared {
         let ending = connection.ending.clone();
         self.origins.keep(place, connection);
         let response = response.map(|body| body.map_err(move |_| failed(&ending)).boxed_unsync());
-        Answer { response, trusted }
+        Ok(Answer { response, trusted })
     }
 
     fn place(&self, target: &Target) -> Place {
@@ -379,6 +400,12 @@ impl Shared {
             }
         }
     }
+}
+
+fn is_chunked_alone(headers: &HeaderMap) -> bool {
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let first = codings.next().map(HeaderValue::as_bytes).unwrap_or_default();
+    codings.next().is_none() && first.trim_ascii().eq_ignore_ascii_case(b"chunked")
 }
 
 fn offline() -> Failure {

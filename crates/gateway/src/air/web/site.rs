@@ -179,15 +179,15 @@ impl Connection {
     /// The Host for the origin, if the request is for the site: no other name may be said here.
     fn host(&self, request: &Request<Incoming>) -> Option<HeaderValue> {
         let said = request.uri().authority().map(|authority| authority.as_str().as_bytes());
-        let host = request.headers().get(header::HOST).map(HeaderValue::as_bytes);
+        // HTTP/2 lets there be several.
+        let hosts = request.headers().get_all(header::HOST).iter().map(HeaderValue::as_bytes);
         let name = self.site.name.as_str();
         let is_site = |said: &[u8]| {
             let said = said.strip_suffix(b":443").unwrap_or(said);
-            said.eq_ignore_ascii_case(name.as_bytes())
+            said.strip_suffix(b".").unwrap_or(said).eq_ignore_ascii_case(name.as_bytes())
         };
-        let all = [said, host];
-        let any = all.iter().flatten().count() > 0;
-        let good = any && all.into_iter().flatten().all(is_site);
+        let mut all = hosts.chain(said).peekable();
+        let good = all.peek().is_some() && all.all(is_site);
         HeaderValue::from_str(name).ok().filter(|_| good)
     }
 }

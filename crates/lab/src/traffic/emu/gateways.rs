@@ -17,7 +17,7 @@ use bentpipe_link::{Class, ClassCounters, Counters, Limits, PerClass};
 
 use super::port;
 use crate::contender::ContenderError;
-use crate::contender::pair::PairSpec;
+use crate::contender::pair::{PairSpec, PassedQuic};
 use crate::emu::{AIR, AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, World};
 use crate::experiment::ExperimentError;
 use crate::profile::Profile;
@@ -54,12 +54,12 @@ pub struct More {
 }
 
 impl Gateways {
-    /// Starts both with their files in `folder`; `quic` is what becomes of QUIC, `carry` or `reject`.
+    /// Starts both with their files in `folder`; `quic` is what becomes of QUIC.
     pub fn start(
         world: &World,
         profile: &Profile,
         limits: &ClassLimits,
-        quic: &'static str,
+        quic: PassedQuic,
         folder: &Path,
     ) -> Result<Self, ExperimentError> {
         Self::start_with(world, profile, limits, quic, More::default(), folder)
@@ -70,7 +70,7 @@ impl Gateways {
         world: &World,
         profile: &Profile,
         limits: &ClassLimits,
-        quic: &'static str,
+        quic: PassedQuic,
         more: More,
         folder: &Path,
     ) -> Result<Self, ExperimentError> {
