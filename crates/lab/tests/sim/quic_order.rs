@@ -11,7 +11,7 @@ fn mean(loss: f64, burst: f64, in_order: bool) -> f64 {
     let profile = Profile::named("mss").unwrap();
     let profile = profile.with_loss(Ratio::new(loss).unwrap(), burst).unwrap();
     let seeds = 100..104;
-    let runs = seeds.len() as f64;
+    let runs = seeds.clone().count() as f64;
     let one = |seed| {
         let profile = profile.clone();
         let (document_bytes, objects, object_bytes) = (30_000, 25, 18_500);
