@@ -23,7 +23,7 @@ use crate::web::{head, whole};
 const NAME: &str = "portal.test";
 
 /// A certificate for `name`, itself its root, as files in `folder`.
-fn certificate(folder: &Path, name: &str) -> CertificateDer<'static> {
+pub fn certificate(folder: &Path, name: &str) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     std::fs::write(folder.join(format!("{name}.pem")), made.cert.pem()).unwrap();
     std::fs::write(folder.join(format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
@@ -31,7 +31,7 @@ fn certificate(folder: &Path, name: &str) -> CertificateDer<'static> {
 }
 
 /// `air.toml` with a site whose files are in `folder`.
-fn config(folder: &Path, more: &str) -> String {
+pub fn config(folder: &Path, more: &str) -> String {
     let folder = folder.display();
     format!(
         "[http-cache]\n[[site]]\nname = \"{NAME}\"\ncertificate = \"{folder}/{NAME}.pem\"\n\
@@ -64,7 +64,7 @@ async fn connect(
 }
 
 /// Asks for `path` on one connection, in HTTP/1.1 and to its end.
-async fn get(bench: &Bench, root: &CertificateDer<'static>, host: &str, path: &str) -> String {
+pub async fn get(bench: &Bench, root: &CertificateDer<'static>, host: &str, path: &str) -> String {
     let mut tls = connect(bench, root, NAME, &["http/1.1"]).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     tls.write_all(request.as_bytes()).await.unwrap();

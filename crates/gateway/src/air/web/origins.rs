@@ -8,7 +8,7 @@ use std::time::Duration;
 use bentpipe_link::{Host, ResetCode, Target};
 use bentpipe_prefetch::address::Address;
 use bentpipe_prefetch::digest::MAX_ENTRIES;
-use bentpipe_schedule::Dscp;
+use bentpipe_schedule::{Class, Dscp};
 use bentpipe_webcache::{Answer, Failure, Origin, Scheme, StandIn};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -52,6 +52,8 @@ struct Place {
 enum Whose {
     Passenger(u32),
     Site(Name),
+    /// The preload's, which are of its class.
+    Preload,
 }
 
 /// What HTTP is spoken on.
@@ -122,24 +124,27 @@ impl Origins {
     }
 }
 
-/// Asks for one passenger.
+/// Asks for one passenger, or for the preload.
 pub struct Asker(Arc<Shared>);
 
 struct Shared {
     intake: Arc<Intake>,
-    ticket: Arc<Ticket>,
+    asks: Asks,
     origins: Arc<Origins>,
     to: Destination,
 }
 
+/// Who asks.
+pub enum Asks {
+    /// The passenger with the ticket.
+    Passenger(Arc<Ticket>),
+    /// This gateway, before anybody does, in that class.
+    Preload(Class),
+}
+
 impl Asker {
-    pub fn new(
-        intake: Arc<Intake>,
-        ticket: Arc<Ticket>,
-        origins: Arc<Origins>,
-        to: Destination,
-    ) -> Self {
-        Self(Arc::new(Shared { intake, ticket, origins, to }))
+    pub fn new(intake: Arc<Intake>, asks: Asks, origins: Arc<Origins>, to: Destination) -> Self {
+        Self(Arc::new(Shared { intake, asks, origins, to }))
     }
 
     /// What failures speak of.
@@ -244,6 +249,8 @@ impl Shared {
     /// stored where the origin has said how long it is, and it does not depend on who asked: it was
     /// asked for with the fields of the page's request.
     async fn pushed(&self, request: &Request<()>) -> Option<Answer> {
+        // Of a page that is fetched ahead all that is wanted stands in the manifest.
+        let Asks::Passenger(ticket) = &self.asks else { return None };
         let named = self.to.named.as_ref()?;
         let scheme = match &self.to.site {
             None => Scheme::Http,
@@ -260,7 +267,7 @@ impl Shared {
             let web = self.intake.web.as_ref();
             web.map(|web| web.cache.fresh_hashes(&site, MAX_ENTRIES)).unwrap_or_default()
         };
-        let pushed = pages::answer(pages, &self.intake, &self.ticket, asked, cached).await?;
+        let pushed = pages::answer(pages, &self.intake, ticket, asked, cached).await?;
         let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
         let response = pushed.map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
         let trusted = is_for_all(response.headers());
@@ -313,9 +320,10 @@ impl Shared {
     }
 
     fn place(&self, target: &Target) -> Place {
-        let whose = match &self.to.site {
-            Some(site) => Whose::Site(site.name.clone()),
-            None => Whose::Passenger(self.ticket.number),
+        let whose = match (&self.asks, &self.to.site) {
+            (Asks::Preload(_), _) => Whose::Preload,
+            (Asks::Passenger(_), Some(site)) => Whose::Site(site.name.clone()),
+            (Asks::Passenger(ticket), None) => Whose::Passenger(ticket.number),
         };
         Place { target: target.clone(), whose }
     }
@@ -328,11 +336,17 @@ impl Shared {
 
     async fn open(&self, target: Target) -> Result<(Connection, Place), Failure> {
         let intake = &self.intake;
-        let mut open = intake.open(target.clone(), &self.ticket, Dscp::DF, self.said());
-        // What the flow begins with is the request itself.
-        open.first = Bytes::new();
         let place = self.place(&target);
-        let meter = intake.meter(&self.ticket, open.class);
+        let (open, meter) = match &self.asks {
+            Asks::Passenger(ticket) => {
+                let mut open = intake.open(target, ticket, Dscp::DF, self.said());
+                // What the flow begins with is the request itself.
+                open.first = Bytes::new();
+                let meter = intake.meter(ticket, open.class);
+                (open, meter)
+            }
+            Asks::Preload(class) => (intake.open_own(target, *class), None),
+        };
         let (flow, ending) = FirstWrite::new(intake.clone(), open, meter);
         let flow = self.wire(flow, &place.target, &ending).await?;
         let client =
