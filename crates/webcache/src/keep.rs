@@ -63,7 +63,7 @@ impl Cache {
     }
 
     /// The hashes ([`Key::hash64`]) of what is fresh here of the addresses that begin with `prefix`, such
-    /// as `http://example.net:80/`: what a digest for the ground is made of.
+    /// as `http://example.net:80/`: what a digest for the ground is made of. Of the first 4,096 alone.
     pub fn fresh_hashes(&self, prefix: &str) -> Vec<u64> {
         let now = self.now();
         self.0.store.hashes(prefix, |head| head.remaining(&self.0.rules, now) > 0)

@@ -2,6 +2,7 @@
 
 mod changed;
 mod framing;
+mod idle;
 mod intercept;
 mod look;
 mod origins;
@@ -29,8 +30,9 @@ use super::intake::Intake;
 use super::passengers::Ticket;
 use crate::config::{AirConfig, SiteLoaded};
 use changed::Changed;
+use idle::Origins;
 pub use intercept::intercept;
-use origins::{Asker, Origins};
+use origins::Asker;
 pub use page::Page;
 pub use site::carry;
 pub use strict::{Gate, Strict};
