@@ -1,6 +1,7 @@
 //! A message kept as it came.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::Key;
@@ -42,7 +43,7 @@ pub enum NotAnAnswer {
 /// A response, without its OPT record and with the places of its TTLs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    message: Box<[u8]>,
+    message: Arc<[u8]>,
     /// Where TTLs stand in it.
     ttls: Box<[u16]>,
     question_end: u16,
@@ -78,18 +79,34 @@ impl Answer {
         let (rcode_high, error) = opt.unwrap_or((0, None));
         let rcode = flags & flag::RCODE | u16::from(rcode_high) << 4;
         let (kind, lifetime_s) = reading.outcome(rcode);
-        let mut message: Box<[u8]> = message[..*kept].into();
+        let mut message = message[..*kept].to_vec();
         for (index, count) in counts.iter().enumerate() {
             wire::set(&mut message, 2 * (3 + index), *count);
         }
+        let message = message.into();
         let ttls = ttls.as_slice().into();
         let question_end = (end + 4) as u16;
         Ok(Self { message, ttls, question_end, kind, lifetime_s, rcode_high, error })
     }
 
+    /// What stands for the answer to `key` that never came.
+    pub(crate) fn none(key: &Key) -> Self {
+        let flags = flag::RESPONSE | flag::RECURSION_DESIRED | flag::RECURSION_AVAILABLE;
+        let mut message = Vec::with_capacity(HEADER + key.name().len() + 4);
+        for word in [0, flags | rcode::SERVFAIL, 1, 0, 0, 0] {
+            message.extend(word.to_be_bytes());
+        }
+        message.extend_from_slice(key.name());
+        message.extend(key.kind().to_be_bytes());
+        message.extend(key.class().to_be_bytes());
+        let (ttls, question_end) = (Box::default(), message.len() as u16);
+        let (kind, lifetime_s, rcode_high, error) = (Kind::Failure, 0, 0, None);
+        Self { message: message.into(), ttls, question_end, kind, lifetime_s, rcode_high, error }
+    }
+
     /// The message, for the journal; its OPT record is left out, so a response code above 15 is not
     /// whole, and failures are not for the journal.
-    pub fn message(&self) -> &[u8] {
+    pub fn message(&self) -> &Arc<[u8]> {
         &self.message
     }
 
@@ -108,7 +125,7 @@ impl Answer {
     /// The same at a time when every TTL has these `ages`.
     pub(crate) fn write(&self, query: &Query, room: Room, ages: &Ages) -> Vec<u8> {
         let opt = if query.edns.is_some() { MOST_OPT } else { 0 };
-        let mut flags = wire::word(&self.message, 1).unwrap_or(0) & flag::RCODE;
+        let mut flags = query.low_rcode(self.rcode());
         if query.wants_authentic() {
             flags |= wire::word(&self.message, 1).unwrap_or(0) & flag::AUTHENTIC;
         }

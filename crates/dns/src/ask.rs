@@ -1,10 +1,13 @@
-//! Questions under way to the ground, and how long each may take.
+//! Questions under way to the ground, how long each may take, and who waits for it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::key::Key;
+use crate::limit::network;
 use crate::query::{Query, Room};
+use crate::share::{Held, Holders, Source};
 
 /// How long the first question may take before it is sent again.
 const FIRST_WAIT: Duration = Duration::from_millis(1500);
@@ -13,23 +16,77 @@ const FIRST_WAIT: Duration = Duration::from_millis(1500);
 const LEAST_WAIT: Duration = Duration::from_millis(300);
 const MOST_WAIT: Duration = Duration::from_secs(3);
 
-/// A question is sent this often in all.
-const TRIES: u32 = 3;
+/// A question is sent this often in all: with one packet in ten lost each way, one question in
+/// 800 is lost for good. The ground answers what it has got already once.
+const TRIES: u32 = 4;
 
-/// A question over a stream is not sent again: the transport sees to it.
-const STREAM_WAIT: Duration = Duration::from_secs(10);
+/// A question is given up after this: the ground's ten seconds for names whose servers are slow,
+/// and two round trips.
+pub const GIVE_UP: Duration = Duration::from_secs(12);
 
-/// Clients that wait for one question; the next is told that it failed.
-const MOST_WAITING: usize = 256;
+/// One whose answer did not fit into a datagram has at least so much left to come over a stream,
+/// which is not sent again: the transport sees to it.
+const STREAM_WAIT: Duration = Duration::from_secs(3);
+
+/// Clients that wait for one question; the next is told that there is no room. All of a cabin may
+/// when the link comes up and each device looks for its portal.
+const MOST_WAITING: usize = 1024;
+
+/// Of which one client has so many: programs on one device, and what each sends again.
+const MOST_OF_ONE: usize = 16;
+
+/// What all that wait may take: some 13,000 of them, each with its name twice, its way back and, on a
+/// stream, the task that waits. Then who has most gives up what has waited longest.
+const MOST_WAITING_BYTES: usize = 8 << 20;
+
+/// What one takes beside its names.
+const WAITING_BYTES: usize = 512;
 
 /// Who waits for an answer.
 pub struct Waiting<C> {
     /// What to call the client.
     pub client: C,
+    /// Where it asked from.
+    pub source: Source,
     /// What it asked.
     pub query: Query,
     /// How much answer it takes.
     pub room: Room,
+}
+
+impl<C> Waiting<C> {
+    fn held(&self) -> Held {
+        Held { questions: 0, bytes: self.bytes() }
+    }
+
+    fn bytes(&self) -> usize {
+        WAITING_BYTES + self.query.spelled.len() + self.query.key.as_bytes().len()
+    }
+
+    /// What counts as the client.
+    fn client(&self) -> IpAddr {
+        network(self.source.ip())
+    }
+
+    /// Whether this is the same datagram once more.
+    fn repeats(&self, earlier: &Self) -> bool {
+        matches!(self.source, Source::Datagram { .. })
+            && (self.source, &self.query) == (earlier.source, &earlier.query)
+    }
+}
+
+/// A question under way.
+const ONE: Held = Held { questions: 1, bytes: 0 };
+
+/// Where a client may wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// There is room for it.
+    Free,
+    /// It waits already.
+    Taken,
+    /// Too many wait for its question.
+    None,
 }
 
 /// A question under way.
@@ -37,12 +94,19 @@ pub struct Ask<C> {
     pub key: Key,
     /// Who waits for it.
     pub waiting: Vec<Waiting<C>>,
-    /// It was asked ahead of any query.
-    pub ahead: bool,
+    /// Who began it; nobody where it was asked ahead of any query.
+    asker: Option<IpAddr>,
     over_stream: bool,
     tries: u32,
-    sent_at: Duration,
+    began: Duration,
     due: Duration,
+}
+
+impl<C> Ask<C> {
+    /// Whether it was asked ahead of any query.
+    pub fn is_ahead(&self) -> bool {
+        self.asker.is_none()
+    }
 }
 
 /// All of them.
@@ -52,6 +116,7 @@ pub struct Asks<C> {
     timers: BTreeSet<(Duration, u16)>,
     next_id: u16,
     round_trip: RoundTrip,
+    holders: Holders,
 }
 
 /// What a timer came to.
@@ -64,39 +129,103 @@ pub enum Late<C> {
 
 impl<C> Asks<C> {
     pub fn new() -> Self {
-        let (asks, by_key, timers, next_id) = Default::default();
-        Self { asks, by_key, timers, next_id, round_trip: RoundTrip::default() }
+        let (asks, by_key, timers, next_id, holders) = Default::default();
+        let round_trip = RoundTrip::default();
+        Self { asks, by_key, timers, next_id, round_trip, holders }
     }
 
-    pub fn len(&self) -> usize {
-        self.asks.len()
-    }
-
-    /// The one about `key`.
-    pub fn about(&mut self, key: &Key) -> Option<&mut Ask<C>> {
-        self.asks.get_mut(self.by_key.get(key)?)
+    /// Whether there is one about `key`.
+    pub fn is_about(&self, key: &Key) -> bool {
+        self.by_key.contains_key(key)
     }
 
     pub fn get(&self, id: u16) -> Option<&Ask<C>> {
         self.asks.get(&id)
     }
 
+    /// Any one that is under way.
+    pub fn any(&self) -> Option<u16> {
+        self.timers.first().map(|(_, id)| *id)
+    }
+
+    /// Whether `asker` may begin one, where there may be `most`. What nobody asked for leaves half
+    /// of them to who does.
+    pub fn may_begin(&self, asker: Option<IpAddr>, most: usize) -> bool {
+        let free = most.saturating_sub(self.asks.len());
+        free > if asker.is_some() { 0 } else { most / 2 }
+    }
+
+    /// Ends the oldest question of the client that has most under way, so that `client` may begin
+    /// one; none where `client` has as many itself.
+    pub fn oust(&mut self, client: IpAddr) -> Option<Ask<C>> {
+        let richest = self.holders.richest(client, 1, |held| held.questions)?;
+        let of_richest = |ask: &Ask<C>| ask.asker.map(network) == Some(richest);
+        let asks = self.asks.iter().filter(|(_, ask)| of_richest(ask));
+        let id = asks.min_by_key(|(_, ask)| ask.began).map(|(id, _)| *id)?;
+        self.end(id, None)
+    }
+
     /// Begins one about `key`, of which there is none, and gives its id. There have to be fewer than
     /// 65,536.
-    pub fn begin(&mut self, key: Key, ahead: bool, now: Duration) -> u16 {
+    pub fn begin(&mut self, key: Key, asker: Option<IpAddr>, now: Duration) -> u16 {
         while self.asks.contains_key(&self.next_id) {
             self.next_id = self.next_id.wrapping_add(1);
         }
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
         let due = now + self.round_trip.patience();
-        let (waiting, over_stream) = (Vec::new(), false);
-        let ask =
-            Ask { key: key.clone(), waiting, ahead, over_stream, tries: 1, sent_at: now, due };
+        let (waiting, over_stream, tries) = (Vec::new(), false, 1);
+        let ask = Ask { key: key.clone(), waiting, asker, over_stream, tries, began: now, due };
         self.asks.insert(id, ask);
         self.by_key.insert(key, id);
         self.timers.insert((due, id));
+        if let Some(client) = asker {
+            self.holders.take(client, ONE);
+        }
         id
+    }
+
+    /// Where `waiting` may wait, whether or not its question is under way.
+    pub fn place(&self, waiting: &Waiting<C>) -> Place {
+        let id = self.by_key.get(&waiting.query.key);
+        let Some(ask) = id.and_then(|id| self.asks.get(id)) else { return Place::Free };
+        let of_one = |earlier: &&Waiting<C>| earlier.client() == waiting.client();
+        if ask.waiting.iter().any(|earlier| waiting.repeats(earlier)) {
+            return Place::Taken;
+        }
+        let is_full = ask.waiting.len() >= MOST_WAITING
+            || ask.waiting.iter().filter(of_one).count() >= MOST_OF_ONE;
+        if is_full { Place::None } else { Place::Free }
+    }
+
+    /// `waiting` has a place, and waits for the question about its key, which is under way. Gives back
+    /// who waits no more for want of memory: another, or `waiting` itself.
+    pub fn join(&mut self, waiting: Waiting<C>) -> Option<Waiting<C>> {
+        let mut ousted = None;
+        if self.holders.bytes() + waiting.bytes() > MOST_WAITING_BYTES {
+            ousted = self.oust_waiting(waiting.source.ip(), waiting.bytes());
+            if ousted.is_none() {
+                return Some(waiting);
+            }
+        }
+        let id = self.by_key.get(&waiting.query.key);
+        if let Some(ask) = id.and_then(|id| self.asks.get_mut(id)) {
+            self.holders.take(waiting.source.ip(), waiting.held());
+            ask.waiting.push(waiting);
+        }
+        ousted
+    }
+
+    /// Takes its place from who has waited longest of the client that has most; none where `client` has
+    /// as much.
+    fn oust_waiting(&mut self, client: IpAddr, bytes: usize) -> Option<Waiting<C>> {
+        let richest = self.holders.richest(client, bytes, |held| held.bytes)?;
+        let place = |ask: &Ask<C>| ask.waiting.iter().position(|it| it.client() == richest);
+        let asks = self.asks.values_mut().filter(|ask| place(ask).is_some());
+        let ask = asks.min_by_key(|ask| ask.began)?;
+        let ousted = ask.waiting.remove(place(ask)?);
+        self.holders.give(richest, ousted.held());
+        Some(ousted)
     }
 
     /// It did not fit into a datagram: it is asked over a stream now. False where it is already.
@@ -104,7 +233,7 @@ impl<C> Asks<C> {
         let Some(ask) = self.asks.get_mut(&id).filter(|ask| !ask.over_stream) else { return false };
         ask.over_stream = true;
         self.timers.remove(&(ask.due, id));
-        ask.due = now + STREAM_WAIT;
+        ask.due = (ask.began + GIVE_UP).max(now + STREAM_WAIT);
         self.timers.insert((ask.due, id));
         true
     }
@@ -114,9 +243,15 @@ impl<C> Asks<C> {
         let ask = self.asks.remove(&id)?;
         self.by_key.remove(&ask.key);
         self.timers.remove(&(ask.due, id));
+        if let Some(client) = ask.asker {
+            self.holders.give(client, ONE);
+        }
+        for waiting in &ask.waiting {
+            self.holders.give(waiting.source.ip(), waiting.held());
+        }
         // Which of several an answer is to, nobody knows (Karn).
         if let Some(now) = answered.filter(|_| ask.tries == 1 && !ask.over_stream) {
-            self.round_trip.took(now.saturating_sub(ask.sent_at));
+            self.round_trip.took(now.saturating_sub(ask.began));
         }
         Some(ask)
     }
@@ -130,26 +265,29 @@ impl<C> Asks<C> {
         let (at, id) = self.timers.first().copied().filter(|(at, _)| *at <= now)?;
         let patience = self.round_trip.patience();
         let ask = self.asks.get_mut(&id)?;
-        if ask.over_stream || ask.tries >= TRIES {
+        let over = ask.began + GIVE_UP;
+        if ask.over_stream || ask.tries >= TRIES || at >= over {
             return self.end(id, None).map(Late::Over);
         }
         self.timers.remove(&(at, id));
-        // Twice as long each time.
-        ask.due = now + (patience * (1 << ask.tries)).min(MOST_WAIT);
+        // Twice as long each time; what was sent last has all the time that is left.
+        let wait = (patience * (1 << ask.tries)).min(MOST_WAIT);
         ask.tries += 1;
+        ask.due = if ask.tries >= TRIES { over } else { over.min(now + wait) };
         self.timers.insert((ask.due, id));
         Some(Late::Again(id))
     }
-}
 
-impl<C> Ask<C> {
-    /// One more waits; false where there are too many.
-    pub fn join(&mut self, waiting: Waiting<C>) -> bool {
-        let room = self.waiting.len() < MOST_WAITING;
-        if room {
-            self.waiting.push(waiting);
-        }
-        room
+    /// How many there are.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.asks.len()
+    }
+
+    /// Clients that wait, and the bytes they take.
+    #[cfg(test)]
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.asks.values().map(|ask| ask.waiting.len()).sum(), self.holders.bytes())
     }
 }
 
@@ -191,7 +329,7 @@ mod tests {
         let mut asks = Asks::<()>::new();
         for n in 0..50 {
             let key = key(&query(&format!("n{n}.test."), RecordType::A));
-            let id = asks.begin(key, false, ms(n * 1000));
+            let id = asks.begin(key, None, ms(n * 1000));
             asks.end(id, Some(ms(n * 1000 + 760)));
         }
         let patience = asks.round_trip.patience();
@@ -202,7 +340,7 @@ mod tests {
     #[test]
     fn what_is_lost_is_sent_again_and_given_up() {
         let mut asks = Asks::<()>::new();
-        let id = asks.begin(key(&query("a.test.", RecordType::A)), false, ms(0));
+        let id = asks.begin(key(&query("a.test.", RecordType::A)), None, ms(0));
         let mut sent_at = vec![];
         let over = loop {
             let now = asks.next_timer().unwrap();
@@ -215,6 +353,6 @@ mod tests {
                 None => panic!("a timer that is not due"),
             }
         };
-        assert_eq!((sent_at, over), (vec![ms(1500), ms(4500)], ms(7500)));
+        assert_eq!((sent_at, over), (vec![ms(1500), ms(4500), ms(7500)], ms(12_000)));
     }
 }

@@ -1,6 +1,7 @@
 //! Answers within a bound of bytes, their age, and who still wants them.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
 use std::time::Duration;
 
 use crate::answer::{Ages, Answer, Kind, seconds};
@@ -84,9 +85,15 @@ impl Cache {
         self.slots[*self.places.get(key)?].as_mut()
     }
 
-    /// Everything that is kept.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.slots.iter().flatten()
+    /// Places for answers, whether or not there is one.
+    pub fn places(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// What is kept in the `places`.
+    pub fn entries(&self, places: Range<usize>) -> impl Iterator<Item = &Entry> {
+        let end = places.end.min(self.slots.len());
+        self.slots[places.start.min(end)..end].iter().flatten()
     }
 
     /// Counts a query answered with what is kept of `key`; a popular answer will be asked for again.
@@ -267,7 +274,8 @@ impl Entry {
     }
 }
 
-fn lifetime(answer: &Answer, failures: u32, settings: &Settings) -> Duration {
+/// How long `answer` counts, after so many `failures`.
+pub fn lifetime(answer: &Answer, failures: u32, settings: &Settings) -> Duration {
     let said = Duration::from_secs(answer.lifetime_s.into());
     match answer.kind {
         Kind::Positive => said.max(settings.min_ttl).min(settings.max_ttl),
@@ -316,8 +324,12 @@ mod tests {
         }
         assert!(cache.get(&wanted).is_some());
         assert!((150..250).contains(&cache.len()), "{}", cache.len());
-        let counted: usize = cache.entries().map(|it| cost(&it.key, &it.answer)).sum();
-        assert_eq!((counted, cache.entries().count()), (cache.bytes(), cache.len()));
+        let counted: usize =
+            cache.entries(0..cache.places()).map(|it| cost(&it.key, &it.answer)).sum();
+        assert_eq!(
+            (counted, cache.entries(0..cache.places()).count()),
+            (cache.bytes(), cache.len())
+        );
         assert_eq!(cache.due.len(), 1, "evicted answers are not asked for again");
     }
 

@@ -1,19 +1,24 @@
 //! Queries in, answers and questions for the ground out.
 
+mod keep;
+
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::answer::{Ages, Answer, Kind, NotAnAnswer, seconds};
-use crate::ask::{Ask, Asks, Late, Waiting};
-use crate::cache::{Cache, State};
+use crate::ask::{Ask, Asks, Late, Place, Waiting};
+use crate::cache::{self, Cache, State};
+use crate::counts::Counts;
 use crate::journal::Record;
 use crate::key::Key;
 use crate::limit::{Bucket, Clients};
 use crate::pool::Pool;
 use crate::query::{Query, Refusal, Room};
 use crate::settings::Settings;
+use crate::share::Source;
 use crate::wire::{self, rcode, record};
+use keep::Unwritten;
 
 /// Extended error "No Reachable Authority" (RFC 8914): the ground has not answered.
 const UNREACHABLE: u16 = 22;
@@ -21,8 +26,11 @@ const UNREACHABLE: u16 = 22;
 /// Extended error "Cached Error" (RFC 8914).
 const CACHED_ERROR: u16 = 13;
 
-/// Journal records that wait to be taken, in bytes; what does not fit is not kept over a restart.
-const MOST_UNWRITTEN: usize = 4 << 20;
+/// Extended error "Network Error" (RFC 8914): there is no way to the ground.
+const NETWORK_ERROR: u16 = 23;
+
+/// Extended error "Other" (RFC 8914): there is no room.
+const OTHER_ERROR: u16 = 0;
 
 /// A client may use an address for so long after it has been told of it.
 const TELL_MARGIN: Duration = Duration::from_secs(60);
@@ -61,58 +69,6 @@ pub enum Action<C> {
     },
 }
 
-macro_rules! counts {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counts since the resolver was made.
-        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-        pub struct Counts {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl Counts {
-            /// Every count by its name, in a fixed order.
-            pub fn all(&self) -> Vec<(String, u64)> {
-                vec![$((stringify!($name).replace('_', "-"), self.$name),)*]
-            }
-        }
-    };
-}
-
-counts! {
-    /// Queries that could be read.
-    queries,
-    /// Answered on board, with what still counted.
-    hits,
-    /// Answered on board, with what was over and is asked for anew.
-    stale,
-    /// Of both, those that said that there is no such name or record.
-    negative,
-    /// Answered on board: it could not be found out a moment ago.
-    failed,
-    /// Answered on board with a private address that stands for the name.
-    instant,
-    /// Asked the ground for.
-    missed,
-    /// Waited for a question that was under way already.
-    collapsed,
-    /// Refused: their client sent too many, or too many questions were under way.
-    refused,
-    /// Messages that were no such queries as are answered.
-    unusable,
-    /// Questions asked ahead because many want the answer.
-    prefetched,
-    /// Of those, the ones whose answer was used.
-    prefetch_used,
-    /// And those whose answer nobody wanted.
-    prefetch_wasted,
-    /// Questions sent again because no answer came.
-    sent_again,
-    /// Questions that the ground did not answer.
-    unanswered,
-    /// Messages of the ground that answered no question of ours.
-    unasked,
-}
-
 /// The resolver. `C` is what the caller calls a client that waits.
 pub struct Front<C> {
     settings: Settings,
@@ -122,8 +78,11 @@ pub struct Front<C> {
     prefetches: Bucket,
     pool: Option<Pool>,
     actions: VecDeque<Action<C>>,
-    journal: Vec<u8>,
-    keeps_journal: bool,
+    unwritten: Unwritten,
+    /// Whether the ground can be reached.
+    is_up: bool,
+    /// Questions under way at once, where the link carries fewer than the settings allow.
+    most_asks: usize,
     counts: Counts,
 }
 
@@ -131,7 +90,7 @@ impl<C> Front<C> {
     /// Knows nothing yet. With `keeps_journal`, what is to outlive it has to be taken by
     /// [`take_journal`](Self::take_journal).
     pub fn new(settings: Settings, keeps_journal: bool) -> Self {
-        let (actions, journal, clients, counts) = Default::default();
+        let (actions, clients, counts) = Default::default();
         Self {
             settings,
             cache: Cache::new(),
@@ -140,8 +99,9 @@ impl<C> Front<C> {
             prefetches: Bucket::FULL,
             pool: None,
             actions,
-            journal,
-            keeps_journal,
+            unwritten: Unwritten::new(keeps_journal),
+            is_up: true,
+            most_asks: usize::from(u16::MAX),
             counts,
         }
     }
@@ -163,7 +123,9 @@ impl<C> Front<C> {
 
     /// What happened so far.
     pub fn counts(&self) -> Counts {
-        Counts { prefetch_wasted: self.cache.wasted, ..self.counts }
+        let counts = self.counts;
+        let on_board = counts.hits + counts.stale + counts.failed + counts.instant;
+        Counts { prefetch_wasted: self.cache.wasted, round_trips_saved: on_board, ..counts }
     }
 
     /// Answers kept, and the bytes they cost.
@@ -171,11 +133,32 @@ impl<C> Front<C> {
         (self.cache.len(), self.cache.bytes())
     }
 
-    /// A client at the address `from`, which takes as much as `room`, has sent `message`. The answer
-    /// if there is one at once; else the client gets one later, as an [`Action::Reply`], or none.
+    /// There is a way to the ground, or none. While there is none, what is not known is answered with
+    /// a failure at once, and so is what waits when it ends; nothing is asked.
+    pub fn set_up(&mut self, is_up: bool, now: Duration) {
+        if self.is_up && !is_up {
+            while let Some(ask) = self.asks.any().and_then(|id| self.asks.end(id, None)) {
+                self.give_up(ask, Some(NETWORK_ERROR), now);
+            }
+        }
+        self.is_up = is_up;
+    }
+
+    /// Whether there is a way to the ground, as [`set_up`](Self::set_up) was told.
+    pub fn is_up(&self) -> bool {
+        self.is_up
+    }
+
+    /// No more questions than `most` are under way at once, whatever the settings say.
+    pub fn set_most_asks(&mut self, most: usize) {
+        self.most_asks = most.min(usize::from(u16::MAX));
+    }
+
+    /// A client, which takes as much as `room`, has sent `message`. The answer if there is one at
+    /// once; else the client gets one later, as an [`Action::Reply`], or none.
     pub fn query(
         &mut self,
-        (client, from): (C, IpAddr),
+        (client, source): (C, Source),
         message: &[u8],
         room: Room,
         now: Duration,
@@ -192,20 +175,26 @@ impl<C> Front<C> {
         };
         self.counts.queries += 1;
         let (rate, burst) = (self.settings.client_per_second, self.settings.client_burst);
-        if !self.clients.take(from, rate, burst, now) {
+        if !self.clients.take(source.ip(), rate, burst, now) {
             self.counts.refused += 1;
             return Some(query.reply(rcode::REFUSED, None));
         }
-        if let Some(answer) = self.cached(&query, room, now) {
+        if let Some(answer) = self.cached(&query, source.ip(), room, now) {
             return Some(answer);
         }
         if let Some(answer) = self.instant(&query, now) {
             return Some(answer);
         }
-        self.wait(Waiting { client, query, room }, now)
+        self.wait(Waiting { client, source, query, room }, now)
     }
 
-    fn cached(&mut self, query: &Query, room: Room, now: Duration) -> Option<Vec<u8>> {
+    fn cached(
+        &mut self,
+        query: &Query,
+        from: IpAddr,
+        room: Room,
+        now: Duration,
+    ) -> Option<Vec<u8>> {
         let entry = self.cache.get(&query.key)?;
         let state = entry.state(now, &self.settings);
         if state == State::Over {
@@ -213,7 +202,7 @@ impl<C> Front<C> {
         }
         let ages = entry.ages(now, &self.settings);
         let refresh = state == State::Stale && entry.retry_at <= now;
-        let kind = entry.answer.kind;
+        let (kind, bytes) = (entry.answer.kind, entry.answer.message().len());
         let answer = match kind {
             Kind::Failure => query.reply(entry.answer.rcode(), Some(CACHED_ERROR)),
             Kind::Positive | Kind::Negative => entry.answer.write(query, room, &ages),
@@ -230,8 +219,9 @@ impl<C> Front<C> {
             (_, State::Stale | State::Over) => self.counts.stale += 1,
         }
         self.counts.negative += u64::from(kind == Kind::Negative);
-        if refresh && self.asks.about(&query.key).is_none() {
-            self.ask(query.key.clone(), false, now);
+        self.counts.bytes_saved += (query.key.question_bytes() + bytes) as u64;
+        if refresh && self.is_up && !self.asks.is_about(&query.key) {
+            self.ask(query.key.clone(), Some(from), now);
         }
         Some(answer)
     }
@@ -255,34 +245,56 @@ impl<C> Front<C> {
         let (reply, assigned) = self.pool.as_mut()?.answer(query, now)?;
         self.counts.instant += 1;
         if let Some(assigned) = assigned {
-            self.write_record(&assigned);
+            self.unwritten.add(assigned);
         }
         Some(reply)
     }
 
     /// The client waits for a question, or is told why not.
     fn wait(&mut self, waiting: Waiting<C>, now: Duration) -> Option<Vec<u8>> {
-        let key = waiting.query.key.clone();
-        let refusal = waiting.query.reply(rcode::SERVFAIL, Some(UNREACHABLE));
-        if self.asks.about(&key).is_some() {
-            self.counts.collapsed += 1;
-        } else if self.ask(key.clone(), false, now) {
-            self.counts.missed += 1;
+        let failure = |error| Some(waiting.query.reply(rcode::SERVFAIL, Some(error)));
+        if !self.is_up {
+            self.counts.cut_off += 1;
+            return failure(NETWORK_ERROR);
         }
-        let joined = self.asks.about(&key).is_some_and(|ask| ask.join(waiting));
-        if joined {
-            return None;
+        let key = &waiting.query.key;
+        match self.asks.place(&waiting) {
+            Place::Taken => {
+                self.counts.repeated += 1;
+                return None;
+            }
+            Place::Free if self.asks.is_about(key) => self.counts.collapsed += 1,
+            Place::Free if self.miss(key, waiting.source.ip(), now) => self.counts.missed += 1,
+            Place::Free | Place::None => {
+                self.counts.crowded += 1;
+                return failure(OTHER_ERROR);
+            }
         }
-        self.counts.refused += 1;
-        Some(refusal)
+        if let Some(Waiting { client, query, .. }) = self.asks.join(waiting) {
+            self.counts.crowded += 1;
+            let message = query.reply(rcode::SERVFAIL, Some(OTHER_ERROR));
+            self.actions.push_back(Action::Reply { client, message });
+        }
+        None
     }
 
-    /// Asks the ground; false where too much is under way.
-    fn ask(&mut self, key: Key, ahead: bool, now: Duration) -> bool {
-        if self.asks.len() >= self.settings.max_asks.min(usize::from(u16::MAX)) {
+    /// Asks for what `client` waits for, in the place of another's question if need be.
+    fn miss(&mut self, key: &Key, client: IpAddr, now: Duration) -> bool {
+        if self.ask(key.clone(), Some(client), now) {
+            return true;
+        }
+        let Some(ousted) = self.asks.oust(client) else { return false };
+        self.counts.crowded += ousted.waiting.len() as u64;
+        self.give_up(ousted, Some(OTHER_ERROR), now);
+        self.ask(key.clone(), Some(client), now)
+    }
+
+    /// Asks the ground, for `asker` or ahead of any query; false where too much is under way.
+    fn ask(&mut self, key: Key, asker: Option<IpAddr>, now: Duration) -> bool {
+        if !self.asks.may_begin(asker, self.settings.max_asks.min(self.most_asks)) {
             return false;
         }
-        let id = self.asks.begin(key, ahead, now);
+        let id = self.asks.begin(key, asker, now);
         self.send(id, false);
         true
     }
@@ -290,6 +302,7 @@ impl<C> Front<C> {
     fn send(&mut self, id: u16, over_stream: bool) {
         let Some(ask) = self.asks.get(id) else { return };
         let message = ask.key.question(id);
+        self.counts.bytes_to_ground += message.len() as u64;
         self.actions.push_back(Action::Ask { id, message, over_stream });
     }
 
@@ -316,17 +329,23 @@ impl<C> Front<C> {
             }
         };
         let Some(ask) = self.asks.end(id, Some(now)) else { return };
-        let key = ask.key;
-        let has_stale = self.has_stale(&key, now);
-        for Waiting { client, query, room } in ask.waiting {
-            let message = answer.write(&query, room, &fresh(&self.settings));
+        self.counts.bytes_from_ground += message.len() as u64;
+        let (ahead, key) = (ask.is_ahead(), ask.key);
+        let ages = fresh(&answer, &self.settings);
+        for Waiting { client, query, room, .. } in ask.waiting {
+            let message = answer.write(&query, room, &ages);
             self.actions.push_back(Action::Reply { client, message });
         }
-        if answer.kind == Kind::Failure && has_stale {
-            self.cache.failed(&key, now, &self.settings);
+        self.learn(&key, answer, now, ahead);
+    }
+
+    /// Keeps `answer`, but no failure in the place of what may still be given.
+    fn learn(&mut self, key: &Key, answer: Answer, now: Duration, ahead: bool) {
+        if answer.kind == Kind::Failure && self.has_stale(key, now) {
+            self.cache.failed(key, now, &self.settings);
             return;
         }
-        self.store(&key, answer, now, ask.ahead);
+        self.store(key, answer, now, ahead);
     }
 
     /// Whether something is kept that may still be given although its time is over.
@@ -338,13 +357,9 @@ impl<C> Front<C> {
     }
 
     fn store(&mut self, key: &Key, answer: Answer, now: Duration, ahead: bool) {
-        if self.keeps_journal && answer.kind != Kind::Failure && answer.lifetime_s > 0 {
-            let record = Record::Answer {
-                stored_at: now,
-                key: key.clone(),
-                message: answer.message().to_vec(),
-            };
-            self.write_record(&record);
+        if answer.kind != Kind::Failure && answer.lifetime_s > 0 {
+            let (key, message) = (key.clone(), answer.message().clone());
+            self.unwritten.add(Record::Answer { stored_at: now, key, message });
         }
         let is_positive = answer.kind == Kind::Positive;
         self.cache.put(key, answer, now, ahead, &self.settings);
@@ -353,21 +368,33 @@ impl<C> Front<C> {
         }
     }
 
-    /// The stream with the question `id` broke, or could not be opened.
+    /// The stream with the question `id` broke off.
     pub fn failed(&mut self, id: u16, now: Duration) {
         if let Some(ask) = self.asks.end(id, None) {
-            self.give_up(ask, now);
+            self.give_up(ask, None, now);
         }
     }
 
-    fn give_up(&mut self, ask: Ask<C>, now: Duration) {
+    /// The question `id` could not be sent, for a reason of our own.
+    pub fn not_sent(&mut self, id: u16, now: Duration) {
+        if let Some(ask) = self.asks.end(id, None) {
+            self.give_up(ask, Some(OTHER_ERROR), now);
+        }
+    }
+
+    /// Nothing came, for the `reason` that is not the name's own, or none.
+    fn give_up(&mut self, ask: Ask<C>, reason: Option<u16>, now: Duration) {
         self.counts.unanswered += 1;
+        let error = Some(reason.unwrap_or(UNREACHABLE));
         for Waiting { client, query, .. } in ask.waiting {
-            let message = query.reply(rcode::SERVFAIL, Some(UNREACHABLE));
+            let message = query.reply(rcode::SERVFAIL, error);
             self.actions.push_back(Action::Reply { client, message });
         }
-        // The link's silence is not the name's fault: what is unknown may be asked for at once.
-        self.cache.failed(&ask.key, now, &self.settings);
+        // RFC 9520 section 3.2: what nobody answers is not asked for again at once either.
+        if reason.is_none() {
+            let answer = Answer::none(&ask.key);
+            self.learn(&ask.key, answer, now, false);
+        }
     }
 
     /// What is to be done next; to be asked until there is nothing after every call.
@@ -388,70 +415,31 @@ impl<C> Front<C> {
                     self.counts.sent_again += 1;
                     self.send(id, false);
                 }
-                Late::Over(ask) => self.give_up(ask, now),
+                Late::Over(ask) => self.give_up(ask, None, now),
             }
         }
         while let Some(key) = self.cache.take_due(now) {
             let rate = self.settings.prefetch_per_second;
-            if self.asks.about(&key).is_none()
+            if self.is_up
+                && !self.asks.is_about(&key)
                 && self.prefetches.take(rate, rate * PREFETCH_STRETCH_S, now)
-                && self.ask(key, true, now)
+                && self.ask(key, None, now)
             {
                 self.counts.prefetched += 1;
             }
         }
     }
-
-    fn write_record(&mut self, record: &Record) {
-        if self.keeps_journal && self.journal.len() < MOST_UNWRITTEN {
-            record.encode(&mut self.journal);
-        }
-    }
-
-    /// Records that the journal has not got yet.
-    pub fn take_journal(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.journal)
-    }
-
-    /// Takes back a record of an earlier run; what cannot be understood, or is too old, is left out.
-    pub fn restore(&mut self, record: Record, now: Duration) {
-        match record {
-            Record::Answer { stored_at, key, message } => {
-                let Ok(answer) = Answer::parse(&key, &message) else { return };
-                self.cache.put(&key, answer, stored_at, false, &self.settings);
-                self.cache.forget_if_over(&key, now, &self.settings);
-            }
-            assigned @ Record::Instant { .. } => {
-                if let Some(pool) = &mut self.pool {
-                    pool.restore(assigned, now);
-                }
-            }
-        }
-    }
-
-    /// All records that a new journal begins with; nothing is unwritten then.
-    pub fn snapshot(&mut self, now: Duration) -> Vec<u8> {
-        self.journal.clear();
-        let mut out = Vec::new();
-        for entry in self.cache.entries() {
-            let counts = entry.state(now, &self.settings) != State::Over;
-            if counts && entry.answer.kind != Kind::Failure {
-                let message = entry.answer.message().to_vec();
-                let (stored_at, key) = (entry.stored_at(), entry.key().clone());
-                Record::Answer { stored_at, key, message }.encode(&mut out);
-            }
-        }
-        for record in self.pool.iter().flat_map(|pool| pool.records(now)) {
-            record.encode(&mut out);
-        }
-        out
-    }
 }
 
-/// The TTLs of an answer that has just come.
-fn fresh(settings: &Settings) -> Ages {
+/// The TTLs of an answer that has just come. Those of a denial say no more than how long it holds,
+/// which whoever caches it goes by (RFC 8484 section 5.1).
+fn fresh(answer: &Answer, settings: &Settings) -> Ages {
     let (least_s, most_s) = (seconds(settings.min_ttl), seconds(settings.max_ttl));
-    Ages { age_s: 0, least_s, most_s, cap_s: u32::MAX, stale: false }
+    let cap_s = match answer.kind {
+        Kind::Negative => seconds(cache::lifetime(answer, 0, settings)),
+        Kind::Positive | Kind::Failure => u32::MAX,
+    };
+    Ages { age_s: 0, least_s, most_s, cap_s, stale: false }
 }
 
 fn is_address(key: &Key) -> bool {

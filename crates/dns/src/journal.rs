@@ -10,9 +10,11 @@
 //! Numbers are in network order. A process that is killed leaves at most a record that is cut short;
 //! reading ends there, or at the first whose checksum is wrong. [`File`] writes them.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use blake2::digest::consts::U8;
@@ -44,7 +46,7 @@ pub enum Record {
         /// What it answers.
         key: Key,
         /// The message, without OPT.
-        message: Vec<u8>,
+        message: Arc<[u8]>,
     },
     /// An address that stands for a name.
     Instant {
@@ -93,7 +95,7 @@ impl Record {
                 let (key, message) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
                 let stored_at = Duration::from_millis(u64::from_be_bytes(*stored_at));
                 let key = Key::from_bytes(key).ok()?;
-                Some(Self::Answer { stored_at, key, message: message.to_vec() })
+                Some(Self::Answer { stored_at, key, message: message.into() })
             }
             INSTANT => {
                 let (number, rest) = rest.split_first_chunk()?;
@@ -149,59 +151,113 @@ impl Iterator for Records<'_> {
     }
 }
 
+/// Where a journal is, held against every other process as long as this is there.
+pub struct Place {
+    path: PathBuf,
+    /// A file of its own: the journal is another one after each [`Place::begin`].
+    _lock: fs::File,
+}
+
+/// Names and answers are nobody's business but the gateway's.
+const MODE: u32 = 0o600;
+
+impl Place {
+    /// Takes the journal at `path`, by a lock on the file beside it whose name ends in `.lock`.
+    pub fn claim(path: &Path) -> io::Result<Self> {
+        let beside = with_suffix(path, ".lock");
+        let mut options = OpenOptions::new();
+        let lock = options.write(true).create(true).truncate(false).mode(MODE).open(&beside)?;
+        match lock.try_lock() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
+            Err(TryLockError::WouldBlock) => {
+                let why = format!(
+                    "another process holds {}: stop it first, or give this one a file of its own",
+                    beside.display()
+                );
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+            }
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// What stands in the journal; nothing where there is none.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        match fs::File::open(&self.path) {
+            Ok(file) => file.take(MAX_FILE).read_to_end(&mut bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(error) => return Err(error),
+        };
+        Ok(bytes)
+    }
+
+    /// A journal with `records`, in the place of the one that is there. Whoever is killed meanwhile
+    /// leaves the old one or the new one.
+    pub fn begin(&self, records: &[Record]) -> io::Result<File> {
+        let fresh = with_suffix(&self.path, ".new");
+        // Left behind by a crash, with whatever mode.
+        match fs::remove_file(&fresh) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&fresh)?;
+        file.write_all(MAGIC)?;
+        let mut bytes = MAGIC.len() as u64;
+        for some in records.chunks(AT_A_TIME) {
+            bytes += write(&mut file, some)?;
+        }
+        file.sync_all()?;
+        fs::rename(&fresh, &self.path)?;
+        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::File::open(folder)?.sync_all()?;
+        }
+        Ok(File { file, bytes, live: bytes })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// `path` with `suffix` after all of its name, so that no two journals have the same file beside them.
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut whole = path.as_os_str().to_owned();
+    whole.push(suffix);
+    whole.into()
+}
+
+/// Records that are encoded before they are written: some 300 KiB of common answers.
+const AT_A_TIME: usize = 1024;
+
+/// Writes `records`, and says how many bytes that were.
+fn write(file: &mut fs::File, records: &[Record]) -> io::Result<u64> {
+    let mut bytes = Vec::new();
+    records.iter().for_each(|record| record.encode(&mut bytes));
+    file.write_all(&bytes)?;
+    Ok(bytes.len() as u64)
+}
+
 /// The journal's file. It is made anew at every start, from what could be read of it.
 pub struct File {
-    path: PathBuf,
     file: fs::File,
     bytes: u64,
     /// What it began with.
     live: u64,
 }
 
-/// What stands in the file at `path`; nothing where there is none.
-pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    match fs::File::open(path) {
-        Ok(file) => file.take(MAX_FILE).read_to_end(&mut bytes)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-        Err(error) => return Err(error),
-    };
-    Ok(bytes)
-}
-
 impl File {
-    /// A file at `path` with `records`, in the place of the one that is there. Whoever is killed
-    /// meanwhile leaves the old one or the new one.
-    pub fn begin(path: &Path, records: &[u8]) -> io::Result<Self> {
-        let fresh = path.with_extension("new");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(&fresh)?;
-        file.write_all(MAGIC)?;
-        file.write_all(records)?;
-        file.sync_all()?;
-        fs::rename(&fresh, path)?;
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::File::open(folder)?.sync_all()?;
-        }
-        let bytes = (MAGIC.len() + records.len()) as u64;
-        Ok(Self { path: path.to_owned(), file, bytes, live: bytes })
-    }
-
     /// Appends `records`, and comes back when they are on the disk.
-    pub fn append(&mut self, records: &[u8]) -> io::Result<()> {
-        self.file.write_all(records)?;
+    pub fn append(&mut self, records: &[Record]) -> io::Result<()> {
+        let written = write(&mut self.file, records)?;
         self.file.sync_data()?;
-        self.bytes += records.len() as u64;
+        self.bytes += written;
         Ok(())
     }
 
     /// Whether it holds so much that is over that it should be begun anew.
     pub fn is_wasteful(&self) -> bool {
         self.bytes > 2 * self.live + SLACK_BYTES
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 }
 
@@ -215,7 +271,7 @@ mod tests {
     fn record(n: u8) -> Record {
         let query = query(&format!("n{n}.test."), RecordType::A);
         let stored_at = Duration::from_millis(1_000_000 + u64::from(n));
-        Record::Answer { stored_at, key: key(&query), message: address(&query, 300, n) }
+        Record::Answer { stored_at, key: key(&query), message: address(&query, 300, n).into() }
     }
 
     fn some() -> Vec<Record> {
@@ -256,19 +312,45 @@ mod tests {
     #[test]
     fn files_grow_and_are_begun_anew() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("dns.journal");
-        assert_eq!(read(&path).unwrap(), b"");
-        let mut journal = File::begin(&path, &[]).unwrap();
-        let mut bytes = Vec::new();
-        some().iter().for_each(|record| record.encode(&mut bytes));
-        journal.append(&bytes).unwrap();
-        assert_eq!(Records::of(&read(&path).unwrap()).collect::<Vec<_>>(), some());
+        let place = Place::claim(&folder.path().join("dns.journal")).unwrap();
+        assert_eq!(place.read().unwrap(), b"");
+        let mut journal = place.begin(&[]).unwrap();
+        journal.append(&some()).unwrap();
+        assert_eq!(Records::of(&place.read().unwrap()).collect::<Vec<_>>(), some());
+        let many: Vec<_> = (0..100).flat_map(|_| some()).collect();
         while !journal.is_wasteful() {
-            journal.append(&bytes.repeat(100)).unwrap();
+            journal.append(&many).unwrap();
         }
-        let journal = File::begin(&path, &bytes).unwrap();
+        let journal = place.begin(&some()).unwrap();
         assert!(!journal.is_wasteful());
-        assert_eq!(Records::of(&read(&path).unwrap()).count(), 3);
+        assert_eq!(Records::of(&place.read().unwrap()).count(), 3);
+    }
+
+    #[test]
+    fn journals_are_apart_and_of_one_process_and_user() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["dns.cache", "dns.journal"].map(|name| folder.path().join(name));
+        // What another version has left, for all to read.
+        fs::write(folder.path().join("dns.cache.new"), "half").unwrap();
+        let [one, other] = paths.each_ref().map(|path| Place::claim(path).unwrap());
+        one.begin(&some()).unwrap();
+        other.begin(&some()[..1]).unwrap();
+        assert_eq!(Records::of(&one.read().unwrap()).count(), 3);
+        let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap());
+        let mut names: Vec<_> = names
+            .map(|entry| {
+                (entry.file_name(), entry.metadata().unwrap().permissions().mode() & 0o777)
+            })
+            .map(|(name, mode)| format!("{} {mode:o}", name.display()))
+            .collect();
+        names.sort();
+        let all = ["dns.cache 600", "dns.cache.lock 600"];
+        assert_eq!(names, [all, ["dns.journal 600", "dns.journal.lock 600"]].concat());
+        let error = Place::claim(&paths[0]).err().unwrap();
+        assert!(error.to_string().contains("another process"), "{error}");
+        drop(one);
+        Place::claim(&paths[0]).unwrap();
     }
 
     proptest! {

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::query::put_opt;
-use crate::wire::{self, Malformed, flag};
+use crate::query::{PLAIN_OPT, put_opt};
+use crate::wire::{self, HEADER, Malformed, flag};
 
 const DNSSEC_OK: u8 = 1;
 const CHECKING_DISABLED: u8 = 2;
@@ -105,6 +105,11 @@ impl Key {
         out
     }
 
+    /// The bytes of that message.
+    pub fn question_bytes(&self) -> usize {
+        HEADER + self.name().len() + 4 + PLAIN_OPT
+    }
+
     fn flags(&self) -> u8 {
         self.0[self.0.len() - 1]
     }
@@ -133,6 +138,7 @@ mod tests {
         assert_eq!((key.dnssec_ok(), key.checking_disabled()), (true, false));
         assert_eq!(key.host_name().as_deref(), Some("www.gov.uk"));
         assert_eq!(Key::from_bytes(key.as_bytes()), Ok(key.clone()));
+        assert_eq!(key.question(7).len(), key.question_bytes());
         for wrong in 0..key.as_bytes().len() {
             assert!(Key::from_bytes(&key.as_bytes()[..wrong]).is_err());
         }

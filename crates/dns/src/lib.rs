@@ -9,6 +9,7 @@
 //! | [`Query`], [`Key`] | what a client asks, and what two questions must share to have one answer |
 //! | [`Answer`] | a message kept as it came: only its id, flags, question's spelling and TTLs are written anew |
 //! | `cache` | answers within a bound of bytes, their age, and who still wants them |
+//! | [`may_hold`] | what of the room for questions one client gets |
 //! | [`Settings`] | how long answers count, how stale they may be, who may ask how much |
 //! | [`journal`] | what outlives the process, each record under a checksum |
 //! | [`Pool`] | *instant names*: private addresses that stand for names |
@@ -21,6 +22,7 @@
 mod answer;
 mod ask;
 mod cache;
+mod counts;
 mod front;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzz;
@@ -30,16 +32,19 @@ mod limit;
 mod pool;
 mod query;
 mod settings;
+mod share;
 #[cfg(test)]
 mod testing;
 mod wire;
 
 pub use answer::{Answer, Kind, NotAnAnswer, least_ttl};
-pub use front::{Action, Counts, Front};
+pub use counts::Counts;
+pub use front::{Action, Front};
 #[cfg(feature = "fuzzing")]
 pub use fuzz::{fuzz_journal, fuzz_message};
 pub use key::Key;
 pub use pool::{NotAPool, Pool};
 pub use query::{Query, Refusal, Room};
 pub use settings::Settings;
+pub use share::{Source, may_hold};
 pub use wire::{Malformed, rcode, record};

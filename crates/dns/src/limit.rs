@@ -36,6 +36,15 @@ impl Bucket {
     }
 }
 
+/// What counts as one client: an address, or a network of IPv6 that one host may choose its addresses
+/// from.
+pub fn network(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
 /// Clients are spread over a fixed number of buckets by a hash that they cannot know, so who floods
 /// takes from few others.
 pub struct Clients {
@@ -52,11 +61,7 @@ impl Default for Clients {
 impl Clients {
     /// Counts a query of `client`, unless it has sent too many.
     pub fn take(&mut self, client: IpAddr, per_second: f64, burst: f64, now: Duration) -> bool {
-        let whole = match client.to_canonical() {
-            IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
-            v4 @ IpAddr::V4(_) => v4,
-        };
-        let at = self.hash.hash_one(whole) as usize % BUCKETS;
+        let at = self.hash.hash_one(network(client)) as usize % BUCKETS;
         self.buckets[at].take(per_second, burst, now)
     }
 }

@@ -122,6 +122,15 @@ impl Query {
         self.flags & flag::AUTHENTIC != 0 || self.key.dnssec_ok()
     }
 
+    /// What of `rcode` the header says. The rest is EDNS's: who does not speak that would take a code
+    /// above 15 for another one, BADVERS for success, and is told of a failure.
+    pub(crate) fn low_rcode(&self, rcode: u16) -> u16 {
+        match rcode > flag::RCODE && self.edns.is_none() {
+            true => rcode::SERVFAIL,
+            false => rcode & flag::RCODE,
+        }
+    }
+
     /// The answer's head: id, flags and question, and 0 for all other counts.
     pub(crate) fn head(&self, flags: u16, out: &mut Vec<u8>) {
         let copied = self.flags & (flag::RECURSION_DESIRED | flag::CHECKING_DISABLED);
@@ -166,7 +175,7 @@ impl Query {
     /// An answer without records, with an extended error (RFC 8914) for who understands one.
     pub fn reply(&self, rcode: u16, error: Option<u16>) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER + self.spelled.len() + 24);
-        self.head(rcode & flag::RCODE, &mut out);
+        self.head(self.low_rcode(rcode), &mut out);
         if self.edns.is_some() {
             put_opt(&mut out, (rcode >> 4) as u8, self.key.dnssec_ok(), error);
         }
@@ -177,7 +186,8 @@ impl Query {
 /// What this side takes over UDP: what goes through every path unfragmented (RFC 9715).
 pub const OUR_ROOM: u16 = 1232;
 
-/// Bytes of OPT with an extended error.
+/// Bytes of OPT without options, and with an extended error.
+pub const PLAIN_OPT: usize = 11;
 pub const MOST_OPT: usize = 17;
 
 /// Appends an OPT record to `message` and counts it.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use bentpipe_dns::Key;
-use bentpipe_dns::journal::{File, Record, Records, read};
+use bentpipe_dns::journal::{Place, Record, Records};
 
 /// In the environment of the process that is killed: where its journal is.
 const CHILD: &str = "BENTPIPE_DNS_JOURNAL";
@@ -17,7 +17,7 @@ const BATCH: u32 = 40;
 fn record(n: u32) -> Record {
     let key = Key::from_bytes(b"\x01a\x04test\x00\x00\x01\x00\x01\x00").unwrap();
     let message = n.to_be_bytes().repeat(20 + n as usize % 300);
-    Record::Answer { stored_at: Duration::from_millis(n.into()), key, message }
+    Record::Answer { stored_at: Duration::from_millis(n.into()), key, message: message.into() }
 }
 
 #[test]
@@ -46,7 +46,8 @@ fn killed_in_mid_write_it_loses_no_more_than_what_was_being_written() {
             }
         }
         child.wait().unwrap();
-        let bytes = read(&path).unwrap();
+        // The lock went with the process.
+        let bytes = Place::claim(&path).unwrap().read().unwrap();
         let mut count = 0;
         for found in Records::of(&bytes) {
             assert_eq!(found, record(count), "corrupt");
@@ -57,12 +58,11 @@ fn killed_in_mid_write_it_loses_no_more_than_what_was_being_written() {
 }
 
 fn write_for_ever(path: &Path) {
-    let mut file = File::begin(path, &[]).unwrap();
+    let mut file = Place::claim(path).unwrap().begin(&[]).unwrap();
     // Far more than is waited for.
     for batch in 0..10_000 {
-        let mut bytes = Vec::new();
-        (batch * BATCH..(batch + 1) * BATCH).for_each(|n| record(n).encode(&mut bytes));
-        file.append(&bytes).unwrap();
+        let records: Vec<_> = (batch * BATCH..(batch + 1) * BATCH).map(record).collect();
+        file.append(&records).unwrap();
         println!("on disk: {}", (batch + 1) * BATCH);
     }
 }

@@ -15,7 +15,6 @@ mod packet;
 mod pages;
 pub mod passengers;
 pub(crate) mod path_memory;
-mod quic;
 mod raw;
 mod recent;
 pub mod rules;
@@ -109,9 +108,6 @@ pub async fn run_with(
     if let Some(usage) = usage {
         usage.write_or_say();
     }
-    if let Some(status) = &config.status {
-        Reporter::remove(status);
-    }
     if let Some(modem) = modem {
         modem.close().await;
     }
@@ -204,7 +200,10 @@ impl Air {
             address.map(bind).transpose()
         };
         let mut intake = Intake::new(config, far, Flows::default());
-        let board = config.dns.as_ref().map(|dns| Board::start(dns, intake.classes.clone()));
+        let board = config
+            .dns
+            .as_ref()
+            .map(|dns| Board::start(dns, intake.classes.clone(), intake.far.clone()));
         let (board, dns) = board.transpose()?.unzip();
         intake.board = board;
         intake.web = Web::open(config)?;
@@ -280,7 +279,13 @@ impl Air {
     /// Writes what is carried, where that is asked for; for ever, also after [`Air::serve`] has begun.
     pub fn tell_status(&self, to: Option<&StatusConfig>) -> impl Future<Output = ()> + use<> {
         let intake = self.intake.clone();
-        let reporter = to.map(|to| Reporter::new(to, Gateway::Air, intake.counters.clone(), 1));
+        let reporter = to.map(|to| {
+            let reporter = Reporter::new(to, Gateway::Air, intake.counters.clone(), 1);
+            match intake.board.clone() {
+                Some(board) => reporter.with(move || board.counters()),
+                None => reporter,
+            }
+        });
         async move {
             match reporter {
                 Some(reporter) => reporter.keep(|most| intake.status(most)).await,
@@ -350,7 +355,7 @@ impl Air {
                 serving.push(Box::pin(udp.serve(intake.clone(), quic, raw)));
             }
             if let (Some(dns), Some(board)) = (&mut dns, &intake.board) {
-                serving.push(Box::pin(dns.run(board, &intake, &*intake.far)));
+                serving.push(Box::pin(dns.run(board, &intake)));
             }
             tokio::select! {
                 () = shutdown => {}

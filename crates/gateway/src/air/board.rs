@@ -4,14 +4,17 @@
 mod carrier;
 mod keeper;
 mod listener;
+mod outage;
 mod tls;
+mod way;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bentpipe_dns::{Action, Counts, Front, Room, Settings};
+use bentpipe_dns::{Action, Counts, Front, Room, Settings, Source};
 use bentpipe_link::{Host, Target};
+use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -20,11 +23,13 @@ use tokio::time::{Instant, timeout};
 use super::classes::Classes;
 use crate::config::AirDns;
 use crate::dns::{read_message, write_message};
+use crate::far::FarEnd;
 use crate::net::StartError;
-use carrier::Outgoing;
 use keeper::Keeper;
 pub use listener::Listeners;
+use outage::Outage;
 use tls::Secure;
+use way::Outgoing;
 
 /// Where name servers are asked.
 pub const PORT: u16 = 53;
@@ -35,8 +40,8 @@ const STREAM_IDLE: Duration = Duration::from_secs(20);
 /// Questions of one stream that are under way at once.
 const MOST_PIPELINED: usize = 64;
 
-/// A stream waits so long for an answer; the resolver gives up before.
-const ANSWER_WAIT: Duration = Duration::from_secs(15);
+/// A stream waits so long for an answer; the resolver gives up before, after 15 s at the latest.
+const ANSWER_WAIT: Duration = Duration::from_secs(16);
 
 /// A name that leads nowhere (RFC 6761 section 6.4): of addresses that stood for a name once.
 const EXPIRED: &str = "expired.bentpipe.invalid";
@@ -47,6 +52,8 @@ type Later = Box<dyn FnOnce(&[u8]) + Send>;
 /// The resolver on board.
 pub struct Board {
     front: Mutex<Front<Later>>,
+    far: Arc<dyn FarEnd>,
+    outage: Mutex<Outage>,
     classes: Arc<Classes>,
     clock: Clock,
     outgoing: mpsc::Sender<Outgoing>,
@@ -65,10 +72,12 @@ pub struct Serving {
 }
 
 impl Board {
-    /// Binds the listeners of `config` and takes back what an earlier run has kept.
+    /// Binds the listeners of `config` and takes back what an earlier run has kept. What is not known
+    /// is asked for by `far`.
     pub fn start(
         config: &AirDns,
         classes: Arc<Classes>,
+        far: Arc<dyn FarEnd>,
     ) -> Result<(Arc<Self>, Serving), StartError> {
         let settings = config.settings();
         // Each question crosses at once; this is for those over streams too.
@@ -86,7 +95,8 @@ impl Board {
         let secure = config.encrypted.as_ref().map(Secure::bind).transpose()?;
         let (front, changed) = (Mutex::new(front), Notify::new());
         let intercepts = config.intercept;
-        let board = Self { front, classes, clock, outgoing, changed, intercepts };
+        let outage = Mutex::default();
+        let board = Self { front, far, outage, classes, clock, outgoing, changed, intercepts };
         Ok((Arc::new(board), Serving { listeners, secure, asked, keeper }))
     }
 
@@ -100,9 +110,27 @@ impl Board {
         self.lock().counts()
     }
 
+    /// The same by names that nothing else has.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        self.counts().all().into_iter().map(|(name, n)| (format!("dns-{name}"), n)).collect()
+    }
+
     /// A client at `from` has sent `message`; `later` gets the answer where there is none at once.
-    pub fn query(&self, from: IpAddr, message: &[u8], room: Room, later: Later) -> Option<Vec<u8>> {
-        self.with(|front, now| front.query((later, from), message, room, now))
+    pub fn query(&self, from: Source, message: &[u8], room: Room, later: Later) -> Option<Vec<u8>> {
+        self.with(|front, now| {
+            if !front.is_up() {
+                // It may be back since it was looked at last.
+                front.set_up(self.is_up(), now);
+            }
+            front.query((later, from), message, room, now)
+        })
+    }
+
+    /// Whether there is a way to the ground.
+    fn is_up(&self) -> bool {
+        // Nothing in there panics half-way.
+        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        !outage.lasts(self.far.reach(), Instant::now())
     }
 
     /// Room for what comes by UDP.
@@ -111,10 +139,13 @@ impl Board {
     }
 
     /// The answer to `message`, now or later; nothing where it is no query.
-    async fn ask(&self, from: IpAddr, message: &[u8], room: Room) -> Option<Vec<u8>> {
+    async fn ask(&self, from: IpAddr, message: Bytes, room: Room) -> Option<Vec<u8>> {
         let (tell, told) = oneshot::channel();
         let later = Box::new(move |answer: &[u8]| drop(tell.send(answer.to_vec())));
-        match self.query(from, message, room, later) {
+        let answer = self.query(Source::Stream(from), &message, room, later);
+        // It may have 64 KiB, which nobody needs while it waits.
+        drop(message);
+        match answer {
             Some(answer) => Some(answer),
             None => timeout(ANSWER_WAIT, told).await.ok()?.ok(),
         }
@@ -133,8 +164,8 @@ impl Board {
                 _ => None,
             }
         });
-        let asked =
-            messages.map(|message| async move { self.ask(client, &message, Room::Stream).await });
+        let asked = messages
+            .map(|message| async move { self.ask(client, message.into(), Room::Stream).await });
         let mut answers = std::pin::pin!(asked.buffer_unordered(MOST_PIPELINED));
         // Silence is the answer to what is no query, and the end.
         while let Some(Some(answer)) = answers.next().await {
@@ -206,7 +237,7 @@ pub struct Resolver(pub(super) Arc<Board>);
 impl Resolver {
     /// What a passenger at `from` who sends `message` is told; nothing where it is no query.
     pub async fn ask(&self, from: IpAddr, message: &[u8]) -> Option<Vec<u8>> {
-        self.0.ask(from, message, self.0.packet()).await
+        self.0.ask(from, Bytes::copy_from_slice(message), self.0.packet()).await
     }
 
     /// Where a flow to `target` goes, whose address may stand for a name.
@@ -259,3 +290,6 @@ impl Clock {
 fn cannot(what: &'static str, address: SocketAddr) -> impl FnOnce(std::io::Error) -> StartError {
     move |source| StartError::Bind { what, address, source }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use bentpipe_dns::Source;
 use bentpipe_link::{Class, Host};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -17,13 +18,13 @@ use super::echo;
 use super::intake::Intake;
 use super::ip;
 use super::packet::{self, Message, Original};
-use super::quic::is_quic;
 use super::raw::{Raw, own_address};
 use crate::bucket::Bucket;
 use crate::config::Quic;
 use crate::counters::Counters;
 use crate::net::ip::{UDP, is_echo};
 use crate::net::udp::{self, Control, Heard};
+use crate::quic::is_quic;
 
 /// ICMP messages to clients per second, and a second's worth at a stretch (RFC 4443 section
 /// 2.4 (f)): a cabin's browsers refused at once, 300 kbit/s of the cabin's radio.
@@ -168,7 +169,7 @@ impl Server {
         } else if let Some(board) =
             self.intake.intercepting().filter(|_| target.port() == board::PORT)
         {
-            self.ask(board, key, payload);
+            self.ask(board, key, target, payload);
         } else {
             self.table.send(key, sent);
         }
@@ -177,13 +178,14 @@ impl Server {
 
 impl Server {
     /// Gives a client's query to the resolver on board. What it says comes from where it was asked.
-    fn ask(&self, board: &Board, key: Key, payload: &[u8]) {
-        let (table, from) = (self.table.clone(), key.client.ip());
+    fn ask(&self, board: &Board, key: Key, server: SocketAddr, payload: &[u8]) {
+        let (table, client) = (self.table.clone(), key.client);
         let back = key.clone();
         let later = move |answer: &[u8]| {
             table.back().deliver(&back, Class::BestEffort, answer);
         };
-        if let Some(answer) = board.query(from, payload, board.packet(), Box::new(later)) {
+        let source = Source::Datagram { client, server: Some(server) };
+        if let Some(answer) = board.query(source, payload, board.packet(), Box::new(later)) {
             self.table.back().deliver(&key, Class::BestEffort, &answer);
         }
     }

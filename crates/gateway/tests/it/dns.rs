@@ -60,7 +60,7 @@ fn answer(asked: &Message, over_tcp: bool) -> Message {
 }
 
 /// A name server on loopback, and how many questions it got. Before it answers about `liar.test.` it
-/// sends what a forger would.
+/// sends what a forger would, and about `slow.test.` it says nothing for a while.
 async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
     let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let address = udp.local_addr().unwrap();
@@ -70,8 +70,12 @@ async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
     tokio::spawn(async move {
         let mut buffer = [0; 2048];
         while let Ok((length, from)) = udp.recv_from(&mut buffer).await {
-            count.fetch_add(1, SeqCst);
             let asked = Message::from_vec(&buffer[..length]).unwrap();
+            let is_first = count.fetch_add(1, SeqCst) == 0;
+            if is_first && asked.queries[0].name() == &name("slow.test.") {
+                // Longer than a server is asked alone.
+                tokio::time::sleep(Duration::from_secs(4)).await;
+            }
             let answer = answer(&asked, false);
             if asked.queries[0].name() == &name("liar.test.") {
                 let mut forged = answer.clone();
@@ -155,6 +159,7 @@ async fn ask(resolver: SocketAddr, question: &Message) -> Message {
             if answer.metadata.response_code != ResponseCode::ServFail {
                 return answer;
             }
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     })
     .await
@@ -189,6 +194,16 @@ async fn resolves(over: impl Fn(&Configs) -> Ends) {
         assert!(!whole.metadata.truncation && whole.answers.len() == 1);
         assert_eq!(whole.queries, question.queries);
     }
+}
+
+#[tokio::test]
+async fn a_slow_name_server_is_waited_for() {
+    let cabin = start(LISTEN, "", over_link).await;
+    let answer = ask(cabin.resolver, &query("slow.test.", RecordType::A)).await;
+    assert_eq!(answer.answers.len(), 1);
+    // The client has come again and the aircraft too: it was one question all the same.
+    let counts = cabin.counts.counts();
+    assert_eq!((counts.missed, counts.unanswered), (1, 0), "{counts:?}");
 }
 
 #[tokio::test]
@@ -401,6 +416,8 @@ async fn a_restart_forgets_nothing_and_waits_for_nobody() {
     let again = start(&dns, "", over_link).await;
     assert_eq!(ips(&ask(again.resolver, &query("a.test.", RecordType::A)).await), ips(&first));
     assert_eq!((again.asked.load(SeqCst), again.counts.counts().hits), (0, 1));
+    again.stop.send(()).unwrap();
+    soon("the end", again.task).await.unwrap();
     // Whatever has become of the file, the gateway starts.
     let mut bytes = std::fs::read(&file).unwrap();
     let middle = bytes.len() / 2;

@@ -30,9 +30,6 @@ const LEAST_FILLING: u64 = crate::fill::SEGMENT_BYTES as u64;
 /// The most entries that go at once, with heads and all, for one that comes: a look at them takes some 50 µs.
 const MOST_FORGOTTEN: usize = 1024;
 
-/// The most entries that are listed at once: to look at them takes some 2 ms.
-const MOST_LISTED: usize = 4096;
-
 /// What file systems count in.
 const BLOCK_BYTES: u64 = 4096;
 
@@ -144,13 +141,12 @@ impl Index {
         ids.filter_map(|id| Some(self.slots.get(id)?.entry.clone())).collect()
     }
 
-    /// Those whose addresses begin with `prefix`, in their order: the first 4,096 of them.
     pub fn beginning_with(&self, prefix: &str) -> Vec<Arc<Entry>> {
         // Keys are ordered as their text is, and the first that could begin so is the prefix itself.
         let from = Key::least(prefix);
         let range = self.by_key.range((Bound::Included(from), Bound::Unbounded));
         let keys = range.take_while(|(key, _)| key.as_str().starts_with(prefix));
-        keys.flat_map(|(key, _)| self.all_of(key)).take(MOST_LISTED).collect()
+        keys.flat_map(|(key, _)| self.all_of(key)).collect()
     }
 
     /// Those under `key` that fit `request`, and are pinned or not.

@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bentpipe_dns::Source;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::net::{TcpListener, UdpSocket};
 
 use super::{Board, Serving, cannot};
 use crate::air::intake::Intake;
-use crate::far::FarEnd;
 use crate::net;
 
 /// Ports of UDP that are tried where the system chooses one: TCP's of the same number may be taken.
@@ -74,10 +74,10 @@ fn pair(address: SocketAddr) -> Result<(UdpSocket, TcpListener), net::StartError
 
 impl Serving {
     /// Serves, for ever.
-    pub async fn run(&mut self, board: &Arc<Board>, intake: &Arc<Intake>, far: &dyn FarEnd) {
+    pub async fn run(&mut self, board: &Arc<Board>, intake: &Arc<Intake>) {
         let Self { listeners, secure, asked, keeper } = self;
         let mut serving: Vec<BoxFuture<'_, ()>> =
-            vec![Box::pin(board.carry(far, asked)), Box::pin(tell_counts(board))];
+            vec![Box::pin(board.carry(asked)), Box::pin(tell_counts(board))];
         for socket in &listeners.udp {
             serving.push(Box::pin(datagrams(socket, board)));
         }
@@ -102,7 +102,7 @@ impl Serving {
     /// Writes what is not written yet.
     pub async fn finish(&mut self, board: &Board) {
         if let Some(keeper) = &mut self.keeper {
-            keeper.write(board).await;
+            keeper.finish(board).await;
         }
     }
 }
@@ -142,7 +142,8 @@ fn datagram(socket: &Arc<UdpSocket>, board: &Board, message: &[u8], from: Socket
     let way_back = socket.clone();
     // A client whose answer does not go asks again.
     let later = Box::new(move |answer: &[u8]| drop(way_back.try_send_to(answer, from)));
-    if let Some(answer) = board.query(from.ip(), message, board.packet(), later) {
+    let source = Source::Datagram { client: from, server: None };
+    if let Some(answer) = board.query(source, message, board.packet(), later) {
         let _ = socket.try_send_to(&answer, from);
     }
 }

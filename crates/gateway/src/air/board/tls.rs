@@ -130,7 +130,7 @@ async fn respond(
         Ok(message) => message,
         Err(status) => return refusal(status),
     };
-    let Some(answer) = board.ask(client, &message, Room::Stream).await else {
+    let Some(answer) = board.ask(client, message, Room::Stream).await else {
         return refusal(StatusCode::BAD_REQUEST);
     };
     // RFC 8484 section 5.1: an HTTP cache keeps it no longer than the records hold.
@@ -151,7 +151,7 @@ fn refusal(status: StatusCode) -> Response<Full<Bytes>> {
 }
 
 /// The message in a request: the body of a POST, or `dns` in base64url of a GET.
-async fn question(request: Request<Incoming>) -> Result<Vec<u8>, StatusCode> {
+async fn question(request: Request<Incoming>) -> Result<Bytes, StatusCode> {
     if request.uri().path() != PATH {
         return Err(StatusCode::NOT_FOUND);
     }
@@ -161,7 +161,7 @@ async fn question(request: Request<Incoming>) -> Result<Vec<u8>, StatusCode> {
             let dns = query.split('&').find_map(|pair| pair.strip_prefix("dns="));
             let dns = dns.filter(|dns| dns.len() <= MOST_MESSAGE).ok_or(StatusCode::BAD_REQUEST)?;
             let message = URL_SAFE_NO_PAD.decode(dns.trim_end_matches('='));
-            message.map_err(|_| StatusCode::BAD_REQUEST)
+            message.map(Bytes::from).map_err(|_| StatusCode::BAD_REQUEST)
         }
         Method::POST => {
             let kind = request.headers().get(header::CONTENT_TYPE);
@@ -170,7 +170,7 @@ async fn question(request: Request<Incoming>) -> Result<Vec<u8>, StatusCode> {
             }
             let body = Limited::new(request.into_body(), MOST_MESSAGE);
             match timeout(STREAM_IDLE, body.collect()).await {
-                Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
+                Ok(Ok(body)) => Ok(body.to_bytes()),
                 Ok(Err(_)) => Err(StatusCode::PAYLOAD_TOO_LARGE),
                 Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
             }

@@ -21,15 +21,13 @@
 //! | a passenger who never reads | [`a_flow_nobody_reads_holds_only_its_credit_and_blocks_no_other`] |
 //! | 40 % loss | [`two_of_five_lost_stay_within_the_memory`] |
 
-mod common;
-
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use super::common::{HUB, Pair, bytes, fetch, read_all, write_all};
 use bentpipe_link::secure::Caller;
 use bentpipe_link::{AirConfig, AirCore, Class, Core, PublicKey, SecretKey, Settings};
 use bentpipe_units::{BitRate, ByteSize};
-use common::{HUB, Pair, bytes, fetch, read_all, write_all};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::{ChaCha8Rng, ChaCha20Rng};

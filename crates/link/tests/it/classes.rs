@@ -1,12 +1,10 @@
 //! What classes get outlives sessions.
 
-mod common;
-
 use std::time::Duration;
 
+use super::common::{self, Pair, fetch};
 use bentpipe_link::{Class, ClassSettings, Core, PerClass, Settings};
 use bentpipe_units::BitRate;
-use common::{Pair, fetch};
 
 const OBJECT_BYTES: usize = 100_000;
 

@@ -1,13 +1,11 @@
 //! Whole sessions in virtual time.
 
-mod common;
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::common::{HUB, Pair, bytes, fetch, read_all, write_all};
 use bentpipe_link::{Core, ModemRate, Read, ResetCode, Settings, Write};
 use bentpipe_units::{BitRate, ByteSize};
-use common::{Pair, bytes, fetch, read_all, write_all};
 
 #[test]
 fn a_short_answer_costs_one_round_trip_and_its_bytes() {
@@ -476,7 +474,7 @@ fn reports_take_a_tenth_of_a_thin_uplink_and_a_fiftieth_of_a_thin_downlink_at_mo
 fn a_hub_with_several_addresses_is_called_at_each_in_turn() {
     let mut pair = Pair::new(1, 0.0);
     let addresses: [SocketAddr; 2] =
-        [common::HUB, "[2001:db8::2]:4500"].map(|address| address.parse().unwrap());
+        [HUB, "[2001:db8::2]:4500"].map(|address| address.parse().unwrap());
     pair.air.also_at(addresses);
     let mut now = Duration::ZERO;
     let mut called = Vec::new();

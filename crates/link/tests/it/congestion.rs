@@ -1,12 +1,10 @@
 //! Sessions without a lease: what limits them, what they heed, and what they remember.
 
-mod common;
-
 use std::time::Duration;
 
+use super::common::Pair;
 use bentpipe_link::{Control, Core, REMEMBERED_LIFETIME, Read, SessionId, Settings, Write};
 use bentpipe_units::BitRate;
-use common::Pair;
 
 /// The round trip of the pipes.
 const RTT: Duration = Duration::from_millis(761);

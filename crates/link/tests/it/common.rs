@@ -1,8 +1,6 @@
 //! Two ends over a pipe that loses, delays and paces: the least that shows the transport at work.
 //! The lab has the real link model; this keeps the transport's own tests by themselves.
 
-#![allow(dead_code)] // each test binary uses its part of it
-
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;

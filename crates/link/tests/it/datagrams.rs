@@ -1,12 +1,10 @@
 //! Flows of datagrams over whole sessions in virtual time.
 
-mod common;
-
 use std::time::Duration;
 
+use super::common::{Pair, bytes, receive_all, write_all};
 use bentpipe_link::{Core, Counters, Receive, ResetCode, SendError, Session, SessionId, Settings};
 use bentpipe_units::BitRate;
-use common::{Pair, bytes, receive_all, write_all};
 
 const RATE: BitRate = BitRate::from_bps(1_890_000);
 const ONE_WAY: Duration = Duration::from_micros(380_500);

@@ -1,0 +1,154 @@
+//! The name servers that the ground asks.
+//!
+//! Each question goes out from a socket of its own, which the kernel binds to a random port and
+//! connects to the server, with a random id; what comes back counts only if it answers that question.
+//! Names are not spelled in random case (0x20): between port and id a guess has one chance in 2^31,
+//! and some servers answer in a case of their own.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use bentpipe_dns::{Answer, NotAnAnswer, Query, rcode};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::dns::{read_message, write_message};
+
+/// A whole question, over TCP too. Names whose servers are slow take a recursive resolver so long.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A server that says nothing is asked again after this, and after twice as long once more.
+const TRY: Duration = Duration::from_millis(1200);
+
+/// A server that has said nothing for this long is not asked alone any more.
+const PATIENCE: Duration = Duration::from_millis(2400);
+
+/// Servers asked about one name, as many as resolv.conf may have: a socket each.
+pub const MOST_SERVERS: usize = 3;
+
+/// More than a server sends that is asked for at most 1232 bytes.
+const MOST_BYTES: usize = 4096;
+
+/// The servers.
+pub struct Upstream {
+    servers: Vec<SocketAddr>,
+    /// What ids are made of.
+    hash: RandomState,
+    asked: AtomicU64,
+}
+
+impl Upstream {
+    /// The first [`MOST_SERVERS`] of `servers`, by turns.
+    pub fn new(mut servers: Vec<SocketAddr>) -> Self {
+        servers.truncate(MOST_SERVERS);
+        Self { servers, hash: RandomState::new(), asked: AtomicU64::new(0) }
+    }
+
+    /// What they say to `query`: the first answer that is no failure, or else the last failure. One that
+    /// fails or is slow is joined by the next, and may still be the one that answers.
+    pub async fn ask(&self, query: &Query) -> Option<Answer> {
+        let deadline = Instant::now() + DEADLINE;
+        let mut servers = self.servers.iter();
+        let mut asked = FuturesUnordered::new();
+        let (mut failure, mut patience) = (None, deadline);
+        loop {
+            if let Some(server) = servers.next() {
+                asked.push(async move { (server, self.ask_one(query, *server).await) });
+                patience = Instant::now() + PATIENCE;
+            }
+            if asked.is_empty() {
+                return failure;
+            }
+            tokio::select! {
+                Some((server, said)) = asked.next() => match said {
+                    Ok(answer) if answer.rcode() != rcode::SERVFAIL => return Some(answer),
+                    Ok(answer) => failure = Some(answer),
+                    Err(error) => tracing::debug!(%server, %error, key = ?query.key, "no answer"),
+                },
+                () = sleep_until(patience), if servers.len() > 0 => {}
+                () = sleep_until(deadline) => return failure,
+            }
+        }
+    }
+
+    async fn ask_one(&self, query: &Query, server: SocketAddr) -> io::Result<Answer> {
+        match self.over_udp(query, server).await? {
+            Some(answer) => Ok(answer),
+            None => self.over_tcp(query, server).await,
+        }
+    }
+
+    /// The answer, or none where it does not fit.
+    async fn over_udp(&self, query: &Query, server: SocketAddr) -> io::Result<Option<Answer>> {
+        let any = if server.is_ipv4() {
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))
+        } else {
+            SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))
+        };
+        let socket = UdpSocket::bind(any).await?;
+        socket.connect(server).await?;
+        let id = self.id();
+        let question = query.key.question(id);
+        tokio::select! {
+            answer = answer_by(&socket, query, id) => answer,
+            failed = ask_again(&socket, &question) => failed.map(|never| match never {}),
+        }
+    }
+
+    async fn over_tcp(&self, query: &Query, server: SocketAddr) -> io::Result<Answer> {
+        let mut tcp = TcpStream::connect(server).await?;
+        let id = self.id();
+        write_message(&mut tcp, &query.key.question(id)).await?;
+        let message = read_message(&mut tcp).await?;
+        let message = message.ok_or(io::ErrorKind::UnexpectedEof)?;
+        answer_to(query, id, &message).map_err(io::Error::other)
+    }
+
+    /// One that nobody can guess: SipHash under a key of this process.
+    fn id(&self) -> u16 {
+        self.hash.hash_one(self.asked.fetch_add(1, Relaxed)) as u16
+    }
+}
+
+/// Sends `question`, three times in all; ends only where that fails.
+async fn ask_again(socket: &UdpSocket, question: &[u8]) -> io::Result<Infallible> {
+    socket.send(question).await?;
+    for wait in [TRY, 2 * TRY] {
+        sleep(wait).await;
+        socket.send(question).await?;
+    }
+    pending().await
+}
+
+async fn answer_by(socket: &UdpSocket, query: &Query, id: u16) -> io::Result<Option<Answer>> {
+    loop {
+        socket.readable().await?;
+        // On the stack, and not kept while nothing comes.
+        let mut buffer = [0; MOST_BYTES];
+        let length = match socket.try_recv(&mut buffer) {
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
+        };
+        match answer_to(query, id, &buffer[..length]) {
+            Ok(answer) => return Ok(Some(answer)),
+            Err(NotAnAnswer::Truncated) => return Ok(None),
+            // Of another question, or somebody's guess: the true one may still come.
+            Err(NotAnAnswer::Malformed(_) | NotAnAnswer::Mismatch) => {}
+        }
+    }
+}
+
+fn answer_to(query: &Query, id: u16, message: &[u8]) -> Result<Answer, NotAnAnswer> {
+    match message.first_chunk() {
+        Some(first) if u16::from_be_bytes(*first) == id => Answer::parse(&query.key, message),
+        _ => Err(NotAnAnswer::Mismatch),
+    }
+}

@@ -1,0 +1,16 @@
+//! What the simulator shows, in exact virtual time: one binary, as each takes room and a link.
+//!
+//! `cargo test -p bentpipe-lab --test sim -- NAME` runs the tests whose names contain NAME.
+
+mod call;
+mod classes;
+mod fade;
+mod grid;
+mod masque;
+mod masque_datagrams;
+mod modem;
+mod mtu;
+mod net;
+mod quic_order;
+mod share;
+mod suite;

@@ -1,0 +1,12 @@
+//! The transport from outside, between two ends and on real sockets.
+
+mod common;
+
+mod classes;
+mod congestion;
+mod datagrams;
+mod io;
+mod marks;
+mod mtu;
+mod security;
+mod session;
