@@ -110,7 +110,7 @@ impl Ground {
         let shared = Shared {
             fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most)),
             policy: Policy::new(config.dial.allow.clone()),
-            names: Names::new(dns.clone(), resolve::servers(&config.dns)?, counters.clone()),
+            names: Names::new(dns.clone(), &config.dns, counters.clone())?,
             dns,
             pages: config
                 .split_http
