@@ -93,7 +93,9 @@ fn air(config: &AirConfig) -> Sheet {
     for site in &config.sites {
         let site = site.loaded();
         let how = if site.client.is_some() { "over TLS" } else { "in clear" };
-        sheet.row("answers for", format!("{}, from {} {how}", site.name.as_str(), site.origin));
+        let whole = if site.split_http { "; pages whole from the ground" } else { "" };
+        let text = format!("{}, from {} {how}{whole}", site.name.as_str(), site.origin);
+        sheet.row("answers for", text);
     }
     if let Some(page) = &config.page {
         sheet.row("passengers' page", format!("http://{}/", page.listen));
@@ -314,10 +316,20 @@ fn ground(config: &GroundConfig) -> Sheet {
     }
     if let Some(pages) = &config.split_http {
         let text = format!(
-            "{} at once, {} objects of {} and {} at most",
-            pages.pages, pages.objects, pages.largest_object, pages.largest_page
+            "{} at once, {} an aircraft; {} objects of {} and {} at most, for {}",
+            pages.pages,
+            pages.per_aircraft,
+            pages.objects,
+            pages.largest_object,
+            pages.largest_page,
+            pages.longest
         );
         sheet.row("pages", text);
+    }
+    for site in &config.sites {
+        let site = site.upstream();
+        let how = if site.client.is_some() { "over TLS" } else { "in clear" };
+        sheet.row("pages of", format!("{}, from {} {how}", site.name.as_str(), site.origin));
     }
     status(&mut sheet, config.status.as_ref());
     sheet

@@ -77,6 +77,9 @@ pub enum Run {
     RuralPawsPolicy(mixes::PolicyArgs),
     /// A page in real Chromium: by its own QUIC where the gateways carry it, by TCP where they refuse.
     BrowserQuic(mixes::BrowserArgs),
+    /// A page of 60 objects over HTTPS in real Chromium: of the operator's own name, with the cabin
+    /// services and without, and of another's.
+    PagesBrowser(mixes::BrowserArgs),
     /// Calls over UDP: what is left of the link's losses, and what that costs.
     Call(mixes::CallArgs),
     /// Pages for a first passenger: with Split HTTP, and object by object.
@@ -207,6 +210,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::CabinMix(args)) => mixes::cabin(args),
         Lab::Run(Run::RuralPawsPolicy(args)) => mixes::policy(args),
         Lab::Run(Run::BrowserQuic(args)) => mixes::browser(args),
+        Lab::Run(Run::PagesBrowser(args)) => mixes::pages_browser(args),
         Lab::Run(Run::Call(args)) => mixes::call(args),
         Lab::Run(Run::PagesCold(args)) => mixes::pages(args, Reader::First),
         Lab::Run(Run::PagesWarm(args)) => mixes::pages(args, Reader::Second),

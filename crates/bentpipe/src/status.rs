@@ -1,15 +1,17 @@
 //! `bentpipe status`: what a gateway carries now, from the file that it writes.
 
 mod table;
+mod watch;
 
 use std::error::Error;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use bentpipe_gateway::status::{ReadError, read};
+use bentpipe_gateway::status::{Document, ReadError, read};
 
-use crate::out::{has_failed, show};
+use crate::out::{has_failed, say, show};
+use watch::{Found, News, Watch};
 
 /// How often it is looked for a new file.
 const LOOK: Duration = Duration::from_millis(200);
@@ -23,39 +25,61 @@ pub struct Status {
     /// What `file` in `[status]` of the gateway's configuration names.
     #[arg(value_name = "FILE", default_value = "/run/bentpipe/status.json")]
     file: PathBuf,
-    /// Show it again whenever the gateway has written it, until interrupted.
+    /// Show it again whenever the gateway has written it, until interrupted, and say when there is
+    /// no news.
     #[arg(long)]
     watch: bool,
 }
 
 pub fn run(status: &Status) -> Result<(), Box<dyn Error>> {
-    let mut last = show(&status.file, None)?;
+    let first = read(&status.file)?;
+    let age = age(&first);
+    show!("{}", table::of(&first, age));
     if !status.watch {
         return Ok(());
     }
+    let terminal = std::io::stdout().is_terminal();
+    let began = Instant::now();
+    let mut watch = Watch::new(first, age, terminal);
     while !has_failed() {
         std::thread::sleep(LOOK);
-        match show(&status.file, Some(last)) {
-            Ok(shown) => last = shown,
-            // The gateway is being started again, perhaps.
-            Err(error) if matches!(error.downcast_ref(), Some(ReadError::Unreadable { .. })) => {}
-            Err(error) => return Err(error),
+        let found = look(&status.file)?;
+        let Some(news) = watch.look(found, began.elapsed()) else { continue };
+        if terminal {
+            show!("{CLEAR}");
+        }
+        match news {
+            News::New => show!("{}", table::of(watch.last(), self::age(watch.last()))),
+            // On a terminal the last numbers stay in sight.
+            News::Quiet(quiet) if terminal => show!("{}", table::of(watch.last(), quiet)),
+            News::Quiet(quiet) => say!("{}", table::no_news(quiet)),
+            News::Gone(why) if terminal => {
+                show!("{}\n{why}\n", table::of(watch.last(), Duration::ZERO));
+            }
+            News::Gone(why) => say!("{why}"),
         }
     }
     Ok(())
 }
 
-/// Prints the file unless it is the one that was shown last; says when it was written.
-fn show(file: &Path, last: Option<u64>) -> Result<u64, Box<dyn Error>> {
-    let document = read(file)?;
-    let written = document.written_unix_ms;
-    if last == Some(written) {
-        return Ok(written);
+/// What is there now. A file that cannot be read may be back soon: the gateway is being started
+/// again, perhaps.
+fn look(file: &Path) -> Result<Found, ReadError> {
+    match read(file) {
+        Ok(document) => Ok(Found::Document(document)),
+        Err(ReadError::Unreadable { source, .. }) if source.kind() == ErrorKind::NotFound => {
+            Ok(Found::Nothing(format!("{} is gone: the gateway has stopped", file.display())))
+        }
+        Err(ReadError::Unreadable { source, .. }) => {
+            Ok(Found::Nothing(format!("{} cannot be read: {source}", file.display())))
+        }
+        Err(error) => Err(error),
     }
+}
+
+/// How long ago it was written.
+fn age(document: &Document) -> Duration {
     // A clock before 1970 is one that nobody has set.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let age = now.saturating_sub(Duration::from_millis(written));
-    let clear = if last.is_some() && std::io::stdout().is_terminal() { CLEAR } else { "" };
-    show!("{clear}{}", table::of(&document, age));
-    Ok(written)
+    now.saturating_sub(Duration::from_millis(document.written_unix_ms))
 }

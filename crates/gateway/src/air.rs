@@ -15,7 +15,6 @@ mod packet;
 mod pages;
 pub mod passengers;
 pub(crate) mod path_memory;
-mod quic;
 mod raw;
 mod recent;
 pub mod rules;
@@ -108,9 +107,6 @@ pub async fn run_with(
     }
     if let Some(usage) = usage {
         usage.write_or_say();
-    }
-    if let Some(status) = &config.status {
-        Reporter::remove(status);
     }
     if let Some(modem) = modem {
         modem.close().await;

@@ -209,6 +209,11 @@ pub trait FarDatagrams: Send + Sync {
         self.most_bytes()
     }
 
+    /// From now on what comes should be received in the order in which it left, as far as what is
+    /// missing soon comes again: the flow's protocol takes late for lost. A transport that brings
+    /// nothing back has nothing to do.
+    fn keep_order(&self) {}
+
     /// Ends the flow in both directions.
     fn reset(&self, code: ResetCode);
 

@@ -4,6 +4,7 @@ mod claim;
 pub mod eyeballs;
 pub mod fleet;
 mod names;
+mod origins;
 pub mod policy;
 pub mod resolve;
 mod udp;
@@ -14,18 +15,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_link::{Class, Host, PublicKey, ResetCode, Service, SettingsError, Target};
-use bentpipe_prefetch::address::Origin;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
-use crate::config::{GroundConfig, GroundLimits, Raw};
+use crate::config::{GroundConfig, GroundLimits, Raw, Upstream};
 use crate::counters::Counters;
 use crate::far::{self, Arrivals, Carried, Claim, FarStream, Incoming};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError, ip};
-use crate::pages::{Connection, GroundPages, Origins};
+use crate::pages::GroundPages;
 use crate::police::policed;
+use crate::quiet::Quiet;
 use crate::relay::{Outcome, Relay, RelayLimits};
 use crate::status::{self, Gateway, Reporter, Session};
 use eyeballs::Connect;
@@ -51,6 +52,8 @@ struct Shared {
     dns: Arc<Dns>,
     names: Names,
     pages: Option<GroundPages>,
+    sites: Vec<Upstream>,
+    quiet: Quiet,
     connect_timeout: Duration,
     relay: RelayLimits,
     counters: Arc<Counters>,
@@ -88,9 +91,6 @@ pub async fn run_with(
         () = gateway.follow_configs(&arrivals, again) => {}
         () = gateway.tell_status(config, &arrivals) => {}
     }
-    if let Some(status) = &config.status {
-        Reporter::remove(status);
-    }
     futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;
     Ok(())
 }
@@ -115,10 +115,16 @@ impl Ground {
             pages: config
                 .split_http
                 .as_ref()
-                .map(|pages| GroundPages::new(pages.settings(), counters.clone())),
+                .map(|pages| GroundPages::new(pages.settings(&config.sites), counters.clone())),
+            sites: config.sites.iter().map(|site| site.upstream().clone()).collect(),
+            quiet: Quiet::default(),
             connect_timeout: config.dial.connect_timeout.into(),
             relay: config.limits.relay(),
-            udp: Udp::new(counters.clone(), limits.udp.unanswered_timeout.into()),
+            udp: Udp::new(
+                counters.clone(),
+                limits.udp.unanswered_timeout.into(),
+                config.link.quic_in_order,
+            ),
             limits: config.limits.clone(),
             raw: config.raw.clone(),
             counters,
@@ -228,7 +234,8 @@ impl Ground {
 impl Shared {
     async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
         if let Host::Service(service) = incoming.target.host {
-            return self.serve_service(service, &incoming.aircraft, incoming.carries).await;
+            let Incoming { aircraft, carries, .. } = incoming;
+            return self.serve_service(service, &aircraft, carries, &permit).await;
         }
         let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
         match carries {
@@ -256,9 +263,15 @@ impl Shared {
     }
 
     /// What the gateway does itself.
-    async fn serve_service(&self, service: Service, aircraft: &[u8; 32], carries: Carried) {
+    async fn serve_service(
+        &self,
+        service: Service,
+        aircraft: &[u8; 32],
+        carries: Carried,
+        permit: &Permit,
+    ) {
         if service == Service::Pages {
-            return self.serve_page(carries).await;
+            return self.serve_page(carries, permit.aircraft()).await;
         }
         let idle = self.limits.datagram_idle(ip::UDP, RESOLVER_PORT);
         match carries {
@@ -272,11 +285,11 @@ impl Shared {
     }
 
     /// One page with what it will ask for, where that is done here.
-    async fn serve_page(&self, carries: Carried) {
+    async fn serve_page(&self, carries: Carried, aircraft: &str) {
         match (&self.pages, carries) {
             (Some(pages), Carried::Stream(mut stream)) => {
                 stream.connected();
-                if let Err(error) = pages.serve(self, stream).await {
+                if let Err(error) = pages.serve(self, aircraft, stream).await {
                     tracing::debug!(%error, "a page's stream broke off");
                 }
             }
@@ -377,19 +390,6 @@ impl Shared {
                 eyeballs::dial(&*self.dns, connector, &permit, (name, port), deadline).await
             }
         }
-    }
-}
-
-/// The origins of pages: the same names and the same policy as for what passengers dial.
-impl Origins for Shared {
-    fn connect(&self, origin: &Origin) -> BoxFuture<'_, Result<Box<dyn Connection>, ResetCode>> {
-        let Origin { is_secure, host, port } = origin.clone();
-        Box::pin(async move {
-            // The cabin asks for pages over TLS only where it has their certificates: not yet.
-            let host = host.parse().ok().filter(|_| !is_secure).ok_or(ResetCode::Forbidden)?;
-            let tcp = self.reach(&Tcp(&self.policy), &Target { host, port }).await?;
-            Ok(Box::new(tcp) as Box<dyn Connection>)
-        })
     }
 }
 

@@ -19,6 +19,7 @@ pub mod ground;
 pub mod net;
 pub mod pages;
 mod police;
+mod quic;
 mod quiet;
 pub mod rate;
 pub mod relay;

@@ -89,6 +89,10 @@ impl FarDatagrams for Policed {
         self.flow.hoped_bytes()
     }
 
+    fn keep_order(&self) {
+        self.flow.keep_order();
+    }
+
     fn reset(&self, code: ResetCode) {
         self.flow.reset(code);
     }

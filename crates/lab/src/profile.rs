@@ -21,7 +21,7 @@ pub const FULL_PACKET_BYTES: usize = 1500;
 const MAX_TRACE_BYTES: u64 = 16 << 20;
 
 /// The files built in, by their name.
-const BUILT_IN: [(&str, &str); 13] = [
+const BUILT_IN: [(&str, &str); 21] = [
     ("mss", include_str!("../../../profiles/mss.toml")),
     ("da2gc", include_str!("../../../profiles/da2gc.toml")),
     ("mss-rough", include_str!("../../../profiles/mss-rough.toml")),
@@ -35,6 +35,14 @@ const BUILT_IN: [(&str, &str); 13] = [
     ("geo-satl", include_str!("../../../profiles/geo-satl.toml")),
     ("aero", include_str!("../../../profiles/aero.toml")),
     ("clean", include_str!("../../../profiles/clean.toml")),
+    ("mss-double-rate", include_str!("../../../profiles/mss-double-rate.toml")),
+    ("mss-half-rtt", include_str!("../../../profiles/mss-half-rtt.toml")),
+    ("mss-half-loss", include_str!("../../../profiles/mss-half-loss.toml")),
+    ("da2gc-double-rate", include_str!("../../../profiles/da2gc-double-rate.toml")),
+    ("da2gc-half-rtt", include_str!("../../../profiles/da2gc-half-rtt.toml")),
+    ("da2gc-half-loss", include_str!("../../../profiles/da2gc-half-loss.toml")),
+    ("geo-620", include_str!("../../../profiles/geo-620.toml")),
+    ("netforecast-20", include_str!("../../../profiles/netforecast-20.toml")),
 ];
 
 /// A link with a name.
@@ -279,6 +287,14 @@ mod tests {
             ("netforecast", 10_000_000, 10_000_000, 540, 0.0, 0.0),
             ("geo-satl", 20_000_000, 2_000_000, 600, 0.01, 0.01),
             ("aero", 4_000_000, 4_000_000, 560, 0.113, 0.113),
+            ("mss-double-rate", 3_770_000, 3_770_000, 761, 0.06, 0.06),
+            ("mss-half-rtt", 1_890_000, 1_890_000, 380, 0.06, 0.06),
+            ("mss-half-loss", 1_890_000, 1_890_000, 761, 0.03, 0.03),
+            ("da2gc-double-rate", 936_000, 936_000, 262, 0.033, 0.033),
+            ("da2gc-half-rtt", 468_000, 468_000, 131, 0.033, 0.033),
+            ("da2gc-half-loss", 468_000, 468_000, 262, 0.0165, 0.0165),
+            ("geo-620", 1_000_000, 256_000, 620, 0.0, 0.0),
+            ("netforecast-20", 20_000_000, 20_000_000, 540, 0.0, 0.0),
         ] {
             let profile = named(name);
             let bps = |rate: Option<bentpipe_units::BitRate>| rate.unwrap().bps();

@@ -19,14 +19,26 @@ pub struct SecretKey([u8; KEY_BYTES]);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey([u8; KEY_BYTES]);
 
-/// The text is not a key.
+/// The text is not a key that can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{written:?} is not a key: a key is 32 bytes in base64 (44 characters); make one with `bentpipe keys`"
-)]
-pub struct KeyError {
-    /// What the text said; empty for a secret, which no message should repeat.
-    pub written: String,
+pub enum KeyError {
+    /// It is no key at all.
+    #[error(
+        "{written:?} is not a key: a key is 32 bytes in base64 (44 characters); make one with `bentpipe keys`"
+    )]
+    Malformed {
+        /// What the text said; empty for a secret, which no message should repeat.
+        written: String,
+    },
+    /// Whatever private key it meets, the secret that both should share comes to zeros, which
+    /// everybody knows (RFC 7748, section 6.1): a handshake with it never succeeds.
+    #[error(
+        "{written:?} is nobody's key: write the one that `bentpipe keys` made for that gateway"
+    )]
+    Nobodys {
+        /// What the text said.
+        written: String,
+    },
 }
 
 impl SecretKey {
@@ -102,14 +114,22 @@ fn decode(text: &str) -> Option<[u8; KEY_BYTES]> {
 impl FromStr for PublicKey {
     type Err = KeyError;
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        decode(text).map(Self).ok_or_else(|| KeyError { written: text.trim().to_owned() })
+        let written = || text.trim().to_owned();
+        let key = decode(text).ok_or_else(|| KeyError::Malformed { written: written() })?;
+        // Private keys are multiples of eight, so that any of them shows the points of small order.
+        let any = x25519_dalek::StaticSecret::from([1; KEY_BYTES]);
+        if any.diffie_hellman(&x25519_dalek::PublicKey::from(key)).was_contributory() {
+            Ok(Self(key))
+        } else {
+            Err(KeyError::Nobodys { written: written() })
+        }
     }
 }
 
 impl FromStr for SecretKey {
     type Err = KeyError;
     fn from_str(text: &str) -> Result<Self, KeyError> {
-        decode(text).map(Self).ok_or(KeyError { written: String::new() })
+        decode(text).map(Self).ok_or(KeyError::Malformed { written: String::new() })
     }
 }
 
@@ -128,6 +148,17 @@ mod tests {
         assert_eq!(public, "422c8e7a6227d7bca1350b3e2bb7279f7897b87bb6854b783c60e80311ae3079");
         assert_eq!(secret.public().to_string().parse(), Ok(secret.public()));
         assert_eq!(secret.to_base64().parse(), Ok(secret));
+    }
+
+    #[test]
+    fn points_of_small_order_are_nobodys_keys() {
+        let (mut one, mut prime) = ([0; KEY_BYTES], [0xff; KEY_BYTES]);
+        one[0] = 1;
+        (prime[0], prime[31]) = (0xed, 0x7f);
+        for point in [[0; KEY_BYTES], one, prime] {
+            let text = PublicKey::from_bytes(point).to_string();
+            assert_eq!(text.parse::<PublicKey>(), Err(KeyError::Nobodys { written: text.clone() }));
+        }
     }
 
     #[test]

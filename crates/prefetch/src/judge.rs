@@ -1,20 +1,11 @@
 //! Which answers may travel to the cabin unasked: what any passenger without a name would be given.
 
-use http::header::{CACHE_CONTROL, CONTENT_ENCODING, SET_COOKIE, VARY};
+use std::time::Duration;
+
+use http::header::{AGE, CACHE_CONTROL, CONTENT_ENCODING, SET_COOKIE, VARY};
 use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::scan::Urgency;
-
-/// The request's fields that go across the link with a page's request, and on to the origins with
-/// those for its objects. No cookie, no authorization, no condition.
-pub const CARRIED: [HeaderName; 6] = [
-    http::header::ACCEPT,
-    http::header::ACCEPT_LANGUAGE,
-    http::header::USER_AGENT,
-    HeaderName::from_static("dnt"),
-    HeaderName::from_static("sec-gpc"),
-    HeaderName::from_static("save-data"),
-];
 
 /// Why an answer stays at the ground.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -63,9 +54,41 @@ pub fn may_push(status: StatusCode, headers: &HeaderMap) -> Result<Option<Urgenc
     Ok(urgency(headers))
 }
 
-/// Whether a page may be searched for objects: it is plain, and its origin does not forbid it.
+/// Whether a page may be searched for objects: it is plain, and its origin does not forbid it. One that
+/// sets a cookie may not: the requests for its objects will bear that, and so be answered by nobody but
+/// their origin.
 pub fn may_scan(status: StatusCode, headers: &HeaderMap) -> bool {
-    status == StatusCode::OK && !has_directive(headers, &["no-transform"]) && !is_encoded(headers)
+    status == StatusCode::OK
+        && !headers.contains_key(SET_COOKIE)
+        && !has_directive(headers, &["no-transform"])
+        && !is_encoded(headers)
+}
+
+/// For how long an answer that came just now may be given again and again: as long as its origin says
+/// that it is fresh (RFC 9111 section 4.2.1), less the age that it came with. Zero where the origin does
+/// not say so in `Cache-Control`, or wants to be asked each time.
+pub fn fresh_for(headers: &HeaderMap) -> Duration {
+    if has_directive(headers, &["no-cache", "no-store", "private"]) {
+        return Duration::ZERO;
+    }
+    let told = seconds(headers, "s-maxage").or_else(|| seconds(headers, "max-age"));
+    told.unwrap_or_default().saturating_sub(age(headers))
+}
+
+/// The age that an answer came with: caches before us say so.
+pub fn age(headers: &HeaderMap) -> Duration {
+    let told = headers.get(AGE).and_then(|value| value.to_str().ok()?.trim_ascii().parse().ok());
+    Duration::from_secs(told.unwrap_or_default())
+}
+
+/// The least that a directive called `name` says; nothing it can mean counts as zero.
+fn seconds(headers: &HeaderMap, name: &str) -> Option<Duration> {
+    let told = words(headers, &CACHE_CONTROL).filter_map(|word| {
+        let (directive, argument) = word.split_once('=')?;
+        let is_it = directive.trim_ascii() == name;
+        is_it.then(|| argument.trim_ascii().trim_matches('"').parse().unwrap_or(0))
+    });
+    told.min().map(Duration::from_secs)
 }
 
 /// Whether it says `Content-Encoding` other than `identity`.
@@ -89,7 +112,8 @@ fn is_known(name: &str) -> bool {
     name == "accept-encoding" || said.iter().any(|carried| carried == name)
 }
 
-fn urgency(headers: &HeaderMap) -> Option<Urgency> {
+/// What `Priority` says of urgency (RFC 9218 section 5), of a request or an answer.
+pub fn urgency(headers: &HeaderMap) -> Option<Urgency> {
     let priority = HeaderName::from_static("priority");
     words(headers, &priority).find_map(|word| {
         let level = word.strip_prefix("u=")?.split(';').next()?.trim_ascii();
@@ -144,5 +168,25 @@ mod tests {
         assert_eq!(may_push(StatusCode::NOT_FOUND, &none), Err(Withheld::Status));
         assert_eq!(may_push(StatusCode::PARTIAL_CONTENT, &none), Err(Withheld::Status));
         assert!(!may_scan(StatusCode::FOUND, &none) && may_scan(StatusCode::OK, &none));
+        let cookie = HeaderMap::from_iter([(SET_COOKIE, http::HeaderValue::from_static("a=b"))]);
+        assert!(!may_scan(StatusCode::OK, &cookie), "its objects will be asked for with it");
+    }
+
+    #[test]
+    fn how_long_an_answer_is_fresh_is_its_origins_word() {
+        let fresh = |lines: &[(&'static str, &'static str)]| {
+            let pairs = lines.iter().map(|(name, value)| {
+                (HeaderName::from_static(name), http::HeaderValue::from_static(value))
+            });
+            fresh_for(&pairs.collect()).as_secs()
+        };
+        assert_eq!(fresh(&[]), 0);
+        assert_eq!(fresh(&[("cache-control", "public, max-age=60")]), 60);
+        assert_eq!(fresh(&[("cache-control", "max-age=60, S-MaxAge=\"9\"")]), 9);
+        assert_eq!(fresh(&[("cache-control", "max-age=60"), ("age", "45")]), 15);
+        assert_eq!(fresh(&[("cache-control", "max-age=60"), ("age", "90")]), 0);
+        assert_eq!(fresh(&[("cache-control", "max-age=60, no-cache")]), 0);
+        assert_eq!(fresh(&[("cache-control", "max-age=60, max-age=-1")]), 0);
+        assert_eq!(fresh(&[("cache-control", "max-age")]), 0);
     }
 }

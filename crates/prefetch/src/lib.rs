@@ -6,6 +6,7 @@
 //! | [`scan`] | finds the objects that a page will ask for, while its HTML and CSS stream by |
 //! | [`address`] | an absolute `http` or `https` URL that may be asked for, parsed once |
 //! | [`plan`] | which of them are fetched, in what order, within which budgets |
+//! | [`ask`] | which requests may be answered so |
 //! | [`judge`] | which answers may travel unasked |
 //! | [`wire`] | the protocol between the two halves: one stream for each page |
 //! | [`digest`] | what the cabin has already, in a few hundred bytes |
@@ -20,6 +21,7 @@
 
 pub mod account;
 pub mod address;
+pub mod ask;
 pub mod digest;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzz;

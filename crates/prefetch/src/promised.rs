@@ -34,8 +34,11 @@ struct Page {
     site: String,
     /// Objects whose entries are still there.
     open: Vec<Address>,
-    page_bytes: u64,
     not_foreseen: u32,
+    /// What is known of it so far.
+    outcome: Outcome,
+    used: u32,
+    unused: u32,
 }
 
 /// What came of a page's promises, once they have lapsed.
@@ -69,29 +72,49 @@ impl<T> Promised<T> {
 
     /// A page of `site` is being asked for, for `passenger`.
     pub fn begin(&mut self, page: PageId, passenger: u32, site: &str) {
-        let (site, open) = (site.to_owned(), Vec::new());
-        let begun = Page { passenger, site, open, page_bytes: 0, not_foreseen: 0 };
+        let (site, open, outcome) = (site.to_owned(), Vec::new(), Outcome::default());
+        let begun = Page { passenger, site, open, not_foreseen: 0, outcome, used: 0, unused: 0 };
         self.pages.insert(page, begun);
     }
 
     /// The ground promises an object of `page`. `false` where it should be cancelled: this passenger
-    /// has a promise of it already, or there are too many.
-    pub fn promise(&mut self, page: PageId, address: Address, handle: T) -> bool {
-        let Some(known) = self.pages.get_mut(&page) else { return false };
-        let key = (known.passenger, address);
-        if self.entries.len() >= MAX_PROMISES || self.entries.contains_key(&key) {
+    /// has a promise of it already that is not `spent`, or there are too many.
+    pub fn promise(
+        &mut self,
+        page: PageId,
+        address: Address,
+        handle: T,
+        spent: impl FnOnce(&T) -> bool,
+    ) -> bool {
+        let Some(passenger) = self.pages.get(&page).map(|known| known.passenger) else {
+            return false;
+        };
+        let key = (passenger, address);
+        if let Some(earlier) = self.entries.get(&key) {
+            if !spent(&earlier.handle) {
+                return false;
+            }
+            self.close(&key);
+        } else if self.entries.len() >= MAX_PROMISES {
             return false;
         }
-        known.open.push(key.1.clone());
+        if let Some(known) = self.pages.get_mut(&page) {
+            known.open.push(key.1.clone());
+        }
         self.entries.insert(key, Entry { page, handle, bytes: 0, is_used: false });
         true
     }
 
-    /// A passenger's GET: what was promised, and is used from now on.
-    pub fn ask(&mut self, passenger: u32, address: &Address) -> Option<&T> {
-        let entry = self.entries.get_mut(&(passenger, address.clone()))?;
-        entry.is_used = true;
-        Some(&entry.handle)
+    /// What was promised to `passenger` at `address`.
+    pub fn find(&self, passenger: u32, address: &Address) -> Option<&T> {
+        Some(&self.entries.get(&(passenger, address.clone()))?.handle)
+    }
+
+    /// A GET was answered with it.
+    pub fn used(&mut self, passenger: u32, address: &Address) {
+        if let Some(entry) = self.entries.get_mut(&(passenger, address.clone())) {
+            entry.is_used = true;
+        }
     }
 
     /// A passenger's GET, with a `Referer` perhaps, was of no use here: it is counted for the page that
@@ -107,7 +130,7 @@ impl<T> Promised<T> {
     /// link.
     pub fn page_bytes(&mut self, page: PageId, bytes: u64) {
         if let Some(page) = self.pages.get_mut(&page) {
-            page.page_bytes = page.page_bytes.saturating_add(bytes);
+            page.outcome.page_bytes = page.outcome.page_bytes.saturating_add(bytes);
         }
     }
 
@@ -121,44 +144,62 @@ impl<T> Promised<T> {
         }
     }
 
-    /// The object will not come after all; gives back what a waiting GET holds.
+    /// So many bytes have come of an object that had been cancelled: they were on their way.
+    pub fn late_bytes(&mut self, page: PageId, bytes: u64) {
+        if let Some(Page { outcome, .. }) = self.pages.get_mut(&page) {
+            outcome.pushed_bytes = outcome.pushed_bytes.saturating_add(bytes);
+            outcome.wasted_bytes = outcome.wasted_bytes.saturating_add(bytes);
+        }
+    }
+
+    /// The object, or the rest of it, will not come after all; gives back what a waiting GET holds. What
+    /// has come of it counts.
     pub fn withdraw(&mut self, page: PageId, address: &Address) -> Option<T> {
         let key = (self.pages.get(&page)?.passenger, address.clone());
         if self.entries.get(&key)?.page != page {
             return None;
         }
-        self.entries.remove(&key).map(|entry| entry.handle)
+        self.close(&key)
     }
 
     /// The page's time is over, some while after its stream: forgets what was promised, and says what
     /// came of it.
     pub fn lapse(&mut self, id: PageId) -> Option<Lapsed> {
-        let page = self.pages.remove(&id)?;
-        let (mut outcome, mut used, mut unused) = (Outcome::default(), 0, 0);
-        outcome.page_bytes = page.page_bytes;
-        for address in page.open {
-            let key = (page.passenger, address);
-            if self.entries.get(&key).is_none_or(|entry| entry.page != id) {
-                continue; // withdrawn
-            }
-            let Some(entry) = self.entries.remove(&key) else { continue };
-            outcome.pushed_bytes += entry.bytes;
-            if entry.is_used {
-                used += 1;
-                outcome.page_bytes += entry.bytes;
-            } else {
-                unused += u32::from(entry.bytes > 0);
-                outcome.wasted_bytes += entry.bytes;
+        let page = self.pages.get_mut(&id)?;
+        let (passenger, open) = (page.passenger, std::mem::take(&mut page.open));
+        for address in open {
+            let key = (passenger, address);
+            // It may have been withdrawn, and promised again for another page.
+            if self.entries.get(&key).is_some_and(|entry| entry.page == id) {
+                self.close(&key);
             }
         }
-        let Page { passenger, site, not_foreseen, .. } = page;
+        let page = self.pages.remove(&id)?;
+        let Page { passenger, site, not_foreseen, outcome, used, unused, .. } = page;
         Some(Lapsed { passenger, site, outcome, used, unused, not_foreseen })
     }
 
-    /// What has come of `passenger`'s promises so far: there is no need to send it again.
-    pub fn held_by(&self, passenger: u32) -> impl Iterator<Item = &Address> {
+    /// Removes an entry, and adds what came of it to its page.
+    fn close(&mut self, key: &(u32, Address)) -> Option<T> {
+        let entry = self.entries.remove(key)?;
+        if let Some(page) = self.pages.get_mut(&entry.page) {
+            page.outcome.pushed_bytes += entry.bytes;
+            if entry.is_used {
+                page.used += 1;
+                page.outcome.page_bytes += entry.bytes;
+            } else {
+                page.unused += u32::from(entry.bytes > 0);
+                page.outcome.wasted_bytes += entry.bytes;
+            }
+        }
+        Some(entry.handle)
+    }
+
+    /// What has come of `passenger`'s promises so far.
+    pub fn held_by(&self, passenger: u32) -> impl Iterator<Item = (&Address, &T)> {
         let of_passenger = self.entries.iter().filter(move |((whose, _), _)| *whose == passenger);
-        of_passenger.filter(|(_, entry)| entry.bytes > 0).map(|((_, address), _)| address)
+        let come = of_passenger.filter(|(_, entry)| entry.bytes > 0);
+        come.map(|((_, address), entry)| (address, &entry.handle))
     }
 
     /// Promises that are held.
@@ -184,12 +225,13 @@ mod tests {
     fn a_get_finds_what_was_promised_to_its_passenger_alone() {
         let mut promised = Promised::new();
         promised.begin(1, 7, "site.test");
-        assert!(promised.promise(1, url("a.css"), "a"));
-        assert_eq!(promised.ask(7, &url("a.css")), Some(&"a"));
-        assert_eq!(promised.ask(8, &url("a.css")), None);
-        assert_eq!(promised.ask(7, &url("b.css")), None);
-        assert!(!promised.promise(1, url("a.css"), "again"), "one promise is enough");
-        assert!(!promised.promise(2, url("c.css"), "of no page"));
+        let mut promise = |page, path, handle| promised.promise(page, url(path), handle, |_| false);
+        assert!(promise(1, "a.css", "a"));
+        assert!(!promise(1, "a.css", "again"), "one promise is enough");
+        assert!(!promise(2, "c.css", "of no page"));
+        assert_eq!(promised.find(7, &url("a.css")), Some(&"a"));
+        assert_eq!(promised.find(8, &url("a.css")), None);
+        assert_eq!(promised.find(7, &url("b.css")), None);
     }
 
     #[test]
@@ -197,25 +239,27 @@ mod tests {
         let mut promised = Promised::new();
         promised.begin(1, 7, "site.test");
         for path in ["a", "b", "c", "d"] {
-            assert!(promised.promise(1, url(path), path));
+            assert!(promised.promise(1, url(path), path, |_| false));
             promised.object_bytes(1, &url(path), 1000);
         }
         promised.page_bytes(1, 500);
-        promised.ask(7, &url("a"));
-        promised.ask(7, &url("b"));
+        promised.used(7, &url("a"));
+        promised.used(7, &url("b"));
         promised.not_foreseen(7, "site.test");
         promised.not_foreseen(7, "other.test");
-        assert_eq!(promised.withdraw(1, &url("d")), Some("d"));
-        let held: Vec<&Address> = promised.held_by(7).collect();
-        assert_eq!(held, [&url("a"), &url("b"), &url("c")]);
+        let held: Vec<_> = promised.held_by(7).map(|(_, handle)| *handle).collect();
+        assert_eq!(held, ["a", "b", "c", "d"]);
         assert_eq!(promised.held_by(8).count(), 0);
+        assert_eq!(promised.withdraw(1, &url("d")), Some("d"));
+        promised.late_bytes(1, 70);
         let lapsed = promised.lapse(1).unwrap();
         assert_eq!(promised.lapse(1), None);
-        let outcome = Outcome { page_bytes: 2500, pushed_bytes: 3000, wasted_bytes: 1000 };
+        // What came of an object before and after it was cancelled was in vain too.
+        let outcome = Outcome { page_bytes: 2500, pushed_bytes: 4070, wasted_bytes: 2070 };
         assert_eq!(lapsed.outcome, outcome);
-        assert_eq!((lapsed.used, lapsed.unused, lapsed.not_foreseen), (2, 1, 1));
+        assert_eq!((lapsed.used, lapsed.unused, lapsed.not_foreseen), (2, 2, 1));
         assert_eq!((lapsed.passenger, &lapsed.site[..]), (7, "site.test"));
-        assert!(promised.is_empty() && promised.ask(7, &url("a")).is_none());
+        assert!(promised.is_empty() && promised.find(7, &url("a")).is_none());
     }
 
     #[test]
@@ -223,21 +267,38 @@ mod tests {
         let mut promised = Promised::new();
         promised.begin(1, 7, "site.test");
         promised.begin(2, 7, "site.test");
-        assert!(promised.promise(1, url("a"), 1));
-        assert!(!promised.promise(2, url("a"), 2));
+        assert!(promised.promise(1, url("a"), 1, |_| false));
+        assert!(!promised.promise(2, url("a"), 2, |_| false));
         assert_eq!(promised.withdraw(2, &url("a")), None, "it is the first page's");
         assert_eq!(promised.withdraw(1, &url("a")), Some(1));
-        assert!(promised.promise(2, url("a"), 2));
+        assert!(promised.promise(2, url("a"), 2, |_| false));
         let lapsed = promised.lapse(1).unwrap();
         assert_eq!((lapsed.used, lapsed.unused, promised.len()), (0, 0, 1));
+    }
+
+    #[test]
+    fn what_is_spent_may_be_promised_again_and_counts_for_its_own_page() {
+        let mut promised = Promised::new();
+        promised.begin(1, 7, "site.test");
+        promised.begin(2, 7, "site.test");
+        assert!(promised.promise(1, url("a"), 1, |_| false));
+        promised.object_bytes(1, &url("a"), 10);
+        promised.used(7, &url("a"));
+        assert!(promised.promise(2, url("a"), 2, |first| *first == 1));
+        promised.object_bytes(1, &url("a"), 5);
+        promised.object_bytes(2, &url("a"), 20);
+        let outcomes = [1, 2].map(|page| promised.lapse(page).unwrap().outcome);
+        let used = Outcome { page_bytes: 10, pushed_bytes: 10, wasted_bytes: 0 };
+        let wasted = Outcome { page_bytes: 0, pushed_bytes: 20, wasted_bytes: 20 };
+        assert_eq!(outcomes, [used, wasted]);
     }
 
     #[test]
     fn promises_are_bounded() {
         let mut promised = Promised::new();
         promised.begin(1, 7, "site.test");
-        let taken =
-            (0..MAX_PROMISES + 9).filter(|n| promised.promise(1, url(&n.to_string()), ())).count();
+        let mut promise = |n: usize| promised.promise(1, url(&n.to_string()), (), |()| false);
+        let taken = (0..MAX_PROMISES + 9).filter(|n| promise(*n)).count();
         assert_eq!((taken, promised.len()), (MAX_PROMISES, MAX_PROMISES));
     }
 }

@@ -443,10 +443,11 @@ impl Cache {
     }
 
     /// The hashes ([`Key::hash64`]) of what is fresh here of the addresses that begin with `prefix`, such
-    /// as `http://example.net:80/`: what a digest for the ground is made of.
-    pub fn fresh_hashes(&self, prefix: &str) -> Vec<u64> {
+    /// as `http://example.net:80/`: the `most` that were stored last, the newest first. What a digest for
+    /// the ground is made of.
+    pub fn fresh_hashes(&self, prefix: &str, most: usize) -> Vec<u64> {
         let now = (self.0.clock)();
-        self.0.store.hashes(prefix, |head| head.remaining(&self.0.rules, now) > 0)
+        self.0.store.hashes(prefix, most, |head| head.remaining(&self.0.rules, now) > 0)
     }
 
     /// How much is here.

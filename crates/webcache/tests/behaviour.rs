@@ -410,9 +410,16 @@ async fn a_promised_object_is_waited_for_and_then_here() {
     assert_eq!(got.field("cache-status"), "bentpipe; hit; ttl=60; stored; detail=pushed");
     assert_eq!((rig.get("/", "").await.outcome, rig.asked()), (Outcome::Hit, 0));
     assert!(rig.cache.promise(&key("/"), headers("")).is_none(), "it is here");
-    assert_eq!(rig.cache.fresh_hashes("http://example.net:80/"), [key("/").hash64()]);
-    assert!(rig.cache.fresh_hashes("http://example.net:8").len() == 1);
-    assert!(rig.cache.fresh_hashes("http://example.org").is_empty());
+    let hashes = |prefix, most| rig.cache.fresh_hashes(prefix, most);
+    assert_eq!(hashes("http://example.net:80/", 9), [key("/").hash64()]);
+    assert_eq!(hashes("http://example.net:8", 9).len(), 1);
+    assert!(hashes("http://example.org", 9).is_empty());
+    for path in ["/b", "/a"] {
+        let newer = response(FRESH).map(|()| Bytes::from_static(b"x"));
+        assert!(rig.cache.insert(&key(path), &headers(""), newer, false));
+    }
+    let newest = ["/a", "/b"].map(|path| key(path).hash64());
+    assert_eq!(hashes("http://example.net:80/", 2), newest, "the newest first");
 }
 
 #[tokio::test(start_paused = true)]

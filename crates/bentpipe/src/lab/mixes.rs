@@ -11,7 +11,7 @@ use bentpipe_lab::experiment::choice::Choice;
 use bentpipe_lab::experiment::pages::{self, Reader};
 use bentpipe_lab::experiment::report::Report;
 use bentpipe_lab::experiment::{
-    browser_quic, cabin_mix, call, compare, dns, http_cache, latency, rural_paws,
+    browser_quic, cabin_mix, call, compare, dns, http_cache, latency, pages_browser, rural_paws,
 };
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Row;
@@ -126,7 +126,7 @@ impl LatencyArgs {
     }
 }
 
-/// What `lab run browser-quic` is told.
+/// What `lab run browser-quic` and `lab run pages-browser` are told.
 #[derive(Args)]
 pub struct BrowserArgs {
     /// The link: a built-in profile, or a file that ends in .toml.
@@ -237,6 +237,18 @@ pub fn browser(args: &BrowserArgs) -> Outcome {
     let scratch = Scratch::new()?;
     let choice = browser_quic::Choice { profile, runs, seed };
     let report = browser_quic::run(&choice, scratch.path())?;
+    say!("{}\n{}", report.text, report.goals_text());
+    args.kept.keep(&report.rows, report.missed())
+}
+
+/// Loads the page of three levels in Chromium.
+pub fn pages_browser(args: &BrowserArgs) -> Outcome {
+    let (profile, runs, seed) = (with_rate(&args.profile)?, args.runs, args.seed);
+    check_writable(args.kept.json.as_deref())?;
+    emu::enter()?;
+    let scratch = Scratch::new()?;
+    let choice = pages_browser::Choice { profile, runs, seed };
+    let report = pages_browser::run(&choice, scratch.path())?;
     say!("{}\n{}", report.text, report.goals_text());
     args.kept.keep(&report.rows, report.missed())
 }

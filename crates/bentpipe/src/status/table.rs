@@ -11,8 +11,11 @@ const COLUMNS: usize = 80;
 /// What stands at the left of a row.
 const NAME: usize = 30;
 
-/// A gateway writes every few seconds; a file that is so old is of one that has stopped.
-const OLD: Duration = Duration::from_secs(60);
+/// A file is written as often as it says; one may be this much late on a busy machine.
+const LATE: Duration = Duration::from_secs(1);
+
+/// Of a file that does not say how often it is written: nobody writes more rarely without need.
+const UNTOLD: Duration = Duration::from_secs(60);
 
 /// All of it; the file was written `age` ago.
 pub fn of(document: &Document, age: Duration) -> String {
@@ -35,10 +38,23 @@ fn head(document: &Document, age: Duration) -> String {
     };
     let (version, up) = (&document.version, span(Duration::from_micros(document.uptime_us)));
     let mut text = format!("{which} gateway {version}, up {up}; written {} ago\n", span(age));
-    if age >= OLD {
-        text += "that is long ago: does the gateway still run?\n";
+    if age >= patience(document) {
+        text += &format!("{}\n", no_news(age));
     }
     text
+}
+
+/// How long to wait for the next file before something must be wrong.
+pub fn patience(document: &Document) -> Duration {
+    match document.interval_ms {
+        0 => UNTOLD,
+        ms => Duration::from_millis(ms.saturating_mul(2)) + LATE,
+    }
+}
+
+/// What is said when nothing new has come for `quiet`.
+pub fn no_news(quiet: Duration) -> String {
+    format!("no news for {}: is the gateway running?", span(quiet))
 }
 
 fn session_table(session: &Session, detail: Detail) -> String {

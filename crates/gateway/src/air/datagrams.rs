@@ -17,7 +17,9 @@ use super::intake::Intake;
 use super::recent::Recent;
 use crate::far::datagram::{Datagram, IcmpError, MOST_HEADER_BYTES};
 use crate::far::{DatagramError, FarDatagrams, OpenDatagrams};
+use crate::net::ip;
 use crate::police::Police;
+use crate::quic::is_quic;
 use crate::usage::Meter;
 
 /// Bytes of packets that wait while their flow is being opened: a QUIC client's first flight.
@@ -91,6 +93,7 @@ struct Flow {
     class: Class,
     idle: Duration,
     police: Option<Police>,
+    is_quic: bool,
     state: Mutex<State>,
 }
 
@@ -178,6 +181,7 @@ impl<B: Back> Table<B> {
         let idle = intake.limits.datagram_idle(key.protocol, key.target.port);
         let flow = Flow {
             police: intake.ceil.of(open.class, ticket.number),
+            is_quic: key.protocol == ip::UDP && is_quic(key.target.port, first.payload),
             ..Flow::new(key.clone(), open.class, idle)
         };
         flow.lock().meter = intake.meter(&ticket, open.class);
@@ -212,6 +216,9 @@ impl<B: Back> Table<B> {
                 return;
             }
         };
+        if flow.is_quic && self.intake.quic_in_order {
+            far.keep_order();
+        }
         self.opened(flow, &far);
         loop {
             let deadline = flow.deadline();
@@ -297,7 +304,7 @@ impl Flow {
             meter: None,
             recent: Recent::new(key.protocol),
         };
-        Self { key, class, idle, police: None, state: Mutex::new(state) }
+        Self { key, class, idle, police: None, is_quic: false, state: Mutex::new(state) }
     }
 
     fn send(&self, sent: Sent<'_>) -> Fate {
@@ -399,7 +406,6 @@ impl Sent<'_> {
 mod tests {
     use super::*;
     use crate::air::recent::MOST_QUOTED_BYTES;
-    use crate::net::ip;
 
     fn sent(payload: &[u8]) -> Sent<'_> {
         Sent { hop_limit: 64, traffic_class: 0, payload, cut_bytes: 0 }

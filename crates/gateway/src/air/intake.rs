@@ -46,6 +46,8 @@ pub struct Intake {
     pub counters: Arc<Counters>,
     pub flows: Flows,
     pub quiet: Quiet,
+    /// Whether what comes of QUIC is put back in order.
+    pub quic_in_order: bool,
     pub classes: Arc<Classes>,
     /// Where it is kept what passengers use.
     pub usage: Option<Arc<Book>>,
@@ -97,6 +99,7 @@ impl Intake {
             counters,
             flows,
             quiet,
+            quic_in_order: config.link.quic_in_order,
             classes,
             usage,
             ceil,

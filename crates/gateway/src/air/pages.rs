@@ -8,7 +8,7 @@ use bentpipe_prefetch::wire::Head;
 use bentpipe_schedule::Dscp;
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
-use http::{HeaderMap, Method, Response, header};
+use http::{HeaderMap, Method, Response};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
@@ -25,25 +25,23 @@ const PORT: u16 = 80;
 pub type Pushed = Response<UnsyncBoxBody<Bytes, PromiseBroken>>;
 
 /// What Split HTTP has for a request of the passenger with `ticket`; `None` where it is to cross the
-/// link as ever. `cached` are the hashes of what a cache of ours has of the page's site.
+/// link as ever. `cached` gives the hashes of what a cache of ours has of the page's site, the newest
+/// first.
 pub async fn answer(
     pages: &Arc<AirPages>,
     intake: &Arc<Intake>,
     ticket: &Ticket,
     (method, address, headers): (&Method, &Address, &HeaderMap),
-    cached: impl IntoIterator<Item = u64>,
+    cached: impl FnOnce() -> Vec<u64>,
 ) -> Option<Pushed> {
     if is_page(method, headers) {
-        return page(pages, intake, ticket, (address, headers), cached).await;
+        return page(pages, intake, ticket, (address, headers), cached()).await;
     }
-    if !is_object(method, headers) {
+    if !is_object(method, address, headers) {
         return None;
     }
-    let site = headers.get(header::REFERER).and_then(|value| value.to_str().ok());
-    let site = site.and_then(|referer| Address::parse(referer).ok());
-    let object = pages.promised(ticket.number, address, site.as_ref().map(Address::host))?;
-    let head = object.head(pages.patience()).await.ok()?;
-    response(head, object.body())
+    let (head, body) = pages.object(ticket.number, address, headers).await?;
+    response(head, body)
 }
 
 async fn page(
@@ -51,7 +49,7 @@ async fn page(
     intake: &Arc<Intake>,
     ticket: &Ticket,
     (address, headers): (&Address, &HeaderMap),
-    cached: impl IntoIterator<Item = u64>,
+    cached: Vec<u64>,
 ) -> Option<Pushed> {
     let mut page = pages.ask_for(ticket.number, address.clone(), headers, cached)?;
     let origin = address.origin();

@@ -18,13 +18,13 @@ use super::echo;
 use super::intake::Intake;
 use super::ip;
 use super::packet::{self, Message, Original};
-use super::quic::is_quic;
 use super::raw::{Raw, own_address};
 use crate::bucket::Bucket;
 use crate::config::Quic;
 use crate::counters::Counters;
 use crate::net::ip::{UDP, is_echo};
 use crate::net::udp::{self, Control, Heard};
+use crate::quic::is_quic;
 
 /// ICMP messages to clients per second, and a second's worth at a stretch (RFC 4443 section
 /// 2.4 (f)): a cabin's browsers refused at once, 300 kbit/s of the cabin's radio.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::classes::class;
 use super::least;
 use super::modem::{ModemConfig, WrittenModem};
-use super::radio::{default_mtu, marked};
+use super::radio::{default_mtu, in_order, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirDns, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN,
@@ -168,6 +168,9 @@ pub struct AirLink {
     /// Whether packets on the radio show their classes by their DSCP.
     #[serde(default = "marked")]
     pub dscp: bool,
+    /// Whether datagrams of QUIC that come are put back in the order in which they left.
+    #[serde(default = "in_order")]
+    pub quic_in_order: bool,
     /// Memory of the session.
     #[serde(default)]
     pub memory: Memory,
@@ -216,8 +219,10 @@ pub struct Tproxy {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Auth {
     /// At most 255 bytes, as RFC 1929 allows.
+    #[serde(deserialize_with = "least::credential")]
     pub username: String,
     /// At most 255 bytes, as RFC 1929 allows.
+    #[serde(deserialize_with = "least::credential")]
     pub password: String,
 }
 
@@ -361,6 +366,11 @@ impl AirConfig {
             return Err(ConfigError::at(&source, None, why, help));
         }
         site::load(&mut config.sites, &source)?;
+        if config.split_http.is_none() && config.sites.iter().any(|site| site.loaded().split_http) {
+            let why = "a [[site]] has split-http = true, and there is no such table".to_owned();
+            let help = "write [split-http] too".to_owned();
+            return Err(ConfigError::at(&source, None, why, help));
+        }
         Ok(config)
     }
 }
@@ -417,7 +427,16 @@ impl Listen {
             ("http-proxy", self.http_proxy),
             ("tproxy", self.tproxy.as_ref().map(intercepts)),
         ];
-        source.listen_apart("listen", &addresses)
+        source.listen_apart("listen", &addresses)?;
+        match &self.auth {
+            Some(auth) if self.http_proxy.is_some() && auth.username.contains(':') => {
+                let why = "a user's name in HTTP ends at the first colon (RFC 7617)".to_owned();
+                let help = "write a username without a colon, or leave out http-proxy".to_owned();
+                let place = applies::place_of(source, "listen", "auth")?;
+                Err(ConfigError::at(source, place, why, help))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -426,8 +445,8 @@ impl Tproxy {
         if self.port == 0 || self.interfaces.is_empty() {
             let why = "transparent interception needs a port and an interface".to_owned();
             let help = "write tproxy = { port = 1081, interfaces = [\"eth1\"] }".to_owned();
-            let span = self.interfaces.first().map(toml::Spanned::span);
-            return Err(ConfigError::at(source, span, why, help));
+            let place = applies::place_of(source, "listen", "tproxy")?;
+            return Err(ConfigError::at(source, place, why, help));
         }
         for name in &self.interfaces {
             let text = name.get_ref();

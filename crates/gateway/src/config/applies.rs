@@ -30,8 +30,12 @@ const GROUND: &[Setting] = &[
 ];
 
 /// Under its `[link]`.
-const GROUND_LINK: &[Setting] =
-    &[setting("mtu", NOT_HTTP), setting("memory", RADIO), setting("dscp", RADIO)];
+const GROUND_LINK: &[Setting] = &[
+    setting("mtu", NOT_HTTP),
+    setting("memory", RADIO),
+    setting("dscp", RADIO),
+    setting("quic-in-order", RADIO),
+];
 
 /// Under each of its `[[aircraft]]`.
 const AIRCRAFT: &[Setting] = &[
@@ -52,6 +56,7 @@ const AIR_LINK: &[Setting] = &[
     setting("mtu", NOT_HTTP),
     setting("memory", RADIO),
     setting("dscp", RADIO),
+    setting("quic-in-order", RADIO),
     setting("lease", RADIO),
     setting("modem", RADIO),
     setting("state-file", NOT_HTTP),

@@ -101,6 +101,25 @@ impl AircraftConfig {
             let help = format!("write {IDLE_GRANT} or more, or leave it out");
             return Err(ConfigError::at(source, Some(rate.span()), why, help));
         }
+        self.check_floor(beam, source)
+    }
+
+    /// Refuses a floor that is more than the aircraft may have at most.
+    fn check_floor(&self, beam: Option<&Beam>, source: &Source<'_>) -> Result<(), ConfigError> {
+        let (Some(beam), Some(floor)) = (beam, &self.floor) else { return Ok(()) };
+        let back = self.return_rate.as_ref().map(|rate| *rate.get_ref());
+        let most = [
+            ("rate", beam.forward.map(|_| self.rate)),
+            ("return-rate", back.filter(|_| beam.return_.is_some())),
+        ];
+        for (key, most) in most {
+            if let Some(most) = most.filter(|most| floor.get_ref() > most) {
+                let why =
+                    format!("a floor of {} is more than the {key} of {most}", floor.get_ref());
+                let help = format!("lower the floor to the {key} at most, or raise the {key}");
+                return Err(ConfigError::at(source, Some(floor.span()), why, help));
+            }
+        }
         Ok(())
     }
 }

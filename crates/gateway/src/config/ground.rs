@@ -12,12 +12,14 @@ use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::classes::class;
+use super::hosts::{self, HostAddresses};
 use super::least;
-use super::radio::{default_mtu, marked};
+use super::radio::{default_mtu, in_order, marked};
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundIp,
-    GroundSplitHttp, GroundUdp, Masque, Memory, Raw, Source, StandardClient, StatusConfig,
-    Transport, Which, applies, from_text, read, seconds, spanned_key, standard, which,
+    GroundSite, GroundSplitHttp, GroundUdp, Masque, Memory, Raw, Source, StandardClient,
+    StatusConfig, Transport, Which, applies, from_text, origin, read, seconds, spanned_key,
+    standard, which,
 };
 use crate::net::ip;
 use crate::relay::RelayLimits;
@@ -57,6 +59,9 @@ pub struct GroundConfig {
     pub hosts: BTreeMap<String, HostAddresses>,
     /// Whole pages in one round trip; absent where they are declined.
     pub split_http: Option<GroundSplitHttp>,
+    /// Names of which it fetches pages over TLS, for the aircraft that answer for them.
+    #[serde(default, rename = "site")]
+    pub sites: Vec<GroundSite>,
     /// Where it is told what is carried now; absent where it is not.
     pub status: Option<StatusConfig>,
     /// Bounds.
@@ -81,6 +86,9 @@ pub struct GroundLink {
     /// Whether packets on the radio show their classes by their DSCP.
     #[serde(default = "marked")]
     pub dscp: bool,
+    /// Whether datagrams of QUIC that come are put back in the order in which they left.
+    #[serde(default = "in_order")]
+    pub quic_in_order: bool,
     /// Memory of each aircraft's session.
     #[serde(default)]
     pub memory: Memory,
@@ -160,16 +168,6 @@ pub struct Dns {
 /// A name server: `"9.9.9.9"` or `"127.0.0.1:5353"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NameServer(pub SocketAddr);
-
-/// The addresses of a name in `[hosts]`: one, or a list.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "expected an address or a list of addresses: \"192.0.2.7\"")]
-pub enum HostAddresses {
-    /// One address.
-    One(IpAddr),
-    /// Several, in the order to try them.
-    Many(Vec<IpAddr>),
-}
 
 /// Bounds. A flow idles in about 5 KiB here: 10,000 take 50 MiB.
 #[derive(Debug, Clone, Deserialize)]
@@ -280,6 +278,7 @@ impl GroundConfig {
         }
         config.link.check_addresses(&source)?;
         applies::at_ground(&source, &served)?;
+        hosts::check(&config.hosts, &source)?;
         let (mut seen, mut names) = (BTreeSet::new(), BTreeSet::new());
         config.classes.check(&source)?;
         for aircraft in &mut config.aircraft {
@@ -312,6 +311,12 @@ impl GroundConfig {
         }
         if let Some(masque) = &mut config.masque {
             masque.load(&source)?;
+        }
+        origin::load(&mut config.sites, &source)?;
+        if config.split_http.is_none() && !config.sites.is_empty() {
+            let why = "there is a [[site]], and nothing that fetches its pages".to_owned();
+            let help = "write [split-http] too".to_owned();
+            return Err(ConfigError::at(&source, None, why, help));
         }
         standard::check(&config.clients, config.masque.as_ref(), &source)?;
         if let Some(beam) = &config.beam {
@@ -364,16 +369,6 @@ impl AircraftConfig {
     }
 }
 
-impl HostAddresses {
-    /// In the order to try them.
-    pub fn as_slice(&self) -> &[IpAddr] {
-        match self {
-            Self::One(ip) => std::slice::from_ref(ip),
-            Self::Many(ips) => ips,
-        }
-    }
-}
-
 impl<'de> Deserialize<'de> for NameServer {
     fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from_text(from)
@@ -384,7 +379,8 @@ impl FromStr for NameServer {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let bare = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 53));
-        bare.or_else(|_| text.parse()).map(Self).map_err(|_| {
+        let address = bare.or_else(|_| text.parse()).ok().filter(|address| address.port() != 0);
+        address.map(Self).ok_or_else(|| {
             format!("{text:?} is not the address of a name server: write it like \"9.9.9.9\"")
         })
     }

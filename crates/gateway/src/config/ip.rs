@@ -7,7 +7,7 @@ use std::time::Duration;
 use bentpipe_units::Span;
 use serde::Deserialize;
 
-use super::seconds;
+use super::{least, seconds};
 use crate::net::ip;
 
 /// RFC 5508 REQ-2: an echo's mapping lives for a minute at least.
@@ -32,6 +32,7 @@ const NAMES: [(&str, u8); 8] = [
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Raw {
     /// All others are refused.
+    #[serde(deserialize_with = "least::some")]
     pub protocols: Vec<IpProtocol>,
 }
 
@@ -122,8 +123,10 @@ pub struct AirIp {
     /// New flows of one client address per second, on average; twice as many at a stretch.
     pub flows_per_second_per_passenger: u32,
     /// A flow of echoes on which nothing moves ends after this.
+    #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
     /// The same for other protocols.
+    #[serde(deserialize_with = "least::moment")]
     pub raw_idle_timeout: Span,
 }
 
@@ -135,8 +138,10 @@ pub struct GroundIp {
     /// Flows of all aircraft at once.
     pub max_flows: usize,
     /// A flow of echoes on which nothing moves ends after this.
+    #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
     /// The same for other protocols.
+    #[serde(deserialize_with = "least::moment")]
     pub raw_idle_timeout: Span,
 }
 

@@ -39,6 +39,38 @@ pub fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
     Ok(span)
 }
 
+/// A list with something in it.
+pub fn some<'de, T, D>(from: D) -> Result<Vec<T>, D::Error>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    let list = Vec::deserialize(from)?;
+    if list.is_empty() {
+        return Err(D::Error::custom(
+            "an empty list does nothing: write what should be in it, or leave out its table",
+        ));
+    }
+    Ok(list)
+}
+
+/// The longest name or password of a client of the proxies, in bytes (RFC 1929).
+const MAX_CREDENTIAL_BYTES: usize = 255;
+
+/// A name or password that a client of the proxies can say.
+pub fn credential<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    let text = String::deserialize(from)?;
+    let bytes = text.len();
+    if bytes == 0 || bytes > MAX_CREDENTIAL_BYTES || text.chars().any(char::is_control) {
+        // The text itself is a secret.
+        return Err(D::Error::custom(format!(
+            "{bytes} bytes that no client could say here: write 1 to {MAX_CREDENTIAL_BYTES} without \
+             control characters, or leave out auth to let everybody in"
+        )));
+    }
+    Ok(text)
+}
+
 /// The longest name of an aircraft, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
@@ -111,6 +143,33 @@ mod tests {
         }
         let said = ground("name = \"D\"", "[dial]\nconnect-timeout = \"0 s\"");
         assert!(said.contains("no time at all"), "{said}");
+    }
+
+    #[test]
+    fn clients_can_say_who_they_are() {
+        let long = "x".repeat(256);
+        for (name, password) in [("", "p"), ("n", ""), ("n", &*long), ("a\\nb", "p")] {
+            let auth = format!(
+                "answer-timeout = \"3 min\"\n[listen.auth]\nusername = \"{name}\"\npassword = \"{password}\""
+            );
+            let said = air("hub.example:4500", &auth);
+            let line = if password == "p" { "line 11" } else { "line 12" };
+            assert!(said.contains(line) && said.contains("no client could say"), "{said}");
+        }
+    }
+
+    #[test]
+    fn idle_times_pass_and_lists_hold_something() {
+        for line in ["[limits.udp]\nidle-timeout", "[limits.udp]\ndns-idle-timeout"] {
+            let said = air("hub.example:4500", &format!("{line} = \"0 s\""));
+            assert!(said.contains("line 10") && said.contains("no time at all"), "{said}");
+        }
+        for line in ["idle-timeout", "raw-idle-timeout"] {
+            let said = ground("name = \"D\"", &format!("[limits.ip]\n{line} = \"0 s\""));
+            assert!(said.contains("line 9") && said.contains("no time at all"), "{said}");
+        }
+        let said = ground("name = \"D\"", "[raw]\nprotocols = []");
+        assert!(said.contains("line 9") && said.contains("leave out its table"), "{said}");
     }
 
     #[test]

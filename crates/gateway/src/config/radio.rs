@@ -25,6 +25,11 @@ pub const fn marked() -> bool {
     true
 }
 
+/// Datagrams of QUIC are put back in order where the file does not say otherwise.
+pub const fn in_order() -> bool {
+    true
+}
+
 impl Default for Memory {
     fn default() -> Self {
         let defaults = bentpipe_link::Settings::default();

@@ -89,6 +89,8 @@ token-hash = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
 file = "status.json"
 [limits]
 [split-http]
+[[site]]
+name = "portal.example"
 [limits.udp]
 [limits.ip]
 [raw]

@@ -5,24 +5,21 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use http::Uri;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ResolvesServerCert;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ServerConfig};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::origin::{Upstream, Written};
 use super::{ConfigError, Source};
 use crate::classify::Name;
-use bentpipe_link::{Host, Target};
+use bentpipe_link::Target;
 
 /// The most sites: they are looked through for each connection to port 443.
 pub const MAX_SITES: usize = 64;
-
-/// The port of HTTPS.
-const HTTPS: u16 = 443;
 
 /// A name that the gateway answers for.
 #[derive(Debug, Clone, Deserialize)]
@@ -33,6 +30,8 @@ pub struct Site {
     key: Spanned<PathBuf>,
     origin: Option<Spanned<String>>,
     origin_ca: Option<Spanned<PathBuf>>,
+    #[serde(default)]
+    split_http: bool,
     #[serde(skip)]
     loaded: Option<Loaded>,
 }
@@ -48,6 +47,8 @@ pub struct Loaded {
     pub origin: Target,
     /// How it is known there; without it, it is asked in clear.
     pub client: Option<Arc<ClientConfig>>,
+    /// Whether its pages come whole from the ground, which then reads what is asked and answered.
+    pub split_http: bool,
 }
 
 impl Site {
@@ -58,17 +59,12 @@ impl Site {
     }
 
     fn load(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
-        let place = Some(self.name.span());
-        let name: Name =
-            self.name.get_ref().parse().map_err(|error: crate::classify::DomainError| {
-                let help =
-                    "write the name in the certificate: name = \"portal.example\"".to_owned();
-                ConfigError::at(source, place, error.to_string(), help)
-            })?;
+        let (origin, origin_ca) = (self.origin.as_ref(), self.origin_ca.as_ref());
+        let Upstream { name, origin, client } =
+            Written { name: &self.name, origin, origin_ca }.load(source)?;
         let server = self.server(source, &name)?;
-        let (origin, in_clear) = self.origin(source, &name)?;
-        let client = if in_clear { None } else { Some(self.client(source)?) };
-        self.loaded = Some(Loaded { name, server, origin, client });
+        let split_http = self.split_http;
+        self.loaded = Some(Loaded { name, server, origin, client, split_http });
         Ok(())
     }
 
@@ -108,60 +104,6 @@ impl Site {
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
-
-    /// Where its origin is, and whether it is asked in clear.
-    fn origin(&self, source: &Source<'_>, name: &Name) -> Result<(Target, bool), ConfigError> {
-        let Some(written) = &self.origin else {
-            let host = Host::Name(name.as_str().to_owned());
-            return Ok((Target { host, port: HTTPS }, false));
-        };
-        let parsed = written.get_ref().parse::<Uri>().ok().and_then(|uri| {
-            let in_clear = match uri.scheme_str()? {
-                "http" => true,
-                "https" => false,
-                _ => return None,
-            };
-            let bare = matches!(uri.path_and_query().map(|path| path.as_str()), None | Some("/"));
-            let host = uri.host().filter(|_| bare)?.parse().ok()?;
-            let port = uri.port_u16().unwrap_or(if in_clear { 80 } else { HTTPS });
-            Some((Target { host, port }, in_clear))
-        });
-        parsed.ok_or_else(|| {
-            let why = format!("{:?} is not where an origin is", written.get_ref());
-            let help = "write origin = \"https://origin.example\", or \"http://10.0.0.5:8080\"";
-            ConfigError::at(source, Some(written.span()), why, help.to_owned())
-        })
-    }
-
-    /// Whom to believe that the origin is the origin.
-    fn client(&self, source: &Source<'_>) -> Result<Arc<ClientConfig>, ConfigError> {
-        let mut roots = RootCertStore::empty();
-        let (place, certificates) = match &self.origin_ca {
-            Some(path) => {
-                let parsed: Result<Vec<_>, _> =
-                    CertificateDer::pem_slice_iter(&source.pem(path)?).collect();
-                (path.span(), parsed.unwrap_or_default())
-            }
-            None => (self.name.span(), rustls_native_certs::load_native_certs().certs),
-        };
-        roots.add_parsable_certificates(certificates);
-        if roots.is_empty() {
-            let why =
-                format!("nobody says which origin of {} is the right one", self.name.get_ref());
-            let help = "install the system's root certificates (package ca-certificates), or write \
-                        origin-ca = \"ca.pem\"";
-            return Err(ConfigError::at(source, Some(place), why, help.to_owned()));
-        }
-        let mut config = ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()
-            .map_err(|error| {
-                ConfigError::at(source, Some(place), error.to_string(), String::new())
-            })?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Arc::new(config))
-    }
 }
 
 /// Loads all of them.
@@ -182,6 +124,6 @@ pub(super) fn load(sites: &mut [Site], source: &Source<'_>) -> Result<(), Config
     Ok(())
 }
 
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+pub(super) fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -6,7 +6,7 @@ use bentpipe_prefetch::plan::{Limits, NameList, Rules};
 use bentpipe_units::{ByteSize, Ratio, Span};
 use serde::Deserialize;
 
-use super::seconds;
+use super::{GroundSite, least, seconds};
 use crate::pages::{AirSettings, GroundSettings};
 
 /// What the cabin's half may take and risk. Absent, pages cross the link object by object.
@@ -31,6 +31,11 @@ pub struct AirSplitHttp {
 pub struct GroundSplitHttp {
     /// Pages at once, over all aircraft; each takes 3 MiB at most while its link is slow.
     pub pages: NonZeroUsize,
+    /// Those of one aircraft.
+    pub per_aircraft: NonZeroUsize,
+    /// How long a page's stream lasts at most.
+    #[serde(deserialize_with = "least::moment")]
+    pub longest: Span,
     /// Objects of one page, at most 512.
     pub objects: NonZeroUsize,
     /// Bytes of all objects of one page.
@@ -71,6 +76,8 @@ impl Default for GroundSplitHttp {
         let number = |number| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
         Self {
             pages: number(64),
+            per_aircraft: number(16),
+            longest: seconds(180),
             objects: number(limits.objects),
             largest_page: ByteSize::from_bytes(8 << 20),
             largest_object: ByteSize::from_bytes(2 << 20),
@@ -98,8 +105,8 @@ impl AirSplitHttp {
 }
 
 impl GroundSplitHttp {
-    /// As the half takes it.
-    pub fn settings(&self) -> GroundSettings {
+    /// As the half takes it, where the aircraft answer for `sites` over TLS.
+    pub fn settings(&self, sites: &[GroundSite]) -> GroundSettings {
         let limits = Limits {
             objects: self.objects.get(),
             bytes: self.largest_page.bytes(),
@@ -110,8 +117,11 @@ impl GroundSplitHttp {
             at_once: self.at_once.get(),
         };
         let (allow, deny) = (self.allow.clone(), self.deny.clone());
-        let rules = Rules { allow, deny, ..Rules::default() };
-        GroundSettings { limits, rules, pages: self.pages.get() }
+        let names = sites.iter().map(|site| site.upstream().name.as_str().to_owned());
+        // They are names, and fewer than a list may have.
+        let rules = Rules { allow, deny, secure: NameList::new(names).unwrap_or_default() };
+        let (pages, per_aircraft) = (self.pages.get(), self.per_aircraft.get());
+        GroundSettings { limits, rules, pages, per_aircraft, longest: self.longest.into() }
     }
 }
 

@@ -13,7 +13,7 @@ use toml::Spanned;
 
 use super::classes::class;
 use super::ground::default_class;
-use super::{ConfigError, Source};
+use super::{ConfigError, Source, least};
 
 /// Flows of one client at once, and as many of datagrams: a browser's worth many times over, 5 MiB where all of them idle.
 const MAX_FLOWS: usize = 1_024;
@@ -44,13 +44,13 @@ pub struct StandardClient {
     #[serde(default = "default_class", deserialize_with = "class")]
     pub highest_class: Class,
     /// Flows it may hold at once.
-    #[serde(default = "max_flows")]
+    #[serde(default = "max_flows", deserialize_with = "least::one")]
     pub max_flows: usize,
     /// Flows of datagrams it may hold at once, besides.
     #[serde(default = "max_flows")]
     pub max_datagram_flows: usize,
     /// New flows of each kind it may open per second, on average; twice as many at a stretch.
-    #[serde(default = "flows_per_second")]
+    #[serde(default = "flows_per_second", deserialize_with = "least::one")]
     pub flows_per_second: u32,
 }
 
@@ -118,6 +118,9 @@ pub(super) fn check(
         } else if !names.insert(name) {
             let help = "every client has its own name";
             (client.name.span(), format!("{name:?} is the name of another client"), help)
+        } else if *client.token_hash.get_ref() == token_hash("") {
+            let help = "make a token with `bentpipe keys --client NAME --out FILE`";
+            (client.token_hash.span(), format!("the token of {name:?} is empty"), help)
         } else if !hashes.insert(client.token_hash.get_ref()) {
             let help = "every client has its own: make one with `bentpipe keys --client NAME`";
             (client.token_hash.span(), format!("{name:?} has the token of another client"), help)

@@ -90,7 +90,7 @@ fn unknown_keys_name_the_nearest() {
         "air.toml, line 5: there is no setting \"ratte\" here\n    \
          ratte = \"1.89 Mbit/s\"\n\
          did you mean \"rate\"? What may stand here: transport, private-key-file, peer, \
-         peer-public-key, rate, mtu, dscp, memory, lease, state-file, modem"
+         peer-public-key, rate, mtu, dscp, quic-in-order, memory, lease, state-file, modem"
     );
     assert_eq!(
         bench.ground("max-flows", "colour"),
@@ -201,6 +201,38 @@ fn ones_own_key_is_not_the_peers() {
     );
     let ground = bench.ground(KEY, &own);
     assert!(ground.contains("line 7: this is the ground's own public key"), "{ground}");
+}
+
+#[test]
+fn a_key_that_no_handshake_succeeds_with_is_nobodys() {
+    let bench = Bench::new();
+    let zeros = PublicKey::from_bytes([0; 32]).to_string();
+    let said = "is nobody's key: write the one that `bentpipe keys` made for that gateway";
+    let air = bench.air(KEY, &zeros);
+    assert!(air.starts_with("air.toml, line 4: ") && air.contains(said), "{air}");
+    let ground = bench.ground(KEY, &zeros);
+    assert!(ground.starts_with("ground.toml, line 7: ") && ground.contains(said), "{ground}");
+}
+
+#[test]
+fn clients_of_the_http_proxy_can_say_their_name() {
+    let bench = Bench::new();
+    assert_eq!(
+        bench.air("\"crew\"", "\"crew:1\""),
+        "air.toml, line 10: a user's name in HTTP ends at the first colon (RFC 7617)\n    \
+         auth = { username = \"crew:1\", password = \"secret\" }\n\
+         write a username without a colon, or leave out http-proxy"
+    );
+    let socks = AIR.replacen("\"crew\"", "\"crew:1\"", 1);
+    let socks = socks.replacen("http-proxy = \"127.0.0.1:8080\"\n", "", 1);
+    assert!(AirConfig::parse(&bench.0.path().join("air.toml"), &socks).is_ok());
+    let empty = bench.air("password = \"secret\"", "password = \"\"");
+    assert!(empty.contains("line 10: 0 bytes that no client could say"), "{empty}");
+    let nowhere = bench.air("[\"eth1\"]", "[]");
+    assert!(nowhere.contains("line 9: transparent interception needs"), "{nowhere}");
+    let long = bench.air("\"secret\"", &format!("\"{}\"", "secret".repeat(43)));
+    let why = long.lines().next().unwrap();
+    assert!(why.contains("258 bytes that no client") && !why.contains("secret"), "{long}");
 }
 
 #[test]
@@ -389,6 +421,7 @@ fn what_would_do_nothing_at_the_ground_is_refused() {
         (link, "mtu = 1400", 4, "mtu", radio),
         (link, "memory.send = \"64 MiB\"", 4, "memory", radio),
         (link, "dscp = false", 4, "dscp", radio),
+        (link, "quic-in-order = false", 4, "quic-in-order", radio),
         (link, "[beam]\nreturn = \"2 Mbit/s\"", 4, "beam", radio),
         (link, "[aerotcp]\nrtt = \"480 ms\"", 4, "aerotcp", aerotcp),
         (aircraft, "mtu = 1400", 8, "mtu", radio),
@@ -478,8 +511,18 @@ fn a_beam_is_shared_by_weight_over_floors() {
     let some = wrong("[beam]\nforward = \"8 Mbit/s\"", "return-rate = \"1 Mbit/s\"");
     assert!(some.contains("\"return-rate\" is an aircraft's part"), "{some}");
     assert!(wrong(beam, "weight = 0").contains("write 1 to 1000"));
+    assert_eq!(
+        wrong(beam, "floor = \"1.9 Mbit/s\""),
+        "ground.toml, line 10: a floor of 1.9 Mbit/s is more than the rate of 1.89 Mbit/s\n    \
+         floor = \"1.9 Mbit/s\"\nlower the floor to the rate at most, or raise the rate"
+    );
+    let back = "floor = \"64 kbit/s\"\nreturn-rate = \"32 kbit/s\"";
+    let said = wrong(beam, back);
+    assert!(said.contains("line 10: a floor of 64 kbit/s is more than the return-rate"), "{said}");
+    let back_only = "[beam]\nreturn = \"2 Mbit/s\"";
+    assert!(parse(back_only, "floor = \"1.9 Mbit/s\"").is_ok(), "the rate is not shared");
     assert!(wrong(beam, "floor = \"1 kbit/s\"").contains("less than an aircraft needs"));
-    let much = wrong(beam, "floor = \"3 Mbit/s\"");
+    let much = wrong(back_only, "floor = \"3 Mbit/s\"");
     assert!(much.contains("come to 3 Mbit/s, more than the return rate of 2 Mbit/s"), "{much}");
     assert!(wrong("[beam]", "").contains("no rate that could be shared"));
 }

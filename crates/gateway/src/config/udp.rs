@@ -5,7 +5,7 @@ use std::time::Duration;
 use bentpipe_units::Span;
 use serde::Deserialize;
 
-use super::seconds;
+use super::{least, seconds};
 
 /// RFC 4787 REQ-5: five minutes, and no less than two.
 const DEFAULT_IDLE: Span = seconds(300);
@@ -41,8 +41,10 @@ pub struct AirUdp {
     /// nobody uses up what the ground lets the aircraft open.
     pub flows_per_second_per_passenger: u32,
     /// A flow on which nothing moves ends after this.
+    #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
     /// The same for flows towards port 53.
+    #[serde(deserialize_with = "least::moment")]
     pub dns_idle_timeout: Span,
 }
 
@@ -54,10 +56,13 @@ pub struct GroundUdp {
     /// Flows of all aircraft at once.
     pub max_flows: usize,
     /// A flow on which nothing moves ends after this.
+    #[serde(deserialize_with = "least::moment")]
     pub idle_timeout: Span,
     /// The same for flows towards port 53.
+    #[serde(deserialize_with = "least::moment")]
     pub dns_idle_timeout: Span,
     /// The same for flows that nothing has answered yet, which a scan opens by the thousand.
+    #[serde(deserialize_with = "least::moment")]
     pub unanswered_timeout: Span,
 }
 

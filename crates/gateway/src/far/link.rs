@@ -126,6 +126,10 @@ impl FarDatagrams for DatagramFlow {
         DatagramFlow::hoped_bytes(self)
     }
 
+    fn keep_order(&self) {
+        DatagramFlow::keep_order(self);
+    }
+
     fn reset(&self, code: ResetCode) {
         DatagramFlow::reset(self, code);
     }

@@ -25,6 +25,7 @@ use crate::counters::Counters;
 use crate::far::FarDatagrams;
 use crate::far::datagram::Datagram;
 use crate::net::ip;
+use crate::quic::is_quic;
 use crate::quiet::Quiet;
 use mapping::{Lease, Mappings};
 
@@ -37,6 +38,8 @@ pub struct Udp {
     quiet: Quiet,
     /// How long a flow lives that nothing has answered.
     unanswered: Duration,
+    /// Whether what comes of QUIC is put back in order.
+    quic_in_order: bool,
     /// Where this gateway itself listens: nobody may send there through it.
     listeners: RwLock<Vec<SocketAddr>>,
 }
@@ -51,11 +54,12 @@ pub struct Route {
 }
 
 impl Udp {
-    /// No mappings yet. Flows that nothing has answered end after `unanswered` without a packet.
-    pub fn new(counters: Arc<Counters>, unanswered: Duration) -> Self {
+    /// No mappings yet. Flows that nothing has answered end after `unanswered` without a packet;
+    /// `quic_in_order` says whether those of QUIC are put back in order.
+    pub fn new(counters: Arc<Counters>, unanswered: Duration, quic_in_order: bool) -> Self {
         let mappings = Mappings::new(counters.clone());
         let (quiet, listeners) = Default::default();
-        Self { mappings, counters, quiet, unanswered, listeners }
+        Self { mappings, counters, quiet, unanswered, quic_in_order, listeners }
     }
 
     /// Notes where this gateway itself listens.
@@ -79,6 +83,7 @@ impl Udp {
         flow: Arc<dyn FarDatagrams>,
         idle: Duration,
     ) -> ResetCode {
+        let mut may_be_quic = self.quic_in_order && owner.protocol == ip::UDP;
         let lease = match self.mappings.lease(owner, address, flow.clone()) {
             Ok(lease) => lease,
             Err(error) => {
@@ -93,7 +98,15 @@ impl Udp {
             let deadline = lease.deadline(idle, self.unanswered);
             tokio::select! {
                 received = flow.receive() => match received {
-                    Ok(datagram) => self.send(&lease, &datagram, class),
+                    Ok(datagram) => {
+                        if std::mem::take(&mut may_be_quic)
+                            && let Ok(Datagram::Payload(first)) = Datagram::parse(&datagram)
+                            && is_quic(address.port(), first)
+                        {
+                            flow.keep_order();
+                        }
+                        self.send(&lease, &datagram, class);
+                    }
                     Err(code) => break code,
                 },
                 () = sleep_until(deadline) => {
@@ -227,7 +240,7 @@ mod tests {
     async fn told(is_gateway: bool) -> (bool, u64) {
         let counters = Arc::<Counters>::default();
         let second = Duration::from_secs(1);
-        let udp = Udp::new(counters.clone(), second);
+        let udp = Udp::new(counters.clone(), second, true);
         let brings = Mutex::new(vec![&b"\x00payload"[..], b"\x02\x05with hops"]);
         let flow = Arc::new(Flow { brings, ..Flow::default() });
         let owner =

@@ -6,19 +6,20 @@ use std::time::Duration;
 
 use bentpipe_prefetch::account::Accounts;
 use bentpipe_prefetch::address::Address;
+use bentpipe_prefetch::ask::wanted_age;
 use bentpipe_prefetch::digest::{CacheDigest, hash};
 use bentpipe_prefetch::promised::{Lapsed, PageId, Promised};
 use bentpipe_prefetch::wire::{Head, Request};
 use bytes::Bytes;
 use futures_util::Stream;
-use http::Method;
-use http::header::{self, HeaderMap};
+use http::HeaderMap;
+use http::header::REFERER;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::carry::Carrier;
-use super::object::{Object, PromiseBroken};
+use super::object::{Object, ObjectBody, PageFacts, PromiseBroken};
 use crate::counters::Counters;
 
 /// Parts of a page that may wait for its reader: at 16 KiB each, 1 MiB.
@@ -35,7 +36,8 @@ pub struct AirSettings {
     pub memory_bytes: u64,
     /// How long a page's objects are held for its passenger once all have come.
     pub keep: Duration,
-    /// How long a GET waits for the head of an object that was promised, before it crosses the link.
+    /// How long a GET for what was promised bears silence on its page's stream, before it crosses the
+    /// link.
     pub patience: Duration,
 }
 
@@ -56,6 +58,7 @@ pub struct Page {
     id: PageId,
     passenger: u32,
     site: String,
+    facts: Arc<PageFacts>,
     /// The request, as the stream begins with it.
     first: Bytes,
     head: oneshot::Receiver<Head>,
@@ -64,30 +67,10 @@ pub struct Page {
 }
 
 /// Where a page's head and bytes go.
-type Tell = (oneshot::Sender<Head>, mpsc::Sender<Result<Bytes, PromiseBroken>>);
+pub(super) type Tell = (oneshot::Sender<Head>, mpsc::Sender<Result<Bytes, PromiseBroken>>);
 
 /// A page's bytes as they come.
 pub struct PageBody(mpsc::Receiver<Result<Bytes, PromiseBroken>>);
-
-/// Whether a request is for a page that the ground may fetch: a GET of a document by anybody, whole and
-/// without conditions.
-pub fn is_page(method: &Method, headers: &HeaderMap) -> bool {
-    let says = |name: &str, word: &str| {
-        let value = headers.get(name).and_then(|value| value.to_str().ok());
-        value.map(|value| value.to_ascii_lowercase().contains(word))
-    };
-    is_object(method, headers)
-        && says("accept", "text/html") == Some(true)
-        && says("sec-fetch-dest", "document") != Some(false)
-        && !headers.keys().any(|name| name.as_str().starts_with("if-"))
-}
-
-/// Whether a request may be answered with what anybody would be given: a GET without cookies,
-/// authorization and ranges.
-pub fn is_object(method: &Method, headers: &HeaderMap) -> bool {
-    let personal = [header::COOKIE, header::AUTHORIZATION, header::RANGE];
-    method == Method::GET && !personal.into_iter().any(|name| headers.contains_key(name))
-}
 
 impl AirPages {
     /// A half without any page under way.
@@ -120,35 +103,39 @@ impl AirPages {
         let allowance = lock(&self.accounts).allowance(passenger, &site, most, now);
         let digest = {
             let promised = lock(&self.promised);
-            CacheDigest::of(promised.held_by(passenger).map(hash).chain(cached))
+            let useful = promised.held_by(passenger).filter(|(_, object)| !object.is_spent());
+            CacheDigest::of(useful.map(|(address, _)| hash(address)).chain(cached))
         };
+        let facts = Arc::new(PageFacts::new(headers));
         let first = Request::new(address, headers, allowance, digest).encode()?.into();
         let id = self.next_page.fetch_add(1, Relaxed);
         let ((tell_head, head), (tell_body, body)) =
             (oneshot::channel(), mpsc::channel(PAGE_PARTS));
         let tell = Some((tell_head, tell_body));
-        Some(Page { half: self.clone(), id, passenger, site, first, head, body, tell })
+        Some(Page { half: self.clone(), id, passenger, site, facts, first, head, body, tell })
     }
 
-    /// What was promised for `passenger` at `address`, for a request that [`is_object`]. Where nothing
-    /// was, that is noted for the passenger's page of `site`, which the request's `Referer` names.
-    pub fn promised(
+    /// What was promised for `passenger` at `address`, for a request with these `headers` that may be
+    /// answered so. Where nothing was, that is noted for the passenger's page that they name.
+    pub async fn object(
         &self,
         passenger: u32,
         address: &Address,
-        site: Option<&str>,
-    ) -> Option<Arc<Object>> {
-        let mut promised = lock(&self.promised);
-        let object = promised.ask(passenger, address).cloned();
-        if object.is_none() {
-            promised.not_foreseen(passenger, site.unwrap_or(address.host()));
+        headers: &HeaderMap,
+    ) -> Option<(Head, ObjectBody)> {
+        let Some(object) = lock(&self.promised).find(passenger, address).cloned() else {
+            let referer = headers.get(REFERER).and_then(|value| value.to_str().ok());
+            let page = referer.and_then(|referer| Address::parse(referer).ok());
+            let site = page.as_ref().map_or(address.host(), Address::host);
+            lock(&self.promised).not_foreseen(passenger, site);
+            return None;
+        };
+        if !object.page().is_same_client(headers) {
+            return None;
         }
-        object
-    }
-
-    /// How long a GET waits for the head of what was promised.
-    pub fn patience(&self) -> Duration {
-        self.settings.patience
+        let given = object.give(self.settings.patience, wanted_age(headers)?).await.ok()?;
+        lock(&self.promised).used(passenger, address);
+        Some(given)
     }
 
     fn now(&self) -> Duration {
@@ -175,15 +162,15 @@ impl AirPages {
 }
 
 impl Page {
-    /// What asks on the stream and carries what comes by it; to be run beside the rest, until some time after the page is
-    /// over. Dropping it breaks off what has not come.
+    /// What asks on the stream and carries what comes by it; to be run beside the rest, until some time
+    /// after the page is over. Dropping it breaks off what has not come.
     pub fn carry<S>(&mut self, stream: S) -> impl Future<Output = ()> + Send + use<S>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let carrier = self.tell.take().map(|(head, body)| {
             lock(&self.half.promised).begin(self.id, self.passenger, &self.site);
-            Carrier::new(self.half.clone(), self.id, head, body)
+            Carrier::new(self.half.clone(), self.id, self.facts.clone(), (head, body))
         });
         let first = self.first.clone();
         async move {

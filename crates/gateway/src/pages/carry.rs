@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::air::AirPages;
-use super::object::{Object, PromiseBroken};
+use super::air::{AirPages, Tell};
+use super::object::{Object, PageFacts, PromiseBroken};
 
 /// What is read at once.
 const READ_BYTES: usize = 16 << 10;
@@ -28,6 +28,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 pub struct Carrier {
     half: Arc<AirPages>,
     page: PageId,
+    facts: Arc<PageFacts>,
     head: Option<oneshot::Sender<Head>>,
     body: Option<mpsc::Sender<Result<Bytes, PromiseBroken>>>,
     /// By their numbers less one; `None` where one is over, or was not wanted.
@@ -39,11 +40,11 @@ impl Carrier {
     pub fn new(
         half: Arc<AirPages>,
         page: PageId,
-        head: oneshot::Sender<Head>,
-        body: mpsc::Sender<Result<Bytes, PromiseBroken>>,
+        facts: Arc<PageFacts>,
+        (head, body): Tell,
     ) -> Self {
         let (head, body) = (Some(head), Some(body));
-        Self { half, page, head, body, objects: Vec::new(), held_bytes: 0 }
+        Self { half, page, facts, head, body, objects: Vec::new(), held_bytes: 0 }
     }
 
     /// Asks by `first` on `stream`, and takes what comes.
@@ -76,6 +77,7 @@ impl Carrier {
                 }
                 return stream.shutdown().await;
             }
+            self.facts.heard();
             let mut rest = &packed[..count];
             loop {
                 let mut came = 0;
@@ -133,8 +135,11 @@ impl Carrier {
 
     fn promise(&mut self, promise: Promise) -> Option<u16> {
         let Promise { id, address, .. } = promise;
-        let object = Arc::<Object>::default();
-        let wanted = self.half.table().promise(self.page, address.clone(), object.clone());
+        let object = Arc::new(Object::new(self.facts.clone()));
+        let mut table = self.half.table();
+        let wanted =
+            table.promise(self.page, address.clone(), object.clone(), |held| held.is_spent());
+        drop(table);
         self.half.counters.objects_promised.add(1);
         self.objects.push(wanted.then_some((address, object)));
         (!wanted).then_some(id)
@@ -143,12 +148,17 @@ impl Carrier {
     /// Keeps an object's bytes; where there is no room, it is to be cancelled.
     fn data(&mut self, id: u16, bytes: Bytes) -> Option<u16> {
         let (page, count) = (self.page, bytes.len() as u64);
-        let (address, object) = self.object(id)?;
+        let Some((address, object)) = self.object(id) else {
+            // It was cancelled, and this was on its way.
+            self.half.table().late_bytes(page, count);
+            return None;
+        };
         let (address, object) = (address.clone(), object.clone());
         let settings = &self.half.settings;
         let held = self.half.held_bytes.load(Relaxed);
         if self.held_bytes + count > settings.page_bytes || held + count > settings.memory_bytes {
             self.withdraw(id);
+            self.half.table().late_bytes(page, count);
             return Some(id);
         }
         self.held_bytes += count;

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bentpipe_link::ResetCode;
 use bentpipe_prefetch::address::{Address, Origin};
-use bentpipe_prefetch::scan::Kind;
+use bentpipe_prefetch::ask::OF_PAGES;
+use bentpipe_prefetch::scan::{Kind, Urgency};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::{self, HeaderMap, HeaderValue};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, response};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -40,12 +41,20 @@ pub trait Origins: Send + Sync {
 pub struct Ask {
     /// Where it is.
     pub address: Address,
-    /// What for; `None` is a page.
-    pub kind: Option<Kind>,
     /// What the cabin's request for the page said.
     pub headers: HeaderMap,
-    /// The page that an object is for.
-    pub page: Option<Address>,
+    /// What for; `None` is a page.
+    pub object: Option<ForPage>,
+}
+
+/// Why an object is asked for.
+pub struct ForPage {
+    /// Where it was found.
+    pub page: Address,
+    /// As what.
+    pub kind: Kind,
+    /// How soon it is wanted.
+    pub urgency: Urgency,
 }
 
 /// An answer whose body is still to come.
@@ -66,7 +75,7 @@ pub async fn fetch(
     pool: &Pool,
     ask: Ask,
 ) -> Result<(response::Parts, Coming), Failed> {
-    let patience = if ask.kind.is_some() { OBJECT_PATIENCE } else { PAGE_PATIENCE };
+    let patience = if ask.object.is_some() { OBJECT_PATIENCE } else { PAGE_PATIENCE };
     timeout(patience, send(origins, pool, &ask, patience)).await.unwrap_or(Err(Failed))
 }
 
@@ -141,11 +150,14 @@ fn request(ask: &Ask) -> Option<Request<Empty<Bytes>>> {
     headers.insert(header::HOST, HeaderValue::from_str(address.authority()).ok()?);
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(header::VIA, HeaderValue::from_static("1.1 bentpipe"));
-    if let Some(kind) = ask.kind {
-        headers.insert(header::ACCEPT, accept(kind, &ask.headers));
-    }
-    if let Some(referer) = ask.page.as_ref().and_then(|page| referer(page, address)) {
-        headers.insert(header::REFERER, referer);
+    if let Some(ForPage { page, kind, urgency }) = &ask.object {
+        OF_PAGES.iter().for_each(|name| drop(headers.remove(name)));
+        headers.insert(header::ACCEPT, accept(*kind, &ask.headers));
+        let priority = HeaderValue::from_str(&format!("u={}", urgency.level())).ok()?;
+        headers.insert(HeaderName::from_static("priority"), priority);
+        if let Some(referer) = referer(page, address) {
+            headers.insert(header::REFERER, referer);
+        }
     }
     Some(request)
 }

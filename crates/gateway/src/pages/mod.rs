@@ -10,12 +10,15 @@ mod fetch;
 mod ground;
 mod object;
 mod out;
+mod places;
 mod pool;
+mod session;
 
-pub use air::{AirPages, AirSettings, Page, PageBody, is_object, is_page};
+pub use air::{AirPages, AirSettings, Page, PageBody};
+pub use bentpipe_prefetch::ask::{is_object, is_page};
 pub use fetch::{Connection, Origins};
 pub use ground::{GroundPages, GroundSettings};
-pub use object::{Object, ObjectBody, PromiseBroken};
+pub use object::{ObjectBody, PromiseBroken};
 
 #[cfg(test)]
 mod tests;

@@ -1,28 +1,50 @@
-//! An object that was promised to the cabin: its bytes as they come, for all who ask for it.
+//! An object that was promised to the cabin: its bytes as they come, for those who may have it.
 
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bentpipe_prefetch::judge;
 use bentpipe_prefetch::wire::Head;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt, stream};
+use http::header::{ACCEPT_LANGUAGE, AGE, USER_AGENT};
+use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
+
+/// How long, from its head on, an object is there for its one GET that may not be given twice.
+pub const ONCE_WITHIN: Duration = Duration::from_secs(30);
+
+/// What all objects of a page have in common.
+#[derive(Debug)]
+pub struct PageFacts {
+    /// When the page was asked for: no object of it was fetched before.
+    asked_at: Instant,
+    /// What the page's request said of who asks.
+    said: [Option<HeaderValue>; 2],
+    /// When something came last on the page's stream.
+    heard_at: Mutex<Instant>,
+}
 
 /// A promised object.
-#[derive(Debug, Default)]
-pub struct Object(watch::Sender<State>);
+#[derive(Debug)]
+pub struct Object {
+    page: Arc<PageFacts>,
+    state: watch::Sender<State>,
+}
 
 #[derive(Debug, Default)]
 struct State {
-    head: Option<Head>,
+    head: Option<(Head, Instant)>,
     chunks: Vec<Bytes>,
     end: Option<Result<(), PromiseBroken>>,
+    is_given: bool,
 }
 
-/// The object, or what is left of it, will not come.
+/// The object, or what is left of it, will not come, or is not to be given any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the ground has not sent what it promised")]
 pub struct PromiseBroken;
@@ -30,19 +52,109 @@ pub struct PromiseBroken;
 /// An object's bytes, from the first on.
 pub struct ObjectBody(BoxStream<'static, Result<Bytes, PromiseBroken>>);
 
+impl PageFacts {
+    /// Of a page that is asked for now, by a request with these fields.
+    pub fn new(headers: &HeaderMap) -> Self {
+        let now = Instant::now();
+        Self { asked_at: now, said: said(headers), heard_at: Mutex::new(now) }
+    }
+
+    /// Something has come.
+    pub fn heard(&self) {
+        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn heard_at(&self) -> Instant {
+        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a request with these fields is of the same browser: answers may differ by what these say.
+    pub fn is_same_client(&self, headers: &HeaderMap) -> bool {
+        self.said == said(headers)
+    }
+}
+
+fn said(headers: &HeaderMap) -> [Option<HeaderValue>; 2] {
+    [USER_AGENT, ACCEPT_LANGUAGE].map(|name| headers.get(name).cloned())
+}
+
 impl Object {
-    /// Waits for its head, no longer than `patience` if it is not there.
-    pub async fn head(&self, patience: Duration) -> Result<Head, PromiseBroken> {
-        let mut state = self.0.subscribe();
-        let decided = state.wait_for(|state| state.head.is_some() || state.end.is_some());
-        let state = timeout(patience, decided).await.map_err(|_| PromiseBroken)?;
-        let head = state.map_err(|_| PromiseBroken)?.head.clone();
-        head.ok_or(PromiseBroken)
+    /// Of the page with these facts.
+    pub fn new(page: Arc<PageFacts>) -> Self {
+        Self { page, state: watch::Sender::default() }
+    }
+
+    /// Its page.
+    pub fn page(&self) -> &PageFacts {
+        &self.page
+    }
+
+    /// The object for one GET, which may have it up to `most_age` old. Waits for its head as long as
+    /// the page's stream is never silent for longer than `patience`.
+    ///
+    /// What its origin calls fresh is given to all who ask, with its age. All else is what the page's
+    /// reader would have been given just now, and so is given once, within [`ONCE_WITHIN`].
+    pub async fn give(
+        &self,
+        patience: Duration,
+        most_age: Duration,
+    ) -> Result<(Head, ObjectBody), PromiseBroken> {
+        self.wait(patience).await?;
+        let mut given = Err(PromiseBroken);
+        self.state.send_if_modified(|state| {
+            given = self.take(state, most_age).ok_or(PromiseBroken);
+            // Nobody waits for that.
+            false
+        });
+        Ok((given?, self.body()))
+    }
+
+    /// Whether nobody will be given it any more.
+    pub fn is_spent(&self) -> bool {
+        let state = self.state.borrow();
+        state.head.is_some() && !self.is_for_somebody(&state)
+    }
+
+    async fn wait(&self, patience: Duration) -> Result<(), PromiseBroken> {
+        let mut state = self.state.subscribe();
+        loop {
+            let until = self.page.heard_at() + patience;
+            let decided = state.wait_for(|state| state.head.is_some() || state.end.is_some());
+            match timeout_at(until, decided).await {
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(_)) => return Err(PromiseBroken),
+                Err(_) if self.page.heard_at() + patience > until => {}
+                Err(_) => return Err(PromiseBroken),
+            }
+        }
+    }
+
+    /// The head, with its age, for one who gets the object.
+    fn take(&self, state: &mut State, most_age: Duration) -> Option<Head> {
+        if !self.is_for_somebody(state) {
+            return None;
+        }
+        let (head, _) = state.head.as_ref()?;
+        let age = judge::age(&head.headers) + self.page.asked_at.elapsed();
+        if age > most_age {
+            return None;
+        }
+        let mut head = head.clone();
+        head.headers.insert(AGE, age.as_secs().into());
+        state.is_given = true;
+        Some(head)
+    }
+
+    fn is_for_somebody(&self, state: &State) -> bool {
+        state.head.as_ref().is_some_and(|(head, came_at)| {
+            let is_fresh = self.page.asked_at.elapsed() < judge::fresh_for(&head.headers);
+            is_fresh || !state.is_given && came_at.elapsed() < ONCE_WITHIN
+        })
     }
 
     /// Its bytes: those that are there, and those that come.
-    pub fn body(&self) -> ObjectBody {
-        let state = self.0.subscribe();
+    fn body(&self) -> ObjectBody {
+        let state = self.state.subscribe();
         let chunks = stream::try_unfold((state, 0), |(mut state, at)| async move {
             let next = {
                 let there = |state: &State| state.chunks.len() > at || state.end.is_some();
@@ -59,15 +171,16 @@ impl Object {
     }
 
     pub(super) fn begin(&self, head: Head) {
-        self.0.send_modify(|state| state.head = Some(head));
+        let now = Instant::now();
+        self.state.send_modify(|state| state.head = Some((head, now)));
     }
 
     pub(super) fn push(&self, bytes: Bytes) {
-        self.0.send_modify(|state| state.chunks.push(bytes));
+        self.state.send_modify(|state| state.chunks.push(bytes));
     }
 
     pub(super) fn end(&self, end: Result<(), PromiseBroken>) {
-        self.0.send_modify(|state| {
+        self.state.send_modify(|state| {
             state.end.get_or_insert(end);
         });
     }

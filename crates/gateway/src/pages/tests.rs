@@ -8,19 +8,21 @@ use bentpipe_prefetch::address::{Address, Origin};
 use bentpipe_prefetch::plan::{Limits, Rules};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
-use hyper::body::Incoming;
+use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
+use super::object::ONCE_WITHIN;
 use super::*;
 use crate::counters::Counters;
 
-const KEEP: Duration = Duration::from_secs(30);
+const KEEP: Duration = Duration::from_secs(60);
 const ALICE: u32 = 1;
 
 type Fields = Vec<(&'static str, &'static str)>;
@@ -30,8 +32,12 @@ type Fields = Vec<(&'static str, &'static str)>;
 struct Site {
     objects: BTreeMap<String, (Fields, Bytes)>,
     asked: Mutex<Vec<String>>,
+    /// What requests said of their urgency.
+    priorities: Mutex<BTreeMap<String, String>>,
     connections: Mutex<usize>,
 }
+
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 impl Site {
     fn with(mut self, path: &str, headers: &[(&'static str, &'static str)], body: &str) -> Self {
@@ -44,17 +50,31 @@ impl Site {
         self.asked.lock().unwrap().clone()
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    fn answer(&self, request: &Request<Incoming>) -> Answer {
         let headers = request.headers();
         assert_eq!(headers[header::ACCEPT_ENCODING], "identity");
         assert!(!headers.contains_key(header::COOKIE));
         let path = request.uri().to_string();
         self.asked.lock().unwrap().push(path.clone());
+        if let Some(said) = headers.get("priority") {
+            let said = said.to_str().unwrap().to_owned();
+            self.priorities.lock().unwrap().insert(path.clone(), said);
+        }
         let Some((headers, body)) = self.objects.get(&path) else {
-            return Response::builder().status(404).body(Full::default()).unwrap();
+            return Response::builder().status(404).body(Full::default().boxed_unsync()).unwrap();
         };
-        let mut response = Response::new(Full::new(body.clone()));
+        let body = if path == "/endless" {
+            let part = Bytes::from(vec![b' '; 64 << 10]);
+            StreamBody::new(stream::repeat_with(move || Ok(Frame::data(part.clone()))))
+                .boxed_unsync()
+        } else {
+            Full::new(body.clone()).boxed_unsync()
+        };
+        let mut response = Response::new(body);
         for (name, value) in headers {
+            if *name == "location" {
+                *response.status_mut() = StatusCode::FOUND;
+            }
             let value = HeaderValue::from_static(value);
             response.headers_mut().append(HeaderName::from_static(name), value);
         }
@@ -74,8 +94,13 @@ impl Origins for Net {
         let site = self.0.clone();
         tokio::spawn(async move {
             let answer = service_fn(|request| {
-                let answer = site.answer(&request);
-                async move { Ok::<_, Infallible>(answer) }
+                let (answer, hangs) = (site.answer(&request), request.uri().path() == "/hang");
+                async move {
+                    if hangs {
+                        std::future::pending::<()>().await;
+                    }
+                    Ok::<_, Infallible>(answer)
+                }
             });
             let server = hyper::server::conn::http1::Builder::new();
             let _ = server.serve_connection(TokioIo::new(theirs), answer).await;
@@ -92,16 +117,33 @@ struct Bench {
 }
 
 fn bench(site: Site) -> Bench {
+    bench_with(site, |_| {}, |_| {})
+}
+
+/// With settings as `air` and `ground` make them.
+fn bench_with(
+    site: Site,
+    air: impl FnOnce(&mut AirSettings),
+    ground: impl FnOnce(&mut GroundSettings),
+) -> Bench {
     let at_air = Arc::<Counters>::default();
-    let settings = AirSettings {
+    let mut settings = AirSettings {
         waste_share: 0.15,
         page_bytes: 8_000_000,
         memory_bytes: 64 << 20,
         keep: KEEP,
         patience: Duration::from_secs(10),
     };
+    air(&mut settings);
     let air = AirPages::new(settings, at_air.clone());
-    let settings = GroundSettings { limits: Limits::default(), rules: Rules::default(), pages: 4 };
+    let mut settings = GroundSettings {
+        limits: Limits::default(),
+        rules: Rules::default(),
+        pages: 4,
+        per_aircraft: 4,
+        longest: Duration::from_secs(180),
+    };
+    ground(&mut settings);
     let ground = Arc::new(GroundPages::new(settings, Arc::default()));
     Bench { air, ground, site: Arc::new(site), at_air }
 }
@@ -134,22 +176,28 @@ async fn whole(
 impl Bench {
     /// Asks for a page for [`ALICE`]; its head and bytes, if the ground gave them.
     async fn page(&self, path: &str) -> Option<(StatusCode, PageBody)> {
-        let mut page = self.air.ask_for(ALICE, url(path), &browsers(), []).unwrap();
+        self.page_with(path, &browsers()).await
+    }
+
+    async fn page_with(&self, path: &str, headers: &HeaderMap) -> Option<(StatusCode, PageBody)> {
+        let mut page = self.air.ask_for(ALICE, url(path), headers, []).unwrap();
         let (near, far) = tokio::io::duplex(64 << 10);
         let (ground, net) = (self.ground.clone(), Net(self.site.clone()));
-        tokio::spawn(async move { ground.serve(&net, far).await });
+        tokio::spawn(async move { ground.serve(&net, "D-ABCD", far).await });
         tokio::spawn(page.carry(near));
         let (head, body) = page.answer().await?;
         Some((head.status, body))
     }
 
-    /// What a GET of the object is given, if it was promised.
-    async fn object(&self, path: &str) -> Option<Result<Bytes, PromiseBroken>> {
-        let object = self.air.promised(ALICE, &url(path), Some("site.test"))?;
-        if let Err(broken) = object.head(self.air.patience()).await {
-            return Some(Err(broken));
-        }
-        Some(whole(object.body()).await.ok_or(PromiseBroken))
+    /// What a GET of the object is given, if it was promised: its age as it is told, and its bytes.
+    async fn given(&self, path: &str, headers: &HeaderMap) -> Option<(u64, Bytes)> {
+        let (head, body) = self.air.object(ALICE, &url(path), headers).await?;
+        let age = head.headers[header::AGE].to_str().unwrap().parse().unwrap();
+        Some((age, whole(body).await?))
+    }
+
+    async fn object(&self, path: &str) -> Option<Bytes> {
+        Some(self.given(path, &browsers()).await?.1)
     }
 }
 
@@ -179,7 +227,7 @@ async fn a_page_brings_all_that_it_will_ask_for() {
     // As a browser asks: what it reads in the page, then what it reads in that.
     for path in ["a.css", "s.js", "i.png", "b.css", "bg.png", "f.woff2"] {
         let expected = &bench.site.objects[&format!("/{path}")].1;
-        assert_eq!(bench.object(path).await, Some(Ok(expected.clone())), "{path}");
+        assert_eq!(bench.object(path).await.as_ref(), Some(expected), "{path}");
     }
     let mut asked = bench.site.asked();
     assert_eq!(asked[0], "/page");
@@ -210,10 +258,9 @@ async fn what_is_somebodys_own_stays_at_the_ground() {
     whole(body).await.unwrap();
     for path in ["private.png", "cookie.png", "missing.png", "http://elsewhere.test/x.png"] {
         // The promise is broken, or is gone by the time of the request.
-        let object = bench.object(path).await;
-        assert!(matches!(object, None | Some(Err(PromiseBroken))), "{path}");
+        assert_eq!(bench.object(path).await, None, "{path}");
     }
-    assert_eq!(bench.object("good.png").await, Some(Ok("x".into())));
+    assert_eq!(bench.object("good.png").await, Some("x".into()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -255,11 +302,12 @@ async fn what_the_cabin_holds_already_is_not_sent_again() {
     for _ in 0..2 {
         let (_, body) = bench.page("page").await.unwrap();
         whole(body).await.unwrap();
-        assert!(bench.object("i.png").await.unwrap().is_ok());
+        assert!(bench.object("s.js").await.is_some() && bench.object("i.png").await.is_some());
     }
     let asked = bench.site.asked();
-    assert_eq!(asked.iter().filter(|path| *path == "/i.png").count(), 1, "{asked:?}");
-    assert_eq!(asked.iter().filter(|path| *path == "/page").count(), 2);
+    let times = |wanted| asked.iter().filter(|path| *path == wanted).count();
+    assert_eq!((times("/page"), times("/s.js")), (2, 1), "{asked:?}");
+    assert_eq!(times("/i.png"), 2, "nobody says that it is still the same");
 }
 
 #[tokio::test(start_paused = true)]
@@ -287,25 +335,131 @@ async fn a_link_that_breaks_breaks_the_promises_and_no_more() {
     assert_eq!(began.elapsed(), Duration::ZERO);
 }
 
-#[test]
-fn only_what_anybody_could_ask_for_is_a_page() {
-    let is = |method: Method, more: &[(&'static str, &'static str)]| {
-        let mut all = browsers();
-        all.extend(headers(more));
-        is_page(&method, &all)
+#[tokio::test(start_paused = true)]
+async fn what_is_not_fresh_is_given_once_and_soon() {
+    let page = "<img src=plain.png><img src=kept.png><img src=asked.png><img src=old.png>";
+    let site = Site::default()
+        .with("/", HTML, page)
+        .with("/plain.png", &[], "x")
+        .with("/asked.png", &[("cache-control", "no-cache")], "x")
+        .with("/old.png", &[("cache-control", "max-age=50"), ("age", "40")], "x")
+        .with("/kept.png", &[("cache-control", "max-age=50"), ("age", "7")], "x");
+    let bench = bench(site);
+    let take = async || whole(bench.page("/").await.unwrap().1).await.unwrap();
+    let given = async |path| bench.given(path, &browsers()).await.map(|(age, _)| age);
+    take().await;
+    // Reading it does not use it up: an answer that nobody gets is none.
+    let other = headers(&[("user-agent", "another")]);
+    assert_eq!(bench.given("plain.png", &other).await, None, "it may have got other bytes");
+    assert_eq!((given("plain.png").await, given("plain.png").await), (Some(0), None));
+    assert_eq!((given("asked.png").await, given("asked.png").await), (Some(0), None));
+    assert_eq!((given("kept.png").await, given("kept.png").await), (Some(7), Some(7)));
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!((given("kept.png").await, given("plain.png").await), (Some(27), None));
+    let fresh = headers(&[("cache-control", "max-age=26"), ("user-agent", "test")]);
+    assert_eq!(bench.given("kept.png", &fresh).await, None, "it is too old for that");
+    assert_eq!((given("old.png").await, given("old.png").await), (Some(60), None), "once");
+
+    take().await;
+    tokio::time::sleep(ONCE_WITHIN).await;
+    assert_eq!(given("plain.png").await, None, "that was for a page of long ago");
+    assert_eq!(given("kept.png").await, None, "its time is over, and it has been given");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_of_a_cancelled_object_counts() {
+    let picture = "image".repeat(12_000);
+    let site = Site::default()
+        .with("/a", HTML, "<img src=a.png>")
+        .with("/b", HTML, "<img src=b.png>")
+        .with("/a.png", &[], &picture)
+        .with("/b.png", &[], &picture);
+    // There is room for one of them, and each page was told that it is its.
+    let bench = bench_with(site, |air| air.memory_bytes = 100_000, |_| {});
+    let pages = tokio::join!(bench.page("/a"), bench.page("/b"));
+    tokio::join!(whole(pages.0.unwrap().1), whole(pages.1.unwrap().1));
+    tokio::time::sleep(2 * KEEP).await;
+    let counted = [&bench.at_air.wasted_bytes, &bench.at_air.pushed_bytes].map(|it| it.get());
+    assert!(counted[0] > 100_000, "{counted:?}");
+    assert_eq!(counted[0], counted[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_sets_a_cookie_brings_nothing() {
+    let headers = &[("content-type", "text/html"), ("set-cookie", "a=b")];
+    let site = Site::default().with("/", headers, "<img src=a.png>").with("/a.png", &[], "x");
+    let bench = bench(site);
+    whole(bench.page("/").await.unwrap().1).await.unwrap();
+    assert_eq!(bench.site.asked(), ["/"], "the browser will send the cookie with all else");
+}
+
+#[tokio::test(start_paused = true)]
+async fn redirects_are_for_those_who_ask() {
+    let inside = &[("location", "http://127.0.0.1/secret")];
+    let site = Site::default()
+        .with("/", HTML, "<img src=moved.png><img src=http://127.0.0.1/x.png>")
+        .with("/moved.png", inside, "")
+        .with("/moved", inside, "");
+    let bench = bench(site);
+    whole(bench.page("/").await.unwrap().1).await.unwrap();
+    assert_eq!(bench.object("moved.png").await, None);
+    assert_eq!(bench.object("http://127.0.0.1/x.png").await, None);
+    let (status, _) = bench.page("/moved").await.unwrap();
+    assert_eq!(status, StatusCode::FOUND, "the passenger's browser follows it, or not");
+    assert_eq!(bench.site.asked(), ["/", "/moved.png", "/moved"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_is_no_more_urgent_than_its_request_says() {
+    let bench = bench(three_levels());
+    whole(bench.page("page").await.unwrap().1).await.unwrap();
+    let said = || std::mem::take(&mut *bench.site.priorities.lock().unwrap());
+    let usual = said();
+    assert_eq!((&usual["/a.css"][..], &usual["/i.png"][..]), ("u=1", "u=5"));
+    assert!(!usual.contains_key("/page"), "it is asked for as the browser did");
+    tokio::time::sleep(2 * KEEP).await;
+    let mut background = browsers();
+    background.insert("priority", HeaderValue::from_static("u=4, i"));
+    whole(bench.page_with("page", &background).await.unwrap().1).await.unwrap();
+    let low = said();
+    assert_eq!((&low["/page"][..], &low["/a.css"][..]), ("u=4, i", "u=4"));
+    assert_eq!(&low["/i.png"][..], "u=5");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_page_holds_a_place_for_ever_and_no_aircraft_all_of_them() {
+    let site = three_levels().with("/hang", HTML, "").with("/endless", HTML, "");
+    let longest = Duration::from_secs(40);
+    let bench =
+        bench_with(site, |_| {}, |ground| (ground.per_aircraft, ground.longest) = (1, longest));
+    let began = Instant::now();
+    let hangs = bench.page("hang");
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(bench.page("page").await.is_none(), "its aircraft has one already");
     };
-    assert!(is(Method::GET, &[]));
-    assert!(is(Method::GET, &[("sec-fetch-dest", "document")]));
-    assert!(!is(Method::POST, &[]) && !is(Method::HEAD, &[]));
-    for other in [
-        ("cookie", "a=b"),
-        ("authorization", "Basic x"),
-        ("range", "bytes=0-"),
-        ("if-none-match", "\"x\""),
-        ("sec-fetch-dest", "image"),
-    ] {
-        assert!(!is(Method::GET, &[other]), "{other:?}");
+    let (hung, ()) = tokio::join!(hangs, meanwhile);
+    assert!(hung.is_none());
+    assert_eq!(began.elapsed(), longest);
+    assert!(bench.page("page").await.is_some());
+    tokio::time::sleep(2 * KEEP).await;
+    let (_, body) = bench.page("endless").await.unwrap();
+    assert_eq!(whole(body).await, None, "a document without end breaks off");
+    assert!(bench.page("page").await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn downloads_are_no_pages() {
+    let long = " ".repeat(17 << 20);
+    let binary: Fields = vec![("content-type", "application/zip")];
+    let site = Site::default()
+        .with("/long", HTML, &long)
+        .with("/file", &binary, &long[..2 << 20])
+        .with("/endless", &binary, "")
+        .with("/small", &binary, "x");
+    let bench = bench(site);
+    for path in ["/long", "/file", "/endless"] {
+        assert!(bench.page(path).await.is_none(), "{path} goes its own way");
     }
-    assert!(!is_page(&Method::GET, &headers(&[("accept", "*/*")])));
-    assert!(is_object(&Method::GET, &headers(&[("accept", "*/*")])));
+    assert!(bench.page("/small").await.is_some());
 }

@@ -39,6 +39,9 @@ pub struct Document {
     pub version: String,
     /// When, since 1970-01-01 00:00 UTC.
     pub written_unix_ms: u64,
+    /// How often it is written; 0 in files of releases that did not tell.
+    #[serde(default)]
+    pub interval_ms: u64,
     /// How long the gateway has run.
     pub uptime_us: u64,
     /// What is told.

@@ -4,6 +4,7 @@ use std::fs::{OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Deserialize;
 
@@ -52,11 +53,47 @@ pub enum ReadError {
     },
 }
 
-/// `content` becomes the content of `path` at once: whoever reads meanwhile has the old or the new.
-pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+/// The file of a gateway that runs: others may write it meanwhile, but not after it was removed.
+#[derive(Debug, Clone)]
+pub struct Place {
+    path: PathBuf,
+    /// Held while the file is written or removed; `true` once it was removed for good.
+    is_over: Arc<Mutex<bool>>,
+}
+
+impl Place {
+    /// The file at `path`.
+    pub fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), is_over: Arc::default() }
+    }
+
+    /// [`replace`]s the content, unless the file was removed.
+    pub fn replace(&self, content: &[u8]) -> io::Result<()> {
+        let is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        if *is_over { Ok(()) } else { replace(&self.path, content) }
+    }
+
+    /// Nobody should take the file for that of a gateway that runs: it goes, and stays away. Waits
+    /// for who writes it at the moment.
+    pub fn remove(&self) {
+        let mut is_over = self.is_over.lock().unwrap_or_else(PoisonError::into_inner);
+        *is_over = true;
+        // Either may never have been there.
+        let _ = std::fs::remove_file(&self.path);
+        let _ = beside(&self.path).and_then(std::fs::remove_file);
+    }
+}
+
+/// Where the next content of `path` is written first.
+fn beside(path: &Path) -> io::Result<PathBuf> {
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(".new");
-    let new = path.with_file_name(name);
+    Ok(path.with_file_name(name))
+}
+
+/// `content` becomes the content of `path` at once: whoever reads meanwhile has the old or the new.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = beside(path)?;
     // One that a crash left; opened again it would keep its rights.
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 pub use document::{
     ClassEntry, Document, FlowEntry, Gateway, Moved, Names, PassengerEntry, SCHEMA, Session,
 };
-pub use file::{ReadError, read, replace};
+pub use file::{Place, ReadError, read, replace};
 
 use crate::config::{Detail, StatusConfig};
 use crate::counters::Counters;
@@ -28,9 +28,10 @@ pub const MOST_OF_ALL: usize = 1024;
 /// More counters, by their names.
 type More = Box<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
 
-/// Writes the file, again and again.
+/// Writes the file, again and again, and removes it when it is dropped.
 pub struct Reporter {
     config: StatusConfig,
+    place: Place,
     gateway: Gateway,
     counters: Arc<Counters>,
     more: Vec<More>,
@@ -48,8 +49,9 @@ impl Reporter {
         counters: Arc<Counters>,
         sessions: usize,
     ) -> Self {
-        let (config, began) = (config.clone(), Instant::now());
-        Self { config, gateway, counters, more: Vec::new(), began, sessions, failing: false }
+        let (place, began) = (Place::new(&config.file), Instant::now());
+        let (config, more) = (config.clone(), Vec::new());
+        Self { config, place, gateway, counters, more, began, sessions, failing: false }
     }
 
     /// Tells the counters too that `more` gives.
@@ -72,8 +74,8 @@ impl Reporter {
     /// Writes what `look` sees, once.
     pub async fn write(&mut self, look: &impl Fn(Most) -> Vec<Session>) {
         let document = self.document(look(self.most()));
-        let path = self.config.file.clone();
-        let writing = move || file::replace(&path, &document.to_json());
+        let place = self.place.clone();
+        let writing = move || place.replace(&document.to_json());
         let written = match tokio::task::spawn_blocking(writing).await {
             Ok(written) => written,
             Err(error) => Err(error.into()),
@@ -86,12 +88,6 @@ impl Reporter {
             tracing::warn!(%error, %file, "the status cannot be written; trying again quietly");
         }
         self.failing = failed;
-    }
-
-    /// Nobody should take the file for that of a gateway that runs.
-    pub fn remove(config: &StatusConfig) {
-        // It may never have been written.
-        let _ = std::fs::remove_file(&config.file);
     }
 
     fn most(&self) -> Most {
@@ -113,11 +109,19 @@ impl Reporter {
             gateway: self.gateway,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             written_unix_ms: millis(now),
+            interval_ms: millis(self.config.interval.into()),
             uptime_us: document::micros(self.began.elapsed()),
             detail: self.config.detail,
             counters: counters.into_iter().map(|(name, n)| (name.replace('-', "_"), n)).collect(),
             sessions,
         }
+    }
+}
+
+impl Drop for Reporter {
+    fn drop(&mut self) {
+        // What is written at this moment, or waits for a thread, is of no gateway that runs.
+        self.place.remove();
     }
 }
 

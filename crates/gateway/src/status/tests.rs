@@ -94,6 +94,36 @@ fn whoever_reads_has_the_old_file_or_the_new_one() {
 }
 
 #[test]
+fn a_stopped_gateways_file_is_gone_whoever_was_writing_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for _ in 0..100 {
+        let place = Place::new(&folder.path().join("status.json"));
+        place.replace(b"{}").unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                // Writes under way, and one that comes late.
+                scope.spawn(|| (0..5).try_for_each(|_| place.replace(&[b'a'; 10_000])).unwrap());
+            }
+            place.remove();
+        });
+        place.replace(b"{}").unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_reporter_that_is_dropped_takes_its_file_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config("file = 'status.json'\ninterval = '1 s'");
+    config.file = folder.path().join("status.json");
+    let mut reporter = Reporter::new(&config, Gateway::Air, Arc::default(), 1);
+    reporter.write(&|_| Vec::new()).await;
+    assert_eq!(read(&config.file).unwrap().interval_ms, 1000);
+    drop(reporter.keep(|_| Vec::new()));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn nobody_else_may_read_it_whatever_was_there_before() {
     use std::os::unix::fs::{MetadataExt, symlink};
     let folder = tempfile::tempdir().unwrap();

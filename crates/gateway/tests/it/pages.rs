@@ -133,6 +133,21 @@ async fn the_grounds_policy_holds_for_pages_too() {
 }
 
 #[tokio::test]
+async fn the_grounds_policy_holds_for_objects_too() {
+    let inside = std::net::TcpListener::bind("127.0.0.2:0").unwrap();
+    inside.set_nonblocking(true).unwrap();
+    let port = inside.local_addr().unwrap().port();
+    let page: &'static str = format!("<img src=http://127.0.0.2:{port}/x.png>").leak();
+    let (outer, _) = origin(vec![("/", page)].leak()).await;
+    let ground = "dial = { allow = [\"127.0.0.1/32\"] }\n[split-http]";
+    let bench = start("[split-http]", ground);
+    let came = get(bench.http, &format!("http://{outer}/"), HTML).await;
+    assert!(came.ends_with(page), "{came}");
+    until("the promise is withdrawn", || bench.ground.objects_declined.get() > 0).await;
+    assert!(inside.accept().is_err(), "nobody was there");
+}
+
+#[tokio::test]
 async fn with_a_cache_a_second_passenger_needs_the_link_for_the_page_alone() {
     let (origin, asked) = origin(SITE).await;
     let (_, ground) = with_pages();

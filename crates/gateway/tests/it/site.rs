@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use bentpipe_gateway::config::{AirConfig, ConfigError};
+use bentpipe_link::{Host, Service};
 use bytes::Bytes;
 use http::{Request, StatusCode, Version};
 use http_body_util::{BodyExt, Empty};
@@ -72,8 +73,16 @@ async fn get(bench: &Bench, root: &CertificateDer<'static>, host: &str, path: &s
     answer
 }
 
-/// An origin with or without TLS, which says what it was asked.
+/// An origin with or without TLS, which says hello, and what it was asked.
 async fn origin(tls: Option<TlsAcceptor>) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+    origin_of(tls, |_| whole("Cache-Control: max-age=60\r\n", "hello")).await
+}
+
+/// An origin that answers each path as `answer` says.
+async fn origin_of(
+    tls: Option<TlsAcceptor>,
+    answer: fn(&str) -> String,
+) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let asked = Arc::<Mutex<Vec<String>>>::default();
@@ -90,11 +99,9 @@ async fn origin(tls: Option<TlsAcceptor>) -> (SocketAddr, Arc<Mutex<Vec<String>>
                 while let Ok(byte) = io.read_u8().await {
                     said.push(byte);
                     if said.ends_with(b"\r\n\r\n") {
-                        heard
-                            .lock()
-                            .unwrap()
-                            .push(String::from_utf8(std::mem::take(&mut said)).unwrap());
-                        let answer = whole("Cache-Control: max-age=60\r\n", "hello");
+                        let request = String::from_utf8(std::mem::take(&mut said)).unwrap();
+                        let answer = answer(request.split(' ').nth(1).unwrap());
+                        heard.lock().unwrap().push(request);
                         io.write_all(answer.as_bytes()).await.unwrap();
                         io.flush().await.unwrap();
                     }
@@ -144,13 +151,10 @@ async fn a_site_is_served_from_the_cache_in_either_version() {
     assert_eq!(bench.air.sites.get(), 4);
 }
 
-#[tokio::test]
-async fn what_is_not_here_is_asked_over_tls_that_the_ground_cannot_read() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = certificate(folder.path(), NAME);
-    let origin_root = certificate(folder.path(), "origin.test");
-    let chain = vec![origin_root];
-    let key = PrivateKeyDer::from_pem_file(folder.path().join("origin.test.key")).unwrap();
+/// TLS as `name`, with a certificate of its own in `folder`.
+fn acceptor(folder: &Path, name: &str) -> TlsAcceptor {
+    let chain = vec![certificate(folder, name)];
+    let key = PrivateKeyDer::from_pem_file(folder.join(format!("{name}.key"))).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let server = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -158,7 +162,14 @@ async fn what_is_not_here_is_asked_over_tls_that_the_ground_cannot_read() {
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .unwrap();
-    let (address, asked) = origin(Some(TlsAcceptor::from(Arc::new(server)))).await;
+    TlsAcceptor::from(Arc::new(server))
+}
+
+#[tokio::test]
+async fn what_is_not_here_is_asked_over_tls_that_the_ground_cannot_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = certificate(folder.path(), NAME);
+    let (address, asked) = origin(Some(acceptor(folder.path(), "origin.test"))).await;
     let trusting = |ca: &str| {
         let more = format!(
             "origin = \"https://origin.test:{}\"\norigin-ca = \"{}/{ca}.pem\"",
@@ -182,6 +193,66 @@ async fn what_is_not_here_is_asked_over_tls_that_the_ground_cannot_read() {
     let bench = trusting(NAME);
     let answer = get(&bench, &root, NAME, "/a").await;
     assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+}
+
+#[tokio::test]
+async fn pages_of_a_site_come_whole_where_both_ends_say_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = certificate(folder.path(), NAME);
+    let tls = acceptor(folder.path(), "origin.test");
+    let (address, asked) = origin_of(Some(tls), |path| match path {
+        "/" => whole("Content-Type: text/html\r\nCache-Control: no-cache\r\n", "<img src=a.png>"),
+        _ => whole("Cache-Control: max-age=60\r\n", "picture"),
+    })
+    .await;
+    let files = folder.path().display();
+    let origin = |ca: &str| {
+        let port = address.port();
+        format!("origin = \"https://origin.test:{port}\"\norigin-ca = \"{files}/{ca}.pem\"\n")
+    };
+    let air = |split: bool| {
+        let more = format!("{}split-http = {split}\n[split-http]\n", origin("origin.test"));
+        config(folder.path(), &more)
+    };
+    let ground =
+        |ca: &str| format!("{LOOPBACK}\n[split-http]\n[[site]]\nname = \"{NAME}\"\n{}", origin(ca));
+    let page = async |bench: &Bench| {
+        let mut tls = connect(bench, &root, NAME, &["http/1.1"]).await.unwrap();
+        let mut all = String::new();
+        for (path, accept) in [("/", "text/html"), ("/a.png", "*/*")] {
+            let last = if path == "/" { "" } else { "Connection: close\r\n" };
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\nAccept: {accept}\r\n{last}\r\n");
+            tls.write_all(request.as_bytes()).await.unwrap();
+            // The page has come before its objects are asked for.
+            while path == "/" && !all.ends_with("<img src=a.png>") {
+                let mut byte = [0];
+                assert_eq!(tls.read(&mut byte).await.unwrap(), 1, "{all}");
+                all.push(char::from(byte[0]));
+            }
+        }
+        let _ = tls.read_to_string(&mut all).await;
+        assert!(all.ends_with("picture"), "{all}");
+        let flows: Vec<Host> = bench.up.opened().iter().map(|it| it.target.host.clone()).collect();
+        (flows, std::mem::take(&mut *asked.lock().unwrap()))
+    };
+    let (service, direct) = (Host::Service(Service::Pages), Host::Name("origin.test".to_owned()));
+    let bench = start(&air(true), &ground("origin.test"));
+    let (flows, heard) = page(&bench).await;
+    assert_eq!(flows, std::slice::from_ref(&service), "all by one stream");
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    assert!(heard.iter().all(|head| head.contains("host: portal.test\r\n")), "{heard:?}");
+    assert!(heard.iter().all(|head| head.contains("accept-encoding: identity")), "{heard:?}");
+    assert_eq!(bench.ground.objects_promised.get(), 1);
+
+    // An origin that the ground does not believe, or does not know, is asked across the link.
+    for ground in [ground(NAME), format!("{LOOPBACK}\n[split-http]\n")] {
+        let (flows, heard) = page(&start(&air(true), &ground)).await;
+        assert_eq!((&flows[0], &flows[1], heard.len()), (&service, &direct, 2));
+    }
+    // A site that does not ask for it is carried unread.
+    let (flows, _) = page(&start(&air(false), &ground("origin.test"))).await;
+    assert_eq!(flows, [direct]);
 }
 
 #[tokio::test]
@@ -280,6 +351,7 @@ fn what_is_wrong_with_a_site_is_told() {
         (good.replace("http://127.0.0.1", "ftp://a"), "is not where an origin is"),
         (good.replace("http://127.0.0.1", "http://a/path"), "is not where an origin is"),
         (good.replace("[http-cache]\n", ""), "no cache to answer for it"),
+        (format!("{good}split-http = true\n"), "there is no such table"),
         (format!("{good}\n{}", good.replace("[http-cache]\n", "")), "is written twice"),
     ] {
         let error = parse(folder, &text).unwrap_err().to_string();

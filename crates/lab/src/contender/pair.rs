@@ -69,10 +69,40 @@ pub struct PairSpec {
     pub flows_per_second: u32,
     /// The interface whose clients the air gateway intercepts, if any.
     pub intercepts: Option<&'static str>,
-    /// What becomes of intercepted QUIC: `carry` or `reject`.
-    pub quic: &'static str,
+    /// What becomes of intercepted QUIC.
+    pub quic: PassedQuic,
     /// What the files say of classes and rules: the ground's, and the air's.
     pub classes: [String; 2],
+}
+
+/// What becomes of intercepted QUIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PassedQuic {
+    /// It is carried, and handed on in the order in which it left.
+    #[default]
+    InOrder,
+    /// It is carried, and handed on as it comes.
+    AsItComes,
+    /// It is refused.
+    Refused,
+}
+
+impl PassedQuic {
+    /// As `quic` under `[listen]` has it.
+    const fn setting(self) -> &'static str {
+        match self {
+            Self::InOrder | Self::AsItComes => "carry",
+            Self::Refused => "reject",
+        }
+    }
+
+    /// What stands of it under `[link]` of either file.
+    const fn link_setting(self) -> &'static str {
+        match self {
+            Self::InOrder | Self::Refused => "",
+            Self::AsItComes => "quic-in-order = false\n",
+        }
+    }
 }
 
 /// Both gateways, running until dropped.
@@ -134,7 +164,7 @@ impl PairSpec {
             max_flows: 1024,
             flows_per_second: 500,
             intercepts: None,
-            quic: "carry",
+            quic: PassedQuic::default(),
             classes: Default::default(),
         }
     }
@@ -147,18 +177,19 @@ impl PairSpec {
         };
         let mut text = format!(
             "[link]\ntransport = \"{transport}\"\nprivate-key-file = \"air.key\"\n\
-             peer = \"{}\"\npeer-public-key = \"{}\"\nrate = \"{} bit/s\"\n\n\
+             peer = \"{}\"\npeer-public-key = \"{}\"\nrate = \"{} bit/s\"\n{}\n\
              [listen]\nsocks5 = \"{}\"\n",
             self.peer,
             ground.public(),
             self.back.bps(),
+            self.quic.link_setting(),
             self.socks5
         );
         if let Some(http_proxy) = self.http_proxy {
             writeln!(text, "http-proxy = \"{http_proxy}\"").expect("a string takes all");
         }
         if let Some(interface) = self.intercepts {
-            let (port, quic) = (INTERCEPT_PORT, self.quic);
+            let (port, quic) = (INTERCEPT_PORT, self.quic.setting());
             writeln!(
                 text,
                 "tproxy = {{ port = {port}, interfaces = [{interface:?}] }}\nquic = {quic:?}"
@@ -179,11 +210,12 @@ impl PairSpec {
             Transport::AeroTcp => "aerotcp-listen",
         };
         let mut text = format!(
-            "[link]\nprivate-key-file = \"ground.key\"\n{listen} = \"{}\"\n\n\
+            "[link]\nprivate-key-file = \"ground.key\"\n{listen} = \"{}\"\n{}\n\
              [dial]\nallow = {:?}\n\n[dns]\nservers = {:?}\n\n\
              [[aircraft]]\nname = \"lab\"\npublic-key = \"{}\"\nrate = \"{} bit/s\"\n\
              max-flows = {}\nflows-per-second = {}\nhighest-class = \"operator\"\n",
             self.peer,
+            self.quic.link_setting(),
             self.allow,
             self.name_servers.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
             air.public(),

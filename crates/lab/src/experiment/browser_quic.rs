@@ -8,6 +8,7 @@ use tokio::runtime;
 use super::ExperimentError;
 use super::report::{Goal, Report, row};
 use super::table::{align, seconds, table, written};
+use crate::contender::pair::PassedQuic;
 use crate::emu::{EmuError, SERVER, World};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
@@ -40,6 +41,8 @@ pub struct Choice {
 enum Case {
     /// The browser asks by HTTP/3 from the start, and the gateways carry that.
     Carry,
+    /// The same, and the gateways hand its datagrams on as they come.
+    AsItComes,
     /// The browser learns of HTTP/3 from the page, and the gateways refuse it.
     Reject,
     /// The browser has no QUIC.
@@ -59,7 +62,7 @@ struct Found {
 /// Runs all cases one after the other, their files below `folder`.
 pub fn run(choice: &Choice, folder: &Path) -> Result<Report, ExperimentError> {
     let mut found = Vec::new();
-    for (number, case) in (0..).zip([Case::Carry, Case::Reject, Case::Tcp]) {
+    for (number, case) in (0..).zip([Case::Carry, Case::Reject, Case::Tcp, Case::AsItComes]) {
         let folder = folder.join(case.name());
         std::fs::create_dir(&folder).map_err(ExperimentError::Folder)?;
         found.push(one(choice, case, choice.seed + number, &folder)?);
@@ -79,7 +82,7 @@ fn one(choice: &Choice, case: Case, seed: u64, folder: &Path) -> Result<Found, E
     let limits = ClassLimits::default();
     let gateways = Gateways::start(&world, profile, &limits, case.quic(), folder)?;
     gateways.wait()?;
-    let flags = case.flags(&origin.key_hash);
+    let flags = case.flags(&origin.identity.key_hash);
     let url = format!("https://{NAME}/page/{OBJECTS}");
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(EmuError::Thread)?;
@@ -102,14 +105,19 @@ impl Case {
     fn name(self) -> &'static str {
         match self {
             Self::Carry => "quic-carried",
+            Self::AsItComes => "quic-as-it-comes",
             Self::Reject => "quic-rejected",
             Self::Tcp => "no-quic",
         }
     }
 
     /// The gateways' setting.
-    fn quic(self) -> &'static str {
-        if self == Self::Reject { "reject" } else { "carry" }
+    fn quic(self) -> PassedQuic {
+        match self {
+            Self::Carry | Self::Tcp => PassedQuic::InOrder,
+            Self::AsItComes => PassedQuic::AsItComes,
+            Self::Reject => PassedQuic::Refused,
+        }
     }
 
     /// The browser's: where the origin is, which key it has, and what to try.
@@ -119,7 +127,7 @@ impl Case {
             format!("--ignore-certificate-errors-spki-list={key_hash}"),
         ];
         flags.push(match self {
-            Self::Carry => format!("--origin-to-force-quic-on={NAME}:443"),
+            Self::Carry | Self::AsItComes => format!("--origin-to-force-quic-on={NAME}:443"),
             Self::Reject => "--enable-quic".into(),
             Self::Tcp => "--disable-quic".into(),
         });

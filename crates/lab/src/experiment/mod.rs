@@ -14,6 +14,7 @@ pub mod http_cache;
 pub mod latency;
 pub mod measure;
 pub mod pages;
+pub mod pages_browser;
 pub mod progress;
 pub mod report;
 pub mod rural_paws;

@@ -10,6 +10,7 @@ pub mod fleet;
 pub mod net;
 pub mod pair;
 pub mod parallel;
+pub mod quic;
 pub mod share;
 pub mod steady;
 pub mod suite;

@@ -116,6 +116,11 @@ fn noise() -> &'static Bytes {
 /// uncompressed, so that its length is ours to choose.
 fn image(number: usize) -> Object {
     let bytes = image_bytes(number) as u32;
+    Object { head: bitmap_head(bytes), bytes: bytes.into(), kind: "image/bmp" }
+}
+
+/// What a bitmap of `bytes` begins with.
+pub(super) fn bitmap_head(bytes: u32) -> Bytes {
     let pixels_bytes = bytes - BMP_HEADER_BYTES;
     let height = pixels_bytes / (4 * IMAGE_WIDTH);
     let mut head = Vec::with_capacity(BMP_HEADER_BYTES as usize);
@@ -128,7 +133,7 @@ fn image(number: usize) -> Object {
     for field in [0, pixels_bytes, 0, 0, 0, 0] {
         head.extend_from_slice(&field.to_le_bytes());
     }
-    Object { head: head.into(), bytes: bytes.into(), kind: "image/bmp" }
+    head.into()
 }
 
 fn page(objects: usize) -> Object {

@@ -5,6 +5,7 @@ pub mod bulk;
 pub mod chromium;
 pub mod content;
 pub mod fetch;
+pub mod levels;
 pub mod origin;
 pub mod page;
 pub mod secure;

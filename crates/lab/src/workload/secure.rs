@@ -8,16 +8,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use http_body_util::{Either, Full};
+use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{KeyPair, PublicKeyData};
-use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::content::Object;
+use super::levels;
 use super::origin::answer;
 use super::service::Service;
 use crate::emu::{EmuError, Host};
@@ -29,10 +33,22 @@ pub const PORT: u16 = 443;
 /// Where HTTP/3 is: on the same port, for a day (RFC 7838).
 const ALTERNATIVE: &str = "h3=\":443\"; ma=86400";
 
+/// A key, and a certificate that it has signed itself.
+pub struct Identity {
+    /// What a browser is to know of the key: the SHA-256 of its SubjectPublicKeyInfo, in base64.
+    pub key_hash: String,
+    /// The certificate.
+    pub certificate: CertificateDer<'static>,
+    /// The certificate, as files have it.
+    pub certificate_pem: String,
+    /// The key, as files have it.
+    pub key_pem: String,
+}
+
 /// A running origin; ends when dropped.
 pub struct SecureOrigin {
-    /// What a browser is to know of its key: the SHA-256 of its SubjectPublicKeyInfo, in base64.
-    pub key_hash: String,
+    /// Who it is.
+    pub identity: Identity,
     answered: Arc<Answered>,
     _service: Service,
 }
@@ -44,22 +60,69 @@ struct Answered {
     h3: AtomicUsize,
 }
 
+/// The version of HTTP that an origin speaks over TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// A request at a time on each of a browser's connections.
+    Http1,
+    /// All on one connection.
+    Http2,
+}
+
+impl Identity {
+    /// One for `names`.
+    pub fn new(host: &Host, names: &[&str]) -> Result<Self, EmuError> {
+        let make = || -> Result<Self, rcgen::Error> {
+            let key = KeyPair::generate()?;
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let made = rcgen::CertificateParams::new(names)?.self_signed(&key)?;
+            Ok(Self {
+                key_hash: STANDARD.encode(Sha256::digest(key.subject_public_key_info())),
+                certificate: made.der().clone(),
+                certificate_pem: made.pem(),
+                key_pem: key.serialize_pem(),
+            })
+        };
+        make().map_err(|source| failed(host, source.into()))
+    }
+
+    /// TLS 1.3 with it.
+    fn server(&self) -> Result<rustls::ServerConfig, Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![self.certificate.clone()],
+                PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes())?,
+            )?;
+        Ok(tls)
+    }
+}
+
 impl SecureOrigin {
-    /// Starts one on `host`, at `ip`.
+    /// Starts one on `host`, at `ip`, for [`NAME`]; by TCP it speaks HTTP/1.1.
     pub fn start(host: &Host, ip: IpAddr) -> Result<Self, EmuError> {
+        Self::start_for(host, ip, &[NAME], Version::Http1)
+    }
+
+    /// Starts one for `names` that speaks `version` by TCP.
+    pub fn start_for(
+        host: &Host,
+        ip: IpAddr,
+        names: &[&str],
+        version: Version,
+    ) -> Result<Self, EmuError> {
         let address = SocketAddr::new(ip, PORT);
-        let (tls, key_hash) = certify().map_err(|source| EmuError::Configure {
-            host: host.name(),
-            doing: "make a certificate".into(),
-            source,
-        })?;
+        let identity = Identity::new(host, names)?;
+        let tls = identity.server().map_err(|source| failed(host, source))?;
         let (tcp, udp) = (host.tcp_listener(address)?, host.udp_socket(address)?);
         let answered = Arc::<Answered>::default();
         let counts = answered.clone();
         let _service = Service::start(host, move || async move {
-            tokio::join!(serve_tcp(tcp, &tls, &counts), serve_h3(udp, &tls, &counts));
+            tokio::join!(serve_tcp(tcp, &tls, version, &counts), serve_h3(udp, &tls, &counts));
         })?;
-        Ok(Self { key_hash, answered, _service })
+        Ok(Self { identity, answered, _service })
     }
 
     /// Requests answered so far, by TCP and by HTTP/3.
@@ -68,30 +131,23 @@ impl SecureOrigin {
     }
 }
 
-/// TLS 1.3 with a certificate of its own making, and the hash of its key.
-fn certify()
--> Result<(rustls::ServerConfig, String), Box<dyn std::error::Error + Send + Sync + 'static>> {
-    let key = KeyPair::generate()?;
-    let certificate = rcgen::CertificateParams::new(vec![NAME.to_owned()])?.self_signed(&key)?;
-    let key_hash = STANDARD.encode(Sha256::digest(key.subject_public_key_info()));
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![certificate.der().clone()],
-            PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
-        )?;
-    Ok((tls, key_hash))
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+fn failed(host: &Host, source: Error) -> EmuError {
+    EmuError::Configure { host: host.name(), doing: "make a certificate".into(), source }
 }
 
 async fn serve_tcp(
     listener: std::net::TcpListener,
     tls: &rustls::ServerConfig,
+    version: Version,
     answered: &Arc<Answered>,
 ) {
     let mut tls = tls.clone();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if version == Version::Http2 {
+        tls.alpn_protocols.insert(0, b"h2".to_vec());
+    }
     let acceptor = TlsAcceptor::from(Arc::new(tls));
     let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
     let Ok(listener) = listener else { return };
@@ -106,17 +162,34 @@ async fn serve_connection(
     tcp: TcpStream,
     acceptor: &TlsAcceptor,
     answered: &Arc<Answered>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<(), Error> {
     tcp.set_nodelay(true)?;
     let tls = acceptor.accept(tcp).await?;
     let respond = service_fn(|request| {
         answered.tcp.fetch_add(1, Ordering::Relaxed);
-        let mut response = answer(&request);
+        let mut response = respond_to(&request);
         response.headers_mut().insert(header::ALT_SVC, HeaderValue::from_static(ALTERNATIVE));
         async move { Ok::<_, Infallible>(response) }
     });
+    if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
+        let server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        return Ok(server.serve_connection(TokioIo::new(tls), respond).await?);
+    }
     hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(tls), respond).await?;
     Ok(())
+}
+
+/// The pages of [`levels`], or what every origin of the lab has.
+fn respond_to(
+    request: &Request<Incoming>,
+) -> Response<Either<Full<Bytes>, impl Body<Data = Bytes, Error = Error> + use<>>> {
+    let page = levels::at(request.uri().path()).filter(|_| request.method() == Method::GET);
+    let Some(page) = page else { return answer(request).map(Either::Right) };
+    let mut response = Response::new(Either::Left(Full::new(page.body)));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(page.kind));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(page.keep));
+    response
 }
 
 async fn serve_h3(

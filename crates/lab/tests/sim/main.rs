@@ -11,5 +11,6 @@ mod masque_datagrams;
 mod modem;
 mod mtu;
 mod net;
+mod quic_order;
 mod share;
 mod suite;

@@ -114,7 +114,7 @@ fn a_seed_repeats_to_the_byte_here_and_in_another_process() {
     for seed in [1, 2, 3] {
         let here = digest_of(seed);
         assert_eq!(here, digest_of(seed));
-        let name = "a_seed_repeats_to_the_byte_here_and_in_another_process";
+        let name = "suite::a_seed_repeats_to_the_byte_here_and_in_another_process";
         let child = std::process::Command::new(std::env::current_exe().unwrap())
             .args(["--exact", name, "--nocapture"])
             .env(CHILD, seed.to_string())

@@ -6,6 +6,7 @@ use bentpipe_schedule::{Class, DatagramQueue, PerClass, Popped};
 use bentpipe_units::BitRate;
 use bytes::Bytes;
 
+use super::order::MOST_HELD_OF_A_FLOW;
 use super::queues::{DATAGRAM_COST_BYTES, DatagramCounts, DatagramFlow};
 use super::table::Control;
 use super::traffic::{received, sent};
@@ -125,6 +126,7 @@ impl FlowTable {
             lifetime: self.terms.lifetimes.of(open.class),
             outgoing: DatagramQueue::new(),
             incoming: Unread::default(),
+            keeps_order: false,
             opened: false,
             ended: None,
             released: false,
@@ -145,8 +147,45 @@ impl FlowTable {
         }
     }
 
+    /// From now on what comes for the flow is passed on in the order in which it left, as far as the
+    /// link brings it back soon enough. Not in the classes of calls, which would rather lose it.
+    pub fn keep_order(&mut self, id: u64) {
+        if let Some(flow) = self.datagrams.flows.get_mut(&id) {
+            flow.keeps_order = !matches!(flow.class, Class::Operator | Class::Network);
+        }
+    }
+
+    /// Symbol `number` of the datagram lane is here for the first time: what it shows to be missing is
+    /// waited for until `patience` from now.
+    pub fn symbol_came(&mut self, number: u64, patience: Duration, now: Duration) {
+        self.datagrams.order.came(number, patience, now);
+    }
+
+    /// Nothing below `number` of the datagram lane comes any more.
+    pub fn gave_up_below(&mut self, number: u64, now: Duration) {
+        self.datagrams.order.gave_up_below(number);
+        self.release_ordered(now);
+    }
+
+    /// Datagrams that waited for others go on where they need not any more.
+    pub fn release_ordered(&mut self, now: Duration) {
+        for (id, payload) in self.datagrams.order.release(now) {
+            self.take_datagram_within(MOST_UNREAD_BYTES + MOST_HELD_OF_A_FLOW, id, payload, now);
+        }
+    }
+
+    /// When [`Self::release_ordered`] should be called.
+    pub fn order_due(&self) -> Option<Duration> {
+        self.datagrams.order.due()
+    }
+
     /// A datagram of a flow that is here. The oldest give way where the reader does not keep up.
     pub(super) fn take_datagram(&mut self, id: u64, payload: Bytes, now: Duration) {
+        self.take_datagram_within(MOST_UNREAD_BYTES, id, payload, now);
+    }
+
+    /// The same where the flow may have `room` bytes unread: many that waited come at once.
+    fn take_datagram_within(&mut self, room: usize, id: u64, payload: Bytes, now: Duration) {
         let most = self.terms.datagram_memory;
         let datagrams = &mut self.datagrams;
         let bytes = Unread::cost(&payload);
@@ -159,8 +198,7 @@ impl FlowTable {
             return;
         };
         flow.active = now;
-        while flow.incoming.bytes() + bytes > MOST_UNREAD_BYTES
-            || datagrams.incoming_bytes + bytes as u64 > most
+        while flow.incoming.bytes() + bytes > room || datagrams.incoming_bytes + bytes as u64 > most
         {
             datagrams.counts.dropped += 1;
             // Where others hold all of the memory it is this one that finds no room.

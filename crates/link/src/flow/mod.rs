@@ -7,6 +7,7 @@ mod crowd;
 mod datagram;
 mod early;
 mod fill;
+mod order;
 mod peer;
 mod pool;
 mod queues;

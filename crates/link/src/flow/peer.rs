@@ -23,8 +23,20 @@ const MAX_FLOWS_AHEAD: u64 = 1 << 16;
 const MAX_REFUSALS: usize = 4096;
 
 impl FlowTable {
-    /// Acts on a frame of a symbol that came for the first time.
+    /// The same of a frame that has no place.
+    #[cfg(test)]
     pub fn take_frame(&mut self, frame: Frame<'_>, now: Duration) -> Result<(), Violation> {
+        self.take_frame_at(frame, None, now)
+    }
+
+    /// Acts on a frame of a symbol that came for the first time. `place` is the symbol's number, where
+    /// that orders the datagrams in it.
+    pub fn take_frame_at(
+        &mut self,
+        frame: Frame<'_>,
+        place: Option<u64>,
+        now: Duration,
+    ) -> Result<(), Violation> {
         match frame {
             Frame::Open { flow, class, passenger, credit, target } => {
                 self.peer_opens(flow, class, passenger, credit, target, now)
@@ -44,7 +56,9 @@ impl FlowTable {
             Frame::Claim { flow, claim } => self.peer_claims(flow, claim, now),
             Frame::Class { flow, class } => self.peer_confirms(flow, class, now),
             Frame::OpenDatagrams { flow, open } => self.peer_opens_datagrams(flow, open, now),
-            Frame::Datagram { flow, payload } => self.peer_sends_datagram(flow, payload, now),
+            Frame::Datagram { flow, payload } => {
+                self.peer_sends_datagram(flow, payload, place, now)
+            }
         }
     }
 
@@ -125,12 +139,19 @@ impl FlowTable {
         &mut self,
         id: u64,
         payload: &[u8],
+        place: Option<u64>,
         now: Duration,
     ) -> Result<(), Violation> {
         if self.flows.contains_key(&id) {
             return Err(Violation("a datagram in a flow of bytes"));
         }
-        let payload = Bytes::copy_from_slice(payload);
+        let mut payload = Bytes::copy_from_slice(payload);
+        if let Some(place) = place.filter(|_| self.datagrams.keeps_order(id)) {
+            match self.datagrams.order.offer(place, id, payload) {
+                Some(passed) => payload = passed,
+                None => return Ok(()),
+            }
+        }
         if self.datagrams.flows.contains_key(&id) || self.seen.contains(id) {
             self.take_datagram(id, payload, now);
             return Ok(());

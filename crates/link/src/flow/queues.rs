@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::crowd::Crowd;
 use super::early::Early;
+use super::order::Order;
 use super::table::Control;
 use super::unread::Unread;
 use crate::code::ResetCode;
@@ -47,6 +48,8 @@ pub struct DatagramFlow {
     pub lifetime: Duration,
     pub outgoing: DatagramQueue<Bytes>,
     pub incoming: Unread,
+    /// What comes waits for what left before it.
+    pub keeps_order: bool,
     /// Datagrams may be sent: our opening has left, or the peer's has come.
     pub opened: bool,
     pub ended: Option<ResetCode>,
@@ -65,6 +68,8 @@ pub struct Datagrams {
     /// When what nobody read was looked for last, over all flows.
     pub swept: Option<Duration>,
     pub early: Early,
+    /// What waits for what left before it.
+    pub order: Order,
     /// Held in the queues of all flows, to be sent and to be read.
     pub outgoing_bytes: u64,
     pub incoming_bytes: u64,
@@ -81,6 +86,7 @@ impl Default for Datagrams {
             crowd: Crowd::default(),
             swept: None,
             early: Early::default(),
+            order: Order::default(),
             outgoing_bytes: 0,
             incoming_bytes: 0,
             round_trip: Duration::from_secs(1),
@@ -94,7 +100,13 @@ impl Default for Datagrams {
 impl Datagrams {
     /// The memory of all.
     pub fn held_bytes(&self) -> u64 {
-        self.outgoing_bytes + self.incoming_bytes + self.early.held_bytes() as u64
+        let waiting = self.early.held_bytes() + self.order.held_bytes();
+        self.outgoing_bytes + self.incoming_bytes + waiting as u64
+    }
+
+    /// Whether what comes for the flow waits for what left before it.
+    pub fn keeps_order(&self, id: u64) -> bool {
+        self.flows.get(&id).is_some_and(|flow| flow.keeps_order)
     }
 
     /// The length of the flow's next datagram; those that are not worth sending any more go.

@@ -52,6 +52,12 @@ impl DatagramFlow {
         }
     }
 
+    /// From now on what comes is received in the order in which it left, for what takes a datagram that
+    /// comes late for a lost one. See [`Session::keep_order`].
+    pub fn keep_order(&self) {
+        self.with(None, |session, flow, _| (session.keep_order(flow), None));
+    }
+
     /// The longest payload that [`Self::send`] takes now: it follows the MTU of the radio path. 0
     /// once the session is over.
     pub fn max_bytes(&self) -> usize {

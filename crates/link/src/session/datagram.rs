@@ -38,6 +38,13 @@ impl Session {
         self.flows.receive_datagram(flow, now)
     }
 
+    /// From now on what comes for the flow is passed on in the order in which it left: what comes after
+    /// something that is missing waits for it as long as it takes to come again, and no longer. It has
+    /// no effect on the operator's and the network's classes, where late is lost.
+    pub fn keep_order(&mut self, flow: u64) {
+        self.flows.keep_order(flow);
+    }
+
     /// The longest payload that a datagram of the flow may have now: it fits into one packet of the
     /// path, and so does a repair of it.
     pub fn max_datagram_bytes(&self, flow: u64) -> usize {

@@ -89,7 +89,7 @@ impl Path {
             id,
             peer,
             rtt: Rtt::guess(remembered.map_or(settings.initial_rtt, |it| it.rtt)),
-            pacer: Pacer::new(settings.rate, settings.mtu_bytes),
+            pacer: Pacer::new(settings.rate),
             mtu: Mtu::new(settings.mtu_bytes, now),
             lease: LeaseControl::new(settings.lease, settings.rate),
             packets: SentPackets::default(),

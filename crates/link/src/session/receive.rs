@@ -23,6 +23,11 @@ const REPAIR_DELAY_BURSTS: u32 = 3;
 const MOST_REPAIR_DELAY: Duration = Duration::from_millis(400);
 /// Whatever rate the peer claims, a packet of its takes no longer than this.
 const MOST_PACKET_TIME: Duration = Duration::from_millis(100);
+/// A gap in the datagram lane is waited for so many round trips: one until what is missing comes again,
+/// and a part of one for the reports' pacing and the turn of what is sent again …
+const ORDER_ROUND_TRIPS: f64 = 1.25;
+/// … and so long, on short paths.
+const ORDER_SLACK: Duration = Duration::from_millis(50);
 /// How often a challenge is sent to a new address before the move is given up.
 const CHALLENGE_TRIES: u32 = 6;
 
@@ -78,7 +83,7 @@ impl Session {
             self.take_report(&report, now);
         }
         if let Some(slide) = packet.slide {
-            self.take_slide(slide);
+            self.take_slide(slide, now);
         }
         let gap = match packet.carried {
             Some(Carried::Symbol(symbol)) => self.take_symbol(&symbol, header.number, now),
@@ -168,13 +173,14 @@ impl Session {
     }
 
     /// The peer gave up symbols: they are waited for no more.
-    fn take_slide(&mut self, slide: Slide) {
+    fn take_slide(&mut self, slide: Slide, now: Duration) {
         if slide.lane != Lane::Datagram {
             return self.break_off(Violation("a lane that slides and must not"));
         }
         if !self.recv[slide.lane as usize].slide(slide.base) {
-            self.break_off(Violation("a lane that slides further than it can be"));
+            return self.break_off(Violation("a lane that slides further than it can be"));
         }
+        self.flows.gave_up_below(slide.base, now);
     }
 
     /// Takes to heart what the path loses now.
@@ -236,7 +242,7 @@ impl Session {
             }
             Arrival::Refused => return false,
         };
-        self.take_frames(symbol.content, now);
+        self.take_content(symbol.lane, symbol.number, symbol.content, now);
         self.take_recovered(symbol.lane, now);
         gap
     }
@@ -254,20 +260,38 @@ impl Session {
         loop {
             let oldest_only = self.flows.is_shattered() && lane != Lane::Datagram;
             let next = self.recv[lane as usize].next_recovered(oldest_only);
-            let Some((_, content)) = next.filter(|_| !self.closing) else { return };
+            let Some((number, content)) = next.filter(|_| !self.closing) else { return };
             self.counters.symbols_recovered += 1;
             self.last_symbol = Some(now);
-            self.take_frames(&content, now);
+            self.take_content(lane, number, &content, now);
         }
     }
 
-    fn take_frames(&mut self, content: &[u8], now: Duration) {
+    /// Acts on what is in a symbol that is here for the first time.
+    fn take_content(&mut self, lane: Lane, number: u64, content: &[u8], now: Duration) {
+        if lane != Lane::Datagram {
+            return self.take_frames(content, None, now);
+        }
+        self.flows.symbol_came(number, self.order_patience(), now);
+        self.take_frames(content, Some(number), now);
+        self.flows.release_ordered(now);
+    }
+
+    /// How long a gap in the datagram lane is waited for: what is missing is sent again as soon as a
+    /// report names it, and is here half a round trip after that; none does after its lifetime.
+    fn order_patience(&self) -> Duration {
+        let again = self.path.rtt.get().mul_f64(ORDER_ROUND_TRIPS) + ORDER_SLACK;
+        again.min(self.settings.lifetimes.best_effort)
+    }
+
+    /// `place` is the number of the symbol, where that orders its datagrams.
+    fn take_frames(&mut self, content: &[u8], place: Option<u64>, now: Duration) {
         let mut reader = Reader::new(content);
         while !reader.is_empty() {
             let Ok(frame) = Frame::parse(&mut reader) else {
                 return self.break_off(Violation("a symbol that does not parse"));
             };
-            if let Err(violation) = self.flows.take_frame(frame, now) {
+            if let Err(violation) = self.flows.take_frame_at(frame, place, now) {
                 return self.break_off(violation);
             }
         }

@@ -50,6 +50,9 @@ impl Session {
             self.path.mtu.handle_timeout(&self.path.rtt, now);
         }
         self.path.lease.handle_timeout(now);
+        if self.flows.order_due().is_some_and(|due| due <= now) {
+            self.flows.release_ordered(now);
+        }
         if self.send.datagrams.due().is_some_and(|due| due <= now) {
             let waiting = self.flows.has_datagrams();
             self.send.datagrams.handle_timeout(waiting, now, &mut self.rule);
@@ -93,6 +96,7 @@ impl Session {
         let others = [
             Some(self.next_reap),
             self.send.datagrams.due(),
+            self.flows.order_due(),
             paced,
             report,
             lease_talk,

@@ -85,6 +85,34 @@ fn a_path_that_never_carried_it_costs_no_session_and_is_tried_again() {
 }
 
 #[test]
+fn while_sizes_are_tried_again_nothing_is_hoped_of_them() {
+    let mut pair = Pair::new(6, 0.06);
+    (pair.up.mtu_bytes, pair.down.mtu_bytes) = (1400, 1400);
+    pair.connect();
+    let hope = |pair: &mut Pair| {
+        let session = pair.air.current().unwrap().1;
+        session.hoped_datagram_bytes(1) - session.max_datagram_bytes(1)
+    };
+    assert_eq!(hope(&mut pair), 220, "before anything is known");
+    exchange(&mut pair, 100_000, |_, _| {});
+    pair.run_for(RTT * 60, |_| {});
+    assert!(mtus(&mut pair).iter().all(|it| (1392..=1400).contains(it)));
+    assert_eq!(hope(&mut pair), 0);
+    pair.run_for(Duration::from_secs(700), |_| {});
+    // The first large packets open the search anew; who sends larger ones has to be answered.
+    let mut least = usize::MAX;
+    exchange(&mut pair, 300_000, |pair, _| {
+        assert_eq!(hope(pair), 0);
+        least = least.min(mtus(pair)[0]);
+    });
+    assert!(least >= 1392, "what is proven stays in use: {least}");
+    (pair.up.mtu_bytes, pair.down.mtu_bytes) = (1500, 1500);
+    pair.run_for(Duration::from_secs(700), |_| {});
+    exchange(&mut pair, 500_000, |_, _| {});
+    assert_eq!((mtus(&mut pair), hope(&mut pair)), ([1500, 1500], 0));
+}
+
+#[test]
 fn an_hour_of_loss_is_no_smaller_path() {
     let mut pair = Pair::new(3, 0.06);
     pair.connect();

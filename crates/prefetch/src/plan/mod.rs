@@ -68,8 +68,8 @@ pub enum Skipped {
     /// It is found already.
     #[error("it is known already")]
     Known,
-    /// It is no URL that may be asked for, or of another host over TLS, which cabins ask for
-    /// themselves.
+    /// It is no URL that may be asked for, or of another host over TLS, or another origin's font, which
+    /// cabins ask for themselves.
     #[error("it is not for us to fetch")]
     Foreign,
     /// The operator's list says so.
@@ -106,6 +106,7 @@ pub struct Planner {
     digest: CacheDigest,
     bytes_left: u64,
     objects: Vec<Object>,
+    /// What was found and is one of `objects`, or what the cabin has: at most twice as many as objects.
     known: BTreeSet<Address>,
     /// By urgency, and then as they were found.
     waiting: BTreeSet<(Urgency, u16)>,
@@ -178,11 +179,19 @@ impl Planner {
         inside: Option<u16>,
         rules: &Rules,
     ) -> Result<Promise, Skipped> {
+        // First what is cheapest: a page may name a million objects.
+        let most = self.limits.objects.min(MAX_OBJECTS);
+        if self.objects.len() >= most || self.known.len() > 2 * most || self.bytes_left == 0 {
+            return Err(Skipped::Spent);
+        }
         let outer = inside.map(|id| self.object(id).ok_or(Skipped::Foreign)).transpose()?;
         let base = outer.map_or(&self.base, |object| &object.address);
         let depth = outer.map_or(1, |object| object.depth + 1);
         let address = base.join(&found.url).map_err(|_| Skipped::Foreign)?;
-        if !rules.may_be_served(&address, &self.page) {
+        // A browser names the page's origin when it asks for another origin's font (CORS), and the answer
+        // may depend on that.
+        let is_cors = found.kind == Kind::Font && address.origin() != self.page.origin();
+        if is_cors || !rules.may_be_served(&address, &self.page) {
             return Err(Skipped::Foreign);
         }
         if self.known.contains(&address) {
@@ -191,8 +200,7 @@ impl Planner {
         if !rules.permit(address.host()) {
             return Err(Skipped::Ruled);
         }
-        let most = self.limits.objects.min(MAX_OBJECTS);
-        if self.objects.len() >= most || depth > self.limits.depth || self.bytes_left == 0 {
+        if depth > self.limits.depth {
             return Err(Skipped::Spent);
         }
         self.known.insert(address.clone());

@@ -7,6 +7,9 @@ use crate::address::Address;
 /// Names in one list, at most: a `BTreeSet` of them takes about 200 KiB.
 pub const MAX_NAMES: usize = 4096;
 
+/// The port of `https`, on which gateways serve the names that they have certificates for.
+const HTTPS: u16 = 443;
+
 /// Host names, each with all that is below it. `example.org` is also `www.example.org`, and never
 /// `notexample.org`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,7 +33,8 @@ pub struct Rules {
     pub allow: NameList,
     /// These never, whatever is allowed.
     pub deny: NameList,
-    /// Names for which the cabin's gateway has a certificate, so that it can serve what is pushed.
+    /// Names for which the cabin's gateway has a certificate, so that it can serve what is pushed; each
+    /// stands for itself alone.
     pub secure: NameList,
 }
 
@@ -60,6 +64,11 @@ impl NameList {
         false
     }
 
+    /// Whether `host` itself is one of them.
+    pub fn holds(&self, host: &str) -> bool {
+        self.0.contains(host)
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -76,8 +85,8 @@ impl Rules {
     /// only what it has a certificate for, and nothing without TLS from a page that came with it.
     pub fn may_be_served(&self, address: &Address, page: &Address) -> bool {
         if address.is_secure() {
-            let is_pages = page.is_secure() && page.host() == address.host();
-            return is_pages || self.secure.names(address.host());
+            let of_site = self.secure.holds(address.host()) && address.origin().port == HTTPS;
+            return of_site || page.is_secure() && page.origin() == address.origin();
         }
         !page.is_secure()
     }
@@ -120,6 +129,8 @@ mod tests {
         assert!(served("http://x.test/", "http://a.test/"));
         assert!(!served("https://x.test/", "http://a.test/"));
         assert!(served("https://owned.test/", "http://a.test/"));
+        assert!(!served("https://owned.test:8443/", "http://a.test/"));
+        assert!(!served("https://below.owned.test/", "http://a.test/"), "another certificate");
         assert!(served("https://a.test/x", "https://a.test/"));
         assert!(!served("https://cdn.test/x", "https://a.test/"));
         assert!(!served("http://a.test/x", "https://a.test/"), "browsers block mixed content");

@@ -28,7 +28,7 @@ fn what_is_used_first_is_fetched_first() {
     assert_eq!(find(&mut plan, "a.png", Kind::Image), Ok(1));
     assert_eq!(find(&mut plan, "b.js", Kind::Script), Ok(2));
     assert_eq!(find(&mut plan, "/c.css", Kind::Style), Ok(3));
-    assert_eq!(find(&mut plan, "http://font.test/d.woff2", Kind::Font), Ok(4));
+    assert_eq!(find(&mut plan, "d.woff2", Kind::Font), Ok(4));
     assert_eq!(find(&mut plan, "e.css", Kind::Style), Ok(5));
     assert_eq!(find(&mut plan, "a.png#x", Kind::Image), Err(Skipped::Known));
     assert_eq!(find(&mut plan, "page", Kind::Image), Err(Skipped::Known), "the page itself");
@@ -123,6 +123,21 @@ fn the_cabins_accounts_and_digest_are_heeded() {
 }
 
 #[test]
+fn a_page_may_name_any_number_of_objects_and_few_are_fetched() {
+    let mut plan = planner(Limits::default());
+    let found = |plan: &mut Planner, n: usize| find(plan, &n.to_string(), Kind::Image);
+    let promised = (0..1_000_000).filter(|n| found(&mut plan, *n).is_ok()).count();
+    assert_eq!((promised, plan.known.len()), (MAX_OBJECTS, MAX_OBJECTS + 1));
+    // Nor is it remembered without end what the cabin has.
+    let all = (0..MAX_OBJECTS).map(|n| url(&format!("http://site.test/dir/{n}")));
+    let digest = CacheDigest::of(all.map(|address| crate::digest::hash(&address)));
+    let page = url("http://site.test/dir/page");
+    let mut plan = Planner::new(page, digest, u64::MAX, Limits { objects: 8, ..Limits::default() });
+    let cached = (0..MAX_OBJECTS).filter(|n| found(&mut plan, *n) == Err(Skipped::Cached)).count();
+    assert_eq!((cached, plan.known.len()), (16, 17));
+}
+
+#[test]
 fn answers_are_judged_and_cancelled_objects_are_over() {
     let mut plan = planner(Limits::default());
     find(&mut plan, "a", Kind::Image).unwrap();
@@ -156,6 +171,8 @@ fn the_operator_decides_whose_objects_are_fetched() {
     assert_eq!(found(&mut plan, "https://other.test/1"), Err(Skipped::Foreign));
     assert_eq!(found(&mut plan, "http://u:p@other.test/1"), Err(Skipped::Foreign));
     assert_eq!(found(&mut plan, "http://other.test/1"), Ok(1));
+    let font = object("http://other.test/f.woff2", Kind::Font);
+    assert_eq!(plan.found(&font, None, &rules), Err(Skipped::Foreign), "its origin is told whose");
 }
 
 proptest! {

@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
+use bytes::{Buf, BytesMut};
 use html5gum::{Emitter, Error, Reader, State, Tokenizer};
 
 use super::tag::{Attribute, Page, Tag};
@@ -28,8 +29,8 @@ const MAX_NAME_BYTES: usize = 16;
 pub struct HtmlScanner {
     page: Page,
     mode: Mode,
-    /// What comes after the last tag.
-    bytes: Vec<u8>,
+    /// What comes after the last tag. Taking from its front moves nothing, however often that is done.
+    bytes: BytesMut,
     /// They are not read again before there are so many.
     enough: usize,
     /// Bytes that are still looked at.
@@ -61,7 +62,7 @@ impl HtmlScanner {
         Self {
             page: Page::new(image_types),
             mode: Mode::Markup,
-            bytes: Vec::new(),
+            bytes: BytesMut::new(),
             enough: 0,
             left: MAX_SCANNED_BYTES,
             found: VecDeque::new(),
@@ -101,7 +102,7 @@ impl HtmlScanner {
                     let end = end_of_text(&self.bytes, name);
                     let text = *end.as_ref().unwrap_or_else(|cut| cut);
                     self.page.text(&self.bytes[..text], &mut self.found);
-                    self.bytes.drain(..text);
+                    self.bytes.advance(text);
                     if end.is_err() {
                         return;
                     }
@@ -133,13 +134,13 @@ impl HtmlScanner {
         }
         drop(tokenizer);
         if let Some(mode) = next {
-            self.bytes.drain(..read);
+            self.bytes.advance(read);
             self.mode = mode;
             return true;
         }
         // Before the next tag there is only text.
         let text = self.bytes[read..].iter().position(|byte| *byte == b'<');
-        self.bytes.drain(..text.map_or(self.bytes.len(), |text| read + text));
+        self.bytes.advance(text.map_or(self.bytes.len(), |text| read + text));
         self.enough = self.bytes.len() + self.bytes.len() / 8;
         false
     }

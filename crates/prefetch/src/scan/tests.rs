@@ -160,6 +160,32 @@ fn a_token_without_end_ends_the_search() {
 }
 
 #[test]
+fn deep_nesting_is_only_counted() {
+    let deep = |tag: &str| tag.repeat(100_000);
+    let page = format!("{}<img src=a.png>", deep("<div><p><picture><svg><style></style>"));
+    assert_eq!(of(&page), ["Image 5 a.png"]);
+    let (open, closed) = (deep("<template>"), deep("</template>"));
+    let page = format!("{open}<img src=hidden.png>{closed}{closed}<img src=b.png>");
+    assert_eq!(of(&page), ["Image 5 b.png"]);
+    let sheet = format!("{}{} x {{ y: url(c.png) }}", deep("@media all {"), deep("}"));
+    assert_eq!(of_css(&sheet), ["Image 5 c.png"]);
+}
+
+#[test]
+fn a_million_attributes_and_a_million_links_are_read_once() {
+    let page = format!("<img {} src=a.png>", "x=1 ".repeat(200_000));
+    assert_eq!(of(&page), ["Image 5 a.png"]);
+    let link = "<img src=a>";
+    assert_eq!(of(&link.repeat(1_000_000)).len(), MAX_SCANNED_BYTES / link.len());
+    // What is in a picture itself is no reference, however long, in a tag, a set or a style.
+    let data = format!("data:image/png;base64,{}", "A".repeat(100_000));
+    let page = format!(
+        "<img src=\"{data}\"><img srcset=\"{data} 1x\"><p style=\"x: url({data})\"><img src=DATA:,x>"
+    );
+    assert_eq!(of(&page), Vec::<String>::new());
+}
+
+#[test]
 fn nothing_beyond_the_first_mebibytes_is_looked_at() {
     let page = format!("{}<img src=far.png>", " ".repeat(MAX_SCANNED_BYTES));
     assert_eq!(of(&page), Vec::<String>::new());

@@ -7,8 +7,8 @@ use super::head::{fields, put_fields};
 use super::{MAX_HEAD_BYTES, VERSION, WireError};
 use crate::MAX_OBJECTS;
 use crate::address::{Address, MAX_URL_BYTES};
+use crate::ask::{CARRIED, OF_PAGES};
 use crate::digest::{self, CacheDigest};
-use crate::judge::CARRIED;
 
 /// The most bytes of a request before it is compressed.
 pub const MAX_REQUEST_BYTES: usize = MAX_HEAD_BYTES + MAX_URL_BYTES + digest::MAX_BYTES + 16;
@@ -26,7 +26,7 @@ const KIND_CANCEL: u8 = 2;
 pub struct Request {
     /// The page.
     pub page: Address,
-    /// The fields of [`CARRIED`] that the passenger's request has.
+    /// The fields of [`CARRIED`] and [`OF_PAGES`] that the passenger's request has.
     pub headers: HeaderMap,
     /// How many bytes of objects may be pushed, as far as the cabin's accounts go.
     pub allowance_bytes: u32,
@@ -53,7 +53,7 @@ pub struct Ups {
 impl Request {
     /// For `page`, with what of the passenger's `headers` may go across.
     pub fn new(page: Address, headers: &HeaderMap, allowance: u64, digest: CacheDigest) -> Self {
-        let carried = CARRIED.into_iter().filter_map(|name| {
+        let carried = CARRIED.into_iter().chain(OF_PAGES).filter_map(|name| {
             let value = headers.get(&name)?.clone();
             Some((name, value))
         });
@@ -92,7 +92,8 @@ impl Request {
         let page = Address::parse(text).map_err(|_| WireError::Malformed)?;
         let digest = CacheDigest::decode(from.counted()?).map_err(|_| WireError::Malformed)?;
         let headers = fields(&mut from)?;
-        let is_carried = headers.iter().all(|(name, _)| CARRIED.contains(name));
+        let is_carried =
+            headers.keys().all(|name| CARRIED.contains(name) || OF_PAGES.contains(name));
         if !from.is_empty() || page.as_str() != text || !is_carried {
             return Err(WireError::Malformed);
         }

@@ -208,11 +208,14 @@ impl Store {
         Room { index: self.index.clone(), bytes: 0 }
     }
 
-    /// The hashes of what is fresh by `is_fresh`, of addresses that begin with `prefix`.
-    pub fn hashes(&self, prefix: &str, is_fresh: impl Fn(&Head) -> bool) -> Vec<u64> {
-        let entries = self.index().beginning_with(prefix);
+    /// The hashes of the `most` newest that are fresh by `is_fresh`, of addresses that begin with
+    /// `prefix`; the newest first.
+    pub fn hashes(&self, prefix: &str, most: usize, is_fresh: impl Fn(&Head) -> bool) -> Vec<u64> {
+        let mut entries = self.index().beginning_with(prefix);
+        // They are numbered as they are stored.
+        entries.sort_unstable_by_key(|entry| std::cmp::Reverse(entry.id));
         let fresh = entries.iter().filter(|entry| is_fresh(&entry.head()));
-        fresh.map(|entry| entry.key.hash64()).collect()
+        fresh.take(most).map(|entry| entry.key.hash64()).collect()
     }
 
     pub fn occupancy(&self) -> Occupancy {

@@ -65,6 +65,7 @@ fn document() -> Document {
         gateway: Gateway::Ground,
         version: "0.1.0".into(),
         written_unix_ms: 0,
+        interval_ms: 5000,
         uptime_us: 90_000_000,
         detail: Detail::Flows,
         counters: (0..12).map(|n| (format!("counter_{n}"), n * 1_000_000)).collect(),
@@ -96,8 +97,12 @@ fn an_old_file_and_strange_names_are_told() {
     document.sessions[0].passengers[0].name = Some("\x1b[2Jseat".into());
     document.sessions[0].interval_us = 0;
     let text = of(&document, Duration::from_secs(7300));
-    assert!(text.contains("written 2 h 1 min ago\nthat is long ago"), "{text}");
+    assert!(text.contains("written 2 h 1 min ago\nno news for 2 h 1 min: "), "{text}");
     assert!(!text.contains('\x1b'), "{text}");
+    assert!(of(&document, Duration::from_secs(11)).contains("is the gateway running?"));
+    assert!(!of(&document, Duration::from_millis(10_999)).contains("no news"));
+    document.interval_ms = 0;
+    assert!(!of(&document, Duration::from_secs(59)).contains("no news"));
     document.sessions.clear();
     assert!(of(&document, Duration::ZERO).contains("no session of the radio transport"));
 }

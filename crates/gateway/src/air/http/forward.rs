@@ -61,7 +61,7 @@ async fn pushed(proxy: &Proxy, request: &Request<Incoming>) -> Option<Response<B
     }
     let address = Address::parse(&request.uri().to_string()).ok()?;
     let asked = (request.method(), &address, request.headers());
-    let mut pushed = pages::answer(pages, &proxy.intake, &proxy.ticket, asked, []).await?;
+    let mut pushed = pages::answer(pages, &proxy.intake, &proxy.ticket, asked, Vec::new).await?;
     head::add_via(pushed.headers_mut(), Version::HTTP_11);
     Some(pushed.map(|body| body.map_err(Into::into).boxed_unsync()))
 }

@@ -13,10 +13,10 @@ use tokio::net::{TcpStream, UdpSocket};
 use super::wire::{self, Reply};
 use crate::air::datagrams::{Back, Key, Problem, Sent, Table};
 use crate::air::intake::Intake;
-use crate::air::quic::is_quic;
 use crate::config::Quic;
 use crate::net::ip;
 use crate::net::udp::{self, Control, Heard};
+use crate::quic::is_quic;
 
 /// Datagrams taken from one association before other tasks have their turn.
 const MOST_AT_A_TURN: usize = 64;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bentpipe_link::{Host, ResetCode, Target};
 use bentpipe_prefetch::address::Address;
+use bentpipe_prefetch::digest::MAX_ENTRIES;
 use bentpipe_schedule::Dscp;
-use bentpipe_webcache::{Answer, Failure, Origin, StandIn};
+use bentpipe_webcache::{Answer, Failure, Origin, Scheme, StandIn};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
@@ -226,15 +227,22 @@ impl Shared {
     /// stored where the origin has said how long it is, and it does not depend on who asked: it was
     /// asked for with the fields of the page's request.
     async fn pushed(&self, request: &Request<()>) -> Option<Answer> {
-        // Over TLS the ground asks for nothing yet.
-        let named = self.to.named.as_ref().filter(|_| self.to.site.is_none())?;
+        let named = self.to.named.as_ref()?;
+        let scheme = match &self.to.site {
+            None => Scheme::Http,
+            Some(site) if site.split_http => Scheme::Https,
+            // The ground is to see nothing of it.
+            Some(_) => return None,
+        };
         let pages = self.intake.pages.as_ref()?;
-        let site = format!("http://{named}/");
+        let site = format!("{}://{named}/", scheme.name());
         let path = request.uri().path_and_query()?.as_str().strip_prefix('/')?;
         let address = Address::parse(&format!("{site}{path}")).ok()?;
         let asked = (request.method(), &address, request.headers());
-        let cached = self.intake.web.as_ref().map(|web| web.cache.fresh_hashes(&site));
-        let cached = cached.unwrap_or_default();
+        let cached = || {
+            let web = self.intake.web.as_ref();
+            web.map(|web| web.cache.fresh_hashes(&site, MAX_ENTRIES)).unwrap_or_default()
+        };
         let pushed = pages::answer(pages, &self.intake, &self.ticket, asked, cached).await?;
         let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
         let response = pushed.map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());

@@ -54,8 +54,12 @@ fn what_cannot_work_is_told() {
     let folder = folder();
     let said = |parts: &[&str]| parse(folder.path(), &parts.concat()).err().unwrap().to_string();
     let (one, two) = (entry("one", 1), entry("two", 2));
+    let empty = client_entry("one", "").unwrap();
+    let none = format!("{one}max-flows = 0\n");
     for (parts, wanted) in [
         (&[LINK, &one][..], "line 5: \"one\" has no certificate to verify"),
+        (&[LINK, MASQUE, &empty], "line 9: the token of \"one\" is empty"),
+        (&[LINK, MASQUE, &none], "line 10: 0 would let nothing through"),
         (&[LINK, MASQUE, &one, &one], "line 11: \"one\" is the name of another client"),
         (&[LINK, MASQUE, &one, &entry("two", 1)], "line 12: \"two\" has the token of another"),
         (&[LINK, MASQUE, &two.replace("two", "a:b")], "\"a:b\" cannot be a user's name"),

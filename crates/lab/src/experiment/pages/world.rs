@@ -13,6 +13,7 @@ use bentpipe_gateway::pages::{AirPages, GroundPages, is_page};
 use bentpipe_link::io::{Air, Arrived, Flow, Hub, Open};
 use bentpipe_link::{Class, Host, SecretKey, Service, Target};
 use bentpipe_prefetch::address::Address;
+use bentpipe_prefetch::digest::MAX_ENTRIES;
 use bentpipe_webcache::{Answer, Cache, Failure, Key, Origin, Rules, Scheme, Settings};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -70,7 +71,7 @@ impl World {
         let hub_settings = link::hub_config(&ground).map_err(PagesError::told)?;
         let hub = Hub::start_seeded(Box::new(hub_socket), hub_settings, rng.random());
         let far = Arc::new(Air::start_seeded(Box::new(air_node.bind(0)?), settings, rng.random()));
-        let half = GroundPages::new(GroundSplitHttp::default().settings(), Arc::default());
+        let half = GroundPages::new(GroundSplitHttp::default().settings(&[]), Arc::default());
         tokio::spawn(serve(hub, Arc::new(half)));
         let pages = AirPages::new(AirSplitHttp::default().settings(), Arc::default());
         let cache =
@@ -151,7 +152,7 @@ impl Origin for Across {
             let response = if is_page(&Method::GET, request.headers()) {
                 page(&cabin, passenger, &address, request.headers()).await
             } else {
-                object(&cabin, passenger, &address).await
+                object(&cabin, passenger, &address, request.headers()).await
             };
             if let Some(response) = response {
                 return Ok(Answer { response, trusted: true });
@@ -173,7 +174,7 @@ async fn page(
     address: &Address,
     headers: &HeaderMap,
 ) -> Option<Pushed> {
-    let cached = cabin.cache.fresh_hashes(&format!("http://{HOST}:80/"));
+    let cached = cabin.cache.fresh_hashes(&format!("http://{HOST}:80/"), MAX_ENTRIES);
     let mut page = cabin.pages.ask_for(passenger, address.clone(), headers, cached)?;
     let target = Target { host: Host::Service(Service::Pages), port: 80 };
     let flow = cabin.open(passenger, target, Bytes::new()).await.ok()?;
@@ -182,10 +183,14 @@ async fn page(
     Some(pushed(head.headers, body))
 }
 
-async fn object(cabin: &Cabin, passenger: u32, address: &Address) -> Option<Pushed> {
-    let object = cabin.pages.promised(passenger, address, Some(HOST))?;
-    let head = object.head(cabin.pages.patience()).await.ok()?;
-    Some(pushed(head.headers, object.body()))
+async fn object(
+    cabin: &Cabin,
+    passenger: u32,
+    address: &Address,
+    headers: &HeaderMap,
+) -> Option<Pushed> {
+    let (head, body) = cabin.pages.object(passenger, address, headers).await?;
+    Some(pushed(head.headers, body))
 }
 
 fn pushed<S, E>(headers: HeaderMap, body: S) -> Pushed
@@ -206,7 +211,7 @@ async fn serve(hub: Hub, half: Arc<GroundPages>) {
         tokio::spawn(async move {
             if matches!(incoming.target.host, Host::Service(Service::Pages)) {
                 // What broke shows at the cabin's end.
-                let _ = half.serve(&Site, incoming.flow).await;
+                let _ = half.serve(&Site, "lab", incoming.flow).await;
             } else {
                 let _ = origin(incoming.flow).await;
             }

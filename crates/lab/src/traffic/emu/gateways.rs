@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 use std::future::{Future, pending};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -17,7 +17,7 @@ use bentpipe_link::{Class, ClassCounters, Counters, Limits, PerClass};
 
 use super::port;
 use crate::contender::ContenderError;
-use crate::contender::pair::PairSpec;
+use crate::contender::pair::{PairSpec, PassedQuic};
 use crate::emu::{AIR, AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, World};
 use crate::experiment::ExperimentError;
 use crate::profile::Profile;
@@ -42,13 +42,36 @@ pub struct Gateways {
     _ground: Service,
 }
 
+/// What else the gateways' files say.
+#[derive(Debug, Clone, Default)]
+pub struct More {
+    /// Tables of `air.toml`.
+    pub air: String,
+    /// Tables of `ground.toml`.
+    pub ground: String,
+    /// Names that the ground knows.
+    pub hosts: Vec<(String, IpAddr)>,
+}
+
 impl Gateways {
-    /// Starts both with their files in `folder`; `quic` is what becomes of QUIC, `carry` or `reject`.
+    /// Starts both with their files in `folder`; `quic` is what becomes of QUIC.
     pub fn start(
         world: &World,
         profile: &Profile,
         limits: &ClassLimits,
+        quic: PassedQuic,
+        folder: &Path,
+    ) -> Result<Self, ExperimentError> {
+        Self::start_with(world, profile, limits, quic, More::default(), folder)
+    }
+
+    /// The same, with `more` in their files.
+    pub fn start_with(
+        world: &World,
+        profile: &Profile,
+        limits: &ClassLimits,
         quic: &'static str,
+        more: More,
         folder: &Path,
     ) -> Result<Self, ExperimentError> {
         let peer = SocketAddr::new(GROUND.v4.into(), LINK_PORT);
@@ -56,7 +79,11 @@ impl Gateways {
             allow: vec![format!("{}/24", GROUND_INTERNET.v4)],
             intercepts: Some("cabin"),
             quic,
-            classes: [classes(&limits[DOWN]), classes(&limits[UP]) + &rules()],
+            hosts: more.hosts,
+            classes: [
+                classes(&limits[DOWN]) + &more.ground,
+                classes(&limits[UP]) + &rules() + &more.air,
+            ],
             ..PairSpec::new(profile, SocketAddr::new(AIR_CABIN.v4.into(), SOCKS_PORT), peer)
         };
         spec.write(folder).map_err(|error| {

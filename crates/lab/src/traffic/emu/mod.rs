@@ -23,6 +23,7 @@ use bentpipe_link::Class;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::{Carry, ClassLimits, Counted, Course, Talk, Traffic, Transit};
+use crate::contender::pair::PassedQuic;
 use crate::emu::World;
 use crate::experiment::ExperimentError;
 use crate::profile::Profile;
@@ -67,7 +68,8 @@ impl EmuTraffic {
         let world = World::new(&profile.link, None, seed)?;
         world.measure()?;
         let folder = tempfile::tempdir_in(folder).map_err(ExperimentError::Folder)?;
-        let gateways = Gateways::start(&world, profile, limits, "carry", folder.path())?;
+        let gateways =
+            Gateways::start(&world, profile, limits, PassedQuic::default(), folder.path())?;
         let log = Arc::new(Log::new());
         let _server = server::start(&world.server, log.clone())?;
         let (orders, ordered) = unbounded_channel();

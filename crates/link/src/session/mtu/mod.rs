@@ -46,6 +46,9 @@ pub struct Mtu {
     current: usize,
     /// The least size known not to pass; one more than `most` while none is.
     too_large: usize,
+    /// Some size was found too large on this path: sizes that are tried again prove themselves before
+    /// anything is hoped of them.
+    has_refused: bool,
     trial: Option<Trial>,
     raise_at: Option<Duration>,
     /// When the first large packet left of which, or of any since, nothing was heard.
@@ -74,6 +77,7 @@ impl Mtu {
             most,
             current: MIN_MTU_BYTES.min(most),
             too_large: most + 1,
+            has_refused: false,
             trial: None,
             raise_at: None,
             unverified_since: None,
@@ -96,7 +100,7 @@ impl Mtu {
     /// The largest packet that may carry data as soon as the first search has ended well: until then
     /// nothing says that the path does not carry what it is provisioned for.
     pub fn hoped(&self) -> usize {
-        if self.too_large > self.most { self.most } else { self.current }
+        if self.has_refused { self.current } else { self.most }
     }
 
     /// Whether the size in use may be too large for the path.
@@ -188,7 +192,7 @@ impl Mtu {
         if bytes <= MIN_MTU_BYTES || bytes >= self.too_large {
             return;
         }
-        self.too_large = bytes;
+        self.refuse(bytes);
         if self.current >= bytes {
             self.shrink(now);
         } else if self.trial.as_ref().is_some_and(|trial| trial.bytes() >= bytes) {
@@ -213,7 +217,7 @@ impl Mtu {
         let (bytes, in_use) = (trial.bytes(), trial.bytes() == self.current);
         let sure = if in_use { SURE_TO_SHRINK } else { SURE_TO_STAY };
         if trial.judge(loss, sure, now) == Verdict::TooLarge {
-            self.too_large = bytes;
+            self.refuse(bytes);
             if in_use { self.shrink(now) } else { self.search(now) }
         }
     }
@@ -234,6 +238,10 @@ impl Mtu {
         if self.current > MIN_MTU_BYTES {
             self.trial = Some(Trial::new(self.current, self.next_packet, now));
         }
+    }
+
+    fn refuse(&mut self, bytes: usize) {
+        (self.too_large, self.has_refused) = (bytes, true);
     }
 
     fn shrink(&mut self, now: Duration) {

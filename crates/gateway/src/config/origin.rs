@@ -1,0 +1,147 @@
+//! Where a site's origin is and how it is known: of `[[site]]` in either file, and all of it in
+//! `ground.toml`.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bentpipe_link::{Host, Target};
+use http::Uri;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::site::{MAX_SITES, provider};
+use super::{ConfigError, Source};
+use crate::classify::Name;
+
+/// The port of HTTPS.
+const HTTPS: u16 = 443;
+
+/// A name whose pages the ground fetches for the aircraft that answer for it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GroundSite {
+    name: Spanned<String>,
+    origin: Option<Spanned<String>>,
+    origin_ca: Option<Spanned<PathBuf>>,
+    #[serde(skip)]
+    loaded: Option<Upstream>,
+}
+
+/// A site's origin.
+#[derive(Debug, Clone)]
+pub struct Upstream {
+    /// The site.
+    pub name: Name,
+    /// Where what is not here is asked for.
+    pub origin: Target,
+    /// How it is known there; without it, it is asked in clear.
+    pub client: Option<Arc<ClientConfig>>,
+}
+
+/// What a file says of one.
+pub(super) struct Written<'a> {
+    pub name: &'a Spanned<String>,
+    pub origin: Option<&'a Spanned<String>>,
+    pub origin_ca: Option<&'a Spanned<PathBuf>>,
+}
+
+impl GroundSite {
+    /// What is meant.
+    pub fn upstream(&self) -> &Upstream {
+        // GroundConfig::parse, the only maker of this type, has filled it.
+        self.loaded.as_ref().expect("a parsed config holds its sites")
+    }
+}
+
+/// Loads all of the ground's.
+pub(super) fn load(sites: &mut [GroundSite], source: &Source<'_>) -> Result<(), ConfigError> {
+    let mut names = BTreeSet::new();
+    for (at, site) in sites.iter_mut().enumerate() {
+        let place = Some(site.name.span());
+        if at == MAX_SITES {
+            let why = format!("there are more than {MAX_SITES} sites");
+            return Err(ConfigError::at(source, place, why, "remove some".to_owned()));
+        }
+        let (origin, origin_ca) = (site.origin.as_ref(), site.origin_ca.as_ref());
+        let upstream = Written { name: &site.name, origin, origin_ca }.load(source)?;
+        if !names.insert(upstream.name.as_str().to_owned()) {
+            let why = format!("{} is written twice", upstream.name.as_str());
+            return Err(ConfigError::at(source, place, why, "remove one of them".to_owned()));
+        }
+        site.loaded = Some(upstream);
+    }
+    Ok(())
+}
+
+impl Written<'_> {
+    /// What is meant.
+    pub fn load(&self, source: &Source<'_>) -> Result<Upstream, ConfigError> {
+        let name: Name =
+            self.name.get_ref().parse().map_err(|error: crate::classify::DomainError| {
+                let help =
+                    "write the name in the certificate: name = \"portal.example\"".to_owned();
+                ConfigError::at(source, Some(self.name.span()), error.to_string(), help)
+            })?;
+        let (origin, in_clear) = self.origin(source, &name)?;
+        let client = if in_clear { None } else { Some(self.client(source)?) };
+        Ok(Upstream { name, origin, client })
+    }
+
+    /// Where its origin is, and whether it is asked in clear.
+    fn origin(&self, source: &Source<'_>, name: &Name) -> Result<(Target, bool), ConfigError> {
+        let Some(written) = self.origin else {
+            let host = Host::Name(name.as_str().to_owned());
+            return Ok((Target { host, port: HTTPS }, false));
+        };
+        let parsed = written.get_ref().parse::<Uri>().ok().and_then(|uri| {
+            let in_clear = match uri.scheme_str()? {
+                "http" => true,
+                "https" => false,
+                _ => return None,
+            };
+            let bare = matches!(uri.path_and_query().map(|path| path.as_str()), None | Some("/"));
+            let host = uri.host().filter(|_| bare)?.parse().ok()?;
+            let port = uri.port_u16().unwrap_or(if in_clear { 80 } else { HTTPS });
+            Some((Target { host, port }, in_clear))
+        });
+        parsed.ok_or_else(|| {
+            let why = format!("{:?} is not where an origin is", written.get_ref());
+            let help = "write origin = \"https://origin.example\", or \"http://10.0.0.5:8080\"";
+            ConfigError::at(source, Some(written.span()), why, help.to_owned())
+        })
+    }
+
+    /// Whom to believe that the origin is the origin.
+    fn client(&self, source: &Source<'_>) -> Result<Arc<ClientConfig>, ConfigError> {
+        let mut roots = RootCertStore::empty();
+        let (place, certificates) = match self.origin_ca {
+            Some(path) => {
+                let parsed: Result<Vec<_>, _> =
+                    CertificateDer::pem_slice_iter(&source.pem(path)?).collect();
+                (path.span(), parsed.unwrap_or_default())
+            }
+            None => (self.name.span(), rustls_native_certs::load_native_certs().certs),
+        };
+        roots.add_parsable_certificates(certificates);
+        if roots.is_empty() {
+            let why =
+                format!("nobody says which origin of {} is the right one", self.name.get_ref());
+            let help = "install the system's root certificates (package ca-certificates), or write \
+                        origin-ca = \"ca.pem\"";
+            return Err(ConfigError::at(source, Some(place), why, help.to_owned()));
+        }
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(|error| {
+                ConfigError::at(source, Some(place), error.to_string(), String::new())
+            })?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Arc::new(config))
+    }
+}

@@ -1,0 +1,341 @@
+//! One page at the ground: fetched, searched, and sent with what it will ask for.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use bentpipe_prefetch::address::Address;
+use bentpipe_prefetch::judge;
+use bentpipe_prefetch::plan::{Planner, Promise};
+use bentpipe_prefetch::scan::{CssScanner, Found, HtmlScanner, Item, Kind, Urgency};
+use bentpipe_prefetch::wire::{End, Frame, Head, PAGE, Request, Up};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, StatusCode, response};
+use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
+use tokio::time::{Instant, sleep_until};
+
+use super::fetch::{Ask, Coming, Failed, ForPage, Origins, fetch};
+use super::ground::{GroundPages, Inbox};
+use super::out::Out;
+
+/// The longest document that comes by here. One that says it is longer is declined, and the cabin asks for it
+/// as ever; one that turns out to be breaks off.
+const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
+
+/// The longest answer without HTML, which brings nothing with it: downloads are no pages.
+const MAX_PLAIN_BYTES: u64 = 1 << 20;
+
+/// A page's stream on which nothing can be written and nothing comes ends after this.
+const STALL: Duration = Duration::from_secs(120);
+
+/// What a fetch has come to.
+enum Event {
+    Answer(u16, Result<(response::Parts, Coming), Failed>),
+    More(u16, Coming, Result<Option<Bytes>, Failed>),
+}
+
+/// An object, or the page, whose body is coming.
+struct Live {
+    urgency: Urgency,
+    sheet: Option<CssScanner>,
+}
+
+/// One page's stream at the ground's end.
+pub struct Session<'a> {
+    half: &'a GroundPages,
+    origins: &'a dyn Origins,
+    page: Address,
+    headers: HeaderMap,
+    /// The page's own; nothing that it brings is more urgent.
+    urgency: Urgency,
+    page_bytes: u64,
+    began: Instant,
+    planner: Planner,
+    scanner: Option<HtmlScanner>,
+    live: BTreeMap<u16, Live>,
+    fetches: FuturesUnordered<BoxFuture<'a, Event>>,
+    /// Bodies that are not read while too much waits for the link.
+    parked: Vec<(u16, Coming)>,
+    pub out: Out,
+}
+
+impl<'a> Session<'a> {
+    /// Begins to fetch the page.
+    pub fn new(
+        half: &'a GroundPages,
+        origins: &'a dyn Origins,
+        request: Request,
+    ) -> io::Result<Self> {
+        let Request { page, headers, allowance_bytes, digest } = request;
+        let limits = half.settings.limits.clone();
+        let planner = Planner::new(page.clone(), digest, allowance_bytes.into(), limits);
+        let urgency = judge::urgency(&headers).unwrap_or(Urgency::PAGE);
+        let ask = Ask { address: page.clone(), headers: headers.clone(), object: None };
+        let fetches = FuturesUnordered::new();
+        fetches.push(answer(half, origins, PAGE, ask));
+        Ok(Self {
+            half,
+            origins,
+            page,
+            headers,
+            urgency,
+            page_bytes: 0,
+            began: Instant::now(),
+            planner,
+            scanner: None,
+            live: BTreeMap::new(),
+            fetches,
+            parked: Vec::new(),
+            out: Out::new().map_err(io::Error::other)?,
+        })
+    }
+
+    /// Fetches and sends until all is there.
+    pub async fn run<S: AsyncRead + AsyncWrite>(
+        &mut self,
+        from: &mut ReadHalf<S>,
+        to: &mut WriteHalf<S>,
+        ups: &mut Inbox,
+    ) -> io::Result<()> {
+        let closing = self.began + self.half.settings.limits.time;
+        let mut moved = Instant::now();
+        while !(self.fetches.is_empty() && self.parked.is_empty() && self.out.is_empty()) {
+            tokio::select! {
+                Some(event) = self.fetches.next() => self.take(event),
+                written = self.out.write(to) => written?,
+                read = ups.read(from), if !ups.is_over => {
+                    read?;
+                    for up in std::mem::take(&mut ups.ready) {
+                        if let Up::Cancel(id) = up {
+                            self.cancel(id);
+                        }
+                    }
+                }
+                () = sleep_until(closing), if Instant::now() < closing => {}
+                () = sleep_until(moved + STALL) => return Err(io::ErrorKind::TimedOut.into()),
+            }
+            moved = Instant::now();
+            self.go_on();
+        }
+        Ok(())
+    }
+
+    /// Begins what may be begun, and gives up what may not any more.
+    fn go_on(&mut self) {
+        let elapsed = self.began.elapsed();
+        while let Some(Promise { id, address, urgency }) = self.planner.next_fetch(elapsed) {
+            // It has one: it was found as something.
+            let Some(kind) = self.planner.kind(id) else { continue };
+            let (page, urgency) = (self.page.clone(), urgency.max(self.urgency));
+            let object = Some(ForPage { page, kind, urgency });
+            let ask = Ask { address, headers: self.headers.clone(), object };
+            self.fetches.push(answer(self.half, self.origins, id, ask));
+        }
+        for id in self.planner.given_up(elapsed) {
+            self.end(id, Urgency::LEAST, End::Declined);
+        }
+        if !self.out.is_full() {
+            for (id, coming) in std::mem::take(&mut self.parked) {
+                self.fetches.push(more(self.half, id, coming));
+            }
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            // Cancelled while its origin was asked.
+            Event::Answer(id, _) if id != PAGE && self.planner.is_over(id) => {}
+            Event::Answer(id, Ok((head, coming))) => {
+                let begun = if id == PAGE { self.begin_page(&head) } else { self.begin(id, &head) };
+                if begun {
+                    self.read_on(id, coming);
+                }
+            }
+            Event::Answer(PAGE, Err(Failed)) => self.end(PAGE, Urgency::PAGE, End::Declined),
+            Event::Answer(id, Err(Failed)) => self.decline(id),
+            Event::More(id, coming, Ok(Some(bytes))) => {
+                if self.bytes(id, bytes) {
+                    self.read_on(id, coming);
+                }
+            }
+            Event::More(id, _, Ok(None)) => self.finish(id, End::Complete),
+            Event::More(id, _, Err(Failed)) => self.finish(id, End::Aborted),
+        }
+    }
+
+    fn read_on(&mut self, id: u16, coming: Coming) {
+        if self.out.is_full() {
+            self.parked.push((id, coming));
+        } else {
+            self.fetches.push(more(self.half, id, coming));
+        }
+    }
+
+    fn begin_page(&mut self, parts: &response::Parts) -> bool {
+        let is_html = is_type(&parts.headers, "text/html");
+        let head = Head::of(parts.status, &parts.headers);
+        let Some(head) = head.filter(|_| is_short(parts, is_html)) else {
+            self.end(PAGE, Urgency::PAGE, End::Declined);
+            return false;
+        };
+        if is_html && judge::may_scan(parts.status, &parts.headers) {
+            let accept = self.headers.get(http::header::ACCEPT);
+            let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or_default();
+            let newer = ["image/avif", "image/webp"].into_iter().filter(|it| accept.contains(it));
+            self.scanner = Some(HtmlScanner::new(&newer.collect::<Vec<_>>()));
+        }
+        self.live.insert(PAGE, Live { urgency: self.urgency, sheet: None });
+        self.out.frame(self.urgency, PAGE, Frame::Head(PAGE, Box::new(head)));
+        true
+    }
+
+    fn begin(&mut self, id: u16, parts: &response::Parts) -> bool {
+        let urgency = self.planner.answered(id, parts.status, &parts.headers);
+        let head = Head::of(parts.status, &parts.headers);
+        let (Ok(urgency), Some(head)) = (urgency, head) else {
+            self.decline(id);
+            return false;
+        };
+        let urgency = urgency.max(self.urgency);
+        let is_sheet =
+            self.planner.kind(id) == Some(Kind::Style) && is_type(&parts.headers, "text/css");
+        let sheet = is_sheet.then(CssScanner::default);
+        self.live.insert(id, Live { urgency, sheet });
+        self.out.frame(urgency, id, Frame::Head(id, Box::new(head)));
+        true
+    }
+
+    /// Passes bytes on, after what was found in them is promised. `false` where no more are wanted.
+    fn bytes(&mut self, id: u16, bytes: Bytes) -> bool {
+        let Some(live) = self.live.get_mut(&id) else { return false };
+        let urgency = live.urgency;
+        if id != PAGE {
+            if self.planner.came(id, bytes.len() as u64).is_err() {
+                self.finish(id, End::Aborted);
+                return false;
+            }
+            if let Some(mut sheet) = live.sheet.take() {
+                let mut found = Vec::new();
+                sheet.push(&bytes, &mut |object| found.push(object));
+                live.sheet = Some(sheet);
+                self.promise(&found, Some(id));
+            }
+        } else {
+            self.page_bytes += bytes.len() as u64;
+            if self.page_bytes > MAX_DOCUMENT_BYTES {
+                self.finish(PAGE, End::Aborted);
+                return false;
+            }
+        }
+        if id == PAGE
+            && let Some(mut scanner) = self.scanner.take()
+        {
+            let mut items = Vec::new();
+            scanner.push(&bytes, &mut |item| items.push(item));
+            self.scanner = Some(scanner);
+            self.found(items);
+        }
+        self.half.counters.pages_bytes.add(bytes.len() as u64);
+        self.out.data(urgency, id, bytes);
+        true
+    }
+
+    /// The body is over.
+    fn finish(&mut self, id: u16, end: End) {
+        let Some(live) = self.live.remove(&id) else { return };
+        if let Some(mut sheet) = live.sheet {
+            let mut found = Vec::new();
+            sheet.finish(&mut |object| found.push(object));
+            self.promise(&found, Some(id));
+        }
+        if id == PAGE
+            && let Some(mut scanner) = self.scanner.take()
+        {
+            let mut items = Vec::new();
+            scanner.finish(&mut |item| items.push(item));
+            self.found(items);
+        }
+        self.planner.over(id);
+        self.end(id, live.urgency, end);
+    }
+
+    fn found(&mut self, items: Vec<Item>) {
+        for item in items {
+            match item {
+                Item::Base(url) => self.planner.set_base(&url),
+                Item::Object(found) => self.promise(&[found], None),
+            }
+        }
+    }
+
+    fn promise(&mut self, found: &[Found], inside: Option<u16>) {
+        for found in found {
+            if let Ok(promise) = self.planner.found(found, inside, &self.half.settings.rules) {
+                self.half.counters.objects_promised.add(1);
+                self.out.promise(promise);
+            }
+        }
+    }
+
+    /// Nothing of the object will be sent.
+    fn decline(&mut self, id: u16) {
+        self.planner.over(id);
+        self.half.counters.objects_declined.add(1);
+        self.end(id, Urgency::LEAST, End::Declined);
+    }
+
+    /// The cabin does not want the object.
+    fn cancel(&mut self, id: u16) {
+        if usize::from(id) > self.planner.promised() {
+            return;
+        }
+        if let Some(live) = self.live.remove(&id) {
+            let forgotten = self.out.forget(live.urgency, id);
+            let end = if forgotten.had_head { End::Declined } else { End::Aborted };
+            self.planner.over(id);
+            self.end(id, live.urgency, end);
+        } else if !self.planner.is_over(id) {
+            self.decline(id);
+        }
+        self.parked.retain(|(parked, _)| *parked != id);
+    }
+
+    fn end(&mut self, id: u16, urgency: Urgency, end: End) {
+        self.out.frame(urgency, id, Frame::End(id, end));
+    }
+}
+
+fn answer<'a>(
+    half: &'a GroundPages,
+    origins: &'a dyn Origins,
+    id: u16,
+    ask: Ask,
+) -> BoxFuture<'a, Event> {
+    Box::pin(async move { Event::Answer(id, fetch(origins, &half.pool, ask).await) })
+}
+
+fn more(half: &GroundPages, id: u16, mut coming: Coming) -> BoxFuture<'_, Event> {
+    Box::pin(async move {
+        let next = coming.next(&half.pool).await;
+        Event::More(id, coming, next)
+    })
+}
+
+/// Whether an answer is one that a page may be, as far as it says. What is no HTML has to say how long it is.
+fn is_short(parts: &response::Parts, is_html: bool) -> bool {
+    let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    match length.and_then(|length| length.parse::<u64>().ok()) {
+        Some(bytes) if is_html => bytes <= MAX_DOCUMENT_BYTES,
+        Some(bytes) => bytes <= MAX_PLAIN_BYTES,
+        None => is_html || parts.status != StatusCode::OK,
+    }
+}
+
+fn is_type(headers: &HeaderMap, wanted: &str) -> bool {
+    let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    said.split(';').next().unwrap_or_default().trim_ascii().eq_ignore_ascii_case(wanted)
+}

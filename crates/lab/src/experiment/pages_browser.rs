@@ -1,0 +1,338 @@
+//! A page of 60 objects over three levels in real Chromium over HTTPS: of a name whose certificate the
+//! operator has, with the cabin services and without, and of a name that is somebody else's.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use bentpipe_gateway::config::AirSplitHttp;
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::runtime::{self, Runtime};
+use tokio_rustls::TlsConnector;
+
+use super::ExperimentError;
+use super::report::{Goal, Report, row};
+use super::table::{align, seconds, table, written};
+use crate::emu::{EmuError, SERVER, World};
+use crate::profile::Profile;
+use crate::result::{Percentile, Row, Sample, Samples};
+use crate::traffic::ClassLimits;
+use crate::traffic::emu::gateways::{Gateways, More};
+use crate::workload::chromium;
+use crate::workload::levels;
+use crate::workload::secure::{Identity, PORT, SecureOrigin, Version};
+
+/// Loads of each case unless told otherwise.
+pub const DEFAULT_RUNS: u16 = 3;
+
+/// The operator's name, and somebody else's.
+const SITE: &str = "site.test";
+const FOREIGN: &str = "foreign.test";
+
+/// What is held on board is given up within this of its time.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// With the cabin services over without them, for the operator's name.
+const MOST_WITH_SERVICES: f64 = 0.4;
+/// The operator's name over a round trip and the page's bytes at the rate that losses leave.
+const MOST_OVER_BOUND: f64 = 1.30;
+/// As the first, for another name: losses fall differently in each run.
+const MOST_FOREIGN: f64 = 1.15;
+
+/// What is run.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    /// The link.
+    pub profile: Profile,
+    /// Loads of each case, each in a browser of its own and of a page that nobody has seen.
+    pub runs: u16,
+    /// Of each case's link.
+    pub seed: u64,
+}
+
+/// Whose page, through what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Case {
+    /// Any name, through gateways without cabin services.
+    Tunnel,
+    /// Somebody else's name, through gateways with them.
+    Foreign,
+    /// The operator's.
+    Own,
+}
+
+/// What came of a case.
+struct Found {
+    case: Case,
+    version: Version,
+    /// Of pages that nobody has seen, and of each by a second passenger.
+    loads: Samples,
+    again: Samples,
+    /// Pushed objects that the browser asked for, and those that it did not.
+    pushed: [u64; 2],
+    /// Of what was looked at beside the browser: which came as the origin sends it, under the
+    /// origin's certificate.
+    untouched: Samples,
+}
+
+/// Runs all cases one after the other, their files below `folder`.
+pub fn run(choice: &Choice, folder: &Path) -> Result<Report, ExperimentError> {
+    let mut found = Vec::new();
+    for version in [Version::Http1, Version::Http2] {
+        for case in [Case::Tunnel, Case::Foreign, Case::Own] {
+            let folder = folder.join(format!("{}-{version:?}", case.name()));
+            std::fs::create_dir(&folder).map_err(ExperimentError::Folder)?;
+            found.push(one(choice, (case, version), &folder)?);
+        }
+    }
+    Ok(Report {
+        text: text(choice, &found),
+        rows: found.iter().flat_map(|found| found.rows(choice)).collect(),
+        goals: goals(choice, &found),
+    })
+}
+
+fn one(
+    choice: &Choice,
+    (case, version): (Case, Version),
+    folder: &Path,
+) -> Result<Found, ExperimentError> {
+    let profile = &choice.profile;
+    let world = World::new(&profile.link, profile.terrestrial.as_ref(), choice.seed)?;
+    world.measure()?;
+    let server = IpAddr::from(SERVER.v4);
+    let origin = SecureOrigin::start_for(&world.server, server, &[SITE, FOREIGN], version)?;
+    let on_board = Identity::new(&world.air, &[SITE])?;
+    let more =
+        if case == Case::Tunnel { More::default() } else { services(&on_board, &origin, folder)? };
+    let limits = ClassLimits::default();
+    let gateways = Gateways::start_with(&world, profile, &limits, "reject", more, folder)?;
+    gateways.wait()?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(EmuError::Thread)?;
+    let name = case.site();
+    // The browser believes one key only, so a page that loads came under that certificate.
+    let key = if case == Case::Own { &on_board.key_hash } else { &origin.identity.key_hash };
+    let flags = [
+        format!("--host-resolver-rules=MAP * {}", SERVER.v4),
+        format!("--ignore-certificate-errors-spki-list={key}"),
+        "--disable-quic".to_owned(),
+    ];
+    let mut found = Found::new(case, version);
+    for run in 0..choice.runs {
+        let url = format!("https://{name}{}", levels::document(&run.to_string()));
+        let load = |times: &str| {
+            let folder = folder.join(format!("chromium-{run}-{times}"));
+            let visit = chromium::visit(&world.client, &flags, &url, &folder);
+            let took = world.client.run(|| runtime.block_on(visit))??;
+            Ok::<_, ExperimentError>(Sample::Finished(took.as_secs_f64()))
+        };
+        found.loads.0.push(load("first")?);
+        if case == Case::Own {
+            found.again.0.push(load("second")?);
+        }
+    }
+    if case != Case::Own {
+        let all = world.client.run(|| untouched(&runtime, name, &origin.identity))?;
+        found.untouched = all?.into_iter().map(|same| f64::from(u8::from(same))).collect();
+    }
+    match world.radio_counters()?.unmodelled() {
+        0 => {}
+        lost => return Err(ExperimentError::Unmodelled(lost)),
+    }
+    if case == Case::Own {
+        // What nobody asked for is known once it is not held any more.
+        thread::sleep(Duration::from(AirSplitHttp::default().keep) + LOOK);
+    }
+    let counted = &gateways.counted;
+    found.pushed = [counted.objects_used.get(), counted.objects_unused.get()];
+    Ok(found)
+}
+
+/// The cabin services for the operator's name, their files in `folder`.
+fn services(
+    on_board: &Identity,
+    origin: &SecureOrigin,
+    folder: &Path,
+) -> Result<More, ExperimentError> {
+    for (name, text) in [
+        ("site.pem", &on_board.certificate_pem),
+        ("site.key", &on_board.key_pem),
+        ("origin.pem", &origin.identity.certificate_pem),
+    ] {
+        std::fs::write(folder.join(name), text).map_err(ExperimentError::Folder)?;
+    }
+    let site = format!("\n[split-http]\n[[site]]\nname = \"{SITE}\"\norigin-ca = \"origin.pem\"\n");
+    Ok(More {
+        air: format!(
+            "\n[http-cache]\n{site}certificate = \"site.pem\"\nkey = \"site.key\"\nsplit-http = true\n"
+        ),
+        ground: site,
+        hosts: vec![(SITE.to_owned(), SERVER.v4.into())],
+    })
+}
+
+/// Whether some of the page's objects come from `name` byte for byte under the certificate of `origin`.
+fn untouched(
+    runtime: &Runtime,
+    name: &'static str,
+    origin: &Identity,
+) -> Result<Vec<bool>, ExperimentError> {
+    let get = async {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(origin.certificate.clone())?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let tcp = TcpStream::connect(SocketAddr::new(SERVER.v4.into(), PORT)).await?;
+        let server = ServerName::try_from(name)?;
+        let tls = TlsConnector::from(Arc::new(config)).connect(server, tcp).await?;
+        let shown = tls.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let is_same = shown == Some(&origin.certificate);
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(tls)).await?;
+        let going = tokio::spawn(connection);
+        let mut all = Vec::new();
+        for path in levels::paths("untouched").step_by(12) {
+            let request = Request::get(&path).header("host", name).body(Empty::<Bytes>::new())?;
+            let body = sender.send_request(request).await?.into_body().collect().await?.to_bytes();
+            all.push(is_same && levels::at(&path).is_some_and(|answer| answer.body == body));
+        }
+        going.abort();
+        Ok::<_, Box<dyn std::error::Error>>(all)
+    };
+    runtime.block_on(get).map_err(|error| ExperimentError::Broke(format!("{name}: {error}")))
+}
+
+impl Case {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tunnel => "tunnel",
+            Self::Foreign => "foreign",
+            Self::Own => "own",
+        }
+    }
+
+    fn site(self) -> &'static str {
+        if self == Self::Own { SITE } else { FOREIGN }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Tunnel => "without cabin services",
+            Self::Foreign => "with them, another's name",
+            Self::Own => "with them, the operator's name",
+        }
+    }
+}
+
+impl Found {
+    fn new(case: Case, version: Version) -> Self {
+        let (loads, again, untouched) = Default::default();
+        Self { case, version, loads, again, pushed: [0; 2], untouched }
+    }
+
+    fn rows(&self, choice: &Choice) -> Vec<Row> {
+        let limit = choice.profile.forward_limit(levels::bytes()).map(|limit| limit.as_secs_f64());
+        let new = |which: &str, metric: &str| {
+            let (case, origin) = (self.case.name(), written_version(self.version));
+            let workload = format!("levels-{}, {case}{which}, origin {origin}", levels::OBJECTS);
+            let row = row("pages-browser", &choice.profile, workload, metric, choice.seed);
+            Row { engine: "emu".into(), ..row }
+        };
+        let mut rows = vec![self.loads.fill(Row { limit, ..new("", "plt") })];
+        if !self.again.0.is_empty() {
+            rows.push(self.again.fill(new(", second", "plt")));
+        }
+        if !self.untouched.0.is_empty() {
+            rows.push(self.untouched.fill(new("", "untouched")));
+        }
+        rows
+    }
+
+    fn median(&self) -> Option<f64> {
+        self.loads.percentile(0.5).and_then(Percentile::known)
+    }
+}
+
+fn written_version(version: Version) -> &'static str {
+    match version {
+        Version::Http1 => "HTTP/1.1",
+        Version::Http2 => "HTTP/2",
+    }
+}
+
+fn goals(choice: &Choice, found: &[Found]) -> Vec<Goal> {
+    let of =
+        |case, version| found.iter().find(|found| found.case == case && found.version == version);
+    let ratio = |case, version| {
+        let [case, tunnel] = [case, Case::Tunnel].map(|case| of(case, version)?.median());
+        Some(case? / tunnel?)
+    };
+    let mut goals = vec![Goal::ratio_at_most(
+        "operator's name ÷ tunnel, origin with HTTP/1.1",
+        ratio(Case::Own, Version::Http1),
+        MOST_WITH_SERVICES,
+    )];
+    let bound = choice.profile.forward_limit(levels::bytes()).map(|limit| limit.as_secs_f64());
+    for version in [Version::Http1, Version::Http2] {
+        let origin = written_version(version);
+        let own = of(Case::Own, version).and_then(Found::median);
+        goals.push(Goal::ratio_at_most(
+            format!("operator's name ÷ bound, origin with {origin}"),
+            own.zip(bound).map(|(own, bound)| own / bound),
+            MOST_OVER_BOUND,
+        ));
+        let least = of(Case::Foreign, version).and_then(|found| found.untouched.percentile(0.0));
+        goals.push(Goal::ratio_at_most(
+            format!("another's name ÷ tunnel, origin with {origin}"),
+            ratio(Case::Foreign, version),
+            MOST_FOREIGN,
+        ));
+        goals.push(Goal::ratio_at_least(
+            format!("another's name: bytes untouched, origin with {origin}"),
+            least.and_then(Percentile::known),
+            1.0,
+        ));
+    }
+    goals
+}
+
+fn text(choice: &Choice, found: &[Found]) -> String {
+    let header = ["origin", "", "median", "worst", "second passenger", "pushed", "in vain", "n"];
+    let mut table = table(&header);
+    for one in found {
+        let [used, unused] = one.pushed;
+        let again = one.again.percentile(0.5);
+        table.add_row([
+            written_version(one.version).to_owned(),
+            one.case.title().to_owned(),
+            written(one.loads.percentile(0.5), seconds),
+            written(one.loads.percentile(1.0), seconds),
+            again.map_or("–".to_owned(), |again| written(Some(again), seconds)),
+            used.to_string(),
+            unused.to_string(),
+            one.loads.len().to_string(),
+        ]);
+    }
+    align(&mut table, &[2, 3, 4, 5, 6, 7]);
+    let bytes = levels::bytes();
+    let least = choice.profile.forward_limit(bytes).map_or(f64::NAN, |limit| limit.as_secs_f64());
+    format!(
+        "{}\nA page of {} KB in {} objects over three levels in Chromium, over HTTPS and intercepted; a\n\
+         round trip and its bytes alone take {least:.2} s:\n\n{}\n",
+        choice.profile.about,
+        bytes / 1000,
+        levels::OBJECTS + 1,
+        table.trim_fmt()
+    )
+}

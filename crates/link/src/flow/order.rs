@@ -1,0 +1,175 @@
+//! Datagrams of some flows in the order in which they left.
+//!
+//! Symbols of the datagram lane are numbered as they are made, and one that is sent again or brought
+//! back by repairs keeps its number. So the numbers order the datagrams of every flow of the lane, and
+//! a missing number says that something is missing, though not of which flow. Whoever takes what comes
+//! late for lost, as QUIC does (RFC 9002 section 6.1), is better off when what comes after a gap waits
+//! for it a while: then nothing seems to be lost that the link brings back.
+//!
+//! A gap is waited for until it is filled, given up by the sender, or older than the patience that it
+//! was found with; so long at most a flow stands still for a datagram that never comes. What comes
+//! later than that is passed on at once.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::unread::Unread;
+
+/// What may wait of one flow: what comes at 8 Mbit/s in a second. More goes on as it came.
+pub const MOST_HELD_OF_A_FLOW: usize = 1 << 20;
+
+/// What may wait of all: beyond it, the flow of which most waits goes on as it came.
+pub const MOST_HELD_BYTES: usize = 8 << 20;
+
+/// Gaps that are known at once; beyond, the oldest is waited for no more. 256 of 32 bytes are 8 KiB.
+const MOST_GAPS: usize = 256;
+
+/// What waits, and for what.
+#[derive(Debug, Default)]
+pub struct Order {
+    /// By the symbol that each came in, and by their order in there.
+    held: BTreeMap<(u64, u64), Held>,
+    /// Bytes of each flow of which something waits.
+    of_flow: BTreeMap<u64, usize>,
+    held_bytes: usize,
+    /// Numbers below `end` that have not come and are waited for, rising.
+    gaps: VecDeque<Gap>,
+    end: u64,
+    turn: u64,
+    /// What goes on for want of room, to be taken next.
+    spilled: Vec<(u64, Bytes)>,
+}
+
+#[derive(Debug)]
+struct Held {
+    flow: u64,
+    payload: Bytes,
+}
+
+#[derive(Debug)]
+struct Gap {
+    start: u64,
+    end: u64,
+    until: Duration,
+}
+
+impl Order {
+    /// `symbol` has come for the first time; what it shows to be missing is waited for until
+    /// `patience` from now. Its datagrams are to be [offered](Self::offer) next.
+    pub fn came(&mut self, symbol: u64, patience: Duration, now: Duration) {
+        if symbol >= self.end {
+            if symbol > self.end {
+                self.gaps.push_back(Gap { start: self.end, end: symbol, until: now + patience });
+            }
+            self.end = symbol + 1;
+            if self.gaps.len() > MOST_GAPS {
+                self.gaps.pop_front();
+            }
+            return;
+        }
+        let at = self.gaps.partition_point(|gap| gap.end <= symbol);
+        let Some(gap) = self.gaps.get_mut(at).filter(|gap| gap.start <= symbol) else { return };
+        let (start, end, until) = (gap.start, gap.end, gap.until);
+        match (start == symbol, end == symbol + 1) {
+            (true, true) => drop(self.gaps.remove(at)),
+            (true, false) => gap.start = symbol + 1,
+            (false, true) => gap.end = symbol,
+            (false, false) => {
+                gap.end = symbol;
+                self.gaps.insert(at + 1, Gap { start: symbol + 1, end, until });
+            }
+        }
+    }
+
+    /// A datagram of `flow` from `symbol`, the newest that [came](Self::came): given back where nothing
+    /// before it is waited for, and kept otherwise.
+    pub fn offer(&mut self, symbol: u64, flow: u64, payload: Bytes) -> Option<Bytes> {
+        if symbol < self.floor() {
+            return Some(payload);
+        }
+        let bytes = Unread::cost(&payload);
+        if self.of_flow.get(&flow).map_or(0, |held| *held) + bytes > MOST_HELD_OF_A_FLOW {
+            self.spill(flow);
+        }
+        while self.held_bytes + bytes > MOST_HELD_BYTES
+            && let Some((&fattest, _)) = self.of_flow.iter().max_by_key(|(_, bytes)| **bytes)
+        {
+            self.spill(fattest);
+        }
+        self.turn += 1;
+        self.held.insert((symbol, self.turn), Held { flow, payload });
+        *self.of_flow.entry(flow).or_default() += bytes;
+        self.held_bytes += bytes;
+        None
+    }
+
+    /// The sender gave up all below `base` that has not come.
+    pub fn gave_up_below(&mut self, base: u64) {
+        while let Some(gap) = self.gaps.front_mut() {
+            gap.start = gap.start.max(base);
+            if gap.start < gap.end {
+                break;
+            }
+            self.gaps.pop_front();
+        }
+        self.end = self.end.max(base);
+    }
+
+    /// What waits for nothing any more, each with its flow, in order.
+    pub fn release(&mut self, now: Duration) -> Vec<(u64, Bytes)> {
+        while self.gaps.front().is_some_and(|gap| gap.until <= now) {
+            self.gaps.pop_front();
+        }
+        let floor = self.floor();
+        let mut released = std::mem::take(&mut self.spilled);
+        while let Some(first) = self.held.first_entry().filter(|first| first.key().0 < floor) {
+            let Held { flow, payload } = first.remove();
+            self.let_go(flow, Unread::cost(&payload));
+            released.push((flow, payload));
+        }
+        released
+    }
+
+    /// When [`Self::release`] should be called.
+    pub fn due(&self) -> Option<Duration> {
+        if self.held.is_empty() {
+            return None;
+        }
+        self.gaps.front().map(|gap| gap.until)
+    }
+
+    /// What all that waits takes.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// The first number that is waited for.
+    fn floor(&self) -> u64 {
+        self.gaps.front().map_or(u64::MAX, |gap| gap.start)
+    }
+
+    /// All of a flow goes on, in order, though something before it is missing.
+    fn spill(&mut self, flow: u64) {
+        let of_it = self.held.iter().filter(|(_, held)| held.flow == flow);
+        let places: Vec<_> = of_it.map(|(place, _)| *place).collect();
+        for held in places.iter().filter_map(|place| self.held.remove(place)).collect::<Vec<_>>() {
+            self.let_go(flow, Unread::cost(&held.payload));
+            self.spilled.push((flow, held.payload));
+        }
+    }
+
+    fn let_go(&mut self, flow: u64, bytes: usize) {
+        self.held_bytes -= bytes;
+        if let Some(held) = self.of_flow.get_mut(&flow) {
+            *held -= bytes;
+            if *held == 0 {
+                self.of_flow.remove(&flow);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
