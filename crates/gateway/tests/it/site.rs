@@ -142,6 +142,21 @@ async fn a_site_is_served_from_the_cache_in_either_version() {
     assert_eq!(third.into_body().collect().await.unwrap().to_bytes(), "hello");
     let other = sender.send_request(ask("https://other.test/a")).await.unwrap();
     assert_eq!(other.status(), StatusCode::MISDIRECTED_REQUEST);
+    // All that names the server has to name the site, in any writing.
+    for (authority, host, status) in [
+        (NAME, Some("other.test"), 421),
+        ("user@portal.test", None, 421),
+        ("portal.test:80", None, 421),
+        ("portal.test.", None, 200),
+        ("PORTAL.test:443", Some("portal.test"), 200),
+    ] {
+        let mut request = ask(&format!("https://{authority}/a"));
+        if let Some(host) = host {
+            request.headers_mut().insert("host", host.parse().unwrap());
+        }
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), status, "{authority} {host:?}");
+    }
     let other = get(&bench, &root, "other.test", "/a").await;
     assert!(other.starts_with("HTTP/1.1 421 "), "{other}");
 
