@@ -12,7 +12,7 @@ use bentpipe_gateway::config::{
 use bentpipe_gateway::far::{aerotcp, link};
 use bentpipe_gateway::rate::dlep::Finding;
 use bentpipe_link::IDLE_GRANT;
-use bentpipe_units::BitRate;
+use bentpipe_units::{BitRate, ByteSize};
 
 use crate::out::{say, show};
 use crate::sheet::Sheet;
@@ -166,6 +166,10 @@ fn names(sheet: &mut Sheet, dns: &AirDns, tproxy: bool) {
     match &dns.cache_file {
         Some(file) => sheet.row("", format!("kept over restarts in {}", file.display())),
         None => sheet.row("", "forgotten at every restart: there is no cache-file"),
+    }
+    let taken = ByteSize::from_bytes(dns.settings().warm_start_bytes.into());
+    if taken.bytes() > 0 {
+        sheet.row("", format!("{taken} of the ground's at most, where nothing is kept"));
     }
     if let Some(pool) = dns.pool_networks() {
         sheet.row("instant", format!("addresses for {pool}"));
@@ -334,6 +338,11 @@ fn ground(config: &GroundConfig) -> Sheet {
     let servers: Vec<_> = config.dns.servers.iter().map(|server| server.0.to_string()).collect();
     let asked = if servers.is_empty() { "the system's".to_owned() } else { servers.join(", ") };
     sheet.row("name servers", asked);
+    if let Some(rate) = config.dns.push_rate {
+        let text =
+            format!("at {rate}, names that an aircraft used to ask for, where it takes them");
+        sheet.row("pushes", text);
+    }
     if let Some(pages) = &config.split_http {
         let text = format!(
             "{} at once, {} an aircraft; {} objects of {} and {} at most, for {}",
@@ -450,7 +459,7 @@ mod tests {
                 "[link]\nprivate-key-file = \"own.key\"\nlisten = \"[::]:4500\"\n[[aircraft]]\n\
                  name = \"D-ABCD\"\npublic-key = \"{KEY}\"\nrate = \"1.89 Mbit/s\"\n\
                  highest-class = \"network\"\nmemory = {{ send = \"32 MiB\" }}\n\
-                 [dns]\nservers = [\"9.9.9.9\"]\n"
+                 [dns]\nservers = [\"9.9.9.9\"]\npush-rate = \"32 kbit/s\"\n"
             ),
         );
         let expected = format!(
@@ -463,6 +472,7 @@ mod tests {
   packets       up to 1500 bytes, IP header included, if the path carries them
   dials         public addresses only
   name servers  9.9.9.9:53
+  pushes        at 32 kbit/s, names that an aircraft used to ask for, where it takes them
 "
         );
         assert_eq!(text, expected);

@@ -81,6 +81,10 @@ counters! {
     names_asked,
     /// Of those, the ones that no name server answered.
     names_failed,
+    /// DNS answers that were sent unasked to aircraft that began without knowing anything (ground).
+    names_pushed,
+    /// Bytes of those answers.
+    names_pushed_bytes,
     /// ICMP messages sent to clients (air), or errors passed to aircraft (ground).
     icmp_sent,
     /// Pages that the ground fetched ahead with what they will ask for.

@@ -1,0 +1,287 @@
+//! What the papers claim, and what Bentpipe is to show: `experiments/claims.toml`, whose schema is
+//! `experiments/README.md`.
+
+mod check;
+mod judge;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::Path;
+
+use serde::Deserialize;
+
+pub use judge::{Figure, Held, Verdict};
+
+use crate::measured::{Measured, Pattern};
+use crate::statistics::Statistic;
+use crate::study::Study;
+
+/// The file that is built in.
+const BUILT_IN: &str = include_str!("../../../experiments/claims.toml");
+
+/// One claim.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(try_from = "Written")]
+pub struct Claim {
+    /// Its name, which no other has.
+    pub id: String,
+    /// Whose it is: an experiment's name, or `bentpipe` for what Bentpipe is to show.
+    pub paper: String,
+    /// Whose cells judge it.
+    pub experiment: String,
+    /// The section whose grid they are of.
+    pub section: String,
+    /// Where the paper says so.
+    pub at: String,
+    /// What it says, in our words.
+    pub claim: String,
+    /// What is judged.
+    pub metric: String,
+    /// Its quotient with this metric of the same cells is judged instead.
+    pub over: Option<String>,
+    /// What is made of a cell's values, of all its runs.
+    pub statistic: Statistic,
+    /// The cells judged.
+    pub of: Pattern,
+    /// The cells divided by.
+    pub against: Option<Pattern>,
+    /// What `of` and `against` are each divided by before.
+    pub bases: Option<(Pattern, Pattern)>,
+    /// What restricts the cells of all patterns.
+    pub cells: Pattern,
+    /// The value is formed for every combination of these columns that all patterns have.
+    pub each: Vec<String>,
+    /// Whether several cells of a pattern become their mean; without it a pattern has one cell.
+    pub pooled: bool,
+    /// How the combinations become one.
+    pub take: Take,
+    /// What is held against them.
+    pub bound: Bound,
+    /// What the paper found, where it gives a number.
+    pub paper_value: Option<PaperValue>,
+    /// How the claim was read, and whose the bound is.
+    pub note: Option<String>,
+}
+
+/// How the values of the combinations become one.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Take {
+    /// One number of all.
+    One(Statistic),
+    /// Each must keep the bound.
+    All,
+    /// At least this share of them must keep it.
+    Fraction(f64),
+}
+
+/// What a value must keep to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Bound {
+    /// Less than this.
+    Below(f64),
+    /// More than this.
+    Above(f64),
+    /// From the one to the other, both included.
+    Between(f64, f64),
+}
+
+/// What a paper found.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum PaperValue {
+    /// One number.
+    Number(f64),
+    /// From the one to the other.
+    Range([f64; 2]),
+}
+
+/// All claims.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claims {
+    /// In the order of their file.
+    #[serde(rename = "claim")]
+    pub all: Vec<Claim>,
+}
+
+/// Why there are no claims.
+#[derive(Debug, thiserror::Error)]
+#[error("{place}: {why}")]
+pub struct ClaimError {
+    place: String,
+    why: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Written {
+    id: String,
+    paper: String,
+    experiment: Option<String>,
+    section: String,
+    at: String,
+    claim: String,
+    metric: String,
+    over: Option<String>,
+    #[serde(default)]
+    statistic: Statistic,
+    of: Pattern,
+    of_base: Option<Pattern>,
+    against: Option<Pattern>,
+    against_base: Option<Pattern>,
+    #[serde(default, rename = "where")]
+    cells: Pattern,
+    #[serde(default)]
+    each: Vec<String>,
+    pool: Option<Pool>,
+    take: Option<WrittenTake>,
+    holds_for: Option<f64>,
+    below: Option<f64>,
+    above: Option<f64>,
+    between: Option<[f64; 2]>,
+    paper_value: Option<PaperValue>,
+    note: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Pool {
+    Mean,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum WrittenTake {
+    Median,
+    Mean,
+    Max,
+    Min,
+    All,
+    Fraction,
+}
+
+impl TryFrom<Written> for Claim {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let id = written.id.clone();
+        let why = |why: &str| format!("claim {id:?}: {why}");
+        let take = take(&written).map_err(why)?;
+        let bound = match (written.below, written.above, written.between) {
+            (Some(bound), None, None) => Bound::Below(bound),
+            (None, Some(bound), None) => Bound::Above(bound),
+            (None, None, Some([low, high])) if low <= high => Bound::Between(low, high),
+            _ => return Err(why("write one of below, above, between = [low, high]")),
+        };
+        let bases = match (written.of_base, written.against_base) {
+            (None, None) => None,
+            (Some(of), Some(against)) if written.against.is_some() => Some((of, against)),
+            _ => return Err(why("of-base and against-base go with each other and with against")),
+        };
+        let experiment = match written.experiment {
+            Some(experiment) => experiment,
+            None if written.paper == "bentpipe" => {
+                return Err(why("write the experiment whose cells judge it"));
+            }
+            None => written.paper.clone(),
+        };
+        Ok(Self {
+            id: written.id,
+            paper: written.paper,
+            experiment,
+            section: written.section,
+            at: written.at,
+            claim: written.claim,
+            metric: written.metric,
+            over: written.over,
+            statistic: written.statistic,
+            of: written.of,
+            against: written.against,
+            bases,
+            cells: written.cells,
+            each: written.each,
+            pooled: matches!(written.pool, Some(Pool::Mean)),
+            take,
+            bound,
+            paper_value: written.paper_value,
+            note: written.note,
+        })
+    }
+}
+
+fn take(written: &Written) -> Result<Take, &'static str> {
+    if written.holds_for.is_some() && !matches!(written.take, Some(WrittenTake::Fraction)) {
+        return Err("holds-for goes with take = \"fraction\"");
+    }
+    if written.each.is_empty() != written.take.is_none() {
+        return Err("each and take go with each other");
+    }
+    let share = written.holds_for.filter(|share| (0.0..=1.0).contains(share));
+    Ok(match (written.take, share) {
+        (None, _) | (Some(WrittenTake::Median), _) => Take::One(Statistic::Median),
+        (Some(WrittenTake::Mean), _) => Take::One(Statistic::Mean),
+        (Some(WrittenTake::Max), _) => Take::One(Statistic::Max),
+        (Some(WrittenTake::Min), _) => Take::One(Statistic::Min),
+        (Some(WrittenTake::All), _) => Take::All,
+        (Some(WrittenTake::Fraction), Some(share)) => Take::Fraction(share),
+        (Some(WrittenTake::Fraction), None) => {
+            return Err("take = \"fraction\" needs holds-for, a share from 0 to 1");
+        }
+    })
+}
+
+impl Claims {
+    /// Those built in, which fit the [built-in studies](Study::all).
+    pub fn all() -> Result<Self, ClaimError> {
+        Self::parse("experiments/claims.toml", BUILT_IN)
+    }
+
+    /// Reads a file.
+    pub fn load(path: &Path) -> Result<Self, ClaimError> {
+        let place = path.display().to_string();
+        let text = fs::read_to_string(path)
+            .map_err(|error| ClaimError { place: place.clone(), why: error.to_string() })?;
+        Self::parse(&place, &text)
+    }
+
+    /// Reads the text of a file; `place` is how errors call it.
+    pub fn parse(place: &str, text: &str) -> Result<Self, ClaimError> {
+        let claims: Self = crate::parse_toml(text)
+            .map_err(|(line, why)| ClaimError { place: format!("{place}:{line}"), why })?;
+        crate::study::once("claim", claims.all.iter().map(|claim| claim.id.as_str()))
+            .map_err(|why| ClaimError { place: place.into(), why })?;
+        Ok(claims)
+    }
+
+    /// Whether `studies` have what the claims name: sections, metrics, columns and values, and for
+    /// every combination one cell of each pattern, or more where they are pooled. Claims about
+    /// studies that are not among them are left alone.
+    pub fn check(&self, studies: &[Study]) -> Result<(), ClaimError> {
+        for claim in &self.all {
+            let Some(study) = studies.iter().find(|study| study.name == claim.experiment) else {
+                continue;
+            };
+            claim
+                .check(study)
+                .map_err(|why| ClaimError { place: format!("claim {:?}", claim.id), why })?;
+        }
+        Ok(())
+    }
+
+    /// Judges every claim about `studies` by what was `measured`, in the order of the file.
+    pub fn judge<'a>(
+        &'a self,
+        studies: &[Study],
+        measured: &[Measured],
+    ) -> Vec<(&'a Claim, Verdict)> {
+        let judge = |claim: &'a Claim| {
+            let study = studies.iter().find(|study| study.name == claim.experiment)?;
+            let grid = &study.section(&claim.section)?.grid;
+            let mine = |one: &&Measured| one.paper == study.name && one.grid == *grid;
+            let cells: Vec<&Measured> = measured.iter().filter(mine).collect();
+            Some((claim, claim.judge(&cells)))
+        };
+        self.all.iter().filter_map(judge).collect()
+    }
+}

@@ -1,0 +1,270 @@
+use super::*;
+use crate::measured::{Cell, Row, unit_of};
+
+const SETTING: &str = r#"
+id = "c"
+paper = "spdy"
+section = "fig3"
+at = "section 1"
+claim = "C."
+metric = "plt"
+"#;
+
+fn claim(text: &str) -> Claim {
+    toml::from_str(&format!("{SETTING}{text}")).unwrap()
+}
+
+fn row(metric: &str, run: usize, value: f64) -> Row {
+    Row {
+        metric: metric.into(),
+        unit: unit_of(metric).unwrap().into(),
+        series: String::new(),
+        x: None,
+        run: run as u32,
+        seed: 1,
+        value: if value.is_finite() { value } else { 60.0 },
+        finished: value.is_finite(),
+    }
+}
+
+/// A cell from `contender page`, with the values of its runs.
+fn cell(name: &str, values: &[f64]) -> Measured {
+    let (contender, page) = name.split_once(' ').unwrap();
+    let rows = values.iter().enumerate().map(|(run, &value)| row("plt", run, value)).collect();
+    let cell = Cell::of([("contender", contender), ("page", page)]);
+    Measured { paper: "spdy".into(), grid: "sites".into(), cell, rows }
+}
+
+fn judge(text: &str, cells: &[Measured]) -> (Held, Option<f64>) {
+    let cells: Vec<&Measured> = cells.iter().collect();
+    let verdict = claim(text).judge(&cells);
+    (verdict.held, verdict.found)
+}
+
+const NEVER: f64 = f64::INFINITY;
+
+#[test]
+fn a_value_is_held_against_its_bound() {
+    let cells = [cell("bentpipe a", &[1.0, 2.0, 9.0])];
+    let of = |bound: &str| judge(&format!("of = {{ contender = 'bentpipe' }}\n{bound}"), &cells);
+    assert_eq!(of("below = 2.1"), (Held::Held, Some(2.0)));
+    assert_eq!(of("below = 2.0"), (Held::NotHeld, Some(2.0)));
+    assert_eq!(of("above = 2.0"), (Held::NotHeld, Some(2.0)));
+    assert_eq!(of("between = [2.0, 3.0]"), (Held::Held, Some(2.0)));
+    assert_eq!(of("between = [2.5, 3.0]"), (Held::NotHeld, Some(2.0)));
+    for (statistic, value) in [("mean", 4.0), ("p95", 9.0), ("max", 9.0), ("min", 1.0)] {
+        assert_eq!(of(&format!("statistic = '{statistic}'\nabove = 0")), (Held::Held, Some(value)));
+    }
+    let none = judge("of = { contender = 'kcptun' }\nbelow = 1", &cells);
+    assert_eq!(none, (Held::NotMeasured, None));
+}
+
+#[test]
+fn a_time_that_did_not_finish_is_infinite_and_two_of_them_tell_nothing() {
+    let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\nabove = 2";
+    let pair = |one: f64, two: f64| [cell("e2e-bbr a", &[one]), cell("bentpipe a", &[two])];
+    assert_eq!(judge(text, &pair(3.0, 1.0)), (Held::Held, Some(3.0)));
+    assert_eq!(judge(text, &pair(NEVER, 1.0)), (Held::Held, Some(NEVER)));
+    assert_eq!(judge(text, &pair(1.0, NEVER)), (Held::NotHeld, Some(0.0)));
+    assert_eq!(judge(text, &pair(NEVER, NEVER)), (Held::Undecided, None));
+    assert_eq!(judge(text, &pair(0.0, 0.0)), (Held::Undecided, None));
+    assert_eq!(judge(text, &pair(1.0, 1.0)[..1]), (Held::NotMeasured, None));
+}
+
+#[test]
+fn each_forms_a_value_for_every_combination_that_all_patterns_have() {
+    let cells = [
+        cell("e2e-bbr a", &[2.0]),
+        cell("bentpipe a", &[1.0]),
+        cell("e2e-bbr b", &[8.0]),
+        cell("bentpipe b", &[2.0]),
+        cell("e2e-bbr c", &[9.0]),
+        cell("bentpipe d", &[3.0]),
+    ];
+    let of = |rest: &str| {
+        let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\n";
+        judge(&format!("{text}each = ['page']\n{rest}"), &cells)
+    };
+    assert_eq!(of("take = 'median'\nabove = 1"), (Held::Held, Some(2.0)));
+    assert_eq!(of("take = 'mean'\nabove = 3"), (Held::NotHeld, Some(3.0)));
+    assert_eq!(of("take = 'max'\nabove = 3"), (Held::Held, Some(4.0)));
+    assert_eq!(of("take = 'min'\nabove = 3"), (Held::NotHeld, Some(2.0)));
+    assert_eq!(of("take = 'all'\nabove = 1"), (Held::Held, Some(2.0)));
+    assert_eq!(of("take = 'all'\nabove = 2"), (Held::NotHeld, Some(2.0)));
+    assert_eq!(of("take = 'fraction'\nholds-for = 0.5\nabove = 2"), (Held::Held, Some(0.5)));
+    assert_eq!(of("take = 'fraction'\nholds-for = 0.6\nabove = 2"), (Held::NotHeld, Some(0.5)));
+    let only = of("where = { page = ['b', 'c'] }\ntake = 'all'\nabove = 2");
+    assert_eq!(only, (Held::Held, Some(4.0)));
+}
+
+#[test]
+fn an_undecided_combination_leaves_open_only_what_it_could_change() {
+    let cells = [
+        cell("e2e-bbr a", &[NEVER]),
+        cell("bentpipe a", &[NEVER]),
+        cell("e2e-bbr b", &[8.0]),
+        cell("bentpipe b", &[2.0]),
+        cell("e2e-bbr c", &[6.0]),
+        cell("bentpipe c", &[2.0]),
+    ];
+    let of = |rest: &str| {
+        let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\n";
+        judge(&format!("{text}each = ['page']\n{rest}"), &cells).0
+    };
+    assert_eq!(of("take = 'all'\nabove = 2"), Held::Undecided);
+    assert_eq!(of("take = 'all'\nabove = 3.5"), Held::NotHeld);
+    assert_eq!(of("take = 'max'\nabove = 3.5"), Held::Held);
+    assert_eq!(of("take = 'max'\nbelow = 5"), Held::Undecided);
+    assert_eq!(of("take = 'min'\nbelow = 3.5"), Held::Held);
+    assert_eq!(of("take = 'median'\nbetween = [3, 4]"), Held::Held);
+    assert_eq!(of("take = 'mean'\nabove = 1"), Held::Held);
+    assert_eq!(of("take = 'mean'\nbelow = 1"), Held::NotHeld);
+    assert_eq!(of("take = 'mean'\nabove = 3"), Held::Undecided);
+    assert_eq!(of("take = 'fraction'\nholds-for = 0.6\nabove = 2"), Held::Held);
+    assert_eq!(of("take = 'fraction'\nholds-for = 0.9\nabove = 2"), Held::Undecided);
+    assert_eq!(of("take = 'fraction'\nholds-for = 0.9\nabove = 3.5"), Held::NotHeld);
+}
+
+#[test]
+fn a_pooled_value_uses_the_cells_that_both_sides_have() {
+    let cells = [
+        cell("e2e-bbr a", &[2.0]),
+        cell("bentpipe a", &[1.0]),
+        cell("e2e-bbr b", &[8.0]),
+        cell("bentpipe b", &[4.0]),
+        cell("e2e-bbr c", &[100.0]),
+        cell("bentpipe d", &[100.0]),
+    ];
+    let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\nabove = 1\n";
+    assert_eq!(judge(&format!("{text}pool = 'mean'"), &cells), (Held::Held, Some(2.0)));
+    assert_eq!(judge(text, &cells), (Held::Undecided, None));
+    let alone = judge("of = { contender = 'e2e-bbr' }\npool = 'mean'\nbelow = 1", &cells);
+    assert_eq!(alone, (Held::NotHeld, Some(110.0 / 3.0)));
+    // Where the patterns ask for different pages, a page is no partner.
+    let apart = "of = { contender = 'e2e-bbr', page = ['a', 'c'] }\n\
+                 against = { contender = 'bentpipe', page = ['b', 'd'] }\npool = 'mean'\nbelow = 1";
+    assert_eq!(judge(apart, &cells), (Held::Held, Some(51.0 / 52.0)));
+}
+
+#[test]
+fn bases_divide_before() {
+    let cells = [
+        cell("e2e-bbr a", &[6.0]),
+        cell("e2e-bbr b", &[2.0]),
+        cell("bentpipe a", &[3.0]),
+        cell("bentpipe b", &[2.0]),
+    ];
+    let text = "of = { contender = 'e2e-bbr', page = 'a' }\n\
+                of-base = { contender = 'e2e-bbr', page = 'b' }\n\
+                against = { contender = 'bentpipe', page = 'a' }\n\
+                against-base = { contender = 'bentpipe', page = 'b' }\nabove = 1.9";
+    assert_eq!(judge(text, &cells), (Held::Held, Some(2.0)));
+}
+
+#[test]
+fn over_divides_by_another_metric_of_the_cell() {
+    let mut one = cell("bentpipe a", &[3.0]);
+    one.rows.push(row("ceiling", 0, 0.5));
+    let text = "of = { contender = 'bentpipe' }\nover = 'ceiling'\nabove = 5";
+    assert_eq!(judge(text, &[one]), (Held::Held, Some(6.0)));
+    assert_eq!(judge(text, &[cell("bentpipe a", &[3.0])]), (Held::NotMeasured, None));
+}
+
+#[test]
+fn a_pattern_goes_before_where() {
+    let cells = [cell("e2e-bbr a", &[6.0]), cell("e2e-bbr b", &[2.0])];
+    let text = "of = { page = 'a' }\nagainst = { contender = 'e2e-bbr' }\n\
+                where = { page = 'b', contender = 'e2e-bbr' }\nabove = 2";
+    assert_eq!(judge(text, &cells), (Held::Held, Some(3.0)));
+}
+
+#[test]
+fn what_is_wrong_with_a_claim_is_said() {
+    let wrong = [
+        ("", "write one of below, above, between"),
+        ("below = 1\nabove = 2", "write one of below, above, between"),
+        ("between = [2, 1]", "write one of below"),
+        ("below = 1\nof-base = { page = 'a' }", "of-base and against-base"),
+        ("below = 1\neach = ['page']", "each and take go with each other"),
+        ("below = 1\ntake = 'all'", "each and take go with each other"),
+        ("below = 1\neach = ['page']\ntake = 'fraction'", "needs holds-for"),
+        ("below = 1\neach = ['page']\ntake = 'all'\nholds-for = 1", "goes with take"),
+        ("below = 1\nbeneath = 2", "unknown field"),
+    ];
+    for (rest, says) in wrong {
+        let text = format!("[[claim]]{SETTING}of = {{ page = 'a' }}\n{rest}");
+        let error = Claims::parse("claims.toml", &text).unwrap_err().to_string();
+        assert!(error.starts_with("claims.toml") && error.contains(says), "{rest}: {error}");
+    }
+    let twice = format!("[[claim]]{SETTING}of = {{}}\nbelow = 1\n").repeat(2);
+    let error = Claims::parse("claims.toml", &twice).unwrap_err().to_string();
+    assert!(error.contains("two of claim \"c\""), "{error}");
+}
+
+#[test]
+fn what_does_not_fit_the_study_is_said() {
+    let studies = [Study::named("spdy").unwrap()];
+    let wrong = [
+        ("of = { contender = 'bentpipes' }\nbelow = 1", "no cell has contender = \"bentpipes\""),
+        ("of = { contender = 'bentpipe' }\nbelow = 1", "restrict it, or write pool"),
+        ("of = {}\nover = 'epb'\nbelow = 1", "does not measure \"epb\""),
+        ("of = {}\neach = ['class']\ntake = 'all'\nbelow = 1", "has no column \"class\""),
+        (
+            "of = { page = 'bbc' }\neach = ['page']\ntake = 'all'\nbelow = 1",
+            "in each and in a pattern",
+        ),
+    ];
+    for (rest, says) in wrong {
+        let claims = Claims { all: vec![claim(rest)] };
+        let error = claims.check(&studies).unwrap_err().to_string();
+        assert!(error.starts_with("claim \"c\"") && error.contains(says), "{rest}: {error}");
+    }
+}
+
+/// The claims that only the full run measures: their pages or contenders take too long for a quick one.
+const FULL_ONLY: [&str; 5] = [
+    "mile-high/quic-gains-with-size",
+    "rural-paws/objects-decide-http1-1500k",
+    "rural-paws/objects-do-not-matter-http2-1500k",
+    "netforecast/resets-strike-large-flows",
+    "bentpipe/engines-agree-rural-paws",
+];
+
+#[test]
+fn the_claims_built_in_fit_the_studies_built_in() {
+    let (claims, studies) = (Claims::all().unwrap(), Study::all().unwrap());
+    claims.check(&studies).unwrap();
+    let mut open = Vec::new();
+    for claim in &claims.all {
+        let study = studies.iter().find(|study| study.name == claim.experiment).unwrap();
+        let grid = study.grid(&study.section(&claim.section).unwrap().grid).unwrap();
+        if !claim.is_quick(grid) {
+            open.push(claim.id.as_str());
+        }
+    }
+    assert_eq!(open, FULL_ONLY);
+    let verdicts = claims.judge(&studies, &[]);
+    assert_eq!(verdicts.len(), claims.all.len());
+    assert!(verdicts.iter().all(|(_, verdict)| verdict.held == Held::NotMeasured));
+}
+
+/// With all cells every claim is judged; with a quarter of them nothing but what they are about.
+#[test]
+fn every_claim_is_judged_when_its_cells_are_there() {
+    let (claims, studies) = (Claims::all().unwrap(), Study::all().unwrap());
+    let mut measured = Vec::new();
+    for study in &studies {
+        for (grid, planned) in study.plan(false) {
+            let rows = grid.metrics.iter().map(|metric| row(metric, 0, 0.5)).collect();
+            let (paper, cell) = (study.name.clone(), planned.cell.clone());
+            measured.push(Measured { paper, grid: grid.id.clone(), cell, rows });
+        }
+    }
+    for (claim, verdict) in claims.judge(&studies, &measured) {
+        assert!(matches!(verdict.held, Held::Held | Held::NotHeld), "{}: {verdict:?}", claim.id);
+        assert!(verdict.found.is_some(), "{}", claim.id);
+    }
+    let part: Vec<Measured> = measured.into_iter().step_by(4).collect();
+    let judged = claims.judge(&studies, &part);
+    assert!(judged.iter().any(|(_, verdict)| verdict.held == Held::NotMeasured));
+}

@@ -1,0 +1,311 @@
+//! What one cell of a grid gave.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+/// The columns that a cell may have, in the order in which the report shows them.
+pub const COLUMNS: [&str; 10] = [
+    "engine",
+    "loader",
+    "contender",
+    "protocol",
+    "link",
+    "page",
+    "condition",
+    "class",
+    "direction",
+    "x",
+];
+
+/// What a run may yield, and in what unit.
+pub const METRICS: [(&str, &str); 26] = [
+    ("plt", "s"),
+    ("response-time", "s"),
+    ("goodput", "bit/s"),
+    ("utilization", "ratio"),
+    ("ceiling", "ratio"),
+    ("rate", "bit/s"),
+    ("rate-fill", "ratio"),
+    ("jain", "ratio"),
+    ("connections", "count"),
+    ("connections-dropped", "count"),
+    ("packets-small", "ratio"),
+    ("packets-large", "ratio"),
+    ("block", "s"),
+    ("wait", "s"),
+    ("receive", "s"),
+    ("failed", "ratio"),
+    ("epb", "ratio"),
+    ("epb-received", "ratio"),
+    ("epb-fair", "ratio"),
+    ("below-window", "ratio"),
+    ("extra-traffic", "ratio"),
+    ("extra-budget", "ratio"),
+    ("resets", "count"),
+    ("link-rate", "bit/s"),
+    ("link-rtt", "s"),
+    ("link-loss", "ratio"),
+];
+
+/// The unit of a metric; `None` if there is no such metric.
+pub fn unit_of(metric: &str) -> Option<&'static str> {
+    METRICS.iter().find(|(name, _)| *name == metric).map(|(_, unit)| *unit)
+}
+
+/// A number as the text of a column: `1e-6`, `0.000001` and `1.0e-6` are all `0.000001`.
+pub fn number(value: f64) -> String {
+    format!("{value}")
+}
+
+/// Which cell of a grid: a value for each of its columns, as text.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cell(BTreeMap<String, String>);
+
+/// The values that columns may have: those of one cell or of many.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Pattern(BTreeMap<String, Texts>);
+
+/// What one cell gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Measured {
+    /// The experiment, as its file is called.
+    pub paper: String,
+    /// The grid's `id` there.
+    pub grid: String,
+    /// Which of the grid's cells.
+    pub cell: Cell,
+    /// All values of all runs.
+    pub rows: Vec<Row>,
+}
+
+/// One value of one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Row {
+    /// One of [`METRICS`].
+    pub metric: String,
+    /// The metric's unit.
+    pub unit: String,
+    /// Which object or connection of the run; empty where the run has one value.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub series: String,
+    /// The value's place in its series, where the cell has no column `x`: a time in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<f64>,
+    /// Which run of the cell, from 0.
+    pub run: u32,
+    /// Of the link's losses.
+    pub seed: u64,
+    /// Finite; of a run that was cut off what was seen until then.
+    pub value: f64,
+    /// Whether it was not cut off.
+    pub finished: bool,
+}
+
+impl Cell {
+    /// A cell from pairs of column and value.
+    pub fn of<K: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
+        Self(pairs.into_iter().map(|(column, value)| (column.into(), value.into())).collect())
+    }
+
+    /// Its value in `column`.
+    pub fn on(&self, column: &str) -> Option<&str> {
+        self.0.get(column).map(String::as_str)
+    }
+
+    /// Its columns with their values, in the order of [`COLUMNS`].
+    pub fn columns(&self) -> impl Iterator<Item = (&str, &str)> {
+        COLUMNS.into_iter().filter_map(|column| Some((column, self.on(column)?)))
+    }
+
+    /// The same with another value in `column`.
+    pub fn with(&self, column: &str, value: &str) -> Self {
+        let mut columns = self.0.clone();
+        columns.insert(column.into(), value.into());
+        Self(columns)
+    }
+
+    /// The same without `column`.
+    pub fn without(&self, column: &str) -> Self {
+        let mut columns = self.0.clone();
+        columns.remove(column);
+        Self(columns)
+    }
+
+    /// Its values in `columns`, in their order; `None` unless it has all of them.
+    pub fn key(&self, columns: &[String]) -> Option<Vec<&str>> {
+        columns.iter().map(|column| self.on(column)).collect()
+    }
+}
+
+/// As `column=value`, the columns in alphabetical order: the same for the same cell, always.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (column, value)) in self.0.iter().enumerate() {
+            let comma = if number == 0 { "" } else { "," };
+            write!(f, "{comma}{column}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Pattern {
+    /// A pattern from pairs of column and the values that stand for any of them.
+    pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a [&'a str])>) -> Self {
+        let texts = |values: &[&str]| Texts(values.iter().map(|&value| value.into()).collect());
+        Self(pairs.into_iter().map(|(column, values)| (column.into(), texts(values))).collect())
+    }
+
+    /// Whether `cell` has one of the pattern's values in every column that the pattern names.
+    pub fn matches(&self, cell: &Cell) -> bool {
+        self.0.iter().all(|(column, values)| {
+            cell.on(column).is_some_and(|value| values.0.iter().any(|one| one == value))
+        })
+    }
+
+    /// The values it has for `column`, if it names that.
+    pub fn on(&self, column: &str) -> Option<&[String]> {
+        self.0.get(column).map(|values| values.0.as_slice())
+    }
+
+    /// The columns that it names, with their values.
+    pub fn columns(&self) -> impl Iterator<Item = (&str, &[String])> {
+        self.0.iter().map(|(column, values)| (column.as_str(), values.0.as_slice()))
+    }
+
+    /// Both in one; where both name a column, what `self` says of it holds.
+    pub fn or(&self, other: &Self) -> Self {
+        let mut columns = other.0.clone();
+        columns.extend(self.0.clone());
+        Self(columns)
+    }
+
+    /// The cell that differs from `cell` in the columns which the pattern names with one value.
+    pub fn moved(&self, cell: &Cell) -> Cell {
+        self.columns().fold(cell.clone(), |cell, (column, values)| match values {
+            [value] => cell.with(column, value),
+            _ => cell,
+        })
+    }
+}
+
+impl Measured {
+    /// The values of a metric, of all runs, each as it [ranks](Row::ranked).
+    pub fn values(&self, metric: &str) -> Vec<f64> {
+        self.of(metric).map(Row::ranked).collect()
+    }
+
+    /// The rows of a metric.
+    pub fn of<'a>(&'a self, metric: &'a str) -> impl Iterator<Item = &'a Row> {
+        self.rows.iter().filter(move |row| row.metric == metric)
+    }
+}
+
+impl Row {
+    /// The value for whoever ranks it: a time that did not finish is infinitely long, rates and
+    /// shares count as they stand.
+    pub fn ranked(&self) -> f64 {
+        if self.unit == "s" && !self.finished { f64::INFINITY } else { self.value }
+    }
+}
+
+/// One value of a column or several, texts or numbers, kept as text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Texts(pub Vec<String>);
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Texts;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, a number, or a list of them")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Texts, E> {
+                Ok(Texts(vec![text.into()]))
+            }
+
+            fn visit_i64<E: de::Error>(self, value: i64) -> Result<Texts, E> {
+                Ok(Texts(vec![value.to_string()]))
+            }
+
+            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Texts, E> {
+                Ok(Texts(vec![number(value)]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Texts, A::Error> {
+                let mut all = Vec::new();
+                while let Some(Texts(one)) = list.next_element()? {
+                    match <[String; 1]>::try_from(one) {
+                        Ok([one]) => all.push(one),
+                        Err(_) => return Err(de::Error::custom("a list within a list: write one")),
+                    }
+                }
+                if all.is_empty() {
+                    return Err(de::Error::custom(
+                        "an empty list stands for no cell: name a value",
+                    ));
+                }
+                Ok(Texts(all))
+            }
+        }
+        from.deserialize_any(OneOrMany)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_stands_for_any_of_its_values() {
+        let cell = Cell::of([("link", "mss"), ("protocol", "http/2")]);
+        assert!(Pattern::default().matches(&cell));
+        let links = Pattern::of([("link", &["da2gc", "mss"][..])]);
+        assert!(links.matches(&cell));
+        assert!(!Pattern::of([("link", &["da2gc"][..])]).matches(&cell));
+        assert!(!Pattern::of([("page", &["1x100k"][..])]).matches(&cell));
+        assert_eq!(cell.to_string(), "link=mss,protocol=http/2");
+        assert_eq!(cell.key(&["protocol".into(), "link".into()]), Some(vec!["http/2", "mss"]));
+        assert_eq!(cell.key(&["page".into()]), None);
+        let other = Pattern::of([("link", &["aero"][..])]);
+        assert!(!other.or(&links).matches(&cell) && links.or(&other).matches(&cell));
+        assert_eq!(other.moved(&cell).to_string(), "link=aero,protocol=http/2");
+    }
+
+    #[test]
+    fn numbers_are_written_one_way() {
+        let pattern: Pattern = toml::from_str("x = [1e-6, 1.0e-6, 0.000001]\npage = 'p'").unwrap();
+        assert_eq!(pattern.on("x").unwrap(), ["0.000001", "0.000001", "0.000001"]);
+        let pattern: Pattern = toml::from_str("x = [30, 30.0, 0]").unwrap();
+        assert_eq!(pattern.on("x").unwrap(), ["30", "30", "0"]);
+        for wrong in ["x = []", "x = [[1, 2]]", "x = true", "x = {}"] {
+            assert!(toml::from_str::<Pattern>(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_a_time_that_did_not_finish_is_infinite() {
+        let row = |metric: &str, finished| Row {
+            metric: metric.into(),
+            unit: unit_of(metric).unwrap().into(),
+            series: String::new(),
+            x: None,
+            run: 0,
+            seed: 1,
+            value: 0.5,
+            finished,
+        };
+        assert_eq!(row("plt", false).ranked(), f64::INFINITY);
+        assert_eq!(row("plt", true).ranked(), 0.5);
+        assert_eq!(row("utilization", false).ranked(), 0.5);
+    }
+}

@@ -1,0 +1,136 @@
+//! What is measured: blocks of columns, and the cells that they stand for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::Workload;
+use crate::measured::{Cell, Pattern};
+
+/// The most cells of a grid: ten times the largest there is, and 10 MB in memory.
+pub(super) const MOST_CELLS: usize = 20_000;
+
+/// What is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grid {
+    /// Its name.
+    pub id: String,
+    /// What one run does.
+    pub workload: Workload,
+    /// What a run yields.
+    pub metrics: Vec<String>,
+    /// What the column `x` counts, where cells have it.
+    pub x: Option<String>,
+    /// Of the workload.
+    pub settings: toml::Table,
+    /// Its cells in the order of the blocks; within a block the first column in alphabetical order
+    /// changes last, and values keep the order of the file.
+    pub cells: Vec<Planned>,
+    /// Those of a quick run.
+    pub quick: Vec<Planned>,
+}
+
+/// A cell to be run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// Which.
+    pub cell: Cell,
+    /// How often.
+    pub runs: u32,
+    /// When a run is cut off.
+    pub deadline: Duration,
+}
+
+/// One part of a run that is shared out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shard {
+    index: usize,
+    of: usize,
+}
+
+/// A text that names no shard.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{written:?} is no shard: write \"2/8\" for the second of eight")]
+pub struct ShardError {
+    written: String,
+}
+
+/// A block of columns, read.
+pub(super) struct Block {
+    pub columns: Pattern,
+    pub runs: u32,
+    pub deadline: Duration,
+}
+
+/// All combinations of all blocks, each once, with the most runs and that block's deadline.
+pub(super) fn expand(blocks: &[Block]) -> Result<Vec<Planned>, String> {
+    let mut all: Vec<Planned> = Vec::new();
+    let mut places: HashMap<Cell, usize> = HashMap::new();
+    for Block { columns, runs, deadline } in blocks {
+        let count = columns.columns().fold(1_usize, |n, (_, one)| n.saturating_mul(one.len()));
+        if count.saturating_add(all.len()) > MOST_CELLS {
+            return Err(format!("stands for more than {MOST_CELLS} cells: take some values away"));
+        }
+        for cell in combinations(columns) {
+            let planned = Planned { cell: cell.clone(), runs: *runs, deadline: *deadline };
+            match places.get(&cell) {
+                Some(&place) if all[place].runs >= *runs => {}
+                Some(&place) => all[place] = planned,
+                None => {
+                    places.insert(cell, all.len());
+                    all.push(planned);
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+fn combinations(columns: &Pattern) -> Vec<Cell> {
+    columns.columns().fold(vec![Cell::default()], |cells, (column, values)| {
+        let more = |cell: Cell| values.iter().map(move |value| cell.with(column, value));
+        cells.into_iter().flat_map(more).collect()
+    })
+}
+
+impl Grid {
+    /// The cell in the full grid.
+    pub fn planned(&self, cell: &Cell) -> Option<&Planned> {
+        self.cells.iter().find(|planned| planned.cell == *cell)
+    }
+}
+
+impl Shard {
+    /// The whole as one shard.
+    pub const WHOLE: Self = Self { index: 0, of: 1 };
+
+    /// The `number`th (from 1) of `of` shards; `None` unless there is such a one.
+    pub fn new(number: usize, of: usize) -> Option<Self> {
+        (1..=of).contains(&number).then(|| Self { index: number - 1, of })
+    }
+
+    /// Its part of `all`: every so manyth, so that neighbours, which take about as long as one
+    /// another, fall to different shards. All shards together have everything, each once.
+    pub fn part<T>(self, all: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+        all.into_iter().skip(self.index).step_by(self.of)
+    }
+}
+
+impl FromStr for Shard {
+    type Err = ShardError;
+
+    fn from_str(text: &str) -> Result<Self, ShardError> {
+        let parse = || {
+            let (number, of) = text.split_once('/')?;
+            Self::new(number.parse().ok()?, of.parse().ok()?)
+        };
+        parse().ok_or_else(|| ShardError { written: text.into() })
+    }
+}
+
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.index + 1, self.of)
+    }
+}
