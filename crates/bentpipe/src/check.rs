@@ -493,10 +493,13 @@ mod tests {
         }
         // Whom this machine trusts is not the example's business.
         let air = include_str!("../../../examples/cabin/air.toml");
+        let ground = include_str!("../../../examples/cabin/ground.toml");
         let origin = "origin = \"https://portal.example\"\n";
         assert!(air.contains(origin));
         write("air.toml", &air.replace(origin, &format!("{origin}origin-ca = \"portal.pem\"\n")));
-        write("ground.toml", include_str!("../../../examples/cabin/ground.toml"));
+        let name = "[[site]]\nname = \"portal.example\"\n";
+        assert!(ground.contains(name));
+        write("ground.toml", &ground.replace(name, &format!("{name}origin-ca = \"portal.pem\"\n")));
         write("portal.txt", include_str!("../../../examples/cabin/portal.txt"));
         folder
     }

@@ -1,9 +1,9 @@
 //! What the page says of each part that is switched on, and of no other.
 
-use crate::config::{AirConfig, Detail};
+use crate::config::{AirConfig, Detail, SiteLoaded};
 
 const SPLIT: &str = "<p><strong>It fetches whole pages ahead.</strong> When you open a page over \
-unencrypted HTTP and your browser sends no login and no cookie with it, the gateway on the ground \
+unencrypted HTTP{or_ours} and your browser sends no login and no cookie with it, the gateway on the ground \
 reads the page as it comes, finds the pictures and style sheets that it needs, and sends them along before \
 your browser asks. It runs no scripts and shows no website who you are. What your browser does not ask for \
 is thrown away.</p>";
@@ -53,7 +53,9 @@ const OWN_RESOLVER: &str = "<li>Let your device ask its names encrypted, of a re
 pub fn services(config: &AirConfig) -> String {
     let mut told = Vec::new();
     if config.split_http.is_some() {
-        told.push(SPLIT.to_owned());
+        let read = names(config, |site| site.split_http);
+        let ours = read.map(|names| format!(", or of the operator\u{2019}s own ({names}),"));
+        told.push(SPLIT.replace("{or_ours}", &ours.unwrap_or_default()));
     }
     if let Some(dns) = &config.dns {
         let intercepts = dns.intercept && config.listen.tproxy.is_some();
@@ -70,7 +72,7 @@ pub fn services(config: &AirConfig) -> String {
 pub fn kept(config: &AirConfig) -> String {
     let mut told = Vec::new();
     if config.http_cache.is_some() {
-        let ours = match names(config) {
+        let ours = match names(config, |_| true) {
             Some(names) => format!(" or from the operator\u{2019}s own pages ({names})"),
             None => String::new(),
         };
@@ -112,7 +114,7 @@ pub fn except(config: &AirConfig) -> String {
             ", but those to the operator\u{2019}s own pages ({names}), whose certificates it has"
         )
     };
-    names(config).map(but).unwrap_or_default()
+    names(config, |_| true).map(but).unwrap_or_default()
 }
 
 /// How to be without all this.
@@ -139,9 +141,11 @@ pub fn ask(config: &AirConfig) -> String {
     contact.map(|contact| format!("\n{heading}\n<p>{}</p>\n", escaped(contact))).unwrap_or_default()
 }
 
-/// The names that the gateway answers for. They are letters, digits, hyphens and dots.
-fn names(config: &AirConfig) -> Option<String> {
-    let names: Vec<_> = config.sites.iter().map(|site| site.loaded().name.as_str()).collect();
+/// The names that the gateway answers for, of the sites that are `meant`. They are letters, digits, hyphens
+/// and dots.
+fn names(config: &AirConfig, meant: impl Fn(&SiteLoaded) -> bool) -> Option<String> {
+    let sites = config.sites.iter().map(|site| site.loaded()).filter(|site| meant(site));
+    let names: Vec<_> = sites.map(|site| site.name.as_str()).collect();
     (!names.is_empty()).then(|| format!("<span class=\"names\">{}</span>", names.join(", ")))
 }
 
@@ -183,7 +187,7 @@ mod tests {
         ("[dns.instant-names]\nv4 = \"100.64.0.0/10\"", "100.64.0.0/10"),
         ("[preload]\nmanifest = \"a\"\nreport = \"b\"", "chosen for everybody"),
         (
-            "[[site]]\nname = \"portal.example\"\ncertificate = \"portal.pem\"\nkey = \"portal.key\"\norigin = \"http://10.0.0.1\"",
+            "[[site]]\nname = \"portal.example\"\ncertificate = \"portal.pem\"\nkey = \"portal.key\"\nsplit-http = true\norigin = \"http://10.0.0.1\"",
             "portal.example",
         ),
         (
@@ -208,6 +212,7 @@ mod tests {
         for (table, says) in PARTS {
             assert!(all.contains(says), "{table}: {all}");
         }
+        assert!(all.contains("HTTP, or of the operator\u{2019}s own (<span"), "{all}");
         for page in [none, all] {
             assert_eq!(page.matches('{').count(), FRAME_BRACES, "{page}");
         }
