@@ -117,7 +117,7 @@ impl Cache {
             && known.as_ref().is_some_and(|entry| !confirms(&said, entry))
             && let Some(other) = known.take()
         {
-            self.0.store.remove(&other);
+            self.0.store.supersede(&other);
             said = self.ask(request, origin, None).await?;
         }
         let (Answer { response, trusted }, times) = said;
