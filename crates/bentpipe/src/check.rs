@@ -472,7 +472,8 @@ mod tests {
   packets       up to 1500 bytes, IP header included, if the path carries them
   dials         public addresses only
   name servers  9.9.9.9:53
-  pushes        at 32 kbit/s, names that an aircraft used to ask for, where it takes them
+  pushes        at 32 kbit/s, names that an aircraft used to ask for, where it
+                takes them
 "
         );
         assert_eq!(text, expected);
