@@ -5,14 +5,14 @@ use std::fmt::Display;
 use std::path::Path;
 
 use bentpipe_gateway::config::{
-    AeroTcp, AirConfig, AirDns, AirLink, AircraftConfig, Beam, ClassConfig, Classes, Detail,
-    GroundConfig, LeaseSource, Listen, Memory, ModemConfig, ModemSource, Quic, StatusConfig,
-    Transport, Which, WindowKind,
+    AeroTcp, AirConfig, AirDns, AirLink, AircraftConfig, Beam, ClassConfig, Classes, ConfigError,
+    Detail, GroundConfig, LeaseSource, Listen, Memory, ModemConfig, ModemSource, Preload, Quic,
+    StatusConfig, Transport, Which, WindowKind,
 };
 use bentpipe_gateway::far::{aerotcp, link};
 use bentpipe_gateway::rate::dlep::Finding;
 use bentpipe_link::IDLE_GRANT;
-use bentpipe_units::BitRate;
+use bentpipe_units::{BitRate, ByteSize};
 
 use crate::out::{say, show};
 use crate::sheet::Sheet;
@@ -54,7 +54,36 @@ fn describe(file: &Path) -> Result<Sheet, Box<dyn Error>> {
     if config.link.transport == Transport::AeroTcp || config.aerotcp.is_some() {
         aerotcp::air_config(&config, anywhere, 0).map_err(|error| complain_of_aerotcp(&error))?;
     }
-    Ok(air(&config))
+    let mut sheet = air(&config);
+    if let Some(preload) = &config.preload {
+        ahead(&mut sheet, &config, preload)?;
+    }
+    Ok(sheet)
+}
+
+/// The portal's content.
+fn ahead(sheet: &mut Sheet, config: &AirConfig, preload: &Preload) -> Result<(), ConfigError> {
+    let sites: Vec<_> = config.sites.iter().map(|site| site.loaded().name.clone()).collect();
+    let manifest = preload.check_manifest(&sites)?;
+    let when = match preload.window {
+        Some(window) => format!("each day at {window} UTC"),
+        None => "when `bentpipe preload --now` asks for it".to_owned(),
+    };
+    let (count, most) = (manifest.addresses.len(), preload.largest_run);
+    let text = format!("{count} addresses {when}, {most} at most, in {}", preload.class);
+    sheet.row("preloads", text);
+    sheet.row("", format!("told in {}", preload.report.display()));
+    let Some(cache) = &config.http_cache else { return Ok(()) };
+    if cache.directory().is_none() {
+        let text = "what is preloaded is lost at every restart: [http-cache] has no directory";
+        sheet.row("note", text);
+    }
+    let room = cache.directory().map_or(cache.memory, |_| cache.disk.max(cache.memory));
+    if most.bytes() > room.bytes() / 2 {
+        let text = format!("no more than half of the cache's {room} can be pinned");
+        sheet.row("note", text);
+    }
+    Ok(())
 }
 
 fn air(config: &AirConfig) -> Sheet {
@@ -137,6 +166,10 @@ fn names(sheet: &mut Sheet, dns: &AirDns, tproxy: bool) {
     match &dns.cache_file {
         Some(file) => sheet.row("", format!("kept over restarts in {}", file.display())),
         None => sheet.row("", "forgotten at every restart: there is no cache-file"),
+    }
+    let taken = ByteSize::from_bytes(dns.settings().warm_start_bytes.into());
+    if taken.bytes() > 0 {
+        sheet.row("", format!("{taken} of the ground's at most, where nothing is kept"));
     }
     if let Some(pool) = dns.pool_networks() {
         sheet.row("instant", format!("addresses for {pool}"));
@@ -305,6 +338,11 @@ fn ground(config: &GroundConfig) -> Sheet {
     let servers: Vec<_> = config.dns.servers.iter().map(|server| server.0.to_string()).collect();
     let asked = if servers.is_empty() { "the system's".to_owned() } else { servers.join(", ") };
     sheet.row("name servers", asked);
+    if let Some(rate) = config.dns.push_rate {
+        let text =
+            format!("at {rate}, names that an aircraft used to ask for, where it takes them");
+        sheet.row("pushes", text);
+    }
     if let Some(pages) = &config.split_http {
         let text = format!(
             "{} at once, {} an aircraft; {} objects of {} and {} at most, for {}",
@@ -421,7 +459,7 @@ mod tests {
                 "[link]\nprivate-key-file = \"own.key\"\nlisten = \"[::]:4500\"\n[[aircraft]]\n\
                  name = \"D-ABCD\"\npublic-key = \"{KEY}\"\nrate = \"1.89 Mbit/s\"\n\
                  highest-class = \"network\"\nmemory = {{ send = \"32 MiB\" }}\n\
-                 [dns]\nservers = [\"9.9.9.9\"]\n"
+                 [dns]\nservers = [\"9.9.9.9\"]\npush-rate = \"32 kbit/s\"\n"
             ),
         );
         let expected = format!(
@@ -434,9 +472,72 @@ mod tests {
   packets       up to 1500 bytes, IP header included, if the path carries them
   dials         public addresses only
   name servers  9.9.9.9:53
+  pushes        at 32 kbit/s, names that an aircraft used to ask for, where it takes them
 "
         );
         assert_eq!(text, expected);
+    }
+
+    /// The example of a cabin in a folder of its own, with keys and certificates beside it.
+    fn cabin() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        for key in ["air.key", "ground.key"] {
+            write(key, KEY);
+        }
+        for (file, name) in [("portal", "portal.example"), ("resolver", "dns.portal.example")] {
+            let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
+            write(&format!("{file}.pem"), &made.cert.pem());
+            write(&format!("{file}.key"), &made.signing_key.serialize_pem());
+        }
+        // Whom this machine trusts is not the example's business.
+        let air = include_str!("../../../examples/cabin/air.toml");
+        let ground = include_str!("../../../examples/cabin/ground.toml");
+        let origin = "origin = \"https://portal.example\"\n";
+        assert!(air.contains(origin));
+        write("air.toml", &air.replace(origin, &format!("{origin}origin-ca = \"portal.pem\"\n")));
+        let name = "[[site]]\nname = \"portal.example\"\n";
+        assert!(ground.contains(name));
+        write("ground.toml", &ground.replace(name, &format!("{name}origin-ca = \"portal.pem\"\n")));
+        write("portal.txt", include_str!("../../../examples/cabin/portal.txt"));
+        folder
+    }
+
+    #[test]
+    fn the_example_of_a_cabin_is_without_errors() {
+        let folder = cabin();
+        let air = describe(&folder.path().join("air.toml")).unwrap().to_string();
+        for says in [
+            "preloads      5 addresses each day at 02:00-05:00 UTC, 512 MiB at most, in",
+            "told in /var/lib/bentpipe/preload.json",
+            "answers for   portal.example",
+            "DNS           answered on board at 10.0.0.1:53",
+            "HTTP cache    128 MiB in memory, 4 GiB in /var/cache/bentpipe",
+            "passengers' page http://10.0.0.1:80/",
+        ] {
+            assert!(air.contains(says), "{says}: {air}");
+        }
+        let ground = describe(&folder.path().join("ground.toml")).unwrap().to_string();
+        assert!(ground.contains("pages"), "{ground}");
+    }
+
+    #[test]
+    fn a_manifest_that_cannot_be_followed_is_told_with_its_line() {
+        let folder = cabin();
+        let file = folder.path().join("air.toml");
+        let complaint = || describe(&file).err().unwrap().to_string();
+        let manifest = folder.path().join("portal.txt");
+        std::fs::write(&manifest, "# films\nhttps://elsewhere.example/\n").unwrap();
+        let told = complaint();
+        assert!(told.contains("portal.txt, line 2: elsewhere.example is none of"), "{told}");
+        std::fs::remove_file(&manifest).unwrap();
+        let told = complaint();
+        assert!(told.contains("cannot be read") && told.contains("one address a line"), "{told}");
+        let text = std::fs::read_to_string(&file).unwrap().replace("02:00-05:00", "2-5");
+        std::fs::write(&file, text).unwrap();
+        let told = complaint();
+        assert!(told.contains("is no part of a day") && told.contains("window = "), "{told}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod gateways;
 mod keys;
 mod lab;
 mod out;
+mod preload;
 mod sheet;
 mod status;
 
@@ -73,6 +74,11 @@ enum Command {
     /// The gateway writes that to a file where [status] of its configuration says so; docs/status.md
     /// has the file's fields. Rates are those between the last two files.
     Status(status::Status),
+    /// Show what became of the portal's content when it was last preloaded, or ask for it now.
+    ///
+    /// An air gateway preloads what [preload] of its configuration says, and reports there;
+    /// docs/cabin-services.md tells more.
+    Preload(preload::Preload),
     /// See it work: an emulated in-flight link, with and without the gateways, then a proxy to
     /// browse through.
     Demo(demo::Demo),
@@ -90,6 +96,7 @@ fn main() -> ExitCode {
         Command::Check { config } => check::run(&config),
         Command::Classify(classify) => classify::run(&classify),
         Command::Status(status) => status::run(&status),
+        Command::Preload(preload) => preload::run(&preload),
         Command::Demo(demo) => demo::run(&demo),
         Command::Lab(lab) => lab::run(&lab),
     };

@@ -122,6 +122,12 @@ impl Answer {
         self.write(query, room, &ages)
     }
 
+    /// Whether all of it fits into an answer to `query`.
+    pub fn fits(&self, query: &Query, room: Room) -> bool {
+        let opt = if query.edns.is_some() { MOST_OPT } else { 0 };
+        self.message.len() + opt <= query.room(room)
+    }
+
     /// The same at a time when every TTL has these `ages`.
     pub(crate) fn write(&self, query: &Query, room: Room, ages: &Ages) -> Vec<u8> {
         let opt = if query.edns.is_some() { MOST_OPT } else { 0 };
@@ -129,9 +135,8 @@ impl Answer {
         if query.wants_authentic() {
             flags |= wire::word(&self.message, 1).unwrap_or(0) & flag::AUTHENTIC;
         }
-        let fits = self.message.len() + opt <= query.room(room);
         let mut out = Vec::with_capacity(self.message.len() + opt);
-        if fits {
+        if self.fits(query, room) {
             query.head(flags, &mut out);
             out.extend_from_slice(&self.message[usize::from(self.question_end)..]);
             out[6..HEADER].copy_from_slice(&self.message[6..HEADER]);
@@ -197,6 +202,27 @@ pub fn least_ttl(message: &[u8]) -> Option<u32> {
         least = Some(least.map_or(ttl, |least: u32| least.min(ttl)));
     }
     least
+}
+
+/// What `message` answers, by its question, its flag CD and the DO of its OPT record.
+pub fn key_of(message: &[u8]) -> Result<Key, Malformed> {
+    let flags = wire::word(message, 1)?;
+    let end = wire::plain_name_end(message, HEADER)?;
+    let question = (wire::number(message, end)?, wire::number(message, end + 2)?);
+    let mut count = 0u32;
+    for section in 3..6 {
+        count += u32::from(wire::word(message, section)?);
+    }
+    let (mut at, mut dnssec_ok) = (end + 4, false);
+    for _ in 0..count {
+        let record = Record::parse(message, at)?;
+        at = record.data.end;
+        if record.kind == record::OPT {
+            dnssec_ok = wire::long(message, record.ttl_at)? & 0x8000 != 0;
+        }
+    }
+    let checking_disabled = flags & flag::CHECKING_DISABLED != 0;
+    Ok(Key::new(&message[HEADER..end], question, dnssec_ok, checking_disabled))
 }
 
 /// How TTLs are shown.

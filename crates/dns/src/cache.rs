@@ -31,8 +31,17 @@ pub struct Cache {
     bytes: usize,
     /// When popular answers are to be asked for again.
     due: BTreeSet<(Duration, usize)>,
-    /// Answers that were asked for ahead and that nobody wanted.
-    pub wasted: u64,
+    /// Answers that nobody wanted: those asked for ahead, and those that the ground sent unasked.
+    pub wasted: [u64; 2],
+}
+
+/// Why an answer is here before anybody wanted it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ahead {
+    /// It was asked for ahead.
+    Prefetched,
+    /// The ground sent it unasked.
+    Pushed,
 }
 
 /// An answer, and what became of it.
@@ -44,8 +53,8 @@ pub struct Entry {
     touched: bool,
     /// Queries answered with it within its lifetime.
     hits: u32,
-    /// It was asked for ahead, and nobody has wanted it yet.
-    ahead: bool,
+    /// It is here ahead of any query, and nobody has wanted it yet.
+    ahead: Option<Ahead>,
     /// When it is asked for again before its end.
     refresh_at: Option<Duration>,
     /// Failures one after another; of a stale answer, those to ask for it anew.
@@ -67,7 +76,7 @@ pub enum State {
 impl Cache {
     pub fn new() -> Self {
         let (places, slots, free, due) = Default::default();
-        Self { places, slots, free, hand: 0, bytes: 0, due, wasted: 0 }
+        Self { places, slots, free, hand: 0, bytes: 0, due, wasted: [0; 2] }
     }
 
     /// Answers kept now.
@@ -97,10 +106,10 @@ impl Cache {
     }
 
     /// Counts a query answered with what is kept of `key`; a popular answer will be asked for again.
-    /// True for the first use of one that was asked for ahead.
-    pub fn hit(&mut self, key: &Key, settings: &Settings) -> bool {
-        let Some(place) = self.places.get(key).copied() else { return false };
-        let Some(entry) = self.slots[place].as_mut() else { return false };
+    /// Tells of the first use of one that was here ahead.
+    pub fn hit(&mut self, key: &Key, settings: &Settings) -> Option<Ahead> {
+        let place = self.places.get(key).copied()?;
+        let entry = self.slots[place].as_mut()?;
         entry.touched = true;
         entry.hits = entry.hits.saturating_add(1);
         if entry.hits == settings.prefetch_hits
@@ -112,7 +121,7 @@ impl Cache {
             entry.refresh_at = Some(at);
             self.due.insert((at, place));
         }
-        std::mem::take(&mut entry.ahead)
+        entry.ahead.take()
     }
 
     /// When the next popular answer is to be asked for again.
@@ -136,7 +145,7 @@ impl Cache {
         key: &Key,
         answer: Answer,
         stored_at: Duration,
-        ahead: bool,
+        ahead: Option<Ahead>,
         settings: &Settings,
     ) {
         let failures = self.get(key).filter(|entry| entry.answer.kind == Kind::Failure);
@@ -196,7 +205,9 @@ impl Cache {
         if let Some(at) = entry.refresh_at {
             self.due.remove(&(at, place));
         }
-        self.wasted += u64::from(entry.ahead);
+        if let Some(ahead) = entry.ahead {
+            self.wasted[ahead as usize] += 1;
+        }
         self.bytes -= cost(&entry.key, &entry.answer);
         self.places.remove(&entry.key);
         self.free.push(place);
@@ -308,7 +319,7 @@ mod tests {
         let query = query(&format!("n{n}.test."), RecordType::A);
         let key = key(&query);
         let answer = Answer::parse(&key, &address(&query, 300, 1)).unwrap();
-        cache.put(&key, answer, s(0), false, settings);
+        cache.put(&key, answer, s(0), None, settings);
         key
     }
 
@@ -340,7 +351,7 @@ mod tests {
         let query = query("a.test.", RecordType::A);
         let key = key(&query);
         let answer = Answer::parse(&key, &address(&query, 300, 1)).unwrap();
-        cache.put(&key, answer, s(1000), false, &settings);
+        cache.put(&key, answer, s(1000), None, &settings);
         let entry = cache.get(&key).unwrap();
         let states = [999, 1000, 1299, 1300, 1299 + 86_400, 1300 + 86_400];
         let states = states.map(|at| entry.state(s(at), &settings));

@@ -50,6 +50,14 @@ counts! {
     prefetch_used,
     /// And those whose answer nobody wanted.
     prefetch_wasted,
+    /// Answers that the ground sent unasked.
+    pushed,
+    /// Of those, the ones that were used.
+    push_used,
+    /// And those that nobody wanted, or that were known already.
+    push_wasted,
+    /// Bytes of all of them.
+    push_bytes,
     /// Questions sent again because no answer came.
     sent_again,
     /// Questions that the ground did not answer.

@@ -1,6 +1,7 @@
 //! Queries in, answers and questions for the ground out.
 
 mod keep;
+mod warm;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -8,17 +9,19 @@ use std::time::Duration;
 
 use crate::answer::{Ages, Answer, Kind, NotAnAnswer, seconds};
 use crate::ask::{Ask, Asks, Late, Place, Waiting};
-use crate::cache::{self, Cache, State};
+use crate::cache::{self, Ahead, Cache, State};
 use crate::counts::Counts;
 use crate::journal::Record;
 use crate::key::Key;
 use crate::limit::{Bucket, Clients};
 use crate::pool::Pool;
+use crate::push;
 use crate::query::{Query, Refusal, Room};
 use crate::settings::Settings;
 use crate::share::Source;
 use crate::wire::{self, rcode, record};
 use keep::Unwritten;
+use warm::WarmStart;
 
 /// Extended error "No Reachable Authority" (RFC 8914): the ground has not answered.
 const UNREACHABLE: u16 = 22;
@@ -51,6 +54,9 @@ pub enum Action<C> {
         /// The answer does not fit into a datagram.
         over_stream: bool,
     },
+    /// This goes to the ground as a datagram, or not at all; what comes back is for
+    /// [`Front::answered`].
+    Say(Vec<u8>),
     /// A client that has waited gets its answer.
     Reply {
         /// Who.
@@ -83,6 +89,7 @@ pub struct Front<C> {
     is_up: bool,
     /// Questions under way at once, where the link carries fewer than the settings allow.
     most_asks: usize,
+    warm_start: Option<WarmStart>,
     counts: Counts,
 }
 
@@ -102,6 +109,7 @@ impl<C> Front<C> {
             unwritten: Unwritten::new(keeps_journal),
             is_up: true,
             most_asks: usize::from(u16::MAX),
+            warm_start: None,
             counts,
         }
     }
@@ -125,7 +133,9 @@ impl<C> Front<C> {
     pub fn counts(&self) -> Counts {
         let counts = self.counts;
         let on_board = counts.hits + counts.stale + counts.failed + counts.instant;
-        Counts { prefetch_wasted: self.cache.wasted, round_trips_saved: on_board, ..counts }
+        let [prefetch_wasted, push_wasted] = self.cache.wasted;
+        let push_wasted = counts.push_wasted + push_wasted;
+        Counts { prefetch_wasted, push_wasted, round_trips_saved: on_board, ..counts }
     }
 
     /// Answers kept, and the bytes they cost.
@@ -210,8 +220,10 @@ impl<C> Front<C> {
         if kind == Kind::Positive && is_address(&query.key) {
             self.tell(&query.key, now);
         }
-        if self.cache.hit(&query.key, &self.settings) {
-            self.counts.prefetch_used += 1;
+        match self.cache.hit(&query.key, &self.settings) {
+            Some(Ahead::Prefetched) => self.counts.prefetch_used += 1,
+            Some(Ahead::Pushed) => self.counts.push_used += 1,
+            None => {}
         }
         match (kind, state) {
             (Kind::Failure, _) => self.counts.failed += 1,
@@ -308,6 +320,9 @@ impl<C> Front<C> {
 
     /// The ground has sent `message`.
     pub fn answered(&mut self, message: &[u8], now: Duration) {
+        if let Some(pushed) = push::read_pushed(message) {
+            return self.pushed(pushed, now);
+        }
         let id = wire::word(message, 0).ok();
         let asked = id.and_then(|id| Some((id, self.asks.get(id)?)));
         let Some((id, ask)) = asked else {
@@ -330,7 +345,7 @@ impl<C> Front<C> {
         };
         let Some(ask) = self.asks.end(id, Some(now)) else { return };
         self.counts.bytes_from_ground += message.len() as u64;
-        let (ahead, key) = (ask.is_ahead(), ask.key);
+        let (ahead, key) = (ask.is_ahead().then_some(Ahead::Prefetched), ask.key);
         let ages = fresh(&answer, &self.settings);
         for Waiting { client, query, room, .. } in ask.waiting {
             let message = answer.write(&query, room, &ages);
@@ -340,7 +355,7 @@ impl<C> Front<C> {
     }
 
     /// Keeps `answer`, but no failure in the place of what may still be given.
-    fn learn(&mut self, key: &Key, answer: Answer, now: Duration, ahead: bool) {
+    fn learn(&mut self, key: &Key, answer: Answer, now: Duration, ahead: Option<Ahead>) {
         if answer.kind == Kind::Failure && self.has_stale(key, now) {
             self.cache.failed(key, now, &self.settings);
             return;
@@ -356,7 +371,7 @@ impl<C> Front<C> {
         })
     }
 
-    fn store(&mut self, key: &Key, answer: Answer, now: Duration, ahead: bool) {
+    fn store(&mut self, key: &Key, answer: Answer, now: Duration, ahead: Option<Ahead>) {
         if answer.kind != Kind::Failure && answer.lifetime_s > 0 {
             let (key, message) = (key.clone(), answer.message().clone());
             self.unwritten.add(Record::Answer { stored_at: now, key, message });
@@ -393,7 +408,7 @@ impl<C> Front<C> {
         // RFC 9520 section 3.2: what nobody answers is not asked for again at once either.
         if reason.is_none() {
             let answer = Answer::none(&ask.key);
-            self.learn(&ask.key, answer, now, false);
+            self.learn(&ask.key, answer, now, None);
         }
     }
 
@@ -404,7 +419,8 @@ impl<C> Front<C> {
 
     /// When [`tick`](Self::tick) is to be called.
     pub fn next_tick(&self) -> Option<Duration> {
-        [self.asks.next_timer(), self.cache.next_due()].into_iter().flatten().min()
+        let timers = [self.asks.next_timer(), self.cache.next_due(), self.warm_start_due()];
+        timers.into_iter().flatten().min()
     }
 
     /// Time has passed: questions are sent again or given up, and popular answers asked for.
@@ -418,6 +434,7 @@ impl<C> Front<C> {
                 Late::Over(ask) => self.give_up(ask, None, now),
             }
         }
+        self.say_that_it_begins(now);
         while let Some(key) = self.cache.take_due(now) {
             let rate = self.settings.prefetch_per_second;
             if self.is_up

@@ -47,7 +47,7 @@ impl Cabin {
                 Action::Reply { client, message } => {
                     self.told.push((client, Message::from_vec(&message).unwrap()));
                 }
-                Action::Told { .. } => {}
+                Action::Told { .. } | Action::Say(_) => {}
             }
         }
     }
@@ -541,4 +541,46 @@ proptest! {
         cabin.pass(s(30));
         prop_assert_eq!(cabin.front.asks.len(), 0, "nobody waits for ever");
     }
+}
+
+#[test]
+fn who_begins_without_anything_is_given_what_it_offers_to_take() {
+    let settings = Settings { warm_start_bytes: 200, ..Settings::default() };
+    let mut front = Front::<u32>::new(settings.clone(), false);
+    front.begin(s(0));
+    // It says so until it is heard.
+    let mut said = 0;
+    for at in 0..60 {
+        front.tick(s(at));
+        while let Some(action) = front.poll() {
+            let Action::Say(message) = action else { panic!("{action:?}") };
+            assert_eq!(push::read_beginning(&message), Some(200));
+            said += 1;
+        }
+        if at == 4 {
+            front.answered(&push::beginning(200, true), s(at));
+        }
+    }
+    assert_eq!((said, front.next_tick()), (2, None));
+    let pushed = |name: &str| {
+        let mut answer = address(&query(name, RecordType::A), 300, 7);
+        push::mark_pushed(&mut answer);
+        answer
+    };
+    for name in ["a.test.", "a.test.", "b.test.", "c.test.", "d.test.", "e.test."] {
+        front.answered(&pushed(name), s(60));
+    }
+    let counts = front.counts();
+    let length = pushed("a.test.").len() as u64;
+    assert_eq!((counts.pushed, counts.push_bytes), (200 / length, 200 / length * length));
+    assert_eq!((counts.push_wasted, counts.unasked), (1, 6 - 200 / length));
+    assert!(front.query(from(1), &query("a.test.", RecordType::A), Room::Stream, s(61)).is_some());
+    assert_eq!((front.counts().push_used, front.counts().hits), (1, 1));
+    // Who knows something, or takes nothing, says nothing; and is not made to take it.
+    front.begin(s(70));
+    assert_eq!(front.next_tick(), None);
+    let mut none = Front::<u32>::new(Settings::default(), false);
+    none.begin(s(0));
+    none.answered(&pushed("a.test."), s(0));
+    assert_eq!((none.next_tick(), none.kept().0, none.counts().unasked), (None, 0, 1));
 }

@@ -3,13 +3,16 @@
 use std::time::Duration;
 
 use crate::journal::{Record, Records};
-use crate::{Answer, Front, Key, Query, Room, Settings, Source};
+use crate::{Answer, Front, Key, Query, Room, Settings, Source, push};
 
 const NOW: Duration = Duration::from_secs(1_800_000_000);
 
 /// Takes whatever came as a query, and as the ground's answer to one. Panics if a promise is broken.
 pub fn fuzz_message(bytes: &[u8]) {
-    let mut front = Front::new(Settings::default(), true);
+    let settings = Settings { warm_start_bytes: 1 << 16, ..Settings::default() };
+    let mut front = Front::new(settings, true);
+    // Whatever comes may have been pushed.
+    front.begin(NOW);
     let from = ((), Source::Stream([10, 0, 0, 1].into()));
     if let Some(answer) = front.query(from, bytes, Room::Packet(512), NOW) {
         assert!(answer.len() <= 512 && answer[..2] == bytes[..2], "not an answer to the client");
@@ -22,6 +25,7 @@ pub fn fuzz_message(bytes: &[u8]) {
     assert_eq!(Key::from_bytes(query.key.as_bytes()).as_ref(), Ok(&query.key));
     let question = front.query(from, bytes, Room::Stream, NOW);
     assert!(question.is_none(), "it is not known yet");
+    assert!(push::read_beginning(bytes).is_none(), "a passenger may say that the aircraft begins");
 }
 
 /// Whatever question it answers.

@@ -12,6 +12,7 @@
 //! | [`may_hold`] | what of the room for questions one client gets |
 //! | [`Settings`] | how long answers count, how stale they may be, who may ask how much |
 //! | [`journal`] | what outlives the process, each record under a checksum |
+//! | [`push`] | what the ground sends unasked to an aircraft that begins |
 //! | [`Pool`] | *instant names*: private addresses that stand for names |
 //!
 //! Messages are not decoded into records and encoded again: DNSSEC, HTTPS and SVCB (so ECH), types
@@ -30,6 +31,7 @@ pub mod journal;
 mod key;
 mod limit;
 mod pool;
+pub mod push;
 mod query;
 mod settings;
 mod share;

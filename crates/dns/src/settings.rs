@@ -27,6 +27,9 @@ pub struct Settings {
     pub prefetch_hits: u32,
     /// Names asked for again like this per second, on average; two seconds' worth at a stretch.
     pub prefetch_per_second: f64,
+    /// Bytes of answers that are taken of the ground unasked when the resolver begins without knowing
+    /// anything; 0 takes none.
+    pub warm_start_bytes: u32,
     /// Queries that one client (an address, or a /64) may send per second, on average.
     pub client_per_second: f64,
     /// And at a stretch: a page's worth.
@@ -52,6 +55,7 @@ impl Default for Settings {
             failure_ttl: Duration::from_secs(5),
             prefetch_hits: 3,
             prefetch_per_second: 5.0,
+            warm_start_bytes: 0,
             client_per_second: 100.0,
             client_burst: 400.0,
             max_asks: 1024,

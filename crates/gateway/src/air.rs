@@ -36,7 +36,7 @@ use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::classify::Name;
-use crate::config::{AirConfig, Auth, Quic, Raw, StatusConfig};
+use crate::config::{AirConfig, Auth, Preload, Quic, Raw, StatusConfig};
 use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
@@ -55,7 +55,7 @@ use intake::Intake;
 pub use ip::fuzz;
 use passengers::Ticket;
 use tproxy::Transparent;
-use web::{Page, Web};
+use web::{Ahead, Page, Web};
 
 /// How long accepting pauses when the system has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -68,6 +68,7 @@ pub struct Air {
     http_proxy: Option<TcpListener>,
     transparent: Option<Transparent>,
     page: Option<(TcpListener, Page)>,
+    preload: Option<Preload>,
     auth: Option<Arc<Auth>>,
     intake: Arc<Intake>,
     quic: Quic,
@@ -210,6 +211,7 @@ impl Air {
         let page = tcp("page", config.page.as_ref().map(|page| page.listen))?;
         Ok(Self {
             page: page.map(|listener| (listener, Page::new(config))),
+            preload: config.preload.clone(),
             socks5: tcp("socks5", listen.socks5)?,
             http_proxy: tcp("http-proxy", listen.http_proxy)?,
             transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
@@ -317,6 +319,7 @@ impl Air {
             http_proxy,
             mut transparent,
             page,
+            preload,
             auth,
             intake,
             quic,
@@ -353,6 +356,12 @@ impl Air {
             }
             if let Some(udp) = udp {
                 serving.push(Box::pin(udp.serve(intake.clone(), quic, raw)));
+            }
+            if let Some(web) = intake.web.clone() {
+                serving.push(match &preload {
+                    Some(config) => Box::pin(Ahead::preloader(config, intake.clone(), web).keep()),
+                    None => Box::pin(web::let_go(web)),
+                });
             }
             if let (Some(dns), Some(board)) = (&mut dns, &intake.board) {
                 serving.push(Box::pin(dns.run(board, &intake)));

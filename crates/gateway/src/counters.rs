@@ -81,6 +81,10 @@ counters! {
     names_asked,
     /// Of those, the ones that no name server answered.
     names_failed,
+    /// DNS answers that were sent unasked to aircraft that began without knowing anything (ground).
+    names_pushed,
+    /// Bytes of those answers.
+    names_pushed_bytes,
     /// ICMP messages sent to clients (air), or errors passed to aircraft (ground).
     icmp_sent,
     /// Pages that the ground fetched ahead with what they will ask for.
@@ -103,6 +107,8 @@ counters! {
     not_foreseen,
     /// TLS connections that ended here, being for a site of the operator's.
     sites,
+    /// HTTP requests that were read here: the eight kinds below, and those under way.
+    http_requests,
     /// HTTP requests answered from the cache, fresh.
     http_hits,
     /// HTTP requests answered from the cache, stale: meanwhile, or because nothing else could be had.
@@ -119,12 +125,27 @@ counters! {
     http_failed,
     /// HTTP requests refused because they could be read in two ways, or were too long.
     http_refused,
-    /// Bytes of HTTP bodies that did not cross the link for the request they answered.
+    /// Bytes of HTTP bodies given from the cache.
+    http_bytes_from_cache,
+    /// Bytes of HTTP bodies that did not cross the link for the request they answered: those from the
+    /// cache, and those that were fetched for somebody else.
     http_bytes_saved,
     /// HTTP requests answered without waiting for the far side of the link.
     http_round_trips_saved,
     /// Objects of the HTTP cache that stayed in memory alone because too much waited for the disk.
     http_unwritten,
+    /// Objects that the HTTP cache stored, those that were fetched ahead included.
+    http_stored,
+    /// Objects that it let go because others wanted their place.
+    http_evicted,
+    /// Objects of the portal's content that were fetched and pinned.
+    preload_stored,
+    /// Objects of it that were here, and that their origins confirmed.
+    preload_confirmed,
+    /// Objects of it that had been neither stored nor confirmed when a run ended.
+    preload_failed,
+    /// Bytes of those that were stored.
+    preload_bytes,
     /// ICMP messages not sent because there were too many.
     icmp_held_back,
 }
@@ -159,6 +180,11 @@ impl Count {
     /// Adds `n`.
     pub fn add(&self, n: u64) {
         self.0.fetch_add(n, Relaxed);
+    }
+
+    /// Takes over what another has counted since the start.
+    pub fn follow(&self, counted: u64) {
+        self.0.fetch_max(counted, Relaxed);
     }
 
     /// The number so far.

@@ -110,7 +110,7 @@ impl Ground {
         let shared = Shared {
             fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most)),
             policy: Policy::new(config.dial.allow.clone()),
-            names: Names::new(dns.clone(), resolve::servers(&config.dns)?, counters.clone()),
+            names: Names::new(dns.clone(), &config.dns, counters.clone())?,
             dns,
             pages: config
                 .split_http
@@ -235,7 +235,7 @@ impl Shared {
     async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
         if let Host::Service(service) = incoming.target.host {
             let Incoming { aircraft, carries, .. } = incoming;
-            return self.serve_service(service, (&aircraft, &permit), carries).await;
+            return self.serve_service(service, &aircraft, carries, &permit).await;
         }
         let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
         match carries {
@@ -266,8 +266,9 @@ impl Shared {
     async fn serve_service(
         &self,
         service: Service,
-        (aircraft, permit): (&[u8; 32], &Permit),
+        aircraft: &[u8; 32],
         carries: Carried,
+        permit: &Permit,
     ) {
         if service == Service::Pages {
             return self.serve_page(carries, permit.aircraft()).await;

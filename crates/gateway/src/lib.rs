@@ -5,7 +5,8 @@
 //! lies between them is behind the traits in [`far`]. What the modem knows of the
 //! radio comes by [`rate`]; what a flow's class is, [`classify`] says, and
 //! [`usage`] what passengers used, and
-//! [`status`] what is carried now. [`pages`] are the two ends of Split HTTP.
+//! [`status`] what is carried now. [`pages`] are the two ends of Split HTTP,
+//! [`preload`] fetches the portal's content at night.
 
 pub mod air;
 mod bucket;
@@ -19,6 +20,7 @@ pub mod ground;
 pub mod net;
 pub mod pages;
 mod police;
+pub mod preload;
 mod quic;
 mod quiet;
 pub mod rate;

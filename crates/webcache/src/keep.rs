@@ -4,12 +4,12 @@ use bytes::Bytes;
 use http::header::{CONTENT_LOCATION, LOCATION};
 use http::{HeaderMap, Method, Response, StatusCode};
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Clock};
 use crate::give::content_length;
 use crate::head::Head;
 use crate::key::Key;
 use crate::policy::{self, Use, usable};
-use crate::store::Occupancy;
+use crate::store::{Counts, Occupancy};
 
 impl Cache {
     /// Notes that a request of `method` for `key` was answered with `status` and these fields: what it
@@ -73,6 +73,16 @@ impl Cache {
     /// How much is here.
     pub fn occupancy(&self) -> Occupancy {
         self.0.store.occupancy()
+    }
+
+    /// What came and went.
+    pub fn counts(&self) -> Counts {
+        self.0.store.counts()
+    }
+
+    /// What tells this cache the time.
+    pub fn clock(&self) -> Clock {
+        self.0.clock.clone()
     }
 
     /// Objects so far that stayed in memory alone because too much waited for the disk.

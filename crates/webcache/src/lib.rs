@@ -27,6 +27,8 @@
 //!   what is fetched.
 //! - *Pinned*: [`Cache::insert`] with `pinned`, or [`Cache::pin`]: nothing displaces it, up to half of the
 //!   room, and it is pinned still after a restart. It is validated like any other when it is stale.
+//! - *Ahead of everybody*: [`Cache::ahead`] fetches an object that nobody has asked for, or has it
+//!   confirmed, and pins it.
 //! - *A digest* of what is here is made of [`Cache::fresh_hashes`], 64 bits an object, by address prefix;
 //!   how it is coded for the link is for those who send it.
 //!
@@ -41,6 +43,7 @@
 //! Full of what cannot go, either passes requests through. At most 65,536 objects, and 8 answers under one
 //! address.
 
+mod ahead;
 mod answer;
 mod body;
 mod cache;
@@ -65,6 +68,7 @@ mod store;
 mod validate;
 mod vary;
 
+pub use ahead::{Ahead, Budget, NotAhead};
 pub use body::Body;
 pub use cache::{
     CACHE_STATUS, Cache, Clock, FURTHEST_RANGE_START, MOST_BEHIND_RANGE, PATIENCE, Served,
@@ -77,7 +81,7 @@ pub use policy::{Use, invalidates, storable, usable};
 pub use pump::{MOST_FILLING, STALL};
 pub use push::{Promise, Push};
 pub use status::{Forwarded, Outcome};
-pub use store::{Occupancy, OpenError, Settings};
+pub use store::{Counts, Occupancy, OpenError, Settings};
 pub use vary::Selection;
 
 /// For the fuzz target: reads any bytes as the file of a stored head.

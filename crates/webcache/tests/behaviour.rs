@@ -2,7 +2,7 @@
 
 mod common;
 
-use bentpipe_webcache::{Failure, Outcome};
+use bentpipe_webcache::{Failure, Outcome, Settings};
 use common::{Got, Rig, Says, got, headers, key, response};
 use http::{Method, StatusCode};
 use tokio::sync::mpsc;
@@ -351,4 +351,21 @@ async fn cache_status_tells_of_those_who_followed() {
     told.sort();
     let miss = "bentpipe; fwd=uri-miss; ttl=60; stored";
     assert_eq!(told, [miss.to_owned(), format!("{miss}; collapsed")]);
+}
+
+#[tokio::test]
+async fn what_comes_and_goes_is_counted() {
+    let settings = Settings { memory_bytes: 8000, object_bytes: 3000, ..Settings::default() };
+    let rig = Rig::with(&settings);
+    let text: &'static str = "x".repeat(2500).leak();
+    for path in ["/a", "/b", "/c", "/c"] {
+        rig.says_text(&format!("{FRESH}; content-length: 2500"), text);
+        rig.get(path, "cache-control: no-cache").await;
+    }
+    let (counts, here) = (rig.cache.counts(), rig.cache.occupancy());
+    assert_eq!((counts.stored, counts.stored_bytes), (4, 10_000));
+    // One of them took the place of its own elder.
+    assert_eq!(counts.stored - counts.evicted - 1, here.objects);
+    assert_eq!(counts.evicted_bytes, 2500 * counts.evicted);
+    assert!(counts.evicted > 0, "{counts:?}");
 }

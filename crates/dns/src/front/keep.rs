@@ -57,7 +57,7 @@ impl<C> Front<C> {
         match record {
             Record::Answer { stored_at, key, message } => {
                 let Ok(answer) = Answer::parse(&key, &message) else { return };
-                self.cache.put(&key, answer, stored_at, false, &self.settings);
+                self.cache.put(&key, answer, stored_at, None, &self.settings);
                 self.cache.forget_if_over(&key, now, &self.settings);
             }
             assigned @ Record::Instant { .. } => {

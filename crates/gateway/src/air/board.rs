@@ -91,6 +91,7 @@ impl Board {
             Some(path) => Some(Keeper::restore(path, &mut front, clock.now())?),
             None => None,
         };
+        front.begin(clock.now());
         let listeners = Listeners::bind(config.listen())?;
         let secure = config.encrypted.as_ref().map(Secure::bind).transpose()?;
         let (front, changed) = (Mutex::new(front), Notify::new());
@@ -213,7 +214,11 @@ impl Board {
         match action {
             Action::Ask { id, message, over_stream } => {
                 // One that has no room is asked again, as if the link had lost it.
-                let _ = self.outgoing.try_send(Outgoing { id, message, over_stream });
+                let _ = self.outgoing.try_send(Outgoing { id: Some(id), message, over_stream });
+            }
+            Action::Say(message) => {
+                let said = Outgoing { id: None, message, over_stream: false };
+                let _ = self.outgoing.try_send(said);
             }
             Action::Reply { client, message } => client(&message),
             Action::Told { name, addresses, lifetime } => {

@@ -2,7 +2,7 @@
 //! (RFC 9112 section 3.2.2).
 
 mod forward;
-pub(super) mod head;
+pub(crate) mod head;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 use super::board::Board;
 use super::classes::{Asked, Classes};
 use super::identity::{Identity, Neighbours};
-use super::passengers::{Kind, Limit, Passengers, Ticket};
+use super::passengers::{EVERYONE_ELSE, Kind, Limit, Passengers, Ticket};
 use super::web::Web;
 use crate::classify::{Mac, Name, Protocol};
 use crate::config::{AirConfig, AirLimits};
@@ -125,6 +125,9 @@ impl Intake {
 
     /// The session to the ground as the status has it, if there is one.
     pub fn status(&self, most: Most) -> Vec<Session> {
+        if let Some(web) = &self.web {
+            web.tell(&self.counters);
+        }
         let session = self.far.traffic(most).map(|traffic| {
             let of_flows = traffic.flows.iter().map(|flow| flow.passenger);
             let shown = traffic.passengers.iter().map(|seat| seat.passenger).chain(of_flows);
@@ -200,6 +203,13 @@ impl Intake {
         self.counters.claims.add(u64::from(claim.is_some()));
         self.counters.count_class(decision.class);
         Open { target, class: decision.class, passenger: ticket.number, claim, first }
+    }
+
+    /// What to ask the far end for, for this gateway itself, in `class`.
+    pub fn open_own(&self, target: Target, class: Class) -> Open {
+        self.counters.count_class(class);
+        let target = self.by_name(target);
+        Open { target, class, passenger: EVERYONE_ELSE, claim: None, first: Bytes::new() }
     }
 
     /// Where a flow to `target` goes, whose address may stand for a name.

@@ -1,7 +1,10 @@
 //! HTTP that this gateway itself understands: the cache before the link, on port 80 and in the proxy.
 
+mod ahead;
 mod changed;
+mod counted;
 mod framing;
+mod idle;
 mod intercept;
 mod look;
 mod origins;
@@ -11,12 +14,10 @@ mod site;
 mod strict;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bentpipe_link::{Host, ResetCode, Target};
 use bentpipe_webcache::{
-    CACHE_STATUS, Cache, Failure, Forwarded, Key, OpenError, Origin, Outcome, Scheme, Served,
-    invalidates,
+    CACHE_STATUS, Cache, Failure, Forwarded, Key, OpenError, Origin, Scheme, invalidates,
 };
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -28,9 +29,12 @@ use super::http::{Body, head, text};
 use super::intake::Intake;
 use super::passengers::Ticket;
 use crate::config::{AirConfig, SiteLoaded};
+use crate::counters::Counters;
+pub use ahead::{Ahead, let_go};
 use changed::Changed;
+use idle::Origins;
 pub use intercept::intercept;
-use origins::{Asker, Origins};
+use origins::{Asker, Asks};
 pub use page::Page;
 pub use site::carry;
 pub use strict::{Gate, Strict};
@@ -44,8 +48,6 @@ pub struct Web {
     origins: Arc<Origins>,
     sites: Vec<Arc<SiteLoaded>>,
     changed: Changed,
-    /// What was counted of [`Cache::unwritten`].
-    unwritten: AtomicU64,
 }
 
 /// Where a request goes.
@@ -99,13 +101,20 @@ impl Web {
             origins: Arc::default(),
             sites,
             changed: Changed::default(),
-            unwritten: AtomicU64::new(0),
         })))
     }
 
     /// The site of that name.
     fn site(&self, name: &str) -> Option<Arc<SiteLoaded>> {
         self.sites.iter().find(|site| site.name.as_str().eq_ignore_ascii_case(name)).cloned()
+    }
+
+    /// What the cache counts itself.
+    pub fn tell(&self, counters: &Counters) {
+        let counts = self.cache.counts();
+        counters.http_stored.follow(counts.stored);
+        counters.http_evicted.follow(counts.evicted);
+        counters.http_unwritten.follow(self.cache.unwritten());
     }
 
     /// Ends the flows that wait for a next request.
@@ -121,6 +130,7 @@ impl Web {
         to: Destination,
         mut request: Request<Incoming>,
     ) -> Response<Body> {
+        intake.counters.http_requests.add(1);
         let version = request.version();
         let path = request.uri().path_and_query().cloned();
         let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -135,7 +145,8 @@ impl Web {
             key_of(scheme, named, path.as_str())
         });
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        let asker = Asker::new(intake.clone(), ticket.clone(), self.origins.clone(), to);
+        let asker =
+            Asker::new(intake.clone(), Asks::Passenger(ticket.clone()), self.origins.clone(), to);
         match key {
             Some(key) if is_read && request.body().is_end_stream() => {
                 let mut request = request.map(|_| ());
@@ -146,11 +157,7 @@ impl Web {
                 let shown = asker.target();
                 let origin: Arc<dyn Origin> = Arc::new(asker);
                 let served = self.cache.serve(&key, &request, &origin).await;
-                count(intake, &served);
-                let unwritten = self.cache.unwritten();
-                let before = self.unwritten.fetch_max(unwritten, Relaxed);
-                intake.counters.http_unwritten.add(unwritten.saturating_sub(before));
-                outbound(&shown, served.response.map(body_of_cache))
+                outbound(&shown, counted::count(served, &intake.counters))
             }
             key => self.pass(intake, ticket, asker, key, request).await,
         }
@@ -222,34 +229,6 @@ fn key_of(scheme: Scheme, named: &Target, path: &str) -> Option<Key> {
     Key::new(scheme, &host, named.port, path)
 }
 
-fn body_of_cache(response: Response<bentpipe_webcache::Body>) -> Response<Body> {
-    response.map(|body| body.map_err(Into::into).boxed_unsync())
-}
-
-/// Counts what the cache did.
-fn count(intake: &Intake, served: &Served) {
-    let counters = &intake.counters;
-    let outcome = served.outcome;
-    let counter = match outcome {
-        Outcome::Hit | Outcome::Pushed => &counters.http_hits,
-        Outcome::StaleHit => &counters.http_stale_hits,
-        Outcome::Validated => &counters.http_validated,
-        Outcome::Collapsed => &counters.http_collapsed,
-        Outcome::Miss(_) => &counters.http_misses,
-        Outcome::NotHere | Outcome::Failed => &counters.http_failed,
-    };
-    counter.add(1);
-    if outcome.saves_round_trip() {
-        counters.http_round_trips_saved.add(1);
-    }
-    if let Ok(response) = &served.response
-        && outcome.saves_bytes()
-    {
-        let body = response.body().size_hint().exact();
-        counters.http_bytes_saved.add(body.unwrap_or_default());
-    }
-}
-
 /// The answer as it goes to the client.
 fn outbound(target: &Target, answered: Result<Response<Body>, Failure>) -> Response<Body> {
     match answered {
@@ -275,6 +254,7 @@ fn outbound(target: &Target, answered: Result<Response<Body>, Failure>) -> Respo
 
 /// The answer to a request that has more than one meaning.
 pub fn refusal(intake: &Intake, ticket: &Ticket, refused: framing::Refusal) -> Response<Body> {
+    intake.counters.http_requests.add(1);
     intake.counters.http_refused.add(1);
     intake.garbage(ticket, refused.why());
     let mut response =

@@ -15,8 +15,8 @@ use super::radio::{default_mtu, in_order, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirDns, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN,
-    DEFAULT_IDLE, DEFAULT_STALL, HttpCache, Memory, Page, Quic, Raw, Site, Source, StatusConfig,
-    Which, applies, read, seconds, site, spanned_key, which,
+    DEFAULT_IDLE, DEFAULT_STALL, HttpCache, Memory, Page, Preload, Quic, Raw, Site, Source,
+    StatusConfig, Which, applies, read, seconds, site, spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -54,6 +54,8 @@ pub struct AirConfig {
     /// Names that the gateway answers for.
     #[serde(default, rename = "site")]
     pub sites: Vec<Site>,
+    /// The portal's content, fetched at night; absent where nothing is fetched ahead.
+    pub preload: Option<Preload>,
     /// The page that tells passengers what this gateway does; absent where there is none.
     pub page: Option<Page>,
     /// Records of what passengers use; absent where none are kept.
@@ -364,6 +366,9 @@ impl AirConfig {
             let why = "there is a [[site]], and no cache to answer for it".to_owned();
             let help = "write [http-cache] too".to_owned();
             return Err(ConfigError::at(&source, None, why, help));
+        }
+        if let Some(preload) = &mut config.preload {
+            preload.check(&source, config.http_cache.as_ref())?;
         }
         site::load(&mut config.sites, &source)?;
         if config.split_http.is_none() && config.sites.iter().any(|site| site.loaded().split_http) {

@@ -69,6 +69,9 @@ const CLASS: &[Setting] =
 /// Under `[status]`: the other transports know no classes, no passengers and no flows.
 const STATUS: &[Setting] = &[setting("detail", RADIO)];
 
+/// Under `[preload]`.
+const PRELOAD: &[Setting] = &[setting("class", RADIO)];
+
 /// Refuses what does nothing at a ground that serves no more than `served`.
 pub fn at_ground(source: &Source<'_>, served: &[Transport]) -> Result<(), ConfigError> {
     let document = document(source)?;
@@ -100,8 +103,14 @@ pub fn at_air(source: &Source<'_>, transport: Transport, chosen: bool) -> Result
     let document = document(source)?;
     let (link, classes) = (tables_at(document.get_ref(), "link"), classes(document.get_ref()));
     let status = tables_at(document.get_ref(), "status");
-    let tables =
-        [(AIR, vec![document.get_ref()]), (AIR_LINK, link), (CLASS, classes), (STATUS, status)];
+    let preload = tables_at(document.get_ref(), "preload");
+    let tables = [
+        (AIR, vec![document.get_ref()]),
+        (AIR_LINK, link),
+        (CLASS, classes),
+        (STATUS, status),
+        (PRELOAD, preload),
+    ];
     let found = tables.iter().find_map(|(settings, tables)| idle(settings, tables, &[transport]));
     let Some((setting, key)) = found else { return Ok(()) };
     let name = transport.name();

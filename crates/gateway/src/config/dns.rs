@@ -21,6 +21,9 @@ const STRETCH: f64 = 4.0;
 /// The least memory that holds more than a page's names.
 const MIN_MEMORY: ByteSize = ByteSize::from_bytes(64 << 10);
 
+/// The ground counts 512 names, whose answers take some 100 KiB.
+const MOST_WARM_START: ByteSize = ByteSize::from_bytes(1 << 20);
+
 /// The resolver on board; absent where passengers' queries cross like everything else.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -42,6 +45,7 @@ pub struct AirDns {
     failure_ttl: Spanned<Span>,
     prefetch_hits: u32,
     prefetches_per_second: u32,
+    warm_start: Spanned<ByteSize>,
     queries_per_second_per_passenger: Spanned<u32>,
     max_questions: Spanned<usize>,
     instant_names: Option<Spanned<InstantNames>>,
@@ -94,6 +98,7 @@ impl Default for AirDns {
             failure_ttl: unplaced(span(defaults.failure_ttl)),
             prefetch_hits: defaults.prefetch_hits,
             prefetches_per_second: defaults.prefetch_per_second as u32,
+            warm_start: unplaced(ByteSize::from_bytes(defaults.warm_start_bytes.into())),
             queries_per_second_per_passenger: unplaced(defaults.client_per_second as u32),
             max_questions: unplaced(defaults.max_asks),
             instant_names: None,
@@ -124,6 +129,8 @@ impl AirDns {
             failure_ttl: (*self.failure_ttl.get_ref()).into(),
             prefetch_hits: self.prefetch_hits,
             prefetch_per_second: self.prefetches_per_second.into(),
+            // check has seen that it is no more than MOST_WARM_START.
+            warm_start_bytes: self.warm_start.get_ref().bytes() as u32,
             client_per_second: per_second,
             client_burst: STRETCH * per_second,
             max_asks: *self.max_questions.get_ref(),
@@ -191,6 +198,10 @@ impl AirDns {
         if failure < seconds(1).duration() || failure > seconds(300).duration() {
             let help = "write \"1 s\" to \"300 s\": RFC 9520 section 3.2";
             return at(self.failure_ttl.span(), "failures cannot be kept like this", help);
+        }
+        if *self.warm_start.get_ref() > MOST_WARM_START {
+            let why = "the ground counts no names for so much";
+            return at(self.warm_start.span(), why, "write at most \"1 MiB\"");
         }
         if *self.queries_per_second_per_passenger.get_ref() == 0 {
             let span = self.queries_per_second_per_passenger.span();

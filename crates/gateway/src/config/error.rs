@@ -53,6 +53,11 @@ const MISSING: &[(&str, &str)] = &[
     ("peer", "write where the ground listens: peer = \"hub.example.net:4500\""),
     ("rate", "write what may be sent: rate = \"1.89 Mbit/s\""),
     ("protocol", "write how the modem is asked: protocol = \"dlep\" or protocol = \"file\""),
+    ("manifest", "write the file with one address a line: manifest = \"portal.txt\""),
+    (
+        "report",
+        "write where it is told what became of them: report = \"/var/lib/bentpipe/preload.json\"",
+    ),
     ("directory", "write where the records go: directory = \"/var/lib/bentpipe/usage\""),
     ("class", "write the class of what matches: class = \"assured\""),
     ("rtt", "write the round trip between the gateways: rtt = \"480 ms\""),

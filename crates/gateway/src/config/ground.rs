@@ -160,6 +160,9 @@ pub struct Dial {
 pub struct Dns {
     /// Addresses, with a port where it is not 53; empty means the system's.
     pub servers: Vec<NameServer>,
+    /// How fast an aircraft that begins is sent the answers that it used to ask for; never where this is
+    /// not there.
+    pub push_rate: Option<BitRate>,
 }
 
 /// A name server: `"9.9.9.9"` or `"127.0.0.1:5353"`.

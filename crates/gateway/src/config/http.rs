@@ -38,6 +38,25 @@ pub struct HttpCache {
 pub struct Page {
     /// Where it is served, in clear.
     pub listen: SocketAddr,
+    /// Who answers passengers' questions.
+    #[serde(default, deserialize_with = "contact")]
+    pub contact: Option<String>,
+}
+
+/// The longest contact, bytes: a few lines of a page.
+const MOST_CONTACT_BYTES: usize = 500;
+
+fn contact<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let contact = String::deserialize(from)?;
+    let good = !contact.trim().is_empty()
+        && contact.len() <= MOST_CONTACT_BYTES
+        && !contact.chars().any(char::is_control);
+    if !good {
+        return Err(serde::de::Error::custom(format!(
+            "write who answers passengers, in 1 to {MOST_CONTACT_BYTES} bytes: contact = \"the cabin crew\""
+        )));
+    }
+    Ok(Some(contact))
 }
 
 const fn default_memory() -> ByteSize {

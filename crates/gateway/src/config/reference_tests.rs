@@ -44,6 +44,9 @@ key = "key.pem"
 [dns.instant-names]
 v4 = "100.64.0.0/10"
 [http-cache]
+[preload]
+manifest = "portal.txt"
+report = "preload.json"
 [page]
 listen = "10.0.0.1:80"
 [[site]]

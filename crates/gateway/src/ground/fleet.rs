@@ -212,11 +212,11 @@ mod tests {
     async fn datagrams_take_no_room_of_streams() {
         let fleet = fleet();
         let admitted = |key: u8, kind| fleet.admit(&[key; 32], kind).ok();
-        let held: Vec<Permit> = (0..9).filter_map(|_| admitted(0, Datagrams)).collect();
+        let held: Vec<Permit> = (0..9).filter_map(|_| admitted(2, Datagrams)).collect();
         assert_eq!((held.len(), fleet.open()), (2, 2));
         let other: Vec<Permit> = (0..9).filter_map(|_| admitted(1, Datagrams)).collect();
         assert_eq!(other.len(), 1, "three in all");
-        let streams: Vec<Permit> = (0..9).filter_map(|_| admitted(0, Streams)).collect();
+        let streams: Vec<Permit> = (0..9).filter_map(|_| admitted(2, Streams)).collect();
         assert_eq!(streams.len(), 3);
         drop((held, other, streams));
         assert_eq!(fleet.open(), 0);

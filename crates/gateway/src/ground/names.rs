@@ -2,28 +2,34 @@
 //! servers, and go back as they came. Nothing is kept here; the aircraft keeps it.
 
 mod places;
+mod pushes;
 mod upstream;
 
 use std::collections::HashSet;
+use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bentpipe_dns::{Key, Query, Refusal, Room, rcode};
+use bentpipe_dns::push::{beginning, read_beginning};
+use bentpipe_dns::{Key, Kind, Query, Refusal, Room, rcode};
 use bentpipe_link::ResetCode;
 use bytes::BytesMut;
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::AsyncWriteExt;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
-use super::resolve::Dns;
+use super::resolve::{Dns, servers};
+use crate::config;
 use crate::counters::Counters;
 use crate::dns::{read_message, write_message};
 use crate::far::datagram::Datagram;
 use crate::far::{FarDatagrams, FarStream};
+use crate::net::StartError;
 use places::{Place, Places};
+use pushes::Pushes;
 use upstream::Upstream;
 
 /// The TTL of what stands in the table of hosts: a reload shows soon.
@@ -38,6 +44,8 @@ pub struct Names {
     dns: Arc<Dns>,
     upstream: Upstream,
     places: Places,
+    /// What aircraft are sent unasked, where they are.
+    pushes: Option<Pushes>,
     counters: Arc<Counters>,
 }
 
@@ -52,9 +60,15 @@ enum Taken<'a> {
 }
 
 impl Names {
-    /// Asks `servers` for what is not in the table of `dns`.
-    pub fn new(dns: Arc<Dns>, servers: Vec<SocketAddr>, counters: Arc<Counters>) -> Self {
-        Self { dns, upstream: Upstream::new(servers), places: Places::default(), counters }
+    /// Asks the servers of `config` for what is not in the table of `dns`.
+    pub fn new(
+        dns: Arc<Dns>,
+        config: &config::Dns,
+        counters: Arc<Counters>,
+    ) -> Result<Self, StartError> {
+        let upstream = Upstream::new(servers(config)?);
+        let pushes = config.push_rate.map(Pushes::new);
+        Ok(Self { dns, upstream, places: Places::default(), pushes, counters })
     }
 
     /// Answers the messages of a flow of `aircraft` until it ends or nothing has come for `idle`. What
@@ -66,41 +80,27 @@ impl Names {
         idle: Duration,
     ) -> ResetCode {
         flow.connected();
-        let mut asked = FuturesUnordered::new();
-        let mut open: HashSet<(u16, Key)> = HashSet::new();
+        let mut work = Work::new(self, aircraft, &*flow);
         loop {
+            let push_at = work.push_at();
+            let due = async {
+                match push_at {
+                    Some(at) => sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
             tokio::select! {
-                received = timeout(idle, flow.receive()) => {
-                    let datagram = match received {
-                        Ok(Ok(datagram)) => datagram,
-                        Ok(Err(code)) => return code,
-                        Err(_) => {
-                            flow.reset(ResetCode::Idle);
-                            return ResetCode::Idle;
-                        }
-                    };
-                    let Ok(Datagram::Payload(message)) = Datagram::parse(&datagram) else {
-                        self.counters.datagrams_unknown.add(1);
-                        continue;
-                    };
-                    let is_open = |query: &Query| open.contains(&(query.id, query.key.clone()));
-                    match self.take(aircraft, message, is_open) {
-                        Taken::Nothing => {}
-                        Taken::Answered(answer) => send(&*flow, &answer),
-                        Taken::Open(query, place) => {
-                            open.insert((query.id, query.key.clone()));
-                            let room = room(&*flow);
-                            asked.push(async move {
-                                let answer = self.forward(&query, place, room).await;
-                                ((query.id, query.key), answer)
-                            });
-                        }
+                received = timeout(idle, flow.receive()) => match received {
+                    Ok(Ok(datagram)) => work.take(&datagram),
+                    Ok(Err(code)) => return code,
+                    Err(_) => {
+                        flow.reset(ResetCode::Idle);
+                        return ResetCode::Idle;
                     }
-                }
-                Some((question, answer)) = asked.next() => {
-                    open.remove(&question);
-                    send(&*flow, &answer);
-                }
+                },
+                Some((question, answer)) = work.asked.next() => work.answer(&question, &answer),
+                Some(answer) = work.looked_up.next() => work.push(answer),
+                () = due => work.look_up_next(),
             }
         }
     }
@@ -152,6 +152,9 @@ impl Names {
         if let Some(known) = query.key.host_name().and_then(|name| self.dns.known(&name)) {
             return Taken::Answered(query.addresses(&known, TABLE_TTL_S));
         }
+        if let Some(pushes) = &self.pushes {
+            pushes.asked(aircraft, &query.key);
+        }
         match self.places.take(aircraft) {
             Some(place) => Taken::Open(query, place),
             None => {
@@ -159,6 +162,14 @@ impl Names {
                 Taken::Answered(query.reply(rcode::SERVFAIL, Some(OTHER_ERROR)))
             }
         }
+    }
+
+    /// An answer to `key` that is worth to be sent unasked and fits into a datagram.
+    async fn look_up(&self, key: &Key, _place: Place<'_>, room: Room) -> Option<Vec<u8>> {
+        let query = Query::parse(&key.question(0)).ok()?;
+        let answer = self.upstream.ask(&query).await?;
+        let is_useful = answer.kind != Kind::Failure && answer.lifetime_s > 0;
+        (is_useful && answer.fits(&query, room)).then(|| answer.relay(&query, room))
     }
 
     /// What the name servers say.
@@ -173,17 +184,95 @@ impl Names {
     }
 }
 
-/// What an answer by `flow` may take now.
-fn room(flow: &dyn FarDatagrams) -> Room {
-    let most = flow.most_bytes().saturating_sub(1);
-    Room::Packet(u16::try_from(most).unwrap_or(u16::MAX))
+/// A question by its id, which the aircraft has chosen.
+type Question = (u16, Key);
+
+/// What is being done for one flow of datagrams.
+struct Work<'a> {
+    names: &'a Names,
+    aircraft: &'a [u8; 32],
+    flow: &'a dyn FarDatagrams,
+    /// Questions under way; those of one aircraft have places.
+    open: HashSet<Question>,
+    asked: FuturesUnordered<BoxFuture<'a, (Question, Vec<u8>)>>,
+    /// Answers to be sent unasked.
+    looked_up: FuturesUnordered<BoxFuture<'a, Option<Vec<u8>>>>,
 }
 
-/// One that does not go is asked for again.
-fn send(flow: &dyn FarDatagrams, answer: &[u8]) {
-    let mut datagram = BytesMut::new();
-    Datagram::Payload(answer).encode(&mut datagram);
-    let _ = flow.send(&datagram);
+impl<'a> Work<'a> {
+    fn new(names: &'a Names, aircraft: &'a [u8; 32], flow: &'a dyn FarDatagrams) -> Self {
+        let (open, asked, looked_up) = Default::default();
+        Self { names, aircraft, flow, open, asked, looked_up }
+    }
+
+    /// The aircraft has sent `datagram`.
+    fn take(&mut self, datagram: &[u8]) {
+        let Ok(Datagram::Payload(message)) = Datagram::parse(datagram) else {
+            self.names.counters.datagrams_unknown.add(1);
+            return;
+        };
+        if let Some(bytes) = read_beginning(message) {
+            if let Some(pushes) = &self.names.pushes {
+                pushes.begins(self.aircraft, bytes);
+            }
+            return self.send(&beginning(bytes, true));
+        }
+        let is_open = |query: &Query| self.open.contains(&(query.id, query.key.clone()));
+        match self.names.take(self.aircraft, message, is_open) {
+            Taken::Nothing => {}
+            Taken::Answered(answer) => self.send(&answer),
+            Taken::Open(query, place) => {
+                self.open.insert((query.id, query.key.clone()));
+                let (names, room) = (self.names, self.room());
+                self.asked.push(Box::pin(async move {
+                    let answer = names.forward(&query, place, room).await;
+                    ((query.id, query.key), answer)
+                }));
+            }
+        }
+    }
+
+    fn answer(&mut self, question: &Question, answer: &[u8]) {
+        self.open.remove(question);
+        self.send(answer);
+    }
+
+    /// When something is to be sent unasked.
+    fn push_at(&self) -> Option<Instant> {
+        let has_room = self.looked_up.len() < pushes::MOST_AT_ONCE;
+        self.names.pushes.as_ref().filter(|_| has_room)?.next_at(self.aircraft)
+    }
+
+    fn look_up_next(&mut self) {
+        let key = self.names.pushes.as_ref().and_then(|pushes| pushes.next(self.aircraft));
+        // What passengers ask for goes first: without a place this name is left out.
+        let place = self.names.places.take(self.aircraft);
+        if let (Some(key), Some(place)) = (key, place) {
+            let (names, room) = (self.names, self.room());
+            self.looked_up.push(Box::pin(async move { names.look_up(&key, place, room).await }));
+        }
+    }
+
+    fn push(&mut self, answer: Option<Vec<u8>>) {
+        let names = self.names;
+        let (Some(pushes), Some(answer)) = (&names.pushes, answer) else { return };
+        if let Some(answer) = pushes.ready(self.aircraft, answer, &names.counters) {
+            self.send(&answer);
+        }
+    }
+
+    /// What an answer may take now.
+    fn room(&self) -> Room {
+        let most = self.flow.most_bytes().saturating_sub(1);
+        Room::Packet(u16::try_from(most).unwrap_or(u16::MAX))
+    }
+
+    /// One that does not go is asked for again.
+    fn send(&self, message: &[u8]) {
+        let mut datagram = BytesMut::new();
+        Datagram::Payload(message).encode(&mut datagram);
+        let _ = self.flow.send(&datagram);
+    }
 }
 
 async fn read_within(

@@ -143,7 +143,8 @@ mod tests {
         let table = toml::from_str::<BTreeMap<String, config::HostAddresses>>(
             "\"Dual.Test\" = [\"192.0.2.7\", \"2001:db8::7\"]\n\"four.test\" = \"192.0.2.4\"",
         );
-        let servers = config::Dns { servers: vec!["127.0.0.1:9".parse().unwrap()] };
+        let servers =
+            config::Dns { servers: vec!["127.0.0.1:9".parse().unwrap()], push_rate: None };
         let dns = Dns::new(&servers, &table.unwrap()).unwrap();
         let ask = |name: &str, family| dns.resolve(name.to_owned(), family);
         assert_eq!(ask("dual.test.", Family::V4).await, Ok(vec!["192.0.2.7".parse().unwrap()]));

@@ -49,8 +49,8 @@ pub struct Ask {
 
 /// Why an object is asked for.
 pub struct ForPage {
-    /// Where it was found.
-    pub page: Address,
+    /// The page that it is for, where that may be told.
+    pub page: Option<Address>,
     /// As what.
     pub kind: Kind,
     /// How soon it is wanted.
@@ -155,7 +155,7 @@ fn request(ask: &Ask) -> Option<Request<Empty<Bytes>>> {
         headers.insert(header::ACCEPT, accept(*kind, &ask.headers));
         let priority = HeaderValue::from_str(&format!("u={}", urgency.level())).ok()?;
         headers.insert(HeaderName::from_static("priority"), priority);
-        if let Some(referer) = referer(page, address) {
+        if let Some(referer) = page.as_ref().and_then(|page| referer(page, address)) {
             headers.insert(header::REFERER, referer);
         }
     }

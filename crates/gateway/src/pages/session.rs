@@ -13,7 +13,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, REFERRER_POLICY};
 use http::{HeaderMap, StatusCode, response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use tokio::time::{Instant, sleep_until};
@@ -52,6 +52,8 @@ pub struct Session<'a> {
     headers: HeaderMap,
     /// The page's own; nothing that it brings is more urgent.
     urgency: Urgency,
+    /// Whether origins of objects are told whose page it is, as far as browsers tell them by default.
+    is_named: bool,
     page_bytes: u64,
     began: Instant,
     planner: Planner,
@@ -83,6 +85,7 @@ impl<'a> Session<'a> {
             page,
             headers,
             urgency,
+            is_named: true,
             page_bytes: 0,
             began: Instant::now(),
             planner,
@@ -130,7 +133,8 @@ impl<'a> Session<'a> {
         while let Some(Promise { id, address, urgency }) = self.planner.next_fetch(elapsed) {
             // It has one: it was found as something.
             let Some(kind) = self.planner.kind(id) else { continue };
-            let (page, urgency) = (self.page.clone(), urgency.max(self.urgency));
+            let page = self.is_named.then(|| self.page.clone());
+            let urgency = urgency.max(self.urgency);
             let object = Some(ForPage { page, kind, urgency });
             let ask = Ask { address, headers: self.headers.clone(), object };
             self.fetches.push(answer(self.half, self.origins, id, ask));
@@ -182,6 +186,8 @@ impl<'a> Session<'a> {
             self.end(PAGE, Urgency::PAGE, End::Declined);
             return false;
         };
+        // Whatever it says, to tell nobody is within it.
+        self.is_named = !parts.headers.contains_key(REFERRER_POLICY);
         if is_html && judge::may_scan(parts.status, &parts.headers) {
             let accept = self.headers.get(http::header::ACCEPT);
             let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or_default();

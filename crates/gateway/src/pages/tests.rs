@@ -6,6 +6,7 @@ use std::time::Duration;
 use bentpipe_link::ResetCode;
 use bentpipe_prefetch::address::{Address, Origin};
 use bentpipe_prefetch::plan::{Limits, Rules};
+use bentpipe_prefetch::wire::Head;
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{Stream, StreamExt, stream};
@@ -18,7 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
-use super::object::ONCE_WITHIN;
+use super::object::{ONCE_WITHIN, Object, PageFacts};
 use super::*;
 use crate::counters::Counters;
 
@@ -32,8 +33,9 @@ type Fields = Vec<(&'static str, &'static str)>;
 struct Site {
     objects: BTreeMap<String, (Fields, Bytes)>,
     asked: Mutex<Vec<String>>,
-    /// What requests said of their urgency.
+    /// What requests said of their urgency, and of whose page they were for.
     priorities: Mutex<BTreeMap<String, String>>,
+    referers: Mutex<Vec<String>>,
     connections: Mutex<usize>,
 }
 
@@ -59,6 +61,9 @@ impl Site {
         if let Some(said) = headers.get("priority") {
             let said = said.to_str().unwrap().to_owned();
             self.priorities.lock().unwrap().insert(path.clone(), said);
+        }
+        if let Some(said) = headers.get(header::REFERER) {
+            self.referers.lock().unwrap().push(said.to_str().unwrap().to_owned());
         }
         let Some((headers, body)) = self.objects.get(&path) else {
             return Response::builder().status(404).body(Full::default().boxed_unsync()).unwrap();
@@ -424,6 +429,42 @@ async fn a_page_is_no_more_urgent_than_its_request_says() {
     let low = said();
     assert_eq!((&low["/page"][..], &low["/a.css"][..]), ("u=4, i", "u=4"));
     assert_eq!(&low["/i.png"][..], "u=5");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pages_own_referrer_policy_is_kept() {
+    let silent = &[("content-type", "text/html"), ("referrer-policy", "no-referrer")];
+    let site = Site::default()
+        .with("/", HTML, "<img src=a.png>")
+        .with("/silent", silent, "<img src=b.png>")
+        .with("/a.png", &[], "x")
+        .with("/b.png", &[], "x");
+    let bench = bench(site);
+    for path in ["/", "/silent"] {
+        whole(bench.page(path).await.unwrap().1).await.unwrap();
+    }
+    assert_eq!(bench.site.asked().len(), 4);
+    assert_eq!(*bench.site.referers.lock().unwrap(), ["http://site.test/"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_get_waits_as_long_as_its_page_goes_on() {
+    let page = Arc::new(PageFacts::new(&browsers()));
+    let (patience, step) = (Duration::from_secs(10), Duration::from_secs(6));
+    let object = Arc::new(Object::new(page.clone()));
+    let asked = object.clone();
+    let waits = tokio::spawn(async move { asked.give(patience, Duration::MAX).await.map(|_| ()) });
+    for _ in 0..5 {
+        tokio::time::sleep(step).await;
+        page.heard();
+    }
+    object.begin(Head::of(StatusCode::OK, &headers(&[])).unwrap());
+    assert_eq!(waits.await.unwrap(), Ok(()), "half a minute of other objects came before it");
+
+    let began = Instant::now();
+    page.heard();
+    let silent = Object::new(page).give(patience, Duration::MAX).await.map(|_| ());
+    assert_eq!((silent, began.elapsed()), (Err(PromiseBroken), patience));
 }
 
 #[tokio::test(start_paused = true)]

@@ -453,3 +453,34 @@ async fn instant_names_are_opened_by_name() {
         1
     );
 }
+
+#[tokio::test]
+async fn an_aircraft_that_begins_is_sent_what_it_used_to_ask_for() {
+    let mut configs = configs_with(&format!("dns = {{ {LISTEN} }}"), "");
+    let (server, asked) = name_server().await;
+    configs.ground.dns.servers = vec![server.to_string().parse().unwrap()];
+    configs.ground.dns.push_rate = Some("8 Mbit/s".parse().unwrap());
+    let (far, arrivals) = over_link(&configs);
+    start_ground(&configs, arrivals);
+    let first = Air::bind(&configs.air, &mut Inherited::default(), far.clone()).unwrap();
+    let resolver = first.dns_addrs()[0];
+    let serving = tokio::spawn(first.serve(std::future::pending()));
+    for name in ["a.test.", "b.test."] {
+        ask(resolver, &query(name, RecordType::A)).await;
+    }
+    serving.abort();
+    // The same aircraft, without anything in its cache.
+    let again = configs_with(&format!("dns = {{ {LISTEN}, warm-start = \"64 KiB\" }}"), "");
+    let second = Air::bind(&again.air, &mut Inherited::default(), far).unwrap();
+    let (resolver, counts) = (second.dns_addrs()[0], second.resolver().unwrap());
+    tokio::spawn(second.serve(std::future::pending()));
+    until("both are here", || counts.counts().pushed == 2).await;
+    let asked = (asked.load(SeqCst), asked);
+    for name in ["a.test.", "b.test."] {
+        let answer = ask(resolver, &query(name, RecordType::A)).await;
+        assert_eq!(ips(&answer), ["127.0.0.1".parse::<IpAddr>().unwrap()]);
+    }
+    let counts = counts.counts();
+    assert_eq!((counts.hits, counts.push_used, counts.missed), (2, 2, 0), "{counts:?}");
+    assert_eq!(asked.1.load(SeqCst), asked.0, "nothing more was asked");
+}

@@ -10,6 +10,7 @@ mod pages;
 mod paths;
 mod ping;
 mod policy;
+mod preload;
 mod relay;
 mod reload;
 mod site;

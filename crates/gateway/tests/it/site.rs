@@ -23,7 +23,7 @@ use crate::web::{head, whole};
 const NAME: &str = "portal.test";
 
 /// A certificate for `name`, itself its root, as files in `folder`.
-fn certificate(folder: &Path, name: &str) -> CertificateDer<'static> {
+pub fn certificate(folder: &Path, name: &str) -> CertificateDer<'static> {
     let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     std::fs::write(folder.join(format!("{name}.pem")), made.cert.pem()).unwrap();
     std::fs::write(folder.join(format!("{name}.key")), made.signing_key.serialize_pem()).unwrap();
@@ -31,7 +31,7 @@ fn certificate(folder: &Path, name: &str) -> CertificateDer<'static> {
 }
 
 /// `air.toml` with a site whose files are in `folder`.
-fn config(folder: &Path, more: &str) -> String {
+pub fn config(folder: &Path, more: &str) -> String {
     let folder = folder.display();
     format!(
         "[http-cache]\n[[site]]\nname = \"{NAME}\"\ncertificate = \"{folder}/{NAME}.pem\"\n\
@@ -64,7 +64,7 @@ async fn connect(
 }
 
 /// Asks for `path` on one connection, in HTTP/1.1 and to its end.
-async fn get(bench: &Bench, root: &CertificateDer<'static>, host: &str, path: &str) -> String {
+pub async fn get(bench: &Bench, root: &CertificateDer<'static>, host: &str, path: &str) -> String {
     let mut tls = connect(bench, root, NAME, &["http/1.1"]).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     tls.write_all(request.as_bytes()).await.unwrap();
@@ -142,6 +142,21 @@ async fn a_site_is_served_from_the_cache_in_either_version() {
     assert_eq!(third.into_body().collect().await.unwrap().to_bytes(), "hello");
     let other = sender.send_request(ask("https://other.test/a")).await.unwrap();
     assert_eq!(other.status(), StatusCode::MISDIRECTED_REQUEST);
+    // All that names the server has to name the site, in any writing.
+    for (authority, host, status) in [
+        (NAME, Some("other.test"), 421),
+        ("user@portal.test", None, 421),
+        ("portal.test:80", None, 421),
+        ("portal.test.", None, 200),
+        ("PORTAL.test:443", Some("portal.test"), 200),
+    ] {
+        let mut request = ask(&format!("https://{authority}/a"));
+        if let Some(host) = host {
+            request.headers_mut().insert("host", host.parse().unwrap());
+        }
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(answer.status(), status, "{authority} {host:?}");
+    }
     let other = get(&bench, &root, "other.test", "/a").await;
     assert!(other.starts_with("HTTP/1.1 421 "), "{other}");
 

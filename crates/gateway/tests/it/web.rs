@@ -345,8 +345,7 @@ async fn what_is_stored_outlives_the_gateway() {
 
 #[tokio::test]
 async fn passengers_can_read_what_is_done() {
-    for (config, says) in
-        [("http-cache = {}\n", "keeps copies of public files"), ("", "keeps no copies")]
+    for (config, says) in [("http-cache = {}\n", "Copies of public files"), ("", "<p>Nothing.</p>")]
     {
         let config = format!("{config}page = {{ listen = \"127.0.0.1:0\" }}");
         let mut page = None;
@@ -363,10 +362,6 @@ async fn passengers_can_read_what_is_done() {
         let answer = ask("GET /").await;
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains(says), "{answer}");
         assert!(answer.contains("content-security-policy: default-src 'none'"), "{answer}");
-        assert!(!answer.contains('{') || answer.contains(":root {"), "{answer}");
-        assert!(
-            !["{cache}", "{records}", "{refuse}", "{except}"].iter().any(|it| answer.contains(it))
-        );
         assert!(ask("GET /x").await.starts_with("HTTP/1.1 404 "));
         assert!(ask("POST /").await.starts_with("HTTP/1.1 405 "));
         let twice = ask("GET  /").await;

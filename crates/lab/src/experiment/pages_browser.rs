@@ -114,7 +114,8 @@ fn one(
     let more =
         if case == Case::Tunnel { More::default() } else { services(&on_board, &origin, folder)? };
     let limits = ClassLimits::default();
-    let gateways = Gateways::start_with(&world, profile, &limits, PassedQuic::Refused, more, folder)?;
+    let gateways =
+        Gateways::start_with(&world, profile, &limits, PassedQuic::Refused, more, folder)?;
     gateways.wait()?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(EmuError::Thread)?;

@@ -11,6 +11,7 @@ mod masque_datagrams;
 mod modem;
 mod mtu;
 mod net;
+mod preload;
 mod quic_order;
 mod share;
 mod suite;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::entry::Entry;
-use super::{Occupancy, Settings};
+use super::{Counts, Occupancy, Settings};
 use crate::key::Key;
 
 /// The most objects. With heads of 1 KiB they take 64 MiB, if the memory's budget has so much.
@@ -78,6 +78,7 @@ pub struct Index {
     /// among them.
     pinned: u64,
     pinned_in_memory: u64,
+    pub counts: Counts,
 }
 
 impl Index {
@@ -97,6 +98,7 @@ impl Index {
             filling: 0,
             pinned: 0,
             pinned_in_memory: 0,
+            counts: Counts::default(),
         }
     }
 
@@ -141,6 +143,12 @@ impl Index {
         ids.filter_map(|id| Some(self.slots.get(id)?.entry.clone())).collect()
     }
 
+    pub fn pinned(&self) -> Vec<Key> {
+        let is_pinned = |id: &u64| self.slots.get(id).is_some_and(|slot| slot.pinned);
+        let pinned = self.by_key.iter().filter(|(_, ids)| ids.iter().any(is_pinned));
+        pinned.map(|(key, _)| key.clone()).collect()
+    }
+
     pub fn beginning_with(&self, prefix: &str) -> Vec<Arc<Entry>> {
         // Keys are ordered as their text is, and the first that could begin so is the prefix itself.
         let from = Key::least(prefix);
@@ -164,7 +172,7 @@ impl Index {
         if ids.len() >= MOST_VARIANTS {
             let free = |id: &&u64| self.slots.get(id).is_some_and(|slot| !slot.pinned);
             let Some(&oldest) = ids.iter().find(free) else { return false };
-            gone.extend(self.remove(oldest));
+            gone.extend(self.evict(oldest));
         }
         let body = entry.body().map_or(0, |body| body.len() as u64);
         let memory = entry.head_cost() + body;
@@ -173,7 +181,7 @@ impl Index {
         }
         while self.slots.len() >= MOST_OBJECTS {
             let Some((_, &oldest)) = self.order.first_key_value() else { return false };
-            gone.extend(self.remove(oldest));
+            gone.extend(self.evict(oldest));
         }
         self.tick += 1;
         let (tick, id) = (self.tick, entry.id);
@@ -204,7 +212,7 @@ impl Index {
             let mut others = self.order.values().filter(|id| **id != entry.id);
             let oldest = others.find(|id| self.slots.get(id).is_some_and(|slot| slot.disk > 0));
             let Some(&oldest) = oldest else { return false };
-            gone.extend(self.remove(oldest));
+            gone.extend(self.evict(oldest));
         }
         let Some(slot) = self.slots.get_mut(&entry.id) else { return false };
         (slot.disk, slot.disk_head) = (bytes, head);
@@ -270,6 +278,15 @@ impl Index {
         self.memory += bytes;
         self.warm.insert(slot.tick, entry.id);
         true
+    }
+
+    /// Removes the entry because others want its place; gives its id where it has files.
+    fn evict(&mut self, id: u64) -> Option<u64> {
+        if let Some(slot) = self.slots.get(&id) {
+            self.counts.evicted += 1;
+            self.counts.evicted_bytes += slot.entry.body_bytes;
+        }
+        self.remove(id)
     }
 
     /// Removes the entry; gives its id where it has files.
@@ -349,7 +366,7 @@ impl Index {
             let cooled = warm.find(|id| self.slots.get(id).is_some_and(may_go));
             if let Some(&id) = cooled {
                 if !self.cool(id) {
-                    gone.extend(self.remove(id));
+                    gone.extend(self.evict(id));
                 }
                 continue;
             }
@@ -375,7 +392,7 @@ impl Index {
         if freed < bytes {
             return false;
         }
-        oldest.into_iter().for_each(|id| gone.extend(self.remove(id)));
+        oldest.into_iter().for_each(|id| gone.extend(self.evict(id)));
         true
     }
 

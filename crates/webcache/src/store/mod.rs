@@ -57,6 +57,19 @@ pub struct Occupancy {
     pub disk_bytes: u64,
 }
 
+/// What came and went since the cache was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Objects that were stored.
+    pub stored: u64,
+    /// Bytes of their bodies.
+    pub stored_bytes: u64,
+    /// Objects that others displaced.
+    pub evicted: u64,
+    /// Bytes of their bodies.
+    pub evicted_bytes: u64,
+}
+
 /// The store.
 pub(crate) struct Store {
     settings: Settings,
@@ -106,6 +119,16 @@ impl Store {
         self.index().knows(key)
     }
 
+    /// All answers under `key`.
+    pub fn all_of(&self, key: &Key) -> Vec<Arc<Entry>> {
+        self.index().all_of(key)
+    }
+
+    /// The keys of what is pinned, each once.
+    pub fn pinned(&self) -> Vec<Key> {
+        self.index().pinned()
+    }
+
     /// Stores the answer to `request`, in the place of those that fit it too; in that of a pinned one it
     /// is pinned, if that is not too much. Gives nothing where it is too large or everything is full of
     /// what has to stay: then a pinned one stays too, and has to be confirmed.
@@ -148,6 +171,10 @@ impl Store {
             for old in pinned.iter().filter_map(|id| index.get(*id)) {
                 self.change_in(&index, &old, |head| head.invalidated = true);
             }
+        }
+        if is_room {
+            index.counts.stored += 1;
+            index.counts.stored_bytes += entry.body_bytes;
         }
         is_room.then_some(entry)
     }
@@ -198,7 +225,7 @@ impl Store {
     }
 
     /// Forgets `entry`, pinned or not.
-    fn remove(&self, entry: &Entry) {
+    pub fn remove(&self, entry: &Entry) {
         let mut index = self.index();
         let gone = index.remove(entry.id);
         self.delete(gone.as_slice());
@@ -254,6 +281,10 @@ impl Store {
     /// Objects so far that stayed in memory alone because too much waited for the disk.
     pub fn unwritten(&self) -> u64 {
         self.disk.as_ref().map_or(0, |disk| disk.queue().refused())
+    }
+
+    pub fn counts(&self) -> Counts {
+        self.index().counts
     }
 
     /// Waits until all that was begun has been written, and what lay there has been read.

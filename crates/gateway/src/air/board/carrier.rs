@@ -60,18 +60,18 @@ impl Board {
                 () = self.changed.notified() => {}
                 _ = looks.tick() => self.with(|front, now| front.set_up(self.is_up(), now)),
             }
-            while let Some(question) = way.next_by_stream() {
+            while let Some(Outgoing { id, message, .. }) = way.next_by_stream() {
+                let Some(id) = id else { continue };
                 if streams.len() < MOST_STREAMS {
-                    streams.push(self.ask_over_stream(question));
+                    streams.push(self.ask_over_stream(id, message));
                 } else {
-                    self.with(|front, now| front.not_sent(question.id, now));
+                    self.with(|front, now| front.not_sent(id, now));
                 }
             }
         }
     }
 
-    async fn ask_over_stream(&self, question: Outgoing) {
-        let Outgoing { id, message, .. } = question;
+    async fn ask_over_stream(&self, id: u16, message: Vec<u8>) {
         let asking = async {
             // Fits: a question has at most 300 bytes.
             let first = [&(message.len() as u16).to_be_bytes()[..], &message].concat();

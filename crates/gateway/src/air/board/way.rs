@@ -23,8 +23,8 @@ const MOST_HELD: usize = 1024;
 
 /// A question on its way.
 pub struct Outgoing {
-    /// Its id.
-    pub id: u16,
+    /// Its id; of what is no question, none.
+    pub id: Option<u16>,
     /// The message.
     pub message: Vec<u8>,
     /// Whether its answer does not fit into a datagram.
@@ -51,7 +51,8 @@ impl<'a> Way<'a> {
     /// Sends `question`, now or when the flow is open. What cannot be sent counts as lost.
     pub fn take(&mut self, question: Outgoing) {
         if question.over_stream || self.only_streams {
-            self.by_stream.push_back(question);
+            // What is no question has no answer that would come by a stream.
+            self.by_stream.extend(question.id.is_some().then_some(question));
         } else if !self.send(&question) && self.held.len() < MOST_HELD {
             self.held.push_back(question);
         }
@@ -95,7 +96,9 @@ impl<'a> Way<'a> {
             }
             Err(OpenError::Unsupported) => {
                 self.only_streams = true;
-                self.by_stream.append(&mut self.held);
+                for question in std::mem::take(&mut self.held) {
+                    self.take(question);
+                }
             }
             // They are asked again, as if the link had lost them.
             Err(_) => self.held.clear(),

@@ -1,145 +1,57 @@
-//! Requests to origins, each over a flow; and flows that are kept for the next request.
+//! Requests to origins, each over a flow.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_link::{Host, ResetCode, Target};
 use bentpipe_prefetch::address::Address;
 use bentpipe_prefetch::digest::MAX_ENTRIES;
-use bentpipe_schedule::Dscp;
+use bentpipe_schedule::{Class, Dscp};
 use bentpipe_webcache::{Answer, Failure, Origin, Scheme, StandIn};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as _, Incoming};
-use hyper::client::conn::http1::{self, SendRequest};
+use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 
+use super::idle::{Connection, Origins, Place, Whose, Wire};
 use super::{Destination, Outbound};
 use crate::air::first::{Ending, FirstWrite};
 use crate::air::http::{MAX_BUFFER_BYTES, is_the_links_fault};
 use crate::air::intake::Intake;
 use crate::air::pages;
 use crate::air::passengers::Ticket;
-use crate::classify::Name;
 use crate::far::Reach;
-
-/// Flows kept open for a next request, of all passengers: each costs some 40 KiB at either end.
-const MOST_IDLE: usize = 128;
-
-/// How long one is kept. Many servers close after 5 s or more.
-const IDLE: Duration = Duration::from_secs(20);
 
 /// How often it is looked whether the link is there, where something stale could stand in.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Whose flow it is, and to where: for another it is never used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
-    target: Target,
-    /// A site's flows serve everybody: they are asked by this gateway alone.
-    whose: Whose,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Whose {
-    Passenger(u32),
-    Site(Name),
-}
-
-/// What HTTP is spoken on.
-trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
-
-/// Flows without a request at the moment.
-#[derive(Default)]
-pub struct Origins {
-    idle: Mutex<VecDeque<Idle>>,
-    next: AtomicU64,
-    closed: AtomicBool,
-}
-
-struct Idle {
-    number: u64,
-    place: Place,
-    connection: Connection,
-}
-
-/// A flow on which HTTP is spoken.
-struct Connection {
-    sender: SendRequest<Outbound>,
-    ending: Ending,
-}
-
-impl Origins {
-    fn idle(&self) -> MutexGuard<'_, VecDeque<Idle>> {
-        // Nothing panics while it is held.
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Closes what is idle, and keeps nothing any more.
-    pub fn close(&self) {
-        let mut idle = self.idle();
-        self.closed.store(true, Relaxed);
-        idle.clear();
-    }
-
-    fn take(&self, place: &Place) -> Option<Connection> {
-        let mut idle = self.idle();
-        idle.retain(|one| !one.connection.sender.is_closed());
-        let at = idle.iter().rposition(|one| one.place == *place)?;
-        idle.remove(at).map(|one| one.connection)
-    }
-
-    /// Keeps the connection for a while, once its answer has been read.
-    fn keep(self: &Arc<Self>, place: Place, mut connection: Connection) {
-        let origins = self.clone();
-        tokio::spawn(async move {
-            if connection.sender.ready().await.is_err() {
-                return;
-            }
-            let number = origins.next.fetch_add(1, Relaxed);
-            {
-                let mut idle = origins.idle();
-                if origins.closed.load(Relaxed) {
-                    return;
-                }
-                if idle.len() >= MOST_IDLE {
-                    idle.pop_front();
-                }
-                idle.push_back(Idle { number, place, connection });
-            }
-            sleep(IDLE).await;
-            origins.idle().retain(|one| one.number != number);
-        });
-    }
-}
-
-/// Asks for one passenger.
+/// Asks for one passenger, or for the preload.
 pub struct Asker(Arc<Shared>);
 
 struct Shared {
     intake: Arc<Intake>,
-    ticket: Arc<Ticket>,
+    asks: Asks,
     origins: Arc<Origins>,
     to: Destination,
 }
 
+/// Who asks.
+pub enum Asks {
+    /// The passenger with the ticket.
+    Passenger(Arc<Ticket>),
+    /// This gateway, before anybody does, in that class.
+    Preload(Class),
+}
+
 impl Asker {
-    pub fn new(
-        intake: Arc<Intake>,
-        ticket: Arc<Ticket>,
-        origins: Arc<Origins>,
-        to: Destination,
-    ) -> Self {
-        Self(Arc::new(Shared { intake, ticket, origins, to }))
+    pub fn new(intake: Arc<Intake>, asks: Asks, origins: Arc<Origins>, to: Destination) -> Self {
+        Self(Arc::new(Shared { intake, asks, origins, to }))
     }
 
     /// What failures speak of.
@@ -244,6 +156,8 @@ impl Shared {
     /// stored where the origin has said how long it is, and it does not depend on who asked: it was
     /// asked for with the fields of the page's request.
     async fn pushed(&self, request: &Request<()>) -> Option<Answer> {
+        // Of a page that is fetched ahead all that is wanted stands in the manifest.
+        let Asks::Passenger(ticket) = &self.asks else { return None };
         let named = self.to.named.as_ref()?;
         let scheme = match &self.to.site {
             None => Scheme::Http,
@@ -260,7 +174,7 @@ impl Shared {
             let web = self.intake.web.as_ref();
             web.map(|web| web.cache.fresh_hashes(&site, MAX_ENTRIES)).unwrap_or_default()
         };
-        let pushed = pages::answer(pages, &self.intake, &self.ticket, asked, cached).await?;
+        let pushed = pages::answer(pages, &self.intake, ticket, asked, cached).await?;
         let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
         let response = pushed.map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
         let trusted = is_for_all(response.headers());
@@ -313,9 +227,10 @@ impl Shared {
     }
 
     fn place(&self, target: &Target) -> Place {
-        let whose = match &self.to.site {
-            Some(site) => Whose::Site(site.name.clone()),
-            None => Whose::Passenger(self.ticket.number),
+        let whose = match (&self.asks, &self.to.site) {
+            (Asks::Preload(_), _) => Whose::Preload,
+            (Asks::Passenger(_), Some(site)) => Whose::Site(site.name.clone()),
+            (Asks::Passenger(ticket), None) => Whose::Passenger(ticket.number),
         };
         Place { target: target.clone(), whose }
     }
@@ -328,11 +243,17 @@ impl Shared {
 
     async fn open(&self, target: Target) -> Result<(Connection, Place), Failure> {
         let intake = &self.intake;
-        let mut open = intake.open(target.clone(), &self.ticket, Dscp::DF, self.said());
-        // What the flow begins with is the request itself.
-        open.first = Bytes::new();
         let place = self.place(&target);
-        let meter = intake.meter(&self.ticket, open.class);
+        let (open, meter) = match &self.asks {
+            Asks::Passenger(ticket) => {
+                let mut open = intake.open(target, ticket, Dscp::DF, self.said());
+                // What the flow begins with is the request itself.
+                open.first = Bytes::new();
+                let meter = intake.meter(ticket, open.class);
+                (open, meter)
+            }
+            Asks::Preload(class) => (intake.open_own(target, *class), None),
+        };
         let (flow, ending) = FirstWrite::new(intake.clone(), open, meter);
         let flow = self.wire(flow, &place.target, &ending).await?;
         let client =

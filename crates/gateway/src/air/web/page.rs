@@ -1,5 +1,7 @@
 //! The page that tells passengers what this gateway does with what they send.
 
+mod words;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,21 +21,6 @@ use crate::config::AirConfig;
 
 const FRAME: &str = include_str!("page.html");
 
-const WITH_CACHE: &str = "<p><strong>It keeps copies of public files</strong> that arrive over \
-unencrypted HTTP (addresses that begin with <code>http://</code>), so that the next passenger who asks \
-gets them at once. Only what a website lets everybody have is kept. Answers that set a cookie, that \
-belong to a login, or that the website calls private are never kept, and neither is anything you send.</p>
-<p>Your browser shows where an answer came from: a copy carries the header <code>Cache-Status: bentpipe; \
-hit</code>. Reloading the page asks the website again.</p>";
-
-const REFUSE: &str = "
-<h2>If you want none of your pages kept</h2>
-<p>Use <code>https://</code> addresses. Nearly all websites have them, and browsers can be told to use
-nothing else.</p>
-";
-
-const WITHOUT_CACHE: &str = "<p><strong>It keeps no copies</strong> of websites.</p>";
-
 /// The page, as the config makes it.
 #[derive(Clone)]
 pub struct Page(Bytes);
@@ -41,30 +28,14 @@ pub struct Page(Bytes);
 impl Page {
     /// The page for a gateway with this config.
     pub fn new(config: &AirConfig) -> Self {
-        let (cache, refuse) = match config.http_cache {
-            Some(_) => (WITH_CACHE, REFUSE),
-            None => (WITHOUT_CACHE, "\n"),
-        };
-        let records = match config.usage {
-            Some(_) => {
-                "<p>It counts how much each device sends and receives on each day, not what.</p>"
-            }
-            None => "",
-        };
-        let names: Vec<_> = config.sites.iter().map(|site| site.loaded().name.as_str()).collect();
-        let except = match names.is_empty() {
-            true => String::new(),
-            // Names are letters, digits, hyphens and dots.
-            false => format!(
-                ", but those to the operator's own pages ({}), whose certificates it has",
-                names.join(", ")
-            ),
-        };
         let parts = [
-            ("{except}", &*except),
-            ("{cache}", cache),
-            ("{records}", records),
-            ("{refuse}", refuse),
+            ("{services}", words::services(config)),
+            ("{kept}", words::kept(config)),
+            ("{known}", words::known(config)),
+            ("{except}", words::except(config)),
+            ("{refuse}", words::refuse(config)),
+            // Last, for it is the operator's own text.
+            ("{ask}", words::ask(config)),
         ];
         let page =
             parts.iter().fold(FRAME.to_owned(), |page, (place, text)| page.replace(place, text));

@@ -2,38 +2,36 @@
 //!
 //! The method is that of Mile High WiFi, section 5.1: popular names, each asked for twice in a row.
 
+mod passengers;
 mod world;
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_gateway::air::DnsCounts;
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha20Rng;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::report::{Goal, Report, delay, percent, row};
 use super::table::{align, table};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
 use crate::traffic::Engine;
-use world::World;
+use passengers::{Asked, NAMES, PAUSE, is_right, popular};
+use world::{Flight, Memory, World};
 
 /// Unless told otherwise.
 pub const DEFAULT_LENGTH: Duration = Duration::from_secs(3600);
 /// Unless told otherwise.
 pub const DEFAULT_PASSENGERS: u8 = 50;
-/// Popular names, as many as the paper has.
-const NAMES: usize = 100;
-/// Between two names of one passenger, on average.
-const PAUSE: Duration = Duration::from_secs(30);
 /// Until then caches may be cold.
 const WARM_UP: Duration = Duration::from_secs(300);
 /// What comes sooner comes from on board.
 const ON_BOARD: Duration = Duration::from_millis(5);
 /// Names that nobody has asked for.
 const COLD: u32 = 100;
+/// Between two flights, of which the second begins without anything.
+const NEXT_DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// What is to be reached on [`TARGET_PROFILE`].
 const TARGET_PROFILE: &str = "mss";
@@ -72,12 +70,6 @@ impl DnsError {
     }
 }
 
-/// Two questions for one name, one right after the other.
-struct Asked {
-    at: Duration,
-    took: [Duration; 2],
-}
-
 /// All that was seen.
 struct Seen {
     warm: Vec<Asked>,
@@ -85,13 +77,29 @@ struct Seen {
     cold: Samples,
     /// From the question to the first byte of a page, without and with instant names.
     pages: [Samples; 2],
+    /// The first minutes of the next day's flight, which begins without anything, or with what the
+    /// ground remembers.
+    beginnings: [Beginning; 2],
+}
+
+/// What passengers had before caches were warm.
+struct Beginning {
+    /// First questions, and how many of them were answered on board.
+    asked: usize,
+    on_board: usize,
+    counts: DnsCounts,
 }
 
 /// Asks, in virtual time.
 pub fn run(choice: &Choice) -> Result<Report, DnsError> {
-    let (warm, counts, cold) = virtually(cabin(choice))?;
+    let memory = Memory::default();
+    let (warm, counts, cold) = virtually(cabin(choice, &memory))?;
     let pages = [virtually(first_bytes(choice, false))?, virtually(first_bytes(choice, true))?];
-    let seen = Seen { warm, counts, cold, pages };
+    // Each adds to what is remembered: the one that uses it comes first.
+    let begin = |warm_start| virtually(beginning(choice, warm_start, &memory));
+    let (warm_start, cold_start) = (begin(true)?, begin(false)?);
+    let beginnings = [cold_start, warm_start];
+    let seen = Seen { warm, counts, cold, pages, beginnings };
     let report = Report {
         text: seen.text(choice),
         rows: seen.rows(choice),
@@ -108,22 +116,13 @@ fn virtually<T>(work: impl Future<Output = Result<T, DnsError>>) -> Result<T, Dn
 }
 
 /// Passengers ask for popular names; then for some that nobody has asked for.
-async fn cabin(choice: &Choice) -> Result<(Vec<Asked>, DnsCounts, Samples), DnsError> {
-    let world = Arc::new(World::start(&choice.profile, choice.seed, false).await?);
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let began = Instant::now();
-    let passengers = (0..choice.passengers).map(|number| {
-        let (world, asked, length) = (world.clone(), asked.clone(), choice.length);
-        let rng = ChaCha20Rng::seed_from_u64(choice.seed ^ u64::from(number) << 32);
-        tokio::spawn(async move {
-            let one = passenger(number, rng, began, length, &world, &asked).await;
-            one.map_err(|error| error.to_string())
-        })
-    });
-    for passenger in passengers.collect::<Vec<_>>() {
-        passenger.await.map_err(DnsError::told)?.map_err(DnsError::told)?;
-    }
-    let mut warm = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
+async fn cabin(
+    choice: &Choice,
+    memory: &Memory,
+) -> Result<(Vec<Asked>, DnsCounts, Samples), DnsError> {
+    let flight = Flight { memory: memory.clone(), ..Flight::default() };
+    let world = Arc::new(World::start(&choice.profile, choice.seed, &flight).await?);
+    let mut warm = popular(choice, choice.length, choice.seed, &world).await?;
     warm.retain(|asked: &Asked| asked.at >= WARM_UP.min(choice.length / 2));
     let counts = world.resolver.counts();
     let mut cold = Samples::default();
@@ -137,65 +136,39 @@ async fn cabin(choice: &Choice) -> Result<(Vec<Asked>, DnsCounts, Samples), DnsE
     Ok((warm, counts, cold))
 }
 
-async fn passenger(
-    number: u8,
-    mut rng: ChaCha20Rng,
-    began: Instant,
-    length: Duration,
-    world: &World,
-    asked: &Mutex<Vec<Asked>>,
-) -> Result<(), DnsError> {
-    let from = IpAddr::from([10, 1, 0, number]);
-    loop {
-        // A Poisson process.
-        let pause = -(1.0 - rng.random::<f64>()).ln();
-        sleep(PAUSE.mul_f64(pause)).await;
-        let at = began.elapsed();
-        if at >= length {
-            return Ok(());
-        }
-        let name = format!("n{}.example", zipf(rng.random()));
-        let mut took = [Duration::ZERO; 2];
-        for took in &mut took {
-            let (ip, time) = world.ask(from, &name).await?;
-            is_right(&name, ip)?;
-            *took = time;
-        }
-        asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked { at, took });
-    }
-}
-
-fn is_right(name: &str, ip: Ipv4Addr) -> Result<(), DnsError> {
-    let expected = world::address(name);
-    if ip == expected {
-        Ok(())
-    } else {
-        Err(DnsError::told(format!("{name}: {ip}, not {expected}")))
-    }
-}
-
-/// The rank that a draw from 0 to 1 falls on, where the nth has a weight of 1/n.
-fn zipf(draw: f64) -> usize {
-    let all: f64 = (1..=NAMES).map(|rank| 1.0 / rank as f64).sum();
-    let mut left = draw * all;
-    for rank in 1..NAMES {
-        left -= 1.0 / rank as f64;
-        if left < 0.0 {
-            return rank;
-        }
-    }
-    NAMES
+/// The first minutes of another flight, by other passengers, a day later.
+async fn beginning(
+    choice: &Choice,
+    warm_start: bool,
+    memory: &Memory,
+) -> Result<Beginning, DnsError> {
+    let flight = Flight { warm_start, memory: memory.clone(), at: NEXT_DAY, instant: false };
+    let seed = choice.seed.wrapping_add(1);
+    let world = Arc::new(World::start(&choice.profile, seed, &flight).await?);
+    let asked = popular(choice, WARM_UP.min(choice.length), seed, &world).await?;
+    let on_board = asked.iter().filter(|asked| asked.took[0] < ON_BOARD).count();
+    Ok(Beginning { asked: asked.len(), on_board, counts: world.resolver.counts() })
 }
 
 /// Pages of names that nobody has asked for, one after another.
 async fn first_bytes(choice: &Choice, instant: bool) -> Result<Samples, DnsError> {
-    let world = World::start(&choice.profile, choice.seed, instant).await?;
+    let flight = Flight { instant, ..Flight::default() };
+    let world = World::start(&choice.profile, choice.seed, &flight).await?;
     let mut samples = Samples::default();
     for n in 0..COLD {
         samples.push(world.first_byte(&format!("page{n}.example")).await?.as_secs_f64());
         sleep(Duration::from_secs(1)).await;
     }
     Ok(samples)
+}
+
+/// What they are called.
+const BEGINNINGS: [&str; 2] = ["next flight, first minutes", "the same, warm start"];
+
+impl Beginning {
+    fn on_board(&self) -> Option<f64> {
+        (self.asked > 0).then(|| self.on_board as f64 / self.asked as f64)
+    }
 }
 
 impl Seen {
@@ -229,6 +202,10 @@ impl Seen {
             let n = self.warm.len();
             rows.push(Row { n, p50: share, p95: share, mean: share, ..row(name, "hit-ratio") });
             rows.push(self.took(which).fill(row(name, "lookup")));
+        }
+        for (beginning, name) in self.beginnings.iter().zip(BEGINNINGS) {
+            let (n, share) = (beginning.asked, beginning.on_board());
+            rows.push(Row { n, p50: share, p95: share, mean: share, ..row(name, "hit-ratio") });
         }
         rows.push(self.cold.fill(Row { limit: Some(rtt), ..row("cold name", "lookup") }));
         for (pages, (name, trips)) in
@@ -283,12 +260,22 @@ impl Seen {
             let n = samples.len().to_string();
             shown.add_row([name.to_owned(), String::new(), p50, p95, n]);
         }
+        for (beginning, name) in self.beginnings.iter().zip(BEGINNINGS) {
+            let share = beginning.on_board().map_or("–".into(), percent);
+            let n = beginning.asked.to_string();
+            shown.add_row([name.to_owned(), share, String::new(), String::new(), n]);
+        }
         align(&mut shown, &[1, 2, 3, 4]);
-        let counts = self.counts;
+        let (counts, [begun, warm]) = (self.counts, &self.beginnings);
+        let crossed = |of: &Beginning| of.counts.bytes_to_ground + of.counts.bytes_from_ground;
         format!(
             "{}\n{} passengers ask for {NAMES} names, the nth as often as 1/n, each every {} s,\n\
              for {} s. Names hold 20 s to a day. A page: from its name to its first byte.\n\n{}\n\n\
-             Crossed: {} asked for, {} ahead of need, {} anew behind a stale answer.\n",
+             Crossed: {} asked for, {} ahead of need, {} anew behind a stale answer.\n\
+             Bytes of it: {} asked, {} answered; {} did not cross.\n\n\
+             The next day's flight begins without anything; warm, with what the ground\n\
+             remembers: {} answers of {} bytes are pushed, {} used. Bytes of questions\n\
+             and answers in its first minutes: {} cold, {} warm.\n",
             choice.profile.about,
             choice.passengers,
             PAUSE.as_secs(),
@@ -297,6 +284,14 @@ impl Seen {
             counts.missed,
             counts.prefetched,
             counts.stale,
+            counts.bytes_to_ground,
+            counts.bytes_from_ground,
+            counts.bytes_saved,
+            warm.counts.pushed,
+            warm.counts.push_bytes,
+            warm.counts.push_used,
+            crossed(begun),
+            crossed(warm),
         )
     }
 }
@@ -326,14 +321,9 @@ mod tests {
         assert!(cold.is_empty(), "{cold:?} {text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         let hits: Vec<_> = report.rows.iter().filter(|row| row.metric == "hit-ratio").collect();
-        assert!(hits.len() == 2 && hits[0].mean.unwrap() > 0.8, "{text}");
-    }
-
-    #[test]
-    fn ranks_are_drawn_by_their_weight() {
-        assert_eq!((zipf(0.0), zipf(0.999_999)), (1, NAMES));
-        let draws = 100_000;
-        let first = (0..draws).filter(|n| zipf(f64::from(*n) / f64::from(draws)) == 1).count();
-        assert!((0.19..0.20).contains(&(first as f64 / f64::from(draws))), "{first}");
+        assert!(hits.len() == 4 && hits[0].mean.unwrap() > 0.8, "{text}");
+        // A day later nine of ten first questions are answered on board at once.
+        let [cold, warm] = [&hits[2], &hits[3]].map(|row| row.mean.unwrap());
+        assert!(warm > 0.8 && warm > cold + 0.2, "{text}");
     }
 }

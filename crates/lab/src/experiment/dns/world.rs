@@ -1,9 +1,11 @@
 //! An aircraft with its resolver and a ground that knows every name, over a link in virtual time.
 
+use std::future::pending;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bentpipe_dns::push::{Pusher, beginning, mark_pushed, read_beginning};
 use bentpipe_dns::{Query, Room};
 use bentpipe_gateway::air::{self, Resolver};
 use bentpipe_gateway::config::{AirConfig, GroundConfig};
@@ -16,7 +18,7 @@ use bytes::{Bytes, BytesMut};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha20Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::DnsError;
 use crate::profile::Profile;
@@ -31,8 +33,36 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// What a client sends first: a request, or a ClientHello.
 const REQUEST_BYTES: usize = 300;
 
+/// How fast the ground pushes, and how much an aircraft takes.
+const PUSH_BYTES_PER_SECOND: f64 = 4000.0;
+const WARM_START: &str = "64 KiB";
+
 const GROUND: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const AIRCRAFT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+/// What the ground remembers of an aircraft's flights.
+#[derive(Clone, Default)]
+pub struct Memory(Arc<Mutex<Pusher>>);
+
+impl Memory {
+    fn lock(&self) -> MutexGuard<'_, Pusher> {
+        // Nothing in there panics half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A flight.
+#[derive(Clone, Default)]
+pub struct Flight {
+    /// Addresses stand for names.
+    pub instant: bool,
+    /// The ground is asked for what it remembers.
+    pub warm_start: bool,
+    /// What that is.
+    pub memory: Memory,
+    /// When it begins, since the first began.
+    pub at: Duration,
+}
 
 /// Both ends, until it is dropped.
 pub struct World {
@@ -44,12 +74,11 @@ pub struct World {
 }
 
 impl World {
-    /// Starts both over `profile`'s link; waits until it is up. With `instant`, addresses stand for
-    /// names.
-    pub async fn start(profile: &Profile, seed: u64, instant: bool) -> Result<Self, DnsError> {
+    /// Starts both over `profile`'s link; waits until it is up.
+    pub async fn start(profile: &Profile, seed: u64, flight: &Flight) -> Result<Self, DnsError> {
         let folder = tempfile::tempdir()?;
         let mut rng = ChaCha20Rng::seed_from_u64(seed);
-        let (air, ground) = configs(profile, folder.path(), &mut rng, instant)?;
+        let (air, ground) = configs(profile, folder.path(), &mut rng, flight)?;
         let net = Net::new(rng.random());
         let (hub_node, air_node) = (net.node(GROUND)?, net.node(AIRCRAFT)?);
         net.join(&hub_node, &air_node, &profile.link);
@@ -59,7 +88,7 @@ impl World {
         let hub_settings = link::hub_config(&ground).map_err(DnsError::told)?;
         let hub = Hub::start_seeded(Box::new(hub_socket), hub_settings, rng.random());
         let far = Air::start_seeded(Box::new(air_node.bind(0)?), settings, rng.random());
-        tokio::spawn(serve(hub));
+        tokio::spawn(serve(hub, flight.clone()));
         let far = Arc::new(far);
         let gateway = air::Air::bind(&air, &mut Inherited::default(), far.clone());
         let gateway = gateway.map_err(DnsError::told)?;
@@ -103,7 +132,7 @@ fn configs(
     profile: &Profile,
     folder: &std::path::Path,
     rng: &mut ChaCha20Rng,
-    instant: bool,
+    flight: &Flight,
 ) -> Result<(AirConfig, GroundConfig), DnsError> {
     let (air, ground) = (SecretKey::generate(rng), SecretKey::generate(rng));
     std::fs::write(folder.join("air.key"), air.to_base64())?;
@@ -111,14 +140,16 @@ fn configs(
     let link = &profile.link;
     let rates = (link.return_.rate(), link.forward.rate());
     let (Some(up), Some(down)) = rates else { return Err(DnsError::told("the link has no rate")) };
-    let pool = match instant {
+    let warm_start = if flight.warm_start { WARM_START } else { "0 B" };
+    let pool = match flight.instant {
         true => "cache-file = \"dns.cache\"\n[dns.instant-names]\nv4 = \"100.64.0.0/10\"\n",
         false => "",
     };
     let air_text = format!(
         "[link]\nprivate-key-file = \"air.key\"\npeer = \"{GROUND}:4500\"\n\
          peer-public-key = \"{}\"\nrate = \"{up}\"\n\
-         [listen]\nsocks5 = \"127.0.0.1:0\"\n[dns]\nlisten = [\"127.0.0.1:0\"]\n{pool}",
+         [listen]\nsocks5 = \"127.0.0.1:0\"\n[dns]\nlisten = [\"127.0.0.1:0\"]\n\
+         warm-start = \"{warm_start}\"\n{pool}",
         ground.public()
     );
     let ground_text = format!(
@@ -133,7 +164,7 @@ fn configs(
 }
 
 /// The ground: names are known, and servers answer at once.
-async fn serve(hub: Hub) {
+async fn serve(hub: Hub, flight: Flight) {
     while let Some(arrived) = hub.accept().await {
         match arrived {
             Arrived::Stream(incoming) => drop(tokio::spawn(page(incoming.flow))),
@@ -143,7 +174,7 @@ async fn serve(hub: Hub) {
                     Target { host: Host::Service(Service::Resolver), .. }
                 );
                 if is_resolver {
-                    tokio::spawn(resolve(incoming.flow));
+                    tokio::spawn(resolve(incoming.flow, flight.clone()));
                 }
             }
         }
@@ -158,18 +189,62 @@ async fn page(mut flow: Flow) {
     }
 }
 
-async fn resolve(flow: DatagramFlow) {
-    while let Ok(datagram) = flow.receive().await {
-        let Ok(Datagram::Payload(message)) = Datagram::parse(&datagram) else { continue };
-        let Ok(query) = Query::parse(message) else { continue };
-        let name = query.key.host_name().unwrap_or_default();
-        let answer = query.addresses(&[address(&name).into()], ttl(&name));
-        debug_assert!(answer.len() <= query.room(Room::Packet(1232)));
-        let mut out = BytesMut::new();
-        Datagram::Payload(&answer).encode(&mut out);
-        // One that is lost is asked for again.
-        let _ = flow.send(&out);
+async fn resolve(flow: DatagramFlow, flight: Flight) {
+    let began = Instant::now() - flight.at;
+    loop {
+        let next = flight.memory.lock().next_at();
+        let due = async {
+            match next {
+                Some(at) => sleep_until(began + at).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            received = flow.receive() => {
+                let Ok(datagram) = received else { return };
+                if let Ok(Datagram::Payload(message)) = Datagram::parse(&datagram) {
+                    hear(&flow, message, &flight, began);
+                }
+            }
+            () = due => push(&flow, &flight, began),
+        }
     }
+}
+
+fn hear(flow: &DatagramFlow, message: &[u8], flight: &Flight, began: Instant) {
+    if let Some(bytes) = read_beginning(message) {
+        flight.memory.lock().begins(bytes as usize, began.elapsed());
+        return send(flow, &beginning(bytes, true));
+    }
+    let Ok(query) = Query::parse(message) else { return };
+    flight.memory.lock().asked(&query.key, began.elapsed());
+    send(flow, &answer(&query));
+}
+
+fn push(flow: &DatagramFlow, flight: &Flight, began: Instant) {
+    let (mut memory, now) = (flight.memory.lock(), began.elapsed());
+    let Some(query) = memory.next(now).and_then(|key| Query::parse(&key.question(0)).ok()) else {
+        return;
+    };
+    let mut answer = answer(&query);
+    if memory.may_push(answer.len(), PUSH_BYTES_PER_SECOND, now) {
+        mark_pushed(&mut answer);
+        send(flow, &answer);
+    }
+}
+
+fn answer(query: &Query) -> Vec<u8> {
+    let name = query.key.host_name().unwrap_or_default();
+    let answer = query.addresses(&[address(&name).into()], ttl(&name));
+    debug_assert!(answer.len() <= query.room(Room::Packet(1232)));
+    answer
+}
+
+/// One that is lost is asked for again.
+fn send(flow: &DatagramFlow, message: &[u8]) {
+    let mut out = BytesMut::new();
+    Datagram::Payload(message).encode(&mut out);
+    let _ = flow.send(&out);
 }
 
 /// The number that a name ends its first label with.

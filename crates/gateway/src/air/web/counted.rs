@@ -1,0 +1,72 @@
+//! What the cache did, counted: requests by their outcome, and bytes as they are given.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bentpipe_webcache::{Failure, Outcome, Served};
+use bytes::Bytes;
+use http::Response;
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+
+use crate::air::http::Body;
+use crate::counters::Counters;
+
+/// Counts what was done, and what of the answer's body will not have crossed the link for it.
+pub fn count(served: Served, counters: &Arc<Counters>) -> Result<Response<Body>, Failure> {
+    let Served { response, outcome } = served;
+    let counter = match outcome {
+        Outcome::Hit | Outcome::Pushed => &counters.http_hits,
+        Outcome::StaleHit => &counters.http_stale_hits,
+        Outcome::Validated => &counters.http_validated,
+        Outcome::Collapsed => &counters.http_collapsed,
+        Outcome::Miss(_) => &counters.http_misses,
+        Outcome::NotHere | Outcome::Failed => &counters.http_failed,
+    };
+    counter.add(1);
+    if outcome.saves_round_trip() {
+        counters.http_round_trips_saved.add(1);
+    }
+    let counters = outcome.saves_bytes().then(|| counters.clone());
+    let is_here = outcome != Outcome::Collapsed;
+    let body = |body| Counted { body, counters, is_here }.map_err(Into::into).boxed_unsync();
+    Ok(response?.map(body))
+}
+
+/// A body whose bytes are counted as they are taken: a client may go before it has all.
+struct Counted {
+    body: bentpipe_webcache::Body,
+    counters: Option<Arc<Counters>>,
+    /// Whether the bytes are the cache's own, and not another's who fetches them.
+    is_here: bool,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = Failure;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        let polled = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let data = polled.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+        if let (Some(data), Some(counters)) = (data, &self.counters) {
+            let bytes = data.len() as u64;
+            counters.http_bytes_saved.add(bytes);
+            if self.is_here {
+                counters.http_bytes_from_cache.add(bytes);
+            }
+        }
+        Poll::Ready(polled)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

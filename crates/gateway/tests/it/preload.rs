@@ -1,0 +1,138 @@
+//! The portal's content: fetched before anybody asks, and then at once there.
+
+use std::path::Path;
+
+use bentpipe_gateway::preload::{Outcome, Report, State, request_file};
+use bentpipe_link::Class;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::bench::{Bench, LOOPBACK, start, until};
+use crate::site::{certificate, config, get as get_site};
+use crate::web::{Site, whole};
+
+const FRESH: &str = "Cache-Control: max-age=60\r\n";
+
+/// `air.toml` with a preload that is asked for at once, of `manifest`.
+fn preload(folder: &Path, manifest: &str) -> String {
+    let report = folder.join("preload.json");
+    std::fs::write(folder.join("portal.txt"), manifest).unwrap();
+    std::fs::write(request_file(&report), "").unwrap();
+    format!(
+        "\n[preload]\nmanifest = {:?}\nreport = {report:?}\n",
+        folder.join("portal.txt").display().to_string()
+    )
+}
+
+async fn done(folder: &Path) -> Report {
+    let file = folder.join("preload.json");
+    let read = || Report::read(&file).ok().filter(|report| report.state == State::Complete);
+    until("the preload's end", || read().is_some()).await;
+    read().unwrap()
+}
+
+/// Asks by the proxy; all of the answer.
+async fn get(bench: &Bench, url: &str) -> String {
+    let mut tcp = TcpStream::connect(bench.http).await.unwrap();
+    let host = url.strip_prefix("http://").unwrap().split('/').next().unwrap();
+    let request = format!(
+        "GET {url} HTTP/1.1\r\nHost: {host}\r\nAccept-Encoding: gzip, deflate\r\nConnection: close\r\n\r\n"
+    );
+    tcp.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tcp.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn what_was_preloaded_crosses_the_link_once_in_the_class_that_yields() {
+    let folder = tempfile::tempdir().unwrap();
+    let site = Site::start(|head| {
+        assert!(head.contains("user-agent: bentpipe/") && head.contains("via: 1.1 bentpipe"));
+        whole("Cache-Control: max-age=60\r\nVary: Accept-Encoding\r\n", "hello")
+    })
+    .await;
+    let url = format!("http://origin.test:{}/a", site.address.port());
+    let manifest = format!("{url}\nhttp://origin.test:9/none\n");
+    let air = format!("[http-cache]{}", preload(folder.path(), &manifest));
+    let bench = start(&air, LOOPBACK);
+    let opened = || bench.up.opened();
+    until("both flows", || opened().len() >= 2).await;
+    until("the object", || bench.air.preload_stored.get() == 1).await;
+    assert!(
+        opened().iter().all(|open| open.class == Class::LowerEffort && open.claim.is_none()),
+        "{:?}",
+        opened()
+    );
+    let flows = opened().len();
+    let answer = get(&bench, &url).await;
+    assert!(
+        answer.contains("cache-status: bentpipe; hit") && answer.ends_with("hello"),
+        "{answer}"
+    );
+    assert_eq!((opened().len(), site.asked.lock().unwrap().len()), (flows, 1));
+    assert_eq!((bench.air.preload_stored.get(), bench.air.preload_bytes.get()), (1, 5));
+    // What cannot be had is told, and tried again later.
+    let report = folder.path().join("preload.json");
+    let told = || Report::read(&report).ok().and_then(|report| report.objects[1].why.clone());
+    until("a reason", || told().is_some()).await;
+    assert!(told().unwrap().contains("refused the connection"), "{:?}", told());
+}
+
+#[tokio::test]
+async fn a_sites_content_is_fetched_from_its_origin() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = certificate(folder.path(), "portal.test");
+    let site = Site::start(|_| whole(FRESH, "portal")).await;
+    let manifest = "https://portal.test/film\nhttps://other.test/\n";
+    let air = config(folder.path(), &format!("origin = \"http://{}\"", site.address));
+    let air = air + &preload(folder.path(), manifest);
+    let bench = start(&air, LOOPBACK);
+    let report = done(folder.path()).await;
+    assert_eq!((report.count(Outcome::Stored), report.wrong_lines.len()), (1, 1));
+    assert!(!request_file(&folder.path().join("preload.json")).exists());
+    let answer = get_site(&bench, &root, "portal.test", "/film").await;
+    assert!(answer.contains("; hit") && answer.ends_with("portal"), "{answer}");
+    assert_eq!(site.asked.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn every_request_is_counted_once() {
+    let site = Site::start(|head| {
+        let fields = if head.contains("/private") { "Cache-Control: private\r\n" } else { FRESH };
+        whole(fields, "hello")
+    })
+    .await;
+    let bench = start("[http-cache]", LOOPBACK);
+    let url = format!("http://origin.test:{}", site.address.port());
+    for path in ["/a", "/a", "/private", "/private", "/a"] {
+        get(&bench, &format!("{url}{path}")).await;
+    }
+    get(&bench, "http://origin.test:9/none").await;
+    let mut tcp = TcpStream::connect(bench.http).await.unwrap();
+    let post = format!(
+        "POST {url}/b HTTP/1.1\r\nHost: origin.test\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"
+    );
+    let twice = post.replacen("Content-Length: 2", "Content-Length: 2\r\nContent-Length: 3", 1);
+    tcp.write_all(post.as_bytes()).await.unwrap();
+    let _ = tcp.read_to_end(&mut Vec::new()).await;
+    let mut tcp = TcpStream::connect(bench.http).await.unwrap();
+    tcp.write_all(twice.as_bytes()).await.unwrap();
+    let _ = tcp.read_to_end(&mut Vec::new()).await;
+    let air = &bench.air;
+    let kinds = [
+        &air.http_hits,
+        &air.http_stale_hits,
+        &air.http_validated,
+        &air.http_collapsed,
+        &air.http_misses,
+        &air.http_passed,
+        &air.http_failed,
+        &air.http_refused,
+    ]
+    .map(|counter| counter.get());
+    assert_eq!(kinds, [2, 0, 0, 0, 3, 1, 1, 1]);
+    assert_eq!(air.http_requests.get(), kinds.iter().sum::<u64>());
+    assert_eq!((air.http_bytes_from_cache.get(), air.http_bytes_saved.get()), (10, 10));
+    assert_eq!(air.http_round_trips_saved.get(), 2);
+}

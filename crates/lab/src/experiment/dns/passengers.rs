@@ -1,0 +1,113 @@
+//! Passengers who ask for popular names, each twice in a row.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha20Rng;
+use tokio::time::{Instant, sleep};
+
+use super::world::{self, World};
+use super::{Choice, DnsError};
+
+/// Popular names, as many as the paper has.
+pub const NAMES: usize = 100;
+/// Between two names of one passenger, on average.
+pub const PAUSE: Duration = Duration::from_secs(30);
+
+/// Two questions for one name, one right after the other.
+pub struct Asked {
+    /// When, since the first.
+    pub at: Duration,
+    /// How long each took.
+    pub took: [Duration; 2],
+}
+
+/// Passengers ask for popular names, for `length`.
+pub async fn popular(
+    choice: &Choice,
+    length: Duration,
+    seed: u64,
+    world: &Arc<World>,
+) -> Result<Vec<Asked>, DnsError> {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let began = Instant::now();
+    let passengers = (0..choice.passengers).map(|number| {
+        let (world, asked) = (world.clone(), asked.clone());
+        let rng = ChaCha20Rng::seed_from_u64(seed ^ u64::from(number) << 32);
+        tokio::spawn(async move {
+            let one = passenger(number, rng, began, length, &world, &asked).await;
+            one.map_err(|error| error.to_string())
+        })
+    });
+    for passenger in passengers.collect::<Vec<_>>() {
+        passenger.await.map_err(DnsError::told)?.map_err(DnsError::told)?;
+    }
+    let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok(std::mem::take(&mut *asked))
+}
+
+async fn passenger(
+    number: u8,
+    mut rng: ChaCha20Rng,
+    began: Instant,
+    length: Duration,
+    world: &World,
+    asked: &Mutex<Vec<Asked>>,
+) -> Result<(), DnsError> {
+    let from = IpAddr::from([10, 1, 0, number]);
+    loop {
+        // A Poisson process.
+        let pause = -(1.0 - rng.random::<f64>()).ln();
+        sleep(PAUSE.mul_f64(pause)).await;
+        let at = began.elapsed();
+        if at >= length {
+            return Ok(());
+        }
+        let name = format!("n{}.example", zipf(rng.random()));
+        let mut took = [Duration::ZERO; 2];
+        for took in &mut took {
+            let (ip, time) = world.ask(from, &name).await?;
+            is_right(&name, ip)?;
+            *took = time;
+        }
+        asked.lock().unwrap_or_else(PoisonError::into_inner).push(Asked { at, took });
+    }
+}
+
+/// Whether `ip` is what the ground said of `name`.
+pub fn is_right(name: &str, ip: Ipv4Addr) -> Result<(), DnsError> {
+    let expected = world::address(name);
+    if ip == expected {
+        Ok(())
+    } else {
+        Err(DnsError::told(format!("{name}: {ip}, not {expected}")))
+    }
+}
+
+/// The rank that a draw from 0 to 1 falls on, where the nth has a weight of 1/n.
+fn zipf(draw: f64) -> usize {
+    let all: f64 = (1..=NAMES).map(|rank| 1.0 / rank as f64).sum();
+    let mut left = draw * all;
+    for rank in 1..NAMES {
+        left -= 1.0 / rank as f64;
+        if left < 0.0 {
+            return rank;
+        }
+    }
+    NAMES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_drawn_by_their_weight() {
+        assert_eq!((zipf(0.0), zipf(0.999_999)), (1, NAMES));
+        let draws = 100_000;
+        let first = (0..draws).filter(|n| zipf(f64::from(*n) / f64::from(draws)) == 1).count();
+        assert!((0.19..0.20).contains(&(first as f64 / f64::from(draws))), "{first}");
+    }
+}
