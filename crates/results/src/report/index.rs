@@ -10,6 +10,8 @@ pub(super) struct Index<'a> {
     /// By study, then by grid.
     grids: BTreeMap<&'a str, BTreeMap<&'a str, BTreeMap<&'a Cell, &'a Measured>>>,
     none: BTreeMap<&'a Cell, &'a Measured>,
+    /// Of every measured cell, which of its grid's it is.
+    places: BTreeMap<(&'a str, &'a str, &'a Cell), usize>,
 }
 
 impl<'a> Index<'a> {
@@ -19,7 +21,15 @@ impl<'a> Index<'a> {
             let grids = grids.entry(&one.paper).or_default();
             grids.entry(&one.grid).or_default().insert(&one.cell, one);
         }
-        Self { grids, none: BTreeMap::new() }
+        let mut places = BTreeMap::new();
+        for (paper, grids) in &grids {
+            for (grid, cells) in grids {
+                places.extend(
+                    cells.keys().enumerate().map(|(at, cell)| ((*paper, *grid, *cell), at)),
+                );
+            }
+        }
+        Self { grids, none: BTreeMap::new(), places }
     }
 
     /// The cells of a grid, in their own order.
@@ -29,7 +39,7 @@ impl<'a> Index<'a> {
 
     /// What the page calls the list of a cell's runs; `None` if the cell was not measured.
     pub fn anchor(&self, paper: &str, grid: &str, cell: &Cell) -> Option<String> {
-        let place = self.grid(paper, grid).keys().position(|one| *one == cell)?;
+        let place = *self.places.get(&(paper, grid, cell))?;
         Some(anchor(paper, grid, place))
     }
 }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::Worked;
 use super::format::{Summary, name, show, stated, unit};
 use crate::measured::{COLUMNS, Cell, Measured, Pattern};
-use crate::statistics::Statistic;
+use crate::statistics::{Statistic, percentile};
 use crate::study::{CONTENDERS, FigureKind, Found, Grid, Section, Stated, Study};
 
 /// A section with all that is needed to show it.
@@ -168,7 +168,7 @@ impl<'a> Shown<'a> {
             @if others { code.which { (found.cells[0].cell.on("contender").unwrap_or_default()) } }
             @if let Some(summary) = summary {
                 span.beside {
-                    @if quotient { "of " (found.values.len()) (if found.values.len() == 1 { " pair" } else { " pairs" }) }
+                    @if quotient { (pairs(&found.values, unit)) }
                     @else { (summary.beside(unit)) }
                 }
             }
@@ -266,6 +266,17 @@ impl<'a> Shown<'a> {
                 }
             }
         }
+    }
+}
+
+/// How many quotients there are, and how far apart.
+fn pairs(values: &[f64], unit: &str) -> String {
+    let ends = percentile(values, 0.0).zip(percentile(values, 1.0));
+    match ends.filter(|_| values.len() > 1) {
+        Some((least, most)) => {
+            format!("{} pairs, {} to {}", values.len(), show(least, unit), show(most, unit))
+        }
+        None => "one pair".into(),
     }
 }
 

@@ -223,7 +223,10 @@ fn what_the_paper_says_stands_beside_what_was_measured() {
         quotient.contains("4.8 ×") && quotient.contains("<summary>2 ×</summary>"),
         "{quotient}"
     );
-    assert!(quotient.contains("of 2 pairs") && quotient.contains("not measured"), "{quotient}");
+    assert!(
+        quotient.contains("2 pairs, 2 × to 2 ×") && quotient.contains("not measured"),
+        "{quotient}"
+    );
     assert!(of("the curve").contains("lost"));
     for text in
         ["Theirs.", "Ours.", "A difference.", "A note.", "connections = 6", "Nobody was asked."]
