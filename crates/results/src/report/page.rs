@@ -144,9 +144,9 @@ fn papers(worked: &Worked<'_>) -> Markup {
                             a href={ "#" (study.name) } { (study.paper) }
                             span.beside { (byline(study)) }
                         }
-                        td.number { (counts.held) } td.number { (counts.not_held) }
-                        td.number { (counts.undecided) } td.number { (counts.not_measured) }
-                        td.number { (cells) }
+                        td.number data-label="held" { (counts.held) } td.number data-label="not held" { (counts.not_held) }
+                        td.number data-label="undecided" { (counts.undecided) } td.number data-label="not measured" { (counts.not_measured) }
+                        td.number data-label="cells" { (cells) }
                     }
                 } }
             }
