@@ -2,7 +2,7 @@
 # Installs what building and the lab need, if it is missing, and says each step aloud; with the
 # argument `python`, what the tests' MASQUE client needs instead; with `browser`, the Chromium that
 # loads pages through the gateways; with `unbound`, the resolver that the cabin's is compared with, and
-# what scripts/bench-dns asks questions with.
+# what scripts/bench-dns asks questions with; with `vega`, what the figures of reports are drawn with.
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -52,7 +52,7 @@ unbound_needs() {
 }
 list=needs
 case ${1:-} in
-python) list=python_needs ;;
+python | vega) list=python_needs ;;
 browser) list=browser_needs ;;
 unbound) list=unbound_needs ;;
 esac
@@ -103,6 +103,11 @@ if ! command -v cargo >/dev/null 2>&1; then
     say "installing Rust (the stable toolchain, by rustup, into ~/.cargo)"
     curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal
     PATH="$HOME/.cargo/bin:$PATH"
+fi
+
+if [ "${1:-}" = vega ]; then
+    root=$(cd "$(dirname "$0")/.." && pwd)
+    "$root/scripts/vega/install.sh" "$root/target/vega"
 fi
 
 say "ready: $(cargo --version), $(cc --version | head -n 1), $(nft --version | cut -d' ' -f1,2)"

@@ -4,7 +4,7 @@
 //! the values that the paper gives. A [`Measured`] is what one cell gave. A [`Claim`] is a direction
 //! that a paper found, in a form that measured cells can be held to. A [`Folder`] keeps a run cell by
 //! cell, so that a run that was stopped goes on where it was, and shards of one become one again.
-//! Nothing here measures.
+//! A [`Report`] puts what was measured beside what the papers say. Nothing here measures.
 
 #![forbid(unsafe_code)]
 
@@ -12,6 +12,7 @@ mod claim;
 mod folder;
 mod measured;
 mod parquet;
+mod report;
 pub mod statistics;
 mod study;
 
@@ -21,6 +22,7 @@ pub use claim::{
 pub use folder::{Folder, FolderError, Manifest};
 pub use measured::{COLUMNS, Cell, METRICS, Measured, Pattern, Row, number, unit_of};
 pub use parquet::{TableError, read_table, write_table};
+pub use report::{Report, html, text};
 pub use study::{
     CONTENDERS, Changes, Condition, Congestion, Content, Figure, FigureKind, Found, Grid, Kind,
     PROTOCOLS, Page, Planned, Section, Shard, ShardError, Stated, StatedValue, Study, StudyError,

@@ -1,6 +1,6 @@
 //! Holding a claim against measured cells.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Bound, Claim, Take};
 use crate::measured::{Cell, Measured, Pattern};
@@ -125,11 +125,11 @@ impl Claim {
 
     /// Judges it by the measured cells of its grid.
     pub fn judge(&self, measured: &[&Measured]) -> Verdict {
-        let usable: Vec<(&Cell, f64)> =
+        let usable: BTreeMap<&Cell, f64> =
             measured.iter().filter_map(|one| Some((&one.cell, self.of_cell(one)?))).collect();
-        let cells: Vec<&Cell> = usable.iter().map(|(cell, _)| *cell).collect();
-        let value =
-            |cell: &Cell| usable.iter().find(|(one, _)| *one == cell).map(|(_, value)| *value);
+        let cells = measured.iter().map(|one| &one.cell);
+        let cells: Vec<&Cell> = cells.filter(|cell| usable.contains_key(cell)).collect();
+        let value = |cell: &Cell| usable.get(cell).copied();
         let figure = |combination: Combination| {
             let side = |cells: &Vec<&Cell>| match cells.as_slice() {
                 [one] => value(one),

@@ -1,0 +1,66 @@
+//! What was measured beside what the papers say: one HTML page that needs nothing else, and a text.
+
+mod claims;
+mod figure;
+mod format;
+mod index;
+mod page;
+mod section;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use crate::claim::{Claim, Claims, Verdict};
+use crate::folder::Manifest;
+use crate::measured::Measured;
+use crate::study::Study;
+
+pub use page::html;
+pub use text::text;
+
+/// All that a report is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Report<'a> {
+    /// The studies, in the order in which they are shown.
+    pub studies: &'a [Study],
+    /// What is claimed; of studies that are not shown, nothing.
+    pub claims: &'a Claims,
+    /// What was measured.
+    pub measured: &'a [Measured],
+    /// What was run.
+    pub manifest: &'a Manifest,
+    /// How it was made, in pairs of name and value: the command, the date, the machine.
+    pub made: &'a [(String, String)],
+    /// The text of the bundle of Vega, Vega-Lite and Vega-Embed, which `scripts/setup.sh vega`
+    /// fetches; without it the page has no figures and says so.
+    pub vega: Option<&'a str>,
+}
+
+/// What is worked out once for all parts of a report.
+struct Worked<'a> {
+    report: Report<'a>,
+    index: index::Index<'a>,
+    verdicts: Vec<(&'a Claim, Verdict)>,
+}
+
+impl<'a> Worked<'a> {
+    fn new(report: &Report<'a>) -> Self {
+        Self {
+            report: *report,
+            index: index::Index::new(report.measured),
+            verdicts: report.claims.judge(report.studies, report.measured),
+        }
+    }
+
+    /// The verdicts on the claims of a study's section, Bentpipe's among them.
+    fn of_section(
+        &self,
+        study: &str,
+        section: &str,
+    ) -> impl Iterator<Item = &(&'a Claim, Verdict)> {
+        self.verdicts
+            .iter()
+            .filter(move |(claim, _)| claim.experiment == study && claim.section == section)
+    }
+}

@@ -1,0 +1,158 @@
+//! Claims, each with its verdict and with what it was judged by.
+
+use maud::{Markup, html};
+
+use super::Worked;
+use super::format::{digits, show, unit};
+use crate::claim::{Bound, Claim, Figure, Held, PaperValue, Take, Verdict};
+use crate::statistics::Statistic;
+
+/// How many claims were judged how.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub held: usize,
+    pub not_held: usize,
+    pub undecided: usize,
+    pub not_measured: usize,
+}
+
+impl Counts {
+    pub fn of<'a>(verdicts: impl IntoIterator<Item = &'a Verdict>) -> Self {
+        let mut counts = Self::default();
+        for verdict in verdicts {
+            *match verdict.held {
+                Held::Held => &mut counts.held,
+                Held::NotHeld => &mut counts.not_held,
+                Held::Undecided => &mut counts.undecided,
+                Held::NotMeasured => &mut counts.not_measured,
+            } += 1;
+        }
+        counts
+    }
+}
+
+/// The verdict as a word in a colour.
+pub(super) fn badge(held: Held) -> Markup {
+    let class = match held {
+        Held::Held => "held",
+        Held::NotHeld => "not-held",
+        Held::Undecided => "undecided",
+        Held::NotMeasured => "not-measured",
+    };
+    html! { span class={ "badge " (class) } { (held.words()) } }
+}
+
+/// The claims about a section.
+pub(super) fn claims(worked: &Worked<'_>, study: &str, section: &str) -> Markup {
+    let mine: Vec<_> = worked.of_section(study, section).collect();
+    html! {
+        @if !mine.is_empty() {
+            h4 { "Claims" }
+            ul.claims { @for (claim, verdict) in mine {
+                li id={ "claim-" (claim.id.replace('/', "-")) } { (one(worked, claim, verdict)) }
+            } }
+        }
+    }
+}
+
+fn one(worked: &Worked<'_>, claim: &Claim, verdict: &Verdict) -> Markup {
+    html! {
+        (badge(verdict.held))
+        p {
+            @if claim.paper == "bentpipe" { strong { "Bentpipe: " } }
+            (claim.claim)
+            " " span.at { "(" (claim.at) ")" }
+        }
+        details {
+            summary {
+                @match verdict.found {
+                    Some(found) => { "found " b { (value(claim, found)) } ", " }
+                    None => {}
+                }
+                "to hold it must be " (bound(claim))
+                @if let Some(paper) = claim.paper_value { "; the paper: " (paper_value(claim, paper)) }
+            }
+            @if let Some(note) = &claim.note { p.note { (note) } }
+            @if !verdict.figures.is_empty() {
+                ul.figures { @for figure in &verdict.figures { li { (combination(worked, claim, figure)) } } }
+            }
+        }
+    }
+}
+
+fn combination(worked: &Worked<'_>, claim: &Claim, figure: &Figure) -> Markup {
+    let values: Vec<&str> = figure.combination.iter().map(|(_, value)| value.as_str()).collect();
+    let grid = worked
+        .report
+        .studies
+        .iter()
+        .find(|study| study.name == claim.experiment)
+        .and_then(|study| study.section(&claim.section))
+        .map_or("", |section| section.grid.as_str());
+    let anchors =
+        figure.cells.iter().filter_map(|cell| worked.index.anchor(&claim.experiment, grid, cell));
+    let kept = match figure.keeps {
+        Some(true) => "keeps it",
+        Some(false) => "does not",
+        None => "undecided",
+    };
+    html! {
+        @if values.is_empty() { "All: " } @else { (values.join(" · ")) ": " }
+        b { (figure.value.map_or("undecided".to_owned(), |found| value_of_one(claim, found))) }
+        " " (kept) ", runs of "
+        @for (place, anchor) in anchors.enumerate() {
+            @if place > 0 { ", " }
+            a href={ "#" (anchor) } { "cell " (place + 1) }
+        }
+    }
+}
+
+fn value_of_one(claim: &Claim, value: f64) -> String {
+    let quotient = claim.against.is_some() || claim.over.is_some();
+    show(value, unit(&claim.metric, quotient))
+}
+
+/// What was taken of all combinations: a share where a share of them is asked for.
+pub(super) fn value(claim: &Claim, found: f64) -> String {
+    match claim.take {
+        Take::Fraction(_) => format!("{} of the cells", show(found, "ratio")),
+        _ => value_of_one(claim, found),
+    }
+}
+
+/// What the claim asks for, in words.
+pub(super) fn bound(claim: &Claim) -> String {
+    let one = |value| value_of_one(claim, value);
+    let bound = match claim.bound {
+        Bound::Below(bound) => format!("below {}", one(bound)),
+        Bound::Above(bound) => format!("above {}", one(bound)),
+        Bound::Between(low, high) if low == high => format!("exactly {}", one(low)),
+        Bound::Between(low, high) => format!("{} to {}", one(low), one(high)),
+    };
+    let statistic = match claim.statistic {
+        Statistic::Median => "",
+        Statistic::Mean => ", means of runs",
+        Statistic::P95 => ", 95th percentiles of runs",
+        Statistic::Min => ", least of runs",
+        Statistic::Max => ", greatest of runs",
+    };
+    let take = match claim.take {
+        _ if claim.each.is_empty() => String::new(),
+        Take::All => " in every cell".into(),
+        Take::Fraction(share) => format!(" in at least {} % of the cells", digits(share * 100.0)),
+        Take::One(Statistic::Median) => " at the median of the cells".into(),
+        Take::One(Statistic::Mean) => " on average of the cells".into(),
+        Take::One(Statistic::Max) => " in the cell with the most".into(),
+        Take::One(_) => " in the cell with the least".into(),
+    };
+    format!("{bound}{take}{statistic}")
+}
+
+fn paper_value(claim: &Claim, value: PaperValue) -> String {
+    match value {
+        PaperValue::Number(value) => value_of_one(claim, value),
+        PaperValue::Range([low, high]) => {
+            format!("{} to {}", value_of_one(claim, low), value_of_one(claim, high))
+        }
+    }
+}

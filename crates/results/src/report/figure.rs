@@ -1,0 +1,363 @@
+//! What a section draws: a Vega-Lite specification, and its data as rows that the page's script
+//! picks from, one panel for each facet.
+
+mod spec;
+
+use std::collections::BTreeSet;
+
+use maud::{Markup, PreEscaped, html};
+use serde_json::{Map, Value, json};
+
+use super::format::{Summary, name, show, unit};
+use super::section::Shown;
+use crate::measured::{COLUMNS, Measured, Row};
+use crate::statistics::{Statistic, percentile};
+use crate::study::FigureKind;
+
+/// The most points of one cell in a figure: more than a panel is wide.
+const MOST_POINTS: usize = 1_500;
+
+/// The most objects of a waterfall: more are a black wall.
+const MOST_OBJECTS: usize = 120;
+
+/// What stands at the foot of an axis that counts in powers of ten.
+const FOOT: f64 = 0.001;
+
+/// The colours that the page's style knows.
+const COLOURS: usize = 9;
+
+/// A figure on its way to the page.
+struct Drawing<'a> {
+    shown: &'a Shown<'a>,
+    cells: Vec<&'a Measured>,
+    /// Whether today's contender and Bentpipe have panels of their own.
+    by_contender: bool,
+    /// The columns that a reader picks a value of.
+    picked: Vec<&'static str>,
+}
+
+/// The figure of a section; nothing for a table or where nothing was measured.
+pub(super) fn figure(shown: &Shown<'_>) -> Markup {
+    let section = shown.section;
+    let Some(drawing) = Drawing::new(shown) else { return html! {} };
+    let data = drawing.data();
+    let colours = data["colours"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let what = match section.figure.kind {
+        FigureKind::Waterfall => "objects over the seconds since the page's start".to_owned(),
+        FigureKind::Cdf => format!("share of objects over the time {}", name(&section.figure.x)),
+        _ => format!("{} over {}", name(&section.figure.y), drawing.x_title()),
+    };
+    html! {
+        figure.chart {
+            @if colours.len() > 1 {
+                ul.key { @for (slot, colour) in colours.iter().enumerate() {
+                    li { span class={ "swatch c" (slot % COLOURS + 1) } {} (colour.as_str().unwrap_or_default()) }
+                } }
+            }
+            div.picks {}
+            div.panels role="img" aria-label={ (section.title) ": " (what) ". The table beneath has the numbers." } {}
+            figcaption { (what) (drawing.caption()) }
+            // No text in a script element may end it; in JSON the sign can be written otherwise.
+            script type="application/json" { (PreEscaped(data.to_string().replace('<', "\\u003c"))) }
+        }
+    }
+}
+
+impl<'a> Drawing<'a> {
+    fn new(shown: &'a Shown<'a>) -> Option<Self> {
+        let figure = &shown.section.figure;
+        let mut cells = shown.cells();
+        if figure.kind == FigureKind::Table || cells.is_empty() {
+            return None;
+        }
+        let drawn = [Some(&figure.x), figure.colour.as_ref(), figure.facet.as_ref()];
+        let is_drawn = |column: &str| drawn.into_iter().flatten().any(|one| one == column);
+        let by_contender = shown.has_contenders() && !is_drawn("contender");
+        if by_contender {
+            let own = [shown.section.today.as_deref(), shown.section.with.as_deref()];
+            cells.retain(|one| own.contains(&one.cell.on("contender")));
+        }
+        let first = *cells.first()?;
+        // A distribution is over the objects of all sites, a cloud of all runs.
+        let pooled = |column: &str| match figure.kind {
+            FigureKind::Cdf => column == "page",
+            kind => kind == FigureKind::Scatter,
+        };
+        let picked = COLUMNS
+            .into_iter()
+            .filter(|column| !(is_drawn(column) || *column == "contender" || pooled(column)))
+            .filter(|column| cells.iter().any(|one| one.cell.on(column) != first.cell.on(column)))
+            .collect();
+        Some(Self { shown, cells, by_contender, picked })
+    }
+
+    fn data(&self) -> Value {
+        let figure = &self.shown.section.figure;
+        let rows = self.rows();
+        let own = [self.shown.section.today.as_deref(), self.shown.section.with.as_deref()];
+        let contenders: Vec<Value> = if self.by_contender {
+            let titles = ["measured today", "with Bentpipe"];
+            let of = |(one, title): (Option<&str>, &str)| {
+                one.map(|one| json!({ "value": one, "title": format!("{title}: {one}") }))
+            };
+            own.into_iter().zip(titles).filter_map(of).collect()
+        } else {
+            vec![json!({ "value": "", "title": "" })]
+        };
+        let picks: Vec<Value> = self
+            .picked
+            .iter()
+            .enumerate()
+            .map(|(place, column)| json!({ "field": format!("p{place}"), "label": column, "options": self.order(column) }))
+            .collect();
+        let facets = figure.facet.as_ref().map_or(vec![String::new()], |facet| self.order(facet));
+        json!({
+            "facets": facets,
+            "contenders": contenders,
+            "colours": self.colours(),
+            "start": self.start(&rows),
+            "picks": picks,
+            "shared": !matches!(figure.kind, FigureKind::Scatter | FigureKind::Cdf),
+            "spec": self.spec(&rows),
+            "rows": rows,
+        })
+    }
+
+    /// What is picked at first: the values with which most colours, then most rows are to be seen.
+    fn start(&self, rows: &[Value]) -> Vec<String> {
+        let fields: Vec<String> = (0..self.picked.len()).map(|place| format!("p{place}")).collect();
+        let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
+        let mut seen: Vec<(Vec<String>, BTreeSet<String>, usize)> = Vec::new();
+        for row in rows {
+            let key: Vec<String> = fields.iter().map(|field| text(row, field)).collect();
+            let place = seen.iter().position(|(one, ..)| *one == key).unwrap_or_else(|| {
+                seen.push((key, BTreeSet::new(), 0));
+                seen.len() - 1
+            });
+            seen[place].1.insert(text(row, "c"));
+            seen[place].2 += 1;
+        }
+        // Of several that are as good as one another the first.
+        let best = seen.into_iter().rev().max_by_key(|(_, colours, count)| (colours.len(), *count));
+        best.map(|(key, ..)| key).unwrap_or_default()
+    }
+
+    /// A column's values as the grid has them in order; contenders as the section does.
+    fn order(&self, column: &str) -> Vec<String> {
+        if column == "contender" {
+            return self.shown.contenders(&self.cells).into_iter().map(str::to_owned).collect();
+        }
+        let mut all: Vec<String> = Vec::new();
+        for value in self.cells.iter().filter_map(|one| one.cell.on(column)) {
+            if !all.iter().any(|one| one == value) {
+                all.push(value.into());
+            }
+        }
+        if column == "x" {
+            let key = |text: &String| text.parse::<f64>().unwrap_or_default();
+            all.sort_by(|one, two| key(one).total_cmp(&key(two)));
+        }
+        all
+    }
+
+    fn colours(&self) -> Vec<String> {
+        let figure = &self.shown.section.figure;
+        if figure.kind == FigureKind::Waterfall {
+            return ["block", "wait", "receive"].map(str::to_owned).to_vec();
+        }
+        match figure.colour.as_deref() {
+            None | Some("series") => vec![String::new()],
+            Some(column) => {
+                let mut all = self.order(column);
+                // Bentpipe has the same colour in every figure.
+                if let Some(with) =
+                    all.iter().position(|one| Some(one) == self.shown.section.with.as_ref())
+                {
+                    all[..=with].rotate_right(1);
+                }
+                all
+            }
+        }
+    }
+
+    /// What every row of a cell has: its panel, its colour, and what it is picked by.
+    fn base(&self, one: &Measured) -> Map<String, Value> {
+        let figure = &self.shown.section.figure;
+        let on = |column: Option<&String>| {
+            column.and_then(|column| one.cell.on(column)).unwrap_or_default().to_owned()
+        };
+        let mut row = Map::new();
+        row.insert("f".into(), on(figure.facet.as_ref()).into());
+        row.insert("c".into(), on(figure.colour.as_ref()).into());
+        if self.by_contender {
+            row.insert("w".into(), one.cell.on("contender").unwrap_or_default().into());
+        }
+        for (place, column) in self.picked.iter().enumerate() {
+            row.insert(format!("p{place}"), one.cell.on(column).unwrap_or_default().into());
+        }
+        row
+    }
+
+    fn rows(&self) -> Vec<Value> {
+        let figure = &self.shown.section.figure;
+        match figure.kind {
+            FigureKind::Cdf => self.distribution_rows(),
+            FigureKind::Lines if self.is_over_time() => {
+                self.cells.iter().flat_map(|one| self.time_rows(one)).collect()
+            }
+            FigureKind::Scatter => self.cells.iter().flat_map(|one| self.run_rows(one)).collect(),
+            FigureKind::Waterfall => {
+                self.cells.iter().flat_map(|one| self.object_rows(one)).collect()
+            }
+            _ => self.cells.iter().filter_map(|one| self.cell_row(one)).collect(),
+        }
+    }
+
+    /// Whether `x` is the place of each value and no column of the grid.
+    fn is_over_time(&self) -> bool {
+        self.shown.section.figure.x == "x"
+            && self.cells.iter().all(|one| one.cell.on("x").is_none())
+    }
+
+    fn cell_row(&self, one: &Measured) -> Option<Value> {
+        let figure = &self.shown.section.figure;
+        let values = one.values(&figure.y);
+        let summary = Summary::of(&values, Statistic::Median)?;
+        let unit = unit(&figure.y, false);
+        let mut row = self.base(one);
+        let x = one.cell.on(&figure.x)?;
+        row.insert(
+            "x".into(),
+            match x.parse::<f64>() {
+                Ok(number) if figure.x == "x" => number.into(),
+                _ => x.into(),
+            },
+        );
+        let finite = |value: f64| if value.is_finite() { json!(value) } else { Value::Null };
+        row.insert("y".into(), finite(summary.centre.value));
+        row.insert("low".into(), finite(summary.centre.low));
+        row.insert("high".into(), finite(summary.centre.high));
+        row.insert("never".into(), summary.centre.value.is_infinite().into());
+        if figure.kind == FigureKind::Box {
+            for (name, q) in [("q1", 0.25), ("q3", 0.75), ("q5", 0.05), ("q95", 0.95)] {
+                row.insert(name.into(), percentile(&values, q).map_or(Value::Null, finite));
+            }
+        }
+        let text = format!("{} ({})", show(summary.centre.value, unit), summary.beside(unit));
+        row.insert("t".into(), text.into());
+        Some(row.into())
+    }
+
+    /// Of the first run: each series over time, thinned to what a panel can show.
+    fn time_rows(&self, one: &Measured) -> Vec<Value> {
+        let figure = &self.shown.section.figure;
+        let run = one.of(&figure.y).map(|row| row.run).min();
+        let rows: Vec<&Row> = one.of(&figure.y).filter(|row| Some(row.run) == run).collect();
+        let step = rows.len().div_ceil(MOST_POINTS).max(1);
+        let thinned = rows.into_iter().filter(|row| row.x.is_some());
+        let of = |(_, row): (usize, &Row)| {
+            let mut point = self.base(one);
+            point.insert("x".into(), json!(row.x));
+            point.insert("y".into(), json!(row.value));
+            point.insert("s".into(), row.series.clone().into());
+            Value::from(point)
+        };
+        thinned.enumerate().filter(|(place, _)| place % step == 0).map(of).collect()
+    }
+
+    /// A hundred points of the distribution of all objects of the cells that differ in page alone.
+    fn distribution_rows(&self) -> Vec<Value> {
+        let figure = &self.shown.section.figure;
+        let mut pools: Vec<(Map<String, Value>, Vec<f64>)> = Vec::new();
+        for one in &self.cells {
+            let (base, values) = (self.base(one), one.values(&figure.x));
+            match pools.iter_mut().find(|(other, _)| *other == base) {
+                Some((_, pool)) => pool.extend(values),
+                None => pools.push((base, values)),
+            }
+        }
+        let mut rows = Vec::new();
+        for (base, mut pool) in pools {
+            pool.sort_by(f64::total_cmp);
+            for percent in (0..=100).filter(|_| !pool.is_empty()) {
+                let rank = (pool.len() * percent).div_ceil(100).max(1) - 1;
+                if !pool[rank].is_finite() {
+                    break;
+                }
+                let mut row = base.clone();
+                row.insert("x".into(), json!(pool[rank]));
+                row.insert("y".into(), json!(percent as f64 / 100.0));
+                rows.push(row.into());
+            }
+        }
+        rows
+    }
+
+    /// A point for each run.
+    fn run_rows(&self, one: &Measured) -> Vec<Value> {
+        let figure = &self.shown.section.figure;
+        let of = |x: &Row| {
+            let y = one.of(&figure.y).find(|y| y.run == x.run && y.series == x.series)?;
+            let mut point = self.base(one);
+            point.insert("x".into(), json!(x.value.max(FOOT)));
+            point.insert("y".into(), json!(y.value.max(FOOT)));
+            let text = |row: &Row| format!("{} {}", name(&row.metric), show(row.value, &row.unit));
+            point.insert("t".into(), format!("{}, {}, run {}", text(x), text(y), x.run).into());
+            Some(point.into())
+        };
+        one.of(&figure.x).take(MOST_POINTS).filter_map(of).collect()
+    }
+
+    /// The phases of each object of the run that is nearest to the median.
+    fn object_rows(&self, one: &Measured) -> Vec<Value> {
+        let y = &self.shown.section.figure.y;
+        let Some(median) = percentile(&one.values(y), 0.5) else { return Vec::new() };
+        let off = |row: &&Row| (row.ranked() - median).abs();
+        let nearest = one.of(y).min_by(|one, two| off(one).total_cmp(&off(two))).map(|row| row.run);
+        let mine = |phase| one.of(phase).filter(|row| Some(row.run) == nearest);
+        let mut objects: Vec<&Row> = mine("block").filter(|row| row.x.is_some()).collect();
+        objects.sort_by(|one, two| one.x.unwrap_or(0.0).total_cmp(&two.x.unwrap_or(0.0)));
+        let mut rows = Vec::new();
+        for (place, object) in objects.into_iter().take(MOST_OBJECTS).enumerate() {
+            let mut from = object.x.unwrap_or_default();
+            for phase in ["block", "wait", "receive"] {
+                let found = mine(phase).find(|row| row.series == object.series);
+                let Some(part) = found.filter(|part| part.value > 0.0) else { continue };
+                let mut row = self.base(one);
+                row.insert("c".into(), phase.into());
+                row.insert("x".into(), json!(from));
+                from += part.value;
+                row.insert("x2".into(), json!(from));
+                row.insert("y".into(), json!(place + 1));
+                row.insert(
+                    "t".into(),
+                    format!("{}: {phase} {}", object.series, show(part.value, "s")).into(),
+                );
+                rows.push(row.into());
+            }
+        }
+        rows
+    }
+
+    fn x_title(&self) -> String {
+        let figure = &self.shown.section.figure;
+        match (&self.shown.grid.x, figure.x.as_str()) {
+            (Some(x), "x") => x.clone(),
+            (None, "x") => "seconds since the start".into(),
+            (_, x) => name(x).into(),
+        }
+    }
+
+    fn caption(&self) -> &'static str {
+        match self.shown.section.figure.kind {
+            FigureKind::Bars => ": medians, with 95 % intervals by bootstrap.",
+            FigureKind::Lines if self.is_over_time() => ": the first run.",
+            FigureKind::Lines => ": medians, with 95 % intervals by bootstrap.",
+            FigureKind::Cdf => ": of all sites and runs.",
+            FigureKind::Box => ": median, quartiles, 5th and 95th percentile.",
+            FigureKind::Scatter => ": each run a point; what is less stands at 0.1 %.",
+            FigureKind::Waterfall => ", of the run nearest to the median.",
+            FigureKind::Table => ".",
+        }
+    }
+}

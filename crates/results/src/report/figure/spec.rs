@@ -1,0 +1,156 @@
+//! The specification of a figure, without its data.
+
+use serde_json::{Value, json};
+
+use super::{COLOURS, Drawing, FOOT};
+use crate::measured::unit_of;
+use crate::report::format::name;
+use crate::statistics::percentile;
+use crate::study::FigureKind;
+
+impl Drawing<'_> {
+    /// The specification but for its data, its size and the colours of its text, which the page has.
+    pub(super) fn spec(&self, rows: &[Value]) -> Value {
+        let figure = &self.shown.section.figure;
+        let colours = self.colours();
+        let range: Vec<String> =
+            (0..colours.len()).map(|slot| format!("var(--c{})", slot % COLOURS + 1)).collect();
+        let colour = json!({
+            "field": "c", "type": "nominal", "legend": null,
+            "scale": { "domain": colours, "range": range },
+        });
+        let tooltip = json!({ "field": "t", "type": "nominal" });
+        let y_title = match unit_of(&figure.y) {
+            Some(unit @ ("s" | "bit/s")) => format!("{}, {unit}", name(&figure.y)),
+            _ => name(&figure.y).to_owned(),
+        };
+        let y = json!({
+            "field": "y", "type": "quantitative", "title": y_title,
+            "axis": axis(unit_of(&figure.y)), "scale": { "zero": true },
+        });
+        match figure.kind {
+            FigureKind::Lines if self.is_over_time() => json!({
+                "mark": { "type": "line", "strokeWidth": 1, "opacity": 0.75 },
+                "encoding": {
+                    "x": { "field": "x", "type": "quantitative", "title": self.x_title() },
+                    "y": y, "color": colour, "detail": { "field": "s" },
+                },
+            }),
+            FigureKind::Lines => {
+                let interval = json!({ "y": { "field": "low", "type": "quantitative" }, "y2": { "field": "high" } });
+                json!({
+                    "encoding": { "x": self.x(rows), "color": colour },
+                    "layer": [
+                        { "mark": { "type": "rule", "opacity": 0.5 }, "encoding": interval },
+                        { "mark": { "type": "line", "strokeWidth": 2 }, "encoding": { "y": y } },
+                        { "mark": { "type": "point", "filled": true, "size": 40 }, "encoding": { "y": y, "tooltip": tooltip } },
+                    ],
+                })
+            }
+            FigureKind::Cdf => json!({
+                "mark": { "type": "line", "interpolate": "step-after", "strokeWidth": 2 },
+                "encoding": {
+                    "x": { "field": "x", "type": "quantitative", "title": format!("{}, s", name(&figure.x)), "scale": { "type": "symlog", "constant": 0.1 } },
+                    "y": { "field": "y", "type": "quantitative", "title": "share of objects", "axis": axis(Some("ratio")), "scale": { "domain": [0, 1] } },
+                    "color": colour,
+                },
+            }),
+            FigureKind::Scatter => {
+                let log = |field: &str, metric: &str| {
+                    let most =
+                        rows.iter().filter_map(|row| row[field].as_f64()).fold(1.0, f64::max);
+                    json!({
+                        "field": field, "type": "quantitative", "title": name(metric),
+                        "axis": { "format": "~%", "values": [0.001, 0.01, 0.1, 1.0, 10.0] },
+                        "scale": { "type": "log", "domainMin": FOOT, "domainMax": most },
+                    })
+                };
+                json!({
+                    "mark": { "type": "point", "filled": true, "size": 50, "opacity": 0.8 },
+                    "encoding": { "x": log("x", &figure.x), "y": log("y", &figure.y), "color": colour, "tooltip": tooltip },
+                })
+            }
+            FigureKind::Waterfall => json!({
+                "mark": { "type": "bar", "height": { "band": 0.8 } },
+                "encoding": {
+                    "x": { "field": "x", "type": "quantitative", "title": "seconds since the page's start", "scale": { "nice": false } },
+                    "x2": { "field": "x2" },
+                    "y": { "field": "y", "type": "ordinal", "title": "objects, in the order asked for", "axis": { "labels": false, "ticks": false, "grid": false } },
+                    "color": colour, "tooltip": tooltip,
+                },
+            }),
+            FigureKind::Bars | FigureKind::Box | FigureKind::Table => {
+                self.bars(rows, &colour, &y, &tooltip)
+            }
+        }
+    }
+
+    fn bars(&self, rows: &[Value], colour: &Value, y: &Value, tooltip: &Value) -> Value {
+        let mut shared = json!({ "x": self.x(rows), "color": colour });
+        if self.colours().len() > 1 {
+            shared["xOffset"] = json!({ "field": "c", "sort": self.colours() });
+        }
+        let span = |low: &str, high: &str| {
+            let low = json!({ "field": low, "type": "quantitative", "title": y["title"] });
+            json!({ "y": low, "y2": { "field": high } })
+        };
+        let ink = |mut encoding: Value| {
+            encoding["color"] = json!({ "value": "var(--ink)" });
+            encoding
+        };
+        let layers = if self.shown.section.figure.kind == FigureKind::Box {
+            json!([
+                { "mark": "rule", "encoding": span("q5", "q95") },
+                { "mark": { "type": "bar", "opacity": 0.8 }, "encoding": span("q1", "q3") },
+                { "mark": { "type": "tick", "thickness": 2 }, "encoding": ink(json!({ "y": y, "tooltip": tooltip })) },
+            ])
+        } else {
+            json!([
+                { "mark": { "type": "bar", "cornerRadiusEnd": 2 }, "encoding": { "y": y, "tooltip": tooltip } },
+                { "mark": { "type": "rule", "opacity": 0.7 }, "encoding": ink(span("low", "high")) },
+                {
+                    "transform": [{ "filter": "datum.never" }],
+                    "mark": { "type": "text", "text": "never", "angle": 270, "align": "left", "dx": 4 },
+                    "encoding": ink(json!({ "y": { "datum": 0 } })),
+                },
+            ])
+        };
+        json!({ "encoding": shared, "layer": layers })
+    }
+
+    /// Along the axis: names, or numbers, by powers of ten where they reach far.
+    fn x(&self, rows: &[Value]) -> Value {
+        let figure = &self.shown.section.figure;
+        let title = self.x_title();
+        let numbers: Vec<f64> = rows.iter().filter_map(|row| row["x"].as_f64()).collect();
+        if figure.kind != FigureKind::Lines || numbers.is_empty() {
+            let names = self.order(&figure.x);
+            let short = names.iter().map(|name| name.chars().count()).sum::<usize>() <= 24;
+            let turned = if figure.x == "x" || short { 0 } else { -35 };
+            return json!({
+                "field": "x", "type": if figure.x == "x" { "ordinal" } else { "nominal" },
+                "title": title, "sort": if figure.x == "x" { json!("ascending") } else { json!(self.order(&figure.x)) },
+                "axis": { "labelAngle": turned },
+            });
+        }
+        let (least, most) = (percentile(&numbers, 0.0), percentile(&numbers, 1.0));
+        match least.zip(most) {
+            Some((least, most)) if least > 0.0 && most / least >= 1000.0 => json!({
+                "field": "x", "type": "quantitative", "title": title,
+                "scale": { "type": "log", "nice": false }, "axis": { "format": ".0e", "tickCount": 5 },
+            }),
+            Some((least, most)) if least == 0.0 && most < 0.1 => {
+                json!({ "field": "x", "type": "ordinal", "title": title, "axis": { "labelAngle": -35 } })
+            }
+            _ => json!({ "field": "x", "type": "quantitative", "title": title }),
+        }
+    }
+}
+
+fn axis(unit: Option<&str>) -> Value {
+    match unit {
+        Some("ratio") => json!({ "format": "~%", "tickCount": 5 }),
+        Some("bit/s") => json!({ "format": "~s", "tickCount": 5 }),
+        _ => json!({ "tickCount": 5 }),
+    }
+}

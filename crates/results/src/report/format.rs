@@ -1,0 +1,155 @@
+//! Numbers and names as people read them.
+
+use crate::measured::unit_of;
+use crate::statistics::{Interval, Statistic, percentile};
+use crate::study::StatedValue;
+
+/// What is made of some values.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Summary {
+    pub centre: Interval,
+    pub p95: f64,
+    pub n: usize,
+}
+
+impl Summary {
+    /// Of `values`; `None` of nothing. The bootstrap's generator has the same seed every time, so
+    /// that the same values give the same page.
+    pub fn of(values: &[f64], statistic: Statistic) -> Option<Self> {
+        let centre = statistic.with_interval(values, 1)?;
+        Some(Self { centre, p95: percentile(values, 0.95)?, n: values.len() })
+    }
+
+    /// `p95 3 s · n 10 · 1 to 2 s`: what stands beneath the value.
+    pub fn beside(&self, unit: &str) -> String {
+        if self.n == 1 {
+            return "one run".into();
+        }
+        let (low, high) = (show(self.centre.low, unit), show(self.centre.high, unit));
+        let interval = if low == high { low } else { range(&low, &high) };
+        // A line may end at the points only.
+        let parts = [interval, format!("p95 {}", show(self.p95, unit)), format!("n {}", self.n)];
+        parts.map(|part| part.replace(' ', "\u{a0}")).join(" · ")
+    }
+}
+
+/// `1 to 2 s`, the unit once where both have the same.
+fn range(low: &str, high: &str) -> String {
+    match (low.split_once(' '), high.split_once(' ')) {
+        (Some((number, one)), Some((_, two))) if one == two => format!("{number} to {high}"),
+        _ => format!("{low} to {high}"),
+    }
+}
+
+/// A value with its unit, with three digits: `12.3 s`, `1.89 Mbit/s`, `93 %`, `2.5 ×`. The unit of
+/// a quotient is `×`.
+pub(super) fn show(value: f64, unit: &str) -> String {
+    if value.is_infinite() {
+        return if unit == "s" { "never" } else { "∞" }.into();
+    }
+    if value.is_nan() {
+        return "undecided".into();
+    }
+    match unit {
+        "s" if value != 0.0 && value.abs() < 0.9995 => format!("{} ms", digits(value * 1e3)),
+        "ratio" => format!("{} %", digits(value * 1e2)),
+        "count" => digits(value),
+        "bit/s" if value.abs() >= 999_500.0 => format!("{} Mbit/s", digits(value / 1e6)),
+        "bit/s" if value.abs() >= 999.5 => format!("{} kbit/s", digits(value / 1e3)),
+        unit => format!("{} {unit}", digits(value)),
+    }
+}
+
+/// Three digits, or all that stand before the point.
+pub(super) fn digits(value: f64) -> String {
+    if value == 0.0 {
+        return "0".into();
+    }
+    let before = value.abs().log10().floor() as i32;
+    let after = (2 - before).clamp(0, 6) as usize;
+    let text = format!("{value:.after$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
+}
+
+/// What a paper gives.
+pub(super) fn stated(value: StatedValue, unit: &str) -> String {
+    match value {
+        StatedValue::Number(value) => show(value, unit),
+        StatedValue::Range(Some(low), Some(high)) => range(&show(low, unit), &show(high, unit)),
+        StatedValue::Range(Some(low), None) => format!("at least {}", show(low, unit)),
+        StatedValue::Range(None, Some(high)) => format!("at most {}", show(high, unit)),
+        StatedValue::Range(None, None) | StatedValue::Lost => "lost".into(),
+    }
+}
+
+/// The unit of a metric, or of its quotient.
+pub(super) fn unit(metric: &str, quotient: bool) -> &str {
+    if quotient { "×" } else { unit_of(metric).unwrap_or_default() }
+}
+
+/// A metric's name in words.
+pub(super) fn name(metric: &str) -> &str {
+    match metric {
+        "plt" => "page load time",
+        "response-time" => "response time",
+        "jain" => "Jain's index",
+        "connections-dropped" => "connections dropped unused",
+        "packets-small" => "packets below 80 bytes",
+        "packets-large" => "packets of 1280 to 1500 bytes",
+        "rate-fill" => "rate over ceiling",
+        "failed" => "failed runs",
+        "epb" => "EPB ratio",
+        "epb-received" => "EPB ratio from the first byte's arrival",
+        "epb-fair" => "EPB ratio of the fair share",
+        "below-window" => "runs below the window's share",
+        "extra-traffic" => "extra traffic",
+        "extra-budget" => "extra traffic allowed",
+        "link-rate" => "rate of the link",
+        "link-rtt" => "round trip of the link",
+        "link-loss" => "loss of the link",
+        "block" => "blocked",
+        "share" => "share",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_have_units() {
+        let shown = [
+            (12.345, "s", "12.3 s"),
+            (0.3808, "s", "381 ms"),
+            (0.9999, "s", "1 s"),
+            (0.0, "s", "0 s"),
+            (f64::INFINITY, "s", "never"),
+            (1_890_000.0, "bit/s", "1.89 Mbit/s"),
+            (468_000.0, "bit/s", "468 kbit/s"),
+            (0.9312, "ratio", "93.1 %"),
+            (0.000_001, "ratio", "0.0001 %"),
+            (2.5, "×", "2.5 ×"),
+            (1234.0, "count", "1234"),
+            (-0.02, "ratio", "-2 %"),
+            (6.0, "round trips", "6 round trips"),
+        ];
+        for (value, unit, text) in shown {
+            assert_eq!(show(value, unit), text);
+        }
+        let range = StatedValue::Range(Some(1.0), Some(10.0));
+        assert_eq!(stated(range, "s"), "1 s to 10 s".replacen(" s", "", 1));
+        assert_eq!(stated(StatedValue::Range(None, Some(0.1)), "ratio"), "at most 10 %");
+    }
+
+    #[test]
+    fn a_summary_says_how_sure_it_is() {
+        let summary = |values: &[f64]| Summary::of(values, Statistic::Median).unwrap();
+        assert_eq!(summary(&[1.0]).beside("s"), "one run");
+        let beside = |values: &[f64]| summary(values).beside("s").replace('\u{a0}', " ");
+        assert_eq!(beside(&[2.0, 2.0]), "2 s · p95 2 s · n 2");
+        let many: Vec<f64> = (1..=100).map(f64::from).collect();
+        let beside = beside(&many);
+        assert!(beside.ends_with("s · p95 95 s · n 100") && beside.contains(" to "), "{beside}");
+    }
+}

@@ -1,0 +1,57 @@
+//! Finding what a cell gave, and where the page lists its runs.
+
+use std::collections::BTreeMap;
+
+use crate::folder::Folder;
+use crate::measured::{Cell, Measured};
+
+/// The measured cells of every grid.
+pub(super) struct Index<'a> {
+    /// By study, then by grid.
+    grids: BTreeMap<&'a str, BTreeMap<&'a str, BTreeMap<&'a Cell, &'a Measured>>>,
+    none: BTreeMap<&'a Cell, &'a Measured>,
+    /// Of every measured cell, which of its grid's it is.
+    places: BTreeMap<(&'a str, &'a str, &'a Cell), usize>,
+}
+
+impl<'a> Index<'a> {
+    pub fn new(measured: &'a [Measured]) -> Self {
+        let mut grids: BTreeMap<&str, BTreeMap<&str, BTreeMap<&Cell, &Measured>>> = BTreeMap::new();
+        for one in measured {
+            let grids = grids.entry(&one.paper).or_default();
+            grids.entry(&one.grid).or_default().insert(&one.cell, one);
+        }
+        let mut places = BTreeMap::new();
+        for (paper, grids) in &grids {
+            for (grid, cells) in grids {
+                places.extend(
+                    cells.keys().enumerate().map(|(at, cell)| ((*paper, *grid, *cell), at)),
+                );
+            }
+        }
+        Self { grids, none: BTreeMap::new(), places }
+    }
+
+    /// The cells of a grid, in their own order.
+    pub fn grid(&self, paper: &str, grid: &str) -> &BTreeMap<&'a Cell, &'a Measured> {
+        self.grids.get(paper).and_then(|grids| grids.get(grid)).unwrap_or(&self.none)
+    }
+
+    /// What the page calls the list of a cell's runs; `None` if the cell was not measured.
+    pub fn anchor(&self, paper: &str, grid: &str, cell: &Cell) -> Option<String> {
+        let place = *self.places.get(&(paper, grid, cell))?;
+        Some(anchor(paper, grid, place))
+    }
+}
+
+/// What the page calls the runs of the cell at this place of its grid.
+pub(super) fn anchor(paper: &str, grid: &str, place: usize) -> String {
+    format!("runs-{paper}-{grid}-{place}")
+}
+
+/// The address of a cell's file from the folder of its run. What the file's name has encoded is
+/// encoded once more.
+pub(super) fn file(measured: &Measured) -> String {
+    let path = Folder::cell_file(&measured.paper, &measured.grid, &measured.cell);
+    path.to_string_lossy().replace('%', "%25")
+}

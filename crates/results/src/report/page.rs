@@ -1,0 +1,304 @@
+//! The page: an overview, a part for each paper, and at its end every run.
+
+use std::collections::BTreeMap;
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::claims::{Counts, badge, claims};
+use super::figure::figure;
+use super::format::{show, unit};
+use super::index::{anchor, file};
+use super::section::Shown;
+use super::{Report, Worked};
+use crate::measured::{Measured, Row};
+use crate::statistics::percentile;
+use crate::study::{Grid, Section, Study};
+
+const STYLE: &str = include_str!("style.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// What the page may do: nothing but show what is in it. Vega makes functions of its expressions,
+/// hence `unsafe-eval`; without `connect-src` nothing of it can reach a network.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
+                      script-src 'unsafe-inline' 'unsafe-eval'; img-src data:";
+
+/// The whole report as one HTML file that needs no other.
+pub fn html(report: &Report<'_>) -> String {
+    let worked = Worked::new(report);
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="color-scheme" content="light dark";
+                title { "Bentpipe beside the papers" }
+                link rel="icon" href="data:,";
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a.skip href="#overview" { "To the content" }
+                header.top {
+                    p.name { "Bentpipe" }
+                    nav aria-label="Papers" {
+                        a href="#overview" { "Overview" }
+                        @for study in report.studies { a href={ "#" (study.name) } { (study.name) } }
+                    }
+                }
+                main {
+                    (overview(&worked))
+                    @for study in report.studies { (paper(&worked, study)) }
+                }
+                footer { p { "Made by " code { "bentpipe report" } " " (report.manifest.version) "." } }
+                @if let Some(vega) = report.vega { script type="module" { (script(vega)) } }
+                script type="module" { (script(SCRIPT)) }
+            }
+        }
+    };
+    page.into_string()
+}
+
+/// The text of a script, which must not hold what ends the element or opens a comment in it; in texts
+/// and patterns of a script the sign after `\` stands for itself.
+fn script(text: &str) -> PreEscaped<String> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('<') {
+        let (before, after) = rest.split_at(at + 1);
+        out.push_str(before);
+        let starts =
+            |what: &str| after.get(..what.len()).is_some_and(|it| it.eq_ignore_ascii_case(what));
+        if starts("/script") || starts("!--") {
+            out.push('\\');
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    PreEscaped(out)
+}
+
+fn overview(worked: &Worked<'_>) -> Markup {
+    let report = worked.report;
+    let studies: Vec<_> = report
+        .manifest
+        .studies
+        .iter()
+        .map(|(name, digest)| format!("{name} {digest:.12}"))
+        .collect();
+    html! {
+        article #overview {
+            h1 { "What the papers say, what is measured today, and what Bentpipe makes of it" }
+            p.lead {
+                "Each study of Internet access in flight or over geostationary satellites is repeated on one \
+                 machine, with today's software and through Bentpipe. Every measured number leads to its runs; \
+                 a claim holds or does not as the data have it."
+            }
+            @if report.vega.is_none() {
+                p.missing {
+                    "This page was made without its figures: run " code { "scripts/setup.sh vega" }
+                    " and make it again. The tables have all numbers."
+                }
+            }
+            (papers(worked))
+            (goals(worked))
+            h2 { "How this was made" }
+            dl.made {
+                dt { "version" } dd { (report.manifest.version) }
+                dt { "seed" } dd { (report.manifest.seed) }
+                dt { "extent" } dd { @if report.manifest.quick { "quick: a part of each grid" } @else { "full" } }
+                @for (name, value) in report.made { dt { (name) } dd { (value) } }
+                dt { "experiments" } dd.digests { (studies.join(", ")) }
+            }
+            h2 { "How to read it" }
+            ul {
+                li { "A number in blue leads to the list of its runs: seed, value, and the file that holds them." }
+                li { "Beneath it stand the 95 % interval by bootstrap, the 95th percentile and the number of values." }
+                li { b { "never" } ": what should end did not before the deadline." }
+                li { b { "lost" } ": the paper has the value, the text that we have of it has not." }
+                li {
+                    (badge(crate::Held::Undecided)) " two endless or two empty values were to be divided; "
+                    (badge(crate::Held::NotMeasured)) " this run has no cells that judge it."
+                }
+            }
+        }
+    }
+}
+
+fn papers(worked: &Worked<'_>) -> Markup {
+    html! {
+        h2 { "The papers" }
+        div.scroll tabindex="0" role="region" aria-label="The papers and their claims" {
+            table.papers {
+                thead { tr {
+                    th scope="col" { "Paper" } th.number scope="col" { "Its claims: held" }
+                    th.number scope="col" { "not held" } th.number scope="col" { "undecided" } th.number scope="col" { "not measured" }
+                    th.number scope="col" { "cells" }
+                } }
+                tbody { @for study in worked.report.studies {
+                    @let own = worked.verdicts.iter().filter(|(claim, _)| claim.paper == study.name);
+                    @let counts = Counts::of(own.map(|(_, verdict)| verdict));
+                    @let cells: usize = study.grids.iter().map(|grid| worked.index.grid(&study.name, &grid.id).len()).sum();
+                    tr {
+                        th scope="row" {
+                            a href={ "#" (study.name) } { (study.paper) }
+                            span.beside { (byline(study)) }
+                        }
+                        td.number data-label="held" { (counts.held) } td.number data-label="not held" { (counts.not_held) }
+                        td.number data-label="undecided" { (counts.undecided) } td.number data-label="not measured" { (counts.not_measured) }
+                        td.number data-label="cells" { (cells) }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+fn goals(worked: &Worked<'_>) -> Markup {
+    let goals: Vec<_> =
+        worked.verdicts.iter().filter(|(claim, _)| claim.paper == "bentpipe").collect();
+    html! {
+        @if !goals.is_empty() {
+            h2 { "What Bentpipe is to show" }
+            ul.claims.goals { @for (claim, verdict) in goals {
+                li {
+                    (badge(verdict.held))
+                    p {
+                        a href={ "#claim-" (claim.id.replace('/', "-")) } { (claim.claim) }
+                        @if let Some(found) = verdict.found {
+                            span.beside { "found " (super::claims::value(claim, found)) "; asked: " (super::claims::bound(claim)) }
+                        }
+                    }
+                }
+            } }
+        }
+    }
+}
+
+fn byline(study: &Study) -> String {
+    let year = study.year.map(|year| year.to_string());
+    let parts = [Some(study.authors.clone()), study.venue.clone(), year];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" · ")
+}
+
+fn paper(worked: &Worked<'_>, study: &Study) -> Markup {
+    html! {
+        article id=(study.name) {
+            h2.title { (study.paper) }
+            p.byline { (byline(study)) }
+            p.lead { (study.about) }
+            @if let Some(note) = &study.note { p.note { (note) } }
+            nav.sections aria-label="Sections" { ul {
+                @for section in &study.sections {
+                    li { a href={ "#" (study.name) "-" (section.id) } { (section.title) } }
+                }
+            } }
+            @for section in &study.sections { (section_part(worked, study, section)) }
+            @if !study.unchecked.is_empty() {
+                section {
+                    h3 { "What of the paper is not run here" }
+                    dl.unchecked { @for one in &study.unchecked {
+                        dt { (one.claim) " " span.at { "(" (one.at) ")" } }
+                        dd { (one.why) }
+                    } }
+                }
+            }
+            section.runs {
+                h3 { "Every run" }
+                @for grid in &study.grids { (runs(worked, study, grid)) }
+            }
+        }
+    }
+}
+
+fn section_part(worked: &Worked<'_>, study: &Study, section: &Section) -> Markup {
+    let Some(shown) = Shown::new(worked, study, section) else { return html! {} };
+    html! {
+        section id={ (study.name) "-" (section.id) } {
+            h3 { (section.title) }
+            p.at { (section.at) }
+            (shown.stated_table())
+            (figure(&shown))
+            (shown.cells_table())
+            (claims(worked, &study.name, &section.id))
+            details.method {
+                summary { "Method, ours and theirs" }
+                dl {
+                    dt { "The paper" } dd { (section.method) }
+                    dt { "Ours" } dd { (section.ours) }
+                    @if !section.deviations.is_empty() {
+                        dt { "What differs" }
+                        dd { ul { @for one in &section.deviations { li { (one) } } } }
+                    }
+                    @if !shown.grid.settings.is_empty() {
+                        dt { "Settings" }
+                        dd { (settings(shown.grid)) }
+                    }
+                }
+            }
+            @if let Some(note) = &section.note { p.note { (note) } }
+        }
+    }
+}
+
+fn settings(grid: &Grid) -> String {
+    grid.settings
+        .iter()
+        .map(|(key, value)| format!("{key} = {value}"))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn runs(worked: &Worked<'_>, study: &Study, grid: &Grid) -> Markup {
+    let cells = worked.index.grid(&study.name, &grid.id);
+    html! {
+        @if !cells.is_empty() {
+            details.grid {
+                summary { code { (grid.id) } ": " (cells.len()) " of " (grid.cells.len()) " cells" }
+                @for (place, (cell, measured)) in cells.iter().enumerate() {
+                    div.run id=(anchor(&study.name, &grid.id, place)) tabindex="-1" {
+                        h4 { @for (column, value) in cell.columns() { span title=(column) { (super::section::label(column, value)) } " " } }
+                        (run_table(grid, measured))
+                        p { a href=(file(measured)) { "the file of this cell" } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A row for each run, a column for each metric. Of a metric with many values in a run it shows the
+/// median and their number.
+fn run_table(grid: &Grid, measured: &Measured) -> Markup {
+    let mut runs: BTreeMap<(u32, u64), BTreeMap<&str, Vec<&Row>>> = BTreeMap::new();
+    for row in &measured.rows {
+        let run = runs.entry((row.run, row.seed)).or_default();
+        run.entry(&row.metric).or_default().push(row);
+    }
+    let there = |metric: &&String| runs.values().any(|run| run.contains_key(metric.as_str()));
+    let metrics: Vec<&String> = grid.metrics.iter().filter(there).collect();
+    html! {
+        div.scroll { table {
+            thead { tr {
+                th.number scope="col" { "run" } th.number scope="col" { "seed" }
+                @for metric in &metrics { th.number scope="col" { (metric) } }
+            } }
+            tbody { @for ((run, seed), values) in &runs { tr {
+                td.number { (run) } td.number { (seed) }
+                @for metric in &metrics { td.number { (run_value(values.get(metric.as_str()).map_or(&[], Vec::as_slice))) } }
+            } } }
+        } }
+    }
+}
+
+fn run_value(rows: &[&Row]) -> String {
+    let Some(first) = rows.first() else { return "–".into() };
+    let unit = unit(&first.metric, false);
+    if let [one] = rows {
+        let cut = if one.finished { "" } else { ", cut off" };
+        return format!("{}{cut}", show(one.value, unit));
+    }
+    let values: Vec<f64> = rows.iter().map(|row| row.ranked()).collect();
+    let median = percentile(&values, 0.5).map_or_else(String::new, |median| show(median, unit));
+    format!("{median}, median of {}", rows.len())
+}

@@ -1,0 +1,291 @@
+//! The tables of a section: what the paper says beside what was measured, and every cell.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::Worked;
+use super::format::{Summary, name, show, stated, unit};
+use crate::measured::{COLUMNS, Cell, Measured, Pattern};
+use crate::statistics::{Statistic, percentile};
+use crate::study::{CONTENDERS, FigureKind, Found, Grid, Section, Stated, Study};
+
+/// A section with all that is needed to show it.
+pub(super) struct Shown<'a> {
+    pub worked: &'a Worked<'a>,
+    pub study: &'a Study,
+    pub section: &'a Section,
+    pub grid: &'a Grid,
+    /// All measured cells of the grid.
+    pub among: &'a BTreeMap<&'a Cell, &'a Measured>,
+}
+
+impl<'a> Shown<'a> {
+    pub fn new(worked: &'a Worked<'a>, study: &'a Study, section: &'a Section) -> Option<Self> {
+        let grid = study.grid(&section.grid)?;
+        let among = worked.index.grid(&study.name, &grid.id);
+        Some(Self { worked, study, section, grid, among })
+    }
+
+    /// The section's own cells in the order of the grid, those that were measured.
+    pub fn cells(&self) -> Vec<&'a Measured> {
+        let mine = |cell: &&Cell| self.section.cells.matches(cell);
+        let cells = self.grid.cells.iter().map(|planned| &planned.cell).filter(mine);
+        cells.filter_map(|cell| self.among.get(cell).copied()).collect()
+    }
+
+    /// Whether the grid's cells differ in who carries them.
+    pub fn has_contenders(&self) -> bool {
+        self.grid.cells.first().is_some_and(|one| one.cell.on("contender").is_some())
+    }
+
+    /// The contenders of `cells`: today's, the one beside it, then the others.
+    pub fn contenders(&self, cells: &[&Measured]) -> Vec<&'a str> {
+        let first = [self.section.today.as_deref(), self.section.with.as_deref()];
+        let mut all: Vec<&str> = first.into_iter().flatten().collect();
+        all.extend(CONTENDERS.iter().filter(|one| !first.contains(&Some(one))));
+        all.retain(|one| cells.iter().any(|cell| cell.cell.on("contender") == Some(one)));
+        all
+    }
+
+    /// What the cells show of what a paper states, today and with Bentpipe. A value that names its
+    /// contender is that one's.
+    pub fn found(&self, stated: &'a Stated) -> (Option<Found<'a>>, Option<Found<'a>>) {
+        let (section, shown) = (self.section, &self.section.cells);
+        let find = |contender: Option<&str>| stated.found(self.among, shown, contender);
+        if !self.has_contenders() {
+            return (find(None), None);
+        }
+        let named = stated.cells.on("contender").is_some();
+        // A section that leaves a contender out has nothing to say of it.
+        let part =
+            |one: &&str| shown.on("contender").is_none_or(|all| all.iter().any(|it| it == one));
+        let with = section.with.as_deref().filter(part).and_then(|with| find(Some(with)));
+        let own = |all: &[String]| Some(all) == section.with.as_ref().map(std::slice::from_ref);
+        if named && stated.cells.on("contender").is_some_and(own) {
+            return (None, with);
+        }
+        let today = match (&section.today, named) {
+            (_, true) => find(None),
+            (Some(today), false) => find(Some(today)),
+            (None, false) => None,
+        };
+        (today, with)
+    }
+
+    /// The metrics that the section is about, the figure's first.
+    pub fn metrics(&self) -> Vec<&'a str> {
+        let figure = &self.section.figure;
+        let drawn: &[&String] = match figure.kind {
+            FigureKind::Cdf => &[&figure.x],
+            FigureKind::Scatter => &[&figure.x, &figure.y],
+            _ => &[&figure.y],
+        };
+        let mut all: Vec<&str> = Vec::new();
+        let stated = self.section.paper.iter().map(|stated| &stated.metric);
+        for metric in drawn.iter().copied().chain(stated) {
+            if self.grid.metrics.contains(metric) && !all.contains(&metric.as_str()) {
+                all.push(metric);
+            }
+        }
+        all
+    }
+
+    fn anchor(&self, cell: &Cell) -> Option<String> {
+        self.worked.index.anchor(&self.study.name, &self.grid.id, cell)
+    }
+
+    /// `the paper says | measured today | with Bentpipe`; nothing where the paper has no values.
+    pub fn stated_table(&self) -> Markup {
+        let section = self.section;
+        html! {
+            @if !section.paper.is_empty() {
+                div.scroll tabindex="0" role="region" aria-label={ "Values of the paper: " (section.title) } {
+                    table.stated {
+                        thead { tr {
+                            th scope="col" { "Of what" }
+                            th scope="col" { "The paper says" }
+                            th scope="col" {
+                                "Measured today"
+                                @if let Some(today) = &section.today { br; code { (today) } }
+                            }
+                            @if let Some(with) = &section.with {
+                                th scope="col" { "With Bentpipe" br; code { (with) } }
+                            }
+                        } }
+                        tbody { @for stated in &section.paper { (self.stated_row(stated)) } }
+                    }
+                }
+            }
+        }
+    }
+
+    fn stated_row(&self, one: &'a Stated) -> Markup {
+        let (today, with) = self.found(one);
+        let quotient = one.against.is_some();
+        let kind = format!("{:?}", one.kind).to_lowercase();
+        let paper_unit = if quotient && one.unit == "ratio" { "×" } else { one.unit.as_str() };
+        html! {
+            tr {
+                th scope="row" {
+                    (name(&one.metric))
+                    @if one.kind != crate::study::Kind::Median { ", " (kind) }
+                    span.where {
+                        (pattern(&one.cells))
+                        @if let Some(against) = &one.against { " ÷ " (pattern(against)) }
+                    }
+                }
+                td.paper data-label="The paper says" {
+                    span.value { (stated(one.value, paper_unit)) }
+                    span.beside { (one.text) }
+                }
+                td data-label="Measured today" { (self.found_cell(one, today)) }
+                @if self.section.with.is_some() { td.bentpipe data-label="With Bentpipe" { (self.found_cell(one, with)) } }
+            }
+        }
+    }
+
+    fn found_cell(&self, stated: &Stated, found: Option<Found<'_>>) -> Markup {
+        let Some(found) = found else { return html! { span.none { "not measured" } } };
+        let quotient = stated.against.is_some();
+        let unit = unit(&stated.metric, quotient);
+        let summary = Summary::of(&found.values, stated.kind.statistic(quotient));
+        let others = stated.cells.on("contender").is_some_and(|named| {
+            let today = self.section.today.as_ref().map(std::slice::from_ref);
+            Some(named) != today
+                && found.cells.iter().all(|one| {
+                    one.cell.on("contender").is_some_and(|its| named.iter().any(|name| name == its))
+                })
+        });
+        html! {
+            @match found.cells.as_slice() {
+                [one] => (self.link(&one.cell, &show(found.value, unit))),
+                cells => details.cells {
+                    summary { (show(found.value, unit)) }
+                    ul { @for one in cells { li { (self.link(&one.cell, &self.short(&one.cell))) } } }
+                }
+            }
+            @if others { code.which { (found.cells[0].cell.on("contender").unwrap_or_default()) } }
+            @if let Some(summary) = summary {
+                span.beside {
+                    @if quotient { (pairs(&found.values, unit)) }
+                    @else { (summary.beside(unit)) }
+                }
+            }
+        }
+    }
+
+    /// A number as the way to the runs it was made of.
+    fn link(&self, cell: &Cell, text: &str) -> Markup {
+        match self.anchor(cell) {
+            Some(anchor) => html! { a.value href={ "#" (anchor) } { (text) } },
+            None => html! { span.value { (text) } },
+        }
+    }
+
+    /// A cell by what tells it from the others of its grid.
+    fn short(&self, cell: &Cell) -> String {
+        let varies = |column: &str| {
+            self.grid.cells.iter().any(|planned| planned.cell.on(column) != cell.on(column))
+        };
+        let parts = cell.columns().filter(|(column, _)| varies(column));
+        parts.map(|(column, value)| label(column, value)).collect::<Vec<_>>().join(" · ")
+    }
+
+    /// Every cell of the section, a row for each combination, a column for each contender.
+    pub fn cells_table(&self) -> Markup {
+        let cells = self.cells();
+        if cells.is_empty() {
+            return html! { p.none { "Nothing of this section was measured in this run." } };
+        }
+        let contenders = self.contenders(&cells);
+        let columns: Vec<&str> = COLUMNS
+            .into_iter()
+            .filter(|column| *column != "contender")
+            .filter(|column| {
+                cells.iter().any(|one| one.cell.on(column) != cells[0].cell.on(column))
+            })
+            .collect();
+        let mut rows: Vec<Cell> = Vec::new();
+        for one in &cells {
+            let row = one.cell.without("contender");
+            if !rows.contains(&row) {
+                rows.push(row);
+            }
+        }
+        let open = self.section.paper.is_empty() && rows.len() <= 24;
+        html! {
+            details.all open[open] {
+                summary { "Every cell: median, 95 % interval, 95th percentile and number of values" }
+                @for metric in self.metrics() {
+                    div.scroll tabindex="0" role="region" aria-label={ "Every cell: " (name(metric)) } {
+                        table {
+                            caption { (name(metric)) }
+                            thead { tr {
+                                @for column in &columns { th scope="col" { (self.heading(column)) } }
+                                @if contenders.is_empty() { th scope="col" { "measured" } }
+                                @for contender in &contenders { th scope="col" { code { (contender) } } }
+                            } }
+                            tbody { @for row in &rows {
+                                tr {
+                                    @for column in &columns { td { (row.on(column).unwrap_or_default()) } }
+                                    @if contenders.is_empty() { (self.cell(row, metric)) }
+                                    @for contender in &contenders {
+                                        (self.cell(&row.with("contender", contender), metric))
+                                    }
+                                }
+                            } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn heading(&self, column: &str) -> String {
+        match &self.grid.x {
+            Some(x) if column == "x" => x.clone(),
+            _ => column.into(),
+        }
+    }
+
+    fn cell(&self, cell: &Cell, metric: &str) -> Markup {
+        let measured = self.among.get(cell).filter(|one| self.section.cells.matches(&one.cell));
+        let unit = unit(metric, false);
+        let summary = measured.and_then(|one| Summary::of(&one.values(metric), Statistic::Median));
+        let bentpipe =
+            cell.on("contender").is_some() && cell.on("contender") == self.section.with.as_deref();
+        html! {
+            td.bentpipe[bentpipe] {
+                @match summary {
+                    None => span.none { "–" },
+                    Some(summary) => {
+                        (self.link(cell, &show(summary.centre.value, unit)))
+                        span.beside { (summary.beside(unit)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How many quotients there are, and how far apart.
+fn pairs(values: &[f64], unit: &str) -> String {
+    let ends = percentile(values, 0.0).zip(percentile(values, 1.0));
+    match ends.filter(|_| values.len() > 1) {
+        Some((least, most)) => {
+            format!("{} pairs, {} to {}", values.len(), show(least, unit), show(most, unit))
+        }
+        None => "one pair".into(),
+    }
+}
+
+/// A column's value in a row of such: where it does not speak for itself, with its column.
+pub(super) fn label(column: &str, value: &str) -> String {
+    if column == "x" { format!("x = {value}") } else { value.into() }
+}
+
+fn pattern(pattern: &Pattern) -> String {
+    let of = |(column, values): (&str, &[String])| label(column, &values.join(", "));
+    pattern.columns().map(of).collect::<Vec<_>>().join(" · ")
+}

@@ -1,0 +1,328 @@
+use super::*;
+use crate::measured::{Cell, Row, unit_of};
+
+const PAPER: &str = r#"
+paper = "On <b>links</b> & \"loss\""
+authors = "A. Author"
+year = 2019
+about = "About </script> it."
+
+[[page]]
+id = "one"
+objects = 1
+bytes = 100
+
+[[grid]]
+id = "pages"
+workload = "page"
+runs = 2
+deadline = "60 s"
+metrics = ["plt", "wait"]
+fixed = { engine = "emu", page = "one" }
+settings = { connections = 6 }
+
+[[grid.axes]]
+contender = ["e2e-cubic", "bentpipe", "kcptun"]
+link = ["da2gc", "mss"]
+protocol = ["http/1.1", "http/2"]
+
+[grid.quick]
+runs = 1
+
+[[section]]
+id = "fig"
+at = "figure 1"
+title = "Times <i>"
+grid = "pages"
+today = "e2e-cubic"
+with = "bentpipe"
+method = "Theirs."
+ours = "Ours."
+deviations = ["A difference."]
+figure = "bars"
+x = "link"
+y = "plt"
+colour = "protocol"
+note = "A note."
+
+[[section.paper]]
+where = { link = "mss", protocol = "http/1.1" }
+metric = "plt"
+unit = "s"
+low = 1.0
+high = 10.0
+text = "1 to 10 s"
+
+[[section.paper]]
+where = { protocol = "http/2" }
+against = { protocol = "http/1.1" }
+metric = "plt"
+unit = "ratio"
+kind = "max"
+value = 4.8
+text = "up to 4.8 times"
+
+[[section.paper]]
+where = { link = "da2gc" }
+metric = "plt"
+unit = "s"
+lost = true
+text = "the curve"
+
+[[unchecked]]
+at = "section 9"
+claim = "Passengers are glad."
+why = "Nobody was asked."
+"#;
+
+const CLAIMS: &str = r#"
+[[claim]]
+id = "small/slower"
+paper = "small"
+section = "fig"
+at = "section 2"
+claim = "HTTP/2 is slower."
+metric = "plt"
+of = { contender = "e2e-cubic", protocol = "http/2" }
+against = { contender = "e2e-cubic", protocol = "http/1.1" }
+each = ["link"]
+take = "all"
+above = 1.5
+
+[[claim]]
+id = "bentpipe/fast"
+paper = "bentpipe"
+experiment = "small"
+section = "fig"
+at = "ours"
+claim = "Bentpipe takes a second."
+metric = "plt"
+of = { contender = "bentpipe", protocol = "http/1.1", link = "mss" }
+below = 1.0
+
+[[claim]]
+id = "small/kcptun"
+paper = "small"
+section = "fig"
+at = "section 3"
+claim = "A tunnel helps."
+metric = "plt"
+of = { contender = "kcptun", protocol = "http/1.1", link = "mss" }
+below = 1.0
+"#;
+
+fn row(metric: &str, run: u32, value: f64, finished: bool) -> Row {
+    Row {
+        metric: metric.into(),
+        unit: unit_of(metric).unwrap().into(),
+        series: String::new(),
+        x: None,
+        run,
+        seed: 40 + u64::from(run),
+        value,
+        finished,
+    }
+}
+
+fn cell(contender: &str, link: &str, protocol: &str, values: [f64; 2]) -> Measured {
+    let columns = [
+        ("engine", "emu"),
+        ("page", "one"),
+        ("contender", contender),
+        ("link", link),
+        ("protocol", protocol),
+    ];
+    let rows = (0..).zip(values).map(|(run, value)| row("plt", run, value, value < 60.0)).collect();
+    Measured { paper: "small".into(), grid: "pages".into(), cell: Cell::of(columns), rows }
+}
+
+fn with<T>(vega: Option<&str>, look: impl FnOnce(&Report<'_>) -> T) -> T {
+    let studies = [Study::parse("small", "small.toml", PAPER).unwrap()];
+    let claims = Claims::parse("claims.toml", CLAIMS).unwrap();
+    claims.check(&studies).unwrap();
+    let mut measured = vec![
+        cell("e2e-cubic", "mss", "http/1.1", [8.0, 12.0]),
+        cell("e2e-cubic", "mss", "http/2", [16.0, 60.0]),
+        cell("e2e-cubic", "da2gc", "http/1.1", [4.0, 4.0]),
+        cell("e2e-cubic", "da2gc", "http/2", [8.0, 8.0]),
+        cell("bentpipe", "mss", "http/1.1", [2.0, 3.0]),
+    ];
+    measured[4].rows.extend([row("wait", 0, 0.5, true), row("wait", 0, 0.7, true)]);
+    let manifest = Manifest {
+        version: "0.1.0".into(),
+        studies: vec![("small".into(), "0123456789abcdef".into())],
+        seed: 7,
+        quick: true,
+    };
+    let made = [("command".to_owned(), "bentpipe papers <x>".to_owned())];
+    look(&Report {
+        studies: &studies,
+        claims: &claims,
+        measured: &measured,
+        manifest: &manifest,
+        made: &made,
+        vega,
+    })
+}
+
+/// The texts between `from` and `to`.
+fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
+    text.split(from).skip(1).filter_map(|rest| rest.split_once(to)).map(|(one, _)| one).collect()
+}
+
+#[test]
+fn the_page_needs_no_other_file_and_escapes_what_it_shows() {
+    let page = with(Some("let end = '</script><!--'; window.vegaEmbed = 1 < 2 && /</g;"), html);
+    assert!(page.contains("On &lt;b&gt;links&lt;/b&gt; &amp; &quot;loss&quot;"));
+    assert!(page.contains("Times &lt;i&gt;") && page.contains("bentpipe papers &lt;x&gt;"));
+    assert!(page.contains("About &lt;/script&gt; it."));
+    assert!(page.contains("let end = '<\\/script><\\!--'; window.vegaEmbed = 1 < 2 && /</g;"));
+    let scripts = page.matches("<script").count();
+    assert_eq!((scripts, page.matches("</script>").count()), (3, 3));
+    for address in between(&page, "href=\"", "\"").into_iter().chain(between(&page, "src=\"", "\""))
+    {
+        let own = address.starts_with('#') || address.starts_with("cells/") || address == "data:,";
+        assert!(own, "{address}");
+    }
+    assert!(!page.contains("url(") && !page.contains("@import"));
+    assert!(page.contains("default-src 'none'"));
+}
+
+#[test]
+fn every_number_leads_to_its_runs_and_these_to_their_file() {
+    let page = with(None, html);
+    for address in between(&page, "href=\"#", "\"") {
+        assert!(page.contains(&format!("id=\"{address}\"")), "{address} leads nowhere");
+    }
+    let runs = between(&page, "id=\"runs-small-pages-", "</p>");
+    assert_eq!(runs.len(), 5);
+    let bentpipe = runs.iter().find(|run| run.contains("bentpipe")).unwrap();
+    for part in [
+        ">40<",
+        ">41<",
+        ">2 s<",
+        ">3 s<",
+        "500 ms, median of 2",
+        "href=\"cells/small/pages/contender=bentpipe,engine=emu,link=mss,page=one,protocol=http%252F1.1.json\"",
+    ] {
+        assert!(bentpipe.contains(part), "{part}: {bentpipe}");
+    }
+    assert!(runs.iter().any(|run| run.contains("60 s, cut off")));
+}
+
+#[test]
+fn what_the_paper_says_stands_beside_what_was_measured() {
+    let page = with(None, html);
+    let rows = between(&page, "<th scope=\"row\">", "</tr>");
+    let of = |text: &str| *rows.iter().find(|row| row.contains(text)).unwrap();
+    let range = of("1 to 10 s");
+    assert!(range.contains(">8 s</a>") && range.contains(">2 s</a>"), "{range}");
+    assert!(range.contains("8\u{a0}to\u{a0}12\u{a0}s · p95\u{a0}12\u{a0}s · n\u{a0}2"), "{range}");
+    let quotient = of("up to 4.8 times");
+    assert!(
+        quotient.contains("4.8 ×") && quotient.contains("<summary>2 ×</summary>"),
+        "{quotient}"
+    );
+    assert!(
+        quotient.contains("2 pairs, 2 × to 2 ×") && quotient.contains("not measured"),
+        "{quotient}"
+    );
+    assert!(of("the curve").contains("lost"));
+    for text in
+        ["Theirs.", "Ours.", "A difference.", "A note.", "connections = 6", "Nobody was asked."]
+    {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(page.contains("scripts/setup.sh vega"));
+}
+
+#[test]
+fn claims_are_held_or_not_and_say_by_what() {
+    let page = with(None, html);
+    let of = |id: &str| page.split(&format!("id=\"claim-{id}\"")).nth(1).unwrap();
+    let badge = |id| between(of(id), "class=\"badge ", "\"")[0];
+    assert_eq!(badge("small-slower"), "held");
+    assert_eq!(badge("bentpipe-fast"), "not-held");
+    assert_eq!(badge("small-kcptun"), "not-measured");
+    assert!(
+        of("small-slower")
+            .contains("found <b>2 ×</b>, to hold it must be above 1.5 × in every cell")
+    );
+    assert!(of("bentpipe-fast").contains("found <b>2 s</b>, to hold it must be below 1 s"));
+}
+
+#[test]
+fn a_figure_is_a_specification_with_its_rows() {
+    let page = with(Some("bundle"), html);
+    let data = between(&page, "<script type=\"application/json\">", "</script>");
+    assert_eq!(data.len(), 1);
+    let data: serde_json::Value = serde_json::from_str(data[0]).unwrap();
+    assert_eq!(data["rows"].as_array().unwrap().len(), 5);
+    assert_eq!(data["colours"], serde_json::json!(["http/1.1", "http/2"]));
+    assert_eq!(data["contenders"][1]["title"], "with Bentpipe: bentpipe");
+    let row = data["rows"].as_array().unwrap().iter().find(|row| row["w"] == "bentpipe").unwrap();
+    assert_eq!((&row["x"], &row["y"], &row["high"]), (&"mss".into(), &2.0.into(), &3.0.into()));
+    assert_eq!(data["spec"]["layer"][0]["mark"]["type"], "bar");
+    let without = with(None, html);
+    assert!(!without.contains("bundle"));
+}
+
+#[test]
+fn the_same_measurements_make_the_same_page() {
+    assert_eq!(with(Some("bundle"), html), with(Some("bundle"), html));
+}
+
+#[test]
+fn the_text_has_the_same_in_80_columns() {
+    let text = with(None, text);
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    let value = text.lines().find(|line| line.contains("mss http/1.1")).unwrap();
+    assert!(
+        value.contains("1 to 10 s") && value.contains("8 s") && value.ends_with("2 s"),
+        "{value}"
+    );
+    assert!(text.contains("Claims: 1 held, 0 not held, 0 undecided, 1 not measured"), "{text}");
+    assert!(text.contains("  not held     bentpipe/fast: found 2 s, asked below 1 s"), "{text}");
+    assert!(text.contains("All claims: 1 held, 1 not held, 0 undecided, 1 not measured"), "{text}");
+}
+
+/// Each study of the repository, with a value in every cell of its quick run: no kind of figure and no
+/// column lacks its way onto the page.
+#[test]
+fn every_section_of_the_studies_built_in_is_shown() {
+    let (studies, claims) = (Study::all().unwrap(), Claims::all().unwrap());
+    let mut measured = Vec::new();
+    for study in &studies {
+        for (grid, planned) in study.plan(true) {
+            let mut rows: Vec<Row> =
+                grid.metrics.iter().map(|metric| row(metric, 0, 0.5, true)).collect();
+            rows.iter_mut().for_each(|row| row.x = planned.cell.on("x").is_none().then_some(0.1));
+            let (paper, cell) = (study.name.clone(), planned.cell.clone());
+            measured.push(Measured { paper, grid: grid.id.clone(), cell, rows });
+        }
+    }
+    let manifest = Manifest { version: "0.1.0".into(), studies: Vec::new(), seed: 1, quick: true };
+    let report = Report {
+        studies: &studies,
+        claims: &claims,
+        measured: &measured,
+        manifest: &manifest,
+        made: &[],
+        vega: Some("bundle"),
+    };
+    let page = html(&report);
+    let drawn = studies.iter().flat_map(|study| &study.sections);
+    let drawn = drawn.filter(|section| section.figure.kind != crate::FigureKind::Table).count();
+    let figures = between(&page, "<script type=\"application/json\">", "</script>");
+    assert_eq!(figures.len(), drawn);
+    for figure in figures {
+        let data: serde_json::Value = serde_json::from_str(figure).unwrap();
+        assert!(!data["rows"].as_array().unwrap().is_empty(), "{}", data["spec"]);
+    }
+    assert!(!page.contains("Nothing of this section was measured"));
+    for address in between(&page, "href=\"#", "\"") {
+        assert!(page.contains(&format!("id=\"{address}\"")), "{address} leads nowhere");
+    }
+}

@@ -1,0 +1,145 @@
+//! The report for a terminal of 80 columns.
+
+use std::fmt::Write;
+
+use super::claims::{Counts, bound, value};
+use super::format::{name, show, stated, unit};
+use super::section::Shown;
+use super::{Report, Worked};
+use crate::claim::Held;
+use crate::study::{Section, Stated, StatedValue, Study};
+
+/// How many columns a line has.
+const WIDTH: usize = 80;
+
+/// Of these, what stands before the three numbers of a line, and what each of them has.
+const WHAT: usize = 35;
+const NUMBER: usize = 15;
+
+/// A summary in lines of at most 80 columns: for each paper its values beside ours, how many claims
+/// held, and those that did not.
+pub fn text(report: &Report<'_>) -> String {
+    let worked = Worked::new(report);
+    let mut out = String::new();
+    for study in report.studies {
+        paper(&mut out, &worked, study);
+    }
+    let goals: Vec<_> =
+        worked.verdicts.iter().filter(|(claim, _)| claim.paper == "bentpipe").collect();
+    if !goals.is_empty() {
+        line(&mut out, "What Bentpipe is to show");
+        for (claim, verdict) in &goals {
+            let found = verdict
+                .found
+                .map_or_else(String::new, |found| format!(": found {}", value(claim, found)));
+            let text = format!("{}{found}, asked {}", claim.id, bound(claim));
+            wrapped(&mut out, &format!("  {:<13}", verdict.held.words()), &text);
+        }
+        out.push('\n');
+    }
+    let all = Counts::of(worked.verdicts.iter().map(|(_, verdict)| verdict));
+    line(&mut out, &counts("All claims", all));
+    out
+}
+
+fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
+    wrapped(out, "", &study.paper);
+    line(out, &"─".repeat(WIDTH));
+    let heading = format!(
+        "{:<WHAT$}{:>NUMBER$}{:>NUMBER$}{:>NUMBER$}",
+        "", "the paper says", "today", "Bentpipe"
+    );
+    line(out, &heading);
+    for section in &study.sections {
+        if let Some(shown) = Shown::new(worked, study, section) {
+            values(out, &shown, section);
+        }
+    }
+    let own: Vec<_> =
+        worked.verdicts.iter().filter(|(claim, _)| claim.paper == study.name).collect();
+    line(out, &counts("Claims", Counts::of(own.iter().map(|(_, verdict)| verdict))));
+    for (claim, verdict) in own.iter().filter(|(_, verdict)| verdict.held == Held::NotHeld) {
+        let found = verdict.found.map_or_else(String::new, |found| {
+            format!(" (found {}, asked {})", value(claim, found), bound(claim))
+        });
+        wrapped(out, "  not held     ", &format!("{}{found}", claim.claim));
+    }
+    out.push('\n');
+}
+
+/// What the paper gives in numbers; where it gives none, the section's own metric.
+fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
+    let given: Vec<&Stated> =
+        section.paper.iter().filter(|one| one.value != StatedValue::Lost).collect();
+    if given.is_empty() {
+        return;
+    }
+    line(out, &clipped(&section.title, WIDTH));
+    for one in given {
+        let (today, with) = shown.found(one);
+        let quotient = one.against.is_some();
+        let unit = unit(&one.metric, quotient);
+        let number = |found: Option<crate::Found<'_>>| {
+            found.map_or_else(|| "–".into(), |found| show(found.value, unit))
+        };
+        let paper_unit = if quotient && one.unit == "ratio" { "×" } else { &one.unit };
+        let place: Vec<String> = one
+            .cells
+            .columns()
+            .filter(|(column, _)| !matches!(*column, "loader" | "engine" | "contender"))
+            .map(|(_, values)| values.join(","))
+            .collect();
+        let what = clipped(&format!("  {} {}", name(&one.metric), place.join(" ")), WHAT - 1);
+        let paper = clipped(&stated(one.value, paper_unit), NUMBER - 1);
+        line(
+            out,
+            &format!(
+                "{what:<WHAT$}{paper:>NUMBER$}{:>NUMBER$}{:>NUMBER$}",
+                number(today),
+                number(with)
+            ),
+        );
+    }
+}
+
+fn counts(what: &str, counts: Counts) -> String {
+    let Counts { held, not_held, undecided, not_measured } = counts;
+    format!(
+        "{what}: {held} held, {not_held} not held, {undecided} undecided, {not_measured} not measured"
+    )
+}
+
+fn line(out: &mut String, text: &str) {
+    // Writing to a text cannot fail.
+    let _ = writeln!(out, "{}", text.trim_end());
+}
+
+fn clipped(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    text.chars().take(width - 1).chain(['…']).collect()
+}
+
+/// Words in lines, the first after `before` and the others as far to the right.
+fn wrapped(out: &mut String, before: &str, text: &str) {
+    let indent = before.chars().count();
+    let mut current = before.to_owned();
+    let mut width = indent;
+    for word in text.split_whitespace() {
+        let word = clipped(word, WIDTH - indent);
+        let longer = word.chars().count() + usize::from(width > indent);
+        if width + longer > WIDTH {
+            line(out, &current);
+            current = " ".repeat(indent);
+            width = indent;
+        }
+        if width > indent {
+            current.push(' ');
+            width += 1;
+        }
+        width += word.chars().count();
+        current.push_str(&word);
+    }
+    line(out, &current);
+}
