@@ -110,6 +110,11 @@ impl Answer {
         &self.message
     }
 
+    /// The resolver's extended error (RFC 8914), if it told one.
+    pub fn extended_error(&self) -> Option<u16> {
+        self.error
+    }
+
     /// Its whole response code.
     pub fn rcode(&self) -> u16 {
         let low = wire::word(&self.message, 1).unwrap_or(0) & flag::RCODE;

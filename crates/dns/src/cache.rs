@@ -153,6 +153,10 @@ impl Cache {
         let lifetime = lifetime(&answer, failures, settings);
         let cost = cost(key, &answer);
         if lifetime.is_zero() || cost > settings.memory_bytes / MOST_OF_MEMORY {
+            // What it says now is not what is here (RFC 8767 section 4: stale is for failures alone).
+            if answer.kind != Kind::Failure {
+                self.remove(key);
+            }
             return;
         }
         self.remove(key);
@@ -321,6 +325,16 @@ mod tests {
         let answer = Answer::parse(&key, &address(&query, 300, 1)).unwrap();
         cache.put(&key, answer, s(0), None, settings);
         key
+    }
+
+    #[test]
+    fn an_answer_that_holds_for_no_time_ends_the_one_before() {
+        let (mut cache, settings) = (Cache::new(), Settings::default());
+        let known = put(&mut cache, 0, &settings);
+        let query = query("n0.test.", RecordType::A);
+        let answer = Answer::parse(&known, &address(&query, 0, 2)).unwrap();
+        cache.put(&known, answer, s(400), None, &settings);
+        assert!(cache.get(&known).is_none());
     }
 
     #[test]

@@ -351,7 +351,10 @@ impl<C> Front<C> {
             let message = answer.write(&query, room, &ages);
             self.actions.push_back(Action::Reply { client, message });
         }
-        self.learn(&key, answer, now, ahead);
+        // The ground had no room: that says nothing about the name.
+        if answer.kind != Kind::Failure || answer.extended_error() != Some(OTHER_ERROR) {
+            self.learn(&key, answer, now, ahead);
+        }
     }
 
     /// Keeps `answer`, but no failure in the place of what may still be given.

@@ -75,10 +75,13 @@ pub fn fresh_for(headers: &HeaderMap) -> Duration {
     told.unwrap_or_default().saturating_sub(age(headers))
 }
 
+/// The greatest age there is (RFC 9111 section 1.2.2).
+const MOST_AGE_S: u64 = 1 << 31;
+
 /// The age that an answer came with: caches before us say so.
 pub fn age(headers: &HeaderMap) -> Duration {
     let told = headers.get(AGE).and_then(|value| value.to_str().ok()?.trim_ascii().parse().ok());
-    Duration::from_secs(told.unwrap_or_default())
+    Duration::from_secs(told.unwrap_or(0).min(MOST_AGE_S))
 }
 
 /// The least that a directive called `name` says; nothing it can mean counts as zero.
@@ -151,6 +154,13 @@ mod tests {
         assert_eq!(judged(&[("content-encoding", "identity")]), Ok(None));
         assert_eq!(judged(&[("priority", "u=1, i")]), Ok(Some(1)));
         assert_eq!(judged(&[("priority", "i,u=9")]), Ok(None));
+    }
+
+    #[test]
+    fn no_age_is_too_great_to_be_added_to() {
+        let headers = |age: &str| HeaderMap::from_iter([(AGE, age.parse().unwrap())]);
+        assert_eq!(age(&headers("60")), Duration::from_secs(60));
+        assert_eq!(age(&headers("18446744073709551615")), Duration::from_secs(MOST_AGE_S));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::cache::Cache;
 use crate::directives::Directives;
 use crate::give::content_length;
-use crate::head::{Head, Moment};
+use crate::head::{Head, Moment, is_for_one};
 use crate::key::Key;
 use crate::origin::{Answer, Failure, Origin, OriginBody, STALLED};
 use crate::policy;
@@ -39,10 +39,37 @@ impl Budget {
         self.0.load(Relaxed)
     }
 
+    /// Takes `bytes` that are to come, if it has as many.
+    fn hold(&self, bytes: u64) -> Option<Held<'_>> {
+        let taken = self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes));
+        taken.is_ok().then(|| Held { budget: self, left: bytes })
+    }
+
     /// Takes what has come already, and says whether all of it was there.
     fn take(&self, bytes: u64) -> bool {
         let before = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(bytes)));
         before.is_ok_and(|left| left >= bytes)
+    }
+}
+
+/// What one body may still take of a budget that it has taken from already.
+struct Held<'a> {
+    budget: &'a Budget,
+    left: u64,
+}
+
+impl Held<'_> {
+    /// Notes what came; beyond what was held, the budget itself has to have it.
+    fn spend(&mut self, bytes: u64) -> bool {
+        let held = bytes.min(self.left);
+        self.left -= held;
+        self.budget.take(bytes - held)
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.budget.0.fetch_add(self.left, Relaxed);
     }
 }
 
@@ -88,7 +115,10 @@ pub enum NotAhead {
     /// The budget does not reach so far.
     #[error("what may be fetched at a time is used up")]
     Budget,
-    /// Pinned objects have taken all that they may, or bodies on their way have.
+    /// Bodies on their way have all the memory there is for them just now.
+    #[error("there is no memory for it while others are on their way")]
+    Busy,
+    /// Pinned objects have taken all that they may.
     #[error("there is no room: pinned objects may have half of the cache")]
     Room,
 }
@@ -124,6 +154,10 @@ impl Cache {
         if let Some(entry) =
             known.as_ref().filter(|_| response.status() == StatusCode::NOT_MODIFIED)
         {
+            if is_for_one(response.headers()) {
+                self.0.store.remove(entry);
+                return Err(NotAhead::NotForAll(why_not(response.headers())));
+            }
             let freshen = |head: &mut Head| head.freshen(response.headers(), times.0, times.1);
             self.0.store.change(entry, freshen);
             return self.kept(entry, Ahead::Confirmed);
@@ -224,13 +258,16 @@ impl Cache {
         if told.is_some_and(|told| told > most) {
             return Err(NotAhead::TooLarge { most });
         }
-        if told.unwrap_or(1) > budget.left() {
-            return Err(NotAhead::Budget);
-        }
         let mut room = store.room();
         if !room.grow_to(store, told.unwrap_or_default()) {
-            return Err(NotAhead::Room);
+            return Err(NotAhead::Busy);
         }
+        if budget.left() == 0 {
+            return Err(NotAhead::Budget);
+        }
+        // Taken before anything comes, so that of several that would use it up together the first are
+        // whole; what does not come is given back.
+        let mut held = budget.hold(told.unwrap_or_default()).ok_or(NotAhead::Budget)?;
         // No more than an object may have.
         let mut whole = BytesMut::with_capacity(told.unwrap_or_default() as usize);
         let mut body = response.into_body();
@@ -238,14 +275,14 @@ impl Cache {
         while let Some(frame) = timeout(STALL, body.frame()).await.map_err(|_| stalled())? {
             let Ok(bytes) = frame?.into_data() else { continue };
             let length = (whole.len() + bytes.len()) as u64;
-            if !budget.take(bytes.len() as u64) {
+            if !held.spend(bytes.len() as u64) {
                 return Err(NotAhead::Budget);
             }
             if length > most {
                 return Err(NotAhead::TooLarge { most });
             }
             if !room.grow_to(store, length) {
-                return Err(NotAhead::Room);
+                return Err(NotAhead::Busy);
             }
             whole.extend_from_slice(&bytes);
         }

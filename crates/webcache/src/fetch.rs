@@ -10,7 +10,7 @@ use crate::cache::{Ask, Cache, MOST_BEHIND_RANGE, REMEMBERED};
 use crate::fill::{FillReader, SEGMENT_BYTES};
 use crate::flight::{Flowing, Held, Lead, Progress};
 use crate::give::content_length;
-use crate::head::Moment;
+use crate::head::{Moment, is_for_one};
 use crate::key::Key;
 use crate::origin::{Answer, Failure, Origin, STALLED, StandIn};
 use crate::policy;
@@ -212,6 +212,11 @@ impl Fetch {
         let status = answer.response.status();
         if status == StatusCode::NOT_MODIFIED && answer.trusted {
             let newer = answer.response.headers();
+            if is_for_one(newer) {
+                // The body was everybody's until now; it is given this once.
+                self.cache.0.store.supersede(&known.entry);
+                return Some((known.entry.clone(), Held::Confirmed));
+            }
             let freshen = |head: &mut crate::head::Head| head.freshen(newer, times.0, times.1);
             self.cache.0.store.change(&known.entry, freshen);
             return Some((known.entry.clone(), Held::Confirmed));

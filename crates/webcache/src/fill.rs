@@ -115,7 +115,7 @@ impl Fill {
         let mut state = self.state();
         state.trim();
         let slowest = state.readers.values().map(|reader| reader.at).min();
-        if state.whole || slowest.is_none_or(|at| state.length - at < WINDOW_BYTES) {
+        if state.whole || slowest.is_none_or(|at| state.length.saturating_sub(at) < WINDOW_BYTES) {
             return Poll::Ready(());
         }
         state.writer = Some(cx.waker().clone());
@@ -229,10 +229,12 @@ impl State {
     /// these have waited too: who has cost them too much is let go.
     fn charge(&mut self, waited: Duration) {
         let length = self.length;
-        if !self.readers.values().any(|reader| reader.at == length) {
+        // Who wants a range may be ahead of what has come.
+        if !self.readers.values().any(|reader| reader.at >= length) {
             return;
         }
-        for reader in self.readers.values_mut().filter(|it| length - it.at >= WINDOW_BYTES) {
+        let is_behind = |reader: &&mut Place| length.saturating_sub(reader.at) >= WINDOW_BYTES;
+        for reader in self.readers.values_mut().filter(is_behind) {
             reader.delay += waited;
         }
         self.readers.retain(|_, reader| reader.delay < MOST_DELAY);

@@ -141,7 +141,8 @@ impl Head {
 
     /// Takes over what a 304, or the answer to HEAD, says now (§3.2).
     pub fn freshen(&mut self, newer: &HeaderMap, requested_at: Moment, received_at: Moment) {
-        let newer = kept(newer);
+        let mut newer = kept(newer);
+        OF_WHO_ASKED.iter().for_each(|name| drop(newer.remove(*name)));
         let replaced: Vec<HeaderName> =
             newer.keys().filter(|name| !OF_THE_BODY.contains(name)).cloned().collect();
         for name in &replaced {
@@ -164,6 +165,15 @@ impl Head {
         self.received_at = received_at;
         self.invalidated = false;
     }
+}
+
+/// Fields of a 304 that are for the one who asked, and not for those who get what it confirms.
+const OF_WHO_ASKED: [&str; 3] = ["set-cookie", "set-cookie2", "www-authenticate"];
+
+/// Whether `newer`, the fields of a 304, say that what it confirms is for nobody else any more.
+pub(crate) fn is_for_one(newer: &HeaderMap) -> bool {
+    let said = Directives::of_response(newer);
+    said.private || said.no_store
 }
 
 /// The statuses that may be guessed fresh (RFC 9110 §15.1), and are kept without further words.

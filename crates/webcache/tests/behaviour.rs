@@ -369,3 +369,33 @@ async fn what_comes_and_goes_is_counted() {
     assert_eq!(counts.evicted_bytes, 2500 * counts.evicted);
     assert!(counts.evicted > 0, "{counts:?}");
 }
+
+fn not_modified(fields: &str) -> Says {
+    let mut confirmed = response(fields).map(|()| bytes::Bytes::new());
+    *confirmed.status_mut() = http::StatusCode::NOT_MODIFIED;
+    Says::Whole(confirmed)
+}
+
+#[tokio::test]
+async fn what_a_304_says_to_one_is_not_told_to_others() {
+    let rig = Rig::new();
+    rig.says_text("cache-control: max-age=60; etag: \"1\"", "hello");
+    rig.get("/", "").await;
+    rig.wait(61);
+    rig.says(not_modified("cache-control: max-age=60; etag: \"1\"; set-cookie: sid=b"));
+    assert_eq!(rig.get("/", "cookie: sid=b").await.text(), "hello");
+    let other = rig.get("/", "").await;
+    assert_eq!(
+        (other.outcome, other.text(), other.field("set-cookie")),
+        (Outcome::Hit, "hello", "")
+    );
+    // And one that says that it is nobody else's any more ends that.
+    for said in ["private, max-age=600", "no-store"] {
+        rig.wait(61);
+        rig.says(not_modified(&format!("cache-control: {said}; etag: \"1\"")));
+        assert_eq!(rig.get("/", "cookie: sid=b").await.text(), "hello");
+        rig.says_text("cache-control: max-age=60; etag: \"1\"", "hello");
+        let other = rig.get("/", "").await;
+        assert!(matches!(other.outcome, Outcome::Miss(_)), "{said}: {:?}", other.outcome);
+    }
+}

@@ -87,6 +87,11 @@ impl Written<'_> {
                 ConfigError::at(source, Some(self.name.span()), error.to_string(), help)
             })?;
         let (origin, in_clear) = self.origin(source, &name)?;
+        if let Some(ca) = self.origin_ca.filter(|_| in_clear) {
+            let why = "an origin that is asked in clear shows no certificate".to_owned();
+            let help = "write origin = \"https://…\", or leave out origin-ca".to_owned();
+            return Err(ConfigError::at(source, Some(ca.span()), why, help));
+        }
         let client = if in_clear { None } else { Some(self.client(source)?) };
         Ok(Upstream { name, origin, client })
     }

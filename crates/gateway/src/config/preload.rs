@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::classes::class;
 use super::{ConfigError, HttpCache, Source};
 use crate::classify::Name;
-use crate::preload::{Manifest, Settings, Window};
+use crate::preload::{Manifest, Settings, Window, request_file};
 
 /// The most objects that are fetched at once: more would only divide what is left over.
 const MOST_AT_ONCE: usize = 32;
@@ -74,6 +74,12 @@ impl Preload {
             let why = format!("{} is a directory", self.report.display());
             let help = "name a file: report = \"/var/lib/bentpipe/preload.json\"";
             return wrong(&self.written_report, &why, help);
+        }
+        let request = request_file(&self.report);
+        if [&self.report, &request].contains(&&self.manifest) {
+            let why = "this would be written over the manifest";
+            let help = "name another file: report = \"/var/lib/bentpipe/preload.json\"";
+            return wrong(&self.written_report, why, help);
         }
         if self.at_once.get() > MOST_AT_ONCE {
             let why =

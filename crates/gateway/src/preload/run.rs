@@ -370,7 +370,7 @@ async fn remove(file: &Path) {
 /// Whether trying again tonight would change nothing.
 fn is_lasting(error: &NotAhead) -> bool {
     match error {
-        NotAhead::Failed(_) => false,
+        NotAhead::Failed(_) | NotAhead::Busy => false,
         NotAhead::Status { status, .. } => {
             !(status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429))
         }

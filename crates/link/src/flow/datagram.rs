@@ -181,7 +181,10 @@ impl FlowTable {
 
     /// A datagram of a flow that is here. The oldest give way where the reader does not keep up.
     pub(super) fn take_datagram(&mut self, id: u64, payload: Bytes, now: Duration) {
-        self.take_datagram_within(MOST_UNREAD_BYTES, id, payload, now);
+        let in_order = self.datagrams.flows.get(&id).is_some_and(|flow| flow.keeps_order);
+        // What was just released has not been read when the next comes.
+        let room = MOST_UNREAD_BYTES + if in_order { MOST_HELD_OF_A_FLOW } else { 0 };
+        self.take_datagram_within(room, id, payload, now);
     }
 
     /// The same where the flow may have `room` bytes unread: many that waited come at once.

@@ -64,9 +64,7 @@ impl Order {
                 self.gaps.push_back(Gap { start: self.end, end: symbol, until: now + patience });
             }
             self.end = symbol + 1;
-            if self.gaps.len() > MOST_GAPS {
-                self.gaps.pop_front();
-            }
+            self.forget_gaps();
             return;
         }
         let at = self.gaps.partition_point(|gap| gap.end <= symbol);
@@ -79,7 +77,14 @@ impl Order {
             (false, false) => {
                 gap.end = symbol;
                 self.gaps.insert(at + 1, Gap { start: symbol + 1, end, until });
+                self.forget_gaps();
             }
+        }
+    }
+
+    fn forget_gaps(&mut self) {
+        while self.gaps.len() > MOST_GAPS {
+            self.gaps.pop_front();
         }
     }
 

@@ -264,3 +264,32 @@ fn a_datagram_waits_for_no_bulk_of_another_passenger() {
     let (p95, most) = (waits[waits.len() * 95 / 100], RATE.time_for(4 * 1500));
     assert!(p95 < most, "{p95:?}, four packets take {most:?}");
 }
+
+#[test]
+fn what_waited_for_one_that_was_lost_is_not_dropped_when_it_comes_at_once() {
+    let settings = Settings { rate: BitRate::from_bps(8_000_000), ..Settings::default() };
+    let mut pair = Pair::with(5, 0.01, settings);
+    pair.connect();
+    let (near, far) = flow(&mut pair);
+    pair.air.session(near.0).unwrap().keep_order(near.1);
+    pair.run_for(Duration::from_secs(5), |_| {});
+    let (payload, mut came, mut handed, mut read_at) = (bytes(1200), 0u64, 0, pair.now);
+    pair.run_for(Duration::from_secs(30), |pair| {
+        let session = pair.hub.session(far.0).unwrap();
+        let counters = session.counters();
+        let left = counters.datagrams_sent + counters.datagrams_dropped;
+        while handed < left + 20 {
+            session.send_datagram(far.1, &payload, pair.now).unwrap();
+            handed += 1;
+        }
+        pair.flush();
+        // Its reader has other things to do too, and is back within 200 kB.
+        if pair.now >= read_at {
+            read_at = pair.now + Duration::from_millis(200);
+            came += receive_all(&mut pair.air, near, pair.now).len() as u64;
+        }
+    });
+    let counted = counters(&mut pair.air, near.0);
+    assert!(came > 20_000, "{came} came");
+    assert_eq!(counted.datagrams_dropped, 0, "{counted:?}");
+}

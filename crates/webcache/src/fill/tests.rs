@@ -126,3 +126,19 @@ async fn a_failure_reaches_all_readers() {
     assert_eq!(next(&mut reader).await.unwrap().unwrap_err().code, 3);
     assert!(fill.whole().is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_that_waits_for_a_later_range_holds_up_nobody() {
+    let fill = Arc::new(Fill::default());
+    let range = tokio::spawn(drain(fill.read(1_000_000, Some(1_000_009)).unwrap()));
+    let head = tokio::spawn(drain(fill.read(0, None).unwrap()));
+    fill.push(b"first").await;
+    fill.forget_what_is_read();
+    let piece = vec![1; SEGMENT_BYTES];
+    for _ in 0..40 {
+        timeout(LOOK, fill.push(&piece)).await.expect("nobody is behind for long");
+    }
+    fill.finish(Ok(()));
+    assert_eq!(range.await.unwrap(), Ok(10));
+    assert!(head.await.unwrap().is_ok());
+}

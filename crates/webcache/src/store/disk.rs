@@ -273,8 +273,9 @@ impl Thread {
             lock(&self.index).head_grows(id, head.len());
             self.replace(id, "head", &head).is_ok()
         });
-        if !written {
-            // The old head would promise what is not so any more: rather none.
+        // An old head that is only older is confirmed before it is used after a restart.
+        if !written && entry.head().invalidated {
+            // It would promise what is not so any more: rather none.
             self.delete(id);
             lock(&self.index).remove(id);
         }

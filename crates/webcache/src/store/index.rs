@@ -253,7 +253,8 @@ impl Index {
             }
         }
         if is_full {
-            self.disk_limit = self.disk - self.disk / 10;
+            // Never so little that no object fits: nothing would show that there is room again.
+            self.disk_limit = (self.disk - self.disk / 10).max(self.disk_budget / 100);
         }
         // In memory fewer can be kept. That is no word of the operator's: the disk has failed.
         if self.pinned_in_memory > self.memory_budget / PINNED_PART {

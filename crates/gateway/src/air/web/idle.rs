@@ -32,8 +32,9 @@ pub struct Place {
 pub enum Whose {
     Passenger(u32),
     Site(Name),
-    /// The preload's, which are of its class.
-    Preload,
+    /// The preload's, which are of its class; of a site, if it is one's: each is believed for what its
+    /// own certificates say.
+    Preload(Option<Name>),
 }
 
 /// What HTTP is spoken on.

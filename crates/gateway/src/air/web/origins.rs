@@ -228,7 +228,7 @@ impl Shared {
 
     fn place(&self, target: &Target) -> Place {
         let whose = match (&self.asks, &self.to.site) {
-            (Asks::Preload(_), _) => Whose::Preload,
+            (Asks::Preload(_), site) => Whose::Preload(site.as_ref().map(|site| site.name.clone())),
             (Asks::Passenger(_), Some(site)) => Whose::Site(site.name.clone()),
             (Asks::Passenger(ticket), None) => Whose::Passenger(ticket.number),
         };

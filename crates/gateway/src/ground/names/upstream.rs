@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use bentpipe_dns::{Answer, NotAnAnswer, Query, rcode};
+use bentpipe_dns::{Answer, Kind, NotAnAnswer, Query};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::net::{TcpStream, UdpSocket};
@@ -68,7 +68,7 @@ impl Upstream {
             }
             tokio::select! {
                 Some((server, said)) = asked.next() => match said {
-                    Ok(answer) if answer.rcode() != rcode::SERVFAIL => return Some(answer),
+                    Ok(answer) if answer.kind != Kind::Failure => return Some(answer),
                     Ok(answer) => failure = Some(answer),
                     Err(error) => tracing::debug!(%server, %error, key = ?query.key, "no answer"),
                 },
