@@ -15,7 +15,7 @@ use crate::out::{say, show};
 /// What to show, or to ask for.
 #[derive(clap::Args)]
 pub struct Preload {
-    /// What `report` in [preload] of the gateway's configuration names.
+    /// What `report` in `[preload]` of the gateway's configuration names.
     #[arg(value_name = "FILE", default_value = "/var/lib/bentpipe/preload.json")]
     report: PathBuf,
     /// Ask the gateway that runs to go through the manifest now, whatever the time. Nothing is shown.
