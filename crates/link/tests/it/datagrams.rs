@@ -33,6 +33,18 @@ fn the_first_datagram_travels_with_the_opening() {
     assert_eq!((counters.symbols_sent, counters.datagrams_sent), (1, 1));
 }
 
+/// Hands the hub so many datagrams that twenty always wait; `handed` is how many it has had.
+fn keep_backlogged(pair: &mut Pair, far: (SessionId, u64), payload: &[u8], handed: &mut u64) {
+    let session = pair.hub.session(far.0).unwrap();
+    let counters = session.counters();
+    let left = counters.datagrams_sent + counters.datagrams_dropped;
+    while *handed < left + 20 {
+        session.send_datagram(far.1, payload, pair.now).unwrap();
+        *handed += 1;
+    }
+    pair.flush();
+}
+
 /// Fills the link to the aircraft for a minute: what the hub counted, and the share that came.
 fn backlog(loss: f64) -> (Counters, f64) {
     let mut pair = Pair::new(2, loss);
@@ -41,14 +53,7 @@ fn backlog(loss: f64) -> (Counters, f64) {
     pair.run_for(Duration::from_secs(5), |_| {});
     let (payload, mut came, mut handed) = (bytes(1200), 0u64, 0);
     pair.run_for(Duration::from_secs(60), |pair| {
-        let session = pair.hub.session(far.0).unwrap();
-        let counters = session.counters();
-        let left = counters.datagrams_sent + counters.datagrams_dropped;
-        while handed < left + 20 {
-            session.send_datagram(far.1, &payload, pair.now).unwrap();
-            handed += 1;
-        }
-        pair.flush();
+        keep_backlogged(pair, far, &payload, &mut handed);
         came += receive_all(&mut pair.air, near, pair.now).len() as u64;
     });
     pair.run_for(Duration::from_secs(10), |pair| {
@@ -275,14 +280,7 @@ fn what_waited_for_one_that_was_lost_is_not_dropped_when_it_comes_at_once() {
     pair.run_for(Duration::from_secs(5), |_| {});
     let (payload, mut came, mut handed, mut read_at) = (bytes(1200), 0u64, 0, pair.now);
     pair.run_for(Duration::from_secs(30), |pair| {
-        let session = pair.hub.session(far.0).unwrap();
-        let counters = session.counters();
-        let left = counters.datagrams_sent + counters.datagrams_dropped;
-        while handed < left + 20 {
-            session.send_datagram(far.1, &payload, pair.now).unwrap();
-            handed += 1;
-        }
-        pair.flush();
+        keep_backlogged(pair, far, &payload, &mut handed);
         // Its reader has other things to do too, and is back within 200 kB.
         if pair.now >= read_at {
             read_at = pair.now + Duration::from_millis(200);
