@@ -34,6 +34,17 @@ async fn relayed() -> (TcpStream, wire::Stream, tokio::task::JoinHandle<Outcome>
     (client, far, tokio::spawn(relay))
 }
 
+/// The bytes in a socket's send queue, as proc_net_tcp(5) tells: what a close
+/// would leave to the kernel, and an answer to a closed socket would reset.
+fn unacknowledged(client: &TcpStream) -> u64 {
+    let port = |address: std::net::SocketAddr| format!("0100007F:{:04X}", address.port());
+    let ends = [client.local_addr(), client.peer_addr()].map(|address| port(address.unwrap()));
+    let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
+    let mut rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row[1..3] == ends).expect("the socket is in the table");
+    u64::from_str_radix(row[4].split_once(':').unwrap().0, 16).unwrap()
+}
+
 async fn pass(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
@@ -95,7 +106,7 @@ async fn a_client_gone_after_its_last_word_is_still_heard() {
     // gateway, and the last and the end in its socket.
     const WORDS: usize = wire::CREDIT_BYTES + SCRATCH_BYTES + 20_000;
     client.write_all(&[1; WORDS]).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    until("the words are out of the client's socket", || unacknowledged(&client) == 0).await;
     drop(client);
     far.write_all(b"answer nobody reads").await.unwrap();
     let mut heard = Vec::new();
