@@ -81,10 +81,7 @@ fn start(far: &Arc<Silent>, cache_file: Option<&std::path::Path>) -> (Arc<Board>
     start_over(far.clone(), cache_file)
 }
 
-fn start_over(
-    far: Arc<dyn FarEnd>,
-    cache_file: Option<&std::path::Path>,
-) -> (Arc<Board>, Serving) {
+fn start_over(far: Arc<dyn FarEnd>, cache_file: Option<&std::path::Path>) -> (Arc<Board>, Serving) {
     let mut config: AirDns = toml::from_str("listen = [\"127.0.0.1:0\"]").unwrap();
     config.cache_file = cache_file.map(Into::into);
     Board::start(&config, Arc::new(Classes::new(Default::default())), far).unwrap()

@@ -61,7 +61,8 @@ impl Places {
         let has = held.of.get(aircraft).map_or(0, BTreeMap::len);
         if !may_hold(has, 1, self.most - held.all) {
             let most = || held.of.iter().max_by_key(|(_, places)| places.len());
-            let pays = if has > 0 { Some(*aircraft) } else { most().map(|(aircraft, _)| *aircraft) };
+            let pays =
+                if has > 0 { Some(*aircraft) } else { most().map(|(aircraft, _)| *aircraft) };
             if let Some(pays) = pays {
                 held.end_oldest(&pays);
             }

@@ -70,7 +70,8 @@ async fn silent_server() -> (SocketAddr, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn an_aircraft_that_asks_too_much_loses_its_oldest_question() {
     let (server, came) = silent_server().await;
-    let config = config::Dns { servers: vec![server.to_string().parse().unwrap()], ..Default::default() };
+    let config =
+        config::Dns { servers: vec![server.to_string().parse().unwrap()], ..Default::default() };
     let dns = Arc::new(Dns::new(&config, &Default::default()).unwrap());
     let counters = Arc::<Counters>::default();
     let mut names = Names::new(dns, &config, counters.clone()).unwrap();
@@ -102,5 +103,8 @@ async fn an_aircraft_that_asks_too_much_loses_its_oldest_question() {
         // Its extended error is "Other", by which those on board know that it is no failure of the name.
         assert!(message.ends_with(&[0, 15, 0, 2, 0, 0]), "{message:?}");
     }
-    assert_eq!((counters.names_failed.get(), names.places.take_free(&[1; 32]).is_none()), (3, true));
+    assert_eq!(
+        (counters.names_failed.get(), names.places.take_free(&[1; 32]).is_none()),
+        (3, true)
+    );
 }
