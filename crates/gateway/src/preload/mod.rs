@@ -6,9 +6,11 @@
 //! the manifest no longer says is let go. What was done is known by the cache itself, which has each
 //! object's time and whether it stays; so a run that was broken off goes on where it was.
 
+mod item;
 pub mod manifest;
 mod report;
 mod run;
+mod spent;
 mod window;
 
 use std::path::PathBuf;
@@ -20,6 +22,7 @@ use bentpipe_webcache::Origin;
 pub use manifest::{Manifest, ManifestError};
 pub use report::{Object, Outcome, ReadError, Report, State, WrongLine, request_file};
 pub use run::Preloader;
+pub use spent::spent_file;
 pub use window::{Window, WindowError};
 
 use crate::classify::Name;
@@ -33,7 +36,8 @@ pub struct Settings {
     pub report: PathBuf,
     /// When in the day; without it, only when asked.
     pub window: Option<Window>,
-    /// The most that one run fetches, bytes of bodies.
+    /// The most that one run fetches, bytes of bodies: a night's, however often it begins again, and one
+    /// that was asked for.
     pub run_bytes: u64,
     /// Objects that are fetched at once.
     pub at_once: usize,
