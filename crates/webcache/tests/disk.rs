@@ -104,6 +104,34 @@ async fn what_was_invalidated_or_confirmed_is_so_after_a_restart() {
 }
 
 #[tokio::test]
+async fn a_head_that_cannot_be_rewritten_goes_only_where_it_would_promise_too_much() {
+    let directory = tempfile::tempdir().unwrap();
+    let rig = Rig::on_disk(directory.path());
+    fill(&rig, 0..2).await;
+    // What a head is written to first cannot be written.
+    let heads =
+        || files(directory.path()).into_iter().filter(|it| it.extension().unwrap() == "head");
+    for head in heads() {
+        fs::create_dir(head.with_extension("tmp")).unwrap();
+    }
+    rig.wait(601);
+    rig.says_text("304; cache-control: max-age=600; etag: \"a\"", "");
+    assert_eq!(rig.get("/0", "").await.outcome, Outcome::Validated);
+    rig.cache.changed(&key("/1"), &http::Method::POST, (http::StatusCode::OK, &headers("")));
+    rig.cache.settle().await;
+    assert_eq!(rig.get("/0", "").await.outcome, Outcome::Hit, "it is only older there");
+    assert_eq!(heads().count(), 1);
+    drop(rig);
+    let rig = Rig::on_disk(directory.path());
+    rig.cache.settle().await;
+    rig.wait(601);
+    rig.says_text("304; cache-control: max-age=600; etag: \"a\"", "");
+    assert_eq!(rig.get("/0", "").await.outcome, Outcome::Validated);
+    rig.says_text(FRESH, "new");
+    assert_eq!(rig.get("/1", "").await.text(), "new");
+}
+
+#[tokio::test]
 async fn one_gateway_has_a_directory() {
     let directory = tempfile::tempdir().unwrap();
     let settings = Settings { directory: Some(directory.path().to_owned()), ..Settings::default() };

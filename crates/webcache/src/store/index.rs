@@ -413,3 +413,6 @@ impl Index {
 pub fn on_disk(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
 }
+
+#[cfg(test)]
+mod tests;
