@@ -231,8 +231,16 @@ async fn the_budgets_hold_under_churn() {
         assert_eq!(usage, rig.cache.occupancy().disk_bytes);
         assert!(usage <= 1_000_000);
     }
-    let kept = rig.cache.occupancy();
-    assert!(kept.objects > 5, "and yet something is kept: {kept:?}");
+    // How much is kept depends on how fast the disk was. Where that is waited for, what fits is.
+    for n in 500..505 {
+        fill(&rig, n..n + 1).await;
+    }
+    let now = rig.cache.occupancy();
+    assert!(now.memory_bytes <= 300_000 && now.disk_bytes <= 1_000_000, "{now:?}");
+    for n in 500..505 {
+        assert_eq!(rig.get(&format!("/{n}"), "").await.body.unwrap(), body(n), "what came last");
+    }
+    assert_eq!(rig.asked(), 0);
 }
 
 #[tokio::test]
