@@ -44,3 +44,20 @@ fn a_disk_that_was_full_at_once_is_tried_again() {
     assert_eq!(index.occupancy().disk_bytes, 198 * (on_disk(20_000) + BLOCK_BYTES));
     assert_eq!(gone, []);
 }
+
+#[test]
+fn what_is_gone_counts_as_long_as_somebody_reads_it() {
+    let (mut index, mut gone) = (index(), Vec::new());
+    index.memory_budget = 100_000;
+    let slow = entry(1, 60_000);
+    assert!(index.insert(slow.clone(), &mut gone));
+    let reader = slow.body();
+    drop(slow);
+    index.remove(1);
+    assert_eq!(index.occupancy(), Occupancy { memory_bytes: 60_000, ..Occupancy::default() });
+    assert!(!index.insert(entry(2, 60_000), &mut gone), "there is no room while it is read");
+    drop(reader);
+    assert_eq!(index.occupancy().memory_bytes, 0);
+    assert!(index.insert(entry(3, 60_000), &mut gone));
+    assert_eq!((index.memory, index.ghosts.len()), (60_000 + index.get(3).unwrap().head_cost(), 0));
+}
