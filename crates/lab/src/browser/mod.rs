@@ -19,13 +19,16 @@ use crate::contender::process::Process;
 use crate::workload::chromium::find;
 use pipe::Pipe;
 pub use record::{Phases, Record, Request};
-use session::Session;
+use session::{Event, Session};
 
 /// What it may take to start, and to end: a busy machine takes some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Of what a page still asks for once it has loaded, the icon of its site for one.
 const SETTLE: Duration = Duration::from_secs(2);
+
+/// Of a page, no more are kept.
+const MOST_COMPLAINTS: usize = 100;
 
 /// Between two looks at whether it has ended.
 const POLL: Duration = Duration::from_millis(20);
@@ -75,7 +78,7 @@ pub struct Browser {
 }
 
 /// One visit to a page.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Visit {
     /// From asking for the page to its `load` event; `None` if it was cut off before that.
     pub loaded: Option<Duration>,
@@ -85,6 +88,33 @@ pub struct Visit {
     pub record: Record,
     /// The page itself could not be had.
     pub failed: Option<String>,
+    /// Errors of its scripts, and what the browser's console calls errors.
+    pub complaints: Vec<String>,
+}
+
+impl Visit {
+    fn hear(&mut self, event: &Event) -> Result<(), BrowserError> {
+        let params = &event.params;
+        let complaint = match event.method.as_str() {
+            "Runtime.exceptionThrown" => {
+                let details = &params["exceptionDetails"];
+                let thrown = details["exception"]["description"].as_str();
+                thrown.or(details["text"].as_str())
+            }
+            "Runtime.consoleAPICalled" if params["type"] == "error" => {
+                let said = &params["args"][0];
+                said["description"].as_str().or(said["value"].as_str()).or(Some("console.error"))
+            }
+            "Log.entryAdded" if params["entry"]["level"] == "error" => {
+                params["entry"]["text"].as_str()
+            }
+            _ => None,
+        };
+        if let Some(complaint) = complaint.filter(|_| self.complaints.len() < MOST_COMPLAINTS) {
+            self.complaints.push(complaint.to_owned());
+        }
+        Ok(self.record.hear(event)?)
+    }
 }
 
 impl Browser {
@@ -114,6 +144,8 @@ impl Browser {
             let mut session = Session::open(Pipe::of(&mut process)?).await?;
             session.call("Network.enable", json!({})).await?;
             session.call("Page.enable", json!({})).await?;
+            session.call("Runtime.enable", json!({})).await?;
+            session.call("Log.enable", json!({})).await?;
             Ok::<_, BrowserError>(session)
         };
         match tokio::time::timeout(PATIENCE, open).await {
@@ -127,8 +159,7 @@ impl Browser {
     /// Loads the page at `url`, and cuts that off at `deadline`.
     pub async fn visit(&mut self, url: &str, deadline: Duration) -> Result<Visit, BrowserError> {
         let deadline = Instant::now() + deadline;
-        let mut visit =
-            Visit { loaded: None, painted: None, record: Record::default(), failed: None };
+        let mut visit = Visit::default();
         // An answer may come after the page's first events; they are kept until they are heard.
         let navigate = self.session.call("Page.navigate", json!({ "url": url }));
         match timeout_at(deadline, navigate).await {
@@ -136,20 +167,34 @@ impl Browser {
             Ok(answer) => visit.failed = answer?["errorText"].as_str().map(str::to_owned),
         }
         let is_there = visit.failed.is_none()
-            && self.hear(&mut visit.record, deadline, Some("Page.loadEventFired")).await?;
+            && self.hear(&mut visit, deadline, Some("Page.loadEventFired")).await?;
         if is_there {
             let settled = deadline.min(Instant::now() + SETTLE);
-            self.hear(&mut visit.record, settled, None).await?;
-            let evaluate =
-                json!({ "expression": TIMES, "awaitPromise": true, "returnByValue": true });
-            let times = self.session.call("Runtime.evaluate", evaluate).await?;
+            self.hear(&mut visit, settled, None).await?;
+            let times = self.evaluate(TIMES).await?;
             let ms = |place: usize| {
-                let ms = times["result"]["value"][place].as_f64()?;
+                let ms = times[place].as_f64()?;
                 Duration::try_from_secs_f64(ms / 1e3).ok()
             };
             (visit.loaded, visit.painted) = (ms(0), ms(1));
         }
         Ok(visit)
+    }
+
+    /// The value of a JavaScript expression in the page, or of the promise that it is.
+    pub async fn evaluate(&mut self, expression: &str) -> Result<Value, BrowserError> {
+        let evaluate =
+            json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let mut answer = self.call("Runtime.evaluate", evaluate).await?;
+        if let Some(why) = answer["exceptionDetails"]["exception"]["description"].as_str() {
+            return Err(BrowserError::Refused { method: expression.into(), why: why.into() });
+        }
+        Ok(answer["result"]["value"].take())
+    }
+
+    /// Does a `method` of the DevTools protocol in the tab, and returns its answer.
+    pub async fn call(&mut self, method: &str, params: Value) -> Result<Value, BrowserError> {
+        self.session.call(method, params).await
     }
 
     /// Ends it in an orderly way, so that its cache is on disk.
@@ -170,16 +215,16 @@ impl Browser {
     /// was before `until`.
     async fn hear(
         &mut self,
-        record: &mut Record,
+        visit: &mut Visit,
         until: Instant,
         end: Option<&str>,
     ) -> Result<bool, BrowserError> {
-        while end.is_some() || !record.is_quiet() {
+        while end.is_some() || !visit.record.is_quiet() {
             let Ok(event) = timeout_at(until, self.session.event()).await else {
                 return Ok(false);
             };
             let event = event?;
-            record.hear(&event)?;
+            visit.hear(&event)?;
             if end == Some(event.method.as_str()) {
                 break;
             }

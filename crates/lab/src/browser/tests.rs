@@ -33,6 +33,9 @@ fn answer(mut tcp: TcpStream) -> Option<()> {
                 "text/html",
                 "<!doctype html><link rel=stylesheet href=a.css><img src=b.svg><p>text",
             ),
+            "/wrong" => {
+                ("text/html", "<!doctype html><script>console.error('e'); nowhere()</script>")
+            }
             "/slow" => ("text/html", "<!doctype html><img src=never><p>text"),
             "/a.css" => ("text/css", "p { color: #246 }"),
             "/b.svg" => (
@@ -79,6 +82,7 @@ async fn a_page_is_loaded_again_from_the_cache_and_one_that_hangs_is_cut_off() {
     let mut browser = start().await.unwrap();
     let first = browser.visit(&url, DEADLINE).await.unwrap();
     assert!(first.loaded.is_some() && first.failed.is_none(), "{first:?}");
+    assert!(first.complaints.is_empty() && first.painted.is_some(), "{first:?}");
     assert_eq!(paths(&first, false), ["", "a.css", "b.svg"]);
     for request in first.record.requests() {
         assert_eq!((request.status, &*request.protocol), (200, "http/1.1"));
@@ -96,6 +100,12 @@ async fn a_page_is_loaded_again_from_the_cache_and_one_that_hangs_is_cut_off() {
     assert_eq!(hangs.loaded, None);
     let never = hangs.record.requests().iter().find(|request| request.url.ends_with("never"));
     assert!(never.is_some_and(|request| request.ended.is_none()), "{hangs:?}");
+
+    let wrong = browser.visit(&format!("{url}wrong"), DEADLINE).await.unwrap();
+    let [said, thrown] = &wrong.complaints[..] else { panic!("{wrong:?}") };
+    assert!(said == "e" && thrown.contains("nowhere is not defined"), "{wrong:?}");
+    assert_eq!(browser.evaluate("Promise.resolve(6 * 7)").await.unwrap(), 42);
+    assert!(browser.evaluate("nowhere()").await.is_err());
 
     let gone = browser.visit("http://127.0.0.1:1/", DEADLINE).await.unwrap();
     assert!(gone.failed.is_some() && gone.loaded.is_none(), "{gone:?}");
