@@ -35,7 +35,7 @@ struct Site {
     asked: Mutex<Vec<String>>,
     /// What requests said of their urgency, and of whose page they were for.
     priorities: Mutex<BTreeMap<String, String>>,
-    referers: Mutex<Vec<String>>,
+    referers: Mutex<Vec<(String, String)>>,
     connections: Mutex<usize>,
 }
 
@@ -63,7 +63,8 @@ impl Site {
             self.priorities.lock().unwrap().insert(path.clone(), said);
         }
         if let Some(said) = headers.get(header::REFERER) {
-            self.referers.lock().unwrap().push(said.to_str().unwrap().to_owned());
+            let said = said.to_str().unwrap().to_owned();
+            self.referers.lock().unwrap().push((path.clone(), said));
         }
         let Some((headers, body)) = self.objects.get(&path) else {
             return Response::builder().status(404).body(Full::default().boxed_unsync()).unwrap();
@@ -434,17 +435,28 @@ async fn a_page_is_no_more_urgent_than_its_request_says() {
 #[tokio::test(start_paused = true)]
 async fn a_pages_own_referrer_policy_is_kept() {
     let silent = &[("content-type", "text/html"), ("referrer-policy", "no-referrer")];
+    let meta = "<meta name=referrer content=origin><img src=c.png><link rel=stylesheet href=d.css>";
     let site = Site::default()
         .with("/", HTML, "<img src=a.png>")
         .with("/silent", silent, "<img src=b.png>")
-        .with("/a.png", &[], "x")
-        .with("/b.png", &[], "x");
+        .with("/meta", HTML, meta)
+        .with("/d.css", CSS, "a { background: url(e.png) }");
+    let site = ["/a.png", "/b.png", "/c.png", "/e.png"]
+        .into_iter()
+        .fold(site, |site, path| site.with(path, &[], "x"));
     let bench = bench(site);
-    for path in ["/", "/silent"] {
+    for path in ["/", "/silent", "/meta"] {
         whole(bench.page(path).await.unwrap().1).await.unwrap();
     }
-    assert_eq!(bench.site.asked().len(), 4);
-    assert_eq!(*bench.site.referers.lock().unwrap(), ["http://site.test/"]);
+    assert_eq!(bench.object("e.png").await, Some("x".into()));
+    assert_eq!(bench.site.asked().len(), 8);
+    let referers = bench.site.referers.lock().unwrap().clone();
+    let told = |path: &str| referers.iter().find(|(of, _)| of == path).map(|(_, told)| &told[..]);
+    assert_eq!(told("/a.png"), Some("http://site.test/"));
+    assert_eq!(told("/b.png"), None);
+    assert_eq!(told("/c.png"), Some("http://site.test/"), "the origin of /meta");
+    assert_eq!(told("/d.css"), Some("http://site.test/"));
+    assert_eq!(told("/e.png"), Some("http://site.test/d.css"), "the sheet names it");
 }
 
 #[tokio::test(start_paused = true)]
