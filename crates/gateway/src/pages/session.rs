@@ -134,6 +134,7 @@ impl<'a> Session<'a> {
             self.fetches.push(answer(self.half, self.origins, id, ask));
         }
         for id in self.planner.given_up(elapsed) {
+            self.half.counters.objects_declined.add(1);
             self.end(id, Urgency::LEAST, End::Declined);
         }
         if !self.out.is_full() {
@@ -199,6 +200,11 @@ impl<'a> Session<'a> {
             self.decline(id);
             return false;
         };
+        // A head counts: an object may be all head.
+        if self.planner.came(id, head.bytes()).is_err() {
+            self.decline(id);
+            return false;
+        }
         let urgency = urgency.max(self.urgency);
         let is_sheet =
             self.planner.kind(id) == Some(Kind::Style) && is_type(&parts.headers, "text/css");
@@ -292,13 +298,17 @@ impl<'a> Session<'a> {
         if usize::from(id) > self.planner.promised() {
             return;
         }
+        if !self.planner.is_over(id) {
+            self.half.counters.objects_cancelled.add(1);
+        }
         if let Some(live) = self.live.remove(&id) {
             let forgotten = self.out.forget(live.urgency, id);
             let end = if forgotten.had_head { End::Declined } else { End::Aborted };
             self.planner.over(id);
             self.end(id, live.urgency, end);
         } else if !self.planner.is_over(id) {
-            self.decline(id);
+            self.planner.over(id);
+            self.end(id, Urgency::LEAST, End::Declined);
         }
         self.parked.retain(|(parked, _)| *parked != id);
     }
