@@ -22,6 +22,10 @@ use bentpipe_webcache::Origin;
 pub use manifest::{Manifest, ManifestError};
 pub use report::{Object, Outcome, ReadError, Report, State, WrongLine, request_file};
 pub use run::Preloader;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use run::asked_in;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use spent::Spent;
 pub use spent::spent_file;
 pub use window::{Window, WindowError};
 

@@ -34,7 +34,12 @@ impl Spent {
         let mut text = Vec::new();
         let read = std::fs::File::open(spent_file(report))
             .and_then(|file| file.take(MOST_BYTES).read_to_end(&mut text));
-        read.ok().and_then(|_| serde_json::from_slice(&text).ok()).unwrap_or_default()
+        read.ok().and_then(|_| Self::parse(&text)).unwrap_or_default()
+    }
+
+    /// Reads a file's content, if it is one.
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        serde_json::from_slice(text).ok()
     }
 
     /// What the run that `began` then has spent.

@@ -234,7 +234,7 @@ impl Shared {
         let whose = match (&self.asks, &self.to.site) {
             (Asks::Preload(_), site) => Whose::Preload(site.as_ref().map(|site| site.name.clone())),
             (Asks::Passenger(_), Some(site)) => Whose::Site(site.name.clone()),
-            (Asks::Passenger(ticket), None) => Whose::Passenger(ticket.number),
+            (Asks::Passenger(ticket), None) => Whose::Passenger(ticket.client),
         };
         Place { target: target.clone(), whose }
     }
