@@ -44,6 +44,7 @@ const TESTS: &[Test] = &[
     ("a_class_keeps_to_its_ceiling_both_ways", traffic::ceilings),
     ("sessions_without_leases_leave_the_kernels_cubic_its_share", share::with_the_kernel),
     ("chromiums_own_quic_loads_a_page", browser::quic),
+    ("chromium_loads_the_operators_page_in_a_round_trip", browser::pages),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),
     ("programs_die_with_the_process", vanish::programs),
     ("many_worlds_run_at_once", measured::many_worlds),
