@@ -21,7 +21,7 @@ use bentpipe_units::Ratio;
 
 use super::pair::Pair;
 use super::parallel;
-use crate::contender::Contender;
+use crate::contender::{BENTPIPE, BENTPIPE_AEROTCP, Contender};
 use crate::profile::{FULL_PACKET_BYTES, Profile};
 use crate::result::{Row, Sample, Samples};
 use pair::{AeroPair, Ends};
@@ -51,7 +51,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cell {
     /// Who carries.
-    pub contender: Contender,
+    pub contender: &'static dyn Contender,
     /// The bit-error rate.
     pub ber: f64,
     /// Whether its losses come in bursts.
@@ -83,7 +83,7 @@ pub enum SweepError {
     #[error("{contender} at a BER of {ber:.0e}: no {FILES} flows within {CONNECT_LIMIT:?}")]
     NoFlows {
         /// Who.
-        contender: Contender,
+        contender: &'static dyn Contender,
         /// Where.
         ber: f64,
     },
@@ -95,7 +95,7 @@ pub fn cells() -> Vec<Cell> {
     for bursts in [false, true] {
         for step in 0..STEPS {
             let ber = 10f64.powf(-8.0 + f64::from(step) / 2.0);
-            for contender in [Contender::BentpipeAeroTcp, Contender::Bentpipe] {
+            for contender in [&BENTPIPE_AEROTCP, &BENTPIPE] {
                 cells.push(Cell { contender, ber, bursts });
             }
         }
@@ -115,15 +115,14 @@ fn run_cell(profile: &Profile, cell: Cell, runs: usize, seed: u64) -> Result<Fou
     let (mut utilization, mut completion) = (Vec::new(), Vec::new());
     for run in 0..runs as u64 {
         let seed = seed + run;
-        let one = match cell.contender {
-            Contender::BentpipeAeroTcp => {
-                let buffer_factor = if loss > HIGH_LOSS { 4 } else { 2 };
-                // Section VI: 400 kbit/s for each of ten connections.
-                let window = Window::Static { connections: FILES as u32 };
-                let settings = AeroSettings { window, buffer_factor, ..Default::default() };
-                download(&mut AeroPair::new(&profile, &settings, seed))
-            }
-            _ => download(&mut Pair::new(&profile, &Settings::default(), seed)),
+        let one = if cell.contender.name() == BENTPIPE_AEROTCP.name() {
+            let buffer_factor = if loss > HIGH_LOSS { 4 } else { 2 };
+            // Section VI: 400 kbit/s for each of ten connections.
+            let window = Window::Static { connections: FILES as u32 };
+            let settings = AeroSettings { window, buffer_factor, ..Default::default() };
+            download(&mut AeroPair::new(&profile, &settings, seed))
+        } else {
+            download(&mut Pair::new(&profile, &Settings::default(), seed))
         };
         let refused = SweepError::NoFlows { contender: cell.contender, ber: cell.ber };
         let one = one.ok_or(refused)?;
@@ -260,7 +259,7 @@ impl Found {
 mod tests {
     use super::*;
 
-    fn found(contender: Contender, ber: f64, bursts: bool) -> Found {
+    fn found(contender: &'static dyn Contender, ber: f64, bursts: bool) -> Found {
         let cell = Cell { contender, ber, bursts };
         run(&[cell], 1, 1).unwrap().remove(0)
     }
@@ -271,7 +270,7 @@ mod tests {
 
     #[test]
     fn aerotcp_fills_a_clean_link_and_falls_where_its_paper_says() {
-        let utilization = |ber| median(&found(Contender::BentpipeAeroTcp, ber, false).utilization);
+        let utilization = |ber| median(&found(&BENTPIPE_AEROTCP, ber, false).utilization);
         let (clean, worst) = (utilization(1e-8), utilization(1e-5));
         assert!(clean > 0.9, "{clean:.3}");
         assert!(worst < clean - 0.1, "{worst:.3} at 1e-5, {clean:.3} at 1e-8");
@@ -279,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_run_repeats_exactly_and_its_rows_carry_the_error_rate() {
-        let again = || found(Contender::BentpipeAeroTcp, 1e-6, true);
+        let again = || found(&BENTPIPE_AEROTCP, 1e-6, true);
         let one = again();
         assert_eq!(one, again());
         let [utilization, completion] = one.rows(1);
@@ -293,7 +292,7 @@ mod tests {
     #[test]
     fn bursts_lose_as_much_as_the_bit_errors_they_stand_for() {
         let profile = Profile::named(PROFILE).unwrap();
-        let of = |bursts| Cell { contender: Contender::Bentpipe, ber: 1e-5, bursts };
+        let of = |bursts| Cell { contender: &BENTPIPE, ber: 1e-5, bursts };
         let [apart, bursts] = [false, true].map(|bursts| link(&profile, of(bursts)));
         assert!((apart.forward_loss() - bursts.forward_loss()).abs() < 1e-9);
         assert_eq!(apart.link.rtt(), bursts.link.rtt());
