@@ -12,7 +12,7 @@ use http::{HeaderName, Method};
 use crate::address::Address;
 
 /// The request's fields that go across the link with a page's request, and on to the origins with
-/// it and with those for its objects. No cookie, no authorization, no condition.
+/// it and with those for its objects. No cookie, no authorization, no client's condition.
 pub const CARRIED: [HeaderName; 9] = [
     header::ACCEPT,
     header::ACCEPT_LANGUAGE,
@@ -49,19 +49,30 @@ pub const HARMLESS: [HeaderName; 14] = [
     HeaderName::from_static("sec-fetch-user"),
 ];
 
-/// Fields of requests for objects that are answered in full all the same (RFC 9110 section 13.1).
-const CONDITIONS: [HeaderName; 2] = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE];
+/// What makes a GET conditional (RFC 9110 section 13.1). A client's objects are answered in full all the
+/// same; with a page's request they cross only where our own cache asks whether what it has still holds.
+pub const CONDITIONS: [HeaderName; 2] = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE];
+
+/// Who has made a request conditional, where it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Condition {
+    /// The passenger's browser, about what it has.
+    OfClient,
+    /// The cache on board, about what it has: what is answered is for the cache.
+    OfCache,
+}
 
 /// Whether a request is for a page that the ground may fetch: a GET of a document by anybody, whole,
-/// without conditions, and not for what is newer than any copy.
-pub fn is_page(method: &Method, headers: &HeaderMap) -> bool {
+/// without conditions but the cache's own, and not for what is newer than any copy.
+pub fn is_page(method: &Method, headers: &HeaderMap, condition: Condition) -> bool {
+    let may_ask = |name: &HeaderName| condition == Condition::OfCache && CONDITIONS.contains(name);
     let said = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let says = |name, word| said(name).map(|value| value.to_ascii_lowercase().contains(word));
     method == Method::GET
         && says("accept", "text/html") == Some(true)
         && says("sec-fetch-dest", "document") != Some(false)
         && wanted_age(headers).is_some()
-        && headers.keys().all(is_known)
+        && headers.keys().all(|name| is_known(name) || may_ask(name))
 }
 
 /// Whether a request for `address` may be answered with what anybody would be given.
@@ -139,7 +150,7 @@ mod tests {
         for (name, value) in headers(more) {
             all.insert(name.expect("each is named once"), value);
         }
-        is_page(&Method::GET, &all)
+        is_page(&Method::GET, &all, Condition::OfClient)
     }
 
     fn object_with(more: &[(&'static str, &'static str)]) -> bool {
@@ -152,8 +163,20 @@ mod tests {
         assert!(page_with(&[]));
         assert!(page_with(&[("referer", "https://search.test/"), ("cache-control", "max-age=0")]));
         let all = headers(&CHROMIUM);
-        assert!(!is_page(&Method::POST, &all) && !is_page(&Method::HEAD, &all));
-        assert!(!is_page(&Method::GET, &headers(&[("accept", "*/*")])));
+        let is_it = |method, all| is_page(&method, all, Condition::OfClient);
+        assert!(!is_it(Method::POST, &all) && !is_it(Method::HEAD, &all));
+        assert!(!is_it(Method::GET, &headers(&[("accept", "*/*")])));
+    }
+
+    #[test]
+    fn the_caches_own_conditions_do_not_keep_a_page_from_being_one() {
+        let mut all = headers(&CHROMIUM);
+        all.insert(header::IF_NONE_MATCH, HeaderValue::from_static("\"x\""));
+        all.insert(header::IF_MODIFIED_SINCE, HeaderValue::from_static("yesterday"));
+        assert!(is_page(&Method::GET, &all, Condition::OfCache));
+        assert!(!is_page(&Method::GET, &all, Condition::OfClient));
+        all.insert(header::RANGE, HeaderValue::from_static("bytes=0-"));
+        assert!(!is_page(&Method::GET, &all, Condition::OfCache));
     }
 
     #[test]

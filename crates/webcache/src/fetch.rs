@@ -12,7 +12,7 @@ use crate::flight::{Flowing, Held, Lead, Progress};
 use crate::give::content_length;
 use crate::head::{Moment, is_for_one};
 use crate::key::Key;
-use crate::origin::{Answer, Failure, ForOthers, Origin, STALLED, StandIn};
+use crate::origin::{Answer, Confirming, Failure, ForOthers, Origin, STALLED, StandIn};
 use crate::policy;
 use crate::pump::Pump;
 use crate::range::without_range;
@@ -132,6 +132,7 @@ impl Fetch {
         let Some(known) = &self.known else { return self.send().await };
         let head = known.entry.head();
         validate::ask_whether(headers, &head);
+        self.request.extensions_mut().insert(Confirming);
         let first = self.send().await?;
         let (answer, _) = &first;
         if answer.response.status() != StatusCode::NOT_MODIFIED {
@@ -141,6 +142,7 @@ impl Fetch {
             // Whoever says so may be anybody: it confirms nothing, and the client has not asked whether
             // something holds that it does not know of.
             *self.request.headers_mut() = as_it_came;
+            self.request.extensions_mut().remove::<Confirming>();
             return self.send().await;
         }
         if validate::confirms(answer.response.headers(), &head) {

@@ -24,6 +24,11 @@ pub trait Origin: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StandIn;
 
+/// In the extensions of a request that an [`Origin`] is asked: its conditions are the cache's own, about what
+/// is stored, and none of the client's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Confirming;
+
 /// In the extensions of a request that an [`Origin`] is asked for others too, who wait for its answer: by
 /// this it says that what comes from now on, be it a failure, is for the one who asked alone.
 ///

@@ -16,13 +16,16 @@ use hyper::body::Frame;
 use super::first::FirstWrite;
 use super::intake::Intake;
 use super::passengers::Ticket;
-use crate::pages::{AirPages, PromiseBroken, is_object, is_page};
+use crate::pages::{AirPages, Condition, PromiseBroken, is_object, is_page};
 
 /// The port that is written for the ground's half, which has no use for one.
 const PORT: u16 = 80;
 
 /// An answer that came by the ground's half.
 pub type Pushed = Response<UnsyncBoxBody<Bytes, PromiseBroken>>;
+
+/// What is asked for, and how.
+pub type Asked<'a> = (&'a Method, &'a Address, &'a HeaderMap, Condition);
 
 /// What Split HTTP has for a request of the passenger with `ticket`; `None` where it is to cross the
 /// link as ever. `cached` gives the hashes of what a cache of ours has of the page's site, the newest
@@ -31,10 +34,10 @@ pub async fn answer(
     pages: &Arc<AirPages>,
     intake: &Arc<Intake>,
     ticket: &Ticket,
-    (method, address, headers): (&Method, &Address, &HeaderMap),
+    (method, address, headers, condition): Asked<'_>,
     cached: impl FnOnce() -> Vec<u64>,
 ) -> Option<Pushed> {
-    if is_page(method, headers) {
+    if is_page(method, headers, condition) {
         return page(pages, intake, ticket, (address, headers), cached()).await;
     }
     if !is_object(method, address, headers) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bentpipe_link::ResetCode;
 use bentpipe_prefetch::address::{Address, Origin};
-use bentpipe_prefetch::ask::OF_PAGES;
+use bentpipe_prefetch::ask::{CONDITIONS, OF_PAGES};
 use bentpipe_prefetch::scan::{Kind, Urgency};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -151,7 +151,7 @@ fn request(ask: &Ask) -> Option<Request<Empty<Bytes>>> {
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(header::VIA, HeaderValue::from_static("1.1 bentpipe"));
     if let Some(ForPage { referer, kind, urgency }) = &ask.object {
-        OF_PAGES.iter().for_each(|name| drop(headers.remove(name)));
+        OF_PAGES.iter().chain(&CONDITIONS).for_each(|name| drop(headers.remove(name)));
         headers.insert(header::ACCEPT, accept(*kind, &ask.headers));
         let priority = HeaderValue::from_str(&format!("u={}", urgency.level())).ok()?;
         headers.insert(HeaderName::from_static("priority"), priority);

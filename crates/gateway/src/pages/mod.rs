@@ -15,7 +15,7 @@ mod pool;
 mod session;
 
 pub use air::{AirPages, AirSettings, Page, PageBody};
-pub use bentpipe_prefetch::ask::{is_object, is_page};
+pub use bentpipe_prefetch::ask::{Condition, is_object, is_page};
 pub use fetch::{Connection, Origins};
 pub use ground::{GroundPages, GroundSettings};
 pub use object::{ObjectBody, PromiseBroken};

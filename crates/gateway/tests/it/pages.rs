@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bentpipe_link::{Host, Service};
@@ -165,4 +166,81 @@ async fn with_a_cache_a_second_passenger_needs_the_link_for_the_page_alone() {
     }
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked.len(), 5, "the page twice, its objects once: {asked:?}");
+}
+
+/// An origin whose page must be confirmed each time, and names a picture by its edition: `editions` has
+/// the latest.
+async fn newspaper(editions: Arc<AtomicU32>) -> (SocketAddr, Asked) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let asked = Asked::default();
+    let log = asked.clone();
+    tokio::spawn(async move {
+        while let Ok((mut tcp, _)) = listener.accept().await {
+            let (asked, edition) = (log.clone(), editions.load(Ordering::Relaxed));
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(tcp.read_u8().await.unwrap());
+                }
+                let head = String::from_utf8(head).unwrap().to_lowercase();
+                let is_page = head.starts_with("get / ");
+                let holds = head.contains(&format!("if-none-match: \"{edition}\""));
+                asked.lock().unwrap().push(head);
+                let body = format!("<img src={edition}.png>");
+                let length = body.len();
+                let answer = match (is_page, holds) {
+                    (true, true) => format!("HTTP/1.1 304 OK\r\nETag: \"{edition}\"\r\n"),
+                    (true, false) => format!(
+                        "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nETag: \"{edition}\"\r\n\
+                         Cache-Control: no-cache\r\nContent-Length: {length}\r\n"
+                    ),
+                    _ => "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 3\r\n"
+                        .to_owned(),
+                };
+                let body = match (is_page, holds) {
+                    (true, true) => String::new(),
+                    (true, false) => body,
+                    _ => "png".to_owned(),
+                };
+                let whole = format!("{answer}Connection: close\r\n\r\n{body}");
+                let _ = tcp.write_all(whole.as_bytes()).await;
+            });
+        }
+    });
+    (address, asked)
+}
+
+#[tokio::test]
+async fn a_page_that_the_cache_asks_about_brings_its_objects_where_it_has_changed() {
+    let edition = Arc::new(AtomicU32::new(1));
+    let (origin, asked) = newspaper(edition.clone()).await;
+    let (_, ground) = with_pages();
+    let bench = start("[split-http]\n[http-cache]", &ground);
+    let reload = format!("{HTML}Cache-Control: max-age=0\r\n");
+    // Each passenger sees the page, and its picture is here without another flow.
+    let passengers = [("127.0.0.1", 1, HTML), ("127.0.0.2", 1, HTML), ("127.0.0.3", 2, HTML)];
+    for (number, (who, latest, lines)) in
+        passengers.into_iter().chain([("127.0.0.4", 3, &reload[..])]).enumerate()
+    {
+        edition.store(latest, Ordering::Relaxed);
+        let page = get_from(who, bench.http, &format!("http://{origin}/"), lines).await;
+        assert!(page.ends_with(&format!("<img src={latest}.png>")), "{who}: {page}");
+        let picture = format!("http://{origin}/{latest}.png");
+        let picture = get_from(who, bench.http, &picture, "Accept: */*\r\n").await;
+        assert!(picture.ends_with("png"), "{who}: {picture}");
+        assert_eq!(bench.up.opened().len(), number + 1, "flows after passenger {who}");
+    }
+    let is_pages = |open: &bentpipe_link::io::Open| open.target.host == Host::Service(Service::Pages);
+    assert!(bench.up.opened().iter().all(is_pages));
+    let asked = asked.lock().unwrap().clone();
+    let conditions = asked.iter().filter(|head| head.contains("if-none-match")).count();
+    assert_eq!((asked.len(), conditions), (7, 3), "four pages, three pictures: {asked:?}");
+    let of_pages = |head: &&String| head.starts_with("get / ");
+    assert_eq!(asked.iter().filter(of_pages).count(), 4, "{asked:?}");
+
+    // What a browser asks about its own copy crosses as ever.
+    let own = format!("{HTML}If-None-Match: \"3\"\r\nCookie: a=b\r\n");
+    get_from("127.0.0.5", bench.http, &format!("http://{origin}/"), &own).await;
+    assert!(!is_pages(&bench.up.opened()[4]));
 }

@@ -17,8 +17,13 @@ pub use head::{Head, MAX_HEAD_BYTES, MAX_HEAD_FIELDS};
 pub use pack::{Packer, Unpacker};
 pub use request::{MAX_REQUEST_BYTES, Request, Up, Ups};
 
-/// The first byte of a request: what follows is this protocol's first version.
+/// The first byte of a request without a condition, which every ground reads.
 pub const VERSION: u8 = 1;
+
+/// The first byte of a request that may bear the cache's own condition. A ground that knows only
+/// [`VERSION`] ends the stream with an error that says so, and the page crosses as ever. 2 begins a
+/// cancellation, which must not pass for a request.
+pub const VERSION_CONDITIONAL: u8 = 3;
 
 /// The most bytes of one [`Frame::Data`]: what is urgent waits for no more than one of them, 60 ms at
 /// 2 Mbit/s.
@@ -34,7 +39,7 @@ pub enum WireError {
     #[error("the peer's bytes are not the Split HTTP protocol's")]
     Malformed,
     /// Another version.
-    #[error("the peer speaks version {0} of the Split HTTP protocol, not {VERSION}: update it")]
+    #[error("the peer speaks version {0} of the Split HTTP protocol, not {VERSION} or {VERSION_CONDITIONAL}: update one of them")]
     Version(u8),
     /// Larger than this protocol has it.
     #[error("the peer sends more than the Split HTTP protocol allows")]

@@ -4,10 +4,10 @@ use http::HeaderMap;
 
 use super::codec::{Reader, put_counted};
 use super::head::{fields, put_fields};
-use super::{MAX_HEAD_BYTES, VERSION, WireError};
+use super::{MAX_HEAD_BYTES, VERSION, VERSION_CONDITIONAL, WireError};
 use crate::MAX_OBJECTS;
 use crate::address::{Address, MAX_URL_BYTES};
-use crate::ask::{CARRIED, OF_PAGES};
+use crate::ask::{CARRIED, CONDITIONS, OF_PAGES};
 use crate::digest::{self, CacheDigest};
 
 /// The most bytes of a request before it is compressed.
@@ -26,7 +26,8 @@ const KIND_CANCEL: u8 = 2;
 pub struct Request {
     /// The page.
     pub page: Address,
-    /// The fields of [`CARRIED`] and [`OF_PAGES`] that the passenger's request has.
+    /// The fields of [`CARRIED`] and [`OF_PAGES`] that the passenger's request has, and the
+    /// [`CONDITIONS`] of the cabin's cache.
     pub headers: HeaderMap,
     /// How many bytes of objects may be pushed, as far as the cabin's accounts go.
     pub allowance_bytes: u32,
@@ -51,9 +52,10 @@ pub struct Ups {
 }
 
 impl Request {
-    /// For `page`, with what of the passenger's `headers` may go across.
+    /// For `page`, with what of the passenger's `headers` may go across. Conditions among them go too, and
+    /// so must be the cache's own ([`crate::ask::is_page`]).
     pub fn new(page: Address, headers: &HeaderMap, allowance: u64, digest: CacheDigest) -> Self {
-        let carried = CARRIED.into_iter().chain(OF_PAGES).filter_map(|name| {
+        let carried = CARRIED.into_iter().chain(OF_PAGES).chain(CONDITIONS).filter_map(|name| {
             let value = headers.get(&name)?.clone();
             Some((name, value))
         });
@@ -61,7 +63,7 @@ impl Request {
         Self { page, headers: carried.collect(), allowance_bytes, digest }
     }
 
-    /// The version in one byte, the length of what follows in two, and compressed with the
+    /// The version in one byte, by whether there is a condition, the length of what follows in two, and compressed with the
     /// protocol's dictionary: the allowance in four bytes, the URL, the digest, the fields. `None` where
     /// the fields are too large to go across.
     pub fn encode(&self) -> Option<Vec<u8>> {
@@ -75,18 +77,25 @@ impl Request {
         packer.include_contentsize(false).ok()?;
         packer.include_dictid(false).ok()?;
         let packed = packer.compress(&plain).ok()?;
-        let mut out = vec![VERSION];
+        let mut out = vec![self.version()];
         out.extend(u16::try_from(packed.len()).ok()?.to_be_bytes());
         out.extend(packed);
         Some(out)
     }
 
-    fn decode(packed: &[u8]) -> Result<Self, WireError> {
+    fn version(&self) -> u8 {
+        let is_conditional = CONDITIONS.iter().any(|name| self.headers.contains_key(name));
+        if is_conditional { VERSION_CONDITIONAL } else { VERSION }
+    }
+
+    fn decode(version: u8, packed: &[u8]) -> Result<Self, WireError> {
         let unpacker = zstd::bulk::Decompressor::with_dictionary(DICTIONARY);
         let mut unpacker = unpacker.map_err(|_| WireError::Packed)?;
         let plain =
             unpacker.decompress(packed, MAX_REQUEST_BYTES).map_err(|_| WireError::Packed)?;
-        Self::parse(&plain)
+        let request = Self::parse(&plain)?;
+        // Nothing is written in two ways.
+        if request.version() == version { Ok(request) } else { Err(WireError::Malformed) }
     }
 
     /// Reads what was packed.
@@ -97,8 +106,9 @@ impl Request {
         let page = Address::parse(text).map_err(|_| WireError::Malformed)?;
         let digest = CacheDigest::decode(from.counted()?).map_err(|_| WireError::Malformed)?;
         let headers = fields(&mut from)?;
-        let is_carried =
-            headers.keys().all(|name| CARRIED.contains(name) || OF_PAGES.contains(name));
+        let is_carried = headers.keys().all(|name| {
+            CARRIED.contains(name) || OF_PAGES.contains(name) || CONDITIONS.contains(name)
+        });
         if !from.is_empty() || page.as_str() != text || !is_carried {
             return Err(WireError::Malformed);
         }
@@ -130,9 +140,9 @@ impl Ups {
         let mut from = Reader::new(&self.bytes);
         let Ok(kind) = from.u8() else { return Ok(None) };
         let up = match (self.is_asked, kind) {
-            (false, VERSION) => {
+            (false, version @ (VERSION | VERSION_CONDITIONAL)) => {
                 let Ok(packed) = from.counted() else { return Ok(None) };
-                Up::Request(Box::new(Request::decode(packed)?))
+                Up::Request(Box::new(Request::decode(version, packed)?))
             }
             (false, version) => return Err(WireError::Version(version)),
             (true, KIND_CANCEL) => {

@@ -42,6 +42,25 @@ fn ups(parts: &[&[u8]]) -> Result<Vec<Up>, WireError> {
     Ok(out)
 }
 
+#[test]
+fn the_caches_condition_goes_across_in_a_version_that_says_so() {
+    let plain = request();
+    let mut asks = plain.clone();
+    asks.headers.insert("if-none-match", HeaderValue::from_static("\"1\""));
+    asks.headers
+        .insert("if-modified-since", HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT"));
+    let (plain, bytes) = (plain.encode().unwrap(), asks.encode().unwrap());
+    assert_eq!((plain[0], bytes[0]), (VERSION, VERSION_CONDITIONAL));
+    assert_eq!(ups(&[&bytes]), Ok(vec![Up::Request(Box::new(asks))]));
+    for (mut other, version) in
+        [(bytes, VERSION), (plain.clone(), VERSION_CONDITIONAL), (plain, 4)]
+    {
+        other[0] = version;
+        let wrong = if version == 4 { WireError::Version(4) } else { WireError::Malformed };
+        assert_eq!(ups(&[&other]), Err(wrong), "version {version}");
+    }
+}
+
 /// A stream in which everything happens.
 fn story() -> Vec<Frame> {
     let head = |lines| Box::new(Head::of(StatusCode::OK, &headers(lines)).unwrap());

@@ -15,6 +15,7 @@ use super::{Body, MAX_BUFFER_BYTES, Proxy, no_link, text};
 use crate::air::first::{Ended, FirstWrite};
 use crate::air::pages;
 use crate::far::Reach;
+use crate::pages::Condition;
 
 /// Sends `request` to `target` and gives its answer, or one of the proxy's own.
 pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) -> Response<Body> {
@@ -60,7 +61,7 @@ async fn pushed(proxy: &Proxy, request: &Request<Incoming>) -> Option<Response<B
         return None;
     }
     let address = Address::parse(&request.uri().to_string()).ok()?;
-    let asked = (request.method(), &address, request.headers());
+    let asked = (request.method(), &address, request.headers(), Condition::OfClient);
     let mut pushed = pages::answer(pages, &proxy.intake, &proxy.ticket, asked, Vec::new).await?;
     head::add_via(pushed.headers_mut(), Version::HTTP_11);
     Some(pushed.map(|body| body.map_err(Into::into).boxed_unsync()))

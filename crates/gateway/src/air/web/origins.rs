@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bentpipe_link::{Host, ResetCode, Target};
 use bentpipe_prefetch::address::Address;
+use bentpipe_prefetch::ask::CARRIED;
 use bentpipe_prefetch::digest::MAX_ENTRIES;
 use bentpipe_schedule::{Class, Dscp};
-use bentpipe_webcache::{Answer, Failure, ForOthers, Origin, Scheme, StandIn};
+use bentpipe_webcache::{Answer, Confirming, Failure, ForOthers, Origin, Scheme, StandIn};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
@@ -27,6 +28,7 @@ use crate::air::intake::Intake;
 use crate::air::pages;
 use crate::air::passengers::Ticket;
 use crate::far::Reach;
+use crate::pages::Condition;
 
 /// How often it is looked whether the link is there, where something stale could stand in.
 const LOOK: Duration = Duration::from_millis(100);
@@ -173,7 +175,11 @@ impl Shared {
         let site = format!("{}://{named}/", scheme.name());
         let path = request.uri().path_and_query()?.as_str().strip_prefix('/')?;
         let address = Address::parse(&format!("{site}{path}")).ok()?;
-        let asked = (request.method(), &address, request.headers());
+        let condition = match request.extensions().get::<Confirming>() {
+            Some(Confirming) => Condition::OfCache,
+            None => Condition::OfClient,
+        };
+        let asked = (request.method(), &address, request.headers(), condition);
         let cached = || {
             let web = self.intake.web.as_ref();
             web.map(|web| web.cache.fresh_hashes(&site, MAX_ENTRIES)).unwrap_or_default()
@@ -181,7 +187,10 @@ impl Shared {
         let pushed = pages::answer(pages, &self.intake, ticket, asked, cached).await?;
         let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
         let response = pushed.map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
-        let trusted = is_for_all(response.headers());
+        let trusted = match response.status() {
+            StatusCode::NOT_MODIFIED => is_for_this(response.headers()),
+            _ => is_for_all(response.headers()),
+        };
         Some(Answer { response, trusted })
     }
 
@@ -346,6 +355,19 @@ fn is_for_all(headers: &HeaderMap) -> bool {
             .all(|name| name.is_empty() || name.eq_ignore_ascii_case("accept-encoding"))
     });
     alike && headers.contains_key(header::CONTENT_LENGTH)
+}
+
+/// Whether a 304 depends on nothing but what the page's request said too: then it confirms what was asked
+/// about. It has no body, whose length could be missing.
+fn is_for_this(headers: &HeaderMap) -> bool {
+    let mut names = headers
+        .get_all(header::VARY)
+        .iter()
+        .flat_map(|value| value.to_str().unwrap_or("*").split(',').map(str::trim));
+    let said = |name: &str| CARRIED.iter().any(|it| it.as_str().eq_ignore_ascii_case(name));
+    names.all(|name| {
+        name.is_empty() || name.eq_ignore_ascii_case("accept-encoding") || said(name)
+    })
 }
 
 /// Why a flow gave no answer.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bentpipe_gateway::config::{AirConfig, AirSplitHttp, GroundConfig, GroundSplitHttp};
 use bentpipe_gateway::far::{FarEnd, Reach, link};
-use bentpipe_gateway::pages::{AirPages, GroundPages, is_page};
+use bentpipe_gateway::pages::{AirPages, Condition, GroundPages, is_page};
 use bentpipe_link::io::{Air, Arrived, Flow, Hub, Open};
 use bentpipe_link::{Class, Host, SecretKey, Service, Target};
 use bentpipe_prefetch::address::Address;
@@ -149,7 +149,7 @@ impl Origin for Across {
         let (cabin, passenger, address) =
             (self.cabin.clone(), self.passenger, self.address.clone());
         Box::pin(async move {
-            let response = if is_page(&Method::GET, request.headers()) {
+            let response = if is_page(&Method::GET, request.headers(), Condition::OfClient) {
                 page(&cabin, passenger, &address, request.headers()).await
             } else {
                 object(&cabin, passenger, &address, request.headers()).await
