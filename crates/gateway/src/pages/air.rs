@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bentpipe_prefetch::account::Accounts;
+use bentpipe_prefetch::account::{Accounts, Grant, Outcome};
 use bentpipe_prefetch::address::Address;
 use bentpipe_prefetch::ask::wanted_age;
 use bentpipe_prefetch::digest::{CacheDigest, hash};
@@ -73,7 +73,14 @@ pub struct Page {
     first: Bytes,
     head: oneshot::Receiver<Head>,
     body: mpsc::Receiver<Result<Bytes, PromiseBroken>>,
-    tell: Option<(Tell, Place<Passenger>)>,
+    tell: Option<(Tell, Place<Passenger>, Granted)>,
+}
+
+/// What a page may cost in vain, until it is over; settled when it is dropped.
+pub(super) struct Granted {
+    half: Arc<AirPages>,
+    page: PageId,
+    grant: Option<Grant>,
 }
 
 /// Where a page's head and bytes go.
@@ -112,7 +119,10 @@ impl AirPages {
         let site = address.host().to_owned();
         let room = self.settings.memory_bytes.saturating_sub(self.held_bytes.load(Relaxed));
         let most = self.settings.page_bytes.min(room);
-        let allowance = lock(&self.accounts).allowance(passenger, &site, most, now);
+        let id = self.next_page.fetch_add(1, Relaxed);
+        let grant = lock(&self.accounts).grant(passenger, &site, most, now);
+        let allowance = grant.bytes();
+        let granted = Granted { half: self.clone(), page: id, grant: Some(grant) };
         let digest = {
             let promised = lock(&self.promised);
             let useful = promised.held_by(passenger).filter(|(_, object)| !object.is_spent());
@@ -120,10 +130,9 @@ impl AirPages {
         };
         let facts = Arc::new(PageFacts::new(headers));
         let first = Request::new(address, headers, allowance, digest).encode()?.into();
-        let id = self.next_page.fetch_add(1, Relaxed);
         let ((tell_head, head), (tell_body, body)) =
             (oneshot::channel(), mpsc::channel(PAGE_PARTS));
-        let tell = Some(((tell_head, tell_body), place));
+        let tell = Some(((tell_head, tell_body), place, granted));
         Some(Page { half: self.clone(), id, passenger, site, facts, first, head, body, tell })
     }
 
@@ -159,13 +168,12 @@ impl AirPages {
     }
 
     /// Forgets what was promised for a page, and settles its accounts.
-    pub(super) fn lapse(&self, page: PageId) {
+    fn lapse(&self, page: PageId, grant: Grant) {
         let lapsed = lock(&self.promised).lapse(page);
-        let Some(Lapsed { passenger, site, outcome, fates, not_foreseen }) = lapsed else {
-            return;
-        };
+        let outcome = lapsed.as_ref().map_or(Outcome::default(), |lapsed| lapsed.outcome);
+        lock(&self.accounts).settle(grant, outcome, self.now());
+        let Some(Lapsed { fates, not_foreseen, .. }) = lapsed else { return };
         let Fates { used, unused, declined, cancelled } = fates;
-        lock(&self.accounts).settle(passenger, &site, outcome, self.now());
         self.counters.objects_used.add(used.into());
         self.counters.objects_unused.add(unused.into());
         self.counters.objects_declined.add(declined.into());
@@ -183,9 +191,9 @@ impl Page {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let carrier = self.tell.take().map(|(tell, place)| {
+        let carrier = self.tell.take().map(|(tell, place, granted)| {
             lock(&self.half.promised).begin(self.id, self.passenger, &self.site);
-            Carrier::new(self.half.clone(), self.id, self.facts.clone(), tell, place)
+            Carrier::new(self.half.clone(), (self.id, granted), self.facts.clone(), tell, place)
         });
         let first = self.first.clone();
         async move {
@@ -201,6 +209,23 @@ impl Page {
         // Without a carrier nothing will ever come.
         drop(tell);
         Some((head.await.ok()?, PageBody(body)))
+    }
+}
+
+impl Granted {
+    /// No more than `bytes` have been pushed, nor will be.
+    pub fn came(&mut self, bytes: u64) {
+        if let Some(grant) = &mut self.grant {
+            lock(&self.half.accounts).came(grant, bytes, self.half.now());
+        }
+    }
+}
+
+impl Drop for Granted {
+    fn drop(&mut self) {
+        if let Some(grant) = self.grant.take() {
+            self.half.lapse(self.page, grant);
+        }
     }
 }
 

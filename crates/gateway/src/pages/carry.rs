@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::air::{AirPages, AirSettings, Tell};
+use super::air::{AirPages, AirSettings, Granted, Tell};
 use super::object::{Object, PageFacts, PromiseBroken};
 use super::places::Place;
 
@@ -36,6 +36,9 @@ pub struct Carrier {
     /// By their numbers less one; `None` where one is over, or was not wanted.
     objects: Vec<Option<(Address, Arc<Object>)>>,
     held_bytes: u64,
+    pushed_bytes: u64,
+    /// Until the page is not held any more.
+    granted: Granted,
     /// Until the page's stream is over.
     place: Option<Place<Passenger>>,
     /// Whether the ground gives the page.
@@ -45,14 +48,26 @@ pub struct Carrier {
 impl Carrier {
     pub fn new(
         half: Arc<AirPages>,
-        page: PageId,
+        (page, granted): (PageId, Granted),
         facts: Arc<PageFacts>,
         (head, body): Tell,
         place: Place<Passenger>,
     ) -> Self {
         let (head, body, place) = (Some(head), Some(body), Some(place));
-        let (objects, held_bytes, has_begun) = Default::default();
-        Self { half, page, facts, head, body, objects, held_bytes, place, has_begun }
+        let (objects, held_bytes, pushed_bytes, has_begun) = Default::default();
+        Self {
+            half,
+            page,
+            facts,
+            head,
+            body,
+            objects,
+            held_bytes,
+            pushed_bytes,
+            granted,
+            place,
+            has_begun,
+        }
     }
 
     /// Asks by `first` on `stream`, and takes what comes.
@@ -64,6 +79,7 @@ impl Carrier {
         self.end_page().await;
         self.withdraw_all();
         drop(self.place.take());
+        self.granted.came(self.pushed_bytes);
         // Of a page that was declined nothing is here.
         if self.has_begun {
             sleep(self.half.settings.keep).await;
@@ -157,6 +173,7 @@ impl Carrier {
     /// Keeps an object's head; where there is no room, or it is for one person, it is to be cancelled.
     /// The ground has judged it already, and is not the one that passengers must rely on.
     fn begin(&mut self, id: u16, head: Head) -> Option<u16> {
+        self.pushed_bytes += head.bytes();
         let (address, object) = self.object(id)?.clone();
         if judge::may_push(head.status, &head.headers).is_err() || !self.hold(head.bytes()) {
             self.withdraw(id, Withdrawal::Cancelled);
@@ -171,6 +188,7 @@ impl Carrier {
     /// Keeps an object's bytes; where there is no room, it is to be cancelled.
     fn data(&mut self, id: u16, bytes: Bytes) -> Option<u16> {
         let (page, count) = (self.page, bytes.len() as u64);
+        self.pushed_bytes += count;
         let Some((address, object)) = self.object(id) else {
             // It was cancelled, and this was on its way.
             self.half.table().late_bytes(page, count);
@@ -234,7 +252,6 @@ impl Drop for Carrier {
     /// Also where the gateway stops before a page is over.
     fn drop(&mut self) {
         self.withdraw_all();
-        self.half.lapse(self.page);
         self.half.held_bytes.fetch_sub(self.held_bytes, Relaxed);
     }
 }

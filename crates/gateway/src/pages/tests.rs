@@ -424,8 +424,8 @@ async fn what_was_pushed_in_vain_is_not_pushed_again() {
         pushed.push(bench.at_air.wasted_bytes.get());
     }
     assert!(pushed[0] > 500_000, "nobody asked for it");
-    assert_eq!(pushed[19], pushed[5], "and so no more of it came");
-    assert!(pushed[19] < 2_600_000, "{pushed:?}");
+    assert!(pushed[19] - pushed[15] < 50_000, "and so hardly more of it came: {pushed:?}");
+    assert!(pushed[19] < 1_050_000, "the megabyte that an account has to lose: {pushed:?}");
 }
 
 #[tokio::test(start_paused = true)]
