@@ -160,7 +160,7 @@ impl Cache {
             self.0.store.supersede(&other);
             said = self.ask(request, origin, None).await?;
         }
-        let (Answer { response, trusted }, times) = said;
+        let (Answer { response, trusted, .. }, times) = said;
         if let Some(entry) =
             known.as_ref().filter(|_| response.status() == StatusCode::NOT_MODIFIED)
         {

@@ -40,8 +40,12 @@ impl Cache {
                 return Served { response: Err(failure), outcome: Outcome::Failed };
             }
             Direct::Flowing(flowing, _hold) => {
-                let member = Member { stored: true, ..Member::forwarded(why) };
-                self.give_flowing(&flowing, ask, Outcome::Miss(why), member)
+                let (outcome, member) = if flowing.pushed {
+                    (Outcome::Pushed, Member::pushed())
+                } else {
+                    (Outcome::Miss(why), Member { stored: true, ..Member::forwarded(why) })
+                };
+                self.give_flowing(&flowing, ask, outcome, member)
             }
             Direct::Stored(entry, held) => {
                 let (outcome, member) = of_held(held, why);

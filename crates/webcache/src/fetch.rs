@@ -205,7 +205,7 @@ impl Fetch {
             let _ = told.send(Direct::Passing(answer));
             return;
         };
-        let flowing = Flowing { head: head.into(), fill: Arc::default(), length, pushed: false };
+        let flowing = Flowing { head: head.into(), fill: Arc::default(), length, pushed: answer.pushed };
         tell(lead.as_ref(), Progress::Flowing(flowing.clone()));
         if let Some(hold) = flowing.fill.read(0, None) {
             let _ = told.send(Direct::Flowing(flowing.clone(), hold));

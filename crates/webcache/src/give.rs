@@ -63,11 +63,12 @@ impl Cache {
         ask: Ask<'_>,
         why: Forwarded,
     ) -> Option<Served> {
-        if flowing.pushed {
-            let member = Member { detail: Some("pushed"), ..Member::hit() };
-            return self.give_flowing(flowing, ask, Outcome::Pushed, member);
-        }
-        let member = Member { stored: true, collapsed: true, ..Member::forwarded(why) };
+        // Pushed for another: its bytes cross the link once for both.
+        let member = if flowing.pushed {
+            Member::pushed()
+        } else {
+            Member { stored: true, collapsed: true, ..Member::forwarded(why) }
+        };
         self.give_flowing(flowing, ask, Outcome::Collapsed, member)
     }
 
@@ -124,9 +125,14 @@ impl Cache {
     }
 
     pub(crate) fn passed(&self, answer: Answer, why: Forwarded) -> Served {
+        let (outcome, member) = if answer.pushed {
+            (Outcome::Pushed, Member::pushed())
+        } else {
+            (Outcome::Miss(why), Member::forwarded(why))
+        };
         let mut response = answer.response.map(Body::passing);
-        response.headers_mut().append(CACHE_STATUS, why.field());
-        Served { response: Ok(response), outcome: Outcome::Miss(why) }
+        response.headers_mut().append(CACHE_STATUS, member.field());
+        Served { response: Ok(response), outcome }
     }
 
     /// What the answer to a HEAD says of what is stored (RFC 9111 §4.3.5).

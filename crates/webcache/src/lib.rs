@@ -21,10 +21,9 @@
 //!
 //! # Objects that come unasked
 //!
-//! - *Pushed*: [`Cache::promise`] announces an object, so that a GET for it waits instead of crossing the
-//!   link; [`Promise::begin`] gives it its head, [`Push::push`] its body while readers read, and
-//!   [`Push::end`] stores it. [`Cache::insert`] stores one that is whole. Both ask the same policy as
-//!   what is fetched.
+//! - *Pushed*: an [`Origin`] may have an answer that the ground sent before it was asked for, and says so
+//!   ([`Answer::pushed`]): it is stored like any other, and counts as a hit.
+//! - *Whole*: [`Cache::insert`] stores an object by the same policy.
 //! - *Pinned*: [`Cache::insert`] with `pinned`, or [`Cache::pin`]: nothing displaces it, up to half of the
 //!   room, and it is pinned still after a restart. It is validated like any other when it is stale.
 //! - *Ahead of everybody*: [`Cache::ahead`] fetches an object that nobody has asked for, or has it
@@ -61,7 +60,6 @@ mod key;
 mod origin;
 mod policy;
 mod pump;
-mod push;
 mod range;
 mod recent;
 mod record;
@@ -81,7 +79,6 @@ pub use key::{Key, MOST_KEY_BYTES, Scheme};
 pub use origin::{Answer, Confirming, Failure, ForOthers, Origin, OriginBody, STALLED, StandIn};
 pub use policy::{Use, invalidates, storable, usable};
 pub use pump::{MOST_FILLING, STALL};
-pub use push::{Promise, Push};
 pub use status::{Forwarded, Outcome};
 pub use store::{Counts, MOST_FROM_MEMORY, Occupancy, OpenError, Settings};
 pub use vary::Selection;

@@ -53,6 +53,8 @@ pub struct Answer {
     /// Whether it is certain that this is what the address in the key means, and that a body that
     /// ends early will be seen to. Only then it may be stored.
     pub trusted: bool,
+    /// Whether it was on its way before it was asked for: nothing went further because of the request.
+    pub pushed: bool,
 }
 
 /// Why there is no answer, or not all of it.

@@ -33,7 +33,7 @@ pub enum Outcome {
     Validated,
     /// Answered by a fetch that was under way for somebody else.
     Collapsed,
-    /// Answered by what the ground has pushed, or was pushing.
+    /// Answered by what the ground has sent unasked, or was sending.
     Pushed,
     /// Fetched.
     Miss(Forwarded),
@@ -52,7 +52,7 @@ impl Outcome {
         )
     }
 
-    /// Whether the answer came without any wait for the far side of the link.
+    /// Whether no question went to the far side of the link for the answer.
     pub fn saves_round_trip(self) -> bool {
         matches!(self, Self::Hit | Self::StaleHit | Self::Pushed)
     }
@@ -99,6 +99,11 @@ impl Member {
     /// Answered from here.
     pub fn hit() -> Self {
         Self { hit: true, ..Self::default() }
+    }
+
+    /// The ground had sent it, or was sending it.
+    pub fn pushed() -> Self {
+        Self { detail: Some("pushed"), ..Self::hit() }
     }
 
     /// It went further.

@@ -24,6 +24,14 @@ const PORT: u16 = 80;
 /// An answer that came by the ground's half.
 pub type Pushed = Response<UnsyncBoxBody<Bytes, PromiseBroken>>;
 
+/// What an answer is of.
+pub enum Came {
+    /// A page, which was asked for across the link.
+    Page(Pushed),
+    /// An object that nobody had to ask for.
+    Object(Pushed),
+}
+
 /// What is asked for, and how.
 pub type Asked<'a> = (&'a Method, &'a Address, &'a HeaderMap, Condition);
 
@@ -36,15 +44,25 @@ pub async fn answer(
     ticket: &Ticket,
     (method, address, headers, condition): Asked<'_>,
     cached: impl FnOnce() -> Vec<u64>,
-) -> Option<Pushed> {
+) -> Option<Came> {
     if is_page(method, headers, condition) {
-        return page(pages, intake, ticket, (address, headers), cached()).await;
+        let page = page(pages, intake, ticket, (address, headers), cached()).await;
+        return page.map(Came::Page);
     }
     if !is_object(method, address, headers) {
         return None;
     }
     let (head, body) = pages.object(ticket.client, address, headers).await?;
-    response(head, body)
+    response(head, body).map(Came::Object)
+}
+
+impl Came {
+    /// The answer itself.
+    pub fn response(self) -> Pushed {
+        match self {
+            Self::Page(response) | Self::Object(response) => response,
+        }
+    }
 }
 
 async fn page(

@@ -121,7 +121,7 @@ impl Origin for Asked {
                 let (name, value) = field.split_once(": ").unwrap();
                 headers.insert(name.parse::<http::HeaderName>().unwrap(), value.parse().unwrap());
             }
-            Ok(Answer { response, trusted: true })
+            Ok(Answer { response, trusted: true, pushed: false })
         })
     }
 }

@@ -161,8 +161,15 @@ async fn with_a_cache_a_second_passenger_needs_the_link_for_the_page_alone() {
         for (path, body) in &SITE[1..] {
             let object = get(path, "Accept: */*\r\n").await;
             assert!(object.ends_with(body), "{path}: {object}");
+            let is_pushed = object.contains("; detail=pushed");
+            assert_eq!(is_pushed, crossed == 1, "{path}: {object}");
+            assert!(object.contains("bentpipe; hit;"), "{path}: {object}");
         }
         assert_eq!(bench.up.opened().len(), crossed, "flows after passenger {passenger}");
+        let counters = &bench.air;
+        assert_eq!(counters.http_misses.get(), crossed as u64, "the page itself");
+        assert_eq!(counters.http_hits.get(), 3 * crossed as u64);
+        assert_eq!(counters.http_round_trips_saved.get(), 3 * crossed as u64);
     }
     let asked = asked.lock().unwrap().clone();
     assert_eq!(asked.len(), 5, "the page twice, its objects once: {asked:?}");

@@ -59,7 +59,7 @@ impl Origin for Portal {
             let mut response = Response::new(body);
             let fresh = HeaderValue::from_static("max-age=86400");
             response.headers_mut().insert(header::CACHE_CONTROL, fresh);
-            Ok(Answer { response, trusted: true })
+            Ok(Answer { response, trusted: true, pushed: false })
         })
     }
 }

@@ -33,6 +33,8 @@ pub enum Says {
     Alone(Box<Says>),
     /// The same, but nobody may store it.
     Untrusted(Response<Bytes>),
+    /// The same, and the ground had sent it already.
+    Pushed(Response<Bytes>),
 }
 
 #[derive(Default)]
@@ -55,6 +57,9 @@ impl Origin for Fake {
             match says {
                 Some(Says::Whole(response)) => Ok(answer(response.map(full), true)),
                 Some(Says::Untrusted(response)) => Ok(answer(response.map(full), false)),
+                Some(Says::Pushed(response)) => {
+                    Ok(Answer { pushed: true, ..answer(response.map(full), true) })
+                }
                 Some(Says::Slowly(response, mut pieces)) => {
                     let stream = futures_util::stream::poll_fn(move |cx| pieces.poll_recv(cx));
                     let frames =
@@ -75,7 +80,7 @@ fn full(body: Bytes) -> OriginBody {
 }
 
 fn answer(response: Response<OriginBody>, trusted: bool) -> Answer {
-    Answer { response, trusted }
+    Answer { response, trusted, pushed: false }
 }
 
 pub struct Rig {

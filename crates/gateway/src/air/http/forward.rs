@@ -62,7 +62,8 @@ async fn pushed(proxy: &Proxy, request: &Request<Incoming>) -> Option<Response<B
     }
     let address = Address::parse(&request.uri().to_string()).ok()?;
     let asked = (request.method(), &address, request.headers(), Condition::OfClient);
-    let mut pushed = pages::answer(pages, &proxy.intake, &proxy.ticket, asked, Vec::new).await?;
+    let came = pages::answer(pages, &proxy.intake, &proxy.ticket, asked, Vec::new).await?;
+    let mut pushed = came.response();
     head::add_via(pushed.headers_mut(), Version::HTTP_11);
     Some(pushed.map(|body| body.map_err(Into::into).boxed_unsync()))
 }

@@ -25,7 +25,7 @@ use super::{Destination, Outbound};
 use crate::air::first::{Ending, FirstWrite};
 use crate::air::http::{MAX_BUFFER_BYTES, is_the_links_fault};
 use crate::air::intake::Intake;
-use crate::air::pages;
+use crate::air::pages::{self, Came};
 use crate::air::passengers::Ticket;
 use crate::far::Reach;
 use crate::pages::Condition;
@@ -184,14 +184,15 @@ impl Shared {
             let web = self.intake.web.as_ref();
             web.map(|web| web.cache.fresh_hashes(&site, MAX_ENTRIES)).unwrap_or_default()
         };
-        let pushed = pages::answer(pages, &self.intake, ticket, asked, cached).await?;
+        let came = pages::answer(pages, &self.intake, ticket, asked, cached).await?;
         let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
-        let response = pushed.map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
+        let pushed = matches!(came, Came::Object(_));
+        let response = came.response().map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
         let trusted = match response.status() {
             StatusCode::NOT_MODIFIED => is_for_this(response.headers()),
             _ => is_for_all(response.headers()),
         };
-        Some(Answer { response, trusted })
+        Some(Answer { response, trusted, pushed })
     }
 
     /// Asks at `target`, on a kept flow if there is one.
@@ -236,7 +237,7 @@ impl Shared {
         let ending = connection.ending.clone();
         self.origins.keep(place, connection);
         let response = response.map(|body| body.map_err(move |_| failed(&ending)).boxed_unsync());
-        Ok(Answer { response, trusted })
+        Ok(Answer { response, trusted, pushed: false })
     }
 
     fn place(&self, target: &Target) -> Place {

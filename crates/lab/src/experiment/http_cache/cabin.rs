@@ -78,7 +78,7 @@ impl Origin for Web {
             response.headers_mut().insert(header::CACHE_CONTROL, control);
         }
         response.headers_mut().insert(header::ETAG, HeaderValue::from_static("\"1\""));
-        Box::pin(async move { Ok(Answer { response, trusted: true }) })
+        Box::pin(async move { Ok(Answer { response, trusted: true, pushed: false }) })
     }
 }
 

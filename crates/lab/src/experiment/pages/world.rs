@@ -149,19 +149,20 @@ impl Origin for Across {
         let (cabin, passenger, address) =
             (self.cabin.clone(), self.passenger, self.address.clone());
         Box::pin(async move {
-            let response = if is_page(&Method::GET, request.headers(), Condition::OfClient) {
+            let is_page = is_page(&Method::GET, request.headers(), Condition::OfClient);
+            let response = if is_page {
                 page(&cabin, passenger, &address, request.headers()).await
             } else {
                 object(&cabin, passenger, &address, request.headers()).await
             };
             if let Some(response) = response {
-                return Ok(Answer { response, trusted: true });
+                return Ok(Answer { response, trusted: true, pushed: !is_page });
             }
             let path = address.path_and_query().to_owned();
             let broken = |_| Failure { offline: false, code: 0 };
             let bytes = cabin.across(passenger, &path).await.map_err(broken)?;
             let body = Full::new(bytes).map_err(|never| match never {}).boxed_unsync();
-            Ok(Answer { response: Response::new(body), trusted: true })
+            Ok(Answer { response: Response::new(body), trusted: true, pushed: false })
         })
     }
 }
