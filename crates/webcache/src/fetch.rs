@@ -205,7 +205,8 @@ impl Fetch {
             let _ = told.send(Direct::Passing(answer));
             return;
         };
-        let flowing = Flowing { head: head.into(), fill: Arc::default(), length, pushed: answer.pushed };
+        let flowing =
+            Flowing { head: head.into(), fill: Arc::default(), length, pushed: answer.pushed };
         tell(lead.as_ref(), Progress::Flowing(flowing.clone()));
         if let Some(hold) = flowing.fill.read(0, None) {
             let _ = told.send(Direct::Flowing(flowing.clone(), hold));

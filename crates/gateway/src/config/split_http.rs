@@ -50,10 +50,10 @@ pub struct GroundSplitHttp {
     pub per_origin: NonZeroUsize,
     /// Fetches at once for one page.
     pub at_once: NonZeroUsize,
-    /// Names whose objects alone are fetched; all, where there are none.
+    /// Names whose pages and objects alone are fetched; all, where there are none.
     #[serde(deserialize_with = "names")]
     pub allow: NameList,
-    /// Names whose objects are never fetched.
+    /// Names whose pages and objects are never fetched.
     #[serde(deserialize_with = "names")]
     pub deny: NameList,
 }

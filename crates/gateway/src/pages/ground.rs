@@ -26,7 +26,7 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 pub struct GroundSettings {
     /// The bounds of each page.
     pub limits: Limits,
-    /// Whose objects are fetched.
+    /// Whose pages and objects are fetched.
     pub rules: Rules,
     /// Pages at once; those beyond it are declined, and the cabin fetches them as ever.
     pub pages: usize,
@@ -63,6 +63,9 @@ impl GroundPages {
         let Some(_place) = self.places.take(&aircraft.to_owned()) else {
             return timeout(REQUEST_PATIENCE, decline(&mut to)).await?;
         };
+        if !self.settings.rules.permit(request.page.host()) {
+            return timeout(REQUEST_PATIENCE, decline(&mut to)).await?;
+        }
         self.counters.pages.add(1);
         let mut session = Session::new(self, origins, *request)?;
         let whole = async {

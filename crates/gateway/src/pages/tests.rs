@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bentpipe_link::ResetCode;
 use bentpipe_prefetch::address::{Address, Origin};
-use bentpipe_prefetch::plan::{Limits, Promise, Rules};
+use bentpipe_prefetch::plan::{Limits, NameList, Promise, Rules};
 use bentpipe_prefetch::scan::Urgency;
 use bentpipe_prefetch::wire::{End, Frame as Said, Head, PAGE, Packer};
 use bytes::{Bytes, BytesMut};
@@ -641,4 +641,18 @@ async fn downloads_are_no_pages() {
         assert!(bench.page(path).await.is_none(), "{path} goes its own way");
     }
     assert!(bench.page("/small").await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_of_names_that_the_operator_leaves_out_are_not_asked_for() {
+    let list = |name: &str| NameList::new([name.to_owned()]).unwrap();
+    for (rules, is_asked) in [
+        (Rules { deny: list("test"), ..Rules::default() }, false),
+        (Rules { allow: list("other.test"), ..Rules::default() }, false),
+        (Rules { allow: list("site.test"), ..Rules::default() }, true),
+    ] {
+        let bench = bench_with(three_levels(), |_| {}, |ground| ground.rules = rules.clone());
+        assert_eq!(bench.page("page").await.is_some(), is_asked, "{rules:?}");
+        assert_eq!(bench.site.asked().is_empty(), !is_asked, "{rules:?}");
+    }
 }

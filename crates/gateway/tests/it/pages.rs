@@ -238,7 +238,8 @@ async fn a_page_that_the_cache_asks_about_brings_its_objects_where_it_has_change
         assert!(picture.ends_with("png"), "{who}: {picture}");
         assert_eq!(bench.up.opened().len(), number + 1, "flows after passenger {who}");
     }
-    let is_pages = |open: &bentpipe_link::io::Open| open.target.host == Host::Service(Service::Pages);
+    let is_pages =
+        |open: &bentpipe_link::io::Open| open.target.host == Host::Service(Service::Pages);
     assert!(bench.up.opened().iter().all(is_pages));
     let asked = asked.lock().unwrap().clone();
     let conditions = asked.iter().filter(|head| head.contains("if-none-match")).count();

@@ -1,4 +1,4 @@
-//! The operator's own robots file: whose objects are fetched.
+//! The operator's own robots file: whose pages and objects are fetched.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub enum NameListError {
     Many,
 }
 
-/// Whose objects are fetched for whose pages.
+/// Whose pages and objects are fetched.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     /// These alone, where there are any.
@@ -76,7 +76,7 @@ impl NameList {
 }
 
 impl Rules {
-    /// Whether objects of `host` may be fetched.
+    /// Whether pages and objects of `host` may be fetched.
     pub fn permit(&self, host: &str) -> bool {
         !self.deny.names(host) && (self.allow.is_empty() || self.allow.names(host))
     }

@@ -39,7 +39,9 @@ pub enum WireError {
     #[error("the peer's bytes are not the Split HTTP protocol's")]
     Malformed,
     /// Another version.
-    #[error("the peer speaks version {0} of the Split HTTP protocol, not {VERSION} or {VERSION_CONDITIONAL}: update one of them")]
+    #[error(
+        "the peer speaks version {0} of the Split HTTP protocol, not {VERSION} or {VERSION_CONDITIONAL}: update one of them"
+    )]
     Version(u8),
     /// Larger than this protocol has it.
     #[error("the peer sends more than the Split HTTP protocol allows")]

@@ -52,8 +52,7 @@ fn the_caches_condition_goes_across_in_a_version_that_says_so() {
     let (plain, bytes) = (plain.encode().unwrap(), asks.encode().unwrap());
     assert_eq!((plain[0], bytes[0]), (VERSION, VERSION_CONDITIONAL));
     assert_eq!(ups(&[&bytes]), Ok(vec![Up::Request(Box::new(asks))]));
-    for (mut other, version) in
-        [(bytes, VERSION), (plain.clone(), VERSION_CONDITIONAL), (plain, 4)]
+    for (mut other, version) in [(bytes, VERSION), (plain.clone(), VERSION_CONDITIONAL), (plain, 4)]
     {
         other[0] = version;
         let wrong = if version == 4 { WireError::Version(4) } else { WireError::Malformed };

@@ -187,7 +187,8 @@ impl Shared {
         let came = pages::answer(pages, &self.intake, ticket, asked, cached).await?;
         let broken = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
         let pushed = matches!(came, Came::Object(_));
-        let response = came.response().map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
+        let response =
+            came.response().map(|body| body.map_err(move |_| broken.clone()).boxed_unsync());
         let trusted = match response.status() {
             StatusCode::NOT_MODIFIED => is_for_this(response.headers()),
             _ => is_for_all(response.headers()),
@@ -366,9 +367,7 @@ fn is_for_this(headers: &HeaderMap) -> bool {
         .iter()
         .flat_map(|value| value.to_str().unwrap_or("*").split(',').map(str::trim));
     let said = |name: &str| CARRIED.iter().any(|it| it.as_str().eq_ignore_ascii_case(name));
-    names.all(|name| {
-        name.is_empty() || name.eq_ignore_ascii_case("accept-encoding") || said(name)
-    })
+    names.all(|name| name.is_empty() || name.eq_ignore_ascii_case("accept-encoding") || said(name))
 }
 
 /// Why a flow gave no answer.
