@@ -13,6 +13,8 @@ use bentpipe_lab::emu;
 mod browser;
 #[path = "emu/links.rs"]
 mod links;
+#[path = "emu/loads.rs"]
+mod loads;
 #[path = "emu/measured.rs"]
 mod measured;
 #[path = "emu/modem.rs"]
@@ -43,6 +45,9 @@ const TESTS: &[Test] = &[
     ("passengers_traffic_crosses_both_gateways", traffic::crosses),
     ("a_class_keeps_to_its_ceiling_both_ways", traffic::ceilings),
     ("sessions_without_leases_leave_the_kernels_cubic_its_share", share::with_the_kernel),
+    ("every_protocol_loads_a_page_over_a_lossy_link", loads::protocols),
+    ("connections_are_tried_again_and_dropped", loads::retries),
+    ("models_open_about_as_many_connections_as_the_sites", loads::models),
     ("chromiums_own_quic_loads_a_page", browser::quic),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),
     ("programs_die_with_the_process", vanish::programs),
