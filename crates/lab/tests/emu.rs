@@ -47,6 +47,7 @@ const TESTS: &[Test] = &[
     ("sessions_without_leases_leave_the_kernels_cubic_its_share", share::with_the_kernel),
     ("every_protocol_loads_a_page_over_a_lossy_link", loads::protocols),
     ("connections_are_tried_again_and_dropped", loads::retries),
+    ("a_first_packet_carries_a_request_where_tcp_may", loads::fast_open),
     ("models_open_about_as_many_connections_as_the_sites", loads::models),
     ("chromiums_own_quic_loads_a_page", browser::quic),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),
