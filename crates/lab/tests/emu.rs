@@ -23,6 +23,8 @@ mod reach;
 mod share;
 #[path = "emu/traffic.rs"]
 mod traffic;
+#[path = "emu/tuning.rs"]
+mod tuning;
 #[path = "emu/vanish.rs"]
 mod vanish;
 
@@ -43,6 +45,13 @@ const TESTS: &[Test] = &[
     ("passengers_traffic_crosses_both_gateways", traffic::crosses),
     ("a_class_keeps_to_its_ceiling_both_ways", traffic::ceilings),
     ("sessions_without_leases_leave_the_kernels_cubic_its_share", share::with_the_kernel),
+    ("an_initial_window_is_what_leaves_before_the_first_acknowledgement", tuning::initial_window),
+    ("a_pause_starts_over_where_it_is_said_to", tuning::idle_restart),
+    ("a_congestion_control_is_everybodys", tuning::congestion),
+    ("windows_and_buffers_bound_the_rate", tuning::windows),
+    ("fast_open_saves_a_round_trip", tuning::fast_open),
+    ("bytes_in_the_cabin_are_counted_with_every_header", tuning::cabin_bytes),
+    ("other_users_of_the_link_are_counted_apart", tuning::others),
     ("chromiums_own_quic_loads_a_page", browser::quic),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),
     ("programs_die_with_the_process", vanish::programs),
