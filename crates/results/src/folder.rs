@@ -169,9 +169,13 @@ impl Folder {
     /// cell without its line was run, a line without its cell is harmless.
     pub fn keep(&self, measured: &Measured, line: &impl Serialize) -> Result<(), FolderError> {
         self.keep_cell(measured)?;
-        let mut line = serde_json::to_string(line).expect("a line of the log is plain data");
-        line.push('\n');
-        self.log(&line)
+        self.note(line)
+    }
+
+    /// A line for the log that goes with no cell.
+    pub fn note(&self, line: &impl Serialize) -> Result<(), FolderError> {
+        let line = serde_json::to_string(line).expect("a line of the log is plain data");
+        self.log(&format!("{line}\n"))
     }
 
     /// What every finished cell gave, by study and grid.
