@@ -5,7 +5,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use bentpipe_lab::contender::Contender;
+use bentpipe_lab::contender::{self, BENTPIPE, Contender, E2E_CUBIC};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::browse::Browse;
 use bentpipe_lab::experiment::table;
@@ -47,8 +47,8 @@ pub struct Demo {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Who carries the traffic; may be repeated [default: e2e-cubic, e2e-bbr, split-bbr, bentpipe].
-    #[arg(long = "contender", value_name = "NAME")]
-    contenders: Vec<Contender>,
+    #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
+    contenders: Vec<&'static dyn Contender>,
 }
 
 /// Shows it.
@@ -60,7 +60,7 @@ pub fn run(demo: &Demo) -> Outcome {
     let profile = Profile::named(PROFILE)?;
     let program = std::env::current_exe()?;
     let contenders =
-        if demo.contenders.is_empty() { Contender::DEMO.to_vec() } else { demo.contenders.clone() };
+        if demo.contenders.is_empty() { contender::demo() } else { demo.contenders.clone() };
     let workloads = Workload::demo();
     let plan = Plan {
         experiment: "demo",
@@ -108,13 +108,13 @@ pub fn run(demo: &Demo) -> Outcome {
 
 /// How much sooner a large file is there.
 fn comparison(cells: &[Cell]) -> Option<String> {
-    let median = |contender| {
+    let median = |contender: &dyn Contender| {
         let is_it =
             |cell: &&Cell| cell.contender == contender && cell.workload.to_string() == "file-1600k";
         cells.iter().find(is_it)?.found.samples.percentile(0.5)
     };
-    let ours = median(Contender::Bentpipe)?.known()?;
-    let (least, theirs) = match median(Contender::E2eCubic)? {
+    let ours = median(&BENTPIPE)?.known()?;
+    let (least, theirs) = match median(&E2E_CUBIC)? {
         Percentile::Known(theirs) => ("", theirs),
         Percentile::Above(theirs) => ("more than ", theirs),
     };
@@ -131,7 +131,7 @@ fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
         return Ok(Vec::new());
     };
     say!("\nThe page in real Chromium ({}):", program.display());
-    let of_interest = [Contender::E2eCubic, Contender::Bentpipe];
+    let of_interest: [&'static dyn Contender; 2] = [&E2E_CUBIC, &BENTPIPE];
     let contenders: Vec<_> =
         of_interest.into_iter().filter(|one| plan.contenders.contains(one)).collect();
     let workloads = [Workload::Chromium { objects: PAGE_OBJECTS }];

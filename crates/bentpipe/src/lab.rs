@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::out::{say, show};
 use bentpipe_channel::{DirectionSpec, LinkSpec};
-use bentpipe_lab::contender::Contender;
+use bentpipe_lab::contender::{self, BENTPIPE, Contender};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::cell::Punctuality;
 use bentpipe_lab::experiment::pages::Reader;
@@ -101,8 +101,8 @@ pub struct TransfersArgs {
     #[command(flatten)]
     link: LinkArgs,
     /// Who carries the traffic; may be repeated [default: those of the demo].
-    #[arg(long = "contender", value_name = "NAME")]
-    contenders: Vec<Contender>,
+    #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
+    contenders: Vec<&'static dyn Contender>,
     /// What is carried: object-SIZE, file-SIZE, page-N, chromium-N, bulk; may be repeated
     /// [default: those of the demo].
     #[arg(long = "workload", value_name = "NAME")]
@@ -238,7 +238,7 @@ fn transfers(args: &TransfersArgs) -> Outcome {
     emu::enter()?;
     let scratch = Scratch::new()?;
     let contenders =
-        if args.contenders.is_empty() { Contender::DEMO.to_vec() } else { args.contenders.clone() };
+        if args.contenders.is_empty() { contender::demo() } else { args.contenders.clone() };
     let workloads =
         if args.workloads.is_empty() { Workload::demo() } else { args.workloads.clone() };
     let plan = Plan {
@@ -328,7 +328,7 @@ fn simulate(args: &SimArgs) -> Outcome {
     let row = |metric: &str, unit: &str, value: f64, limit| Row {
         experiment: "sim".into(),
         engine: "sim".into(),
-        contender: Some(Contender::Bentpipe.name().into()),
+        contender: Some(BENTPIPE.name().into()),
         profile: Some(profile.name.clone()),
         workload: Some(Workload::Bulk.to_string()),
         metric: metric.into(),

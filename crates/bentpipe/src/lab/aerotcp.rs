@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use bentpipe_lab::contender::Contender;
+use bentpipe_lab::contender::{self, Contender};
 use bentpipe_lab::experiment::table;
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Row;
@@ -20,8 +20,8 @@ pub struct AeroTcpArgs {
     #[arg(long, default_value = "sim")]
     engine: Engine,
     /// Who carries the files, bentpipe or bentpipe-aerotcp; may be repeated [default: both].
-    #[arg(long = "contender", value_name = "NAME")]
-    contenders: Vec<Contender>,
+    #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
+    contenders: Vec<&'static dyn Contender>,
     /// A bit-error rate; may be repeated [default: half decades from 1e-8 to 1e-5].
     #[arg(long = "ber", value_name = "SHARE", value_parser = ber)]
     bers: Vec<f64>,

@@ -12,13 +12,13 @@ use tokio::runtime;
 use tokio::time::timeout;
 
 use super::{BenchError, failed, quic};
-use crate::contender::{Contender, Running, Stage};
+use crate::contender::{BENTPIPE, Contender, Running, Stage};
 use crate::emu::{SERVER, World};
 use crate::experiment::table::{megabits, pairs};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};
-use crate::workload::fetch::{Client, FetchError};
-use crate::workload::origin::{Congestion, Origin, listen};
+use crate::workload::fetch::{Client, FetchError, Route};
+use crate::workload::origin::{Congestion, listen};
 use crate::workload::service::Service;
 
 /// Transfers of either kind, in turns, so that whatever else this machine does meets both.
@@ -50,24 +50,30 @@ pub struct Found {
 pub fn run(program: &Path, folder: &Path) -> Result<Found, BenchError> {
     let profile = Profile::named("clean")?;
     let world = World::new(&profile.link, None, 1)?;
-    let origin = Origin::start(&world.server, SERVER.v4.into())?;
     let source = SocketAddr::new(SERVER.v4.into(), PORT);
     let listener = listen(&world.server, source, Congestion::Cubic)?;
     let _source = Service::start(&world.server, || pour(listener))?;
-    let stage = Stage { world: &world, profile: &profile, origin: &origin, folder, program };
-    let running = Contender::Bentpipe.start(&stage).map_err(failed("start the gateways"))?;
-    let client = Client { origin: source, ..running.client };
+    let stage = Stage {
+        world: &world,
+        profile: &profile,
+        folder,
+        program,
+        hosts: &[],
+        settings: &toml::Table::new(),
+    };
+    let running = BENTPIPE.start(&stage).map_err(failed("start the gateways"))?;
+    let client = Client { route: Route::Direct, origin: source, congestion: Congestion::Cubic };
     let (mut bare, mut relayed) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         bare.push(quic::run(&world, LENGTH)?);
-        relayed.push(through(&world, &client, &running)?);
+        relayed.push(through(&world, &client, &*running)?);
     }
     let ratios = bare.iter().zip(&relayed).map(|(bare, relayed)| relayed / bare).collect();
     let [bare, relayed] = [bare, relayed].map(|rates| rates.into_iter().collect());
     Ok(Found { bare, relayed, ratios })
 }
 
-fn through(world: &World, client: &Client, running: &Running) -> Result<f64, BenchError> {
+fn through(world: &World, client: &Client, running: &dyn Running) -> Result<f64, BenchError> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(failed("start a client"))?;
     let receiving = || runtime.block_on(receive(client));

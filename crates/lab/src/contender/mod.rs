@@ -1,45 +1,147 @@
-//! Who carries a client's traffic across the link: the kernel's own TCP, a relay, the gateways.
+//! Who carries a client's traffic across the link: the kernel's own TCP, a relay, a tunnel, the
+//! gateways.
+//!
+//! Clients open ordinary connections to the server's addresses; a contender takes what crosses its
+//! air host (nftables' TPROXY) or leaves it be. One contender is one small file and its line in
+//! [`all`]; what several share is in `routed`, `relay` and `gateways`.
 
 mod bentpipe;
-mod direct;
+mod bentpipe_aerotcp;
+mod bentpipe_masque;
+mod bentpipe_services;
+mod e2e_bbr;
+mod e2e_cubic;
+mod e2e_cubic_64k;
+mod e2e_reno;
+mod gateways;
+mod intercept;
 pub mod pair;
+mod pep_http;
 pub mod process;
-mod split;
+mod relay;
+mod routed;
+mod split_bbr;
+mod split_cubic;
+mod split_reno;
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
-use std::str::FromStr;
 
 use crate::emu::{EmuError, World};
 use crate::profile::Profile;
-use crate::workload::fetch::Client;
-use crate::workload::origin::{Congestion, Origin};
-use crate::workload::service::Service;
-use pair::{Pair, PairError, Transport};
+use crate::workload::origin::Congestion;
+use crate::workload::service::NotReady;
+pub use bentpipe::BENTPIPE;
+pub use bentpipe_aerotcp::BENTPIPE_AEROTCP;
+pub use bentpipe_masque::BENTPIPE_MASQUE;
+pub use bentpipe_services::BENTPIPE_SERVICES;
+pub use e2e_bbr::E2E_BBR;
+pub use e2e_cubic::E2E_CUBIC;
+pub use e2e_cubic_64k::E2E_CUBIC_64K;
+pub use e2e_reno::E2E_RENO;
+use pair::PairError;
+pub use pep_http::PEP_HTTP;
+pub use split_bbr::SPLIT_BBR;
+pub use split_cubic::SPLIT_CUBIC;
+pub use split_reno::SPLIT_RENO;
 
-/// A contender.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Contender {
-    /// The kernel's CUBIC from server to client.
-    E2eCubic,
-    /// The kernel's BBR from server to client.
-    E2eBbr,
-    /// TCP ended on both sides of the link, BBR between.
-    SplitBbr,
-    /// The gateways over the radio transport.
-    Bentpipe,
-    /// The gateways over HTTP/3.
-    BentpipeMasque,
-    /// The gateways over AeroTCP.
-    BentpipeAeroTcp,
+/// A way of getting bytes across the link.
+pub trait Contender: Sync + fmt::Debug {
+    /// What tables and options call it.
+    fn name(&self) -> &'static str;
+
+    /// What it is, in a sentence or two.
+    fn about(&self) -> &'static str;
+
+    /// What TCP at client and server sends with.
+    fn ends(&self) -> Congestion {
+        Congestion::Cubic
+    }
+
+    /// What the client's receive window is held to, in bytes, if to anything.
+    fn receive_window(&self) -> Option<u32> {
+        None
+    }
+
+    /// Whether UDP between client and server crosses the link by it; by the others UDP is routed as
+    /// it is, or refused.
+    fn carries_udp(&self) -> bool;
+
+    /// Whether its first flow waits for a handshake or a start that later ones do not.
+    fn starts_cold(&self) -> bool;
+
+    /// How its transfers spread, by which the number of runs is chosen.
+    fn spread(&self) -> Spread;
+
+    /// Sets it up on `stage`.
+    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, ContenderError>;
+}
+
+/// How the times of transfers over a lossy link spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// Hardly: only the tail wants many runs.
+    Narrow,
+    /// Loss does not slow it down, but each loss costs time.
+    Wide,
+    /// Loss slows it down: runs take long and differ much.
+    Slow,
+}
+
+impl From<Congestion> for Spread {
+    /// Of transfers by it across the link: CUBIC and Reno take loss for congestion.
+    fn from(congestion: Congestion) -> Self {
+        match congestion {
+            Congestion::Reno | Congestion::Cubic => Self::Slow,
+            Congestion::Bbr => Self::Wide,
+        }
+    }
+}
+
+/// A contender at work, until it is dropped.
+pub trait Running: Send {
+    /// Whether its programs still run.
+    fn check(&mut self) -> Result<(), ContenderError> {
+        Ok(())
+    }
+
+    /// The last lines of its programs, each behind a line break.
+    fn said(&self) -> String {
+        String::new()
+    }
+
+    /// Connections that it reset for want of room.
+    fn resets(&self) -> u64 {
+        0
+    }
+}
+
+/// Where a contender is set up.
+#[derive(Debug, Clone, Copy)]
+pub struct Stage<'a> {
+    /// The hosts and the link between them.
+    pub world: &'a World,
+    /// What the link is.
+    pub profile: &'a Profile,
+    /// An empty folder of its own.
+    pub folder: &'a Path,
+    /// The `bentpipe` program, where the gateways come from.
+    pub program: &'a Path,
+    /// Names of the server's addresses, for who resolves them on the ground.
+    pub hosts: &'a [(String, IpAddr)],
+    /// What the experiment declares of contenders, each key beginning with its contender's kind
+    /// (`pep-buffer-bytes`); other keys are nobody's here.
+    pub settings: &'a toml::Table,
 }
 
 /// The name is not a contender's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no contender {0:?}: there are {names}", names = Contender::names())]
+#[error("there is no contender {0:?}: there are {names}", names = names())]
 pub struct UnknownContender(String);
 
-/// Why a contender could not be set up.
+/// Why a contender could not be set up, or runs no more.
 #[derive(Debug, thiserror::Error)]
 pub enum ContenderError {
     /// A host of the lab refused.
@@ -48,119 +150,79 @@ pub enum ContenderError {
     /// The gateways did not start.
     #[error(transparent)]
     Gateways(#[from] PairError),
+    /// One of its halves did not start.
+    #[error("the {half} half did not start: {why}")]
+    Half {
+        /// `air` or `ground`.
+        half: &'static str,
+        /// What it said.
+        why: NotReady,
+    },
 }
 
-/// Where a contender is set up.
-#[derive(Clone, Copy)]
-pub struct Stage<'a> {
-    /// The hosts and the link between them.
-    pub world: &'a World,
-    /// What the link is.
-    pub profile: &'a Profile,
-    /// The server's origin.
-    pub origin: &'a Origin,
-    /// An empty folder of its own.
-    pub folder: &'a Path,
-    /// The `bentpipe` program, where the gateways come from.
-    pub program: &'a Path,
+/// First the kernel's own, then what splits, then the gateways.
+static ALL: &[&dyn Contender] = &[
+    &E2E_RENO,
+    &E2E_CUBIC,
+    &E2E_BBR,
+    &E2E_CUBIC_64K,
+    &SPLIT_RENO,
+    &SPLIT_CUBIC,
+    &SPLIT_BBR,
+    &PEP_HTTP,
+    &BENTPIPE,
+    &BENTPIPE_MASQUE,
+    &BENTPIPE_AEROTCP,
+    &BENTPIPE_SERVICES,
+];
+
+/// All there are.
+pub fn all() -> &'static [&'static dyn Contender] {
+    ALL
 }
 
-/// A contender at work, until it is dropped.
-pub struct Running {
-    /// How the client reaches the origin through it.
-    pub client: Client,
-    parts: Parts,
+/// Those of the demo.
+pub fn demo() -> Vec<&'static dyn Contender> {
+    vec![&E2E_CUBIC, &E2E_BBR, &SPLIT_BBR, &BENTPIPE]
 }
 
-/// What has to live as long as the contender.
-enum Parts {
-    Nothing,
-    Relays { _air: Service, _ground: Service },
-    Gateways(Pair),
+/// The one that is called `name`.
+pub fn named(name: &str) -> Result<&'static dyn Contender, UnknownContender> {
+    let known = all().iter().find(|contender| contender.name() == name);
+    known.copied().ok_or_else(|| UnknownContender(name.into()))
 }
 
-impl Running {
-    /// Whether its programs still run.
-    pub fn check(&mut self) -> Result<(), ContenderError> {
-        match &mut self.parts {
-            Parts::Gateways(pair) => Ok(pair.check()?),
-            Parts::Nothing | Parts::Relays { .. } => Ok(()),
-        }
-    }
-
-    /// The last lines of its programs, each behind a line break.
-    pub fn said(&self) -> String {
-        match &self.parts {
-            Parts::Gateways(pair) => format!(
-                "\nthe air gateway's last lines:\n{}\nthe ground gateway's:\n{}",
-                pair.air.tail(),
-                pair.ground.tail()
-            ),
-            Parts::Nothing | Parts::Relays { .. } => String::new(),
-        }
-    }
+fn names() -> String {
+    all().iter().map(|contender| contender.name()).collect::<Vec<_>>().join(", ")
 }
 
-impl Contender {
-    /// All there are.
-    pub const ALL: [Self; 6] = [
-        Self::E2eCubic,
-        Self::E2eBbr,
-        Self::SplitBbr,
-        Self::Bentpipe,
-        Self::BentpipeMasque,
-        Self::BentpipeAeroTcp,
-    ];
+// A contender is known by its name.
 
-    /// Those of the demo.
-    pub const DEMO: [Self; 4] = [Self::E2eCubic, Self::E2eBbr, Self::SplitBbr, Self::Bentpipe];
-
-    /// What tables and options call it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::E2eCubic => "e2e-cubic",
-            Self::E2eBbr => "e2e-bbr",
-            Self::SplitBbr => "split-bbr",
-            Self::Bentpipe => "bentpipe",
-            Self::BentpipeMasque => "bentpipe-masque",
-            Self::BentpipeAeroTcp => "bentpipe-aerotcp",
-        }
-    }
-
-    /// Whether it is a pair of our gateways.
-    pub fn is_gateways(self) -> bool {
-        matches!(self, Self::Bentpipe | Self::BentpipeMasque | Self::BentpipeAeroTcp)
-    }
-
-    /// Sets it up on `stage`.
-    pub fn start(self, stage: &Stage<'_>) -> Result<Running, ContenderError> {
-        match self {
-            Self::E2eCubic => Ok(direct::start(stage, Congestion::Cubic)),
-            Self::E2eBbr => Ok(direct::start(stage, Congestion::Bbr)),
-            Self::SplitBbr => split::start(stage),
-            Self::Bentpipe => bentpipe::start(stage, Transport::Link),
-            Self::BentpipeMasque => bentpipe::start(stage, Transport::Masque),
-            Self::BentpipeAeroTcp => bentpipe::start(stage, Transport::AeroTcp),
-        }
-    }
-
-    fn names() -> String {
-        Self::ALL.map(Self::name).join(", ")
+impl PartialEq for dyn Contender + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
     }
 }
 
-impl fmt::Display for Contender {
+impl Eq for dyn Contender + '_ {}
+
+impl PartialOrd for dyn Contender + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for dyn Contender + '_ {
+    /// In the order of [`all`].
+    fn cmp(&self, other: &Self) -> Ordering {
+        let place = |name| all().iter().position(|contender| contender.name() == name);
+        place(self.name()).cmp(&place(other.name())).then(self.name().cmp(other.name()))
+    }
+}
+
+impl fmt::Display for dyn Contender + '_ {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-impl FromStr for Contender {
-    type Err = UnknownContender;
-
-    fn from_str(text: &str) -> Result<Self, UnknownContender> {
-        let known = Self::ALL.into_iter().find(|contender| contender.name() == text);
-        known.ok_or_else(|| UnknownContender(text.into()))
     }
 }
 
@@ -170,10 +232,13 @@ mod tests {
 
     #[test]
     fn names_read_back_and_an_unknown_one_lists_all() {
-        for contender in Contender::ALL {
-            assert_eq!(contender.name().parse(), Ok(contender));
+        for contender in all() {
+            assert_eq!(named(contender.name()).unwrap(), *contender);
+            assert!(contender.about().ends_with('.'), "{contender}");
         }
-        let error = "pepsal".parse::<Contender>().unwrap_err().to_string();
-        assert!(error.contains("\"pepsal\"") && error.contains("split-bbr, bentpipe"), "{error}");
+        let error = named("pepsal").unwrap_err().to_string();
+        for contender in all() {
+            assert!(error.contains(contender.name()), "{error}");
+        }
     }
 }

@@ -9,10 +9,10 @@ use tokio::time::timeout;
 
 use super::ExperimentError;
 use crate::contender::{Contender, Running, Stage};
-use crate::emu::{EmuError, LinkCounters, SERVER, WireCounters, World};
+use crate::emu::{AIR_CABIN, EmuError, LinkCounters, SERVER, WireCounters, World};
 use crate::profile::Profile;
 use crate::result::{Sample, Samples};
-use crate::workload::fetch::FetchError;
+use crate::workload::fetch::{Client, FetchError, Route};
 use crate::workload::origin::Origin;
 use crate::workload::{Workload, bulk, chromium, page};
 
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct Job<'a> {
     /// Who.
-    pub contender: Contender,
+    pub contender: &'static dyn Contender,
     /// What.
     pub workload: &'a Workload,
     /// How often.
@@ -108,19 +108,26 @@ pub fn run(
     world.measure()?;
     measured();
     let origin = Origin::start(&world.server, SERVER.v4.into())?;
+    if let Some(bytes) = job.contender.receive_window() {
+        hold_window(&world, bytes)?;
+    }
     let stage = Stage {
         world: &world,
         profile: job.profile,
-        origin: &origin,
         folder: job.folder,
         program: job.program,
+        hosts: &[],
+        settings: &toml::Table::new(),
     };
     let name = job.contender.name();
-    let mut running = (job.contender.start(&stage))
+    let running = (job.contender.start(&stage))
         .map_err(|source| ExperimentError::Contender { contender: name, source })?;
+    let congestion = job.contender.ends();
+    let client = Client { route: Route::Direct, origin: origin.address(congestion), congestion };
+    let mut fetching = Fetching { client, running };
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(EmuError::Thread)?;
-    let drive = || runtime.block_on(drive(job, &world, &mut running, tell));
+    let drive = || runtime.block_on(drive(job, &world, &mut fetching, tell));
     let mut found = world.client.run(drive)??;
     let counters = world.radio_counters()?;
     if counters.unmodelled() > 0 {
@@ -130,15 +137,33 @@ pub fn run(
     Ok(found)
 }
 
+/// A client, and the contender between it and the origin.
+struct Fetching {
+    client: Client,
+    running: Box<dyn Running>,
+}
+
+/// Holds the client's receive window to `bytes`.
+fn hold_window(world: &World, bytes: u32) -> Result<(), ExperimentError> {
+    let route = format!("route change default via {} window {bytes}", AIR_CABIN.v4);
+    let output = world.client.command("ip").args(route.split(' ')).output();
+    let output = output.map_err(|error| ExperimentError::Broke(format!("ip {route}: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(ExperimentError::Broke(format!("ip {route}: {said}")))
+}
+
 /// The client's part: wait until the contender carries anything, then run after run.
 async fn drive(
     job: &Job<'_>,
     world: &World,
-    running: &mut Running,
+    fetching: &mut Fetching,
     tell: &Tell<'_>,
 ) -> Result<Found, ExperimentError> {
-    if job.contender.is_gateways() {
-        warm_up(job, running).await?;
+    if job.contender.starts_cold() {
+        warm_up(job, fetching).await?;
     }
     let sent = || Ok::<_, EmuError>(world.radio_counters()?.forward.model.offered.bytes);
     let (mut found, began) = (Found::default(), Instant::now());
@@ -151,7 +176,7 @@ async fn drive(
         }
         let run_began = Instant::now();
         let outcome = tokio::select! {
-            outcome = timeout(left, one_run(job, world, running, index)) => outcome,
+            outcome = timeout(left, one_run(job, world, &fetching.client, index)) => outcome,
             () = stopped(job.stop) => break,
         };
         let took = run_began.elapsed();
@@ -192,10 +217,10 @@ async fn stopped(stop: &AtomicBool) {
 
 /// Asks for a byte until it comes: gateways have a handshake before their first flow, and the
 /// contest is between tunnels that are up.
-async fn warm_up(job: &Job<'_>, running: &mut Running) -> Result<(), ExperimentError> {
+async fn warm_up(job: &Job<'_>, fetching: &mut Fetching) -> Result<(), ExperimentError> {
     let (began, mut why) = (Instant::now(), String::new());
     while began.elapsed() < SILENCE {
-        match timeout(ATTEMPT, running.client.fetch("/object/1")).await {
+        match timeout(ATTEMPT, fetching.client.fetch("/object/1")).await {
             Ok(Ok(_)) => return Ok(()),
             Ok(Err(error)) => {
                 why = format!(" ({error})");
@@ -203,12 +228,12 @@ async fn warm_up(job: &Job<'_>, running: &mut Running) -> Result<(), ExperimentE
             }
             Err(_) => {}
         }
-        if let Err(source) = running.check() {
+        if let Err(source) = fetching.running.check() {
             return Err(ExperimentError::Contender { contender: job.contender.name(), source });
         }
     }
     let (contender, seconds) = (job.contender.name(), SILENCE.as_secs());
-    Err(ExperimentError::Silent { contender, seconds, why: why + &running.said() })
+    Err(ExperimentError::Silent { contender, seconds, why: why + &fetching.running.said() })
 }
 
 struct Outcome {
@@ -227,17 +252,15 @@ enum Failure {
 async fn one_run(
     job: &Job<'_>,
     world: &World,
-    running: &Running,
+    client: &Client,
     index: usize,
 ) -> Result<Outcome, Failure> {
-    let client = &running.client;
     let took = match job.workload {
         Workload::Object { bytes, .. } => client.fetch(&format!("/object/{bytes}")).await?,
         Workload::Page { objects } => page::load(client, *objects).await?,
         Workload::Chromium { objects } => {
             let folder = job.folder.join(format!("chromium-{index}"));
-            let (host, origin) = (&world.client, client.origin);
-            chromium::load(host, client.route, origin, *objects, &folder).await?
+            chromium::load(&world.client, client.origin, *objects, &folder).await?
         }
         Workload::Bulk => {
             let mut sent = Vec::new();

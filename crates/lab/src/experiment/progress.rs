@@ -13,7 +13,7 @@ use crate::contender::Contender;
 pub struct Live {
     bar: ProgressBar,
     worlds: usize,
-    to_go: Mutex<BTreeMap<Contender, usize>>,
+    to_go: Mutex<BTreeMap<&'static dyn Contender, usize>>,
 }
 
 impl Live {
@@ -44,7 +44,7 @@ impl Live {
     }
 
     /// Who still has how many runs before it, once all links are up.
-    fn count(&self, contender: Option<Contender>, runs: usize) {
+    fn count(&self, contender: Option<&'static dyn Contender>, runs: usize) {
         self.bar.inc(runs as u64);
         let mut to_go = self.to_go.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(left) = contender.and_then(|contender| to_go.get_mut(&contender)) {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::grid::targets::Bound;
 use super::table::{align, table};
-use crate::contender::Contender;
+use crate::contender::{BENTPIPE, Contender};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};
 use crate::traffic::Engine;
@@ -123,7 +123,7 @@ pub fn row(experiment: &str, profile: &Profile, workload: String, metric: &str, 
     };
     Row {
         experiment: experiment.into(),
-        contender: Some(Contender::Bentpipe.name().into()),
+        contender: Some(BENTPIPE.name().into()),
         profile: Some(profile.name.clone()),
         workload: Some(workload),
         metric: metric.into(),

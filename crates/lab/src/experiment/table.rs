@@ -4,7 +4,7 @@ use comfy_table::{Cell as Field, CellAlignment, Table, TableComponent, presets};
 
 use super::measure::Line;
 use super::transfers::{Cell, limit};
-use crate::contender::Contender;
+use crate::contender::{BENTPIPE, BENTPIPE_AEROTCP, Contender};
 use crate::profile::Profile;
 use crate::result::{Percentile, Sample};
 use crate::sim;
@@ -96,8 +96,9 @@ pub fn sweep(found: &[sim::aerotcp::Found]) -> String {
     let mut table = table(&header);
     for pair in found.chunk_by(|a, b| (a.cell.ber, a.cell.bursts) == (b.cell.ber, b.cell.bursts)) {
         let limit = 1.0 - pair[0].loss;
-        let of = |contender| pair.iter().find(|found| found.cell.contender == contender);
-        let contenders = [Contender::BentpipeAeroTcp, Contender::Bentpipe].map(of);
+        let of =
+            |contender: &dyn Contender| pair.iter().find(|found| found.cell.contender == contender);
+        let contenders = [of(&BENTPIPE_AEROTCP), of(&BENTPIPE)];
         let mut fields = vec![
             format!("{:.1e}", pair[0].cell.ber),
             if pair[0].cell.bursts { "in bursts".into() } else { "apart".into() },
@@ -206,10 +207,11 @@ pub fn megabits(bps: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contender::E2E_CUBIC;
     use crate::experiment::cell::Found;
     use crate::result::Samples;
 
-    fn cell(contender: Contender, workload: &str, samples: Vec<Sample>) -> Cell {
+    fn cell(contender: &'static dyn Contender, workload: &str, samples: Vec<Sample>) -> Cell {
         let found = Found { samples: Samples(samples), ..Found::default() };
         Cell { contender, workload: workload.parse().unwrap(), found, overheads: vec![1.17] }
     }
@@ -219,11 +221,11 @@ mod tests {
         let mss = Profile::named("mss").unwrap();
         let finished = |value| vec![Sample::Finished(value)];
         let cells = [
-            cell(Contender::E2eCubic, "file-1600k", vec![Sample::Cut(150.0)]),
-            cell(Contender::Bentpipe, "file-1600k", finished(8.3)),
-            cell(Contender::Bentpipe, "page-25", finished(6.1)),
-            cell(Contender::E2eCubic, "bulk", vec![Sample::Cut(12.0)]),
-            cell(Contender::Bentpipe, "bulk", finished(1.65e6)),
+            cell(&E2E_CUBIC, "file-1600k", vec![Sample::Cut(150.0)]),
+            cell(&BENTPIPE, "file-1600k", finished(8.3)),
+            cell(&BENTPIPE, "page-25", finished(6.1)),
+            cell(&E2E_CUBIC, "bulk", vec![Sample::Cut(12.0)]),
+            cell(&BENTPIPE, "bulk", finished(1.65e6)),
         ];
         let text = transfers(&mss, &cells);
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();

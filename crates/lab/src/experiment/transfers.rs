@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::ExperimentError;
 use super::cell::{self, Found, Job};
 use super::gate::Gate;
-use crate::contender::Contender;
+use crate::contender::{Contender, Spread};
 use crate::profile::Profile;
 use crate::result::{Row, Sample};
 use crate::workload::Workload;
@@ -32,7 +32,7 @@ pub struct Plan<'a> {
     /// Over what.
     pub profile: &'a Profile,
     /// Who.
-    pub contenders: &'a [Contender],
+    pub contenders: &'a [&'static dyn Contender],
     /// What.
     pub workloads: &'a [Workload],
     /// Runs of each cell; by default as many as give a steady median, and more where the 95th
@@ -54,7 +54,7 @@ pub struct Plan<'a> {
 #[derive(Debug, Clone)]
 pub struct Cell {
     /// Who.
-    pub contender: Contender,
+    pub contender: &'static dyn Contender,
     /// What.
     pub workload: Workload,
     /// All its worlds together.
@@ -69,9 +69,9 @@ pub enum Progress {
     /// So many worlds' links have been found as declared.
     Measured(usize),
     /// A run has ended.
-    Run(Contender, Sample),
+    Run(&'static dyn Contender, Sample),
     /// Runs that will not be made, because their world's time is over.
-    Skipped(Contender, usize),
+    Skipped(&'static dyn Contender, usize),
 }
 
 /// Who hears of it.
@@ -85,29 +85,26 @@ struct Shape {
 }
 
 /// Runs of TCP across a lossy link spread widely and take long: more worlds, fewer runs in each.
-fn shape(contender: Contender, workload: &Workload) -> Shape {
+fn shape(contender: &dyn Contender, workload: &Workload) -> Shape {
     let of = |worlds, runs| Shape { worlds, runs };
-    match (contender, workload) {
-        (Contender::E2eBbr | Contender::SplitBbr, Workload::Bulk) => of(5, 1),
+    match (contender.spread(), workload) {
+        (Spread::Wide, Workload::Bulk) => of(5, 1),
         (_, Workload::Bulk) => of(3, 1),
         (_, Workload::Chromium { .. }) => of(1, 3),
-        (
-            Contender::Bentpipe | Contender::BentpipeMasque | Contender::BentpipeAeroTcp,
-            workload,
-        ) => match workload.bytes() {
+        (Spread::Narrow, workload) => match workload.bytes() {
             // Two losses in a row are rare but not rarer than one run in twenty by much.
             Some(..50_000) => of(3, 100),
             Some(..400_000) => of(1, 50),
             _ => of(2, 10),
         },
-        (Contender::E2eCubic, workload) => match workload.bytes() {
+        (Spread::Slow, workload) => match workload.bytes() {
             Some(..50_000) => of(1, 40),
             Some(..400_000) => of(2, 10),
             Some(..800_000) => of(2, 5),
             Some(..1_200_000) => of(5, 2),
             _ => of(5, 1),
         },
-        (Contender::E2eBbr | Contender::SplitBbr, workload) => match workload.bytes() {
+        (Spread::Wide, workload) => match workload.bytes() {
             Some(..50_000) => of(1, 40),
             Some(..400_000) => of(1, 20),
             _ => of(2, 6),
@@ -117,7 +114,7 @@ fn shape(contender: Contender, workload: &Workload) -> Shape {
 
 impl Plan<'_> {
     /// The cells and how each is spread, the longest first.
-    fn shapes(&self) -> Vec<(Contender, &Workload, Shape)> {
+    fn shapes(&self) -> Vec<(&'static dyn Contender, &Workload, Shape)> {
         let mut shapes = Vec::new();
         for workload in self.workloads {
             for contender in self.contenders {
@@ -129,9 +126,9 @@ impl Plan<'_> {
                 shapes.push((*contender, workload, shape));
             }
         }
-        // CUBIC is the slowest, and what is larger takes longer.
+        // What loss slows down is the slowest, and what is larger takes longer.
         shapes.sort_by_key(|(contender, workload, _)| {
-            (*contender != Contender::E2eCubic, u64::MAX - workload.bytes().unwrap_or(0))
+            (contender.spread() != Spread::Slow, u64::MAX - workload.bytes().unwrap_or(0))
         });
         shapes
     }
@@ -142,7 +139,7 @@ impl Plan<'_> {
     }
 
     /// Whose they are.
-    pub fn runs_by_contender(&self) -> BTreeMap<Contender, usize> {
+    pub fn runs_by_contender(&self) -> BTreeMap<&'static dyn Contender, usize> {
         let mut runs = BTreeMap::new();
         for (contender, _, shape) in self.shapes() {
             *runs.entry(contender).or_default() += shape.worlds * shape.runs;
@@ -185,7 +182,7 @@ impl Plan<'_> {
     /// What each world of each cell found.
     fn run_all(
         &self,
-        shapes: &[(Contender, &Workload, Shape)],
+        shapes: &[(&'static dyn Contender, &Workload, Shape)],
         tell: &Tell<'_>,
     ) -> Result<Vec<Vec<Found>>, ExperimentError> {
         let (measuring, carrying) = (Gate::new(MEASURED_AT_ONCE), Gate::new(self.worlds_at_once()));
@@ -223,7 +220,7 @@ impl Plan<'_> {
 
     fn one(
         &self,
-        (contender, workload, runs): (Contender, &Workload, usize),
+        (contender, workload, runs): (&'static dyn Contender, &Workload, usize),
         number: u64,
         stop: &AtomicBool,
         as_declared: impl FnOnce(),
@@ -311,13 +308,18 @@ pub fn limit(profile: &Profile, workload: &Workload) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contender::{BENTPIPE, demo};
     use crate::result::Samples;
 
-    fn plan<'a>(profile: &'a Profile, workloads: &'a [Workload]) -> Plan<'a> {
+    fn plan<'a>(
+        profile: &'a Profile,
+        contenders: &'a [&'static dyn Contender],
+        workloads: &'a [Workload],
+    ) -> Plan<'a> {
         Plan {
             experiment: "transfers",
             profile,
-            contenders: &Contender::DEMO,
+            contenders,
             workloads,
             runs: None,
             seed: 1,
@@ -331,10 +333,11 @@ mod tests {
     #[test]
     fn the_demos_grid_is_planned_with_the_slowest_first() {
         let (mss, workloads) = (Profile::named("mss").unwrap(), Workload::demo());
-        let plan = plan(&mss, &workloads);
+        let contenders = demo();
+        let plan = plan(&mss, &contenders, &workloads);
         let shapes = plan.shapes();
         assert_eq!(shapes.len(), 24);
-        assert_eq!(shapes[0].0, Contender::E2eCubic);
+        assert_eq!(shapes[0].0.name(), "e2e-cubic");
         assert_eq!(shapes[0].1.to_string(), "file-1600k");
         assert!(plan.world_count() <= plan.worlds_at_once(), "{}", plan.world_count());
         let clean = Profile::named("clean").unwrap();
@@ -344,8 +347,9 @@ mod tests {
     #[test]
     fn the_number_of_runs_can_be_given() {
         let (mss, workloads) = (Profile::named("mss").unwrap(), Workload::demo());
+        let contenders = demo();
         for runs in [1, 2, 7] {
-            let plan = Plan { runs: Some(runs), ..plan(&mss, &workloads) };
+            let plan = Plan { runs: Some(runs), ..plan(&mss, &contenders, &workloads) };
             for (contender, workload, shape) in plan.shapes() {
                 let made = shape.worlds * shape.runs;
                 assert!(made >= runs && made < 2 * runs.max(5), "{contender} {workload}: {made}");
@@ -357,9 +361,9 @@ mod tests {
     fn cells_become_rows_in_the_units_declared() {
         let mss = Profile::named("mss").unwrap();
         let workloads = Workload::demo();
-        let plan = plan(&mss, &workloads);
+        let plan = plan(&mss, &[], &workloads);
         let cell = |workload: &str, values: &[f64]| Cell {
-            contender: Contender::Bentpipe,
+            contender: &BENTPIPE,
             workload: workload.parse().unwrap(),
             found: Found {
                 samples: values.iter().copied().collect::<Samples>(),

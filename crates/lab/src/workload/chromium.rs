@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::fetch::Route;
 use crate::contender::process::Process;
 use crate::emu::Host;
 
@@ -46,15 +45,11 @@ pub fn find() -> Option<PathBuf> {
 /// `folder`, which must be empty. Ends with the load time, or not before it is dropped.
 pub async fn load(
     host: &Host,
-    route: Route,
     origin: SocketAddr,
     objects: usize,
     folder: &Path,
 ) -> Result<Duration, ChromiumError> {
-    let mut flags = vec!["--disable-quic".to_owned()];
-    if let Route::Socks5(proxy) = route {
-        flags.push(format!("--proxy-server=socks5://{proxy}"));
-    }
+    let flags = ["--disable-quic".to_owned()];
     visit(host, &flags, &format!("http://{origin}/page/{objects}"), folder).await
 }
 

@@ -31,6 +31,8 @@ pub struct Origin {
 /// A kernel's congestion control, and the port of the origin where it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Congestion {
+    /// Reno, with SACK.
+    Reno,
     /// CUBIC, the default of nearly every kernel.
     Cubic,
     /// BBR, version 1 in the kernels of today.
@@ -41,6 +43,7 @@ impl Congestion {
     /// What the kernel calls it.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Reno => "reno",
             Self::Cubic => "cubic",
             Self::Bbr => "bbr",
         }
@@ -50,6 +53,7 @@ impl Congestion {
         match self {
             Self::Cubic => 8001,
             Self::Bbr => 8002,
+            Self::Reno => 8003,
         }
     }
 }
@@ -60,10 +64,11 @@ impl Origin {
         let listener = |congestion: Congestion| {
             listen(host, SocketAddr::new(ip, congestion.port()), congestion)
         };
-        let listeners = [listener(Congestion::Cubic)?, listener(Congestion::Bbr)?];
+        let listeners =
+            [listener(Congestion::Cubic)?, listener(Congestion::Bbr)?, listener(Congestion::Reno)?];
         let service = Service::start(host, || async {
-            let [cubic, bbr] = listeners.map(serve_all);
-            tokio::join!(cubic, bbr);
+            let [cubic, bbr, reno] = listeners.map(serve_all);
+            tokio::join!(cubic, bbr, reno);
         })?;
         Ok(Self { ip, _service: service })
     }

@@ -1,6 +1,8 @@
 //! Servers of the lab: each a thread with its own runtime inside a host.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use tokio::runtime;
@@ -14,7 +16,42 @@ pub struct Service {
     thread: Option<JoinHandle<()>>,
 }
 
+/// What serves until it is dropped, on the thread where it was made.
+pub type Serving = Pin<Box<dyn Future<Output = ()>>>;
+
+/// A server did not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum NotReady {
+    /// Its host refused.
+    #[error(transparent)]
+    Emulator(#[from] EmuError),
+    /// What it said.
+    #[error("{0}")]
+    Said(String),
+}
+
 impl Service {
+    /// Starts what `begin` makes, within its runtime on a thread inside `host`; comes back once it
+    /// is made, with what it gives beside.
+    pub fn ready<T: Send + 'static>(
+        host: &Host,
+        begin: impl FnOnce() -> Result<(T, Serving), String> + Send + 'static,
+    ) -> Result<(Self, T), NotReady> {
+        let (tell, told) = mpsc::channel();
+        let service = Self::start(host, move || async move {
+            let serving = match begin() {
+                Ok((beside, serving)) => {
+                    let _ = tell.send(Ok(beside));
+                    serving
+                }
+                Err(why) => return drop(tell.send(Err(why))),
+            };
+            serving.await;
+        })?;
+        let beside = told.recv().unwrap_or_else(|_| Err("it ended at its start".into()));
+        Ok((service, beside.map_err(NotReady::Said)?))
+    }
+
     /// Runs what `serve` returns on a thread inside `host`.
     pub fn start<F: Future<Output = ()>>(
         host: &Host,

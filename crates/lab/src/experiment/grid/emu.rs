@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::outcome::{Outcome, limit};
 use super::{Cell, CellError, Choice, Work, percent};
-use crate::contender::Contender;
+use crate::contender::BENTPIPE;
 use crate::experiment::ExperimentError;
 use crate::experiment::progress::Live;
 use crate::experiment::transfers::{Cell as Found, Plan};
@@ -101,7 +101,7 @@ impl Emulator<'_> {
         let plan = Plan {
             experiment: "grid",
             profile: &link,
-            contenders: &[Contender::Bentpipe],
+            contenders: &[&BENTPIPE],
             workloads: &workloads,
             runs: self.runs,
             seed: self.seed,

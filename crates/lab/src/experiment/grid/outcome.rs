@@ -2,7 +2,7 @@
 
 use super::traffic::Traffic;
 use super::{Cell, CellError, Work};
-use crate::contender::Contender;
+use crate::contender::{BENTPIPE, Contender};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
 
@@ -112,7 +112,7 @@ impl Outcome {
         let row = |metric: &str, unit: &str, limit| Row {
             experiment: "grid".into(),
             engine: engine.into(),
-            contender: Some(Contender::Bentpipe.name().into()),
+            contender: Some(BENTPIPE.name().into()),
             profile: Some(self.cell.profile.clone()),
             workload: Some(self.work.to_string()),
             metric: metric.into(),

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::choice::seeds;
 use super::report::{Goal, Report, row};
 use super::table::{align, seconds, table};
-use crate::contender::Contender;
+use crate::contender::{BENTPIPE, Contender};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Samples};
 use crate::sim::parallel;
@@ -199,7 +199,7 @@ fn text(choice: &Choice, cells: &[Cell]) -> String {
         Reader::First => "a first passenger",
         Reader::Second => "a second passenger, a minute after the first",
     };
-    let tunnel = Contender::Bentpipe.name();
+    let tunnel = BENTPIPE.name();
     let mut table = table(&["link", "page", "split-http", tunnel, "2 RTT + bytes ÷ rate"]);
     for cell in cells {
         let show = |value: Option<f64>| value.map_or("–".to_owned(), seconds);

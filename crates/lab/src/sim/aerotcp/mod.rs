@@ -21,7 +21,7 @@ use bentpipe_units::Ratio;
 
 use super::pair::{FlowKey, Pair};
 use super::parallel;
-use crate::contender::Contender;
+use crate::contender::{BENTPIPE, BENTPIPE_AEROTCP, Contender};
 use crate::profile::{FULL_PACKET_BYTES, Profile};
 use crate::result::{Row, Sample, Samples};
 use pair::{AeroPair, Ends};
@@ -51,7 +51,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cell {
     /// Who carries.
-    pub contender: Contender,
+    pub contender: &'static dyn Contender,
     /// The bit-error rate.
     pub ber: f64,
     /// Whether its losses come in bursts.
@@ -83,7 +83,7 @@ pub enum SweepError {
     #[error("{contender} at a BER of {ber:.0e}: no {FILES} flows within {CONNECT_LIMIT:?}")]
     NoFlows {
         /// Who.
-        contender: Contender,
+        contender: &'static dyn Contender,
         /// Where.
         ber: f64,
     },
@@ -99,7 +99,7 @@ pub fn cells(bers: &[f64]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for bursts in [false, true] {
         for &ber in bers {
-            for contender in [Contender::BentpipeAeroTcp, Contender::Bentpipe] {
+            for contender in [&BENTPIPE_AEROTCP, &BENTPIPE] {
                 cells.push(Cell { contender, ber, bursts });
             }
         }
@@ -118,7 +118,7 @@ fn run_cell(profile: &Profile, cell: Cell, runs: usize, seed: u64) -> Result<Fou
     let loss = profile.forward_loss();
     let (mut utilization, mut completion) = (Vec::new(), Vec::new());
     for run in 0..runs as u64 {
-        let is_aerotcp = cell.contender == Contender::BentpipeAeroTcp;
+        let is_aerotcp = cell.contender.name() == BENTPIPE_AEROTCP.name();
         let one = download(&profile, is_aerotcp, &Files::PAPERS, seed + run);
         let refused = SweepError::NoFlows { contender: cell.contender, ber: cell.ber };
         let one = one.ok_or(refused)?;
@@ -310,7 +310,7 @@ impl Found {
 mod tests {
     use super::*;
 
-    fn found(contender: Contender, ber: f64, bursts: bool) -> Found {
+    fn found(contender: &'static dyn Contender, ber: f64, bursts: bool) -> Found {
         let cell = Cell { contender, ber, bursts };
         run(&[cell], 1, 1).unwrap().remove(0)
     }
@@ -321,7 +321,7 @@ mod tests {
 
     #[test]
     fn aerotcp_fills_a_clean_link_and_falls_where_its_paper_says() {
-        let utilization = |ber| median(&found(Contender::BentpipeAeroTcp, ber, false).utilization);
+        let utilization = |ber| median(&found(&BENTPIPE_AEROTCP, ber, false).utilization);
         let (clean, worst) = (utilization(1e-8), utilization(1e-5));
         assert!(clean > 0.9, "{clean:.3}");
         assert!(worst < clean - 0.1, "{worst:.3} at 1e-5, {clean:.3} at 1e-8");
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn a_run_repeats_exactly_and_its_rows_carry_the_error_rate() {
-        let again = || found(Contender::BentpipeAeroTcp, 1e-6, true);
+        let again = || found(&BENTPIPE_AEROTCP, 1e-6, true);
         let one = again();
         assert_eq!(one, again());
         let [utilization, completion] = one.rows(1);
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn bursts_lose_as_much_as_the_bit_errors_they_stand_for() {
         let profile = Profile::named(PROFILE).unwrap();
-        let of = |bursts| Cell { contender: Contender::Bentpipe, ber: 1e-5, bursts };
+        let of = |bursts| Cell { contender: &BENTPIPE, ber: 1e-5, bursts };
         let [apart, bursts] = [false, true].map(|bursts| link(&profile, of(bursts)));
         assert!((apart.forward_loss() - bursts.forward_loss()).abs() < 1e-9);
         assert_eq!(apart.link.rtt(), bursts.link.rtt());

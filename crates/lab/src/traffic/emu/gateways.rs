@@ -1,10 +1,10 @@
 //! Both gateways as they are, on threads of this process, with what their links count at hand.
 
 use std::fmt::{Display, Write as _};
-use std::future::{Future, pending};
+use std::future::pending;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::emu::{AIR, AIR_CABIN, GROUND, GROUND_INTERNET, Host, SERVER, World};
 use crate::experiment::ExperimentError;
 use crate::profile::Profile;
 use crate::traffic::{ClassLimits, DOWN, UP};
-use crate::workload::service::Service;
+use crate::workload::service::{NotReady, Service, Serving};
 
 const SOCKS_PORT: u16 = 1080;
 const LINK_PORT: u16 = 4500;
@@ -125,28 +125,16 @@ impl Gateways {
     }
 }
 
-/// What serves for ever.
-type Serving = std::pin::Pin<Box<dyn Future<Output = ()>>>;
-
 /// Starts one on a thread of `host`; comes back when it serves, with its end of the link.
 fn start<T: Send + 'static>(
     which: &'static str,
     host: &Host,
     begin: impl FnOnce() -> Result<(T, Serving), String> + Send + 'static,
 ) -> Result<(Service, T), ExperimentError> {
-    let (tell, told) = mpsc::channel();
-    let service = Service::start(host, move || async move {
-        let serving = match begin() {
-            Ok((end, serving)) => {
-                let _ = tell.send(Ok(end));
-                serving
-            }
-            Err(why) => return drop(tell.send(Err(why))),
-        };
-        serving.await;
-    })?;
-    let end = told.recv().unwrap_or_else(|_| Err("it ended at its start".into()));
-    Ok((service, end.map_err(|why| ExperimentError::Gateway { which, why })?))
+    Service::ready(host, begin).map_err(|error| match error {
+        NotReady::Emulator(error) => error.into(),
+        NotReady::Said(why) => ExperimentError::Gateway { which, why },
+    })
 }
 
 fn start_ground(config: &GroundConfig, listen: SocketAddr) -> Result<(Hub, Serving), String> {

@@ -1,0 +1,83 @@
+//! The gateways, as the programs they are, on the air and the ground host.
+
+use std::net::SocketAddr;
+
+use super::pair::{Pair, PairSpec, Transport};
+use super::{Contender, ContenderError, Running, Spread, Stage};
+use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET};
+
+/// Where the air gateway takes SOCKS5 in the cabin; who is intercepted has no need of it.
+const SOCKS_PORT: u16 = 1080;
+const LINK_PORT: u16 = 4500;
+
+/// The other networks of the server: an address for each domain of a site.
+const SITES: &str = "198.19.0.0/16";
+
+/// Gateways of one kind.
+#[derive(Debug)]
+pub struct Gateways {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    pub(super) transport: Transport,
+    /// Whether HTTP in clear is read on board.
+    pub(super) services: bool,
+}
+
+impl Contender for Gateways {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        self.about
+    }
+
+    fn carries_udp(&self) -> bool {
+        self.transport != Transport::AeroTcp
+    }
+
+    fn starts_cold(&self) -> bool {
+        true
+    }
+
+    fn spread(&self) -> Spread {
+        Spread::Narrow
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, ContenderError> {
+        let socks5 = SocketAddr::new(AIR_CABIN.v4.into(), SOCKS_PORT);
+        let peer = SocketAddr::new(GROUND.v4.into(), LINK_PORT);
+        let services = if self.services { services() } else { Default::default() };
+        let spec = PairSpec {
+            transport: self.transport,
+            allow: vec![format!("{}/24", GROUND_INTERNET.v4), SITES.into()],
+            hosts: stage.hosts.to_vec(),
+            intercepts: Some("cabin"),
+            classes: services,
+            ..PairSpec::new(stage.profile, socks5, peer)
+        };
+        let program = stage.program.to_string_lossy();
+        let (air, ground) =
+            (stage.world.air.command(&program), stage.world.ground.command(&program));
+        Ok(Box::new(Pair::start(&spec, stage.folder, air, ground)?))
+    }
+}
+
+/// The tables of cabin services: the ground's, and the air's.
+fn services() -> [String; 2] {
+    ["\n[split-http]\n".into(), "\n[http-cache]\n\n[split-http]\n".into()]
+}
+
+impl Running for Pair {
+    fn check(&mut self) -> Result<(), ContenderError> {
+        Ok(Pair::check(self)?)
+    }
+
+    fn said(&self) -> String {
+        format!(
+            "\nthe air gateway's last lines:\n{}\nthe ground gateway's:\n{}",
+            self.air.tail(),
+            self.ground.tail()
+        )
+    }
+}
