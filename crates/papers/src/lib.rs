@@ -17,7 +17,6 @@ mod plan;
 mod progress;
 mod runner;
 mod seed;
-mod shim;
 mod sim;
 mod workload;
 mod world;

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use bentpipe_channel::{DirectionSpec, LinkSpec, SpecError};
-use bentpipe_lab::emu::{CongestionControl, Tuning};
+use bentpipe_lab::emu::Tuning;
 use bentpipe_lab::profile::{FULL_PACKET_BYTES, Profile, ProfileError};
-use bentpipe_results::{Cell, Changes, Congestion, Grid, Study};
+use bentpipe_lab::workload::origin::Congestion;
+use bentpipe_results::{self as results, Cell, Changes, Grid, Study};
 use bentpipe_units::{BitRate, ParseQuantityError, Ratio, Span};
 
 /// What a terrestrial path carries where nobody says it.
@@ -219,9 +220,9 @@ fn tunings(changes: &Changes, grid: &Grid) -> (Tuning, Tuning) {
     let restart = grid.settings.get("slow-start-after-idle").and_then(toml::Value::as_bool);
     let server = Tuning {
         congestion: changes.congestion.map(|congestion| match congestion {
-            Congestion::Reno => CongestionControl::Reno,
-            Congestion::Cubic => CongestionControl::Cubic,
-            Congestion::Bbr => CongestionControl::Bbr,
+            results::Congestion::Reno => Congestion::Reno,
+            results::Congestion::Cubic => Congestion::Cubic,
+            results::Congestion::Bbr => Congestion::Bbr,
         }),
         initial_window: changes.initial_window.or(initial),
         fast_open: changes.fast_open,

@@ -41,6 +41,8 @@ pub struct Options<'a> {
     pub scratch: &'a Path,
     /// The `bentpipe` program, where the gateways come from.
     pub program: &'a Path,
+    /// Where the archives of page loads go, if anywhere.
+    pub raw: Option<&'a Path>,
     /// Worlds at once; as many as the cores carry unless said.
     pub jobs: Option<usize>,
 }
@@ -138,6 +140,7 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
     let machine = Machine {
         program: options.program,
         scratch: options.scratch,
+        raw: options.raw,
         measuring: Gate::new(MEASURED_AT_ONCE),
         budget: Budget::new(CARRIED_BPS * desk.host.cores.max(2) as u64 / 2),
     };

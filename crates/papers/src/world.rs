@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use crate::shim::Congestion;
-use crate::shim::{self as contender, Contender, ContenderError, Running, Stage};
-use bentpipe_lab::emu::{CongestionControl, EmuError, MeasureError, Measured, Tuning, World};
+use bentpipe_lab::contender::{self, Contender, ContenderError, Running, Stage};
+use bentpipe_lab::emu::{EmuError, MeasureError, Measured, Tuning, World};
 use bentpipe_lab::experiment::gate::Gate;
 use bentpipe_lab::traffic::{Emulator, Engine, EngineError};
 use bentpipe_results::Workload;
@@ -18,6 +17,7 @@ use crate::link::Scene;
 use crate::origin::Origin;
 use crate::plan::{Plan, Worldful};
 use crate::sim;
+use crate::workload::page::{SiteError, Sites};
 use crate::workload::{self, Scope, WorkError, bulk};
 
 /// How long the first byte may take to come through a contender: the gateways' handshake is tried
@@ -33,6 +33,8 @@ pub struct Machine<'a> {
     pub program: &'a Path,
     /// For keys and configs of all worlds.
     pub scratch: &'a Path,
+    /// Where the archives of page loads go, if anywhere.
+    pub raw: Option<&'a Path>,
     /// Whose links are measured at once.
     pub measuring: Gate,
     /// What is carried at once.
@@ -93,6 +95,9 @@ pub enum WorldError {
          fewer worlds at once (--jobs)"
     )]
     Unmodelled(u64),
+    /// What is to be loaded cannot be made.
+    #[error(transparent)]
+    Site(#[from] SiteError),
     /// A run gave nothing.
     #[error("{name}: {source}{said}")]
     Work {
@@ -139,13 +144,14 @@ pub fn run(
     };
     tune(&world, scene, contender)?;
     let origin = Origin::start(&world.server)?;
+    let mut sites = Sites::new(worldful.parts.iter().map(|part| &plan.jobs[part.job]))?;
     let folder = tempfile::tempdir_in(machine.scratch)?;
     let stage = Stage {
         world: &world,
         profile: &scene.profile,
         folder: folder.path(),
         program: machine.program,
-        hosts: &[],
+        hosts: &sites.hosts,
         settings: &job.grid.settings,
     };
     let name = contender.name();
@@ -165,6 +171,10 @@ pub fn run(
                 job,
                 running: running.as_ref(),
                 origin: &origin,
+                sites: &mut sites,
+                ends: contender.ends(),
+                raw: machine.raw,
+                run,
                 number,
             };
             let outcome = workload::run(&mut scope);
@@ -193,11 +203,7 @@ fn carried(scene: &Scene) -> u64 {
 
 /// What the condition says of both ends, and what the contender leaves or does to them.
 fn tune(world: &World, scene: &Scene, contender: &dyn Contender) -> Result<(), EmuError> {
-    let ends = match contender.ends() {
-        Congestion::Reno => CongestionControl::Reno,
-        Congestion::Cubic => CongestionControl::Cubic,
-        Congestion::Bbr => CongestionControl::Bbr,
-    };
+    let ends = contender.ends();
     let of = |tuning: Tuning| Tuning { congestion: tuning.congestion.or(Some(ends)), ..tuning };
     let windows = [scene.client.receive_window_bytes, contender.receive_window()];
     let receive_window_bytes = windows.into_iter().flatten().min();

@@ -38,8 +38,11 @@ pub struct PapersArgs {
     /// Run this grid only; may be repeated.
     #[arg(long, value_name = "GRID")]
     only: Vec<String>,
+    /// Keep a HAR file of every page load, below raw/ in the folder.
+    #[arg(long)]
+    raw: bool,
     /// Put the results of shards together.
-    #[arg(long, conflicts_with_all = ["quick", "seed", "shard", "jobs", "only"])]
+    #[arg(long, conflicts_with_all = ["quick", "seed", "shard", "jobs", "only", "raw"])]
     merge: bool,
 }
 
@@ -69,12 +72,13 @@ pub fn run(args: &PapersArgs) -> Outcome {
     let folder = Folder::start(&path, &manifest(&studies, args))?;
     let scratch = Scratch::new()?;
     scratch.advise("the same command goes on where this one was");
-    let began = Instant::now();
+    let (began, raw) = (Instant::now(), path.join("raw"));
     let options = Options {
         shard: args.shard,
         folder: &folder,
         scratch: scratch.path(),
         program: &std::env::current_exe()?,
+        raw: args.raw.then_some(&*raw),
         jobs: args.jobs.map(usize::from),
     };
     let outcome = bentpipe_papers::run(&plan, &options)?;

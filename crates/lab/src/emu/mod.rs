@@ -32,7 +32,7 @@ pub use measure::{
     Quantity, RATE_TOLERANCE, UNLIMITED_FLOOR_BPS,
 };
 pub use others::{Others, Share};
-pub use tuning::{CongestionControl, Tuning};
+pub use tuning::Tuning;
 pub use user::enter;
 pub use wire::{IN_FLIGHT_BYTES, LATE, WireCounters, be_punctual};
 pub use world::{

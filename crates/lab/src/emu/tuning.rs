@@ -16,6 +16,7 @@ use super::error::EmuError;
 use super::host::Host;
 use super::net::{self, Interface, configure, index_of};
 use super::world::{AIR_CABIN, CLIENT, GROUND_INTERNET, SERVER, World};
+use crate::workload::origin::Congestion;
 
 /// `RTAX_CC_ALGO` of linux/rtnetlink.h, whose value is a name.
 const RTAX_CC_ALGO: u16 = 16;
@@ -26,20 +27,11 @@ const RTAX_CC_ALGO: u16 = 16;
 /// to 160 of 256. Older kernels always take half, which leaves a window of 80 %.
 const MEMORY_FOR_WINDOW: (u32, u32) = (8, 5);
 
-/// A congestion control of the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "their own names")]
-pub enum CongestionControl {
-    Reno,
-    Cubic,
-    Bbr,
-}
-
 /// What is set of a host's TCP; what is `None` stays as the kernel has it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tuning {
     /// What it sends with, whatever a program asks for.
-    pub congestion: Option<CongestionControl>,
+    pub congestion: Option<Congestion>,
     /// Segments that may be sent before the first acknowledgement.
     pub initial_window: Option<u32>,
     /// Whether TCP Fast Open (RFC 7413) is allowed: to those who ask for it as clients, and to all
@@ -52,17 +44,6 @@ pub struct Tuning {
     pub buffer_bytes: Option<u32>,
     /// The receive window at most.
     pub receive_window_bytes: Option<u32>,
-}
-
-impl CongestionControl {
-    /// What the kernel calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Reno => "reno",
-            Self::Cubic => "cubic",
-            Self::Bbr => "bbr",
-        }
-    }
 }
 
 impl Tuning {

@@ -192,7 +192,11 @@ async fn open(address: SocketAddr, fast_open: bool) -> io::Result<TcpStream> {
     };
     socket.set_nodelay(true)?;
     if fast_open {
-        nix::sys::socket::setsockopt(&socket, nix::sys::socket::sockopt::TcpFastOpenConnect, &true)?;
+        nix::sys::socket::setsockopt(
+            &socket,
+            nix::sys::socket::sockopt::TcpFastOpenConnect,
+            &true,
+        )?;
     }
     socket.connect(address).await
 }

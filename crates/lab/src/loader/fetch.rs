@@ -5,10 +5,10 @@ use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 
+use super::Protocol;
 use super::connect::{Connection, Dialer, Sender};
 use super::protocol::Version;
 use super::tally::Handshake;
-use super::Protocol;
 
 /// What fills a header up: letters, so that they compress as little as a cookie does.
 const FILLING: &[u8] = b"nV7kQx2mZp9LrTw4HsBy6DcJfG8aEuXo5KvNi3RtWq1YhMzUlAPe0CjSdObIgF";
@@ -153,11 +153,15 @@ fn request(dialer: &Dialer, place: usize) -> Result<Request<()>, http::Error> {
         // As HTTP/1.1 writes it: "GET path HTTP/1.1", "host: name", and so on, each with its line end.
         let own = "GET  HTTP/1.1\r\n\r\n".len() + path.len();
         let host = if is_http1 { 0 } else { "host: \r\n".len() + host.len() };
-        let line = |(name, value): &(header::HeaderName, String)| name.as_str().len() + value.len() + 4;
+        let line =
+            |(name, value): &(header::HeaderName, String)| name.as_str().len() + value.len() + 4;
         let written = own + host + headers.iter().map(line).sum::<usize>();
         let missing = wanted.min(MAX_HEADER_BYTES).saturating_sub(written);
         let filling = FILLING.iter().cycle().take(missing).map(|letter| char::from(*letter));
-        headers.iter_mut().filter(|it| it.0 == header::USER_AGENT).for_each(|it| it.1.extend(filling.clone()));
+        headers
+            .iter_mut()
+            .filter(|it| it.0 == header::USER_AGENT)
+            .for_each(|it| it.1.extend(filling.clone()));
     }
     let mut request = Request::get(uri);
     for (name, value) in headers {

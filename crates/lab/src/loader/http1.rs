@@ -58,7 +58,9 @@ pub(super) async fn run(pool: Pool, mut wanted: UnboundedReceiver<Job>) {
 impl Connections {
     /// Gives what waits to what is free, and opens connections for the rest.
     fn assign(&mut self) {
-        while let (Some(job), Some(mut connection)) = (self.waiting.front().copied(), self.idle.pop()) {
+        while let (Some(job), Some(mut connection)) =
+            (self.waiting.front().copied(), self.idle.pop())
+        {
             if connection.is_closed() {
                 self.open -= 1;
                 continue;

@@ -131,7 +131,9 @@ pub async fn warm(load: &Load<'_>, tickets: &mut Tickets, visit: u64) -> Result<
     let dialer = Arc::new(Dialer::new(&load, tickets, tally.clone()).map_err(|it| it.to_string())?);
     let mut fetches = JoinSet::new();
     for domain in 0..site.domains.len() {
-        let Some(place) = site.resources.iter().position(|it| it.domain == domain) else { continue };
+        let Some(place) = site.resources.iter().position(|it| it.domain == domain) else {
+            continue;
+        };
         for _ in 0..if load.protocol.is_multiplexed() { 1 } else { load.connections } {
             let dialer = dialer.clone();
             fetches.spawn(async move {
@@ -146,7 +148,9 @@ pub async fn warm(load: &Load<'_>, tickets: &mut Tickets, visit: u64) -> Result<
         }
         Ok(())
     };
-    tokio::time::timeout(load.deadline, all).await.unwrap_or_else(|_| Err("it took too long".into()))
+    tokio::time::timeout(load.deadline, all)
+        .await
+        .unwrap_or_else(|_| Err("it took too long".into()))
 }
 
 /// Asks for the document and for whatever is found, until all of it is here or has failed.

@@ -55,7 +55,8 @@ impl Authority {
             params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
             CertifiedIssuer::self_signed(params, KeyPair::generate()?)
         };
-        let made = make().map_err(|source| AuthorityError::Make { names: "the lab".into(), source });
+        let made =
+            make().map_err(|source| AuthorityError::Make { names: "the lab".into(), source });
         Ok(Self(Arc::new(made?)))
     }
 

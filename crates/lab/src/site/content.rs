@@ -114,7 +114,9 @@ impl Noise {
             Self::Binary => noise(),
             Self::Text => TEXT.get_or_init(|| {
                 let harmless = |byte: &u8| {
-                    byte.is_ascii_alphanumeric() || *byte >= 0x80 || b"!#$%()+,.:;=?@[]^_{|}~ ".contains(byte)
+                    byte.is_ascii_alphanumeric()
+                        || *byte >= 0x80
+                        || b"!#$%()+,.:;=?@[]^_{|}~ ".contains(byte)
                 };
                 let letters: Vec<u8> = (0..=u8::MAX).filter(harmless).collect();
                 noise().iter().map(|byte| letters[usize::from(*byte) % letters.len()]).collect()

@@ -34,7 +34,9 @@ pub struct Shape {
 
 /// A site cannot be made of so few bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{requests} requests are {least} bytes at least, and kilobytes allows for {given}: raise it")]
+#[error(
+    "{requests} requests are {least} bytes at least, and kilobytes allows for {given}: raise it"
+)]
 pub struct TooShort {
     requests: usize,
     least: u64,
@@ -183,7 +185,9 @@ impl Places {
             (0..most).flat_map(move |turn| {
                 let has = move |each: &&[usize; 2]| each[level] > turn;
                 let domains = self.each.iter().enumerate();
-                domains.filter(move |(_, each)| has(each)).map(move |(domain, _)| (domain, level == 1))
+                domains
+                    .filter(move |(_, each)| has(each))
+                    .map(move |(domain, _)| (domain, level == 1))
             })
         })
     }

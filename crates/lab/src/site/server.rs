@@ -85,8 +85,7 @@ impl SiteServer {
         let serve = open_all(site, settings.ports)
             .map_err(|source| configure("this machine", source))
             .and_then(|sockets| {
-                prepare(sockets, site, settings)
-                    .map_err(|source| configure("this machine", source))
+                prepare(sockets, site, settings).map_err(|source| configure("this machine", source))
             })?;
         Ok(Self { _service: Service::start_here(serve)? })
     }
@@ -155,8 +154,10 @@ fn prepare(
     sockets: Vec<Sockets>,
     site: &Site,
     settings: &ServerSettings,
-) -> Result<impl FnOnce() -> std::pin::Pin<Box<dyn Future<Output = ()>>> + Send + 'static, AuthorityError>
-{
+) -> Result<
+    impl FnOnce() -> std::pin::Pin<Box<dyn Future<Output = ()>>> + Send + 'static,
+    AuthorityError,
+> {
     let names: Vec<String> = site.domains.iter().map(|domain| domain.name.clone()).collect();
     let certified = settings.authority.certify(&names)?;
     let tls = |alpn: &[&[u8]]| {

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 
-use bentpipe_lab::emu::{CongestionControl, SERVER, Tuning, World};
+use bentpipe_lab::emu::{SERVER, Tuning, World};
+use bentpipe_lab::workload::origin::Congestion;
 
 use crate::links;
 
@@ -83,7 +84,7 @@ pub fn idle_restart() {
         let server = Tuning {
             slow_start_after_idle: Some(restart),
             initial_window: Some(10),
-            congestion: Some(CongestionControl::Cubic),
+            congestion: Some(Congestion::Cubic),
             ..Tuning::default()
         };
         let (world, listener) = world(100, server, Tuning::default());
@@ -103,7 +104,7 @@ pub fn idle_restart() {
 }
 
 pub fn congestion() {
-    for wanted in [CongestionControl::Reno, CongestionControl::Cubic, CongestionControl::Bbr] {
+    for wanted in [Congestion::Reno, Congestion::Cubic, Congestion::Bbr] {
         let tuning = Tuning { congestion: Some(wanted), ..Tuning::default() };
         let (world, listener) = world(5, tuning, tuning);
         let accepted = thread::spawn(move || listener.accept().expect("a client").0);

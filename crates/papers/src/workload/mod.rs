@@ -5,10 +5,14 @@ mod files;
 pub mod http;
 mod measure_link;
 mod mixed;
+pub mod page;
 mod sequence;
 
-use crate::shim::Running;
+use std::path::Path;
+
+use bentpipe_lab::contender::Running;
 use bentpipe_lab::emu::{EmuError, LinkMeasured, Share, World};
+use bentpipe_lab::workload::origin::Congestion;
 use bentpipe_results::Workload;
 use tokio::runtime;
 
@@ -16,6 +20,7 @@ use crate::job::{Job, Value};
 use crate::link::{Scene, SceneError};
 use crate::origin::Origin;
 use http::HttpError;
+use page::{SiteError, Sites};
 
 /// All that a run may need.
 pub struct Scope<'a> {
@@ -31,7 +36,15 @@ pub struct Scope<'a> {
     pub running: &'a dyn Running,
     /// The server of transfers.
     pub origin: &'a Origin,
-    /// Of the run among all runs of the world.
+    /// What is loaded, and who serves it.
+    pub sites: &'a mut Sites,
+    /// What both ends send with.
+    pub ends: Congestion,
+    /// Where the archives of page loads go, if anywhere.
+    pub raw: Option<&'a Path>,
+    /// Of the run among those of its cell, from 0.
+    pub run: u32,
+    /// Of the run among all runs of the world, from 1.
     pub number: u64,
 }
 
@@ -47,6 +60,9 @@ pub enum WorkError {
     /// The grid's settings are wrong.
     #[error(transparent)]
     Scene(#[from] SceneError),
+    /// A page cannot be served or loaded.
+    #[error(transparent)]
+    Site(#[from] SiteError),
     /// The workload cannot do what the cell asks for.
     #[error("cannot {0}")]
     Cannot(String),
@@ -75,7 +91,10 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
         Workload::Sequence => sequence::run(scope),
         Workload::Bulk => bulk::run(scope),
         Workload::Mixed => mixed::run(scope),
-        other => Err(WorkError::Cannot(format!("run {other:?} here"))),
+        Workload::Page | Workload::Archive => page::run(scope),
+        Workload::RuralPolicy => {
+            Err(WorkError::cannot("have a policy without gateways of its own"))
+        }
     }
 }
 

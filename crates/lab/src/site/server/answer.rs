@@ -58,7 +58,9 @@ impl Shelf {
             }
         };
         put(header::CONTENT_TYPE, resource.content_type());
-        if let Some(encoding) = resource.recorded.as_ref().and_then(|it| it.content_encoding.as_deref()) {
+        if let Some(encoding) =
+            resource.recorded.as_ref().and_then(|it| it.content_encoding.as_deref())
+        {
             put(header::CONTENT_ENCODING, encoding);
         }
         match resource.kind {
