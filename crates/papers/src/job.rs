@@ -67,6 +67,11 @@ impl<'a> Job<'a> {
         self.planned.cell.on("engine") == Some("sim")
     }
 
+    /// Whether it can be run here: pages in real Chromium cannot.
+    pub fn is_offered(&self) -> bool {
+        self.planned.cell.on("loader") != Some("chromium")
+    }
+
     /// Whether payload goes from the aircraft.
     pub fn is_up(&self) -> bool {
         self.planned.cell.on("direction") == Some("up")

@@ -22,6 +22,6 @@ mod workload;
 mod world;
 
 pub use link::SceneError;
-pub use plan::Plan;
+pub use plan::{Kind, Plan, Wanted};
 pub use runner::{Missed, Options, Outcome, RunError, run};
 pub use seed::digest;

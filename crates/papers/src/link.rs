@@ -101,6 +101,24 @@ impl Scene {
         self.changes.fair_share.unwrap_or(1.0)
     }
 
+    /// The link as a hub grants it beside others: with the fair share of its rate, for those who send
+    /// at a rate that they are granted.
+    pub fn granted(&self) -> Profile {
+        let share = self.fair_share();
+        let less = |spec: &DirectionSpec| {
+            let rate =
+                spec.rate().map(|rate| BitRate::from_bps((rate.bps() as f64 * share) as u64));
+            let loss = Ratio::new(spec.mean_loss(FULL_PACKET_BYTES)).unwrap_or(Ratio::ZERO);
+            DirectionSpec::fixed(rate, spec.mean_delay(), loss)
+        };
+        let mut profile = self.profile.clone();
+        if share < 1.0 {
+            let link = &self.profile.link;
+            profile.link = LinkSpec { forward: less(&link.forward), return_: less(&link.return_) };
+        }
+        profile
+    }
+
     /// The link's rate in the payload's direction, bit/s.
     pub fn rate_bps(&self, up: bool) -> f64 {
         let link = &self.profile.link;
@@ -259,4 +277,73 @@ pub fn duration(grid: &Grid, key: &'static str) -> Result<Option<Duration>, Scen
         why: error.to_string(),
     };
     span.map(|span| Some(span.duration())).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scene(study: &str, grid: &str, columns: &[(&str, &str)]) -> Scene {
+        let study = Study::named(study).unwrap();
+        let cell = Cell::of(columns.iter().copied());
+        Scene::of(&study, study.grid(grid).unwrap(), &cell).unwrap()
+    }
+
+    #[test]
+    fn every_cell_of_every_study_has_a_scene() {
+        for study in Study::all().unwrap() {
+            for (grid, planned) in study.plan(false) {
+                Scene::of(&study, grid, &planned.cell)
+                    .unwrap_or_else(|error| panic!("{} {}: {error}", grid.id, planned.cell));
+            }
+        }
+    }
+
+    #[test]
+    fn bit_errors_strike_by_length_and_bursts_lose_as_many_full_packets() {
+        let of = |condition| {
+            scene(
+                "aerotcp",
+                "files",
+                &[("link", "aero"), ("condition", condition), ("x", "0.000001")],
+            )
+        };
+        let (apart, bursts) = (of("apart"), of("bursts"));
+        let full = 1.0 - (1.0 - 1e-6_f64).powi(12_000);
+        for one in [&apart, &bursts] {
+            assert!((one.loss(false) - full).abs() < 1e-9 && (one.loss(true) - full).abs() < 1e-9);
+            assert_eq!(one.rtt(), Duration::from_millis(560));
+        }
+        let small = |one: &Scene| one.profile.link.forward.mean_loss(60);
+        assert!(small(&apart) < 0.05 * full && (small(&bursts) - full).abs() < 1e-9);
+        let window = scene("aerotcp", "window", &[("link", "aero"), ("condition", "window-64k")]);
+        assert_eq!(window.client.receive_window_bytes, Some(65_536));
+        assert_eq!((window.server.receive_window_bytes, window.loss(false)), (None, 0.0));
+    }
+
+    #[test]
+    fn a_condition_is_the_baseline_with_what_it_sets() {
+        let of = |condition| {
+            scene("rural-paws", "pages", &[("link", "geo-rural-8"), ("condition", condition)])
+        };
+        let three = of("initial-window-3");
+        assert_eq!(three.server.initial_window, Some(3));
+        assert_eq!(three.server.buffer_bytes, Some(130_000));
+        assert_eq!(of("today").server.slow_start_after_idle, Some(false));
+        assert!((of("loss-1").loss(true) - 0.01).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_path_behind_the_gateway_is_as_far_as_the_cell_says() {
+        let near = [("link", "netforecast"), ("contender", "bentpipe")];
+        let at = scene("netforecast", "distance", &[&near[..], &[("x", "200")]].concat());
+        assert_eq!(at.rtt(), Duration::from_millis(740));
+        let far = scene("netforecast", "epb", &[&near[..], &[("condition", "D")]].concat());
+        let path = far.profile.terrestrial.as_ref().unwrap();
+        assert_eq!(path.rtt(), Duration::from_millis(100));
+        assert!((path.forward.mean_loss(1500) - 0.001).abs() < 1e-9);
+        assert_eq!(far.granted().link.forward.rate().unwrap().bps(), 2_500_000);
+        let window = scene("netforecast", "window", &[&near[..], &[("x", "8")]].concat());
+        assert_eq!((window.connections, window.granted()), (Some(8), window.profile.clone()));
+    }
 }

@@ -16,6 +16,19 @@ use crate::seed::seed;
 /// 12 s that every world costs.
 const SPAN: Duration = Duration::from_secs(200);
 
+/// What of the studies is to be run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The quick part of each grid only.
+    pub quick: bool,
+    /// Of all losses.
+    pub seed: u64,
+    /// These grids only, unless there are none.
+    pub grids: Vec<String>,
+    /// The cells of this engine only.
+    pub engine: Option<Kind>,
+}
+
 /// What does the cells of a bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -67,19 +80,26 @@ pub struct Plan<'a> {
     pub bundles: Vec<Bundle>,
 }
 
+impl Wanted {
+    /// Whether a cell is among it.
+    fn has(&self, job: &Job<'_>) -> bool {
+        let grid = self.grids.is_empty() || self.grids.contains(&job.grid.id);
+        grid && self.engine.is_none_or(|engine| engine == kind(job)) && job.is_offered()
+    }
+}
+
+fn kind(job: &Job<'_>) -> Kind {
+    if job.is_simulated() { Kind::Sim } else { Kind::Emu }
+}
+
 impl<'a> Plan<'a> {
-    /// Of `studies`, of all their grids or of those named in `only`.
-    pub fn new(
-        studies: &'a [Study],
-        quick: bool,
-        seed: u64,
-        only: &[String],
-    ) -> Result<Self, SceneError> {
-        let wanted = |grid: &str| only.is_empty() || only.iter().any(|one| one == grid);
+    /// Of what is wanted of `studies`.
+    pub fn new(studies: &'a [Study], wanted: &Wanted) -> Result<Self, SceneError> {
+        let Wanted { quick, seed, .. } = *wanted;
         let mut jobs = Vec::new();
         for study in studies {
-            let cells = study.plan(quick).filter(|(grid, _)| wanted(&grid.id));
-            jobs.extend(cells.map(|(grid, planned)| Job { study, grid, planned }));
+            let cells = study.plan(quick).map(|(grid, planned)| Job { study, grid, planned });
+            jobs.extend(cells.filter(|job| wanted.has(job)));
         }
         let scene = |job: &Job<'_>| Scene::of(job.study, job.grid, &job.planned.cell);
         let scenes: Vec<Scene> = jobs.iter().map(scene).collect::<Result<_, _>>()?;
@@ -121,6 +141,11 @@ impl<'a> Plan<'a> {
         Ok(left)
     }
 
+    /// Whether anything in it runs between real kernels.
+    pub fn needs_emulator(&self) -> bool {
+        self.bundles.iter().any(|bundle| bundle.kind == Kind::Emu)
+    }
+
     /// How many cells a shard has.
     pub fn cells(&self, shard: Shard) -> usize {
         shard.part(&self.bundles).map(|bundle| bundle.jobs().len()).sum()
@@ -136,7 +161,7 @@ impl<'a> Plan<'a> {
 
     /// Cells of one key, cut into worlds of about [`SPAN`].
     fn bundles_of(&self, group: &[usize]) -> Vec<Bundle> {
-        let kind = if self.jobs[group[0]].is_simulated() { Kind::Sim } else { Kind::Emu };
+        let kind = kind(&self.jobs[group[0]]);
         let whole = |job: usize| Part { job, runs: 0..self.jobs[job].planned.runs };
         if kind == Kind::Sim || self.jobs[group[0]].grid.workload == Workload::RuralPolicy {
             let parts = group.iter().map(|job| whole(*job)).collect();
@@ -225,11 +250,15 @@ mod tests {
         (at, folder)
     }
 
+    fn quick(seed: u64) -> Wanted {
+        Wanted { quick: true, seed, ..Wanted::default() }
+    }
+
     #[test]
     fn every_run_of_every_cell_is_planned_once() {
         let studies = Study::all().unwrap();
         for quick in [true, false] {
-            let plan = Plan::new(&studies, quick, 1, &[]).unwrap();
+            let plan = Plan::new(&studies, &Wanted { quick, ..super::tests::quick(1) }).unwrap();
             let mut runs = vec![0; plan.jobs.len()];
             let worlds = plan.bundles.iter().flat_map(|bundle| &bundle.worlds);
             for part in worlds.flat_map(|world| &world.parts) {
@@ -244,7 +273,7 @@ mod tests {
     #[test]
     fn shards_have_every_bundle_once_with_the_seeds_of_the_whole() {
         let studies = Study::all().unwrap();
-        let plan = Plan::new(&studies, true, 1, &[]).unwrap();
+        let plan = Plan::new(&studies, &quick(1)).unwrap();
         let (_at, folder) = folder();
         let of = |shard| -> BTreeSet<(u64, usize)> {
             let left = plan.left(shard, &folder).unwrap();
@@ -254,14 +283,15 @@ mod tests {
         let (one, two) = (of(Shard::new(1, 2).unwrap()), of(Shard::new(2, 2).unwrap()));
         assert!(one.is_disjoint(&two));
         assert_eq!(one.union(&two).copied().collect::<BTreeSet<_>>(), of(Shard::WHOLE));
-        let other = Plan::new(&studies, true, 2, &[]).unwrap();
+        let other = Plan::new(&studies, &quick(2)).unwrap();
         assert_ne!(other.bundles[0].worlds[0].seed, plan.bundles[0].worlds[0].seed);
     }
 
     #[test]
     fn what_is_finished_is_left_out_and_moves_no_cell_to_another_shard() {
         let studies = [Study::named("aerotcp").unwrap()];
-        let plan = Plan::new(&studies, true, 1, &["files".into()]).unwrap();
+        let plan =
+            Plan::new(&studies, &Wanted { grids: vec!["files".into()], ..quick(1) }).unwrap();
         let (_at, folder) = folder();
         let shard = Shard::new(2, 3).unwrap();
         let cells = |bundles: &[Bundle]| -> Vec<usize> {
@@ -280,7 +310,7 @@ mod tests {
     #[test]
     fn cells_share_a_world_where_link_and_contender_are_the_same() {
         let studies = Study::all().unwrap();
-        let plan = Plan::new(&studies, true, 1, &[]).unwrap();
+        let plan = Plan::new(&studies, &quick(1)).unwrap();
         for world in plan.bundles.iter().flat_map(|bundle| &bundle.worlds) {
             let first = &plan.scenes[world.parts[0].job];
             for part in &world.parts {

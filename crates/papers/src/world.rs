@@ -27,6 +27,9 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// two round trips come on top.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// What contenders are called that send at a rate which they are granted.
+const GRANTED: &str = "bentpipe";
+
 /// What worlds share.
 pub struct Machine<'a> {
     /// The `bentpipe` program.
@@ -129,6 +132,11 @@ pub fn run(
 ) -> Result<(), WorldError> {
     let first = worldful.parts[0].job;
     let (job, scene) = (&plan.jobs[first], &plan.scenes[first]);
+    // A link without a contender is measured as it lies there.
+    let contender = match job.contender() {
+        "" => contender::named("e2e-cubic")?,
+        name => contender::named(name)?,
+    };
     let _portion = machine.budget.take(carried(scene));
     if job.grid.workload == Workload::RuralPolicy {
         return policy(machine, plan, worldful, tell);
@@ -138,17 +146,15 @@ pub fn run(
         let _pass = machine.measuring.enter();
         world.measure()?
     };
-    let contender = match job.contender() {
-        "" => contender::named("e2e-cubic")?,
-        name => contender::named(name)?,
-    };
     tune(&world, scene, contender)?;
     let origin = Origin::start(&world.server)?;
     let mut sites = Sites::new(worldful.parts.iter().map(|part| &plan.jobs[part.job]))?;
     let folder = tempfile::tempdir_in(machine.scratch)?;
+    let granted = scene.granted();
+    let is_granted = contender.name().starts_with(GRANTED);
     let stage = Stage {
         world: &world,
-        profile: &scene.profile,
+        profile: if is_granted { &granted } else { &scene.profile },
         folder: folder.path(),
         program: machine.program,
         hosts: &sites.hosts,

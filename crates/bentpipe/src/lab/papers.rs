@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use bentpipe_lab::emu;
 use bentpipe_lab::scratch::Scratch;
-use bentpipe_papers::{Options, Plan, digest};
+use bentpipe_papers::{Kind, Options, Plan, Wanted, digest};
 use bentpipe_results::{Folder, Manifest, Shard, Study};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::Outcome;
 use crate::out::say;
@@ -38,12 +38,23 @@ pub struct PapersArgs {
     /// Run this grid only; may be repeated.
     #[arg(long, value_name = "GRID")]
     only: Vec<String>,
+    /// Run the cells of this engine only.
+    #[arg(long, value_name = "NAME")]
+    engine: Option<Engine>,
     /// Keep a HAR file of every page load, below raw/ in the folder.
     #[arg(long)]
     raw: bool,
     /// Put the results of shards together.
-    #[arg(long, conflicts_with_all = ["quick", "seed", "shard", "jobs", "only", "raw"])]
+    #[arg(long, conflicts_with_all = ["quick", "seed", "shard", "jobs", "only", "engine", "raw"])]
     merge: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Engine {
+    /// Virtual time.
+    Sim,
+    /// Real kernels.
+    Emu,
 }
 
 /// Runs what is left, or merges.
@@ -66,9 +77,16 @@ pub fn run(args: &PapersArgs) -> Outcome {
         let all: Vec<&str> = grids().map(|grid| grid.id.as_str()).collect();
         return Err(format!("there is no grid {unknown:?}: there are {}", all.join(", ")).into());
     }
-    let plan = Plan::new(&studies, args.quick, args.seed, &args.only)?;
-    // Comes before the first thread.
-    emu::enter()?;
+    let engine = args.engine.map(|engine| match engine {
+        Engine::Sim => Kind::Sim,
+        Engine::Emu => Kind::Emu,
+    });
+    let (quick, seed, grids) = (args.quick, args.seed, args.only.clone());
+    let plan = Plan::new(&studies, &Wanted { quick, seed, grids, engine })?;
+    if plan.needs_emulator() {
+        // Comes before the first thread.
+        emu::enter()?;
+    }
     let folder = Folder::start(&path, &manifest(&studies, args))?;
     let scratch = Scratch::new()?;
     scratch.advise("the same command goes on where this one was");
