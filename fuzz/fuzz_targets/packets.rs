@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|packet: &[u8]| {
-    bentpipe_gateway::fuzz(packet);
+    bentpipe_gateway::fuzz::packet(packet);
 });

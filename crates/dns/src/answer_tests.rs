@@ -143,6 +143,16 @@ fn data() -> impl Strategy<Value = RData> {
     ]
 }
 
+/// What libFuzzer found to break `fuzz::fuzz_message`: an answer whose number is not that of the question.
+#[test]
+fn an_answer_is_the_same_under_another_number() {
+    let found = b"\x0a\0\x80\0\0\x01\0\x01\0\0\0\0\0\0\x4a\0\x01\x01\xd6\x0d\0\0\0\x02\0\0\x01\0\x01\0\0\0\
+                  \0\0\0\x4a\0\x01\x01\xd6\x0d\0\0\0\x02\0\0\0\0\x0a\x28\0\0\0\0\0\0\0\0\0\x2b\0\0\xf5";
+    crate::fuzz::fuzz_message(found);
+    let asked = query("a.test.", RecordType::A);
+    crate::fuzz::fuzz_message(&address(&asked, 60, 1));
+}
+
 proptest! {
     /// Another implementation reads the same records from what is written as from what came.
     #[test]

@@ -386,6 +386,17 @@ impl<C> Front<C> {
         }
     }
 
+    /// Whether the question `id` is under way: not answered, not given up, and not ended for another's.
+    pub fn is_asking(&self, id: u16) -> bool {
+        self.asks.get(id).is_some()
+    }
+
+    /// The question `id` crosses over a stream, whose transport sees to what is lost: it is not sent
+    /// again.
+    pub fn over_stream(&mut self, id: u16, now: Duration) {
+        self.asks.over_stream(id, now);
+    }
+
     /// The stream with the question `id` broke off.
     pub fn failed(&mut self, id: u16, now: Duration) {
         if let Some(ask) = self.asks.end(id, None) {

@@ -22,7 +22,7 @@ use blake2::{Blake2s, Digest};
 
 use crate::key::Key;
 
-const MAGIC: &[u8] = b"bentpipe dns 1\n";
+pub(crate) const MAGIC: &[u8] = b"bentpipe dns 1\n";
 const HEAD: usize = 12;
 const ANSWER: u8 = 1;
 const INSTANT: u8 = 2;
@@ -86,7 +86,8 @@ impl Record {
         out[start + 4..start + HEAD].copy_from_slice(&sum);
     }
 
-    fn decode(body: &[u8]) -> Option<Self> {
+    /// Reads what stands under a checksum.
+    pub(crate) fn decode(body: &[u8]) -> Option<Self> {
         let (kind, rest) = body.split_first()?;
         match *kind {
             ANSWER => {

@@ -51,8 +51,9 @@ use crate::usage::Book;
 pub use board::Resolver;
 use board::{Board, Serving};
 use intake::Intake;
-#[cfg(feature = "fuzzing")]
-pub use ip::fuzz;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub use ip::fuzz as fuzz_packet;
 use passengers::Ticket;
 use tproxy::Transparent;
 use web::{Ahead, Page, Web};

@@ -93,8 +93,10 @@ counters! {
     pages_bytes,
     /// Objects of pages that were promised to the cabin.
     objects_promised,
-    /// Promised objects of which nothing was sent after all.
+    /// Promised objects of which nothing was sent (ground) or came (air) after all.
     objects_declined,
+    /// Promised objects that were cancelled, because they were on board or there was no room for them.
+    objects_cancelled,
     /// Pushed objects that passengers asked for: a round trip was saved for each, or a share of one.
     objects_used,
     /// Pushed objects that nobody asked for in their time.

@@ -16,6 +16,9 @@ pub mod counters;
 mod dns;
 pub mod far;
 mod flows;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod ground;
 pub mod net;
 pub mod pages;
@@ -27,7 +30,3 @@ pub mod rate;
 pub mod relay;
 pub mod status;
 pub mod usage;
-
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub use air::fuzz;

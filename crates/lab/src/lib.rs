@@ -1,6 +1,7 @@
 //! The lab: one link model under two engines, and the experiments run on them.
 
 pub mod bench;
+pub mod browser;
 pub mod contender;
 pub mod emu;
 pub mod experiment;

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::promised::Passenger;
+
 /// Passengers and sites that are remembered, of each: at about 100 bytes, 200 KiB in all. The one that
 /// was used least recently is forgotten, and then begins anew.
 pub const MAX_ACCOUNTS: usize = 1024;
@@ -30,7 +32,7 @@ const HALF_LIFE: Duration = Duration::from_secs(6 * 3600);
 #[derive(Debug)]
 pub struct Accounts {
     share: f64,
-    passengers: Book<u32>,
+    passengers: Book<Passenger>,
     sites: Book<Bytes>,
 }
 
@@ -66,7 +68,7 @@ impl Accounts {
     }
 
     /// How many bytes may be pushed for a page of `site` to `passenger`, at most `most`.
-    pub fn allowance(&mut self, passenger: u32, site: &str, most: u64, now: Duration) -> u64 {
+    pub fn allowance(&mut self, passenger: Passenger, site: &str, most: u64, now: Duration) -> u64 {
         let of_passenger = self.passengers.get(&passenger, now).allowance(self.share);
         let of_site = self.sites.get(&site_key(site), now).allowance(self.share);
         // A cast saturates: what is infinite is bounded by `most`.
@@ -74,7 +76,7 @@ impl Accounts {
     }
 
     /// A page is over.
-    pub fn settle(&mut self, passenger: u32, site: &str, outcome: Outcome, now: Duration) {
+    pub fn settle(&mut self, passenger: Passenger, site: &str, outcome: Outcome, now: Duration) {
         self.passengers.add(passenger, outcome, now);
         self.sites.add(site_key(site), outcome, now);
     }
@@ -133,6 +135,10 @@ mod tests {
 
     const MOST: u64 = 8_000_000;
 
+    fn who(number: u32) -> Passenger {
+        Passenger::V4(number.into())
+    }
+
     fn page(pushed: u64, wasted: u64) -> Outcome {
         Outcome {
             page_bytes: 100_000 + pushed - wasted,
@@ -145,14 +151,18 @@ mod tests {
     fn a_new_site_gets_a_page_and_a_wasteful_one_no_second() {
         let mut accounts = Accounts::new(0.15);
         let now = Duration::ZERO;
-        let first = accounts.allowance(1, "a.test", MOST, now);
+        let first = accounts.allowance(who(1), "a.test", MOST, now);
         assert!((2_500_000..=MOST).contains(&first), "{first}");
-        accounts.settle(1, "a.test", page(first, first), now);
-        assert_eq!(accounts.allowance(1, "a.test", MOST, now), 0);
-        assert_eq!(accounts.allowance(1, "b.test", MOST, now), 0, "the passenger's is spent too");
-        assert_eq!(accounts.allowance(2, "a.test", MOST, now), 0);
-        assert_eq!(accounts.allowance(2, "b.test", MOST, now), first);
-        let later = accounts.allowance(1, "a.test", MOST, now + 8 * HALF_LIFE);
+        accounts.settle(who(1), "a.test", page(first, first), now);
+        assert_eq!(accounts.allowance(who(1), "a.test", MOST, now), 0);
+        assert_eq!(
+            accounts.allowance(who(1), "b.test", MOST, now),
+            0,
+            "the passenger's is spent too"
+        );
+        assert_eq!(accounts.allowance(who(2), "a.test", MOST, now), 0);
+        assert_eq!(accounts.allowance(who(2), "b.test", MOST, now), first);
+        let later = accounts.allowance(who(1), "a.test", MOST, now + 8 * HALF_LIFE);
         assert!(later > 0, "sites change");
     }
 
@@ -161,11 +171,11 @@ mod tests {
         let mut accounts = Accounts::new(0.15);
         for minute in 0..100 {
             let now = Duration::from_secs(60 * minute);
-            let allowed = accounts.allowance(1, "a.test", MOST, now);
+            let allowed = accounts.allowance(who(1), "a.test", MOST, now);
             assert!(allowed > 2_500_000);
-            accounts.settle(1, "a.test", page(2_500_000, 250_000), now);
+            accounts.settle(who(1), "a.test", page(2_500_000, 250_000), now);
         }
-        assert_eq!(Accounts::new(0.0).allowance(1, "a.test", MOST, Duration::ZERO), 0);
+        assert_eq!(Accounts::new(0.0).allowance(who(1), "a.test", MOST, Duration::ZERO), 0);
     }
 
     #[test]
@@ -173,11 +183,11 @@ mod tests {
         let mut accounts = Accounts::new(0.15);
         for passenger in 0..2 * MAX_ACCOUNTS as u32 {
             let now = Duration::from_secs(passenger.into());
-            accounts.settle(passenger, &format!("{passenger}.test"), page(1, 1), now);
+            accounts.settle(who(passenger), &format!("{passenger}.test"), page(1, 1), now);
         }
         assert_eq!(accounts.passengers.accounts.len(), MAX_ACCOUNTS);
         assert_eq!(accounts.sites.accounts.len(), MAX_ACCOUNTS);
-        assert!(!accounts.passengers.accounts.contains_key(&0));
+        assert!(!accounts.passengers.accounts.contains_key(&who(0)));
     }
 
     proptest! {
@@ -189,9 +199,9 @@ mod tests {
             let (mut taken, mut wasted) = (0_u64, 0_u64);
             for (number, wanted) in wanted.into_iter().enumerate() {
                 let now = Duration::from_secs(number as u64);
-                let pushed = accounts.allowance(1, "a.test", 2_500_000, now);
+                let pushed = accounts.allowance(who(1), "a.test", 2_500_000, now);
                 let outcome = page(pushed, (pushed as f64 * (1.0 - wanted)) as u64);
-                accounts.settle(1, "a.test", outcome, now);
+                accounts.settle(who(1), "a.test", outcome, now);
                 taken += outcome.page_bytes;
                 wasted += outcome.wasted_bytes;
             }

@@ -7,6 +7,16 @@ use url::Url;
 /// The longest URL, in bytes: longer ones are asked for across the link as ever.
 pub const MAX_URL_BYTES: usize = 2048;
 
+/// The ports that browsers ask nothing of (WHATWG Fetch, "port blocking"), in order: whoever listens there
+/// speaks another protocol, and may take a request for something that it knows. 0 is none.
+const BLOCKED_PORTS: [u16; 83] = [
+    0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101,
+    102, 103, 104, 109, 110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427,
+    465, 512, 513, 514, 515, 526, 530, 531, 532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990,
+    993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667,
+    6668, 6669, 6679, 6697, 10080,
+];
+
 /// An absolute `http` or `https` URL without credentials and without a fragment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(Url);
@@ -34,8 +44,8 @@ pub enum AddressError {
     /// A username or password is in it: what it opens is nobody else's.
     #[error("it has a username or a password in it")]
     Credentials,
-    /// Nothing listens at port 0.
-    #[error("its port is 0")]
+    /// A port that browsers ask nothing of, because another protocol is spoken there, or 0.
+    #[error("its port is one that browsers do not ask")]
     Port,
     /// More than [`MAX_URL_BYTES`].
     #[error("it is longer than {MAX_URL_BYTES} bytes")]
@@ -70,7 +80,7 @@ impl Address {
         if url.host_str().is_none_or(str::is_empty) {
             return Err(AddressError::Syntax);
         }
-        if url.port() == Some(0) {
+        if url.port().is_some_and(|port| BLOCKED_PORTS.binary_search(&port).is_ok()) {
             return Err(AddressError::Port);
         }
         url.set_fragment(None);
@@ -148,6 +158,8 @@ mod tests {
             ("http://user@example.org/", AddressError::Credentials),
             ("http://:secret@example.org/", AddressError::Credentials),
             ("http://example.org:0/", AddressError::Port),
+            ("http://example.org:25/", AddressError::Port),
+            ("https://example.org:10080/", AddressError::Port),
             ("http://[::1/", AddressError::Syntax),
             ("http:///", AddressError::Syntax),
         ] {
@@ -155,6 +167,12 @@ mod tests {
         }
         assert_eq!(join(&"a".repeat(MAX_URL_BYTES)), Err(AddressError::Long));
         assert_eq!(Address::parse("/relative"), Err(AddressError::Syntax));
+    }
+
+    #[test]
+    fn ports_of_other_protocols_are_in_order() {
+        assert!(BLOCKED_PORTS.is_sorted());
+        assert!([80, 443, 8080].iter().all(|port| BLOCKED_PORTS.binary_search(port).is_err()));
     }
 
     #[test]

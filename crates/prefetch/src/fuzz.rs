@@ -1,7 +1,7 @@
 //! What the fuzz targets and property tests do with hostile bytes.
 
 use crate::scan::{CssScanner, HtmlScanner, Item};
-use crate::wire::{Frames, Unpacker, Up, Ups, WireError};
+use crate::wire::{Frames, Request, Unpacker, Up, Ups, WireError};
 
 /// Unpacked bytes that one input may come to: what a page's stream may hold is bounded by the cabin.
 const MOST_BYTES: usize = 8 << 20;
@@ -40,14 +40,23 @@ pub fn push(bytes: &[u8]) {
     if Ups::default().push(bytes, &mut ups).is_ok()
         && let Some(Up::Request(request)) = ups.first()
     {
-        let again = request.encode().expect("what was read fits");
-        let mut back = Vec::new();
-        Ups::default().push(&again, &mut back).expect("what was written can be read");
-        assert_eq!(back.first(), ups.first(), "a request changes on the way");
+        goes_and_comes(request);
+    }
+    // Few bytes that somebody makes up are a zstd frame with our dictionary.
+    if let Ok(request) = Request::parse(bytes) {
+        goes_and_comes(&request);
     }
     read_frames(bytes);
     // The outcome is the same as without an error: whatever came before it was read.
     let _ = unpack(bytes);
+}
+
+fn goes_and_comes(request: &Request) {
+    let again = request.encode().expect("what was read fits");
+    let mut back = Vec::new();
+    Ups::default().push(&again, &mut back).expect("what was written can be read");
+    let Some(Up::Request(back)) = back.first() else { panic!("a request is something else") };
+    assert_eq!(**back, *request, "a request changes on the way");
 }
 
 fn read_frames(bytes: &[u8]) {

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`scan`] | finds the objects that a page will ask for, while its HTML and CSS stream by |
 //! | [`address`] | an absolute `http` or `https` URL that may be asked for, parsed once |
+//! | [`referrer`] | what the origins of objects are told of whose page it is |
 //! | [`plan`] | which of them are fetched, in what order, within which budgets |
 //! | [`ask`] | which requests may be answered so |
 //! | [`judge`] | which answers may travel unasked |
@@ -28,6 +29,7 @@ pub mod fuzz;
 pub mod judge;
 pub mod plan;
 pub mod promised;
+pub mod referrer;
 pub mod scan;
 pub mod wire;
 

@@ -125,11 +125,11 @@ fn of_held(held: Held, why: Forwarded) -> (Outcome, Member) {
     let forwarded = |status| Member { forwarded_status: status, ..Member::forwarded(why) };
     match held {
         Held::Confirmed => (Outcome::Validated, forwarded(Some(http::StatusCode::NOT_MODIFIED))),
-        Held::Error(Some(status)) => (Outcome::StaleHit, forwarded(Some(status))),
+        Held::Error(Some(status)) => (Outcome::StoodIn, forwarded(Some(status))),
         // RFC 9211 §2.1: what is used because the origin is not available is a hit.
         Held::Error(None) => {
-            (Outcome::StaleHit, Member { detail: Some("no-answer"), ..Member::hit() })
+            (Outcome::StoodIn, Member { detail: Some("no-answer"), ..Member::hit() })
         }
-        Held::Offline => (Outcome::StaleHit, Member { detail: Some("offline"), ..Member::hit() }),
+        Held::Offline => (Outcome::StoodIn, Member { detail: Some("offline"), ..Member::hit() }),
     }
 }

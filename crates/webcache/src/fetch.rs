@@ -12,7 +12,7 @@ use crate::flight::{Flowing, Held, Lead, Progress};
 use crate::give::content_length;
 use crate::head::{Moment, is_for_one};
 use crate::key::Key;
-use crate::origin::{Answer, Failure, Origin, STALLED, StandIn};
+use crate::origin::{Answer, Failure, ForOthers, Origin, STALLED, StandIn};
 use crate::policy;
 use crate::pump::Pump;
 use crate::range::without_range;
@@ -94,7 +94,8 @@ impl Fetch {
                 None => {}
             }
         };
-        let asking = async { self.ask().await };
+        let others = lead.as_ref().map(Lead::others);
+        let asking = async { self.ask(others).await };
         let asked = tokio::select! {
             biased;
             asked = asking => asked,
@@ -118,7 +119,13 @@ impl Fetch {
     }
 
     /// Sends the question; a second time where the first answer was 304 and confirms nothing.
-    async fn ask(&mut self) -> Result<(Answer, (Moment, Moment)), Failure> {
+    async fn ask(
+        &mut self,
+        others: Option<ForOthers>,
+    ) -> Result<(Answer, (Moment, Moment)), Failure> {
+        if let Some(others) = others {
+            self.request.extensions_mut().insert(others);
+        }
         let as_it_came = self.request.headers().clone();
         let headers = self.request.headers_mut();
         without_range(headers);

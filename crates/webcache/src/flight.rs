@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::fill::Fill;
 use crate::head::Head;
 use crate::key::Key;
-use crate::origin::Failure;
+use crate::origin::{Failure, ForOthers};
 use crate::store::Entry;
 
 /// How a fetch stands.
@@ -51,14 +51,14 @@ pub enum Held {
 
 /// The fetches under way.
 #[derive(Default)]
-pub struct Flights(Mutex<HashMap<Key, (u64, watch::Sender<Progress>)>>);
+pub struct Flights(Mutex<HashMap<Key, (u64, Arc<watch::Sender<Progress>>)>>);
 
 /// The right to fetch; others wait for what its holder says.
 pub struct Lead {
     flights: Arc<Flights>,
     key: Key,
     number: u64,
-    progress: watch::Sender<Progress>,
+    progress: Arc<watch::Sender<Progress>>,
 }
 
 /// What one who asks becomes.
@@ -70,7 +70,7 @@ pub enum Role {
 }
 
 impl Flights {
-    fn map(&self) -> MutexGuard<'_, HashMap<Key, (u64, watch::Sender<Progress>)>> {
+    fn map(&self) -> MutexGuard<'_, HashMap<Key, (u64, Arc<watch::Sender<Progress>>)>> {
         // Nothing panics while it is held, so what it guards is whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,7 +81,7 @@ impl Flights {
         if let Some((_, progress)) = map.get(key) {
             return Role::Follows(progress.subscribe());
         }
-        let (number, progress) = (numbers(), watch::Sender::new(Progress::Waiting));
+        let (number, progress) = (numbers(), Arc::new(watch::Sender::new(Progress::Waiting)));
         map.insert(key.clone(), (number, progress.clone()));
         Role::Leads(Lead { flights: self.clone(), key: key.clone(), number, progress })
     }
@@ -93,9 +93,20 @@ impl Flights {
 }
 
 impl Lead {
-    /// Tells those who wait.
+    /// Tells those who wait; nothing more once they have been let go.
     pub fn tell(&self, progress: Progress) {
-        self.progress.send_replace(progress);
+        self.progress.send_if_modified(|told| {
+            let waits = !matches!(told, Progress::Alone);
+            if waits {
+                *told = progress;
+            }
+            waits
+        });
+    }
+
+    /// What the one who is asked may let them go by.
+    pub fn others(&self) -> ForOthers {
+        ForOthers(Arc::downgrade(&self.progress))
     }
 
     /// One who waits.

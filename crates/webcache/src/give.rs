@@ -116,7 +116,7 @@ impl Cache {
         }
         let detail = Some(if failure.offline { "offline" } else { "no-answer" });
         let member = Member { detail, ..Member::hit() };
-        let stale = self.give(&known.entry, ask, Outcome::StaleHit, member).await;
+        let stale = self.give(&known.entry, ask, Outcome::StoodIn, member).await;
         stale.unwrap_or(served)
     }
 

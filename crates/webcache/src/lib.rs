@@ -76,7 +76,7 @@ pub use cache::{
 pub use fill::{MOST_DELAY, SEGMENT_BYTES, WINDOW_BYTES};
 pub use head::{Head, Lifetime, Moment, Rules};
 pub use key::{Key, MOST_KEY_BYTES, Scheme};
-pub use origin::{Answer, Failure, Origin, OriginBody, STALLED, StandIn};
+pub use origin::{Answer, Failure, ForOthers, Origin, OriginBody, STALLED, StandIn};
 pub use policy::{Use, invalidates, storable, usable};
 pub use pump::{MOST_FILLING, STALL};
 pub use push::{Promise, Push};

@@ -1,9 +1,14 @@
 //! Where answers come from that are not here.
 
+use std::sync::Weak;
+
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
+use tokio::sync::watch;
+
+use crate::flight::Progress;
 
 /// The body of an origin's answer.
 pub type OriginBody = UnsyncBoxBody<Bytes, Failure>;
@@ -18,6 +23,22 @@ pub trait Origin: Send + Sync + 'static {
 /// cannot be reached, so that waiting for the ground is of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StandIn;
+
+/// In the extensions of a request that an [`Origin`] is asked for others too, who wait for its answer: by
+/// this it says that what comes from now on, be it a failure, is for the one who asked alone.
+///
+/// It keeps nothing alive: a request may be kept for longer than its answer.
+#[derive(Clone)]
+pub struct ForOthers(pub(crate) Weak<watch::Sender<Progress>>);
+
+impl ForOthers {
+    /// Lets the others go, each of whom asks for oneself.
+    pub fn release(&self) {
+        if let Some(progress) = self.0.upgrade() {
+            progress.send_replace(Progress::Alone);
+        }
+    }
+}
 
 /// What an origin answers.
 #[derive(Debug)]

@@ -24,8 +24,11 @@ pub enum Forwarded {
 pub enum Outcome {
     /// Answered from here at once, being fresh.
     Hit,
-    /// Answered from here, being stale: at once, or because the origin did not answer.
+    /// Answered from here at once, being stale.
     StaleHit,
+    /// Answered from here, being stale, because the origin failed or could not be reached: its answer was
+    /// waited for.
+    StoodIn,
     /// Answered from here after the origin confirmed it.
     Validated,
     /// Answered by a fetch that was under way for somebody else.
@@ -43,7 +46,10 @@ pub enum Outcome {
 impl Outcome {
     /// Whether the answer's body did not cross the link for this request.
     pub fn saves_bytes(self) -> bool {
-        matches!(self, Self::Hit | Self::StaleHit | Self::Validated | Self::Collapsed)
+        matches!(
+            self,
+            Self::Hit | Self::StaleHit | Self::StoodIn | Self::Validated | Self::Collapsed
+        )
     }
 
     /// Whether the answer came without any wait for the far side of the link.

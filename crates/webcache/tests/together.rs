@@ -108,6 +108,31 @@ async fn a_failure_is_told_to_all_and_stored_for_nobody() {
     assert_eq!(rig.get("/", "").await.text(), "whole");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_failure_that_is_of_one_alone_releases_the_others() {
+    let rig = Arc::new(Rig::new());
+    let failure = Failure { offline: false, code: 7 };
+    rig.says(Says::Alone(Box::new(Says::Fails(failure.clone()))));
+    rig.says(Says::Untrusted(response(FRESH).map(|()| "one".into())));
+    rig.says(Says::Untrusted(response(FRESH).map(|()| "two".into())));
+    let (mut failed, mut bodies) = (0, Vec::new());
+    for task in together(&rig, 3).await {
+        match task.await.unwrap().body {
+            Ok(body) => bodies.push(body),
+            Err(why) => failed += usize::from(why == failure),
+        }
+    }
+    assert_eq!((failed, bodies.len(), rig.asked()), (1, 2, 3));
+    // They are let go when that is known, and not when it is over.
+    rig.says(Says::Alone(Box::new(Says::Nothing)));
+    let began = tokio::time::Instant::now();
+    let mut tasks = together(&rig, 1).await;
+    rig.says_text(FRESH, "three");
+    assert_eq!(rig.get("/", "").await.text(), "three");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    tasks.pop().unwrap().abort();
+}
+
 #[tokio::test]
 async fn a_body_that_is_shorter_than_it_said_is_not_stored() {
     let rig = Rig::new();
@@ -280,7 +305,7 @@ async fn one_who_follows_is_not_given_more_staleness_than_it_allows() {
     rig.says(Says::Fails(Failure { offline: false, code: 8 }));
     let (leads, follows) =
         tokio::join!(rig.get("/", "cache-control: stale-if-error=60"), rig.get("/", ""),);
-    assert_eq!((leads.outcome, leads.text()), (Outcome::StaleHit, "one"));
+    assert_eq!((leads.outcome, leads.text()), (Outcome::StoodIn, "one"));
     assert_eq!(leads.field("cache-status"), "bentpipe; hit; ttl=-21; detail=no-answer");
     assert_eq!(follows.body.unwrap_err().code, 8);
 }

@@ -5,6 +5,7 @@ mod carrier;
 mod keeper;
 mod listener;
 mod outage;
+mod streams;
 mod tls;
 mod way;
 

@@ -40,7 +40,7 @@ pub async fn answer(
     if !is_object(method, address, headers) {
         return None;
     }
-    let (head, body) = pages.object(ticket.number, address, headers).await?;
+    let (head, body) = pages.object(ticket.client, address, headers).await?;
     response(head, body)
 }
 
@@ -51,7 +51,7 @@ async fn page(
     (address, headers): (&Address, &HeaderMap),
     cached: Vec<u64>,
 ) -> Option<Pushed> {
-    let mut page = pages.ask_for(ticket.number, address.clone(), headers, cached)?;
+    let mut page = pages.ask_for(ticket.client, address.clone(), headers, cached)?;
     let origin = address.origin();
     let meant = Target { host: origin.host.parse().ok()?, port: origin.port };
     let mut open = intake.open(meant, ticket, Dscp::DF, Bytes::new());

@@ -69,6 +69,15 @@ fn unix_now() -> Duration {
 }
 
 fn save(file: &Path, remembered: &Remembered, age: Duration, now: Duration) -> io::Result<()> {
+    replace(file, &written(remembered, age, now).map_err(io::Error::other)?)
+}
+
+/// The file's text.
+pub(crate) fn written(
+    remembered: &Remembered,
+    age: Duration,
+    now: Duration,
+) -> Result<String, toml::ser::Error> {
     let stored = Stored {
         learned_unix_s: now.saturating_sub(age).as_secs(),
         rtt_us: u64::try_from(remembered.rtt.as_micros()).unwrap_or(u64::MAX),
@@ -76,12 +85,17 @@ fn save(file: &Path, remembered: &Remembered, age: Duration, now: Duration) -> i
         burst: remembered.burst,
         rate_bps: remembered.rate.bps(),
     };
-    replace(file, &toml::to_string(&stored).map_err(io::Error::other)?)
+    toml::to_string(&stored)
 }
 
 /// What the file holds and how old it is; `None` where it is missing, strange or too old.
 fn load(file: &Path, now: Duration) -> Option<(Remembered, Duration)> {
-    let stored: Stored = toml::from_str(&std::fs::read_to_string(file).ok()?).ok()?;
+    read(&std::fs::read_to_string(file).ok()?, now)
+}
+
+/// The same of the file's text.
+pub(crate) fn read(text: &str, now: Duration) -> Option<(Remembered, Duration)> {
+    let stored: Stored = toml::from_str(text).ok()?;
     let age = now.checked_sub(Duration::from_secs(stored.learned_unix_s))?;
     let rtt = Duration::from_micros(stored.rtt_us);
     let sane = (Duration::from_micros(1)..=LONGEST_RTT).contains(&rtt)

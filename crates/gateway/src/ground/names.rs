@@ -90,6 +90,11 @@ impl Names {
                 }
             };
             tokio::select! {
+                // What is over first: a question that has ended for another's lets its sockets go before
+                // the next is taken.
+                biased;
+                Some((question, answer)) = work.asked.next() => work.answer(&question, &answer),
+                Some(answer) = work.looked_up.next() => work.push(answer),
                 received = timeout(idle, flow.receive()) => match received {
                     Ok(Ok(datagram)) => work.take(&datagram),
                     Ok(Err(code)) => return code,
@@ -98,8 +103,6 @@ impl Names {
                         return ResetCode::Idle;
                     }
                 },
-                Some((question, answer)) = work.asked.next() => work.answer(&question, &answer),
-                Some(answer) = work.looked_up.next() => work.push(answer),
                 () = due => work.look_up_next(),
             }
         }
@@ -155,32 +158,32 @@ impl Names {
         if let Some(pushes) = &self.pushes {
             pushes.asked(aircraft, &query.key);
         }
-        match self.places.take(aircraft) {
-            Some(place) => Taken::Open(query, place),
-            None => {
-                self.counters.names_failed.add(1);
-                Taken::Answered(query.reply(rcode::SERVFAIL, Some(OTHER_ERROR)))
-            }
-        }
+        let place = self.places.take(aircraft);
+        Taken::Open(query, place)
     }
 
     /// An answer to `key` that is worth to be sent unasked and fits into a datagram.
-    async fn look_up(&self, key: &Key, _place: Place<'_>, room: Room) -> Option<Vec<u8>> {
+    async fn look_up(&self, key: &Key, mut place: Place<'_>, room: Room) -> Option<Vec<u8>> {
         let query = Query::parse(&key.question(0)).ok()?;
-        let answer = self.upstream.ask(&query).await?;
+        let answer = tokio::select! {
+            answer = self.upstream.ask(&query) => answer?,
+            () = place.taken() => return None,
+        };
         let is_useful = answer.kind != Kind::Failure && answer.lifetime_s > 0;
         (is_useful && answer.fits(&query, room)).then(|| answer.relay(&query, room))
     }
 
-    /// What the name servers say.
-    async fn forward(&self, query: &Query, _place: Place<'_>, room: Room) -> Vec<u8> {
-        match self.upstream.ask(query).await {
-            Some(answer) => answer.relay(query, room),
-            None => {
-                self.counters.names_failed.add(1);
-                query.reply(rcode::SERVFAIL, Some(UNREACHABLE))
-            }
-        }
+    /// What the name servers say, or that a newer question has the place.
+    async fn forward(&self, query: &Query, mut place: Place<'_>, room: Room) -> Vec<u8> {
+        let error = tokio::select! {
+            answer = self.upstream.ask(query) => match answer {
+                Some(answer) => return answer.relay(query, room),
+                None => UNREACHABLE,
+            },
+            () = place.taken() => OTHER_ERROR,
+        };
+        self.counters.names_failed.add(1);
+        query.reply(rcode::SERVFAIL, Some(error))
     }
 }
 
@@ -246,7 +249,7 @@ impl<'a> Work<'a> {
     fn look_up_next(&mut self) {
         let key = self.names.pushes.as_ref().and_then(|pushes| pushes.next(self.aircraft));
         // What passengers ask for goes first: without a place this name is left out.
-        let place = self.names.places.take(self.aircraft);
+        let place = self.names.places.take_free(self.aircraft);
         if let (Some(key), Some(place)) = (key, place) {
             let (names, room) = (self.names, self.room());
             self.looked_up.push(Box::pin(async move { names.look_up(&key, place, room).await }));
@@ -281,3 +284,6 @@ async fn read_within(
 ) -> io::Result<Option<Vec<u8>>> {
     timeout(idle, read_message(stream)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
+
+#[cfg(test)]
+mod tests;

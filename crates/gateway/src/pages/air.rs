@@ -8,7 +8,7 @@ use bentpipe_prefetch::account::Accounts;
 use bentpipe_prefetch::address::Address;
 use bentpipe_prefetch::ask::wanted_age;
 use bentpipe_prefetch::digest::{CacheDigest, hash};
-use bentpipe_prefetch::promised::{Lapsed, PageId, Promised};
+use bentpipe_prefetch::promised::{Fates, Lapsed, PageId, Passenger, Promised};
 use bentpipe_prefetch::wire::{Head, Request};
 use bytes::Bytes;
 use futures_util::Stream;
@@ -20,10 +20,19 @@ use tokio::time::Instant;
 
 use super::carry::Carrier;
 use super::object::{Object, ObjectBody, PageFacts, PromiseBroken};
+use super::places::{Place, Places};
 use crate::counters::Counters;
 
 /// Parts of a page that may wait for its reader: at 16 KiB each, 1 MiB.
 const PAGE_PARTS: usize = 64;
+
+/// Pages whose streams are under way at once, as many as a ground gives one aircraft unless told
+/// otherwise: each takes up to 3 MiB beside its objects, for what is unpacked and what its reader has
+/// not read. Beyond them a page crosses the link as ever.
+const MAX_PAGES: usize = 16;
+
+/// Those of one passenger, who would else take the others' by reading slowly.
+const MAX_PAGES_EACH: usize = 4;
 
 /// How the cabin's half works.
 #[derive(Debug, Clone)]
@@ -48,6 +57,7 @@ pub struct AirPages {
     pub(super) held_bytes: AtomicU64,
     promised: Mutex<Promised<Arc<Object>>>,
     accounts: Mutex<Accounts>,
+    places: Arc<Places<Passenger>>,
     epoch: Instant,
     next_page: AtomicU64,
 }
@@ -56,14 +66,14 @@ pub struct AirPages {
 pub struct Page {
     half: Arc<AirPages>,
     id: PageId,
-    passenger: u32,
+    passenger: Passenger,
     site: String,
     facts: Arc<PageFacts>,
     /// The request, as the stream begins with it.
     first: Bytes,
     head: oneshot::Receiver<Head>,
     body: mpsc::Receiver<Result<Bytes, PromiseBroken>>,
-    tell: Option<Tell>,
+    tell: Option<(Tell, Place<Passenger>)>,
 }
 
 /// Where a page's head and bytes go.
@@ -81,6 +91,7 @@ impl AirPages {
             settings,
             counters,
             held_bytes: AtomicU64::new(0),
+            places: Places::new(MAX_PAGES, MAX_PAGES_EACH),
             epoch: Instant::now(),
             next_page: AtomicU64::new(0),
         })
@@ -88,14 +99,15 @@ impl AirPages {
 
     /// Prepares to ask for a page for `passenger`, whose request had these `headers`; `cached` are the
     /// hashes of what a cache of ours has of the page's site. `None` where the request does not fit the
-    /// protocol.
+    /// protocol, or the passenger has too many pages under way.
     pub fn ask_for(
         self: &Arc<Self>,
-        passenger: u32,
+        passenger: Passenger,
         address: Address,
         headers: &HeaderMap,
         cached: impl IntoIterator<Item = u64>,
     ) -> Option<Page> {
+        let place = self.places.take(&passenger)?;
         let now = self.now();
         let site = address.host().to_owned();
         let room = self.settings.memory_bytes.saturating_sub(self.held_bytes.load(Relaxed));
@@ -111,7 +123,7 @@ impl AirPages {
         let id = self.next_page.fetch_add(1, Relaxed);
         let ((tell_head, head), (tell_body, body)) =
             (oneshot::channel(), mpsc::channel(PAGE_PARTS));
-        let tell = Some((tell_head, tell_body));
+        let tell = Some(((tell_head, tell_body), place));
         Some(Page { half: self.clone(), id, passenger, site, facts, first, head, body, tell })
     }
 
@@ -119,7 +131,7 @@ impl AirPages {
     /// answered so. Where nothing was, that is noted for the passenger's page that they name.
     pub async fn object(
         &self,
-        passenger: u32,
+        passenger: Passenger,
         address: &Address,
         headers: &HeaderMap,
     ) -> Option<(Head, ObjectBody)> {
@@ -149,12 +161,15 @@ impl AirPages {
     /// Forgets what was promised for a page, and settles its accounts.
     pub(super) fn lapse(&self, page: PageId) {
         let lapsed = lock(&self.promised).lapse(page);
-        let Some(Lapsed { passenger, site, outcome, used, unused, not_foreseen }) = lapsed else {
+        let Some(Lapsed { passenger, site, outcome, fates, not_foreseen }) = lapsed else {
             return;
         };
+        let Fates { used, unused, declined, cancelled } = fates;
         lock(&self.accounts).settle(passenger, &site, outcome, self.now());
         self.counters.objects_used.add(used.into());
         self.counters.objects_unused.add(unused.into());
+        self.counters.objects_declined.add(declined.into());
+        self.counters.objects_cancelled.add(cancelled.into());
         self.counters.pushed_bytes.add(outcome.pushed_bytes);
         self.counters.wasted_bytes.add(outcome.wasted_bytes);
         self.counters.not_foreseen.add(not_foreseen.into());
@@ -168,9 +183,9 @@ impl Page {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let carrier = self.tell.take().map(|(head, body)| {
+        let carrier = self.tell.take().map(|(tell, place)| {
             lock(&self.half.promised).begin(self.id, self.passenger, &self.site);
-            Carrier::new(self.half.clone(), self.id, self.facts.clone(), (head, body))
+            Carrier::new(self.half.clone(), self.id, self.facts.clone(), tell, place)
         });
         let first = self.first.clone();
         async move {

@@ -6,16 +6,18 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bentpipe_prefetch::address::Address;
+use bentpipe_prefetch::judge;
 use bentpipe_prefetch::plan::Promise;
-use bentpipe_prefetch::promised::PageId;
+use bentpipe_prefetch::promised::{PageId, Passenger, Withdrawal};
 use bentpipe_prefetch::wire::{End, Frame, Frames, Head, PAGE, Unpacker, Up};
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::air::{AirPages, Tell};
+use super::air::{AirPages, AirSettings, Tell};
 use super::object::{Object, PageFacts, PromiseBroken};
+use super::places::Place;
 
 /// What is read at once.
 const READ_BYTES: usize = 16 << 10;
@@ -34,6 +36,10 @@ pub struct Carrier {
     /// By their numbers less one; `None` where one is over, or was not wanted.
     objects: Vec<Option<(Address, Arc<Object>)>>,
     held_bytes: u64,
+    /// Until the page's stream is over.
+    place: Option<Place<Passenger>>,
+    /// Whether the ground gives the page.
+    has_begun: bool,
 }
 
 impl Carrier {
@@ -42,9 +48,11 @@ impl Carrier {
         page: PageId,
         facts: Arc<PageFacts>,
         (head, body): Tell,
+        place: Place<Passenger>,
     ) -> Self {
-        let (head, body) = (Some(head), Some(body));
-        Self { half, page, facts, head, body, objects: Vec::new(), held_bytes: 0 }
+        let (head, body, place) = (Some(head), Some(body), Some(place));
+        let (objects, held_bytes, has_begun) = Default::default();
+        Self { half, page, facts, head, body, objects, held_bytes, place, has_begun }
     }
 
     /// Asks by `first` on `stream`, and takes what comes.
@@ -55,7 +63,11 @@ impl Carrier {
         }
         self.end_page().await;
         self.withdraw_all();
-        sleep(self.half.settings.keep).await;
+        drop(self.place.take());
+        // Of a page that was declined nothing is here.
+        if self.has_begun {
+            sleep(self.half.settings.keep).await;
+        }
     }
 
     async fn carry<S: AsyncRead + AsyncWrite + Unpin>(
@@ -63,7 +75,7 @@ impl Carrier {
         mut stream: S,
         first: Bytes,
     ) -> io::Result<()> {
-        stream.write_all(&first).await?;
+        timeout(SILENCE, stream.write_all(&first)).await??;
         let wrong = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         let mut unpacker = Unpacker::new().map_err(wrong)?;
         let mut frames = Frames::default();
@@ -88,7 +100,7 @@ impl Carrier {
                 rest = &rest[taken.map_err(wrong)?..];
                 while let Some(frame) = frames.frame().map_err(wrong)? {
                     if let Some(id) = self.take(frame).await? {
-                        stream.write_all(&Up::cancel(id)).await?;
+                        timeout(SILENCE, stream.write_all(&Up::cancel(id))).await??;
                     }
                 }
                 if rest.is_empty() && came == 0 {
@@ -108,6 +120,7 @@ impl Carrier {
                 if gone {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
+                self.has_begun = true;
             }
             Frame::Data(PAGE, bytes) => {
                 self.half.table().page_bytes(self.page, bytes.len() as u64);
@@ -117,18 +130,14 @@ impl Carrier {
             }
             Frame::End(PAGE, End::Complete) => self.body = None,
             Frame::End(PAGE, End::Declined | End::Aborted) => self.end_page().await,
-            Frame::Head(id, head) => {
-                if let Some((_, object)) = self.object(id) {
-                    object.begin(*head);
-                }
-            }
+            Frame::Head(id, head) => return Ok(self.begin(id, *head)),
             Frame::Data(id, bytes) => return Ok(self.data(id, bytes)),
             Frame::End(id, End::Complete) => {
                 if let Some((_, object)) = self.over(id) {
                     object.end(Ok(()));
                 }
             }
-            Frame::End(id, End::Declined | End::Aborted) => self.withdraw(id),
+            Frame::End(id, End::Declined | End::Aborted) => self.withdraw(id, Withdrawal::Declined),
         }
         Ok(None)
     }
@@ -145,6 +154,20 @@ impl Carrier {
         (!wanted).then_some(id)
     }
 
+    /// Keeps an object's head; where there is no room, or it is for one person, it is to be cancelled.
+    /// The ground has judged it already, and is not the one that passengers must rely on.
+    fn begin(&mut self, id: u16, head: Head) -> Option<u16> {
+        let (address, object) = self.object(id)?.clone();
+        if judge::may_push(head.status, &head.headers).is_err() || !self.hold(head.bytes()) {
+            self.withdraw(id, Withdrawal::Cancelled);
+            self.half.table().late_bytes(self.page, head.bytes());
+            return Some(id);
+        }
+        self.half.table().object_bytes(self.page, &address, head.bytes());
+        object.begin(head);
+        None
+    }
+
     /// Keeps an object's bytes; where there is no room, it is to be cancelled.
     fn data(&mut self, id: u16, bytes: Bytes) -> Option<u16> {
         let (page, count) = (self.page, bytes.len() as u64);
@@ -154,18 +177,26 @@ impl Carrier {
             return None;
         };
         let (address, object) = (address.clone(), object.clone());
-        let settings = &self.half.settings;
-        let held = self.half.held_bytes.load(Relaxed);
-        if self.held_bytes + count > settings.page_bytes || held + count > settings.memory_bytes {
-            self.withdraw(id);
+        if !self.hold(count) {
+            self.withdraw(id, Withdrawal::Cancelled);
             self.half.table().late_bytes(page, count);
             return Some(id);
         }
-        self.held_bytes += count;
-        self.half.held_bytes.fetch_add(count, Relaxed);
         self.half.table().object_bytes(page, &address, count);
         object.push(bytes);
         None
+    }
+
+    /// Whether there is room for so many bytes more; they are held from now on.
+    fn hold(&mut self, count: u64) -> bool {
+        let AirSettings { page_bytes, memory_bytes, .. } = self.half.settings;
+        let held = self.half.held_bytes.load(Relaxed);
+        if self.held_bytes + count > page_bytes || held + count > memory_bytes {
+            return false;
+        }
+        self.held_bytes += count;
+        self.half.held_bytes.fetch_add(count, Relaxed);
+        true
     }
 
     fn object(&self, id: u16) -> Option<&(Address, Arc<Object>)> {
@@ -177,9 +208,9 @@ impl Carrier {
     }
 
     /// The object will not come: who waits for it asks for it across the link.
-    fn withdraw(&mut self, id: u16) {
+    fn withdraw(&mut self, id: u16, why: Withdrawal) {
         if let Some((address, object)) = self.over(id) {
-            self.half.table().withdraw(self.page, &address);
+            self.half.table().withdraw(self.page, &address, why);
             object.end(Err(PromiseBroken));
         }
     }
@@ -194,7 +225,7 @@ impl Carrier {
 
     fn withdraw_all(&mut self) {
         for number in 1..=self.objects.len() {
-            self.withdraw(number as u16); // at most MAX_OBJECTS
+            self.withdraw(number as u16, Withdrawal::Declined); // at most MAX_OBJECTS
         }
     }
 }

@@ -49,8 +49,8 @@ pub struct Ask {
 
 /// Why an object is asked for.
 pub struct ForPage {
-    /// The page that it is for, where that may be told.
-    pub page: Option<Address>,
+    /// What its origin is told of the document that names it.
+    pub referer: Option<String>,
     /// As what.
     pub kind: Kind,
     /// How soon it is wanted.
@@ -150,13 +150,13 @@ fn request(ask: &Ask) -> Option<Request<Empty<Bytes>>> {
     headers.insert(header::HOST, HeaderValue::from_str(address.authority()).ok()?);
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(header::VIA, HeaderValue::from_static("1.1 bentpipe"));
-    if let Some(ForPage { page, kind, urgency }) = &ask.object {
+    if let Some(ForPage { referer, kind, urgency }) = &ask.object {
         OF_PAGES.iter().for_each(|name| drop(headers.remove(name)));
         headers.insert(header::ACCEPT, accept(*kind, &ask.headers));
         let priority = HeaderValue::from_str(&format!("u={}", urgency.level())).ok()?;
         headers.insert(HeaderName::from_static("priority"), priority);
-        if let Some(referer) = page.as_ref().and_then(|page| referer(page, address)) {
-            headers.insert(header::REFERER, referer);
+        if let Some(referer) = referer {
+            headers.insert(header::REFERER, HeaderValue::from_str(referer).ok()?);
         }
     }
     Some(request)
@@ -178,18 +178,4 @@ fn accept(kind: Kind, of_page: &HeaderMap) -> HeaderValue {
         }
         Kind::Font | Kind::Script => "*/*",
     })
-}
-
-/// As browsers do where a page says nothing of it (`strict-origin-when-cross-origin`).
-fn referer(page: &Address, address: &Address) -> Option<HeaderValue> {
-    if page.is_secure() && !address.is_secure() {
-        return None;
-    }
-    let text = if page.origin() == address.origin() {
-        page.as_str().to_owned()
-    } else {
-        let scheme = if page.is_secure() { "https" } else { "http" };
-        format!("{scheme}://{}/", page.authority())
-    };
-    HeaderValue::from_str(&text).ok()
 }

@@ -40,7 +40,7 @@ pub struct GroundSettings {
 pub struct GroundPages {
     pub(super) settings: GroundSettings,
     pub(super) pool: Pool,
-    places: Places,
+    places: Arc<Places<String>>,
     pub(super) counters: Arc<Counters>,
 }
 
@@ -60,7 +60,7 @@ impl GroundPages {
         let (mut from, mut to) = tokio::io::split(stream);
         let mut ups = Inbox::default();
         let request = timeout(REQUEST_PATIENCE, ups.request(&mut from)).await??;
-        let Some(_place) = self.places.take(aircraft) else {
+        let Some(_place) = self.places.take(&aircraft.to_owned()) else {
             return timeout(REQUEST_PATIENCE, decline(&mut to)).await?;
         };
         self.counters.pages.add(1);

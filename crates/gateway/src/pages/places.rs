@@ -1,53 +1,53 @@
-//! Pages under way at the ground, and whose they are: so many, and so many of one aircraft.
+//! Pages under way, and whose they are: so many, and so many of one aircraft (ground) or passenger (air).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The places.
-pub struct Places {
+pub struct Places<Whose: Ord + Clone> {
     most: usize,
-    per_aircraft: usize,
-    /// How many each aircraft has; no entry where it has none.
-    taken: Mutex<BTreeMap<String, usize>>,
+    each: usize,
+    /// How many each has; no entry where one has none.
+    taken: Mutex<BTreeMap<Whose, usize>>,
 }
 
 /// One of them, free again when dropped.
-pub struct Place<'a> {
-    places: &'a Places,
-    aircraft: String,
+pub struct Place<Whose: Ord + Clone> {
+    places: Arc<Places<Whose>>,
+    whose: Whose,
 }
 
-impl Places {
-    /// `most` places, of which one aircraft has at most `per_aircraft`.
-    pub fn new(most: usize, per_aircraft: usize) -> Self {
-        Self { most, per_aircraft, taken: Mutex::default() }
+impl<Whose: Ord + Clone> Places<Whose> {
+    /// `most` places, of which one has at most `each`.
+    pub fn new(most: usize, each: usize) -> Arc<Self> {
+        Arc::new(Self { most, each, taken: Mutex::default() })
     }
 
-    /// A place for a page of `aircraft`'s; `None` where all are taken, or all of its own.
-    pub fn take(&self, aircraft: &str) -> Option<Place<'_>> {
+    /// A place for a page of `whose`; `None` where all are taken, or all of its own.
+    pub fn take(self: &Arc<Self>, whose: &Whose) -> Option<Place<Whose>> {
         let mut taken = self.taken();
         // At most `most` entries.
         let all: usize = taken.values().sum();
-        let own = taken.get(aircraft).copied().unwrap_or_default();
-        if all >= self.most || own >= self.per_aircraft {
+        let own = taken.get(whose).copied().unwrap_or_default();
+        if all >= self.most || own >= self.each {
             return None;
         }
-        taken.insert(aircraft.to_owned(), own + 1);
-        Some(Place { places: self, aircraft: aircraft.to_owned() })
+        taken.insert(whose.clone(), own + 1);
+        Some(Place { places: self.clone(), whose: whose.clone() })
     }
 
-    fn taken(&self) -> MutexGuard<'_, BTreeMap<String, usize>> {
+    fn taken(&self) -> MutexGuard<'_, BTreeMap<Whose, usize>> {
         // Nothing panics while it is held.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Place<'_> {
+impl<Whose: Ord + Clone> Drop for Place<Whose> {
     fn drop(&mut self) {
         let mut taken = self.places.taken();
-        match taken.get_mut(&self.aircraft) {
+        match taken.get_mut(&self.whose) {
             Some(own) if *own > 1 => *own -= 1,
-            _ => drop(taken.remove(&self.aircraft)),
+            _ => drop(taken.remove(&self.whose)),
         }
     }
 }
@@ -59,12 +59,12 @@ mod tests {
     #[test]
     fn nobody_takes_all_places() {
         let places = Places::new(3, 2);
-        let mut ours: Vec<_> = [(); 3].map(|()| places.take("a")).into_iter().flatten().collect();
+        let mut ours: Vec<_> = [(); 3].map(|()| places.take(&"a")).into_iter().flatten().collect();
         assert_eq!(ours.len(), 2, "a third is not for the first aircraft");
-        let theirs = places.take("b");
-        assert!(theirs.is_some() && places.take("c").is_none(), "all are taken");
+        let theirs = places.take(&"b");
+        assert!(theirs.is_some() && places.take(&"c").is_none(), "all are taken");
         ours.pop();
-        assert!(places.take("b").is_some());
+        assert!(places.take(&"b").is_some());
         drop((ours, theirs));
         assert!(places.taken().is_empty());
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use bentpipe_prefetch::address::Address;
 use bentpipe_prefetch::judge;
 use bentpipe_prefetch::plan::{Planner, Promise};
 use bentpipe_prefetch::scan::{CssScanner, Found, HtmlScanner, Item, Kind, Urgency};
@@ -13,7 +12,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, REFERRER_POLICY};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderMap, StatusCode, response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use tokio::time::{Instant, sleep_until};
@@ -48,12 +47,9 @@ struct Live {
 pub struct Session<'a> {
     half: &'a GroundPages,
     origins: &'a dyn Origins,
-    page: Address,
     headers: HeaderMap,
     /// The page's own; nothing that it brings is more urgent.
     urgency: Urgency,
-    /// Whether origins of objects are told whose page it is, as far as browsers tell them by default.
-    is_named: bool,
     page_bytes: u64,
     began: Instant,
     planner: Planner,
@@ -76,16 +72,14 @@ impl<'a> Session<'a> {
         let limits = half.settings.limits.clone();
         let planner = Planner::new(page.clone(), digest, allowance_bytes.into(), limits);
         let urgency = judge::urgency(&headers).unwrap_or(Urgency::PAGE);
-        let ask = Ask { address: page.clone(), headers: headers.clone(), object: None };
+        let ask = Ask { address: page, headers: headers.clone(), object: None };
         let fetches = FuturesUnordered::new();
         fetches.push(answer(half, origins, PAGE, ask));
         Ok(Self {
             half,
             origins,
-            page,
             headers,
             urgency,
-            is_named: true,
             page_bytes: 0,
             began: Instant::now(),
             planner,
@@ -133,13 +127,14 @@ impl<'a> Session<'a> {
         while let Some(Promise { id, address, urgency }) = self.planner.next_fetch(elapsed) {
             // It has one: it was found as something.
             let Some(kind) = self.planner.kind(id) else { continue };
-            let page = self.is_named.then(|| self.page.clone());
+            let referer = self.planner.referer(id);
             let urgency = urgency.max(self.urgency);
-            let object = Some(ForPage { page, kind, urgency });
+            let object = Some(ForPage { referer, kind, urgency });
             let ask = Ask { address, headers: self.headers.clone(), object };
             self.fetches.push(answer(self.half, self.origins, id, ask));
         }
         for id in self.planner.given_up(elapsed) {
+            self.half.counters.objects_declined.add(1);
             self.end(id, Urgency::LEAST, End::Declined);
         }
         if !self.out.is_full() {
@@ -186,8 +181,7 @@ impl<'a> Session<'a> {
             self.end(PAGE, Urgency::PAGE, End::Declined);
             return false;
         };
-        // Whatever it says, to tell nobody is within it.
-        self.is_named = !parts.headers.contains_key(REFERRER_POLICY);
+        self.planner.page_answered(&parts.headers);
         if is_html && judge::may_scan(parts.status, &parts.headers) {
             let accept = self.headers.get(http::header::ACCEPT);
             let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -206,6 +200,11 @@ impl<'a> Session<'a> {
             self.decline(id);
             return false;
         };
+        // A head counts: an object may be all head.
+        if self.planner.came(id, head.bytes()).is_err() {
+            self.decline(id);
+            return false;
+        }
         let urgency = urgency.max(self.urgency);
         let is_sheet =
             self.planner.kind(id) == Some(Kind::Style) && is_type(&parts.headers, "text/css");
@@ -299,13 +298,17 @@ impl<'a> Session<'a> {
         if usize::from(id) > self.planner.promised() {
             return;
         }
+        if !self.planner.is_over(id) {
+            self.half.counters.objects_cancelled.add(1);
+        }
         if let Some(live) = self.live.remove(&id) {
             let forgotten = self.out.forget(live.urgency, id);
             let end = if forgotten.had_head { End::Declined } else { End::Aborted };
             self.planner.over(id);
             self.end(id, live.urgency, end);
         } else if !self.planner.is_over(id) {
-            self.decline(id);
+            self.planner.over(id);
+            self.end(id, Urgency::LEAST, End::Declined);
         }
         self.parked.retain(|(parked, _)| *parked != id);
     }

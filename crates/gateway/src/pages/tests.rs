@@ -1,12 +1,14 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bentpipe_link::ResetCode;
 use bentpipe_prefetch::address::{Address, Origin};
-use bentpipe_prefetch::plan::{Limits, Rules};
-use bentpipe_prefetch::wire::Head;
+use bentpipe_prefetch::plan::{Limits, Promise, Rules};
+use bentpipe_prefetch::scan::Urgency;
+use bentpipe_prefetch::wire::{End, Frame as Said, Head, PAGE, Packer};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::BoxFuture;
 use futures_util::{Stream, StreamExt, stream};
@@ -17,6 +19,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
 
 use super::object::{ONCE_WITHIN, Object, PageFacts};
@@ -24,7 +27,8 @@ use super::*;
 use crate::counters::Counters;
 
 const KEEP: Duration = Duration::from_secs(60);
-const ALICE: u32 = 1;
+const ALICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const BOB: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
 type Fields = Vec<(&'static str, &'static str)>;
 
@@ -35,7 +39,7 @@ struct Site {
     asked: Mutex<Vec<String>>,
     /// What requests said of their urgency, and of whose page they were for.
     priorities: Mutex<BTreeMap<String, String>>,
-    referers: Mutex<Vec<String>>,
+    referers: Mutex<Vec<(String, String)>>,
     connections: Mutex<usize>,
 }
 
@@ -63,7 +67,8 @@ impl Site {
             self.priorities.lock().unwrap().insert(path.clone(), said);
         }
         if let Some(said) = headers.get(header::REFERER) {
-            self.referers.lock().unwrap().push(said.to_str().unwrap().to_owned());
+            let said = said.to_str().unwrap().to_owned();
+            self.referers.lock().unwrap().push((path.clone(), said));
         }
         let Some((headers, body)) = self.objects.get(&path) else {
             return Response::builder().status(404).body(Full::default().boxed_unsync()).unwrap();
@@ -204,6 +209,44 @@ impl Bench {
     async fn object(&self, path: &str) -> Option<Bytes> {
         Some(self.given(path, &browsers()).await?.1)
     }
+
+    /// On board: promised, used, unused, declined, cancelled.
+    fn fates(&self) -> [u64; 5] {
+        let Counters { objects_promised, objects_used, objects_unused, .. } = &*self.at_air;
+        let Counters { objects_declined, objects_cancelled, .. } = &*self.at_air;
+        [objects_promised, objects_used, objects_unused, objects_declined, objects_cancelled]
+            .map(|count| count.get())
+    }
+
+    /// A page of Alice's that is asked of whoever speaks at the stream that is given.
+    fn page_of_a_stranger(&self) -> DuplexStream {
+        let mut page = self.air.ask_for(ALICE, url("page"), &browsers(), []).unwrap();
+        let (near, far) = tokio::io::duplex(64 << 10);
+        tokio::spawn(page.carry(near));
+        // It is read, and not to its end.
+        tokio::spawn(async move {
+            let _page = page.answer().await;
+            tokio::time::sleep(KEEP).await;
+        });
+        far
+    }
+}
+
+/// Says `frames` as a ground does, and goes on listening.
+async fn say(stream: &mut DuplexStream, frames: Vec<Said>) {
+    let (mut plain, mut packed) = (Vec::new(), Vec::new());
+    frames.iter().for_each(|frame| frame.put(&mut plain));
+    Packer::new().unwrap().pack(&plain, true, &mut packed).unwrap();
+    stream.write_all(&packed).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+}
+
+fn head(fields: &[(&'static str, &'static str)]) -> Box<Head> {
+    Box::new(Head::of(StatusCode::OK, &headers(fields)).unwrap())
+}
+
+fn promised(id: u16, path: &str) -> Said {
+    Said::Promise(Promise { id, address: url(path), urgency: Urgency::PAGE })
 }
 
 const CSS: &[(&str, &str)] = &[("content-type", "text/css")];
@@ -246,6 +289,7 @@ async fn a_page_brings_all_that_it_will_ask_for() {
     assert_eq!(counted.map(|count| count.get()), [6, 0]);
     assert_eq!(bench.at_air.not_foreseen.get(), 1);
     assert_eq!(bench.object("i.png").await, None, "it is held for a while only");
+    assert_eq!(bench.fates(), [6, 6, 0, 0, 0]);
     assert_eq!(bench.air.held_bytes.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
@@ -266,6 +310,9 @@ async fn what_is_somebodys_own_stays_at_the_ground() {
         assert_eq!(bench.object(path).await, None, "{path}");
     }
     assert_eq!(bench.object("good.png").await, Some("x".into()));
+    tokio::time::sleep(2 * KEEP).await;
+    assert_eq!(bench.fates(), [5, 1, 0, 4, 0]);
+    assert_eq!(bench.ground.counters.objects_declined.get(), 4);
 }
 
 #[tokio::test(start_paused = true)]
@@ -284,6 +331,86 @@ async fn a_page_that_its_origin_wants_left_alone_is_passed_on_and_not_read() {
     let (_, body) = bench.page("/").await.unwrap();
     assert_eq!(whole(body).await.unwrap(), "<img src=a.png>");
     assert_eq!(bench.site.asked(), ["/"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_for_one_passenger_is_given_to_no_other() {
+    let bench = bench(three_levels());
+    whole(bench.page("page").await.unwrap().1).await.unwrap();
+    for path in ["s.js", "i.png"] {
+        let given = bench.air.object(BOB, &url(path), &browsers()).await;
+        assert!(given.is_none(), "{path} came for Alice");
+        assert!(bench.object(path).await.is_some(), "{path}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_ground_says_of_objects_is_judged_again() {
+    let bench = bench(Site::default());
+    let mut ground = bench.page_of_a_stranger();
+    let body = |id| Said::Data(id, Bytes::from_static(b"x"));
+    let all = vec![
+        Said::Head(PAGE, head(HTML)),
+        promised(1, "cookie.png"),
+        Said::Head(1, head(&[("set-cookie", "a=b")])),
+        body(1),
+        promised(2, "private.png"),
+        Said::Head(2, head(&[("cache-control", "private")])),
+        body(2),
+        promised(3, "vary.png"),
+        Said::Head(3, head(&[("vary", "cookie")])),
+        body(3),
+        promised(4, "good.png"),
+        Said::Head(4, head(&[])),
+        body(4),
+        Said::End(4, End::Complete),
+    ];
+    say(&mut ground, all).await;
+    for path in ["cookie.png", "private.png", "vary.png"] {
+        assert_eq!(bench.object(path).await, None, "{path}");
+    }
+    assert_eq!(bench.object("good.png").await, Some("x".into()));
+    drop(ground);
+    tokio::time::sleep(2 * KEEP).await;
+    assert_eq!(bench.fates(), [4, 1, 0, 0, 3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn heads_take_room_too() {
+    let bench = bench_with(Site::default(), |air| air.memory_bytes = 20_000, |_| {});
+    let mut ground = bench.page_of_a_stranger();
+    let long: &'static str = "x".repeat(9_000).leak();
+    let mut all = vec![Said::Head(PAGE, head(HTML))];
+    for id in 1..=4 {
+        all.push(promised(id, &format!("{id}.png")));
+        all.push(Said::Head(id, head(&[("x-long", long)])));
+        all.push(Said::End(id, End::Complete));
+    }
+    say(&mut ground, all).await;
+    assert!(bench.air.held_bytes.load(std::sync::atomic::Ordering::Relaxed) < 20_000);
+    assert_eq!(bench.object("2.png").await, Some(Bytes::new()));
+    assert_eq!(bench.object("3.png").await, None, "there was no room");
+    drop(ground);
+    tokio::time::sleep(2 * KEEP).await;
+    assert_eq!(bench.fates(), [4, 1, 1, 0, 2]);
+    assert_eq!(bench.air.held_bytes.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_takes_the_places_of_all_passengers() {
+    let bench = bench(Site::default());
+    let ask = |who| bench.air.ask_for(who, url("page"), &browsers(), []);
+    let alices: Vec<_> = (0..9).filter_map(|_| ask(ALICE)).collect();
+    assert_eq!(alices.len(), 4);
+    assert!(ask(BOB).is_some());
+    drop(alices);
+    assert!(ask(ALICE).is_some(), "they are free again");
+    let mut grounds: Vec<_> = (0..4).map(|_| bench.page_of_a_stranger()).collect();
+    assert!(ask(ALICE).is_none());
+    say(&mut grounds[0], vec![Said::End(PAGE, End::Declined)]).await;
+    grounds.clear();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(ask(ALICE).is_some(), "a page that is held takes none");
 }
 
 #[tokio::test(start_paused = true)]
@@ -434,17 +561,28 @@ async fn a_page_is_no_more_urgent_than_its_request_says() {
 #[tokio::test(start_paused = true)]
 async fn a_pages_own_referrer_policy_is_kept() {
     let silent = &[("content-type", "text/html"), ("referrer-policy", "no-referrer")];
+    let meta = "<meta name=referrer content=origin><img src=c.png><link rel=stylesheet href=d.css>";
     let site = Site::default()
         .with("/", HTML, "<img src=a.png>")
         .with("/silent", silent, "<img src=b.png>")
-        .with("/a.png", &[], "x")
-        .with("/b.png", &[], "x");
+        .with("/meta", HTML, meta)
+        .with("/d.css", CSS, "a { background: url(e.png) }");
+    let site = ["/a.png", "/b.png", "/c.png", "/e.png"]
+        .into_iter()
+        .fold(site, |site, path| site.with(path, &[], "x"));
     let bench = bench(site);
-    for path in ["/", "/silent"] {
+    for path in ["/", "/silent", "/meta"] {
         whole(bench.page(path).await.unwrap().1).await.unwrap();
     }
-    assert_eq!(bench.site.asked().len(), 4);
-    assert_eq!(*bench.site.referers.lock().unwrap(), ["http://site.test/"]);
+    assert_eq!(bench.object("e.png").await, Some("x".into()));
+    assert_eq!(bench.site.asked().len(), 8);
+    let referers = bench.site.referers.lock().unwrap().clone();
+    let told = |path: &str| referers.iter().find(|(of, _)| of == path).map(|(_, told)| &told[..]);
+    assert_eq!(told("/a.png"), Some("http://site.test/"));
+    assert_eq!(told("/b.png"), None);
+    assert_eq!(told("/c.png"), Some("http://site.test/"), "the origin of /meta");
+    assert_eq!(told("/d.css"), Some("http://site.test/"));
+    assert_eq!(told("/e.png"), Some("http://site.test/d.css"), "the sheet names it");
 }
 
 #[tokio::test(start_paused = true)]

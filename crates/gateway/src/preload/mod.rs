@@ -20,6 +20,8 @@ use bentpipe_webcache::Origin;
 pub use manifest::{Manifest, ManifestError};
 pub use report::{Object, Outcome, ReadError, Report, State, WrongLine, request_file};
 pub use run::Preloader;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use run::asked_in;
 pub use window::{Window, WindowError};
 
 use crate::classify::Name;

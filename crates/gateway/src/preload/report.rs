@@ -138,11 +138,14 @@ impl Report {
         std::fs::File::open(file)
             .and_then(|opened| opened.take(MOST_BYTES).read_to_end(&mut text))
             .map_err(|source| ReadError::Unreadable { file: file.to_owned(), source })?;
-        let foreign = |why: String| ReadError::Foreign { file: file.to_owned(), why };
-        let report: Self =
-            serde_json::from_slice(&text).map_err(|error| foreign(error.to_string()))?;
+        Self::parse(&text).map_err(|why| ReadError::Foreign { file: file.to_owned(), why })
+    }
+
+    /// Reads a file's content; else why it is none.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, String> {
+        let report: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         if report.schema != SCHEMA {
-            return Err(foreign(format!("its format is {}, not {SCHEMA}", report.schema)));
+            return Err(format!("its format is {}, not {SCHEMA}", report.schema));
         }
         Ok(report)
     }

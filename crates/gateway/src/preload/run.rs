@@ -346,15 +346,19 @@ fn requested(file: &Path, now: Moment) -> io::Result<Option<Moment>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text?,
     };
-    let written = text.trim().parse().ok().map(Duration::from_millis);
-    let began = written.filter(|began| *began <= now && *began + MOST_ASKED > now);
-    if began.is_some() {
-        return Ok(began);
+    if let Some(began) = asked_in(&text, now) {
+        return Ok(Some(began));
     }
     // Whole milliseconds, as they are written, so that it is the same each time.
     let now = now.as_millis() as u64;
     replace(file, format!("{now}\n").as_bytes())?;
     Ok(Some(Duration::from_millis(now)))
+}
+
+/// When the run that goes on at `now` began, by the text of the file that asks for it.
+pub(crate) fn asked_in(text: &str, now: Moment) -> Option<Moment> {
+    let written = text.trim().parse().ok().map(Duration::from_millis);
+    written.filter(|began| *began <= now && *began + MOST_ASKED > now)
 }
 
 /// Removes the request: what it asked for is done.

@@ -2,16 +2,20 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use bentpipe_gateway::air::Air;
 use bentpipe_gateway::config::AirConfig;
+use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::far::{Arrivals, Carried, Incoming};
 use bentpipe_gateway::net::Inherited;
 use bentpipe_link::{Host, ResetCode};
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use crate::bench::until;
 use crate::tproxy::{PATIENCE, as_root, new_network, sh};
 use crate::wire;
 
@@ -60,12 +64,13 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     let config = AirConfig::parse(&folder.path().join("air.toml"), &text).unwrap();
     let (up, down) = wire::link([0; 32]);
     let air = Air::bind(&config, &mut Inherited::default(), up.clone()).unwrap();
+    let counters = air.counters();
+    let counted = counters.clone();
     tokio::spawn(async move {
         while let Some(incoming) = down.accept().await {
-            tokio::spawn(far_side(incoming));
+            tokio::spawn(far_side(incoming, counted.clone()));
         }
     });
-    let counters = air.counters();
     let known = "known.test".parse().unwrap();
     air.learn(&known, &["203.0.113.99".parse().unwrap()], std::time::Duration::from_secs(60));
     let stop = async move {
@@ -77,9 +82,24 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     assert_eq!(counters.http_refused.get(), 1);
 }
 
+/// Whether `shared.test` has been asked for.
+static SHARED: AtomicBool = AtomicBool::new(false);
+
 /// Says who was dialled and what was said, as HTTP that may be stored.
-async fn far_side(incoming: Incoming) {
+async fn far_side(incoming: Incoming, counters: Arc<Counters>) {
     let Carried::Stream(mut stream) = incoming.carries else { panic!("TCP was sent") };
+    if incoming.target.host == Host::Name("shared.test".into()) {
+        // Until another has come who wants the same, and has had time to join.
+        let before = counters.http_requests.get();
+        if !SHARED.swap(true, SeqCst) {
+            until("another asks too", || counters.http_requests.get() > before).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        return stream.reset(ResetCode::NameNotFound);
+    }
+    if incoming.target.host == Host::Ip(REFUSES.parse().unwrap()) {
+        return stream.reset(ResetCode::Refused);
+    }
     if incoming.target.host == Host::Name("nowhere.test".into()) {
         stream.reset(ResetCode::NameNotFound);
         return;
@@ -119,6 +139,9 @@ fn say_as(client: &str, address: &str, said: &str) -> String {
     answer
 }
 
+/// An address at which nothing listens.
+const REFUSES: &str = "203.0.113.67";
+
 fn get(address: &str, host: &str, path: &str) -> String {
     say(address, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
 }
@@ -141,6 +164,15 @@ fn as_client() {
         assert!(answer.ends_with("203.0.113.66:80 heard GET / HTTP/1.1"), "{answer}");
         assert!(!answer.contains("; hit") && !answer.contains("stored"), "{answer}");
     }
+
+    // And that it says nothing is for that one too: others who have waited try their own.
+    let first = std::thread::spawn(|| get("203.0.113.67:80", "shared.test", "/"));
+    while !SHARED.load(SeqCst) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let other = get("203.0.113.66:80", "shared.test", "/");
+    assert!(other.ends_with("203.0.113.66:80 heard GET / HTTP/1.1"), "{other}");
+    assert!(first.join().unwrap().starts_with("HTTP/1.1 502 "));
 
     // An address in Host is believed only if it is the one.
     for hit in [false, true] {

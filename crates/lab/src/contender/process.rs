@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::signal::{Signal, kill};
@@ -27,6 +27,22 @@ impl Process {
     pub fn start(mut command: Command, log: &Path) -> io::Result<Self> {
         let file = File::create(log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        Self::spawn(command, log)
+    }
+
+    /// Starts `command`, which is spoken with over its input and output, and writes what it has to
+    /// say besides to `log`.
+    pub fn start_piped(mut command: Command, log: &Path) -> io::Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(log)?);
+        Self::spawn(command, log)
+    }
+
+    /// Its input and output, once.
+    pub fn take_pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+        self.child.stdin.take().zip(self.child.stdout.take())
+    }
+
+    fn spawn(mut command: Command, log: &Path) -> io::Result<Self> {
         let mut running = running();
         let child = command.spawn()?;
         running.push(child.id());

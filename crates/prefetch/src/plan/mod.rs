@@ -14,6 +14,7 @@ use crate::MAX_OBJECTS;
 use crate::address::{Address, Origin};
 use crate::digest::CacheDigest;
 use crate::judge::{self, Withheld};
+use crate::referrer::ReferrerPolicy;
 use crate::scan::{Found, Kind, Urgency};
 pub use rules::{NameList, NameListError, Rules};
 
@@ -102,6 +103,8 @@ pub enum Dropped {
 pub struct Planner {
     page: Address,
     base: Address,
+    /// What the page's answer says of it.
+    referrer: Option<ReferrerPolicy>,
     limits: Limits,
     digest: CacheDigest,
     bytes_left: u64,
@@ -121,6 +124,12 @@ struct Object {
     kind: Kind,
     urgency: Urgency,
     depth: u8,
+    /// The style sheet that it was found in.
+    inside: Option<u16>,
+    /// What may be told of whose it is, where that was said with it.
+    referrer: Option<ReferrerPolicy>,
+    /// What its own answer says, for what is found in it.
+    within: Option<ReferrerPolicy>,
     bytes: u64,
     state: Fetch,
 }
@@ -140,6 +149,7 @@ impl Planner {
             base: page.clone(),
             known: BTreeSet::from([page.clone()]),
             page,
+            referrer: None,
             bytes_left: limits.bytes.min(allowance_bytes),
             limits,
             digest,
@@ -156,6 +166,26 @@ impl Planner {
         if let Ok(base) = self.page.join(url) {
             self.base = base;
         }
+    }
+
+    /// The page's answer has these fields.
+    pub fn page_answered(&mut self, headers: &HeaderMap) {
+        self.referrer = ReferrerPolicy::of(headers);
+    }
+
+    /// What the `Referer` of the request for an object says. As browsers do it, that is about the
+    /// document that names it, the page or a style sheet, and as much as its policy lets it be.
+    pub fn referer(&self, id: u16) -> Option<String> {
+        let object = self.object(id)?;
+        let (document, said) = match object.inside {
+            None => (&self.page, self.referrer),
+            Some(sheet) => {
+                let sheet = self.object(sheet)?;
+                (&sheet.address, sheet.within)
+            }
+        };
+        let policy = object.referrer.or(said).unwrap_or_default();
+        policy.referer(document, &object.address)
     }
 
     /// A scanner has found `found` in the page, or in the object `inside`. What is returned is to be
@@ -207,13 +237,16 @@ impl Planner {
         if self.digest.has(&address) {
             return Err(Skipped::Cached);
         }
-        let (kind, urgency) = (found.kind, found.urgency);
+        let Found { kind, urgency, referrer, .. } = *found;
         let state = Fetch::Waiting;
         self.objects.push(Object {
             address: address.clone(),
             kind,
             urgency,
             depth,
+            inside,
+            referrer,
+            within: None,
             bytes: 0,
             state,
         });
@@ -260,6 +293,7 @@ impl Planner {
     ) -> Result<Urgency, Dropped> {
         let (most, left) = (self.limits.object_bytes, self.bytes_left);
         let object = self.going(id).ok_or(Dropped::Unwanted)?;
+        object.within = ReferrerPolicy::of(headers);
         if let Some(urgency) = judge::may_push(status, headers)? {
             object.urgency = urgency;
         }

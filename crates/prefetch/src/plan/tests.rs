@@ -11,7 +11,7 @@ fn planner(limits: Limits) -> Planner {
 }
 
 fn object(url: &str, kind: Kind) -> Found {
-    Found { url: url.into(), kind, urgency: kind.urgency() }
+    Found { url: url.into(), kind, urgency: kind.urgency(), referrer: None }
 }
 
 fn find(plan: &mut Planner, url: &str, kind: Kind) -> Result<u16, Skipped> {
@@ -48,6 +48,31 @@ fn references_are_relative_to_what_they_stand_in() {
     let promise = plan.found(&font, Some(sheet), &Rules::default()).unwrap();
     assert_eq!(promise.address, url("http://site.test/base/f.woff2"));
     assert_eq!(plan.found(&font, Some(99), &Rules::default()), Err(Skipped::Foreign));
+}
+
+#[test]
+fn origins_are_told_what_the_naming_document_lets_them() {
+    let mut plan = planner(Limits::default());
+    let policy = |name| HeaderMap::from_iter([(http::header::REFERRER_POLICY, name)]);
+    plan.page_answered(&policy(HeaderValue::from_static("origin")));
+    let own = Found { referrer: Some(ReferrerPolicy::NoReferrer), ..object("a", Kind::Image) };
+    let own = plan.found(&own, None, &Rules::default()).unwrap().id;
+    let plain = find(&mut plan, "b.css", Kind::Style).unwrap();
+    let silent = find(&mut plan, "c.css", Kind::Style).unwrap();
+    while next(&mut plan).is_some() {}
+    let said = policy(HeaderValue::from_static("no-referrer"));
+    plan.answered(plain, StatusCode::OK, &HeaderMap::new()).unwrap();
+    plan.answered(silent, StatusCode::OK, &said).unwrap();
+    let mut inside = |url: &str, sheet| {
+        let found = object(url, Kind::Image);
+        plan.found(&found, Some(sheet), &Rules::default()).unwrap().id
+    };
+    let ids = [inside("d", plain), inside("http://x.test/e", plain), inside("f", silent)];
+    assert_eq!(plan.referer(own), None);
+    assert_eq!(plan.referer(plain).as_deref(), Some("http://site.test/"));
+    let told = ids.map(|id| plan.referer(id));
+    let told = told.each_ref().map(|referer| referer.as_deref());
+    assert_eq!(told, [Some("http://site.test/dir/b.css"), Some("http://site.test/"), None]);
 }
 
 #[test]

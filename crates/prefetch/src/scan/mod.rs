@@ -14,6 +14,7 @@ pub use css::CssScanner;
 pub use html::HtmlScanner;
 
 use crate::address::MAX_URL_BYTES;
+use crate::referrer::ReferrerPolicy;
 
 /// The most bytes of one document that are looked at: what is found must be found early to help, and
 /// a document without end must not keep a scanner for ever.
@@ -51,6 +52,8 @@ pub struct Found {
     pub kind: Kind,
     /// How soon.
     pub urgency: Urgency,
+    /// What its origin may be told of the document, where an element or a `<meta>` before it says that.
+    pub referrer: Option<ReferrerPolicy>,
 }
 
 /// What a scanner reports.
@@ -104,7 +107,7 @@ impl Kind {
 
 impl Found {
     fn new(url: impl Into<String>, kind: Kind) -> Self {
-        Self { url: url.into(), kind, urgency: kind.urgency() }
+        Self { url: url.into(), kind, urgency: kind.urgency(), referrer: None }
     }
 }
 

@@ -4,12 +4,14 @@ use std::collections::VecDeque;
 
 use super::css::CssScanner;
 use super::{Found, Item, Kind, Urgency, is_reference, srcset};
+use crate::referrer::ReferrerPolicy;
 
 /// The attributes that matter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attribute {
     As,
     Async,
+    Content,
     Defer,
     Disabled,
     FetchPriority,
@@ -18,8 +20,10 @@ pub(super) enum Attribute {
     ImageSrcset,
     Loading,
     Media,
+    Name,
     NoModule,
     Poster,
+    ReferrerPolicy,
     Rel,
     Sizes,
     Src,
@@ -45,20 +49,22 @@ pub(super) struct Page {
     /// Inside templates, whose content is not shown.
     templates: u32,
     picture: Picture,
+    /// What the last `<meta name="referrer">` says.
+    referrer: Option<ReferrerPolicy>,
     /// The style element that is being read.
     style: Option<CssScanner>,
 }
 
 /// Which source a `<picture>` will show.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 enum Picture {
     /// Not inside one.
     #[default]
     Outside,
     /// No source has matched so far.
     Open,
-    /// One was chosen, or none can be told: its `<img>` is not looked at.
-    Settled,
+    /// One was chosen, or (`None`) none can be told. Its `<img>` says how it is asked for, and whether.
+    Settled(Option<String>),
 }
 
 impl Attribute {
@@ -66,6 +72,7 @@ impl Attribute {
         Some(match name {
             b"as" => Self::As,
             b"async" => Self::Async,
+            b"content" => Self::Content,
             b"defer" => Self::Defer,
             b"disabled" => Self::Disabled,
             b"fetchpriority" => Self::FetchPriority,
@@ -74,8 +81,10 @@ impl Attribute {
             b"imagesrcset" => Self::ImageSrcset,
             b"loading" => Self::Loading,
             b"media" => Self::Media,
+            b"name" => Self::Name,
             b"nomodule" => Self::NoModule,
             b"poster" => Self::Poster,
+            b"referrerpolicy" => Self::ReferrerPolicy,
             b"rel" => Self::Rel,
             b"sizes" => Self::Sizes,
             b"src" => Self::Src,
@@ -109,8 +118,9 @@ impl Tag {
         self.get(attribute).filter(|url| is_reference(url))
     }
 
-    /// As the page's own hint has it.
-    fn with_priority(&self, mut found: Found) -> Found {
+    /// As the page's own hints have it.
+    fn hinted(&self, mut found: Found) -> Found {
+        found.referrer = self.get(Attribute::ReferrerPolicy).and_then(ReferrerPolicy::named);
         if self.is(Attribute::FetchPriority, "high") {
             found.urgency = found.urgency.raised();
         } else if self.is(Attribute::FetchPriority, "low") {
@@ -136,7 +146,8 @@ impl Page {
         }
         if let Some(style) = tag.get(Attribute::Style) {
             let mut css = CssScanner::of_attribute();
-            let mut report = |object| found.push_back(Item::Object(object));
+            let referrer = self.referrer;
+            let mut report = |object| found.push_back(item(object, referrer));
             css.push(style.as_bytes(), &mut report);
             css.finish(&mut report);
         }
@@ -145,9 +156,11 @@ impl Page {
             b"body" => self.is_past_head = true,
             b"style" if !is_print(tag) => self.style = Some(CssScanner::default()),
             b"picture" => self.picture = Picture::Open,
-            b"source" => self.source(tag, found),
+            b"source" => self.source(tag),
+            b"meta" if tag.is(Attribute::Name, "referrer") => self.meta(tag),
             _ => {
-                found.extend(self.object(tag).map(|object| Item::Object(tag.with_priority(object))))
+                let object = self.object(tag).map(|object| tag.hinted(object));
+                found.extend(object.map(|object| item(object, self.referrer)));
             }
         }
     }
@@ -165,16 +178,23 @@ impl Page {
 
     /// Text, of a style element perhaps.
     pub(super) fn text(&mut self, text: &[u8], found: &mut VecDeque<Item>) {
+        let referrer = self.referrer;
         if let Some(style) = &mut self.style {
-            style.push(text, &mut |object| found.push_back(Item::Object(object)));
+            style.push(text, &mut |object| found.push_back(item(object, referrer)));
         }
     }
 
     /// The page, or its style element, is over.
     pub(super) fn finish(&mut self, found: &mut VecDeque<Item>) {
         if let Some(mut style) = self.style.take() {
-            style.finish(&mut |object| found.push_back(Item::Object(object)));
+            style.finish(&mut |object| found.push_back(item(object, self.referrer)));
         }
+    }
+
+    /// What was said before stays where this says nothing that is known.
+    fn meta(&mut self, tag: &Tag) {
+        let said = tag.get(Attribute::Content).and_then(ReferrerPolicy::in_meta);
+        self.referrer = said.or(self.referrer);
     }
 
     fn base(&mut self, tag: &Tag, found: &mut VecDeque<Item>) {
@@ -242,9 +262,16 @@ impl Page {
     }
 
     fn image(&mut self, tag: &Tag) -> Option<Found> {
+        let chosen = match &mut self.picture {
+            Picture::Settled(chosen) => Some(chosen.take()),
+            Picture::Outside | Picture::Open => None,
+        };
         // Lazy images are asked for when they come into view, if ever.
-        if self.picture == Picture::Settled || tag.is(Attribute::Loading, "lazy") {
+        if tag.is(Attribute::Loading, "lazy") {
             return None;
+        }
+        if let Some(chosen) = chosen {
+            return Some(Found::new(chosen?, Kind::Image));
         }
         let plain = tag.reference(Attribute::Src);
         let url = match tag.get(Attribute::Srcset) {
@@ -256,8 +283,8 @@ impl Page {
 
     /// The first source that a browser would take settles it; one that depends on the size of the
     /// window does too, for nobody here knows it.
-    fn source(&mut self, tag: &Tag, found: &mut VecDeque<Item>) {
-        if self.picture != Picture::Open {
+    fn source(&mut self, tag: &Tag) {
+        if !matches!(self.picture, Picture::Open) {
             return;
         }
         let is_shown = tag.get(Attribute::Type).is_none_or(|kind| self.shows(kind));
@@ -266,11 +293,9 @@ impl Page {
             return;
         }
         let Some(set) = tag.get(Attribute::Srcset) else { return };
-        self.picture = Picture::Settled;
-        if media.is_empty() || media.eq_ignore_ascii_case("all") {
-            let chosen = srcset::choose(set, tag.get(Attribute::Sizes), None);
-            found.extend(chosen.map(|url| Item::Object(Found::new(url, Kind::Image))));
-        }
+        let is_for_all = media.is_empty() || media.eq_ignore_ascii_case("all");
+        let chosen = || srcset::choose(set, tag.get(Attribute::Sizes), None).map(str::to_owned);
+        self.picture = Picture::Settled(is_for_all.then(chosen).flatten());
     }
 
     fn shows(&self, kind: &str) -> bool {
@@ -278,6 +303,12 @@ impl Page {
         let everywhere = ["image/jpeg", "image/png", "image/gif", "image/svg+xml", "image/bmp"];
         everywhere.contains(&&kind[..]) || self.image_types.contains(&kind)
     }
+}
+
+/// An object of a page whose `<meta>`s have said so much so far.
+fn item(mut found: Found, referrer: Option<ReferrerPolicy>) -> Item {
+    found.referrer = found.referrer.or(referrer);
+    Item::Object(found)
 }
 
 /// For paper alone.

@@ -32,7 +32,9 @@ fn css(sheet: &str) -> Vec<Found> {
 fn shown(items: &[Item]) -> Vec<String> {
     let show = |item: &Item| match item {
         Item::Base(url) => format!("base {url}"),
-        Item::Object(Found { url, kind, urgency }) => format!("{kind:?} {} {url}", urgency.level()),
+        Item::Object(Found { url, kind, urgency, .. }) => {
+            format!("{kind:?} {} {url}", urgency.level())
+        }
     };
     items.iter().map(show).collect()
 }
@@ -94,6 +96,47 @@ fn a_page_yields_what_a_browser_would_ask_for() {
             "Script 4 end.js",
         ]
     );
+}
+
+#[test]
+fn a_picture_is_asked_for_as_its_img_says() {
+    let picture = |img: &str| {
+        let page = format!("<picture><source srcset=a.png>{img}</picture><img src=b.png>");
+        of(&page)
+    };
+    assert_eq!(picture("<img src=c.png fetchpriority=high>"), ["Image 4 a.png", "Image 5 b.png"]);
+    assert_eq!(picture("<img src=c.png loading=lazy>"), ["Image 5 b.png"]);
+    assert_eq!(picture(""), ["Image 5 b.png"], "nothing is shown without one");
+}
+
+#[test]
+fn what_origins_may_be_told_is_found_with_the_objects() {
+    let page = "<img src=a><meta name=Referrer content=no-referrer><img src=b>\
+                <script src=c referrerpolicy=origin></script><p style=\"x: url(d)\">\
+                <picture><source srcset=e><img referrerpolicy=same-origin></picture>\
+                <style>x { y: url(f) }</style><meta name=referrer content=nonsense><img src=g>\
+                <template><meta name=referrer content=unsafe-url></template>\
+                <img src=h referrerpolicy=nonsense><meta name=referrer content=always><img src=i>";
+    use ReferrerPolicy::{NoReferrer, Origin, SameOrigin, UnsafeUrl};
+    let told: Vec<_> = html(page)
+        .into_iter()
+        .map(|item| match item {
+            Item::Object(Found { url, referrer, .. }) => (url, referrer),
+            Item::Base(url) => panic!("a base at {url}"),
+        })
+        .collect();
+    let expected = [
+        ("a", None),
+        ("b", Some(NoReferrer)),
+        ("c", Some(Origin)),
+        ("d", Some(NoReferrer)),
+        ("e", Some(SameOrigin)),
+        ("f", Some(NoReferrer)),
+        ("g", Some(NoReferrer)),
+        ("h", Some(NoReferrer)),
+        ("i", Some(UnsafeUrl)),
+    ];
+    assert_eq!(told, expected.map(|(url, policy)| (url.to_owned(), policy)));
 }
 
 #[test]

@@ -32,6 +32,12 @@ impl Head {
         put_fields(&head.headers, &mut bytes)?;
         Some(head)
     }
+
+    /// How long its fields are, on the wire and about as long in memory.
+    pub fn bytes(&self) -> u64 {
+        let fields = self.headers.iter();
+        fields.map(|(name, value)| (name.as_str().len() + value.len() + 3) as u64).sum()
+    }
 }
 
 /// `headers` without those of one hop, those that `Connection` names among them.

@@ -86,7 +86,12 @@ impl Request {
         let mut unpacker = unpacker.map_err(|_| WireError::Packed)?;
         let plain =
             unpacker.decompress(packed, MAX_REQUEST_BYTES).map_err(|_| WireError::Packed)?;
-        let mut from = Reader::new(&plain);
+        Self::parse(&plain)
+    }
+
+    /// Reads what was packed.
+    pub(crate) fn parse(plain: &[u8]) -> Result<Self, WireError> {
+        let mut from = Reader::new(plain);
         let allowance_bytes = from.u32()?;
         let text = std::str::from_utf8(from.counted()?).map_err(|_| WireError::Malformed)?;
         let page = Address::parse(text).map_err(|_| WireError::Malformed)?;

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bentpipe_webcache::{
-    Answer, Cache, Failure, Key, Origin, OriginBody, Outcome, Rules, Scheme, Served, Settings,
+    Answer, Cache, Failure, ForOthers, Key, Origin, OriginBody, Outcome, Rules, Scheme, Served,
+    Settings,
 };
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -28,6 +29,8 @@ pub enum Says {
     Fails(Failure),
     /// Nothing, for ever.
     Nothing,
+    /// The same after it has said that it is for the one who asked alone.
+    Alone(Box<Says>),
     /// The same, but nobody may store it.
     Untrusted(Response<Bytes>),
 }
@@ -41,7 +44,13 @@ pub struct Fake {
 impl Origin for Fake {
     fn send(&self, request: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>> {
         self.seen.lock().unwrap().push(request);
-        let says = self.next.lock().unwrap().pop_front();
+        let mut says = self.next.lock().unwrap().pop_front();
+        if let Some(Says::Alone(then)) = says {
+            let seen = self.seen.lock().unwrap();
+            let others = seen.last().and_then(|request| request.extensions().get::<ForOthers>());
+            others.expect("others may wait").release();
+            says = Some(*then);
+        }
         Box::pin(async move {
             match says {
                 Some(Says::Whole(response)) => Ok(answer(response.map(full), true)),
@@ -54,6 +63,7 @@ impl Origin for Fake {
                 }
                 Some(Says::Fails(failure)) => Err(failure),
                 Some(Says::Nothing) => std::future::pending().await,
+                Some(Says::Alone(_)) => unreachable!("it says so once"),
                 None => Err(Failure { offline: false, code: 99 }),
             }
         })

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::Board;
+use super::streams::{Asked, MOST_STREAMS, Streams};
 use super::way::{CLASS, NOBODY, Outgoing, Way, resolver};
 use crate::dns::read_message;
 use crate::far::Open;
@@ -18,10 +17,6 @@ use crate::far::datagram::Datagram;
 
 /// How long an answer over a stream may take; the resolver gives up before.
 const STREAM_WAIT: Duration = Duration::from_secs(15);
-
-/// Answers over streams that are awaited at once, each a flow of the link. Where there is nothing but
-/// streams, no more questions than that are under way.
-const MOST_STREAMS: usize = 256;
 
 /// How often it is looked whether the link is there.
 const LOOK: Duration = Duration::from_millis(250);
@@ -31,7 +26,7 @@ impl Board {
     /// while there is something else to be done.
     pub async fn carry(self: &Arc<Self>, asked: &mut mpsc::Receiver<Outgoing>) {
         let mut way = Way::new(&*self.far);
-        let mut streams = FuturesUnordered::new();
+        let mut streams = Streams::default();
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -55,23 +50,28 @@ impl Board {
                         self.with(|front, _| front.set_most_asks(MOST_STREAMS));
                     }
                 }
-                Some(()) = streams.next() => {}
+                () = streams.next() => {}
                 () = due => self.with(|front, now| front.tick(now)),
                 () = self.changed.notified() => {}
                 _ = looks.tick() => self.with(|front, now| front.set_up(self.is_up(), now)),
             }
+            if !streams.is_empty() {
+                let front = self.lock();
+                streams.retain(|id| front.is_asking(id));
+            }
             while let Some(Outgoing { id, message, .. }) = way.next_by_stream() {
                 let Some(id) = id else { continue };
-                if streams.len() < MOST_STREAMS {
-                    streams.push(self.ask_over_stream(id, message));
-                } else {
-                    self.with(|front, now| front.not_sent(id, now));
+                match streams.ask(id, || self.ask_over_stream(id, message)) {
+                    Asked::Now => self.with(|front, now| front.over_stream(id, now)),
+                    Asked::Already => {}
+                    Asked::Full => self.with(|front, now| front.not_sent(id, now)),
                 }
             }
         }
     }
 
-    async fn ask_over_stream(&self, id: u16, message: Vec<u8>) {
+    /// Asks the question `id`, and gives its id when that is over.
+    async fn ask_over_stream(&self, id: u16, message: Vec<u8>) -> u16 {
         let asking = async {
             // Fits: a question has at most 300 bytes.
             let first = [&(message.len() as u16).to_be_bytes()[..], &message].concat();
@@ -90,5 +90,6 @@ impl Board {
             Some(answer) => front.answered(&answer, now),
             None => front.failed(id, now),
         });
+        id
     }
 }

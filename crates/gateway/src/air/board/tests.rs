@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
 use bentpipe_dns::journal::{Place, Record, Records};
 use futures_util::future::BoxFuture;
@@ -30,10 +30,61 @@ impl FarEnd for Silent {
     }
 }
 
+/// A link that has nothing but streams, on which nothing comes.
+#[derive(Default)]
+struct OnlyStreams {
+    /// Those that were opened, and those that are open.
+    opened: AtomicUsize,
+    open: Arc<AtomicUsize>,
+}
+
+/// A stream that is counted as long as it is there.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+impl FarEnd for OnlyStreams {
+    fn open(&self, _: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
+        self.opened.fetch_add(1, SeqCst);
+        self.open.fetch_add(1, SeqCst);
+        let counted = Counted(self.open.clone());
+        Box::pin(async move {
+            let _counted = counted;
+            std::future::pending().await
+        })
+    }
+
+    fn open_datagrams(
+        &self,
+        _: OpenDatagrams,
+    ) -> BoxFuture<'_, Result<Box<dyn FarDatagrams>, OpenError>> {
+        Box::pin(async { Err(OpenError::Unsupported) })
+    }
+
+    fn reach(&self) -> Reach {
+        Reach::Up
+    }
+}
+
+impl OnlyStreams {
+    /// Streams that were opened so far, and that are open.
+    fn streams(&self) -> (usize, usize) {
+        (self.opened.load(SeqCst), self.open.load(SeqCst))
+    }
+}
+
 fn start(far: &Arc<Silent>, cache_file: Option<&std::path::Path>) -> (Arc<Board>, Serving) {
+    start_over(far.clone(), cache_file)
+}
+
+fn start_over(far: Arc<dyn FarEnd>, cache_file: Option<&std::path::Path>) -> (Arc<Board>, Serving) {
     let mut config: AirDns = toml::from_str("listen = [\"127.0.0.1:0\"]").unwrap();
     config.cache_file = cache_file.map(Into::into);
-    Board::start(&config, Arc::new(Classes::new(Default::default())), far.clone()).unwrap()
+    Board::start(&config, Arc::new(Classes::new(Default::default())), far).unwrap()
 }
 
 fn question(name: &str) -> Vec<u8> {
@@ -84,6 +135,56 @@ async fn an_outage_keeps_nobody_waiting() {
     let (code, took) = ask("first").await;
     assert_eq!((code, took), (2, Duration::from_secs(12)), "the ground says nothing");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_question_has_one_stream_however_often_it_would_be_sent_again() {
+    let far = Arc::<OnlyStreams>::default();
+    let (board, mut serving) = start_over(far.clone(), None);
+    let carried = board.clone();
+    tokio::spawn(async move { carried.carry(&mut serving.asked).await });
+    let ask = board.ask([10, 0, 0, 2].into(), question("slow").into(), Room::Stream);
+    let asked = async {
+        // Where datagrams are lost it would have been sent three times more.
+        tokio::time::sleep(Duration::from_millis(11_900)).await;
+        far.streams()
+    };
+    let (answer, streams) = tokio::join!(ask, asked);
+    assert_eq!((rcode(&answer.unwrap()), streams), (2, (1, 1)));
+    tokio::time::sleep(LOOKED).await;
+    assert_eq!(far.streams(), (1, 0), "it is over, and so is its stream");
+    assert_eq!(board.counts().sent_again, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_ends_for_another_gives_its_stream_back() {
+    let far = Arc::<OnlyStreams>::default();
+    let (board, mut serving) = start_over(far.clone(), None);
+    let carried = board.clone();
+    tokio::spawn(async move { carried.carry(&mut serving.asked).await });
+    let ask = |client: u8, name: String| {
+        let board = board.clone();
+        tokio::spawn(async move {
+            board.ask([10, 0, 0, client].into(), question(&name).into(), Room::Stream).await
+        })
+    };
+    // It is known from the first that there are only streams; all of them are taken by two.
+    let mut first = vec![ask(1, "first".into())];
+    tokio::time::sleep(LOOKED).await;
+    for n in 1..streams::MOST_STREAMS {
+        first.push(ask(1 + (n % 2) as u8, format!("n{n}")));
+    }
+    tokio::time::sleep(LOOKED).await;
+    let most = streams::MOST_STREAMS;
+    assert_eq!(far.streams(), (most, most));
+    let others: Vec<_> = (0..20).map(|n| ask(3, format!("other{n}"))).collect();
+    tokio::time::sleep(LOOKED).await;
+    assert_eq!(far.streams(), (most + 20, most), "as many have ended as have begun");
+    assert!(others.iter().all(|other| !other.is_finished()), "none was told that there is no room");
+    assert_eq!(first.iter().filter(|first| first.is_finished()).count(), 20);
+}
+
+/// What is to be seen has been looked at by then.
+const LOOKED: Duration = Duration::from_millis(300);
 
 #[tokio::test]
 async fn what_is_being_written_when_it_ends_is_neither_lost_nor_torn() {

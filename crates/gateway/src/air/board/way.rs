@@ -48,13 +48,17 @@ impl<'a> Way<'a> {
         Self { far, flow: None, opening: None, held, by_stream, only_streams: false }
     }
 
-    /// Sends `question`, now or when the flow is open. What cannot be sent counts as lost.
+    /// Sends `question`, now or when the flow is open, once however often it comes meanwhile. What cannot
+    /// be sent counts as lost.
     pub fn take(&mut self, question: Outgoing) {
         if question.over_stream || self.only_streams {
             // What is no question has no answer that would come by a stream.
             self.by_stream.extend(question.id.is_some().then_some(question));
         } else if !self.send(&question) && self.held.len() < MOST_HELD {
-            self.held.push_back(question);
+            let waits = |held: &Outgoing| held.message == question.message;
+            if !self.held.iter().any(waits) {
+                self.held.push_back(question);
+            }
         }
     }
 

@@ -18,7 +18,7 @@ pub fn count(served: Served, counters: &Arc<Counters>) -> Result<Response<Body>,
     let Served { response, outcome } = served;
     let counter = match outcome {
         Outcome::Hit | Outcome::Pushed => &counters.http_hits,
-        Outcome::StaleHit => &counters.http_stale_hits,
+        Outcome::StaleHit | Outcome::StoodIn => &counters.http_stale_hits,
         Outcome::Validated => &counters.http_validated,
         Outcome::Collapsed => &counters.http_collapsed,
         Outcome::Miss(_) => &counters.http_misses,

@@ -1,6 +1,7 @@
 //! Flows to origins that are kept for the next request.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,7 +31,8 @@ pub struct Place {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Whose {
-    Passenger(u32),
+    /// By address: a number may be another's by now.
+    Passenger(IpAddr),
     Site(Name),
     /// The preload's, which are of its class; of a site, if it is one's: each is believed for what its
     /// own certificates say.

@@ -7,7 +7,7 @@ use bentpipe_link::{Host, ResetCode, Target};
 use bentpipe_prefetch::address::Address;
 use bentpipe_prefetch::digest::MAX_ENTRIES;
 use bentpipe_schedule::{Class, Dscp};
-use bentpipe_webcache::{Answer, Failure, Origin, Scheme, StandIn};
+use bentpipe_webcache::{Answer, Failure, ForOthers, Origin, Scheme, StandIn};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, header};
@@ -144,6 +144,10 @@ impl Shared {
         };
         match (by_name, &self.to.dialled) {
             (Err(failure), Some(dialled)) if leads_nowhere(&failure) && *dialled != named => {
+                // And so is that it says nothing: others may have dialled another.
+                if let Some(others) = request.extensions().get::<ForOthers>() {
+                    others.release();
+                }
                 let mut answer = self.ask_at(dialled.clone(), request).await?;
                 answer.trusted = false;
                 Ok(answer)
@@ -230,7 +234,7 @@ impl Shared {
         let whose = match (&self.asks, &self.to.site) {
             (Asks::Preload(_), site) => Whose::Preload(site.as_ref().map(|site| site.name.clone())),
             (Asks::Passenger(_), Some(site)) => Whose::Site(site.name.clone()),
-            (Asks::Passenger(ticket), None) => Whose::Passenger(ticket.number),
+            (Asks::Passenger(ticket), None) => Whose::Passenger(ticket.client),
         };
         Place { target: target.clone(), whose }
     }

@@ -168,6 +168,11 @@ impl Origin for Across {
 
 type Pushed = Response<bentpipe_webcache::OriginBody>;
 
+/// Where the passenger of this number sits in the cabin's network.
+fn address_of(passenger: u32) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() + passenger))
+}
+
 async fn page(
     cabin: &Cabin,
     passenger: u32,
@@ -175,7 +180,7 @@ async fn page(
     headers: &HeaderMap,
 ) -> Option<Pushed> {
     let cached = cabin.cache.fresh_hashes(&format!("http://{HOST}:80/"), MAX_ENTRIES);
-    let mut page = cabin.pages.ask_for(passenger, address.clone(), headers, cached)?;
+    let mut page = cabin.pages.ask_for(address_of(passenger), address.clone(), headers, cached)?;
     let target = Target { host: Host::Service(Service::Pages), port: 80 };
     let flow = cabin.open(passenger, target, Bytes::new()).await.ok()?;
     tokio::spawn(page.carry(flow));
@@ -189,7 +194,7 @@ async fn object(
     address: &Address,
     headers: &HeaderMap,
 ) -> Option<Pushed> {
-    let (head, body) = cabin.pages.object(passenger, address, headers).await?;
+    let (head, body) = cabin.pages.object(address_of(passenger), address, headers).await?;
     Some(pushed(head.headers, body))
 }
 

@@ -1,0 +1,75 @@
+//! What the fuzz targets and a property test do with hostile bytes.
+
+use std::time::Duration;
+
+pub use crate::air::fuzz_packet as packet;
+use crate::air::path_memory;
+use crate::preload::manifest::key_of;
+use crate::preload::{Manifest, Report, asked_in};
+
+/// When the files are read.
+const NOW: Duration = Duration::from_secs(1_800_000_000);
+
+/// Takes `bytes` for each of the files that outlive the gateway and have a parser here: what was
+/// learned of the path, the preload's manifest, the request for a run and the report of one. Panics if
+/// a promise is broken.
+pub fn kept_files(bytes: &[u8]) {
+    report(bytes);
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    if let Some(learned) = path_memory::read(text, NOW) {
+        let (remembered, age) = &learned;
+        let again = path_memory::written(remembered, *age, NOW).expect("it was read");
+        assert_eq!(path_memory::read(&again, NOW), Some(learned), "the path changes on the way");
+    }
+    if let Some(began) = asked_in(text, NOW) {
+        assert!(
+            began <= NOW && NOW < began + Duration::from_secs(24 * 3600),
+            "a run of another day"
+        );
+    }
+    manifest(text);
+}
+
+fn report(bytes: &[u8]) {
+    if let Ok(report) = Report::parse(bytes) {
+        let again = serde_json::to_vec(&report).expect("what was read can be written");
+        assert_eq!(Report::parse(&again), Ok(report), "a report changes on the way");
+    }
+}
+
+fn manifest(text: &str) {
+    let sites = ["portal.example".parse().expect("it is a name")];
+    let manifest = Manifest::parse(text, &sites);
+    assert!(manifest.addresses.len() + manifest.wrong.len() <= text.lines().count());
+    assert!(manifest.addresses.iter().all(|address| key_of(address).is_some()));
+    let report = Report::new(0, &manifest);
+    let written = serde_json::to_vec(&report).expect("it is JSON");
+    assert_eq!(Report::parse(&written), Ok(report));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn whatever_lies_there_is_read_to_its_end() {
+        for text in [
+            "learned-unix-s = 1799999999\nrtt-us = 612345\nloss = 0.06\nburst = 3.5\nrate-bps = 1890000\n",
+            "http://mirror.example/a b?c\nhttps://portal.example/\nhttps://other.example/\n# films",
+            "1799999999000\n",
+            "18446744073709551615",
+            r#"{"schema":1,"state":"complete","began_unix_ms":1,"written_unix_ms":2,"bytes":3,
+                "error":null,"wrong_lines":[],"objects":[]}"#,
+        ] {
+            kept_files(text.as_bytes());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_to_their_end(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            kept_files(&bytes);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use bytes::Bytes;
+use tokio::net::UdpSocket;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::sleep;
+
+use super::*;
+use crate::far::DatagramError;
+
+/// A flow of an aircraft, as a test has it.
+struct Flow {
+    to_ground: tokio::sync::Mutex<mpsc::UnboundedReceiver<Bytes>>,
+    came: Arc<Came>,
+}
+
+/// What the ground has sent.
+#[derive(Default)]
+struct Came {
+    messages: Mutex<Vec<Vec<u8>>>,
+    bell: Notify,
+}
+
+impl FarDatagrams for Flow {
+    fn send(&self, datagram: &[u8]) -> Result<(), DatagramError> {
+        let Ok(Datagram::Payload(message)) = Datagram::parse(datagram) else { panic!() };
+        self.came.messages.lock().unwrap().push(message.to_vec());
+        self.came.bell.notify_one();
+        Ok(())
+    }
+
+    fn receive(&self) -> BoxFuture<'_, Result<Bytes, ResetCode>> {
+        Box::pin(async { self.to_ground.lock().await.recv().await.ok_or(ResetCode::Idle) })
+    }
+
+    fn most_bytes(&self) -> usize {
+        1200
+    }
+
+    fn reset(&self, _: ResetCode) {}
+}
+
+/// A question about `name`, with that id.
+fn question(id: u16, name: &str) -> Vec<u8> {
+    let head = [&id.to_be_bytes()[..], &[1, 0, 0, 1, 0, 0, 0, 0, 0, 1]].concat();
+    let edns = [0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0];
+    [&head[..], &[name.len() as u8], name.as_bytes(), &[0, 0, 1, 0, 1], &edns].concat()
+}
+
+/// A name server that answers nothing, and how many different questions came.
+async fn silent_server() -> (SocketAddr, Arc<AtomicUsize>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap();
+    let came = Arc::new(AtomicUsize::new(0));
+    let count = came.clone();
+    tokio::spawn(async move {
+        let mut known = HashSet::new();
+        while let Ok((_, from)) = socket.recv_from(&mut [0; 512]).await {
+            // Each has a socket of its own.
+            if known.insert(from) {
+                count.fetch_add(1, SeqCst);
+            }
+        }
+    });
+    (address, came)
+}
+
+#[tokio::test]
+async fn an_aircraft_that_asks_too_much_loses_its_oldest_question() {
+    let (server, came) = silent_server().await;
+    let config =
+        config::Dns { servers: vec![server.to_string().parse().unwrap()], ..Default::default() };
+    let dns = Arc::new(Dns::new(&config, &Default::default()).unwrap());
+    let counters = Arc::<Counters>::default();
+    let mut names = Names::new(dns, &config, counters.clone()).unwrap();
+    // Of ten, one aircraft has two.
+    names.places = Places::of(10);
+    let (ask, to_ground) = mpsc::unbounded_channel();
+    let from_ground = Arc::<Came>::default();
+    let flow = Flow { to_ground: tokio::sync::Mutex::new(to_ground), came: from_ground.clone() };
+    let names = Arc::new(names);
+    let serving = names.clone();
+    let idle = Duration::from_secs(600);
+    tokio::spawn(async move { serving.serve_datagrams(&[1; 32], Box::new(flow), idle).await });
+    for id in 0..5_u16 {
+        let mut datagram = BytesMut::new();
+        Datagram::Payload(&question(id, &format!("n{id}"))).encode(&mut datagram);
+        ask.send(datagram.freeze()).unwrap();
+        while came.load(SeqCst) <= usize::from(id) {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+    while from_ground.messages.lock().unwrap().len() < 3 {
+        from_ground.bell.notified().await;
+    }
+    let said = from_ground.messages.lock().unwrap().clone();
+    // The three oldest, in turn; the two newest are still being asked.
+    assert_eq!(said.iter().map(|message| message[1]).collect::<Vec<_>>(), [0, 1, 2]);
+    for message in &said {
+        assert_eq!(u16::from(message[3] & 0xf), rcode::SERVFAIL);
+        // Its extended error is "Other", by which those on board know that it is no failure of the name.
+        assert!(message.ends_with(&[0, 15, 0, 2, 0, 0]), "{message:?}");
+    }
+    assert_eq!(
+        (counters.names_failed.get(), names.places.take_free(&[1; 32]).is_none()),
+        (3, true)
+    );
+}

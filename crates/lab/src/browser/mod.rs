@@ -1,0 +1,234 @@
+//! Real Chromium, headless, through a thin client of its DevTools protocol: pages as a passenger's browser
+//! loads them, and each of their requests.
+
+mod pipe;
+mod record;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
+
+use crate::contender::process::Process;
+use crate::workload::chromium::find;
+use pipe::Pipe;
+pub use record::{Phases, Record, Request};
+use session::{Event, Session};
+
+/// What it may take to start, and to end: a busy machine takes some seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Of what a page still asks for once it has loaded, the icon of its site for one.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// Of a page, no more are kept.
+const MOST_COMPLAINTS: usize = 100;
+
+/// Between two looks at whether it has ended.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What the page itself says of its load: when `load` was fired, and when its largest part was last
+/// painted, in ms from when it was asked for; null where there was none.
+const TIMES: &str = "new Promise(done => { \
+    let painted = null; \
+    new PerformanceObserver(list => { for (const one of list.getEntries()) painted = one.startTime; }) \
+        .observe({ type: 'largest-contentful-paint', buffered: true }); \
+    setTimeout(() => done([performance.getEntriesByType('navigation')[0].loadEventStart, painted]), 200); \
+})";
+
+/// Why a page was not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum BrowserError {
+    /// The system knows no Chromium.
+    #[error("Chromium is not installed: `scripts/setup.sh browser` installs it")]
+    NotInstalled,
+    /// It could not be started, or went away.
+    #[error("Chromium: {0}")]
+    Io(#[from] io::Error),
+    /// It says what the DevTools protocol does not have.
+    #[error("Chromium speaks another DevTools protocol: {0}")]
+    Protocol(#[from] serde_json::Error),
+    /// It does not do what it was told to.
+    #[error("Chromium refuses {method}: {why}")]
+    Refused {
+        /// What it was told.
+        method: String,
+        /// Why not.
+        why: String,
+    },
+    /// It did not start.
+    #[error("Chromium did not start within {} s:\n{said}", PATIENCE.as_secs())]
+    Late {
+        /// Its last words.
+        said: String,
+    },
+}
+
+/// A running browser with one tab. Dropping it kills it.
+#[derive(Debug)]
+pub struct Browser {
+    session: Session,
+    process: Process,
+}
+
+/// One visit to a page.
+#[derive(Debug, Default)]
+pub struct Visit {
+    /// From asking for the page to its `load` event; `None` if it was cut off before that.
+    pub loaded: Option<Duration>,
+    /// From asking for the page to the last paint of its largest part, as far as it was painted.
+    pub painted: Option<Duration>,
+    /// What was asked for until then.
+    pub record: Record,
+    /// The page itself could not be had.
+    pub failed: Option<String>,
+    /// Errors of its scripts, and what the browser's console calls errors.
+    pub complaints: Vec<String>,
+}
+
+impl Visit {
+    fn hear(&mut self, event: &Event) -> Result<(), BrowserError> {
+        let params = &event.params;
+        let complaint = match event.method.as_str() {
+            "Runtime.exceptionThrown" => {
+                let details = &params["exceptionDetails"];
+                let thrown = details["exception"]["description"].as_str();
+                thrown.or(details["text"].as_str())
+            }
+            "Runtime.consoleAPICalled" if params["type"] == "error" => {
+                let said = &params["args"][0];
+                said["description"].as_str().or(said["value"].as_str()).or(Some("console.error"))
+            }
+            "Log.entryAdded" if params["entry"]["level"] == "error" => {
+                params["entry"]["text"].as_str()
+            }
+            _ => None,
+        };
+        if let Some(complaint) = complaint.filter(|_| self.complaints.len() < MOST_COMPLAINTS) {
+            self.complaints.push(complaint.to_owned());
+        }
+        Ok(self.record.hear(event)?)
+    }
+}
+
+impl Browser {
+    /// Starts one by `shell`, a command that runs `sh` wherever the browser is to be, as a host of
+    /// the lab has it. `folder` keeps its profile: one that begins with what another had left in
+    /// its cache makes a repeat view.
+    pub async fn start(
+        shell: Command,
+        flags: &[String],
+        folder: &Path,
+    ) -> Result<Self, BrowserError> {
+        let program = find().ok_or(BrowserError::NotInstalled)?;
+        std::fs::create_dir_all(folder)?;
+        let said = folder.join("chromium.log");
+        let mut command = pipe::through(shell, &said, &program);
+        command
+            .args(["--remote-debugging-pipe", "--headless", "--disable-gpu", "--no-first-run"])
+            .args(["--disable-background-networking", "--disable-component-update"])
+            .args(["--disable-sync", "--disable-extensions", "--disable-dev-shm-usage"])
+            // It sees nothing but the lab's servers, and its own sandbox refuses to run as root.
+            .arg("--no-sandbox")
+            .arg(format!("--user-data-dir={}", folder.join("profile").display()))
+            .args(flags)
+            .arg("about:blank");
+        let mut process = Process::start_piped(command, &folder.join("shell.log"))?;
+        let open = async {
+            let mut session = Session::open(Pipe::of(&mut process)?).await?;
+            session.call("Network.enable", json!({})).await?;
+            session.call("Page.enable", json!({})).await?;
+            session.call("Runtime.enable", json!({})).await?;
+            session.call("Log.enable", json!({})).await?;
+            Ok::<_, BrowserError>(session)
+        };
+        match tokio::time::timeout(PATIENCE, open).await {
+            Ok(session) => Ok(Self { session: session?, process }),
+            Err(_) => {
+                Err(BrowserError::Late { said: std::fs::read_to_string(said).unwrap_or_default() })
+            }
+        }
+    }
+
+    /// Loads the page at `url`, and cuts that off at `deadline`.
+    pub async fn visit(&mut self, url: &str, deadline: Duration) -> Result<Visit, BrowserError> {
+        let deadline = Instant::now() + deadline;
+        let mut visit = Visit::default();
+        // An answer may come after the page's first events; they are kept until they are heard.
+        let navigate = self.session.call("Page.navigate", json!({ "url": url }));
+        match timeout_at(deadline, navigate).await {
+            Err(_) => return Ok(visit),
+            Ok(answer) => visit.failed = answer?["errorText"].as_str().map(str::to_owned),
+        }
+        let is_there = visit.failed.is_none()
+            && self.hear(&mut visit, deadline, Some("Page.loadEventFired")).await?;
+        if is_there {
+            let settled = deadline.min(Instant::now() + SETTLE);
+            self.hear(&mut visit, settled, None).await?;
+            let times = self.evaluate(TIMES).await?;
+            let ms = |place: usize| {
+                let ms = times[place].as_f64()?;
+                Duration::try_from_secs_f64(ms / 1e3).ok()
+            };
+            (visit.loaded, visit.painted) = (ms(0), ms(1));
+        }
+        Ok(visit)
+    }
+
+    /// The value of a JavaScript expression in the page, or of the promise that it is.
+    pub async fn evaluate(&mut self, expression: &str) -> Result<Value, BrowserError> {
+        let evaluate =
+            json!({ "expression": expression, "awaitPromise": true, "returnByValue": true });
+        let mut answer = self.call("Runtime.evaluate", evaluate).await?;
+        if let Some(why) = answer["exceptionDetails"]["exception"]["description"].as_str() {
+            return Err(BrowserError::Refused { method: expression.into(), why: why.into() });
+        }
+        Ok(answer["result"]["value"].take())
+    }
+
+    /// Does a `method` of the DevTools protocol in the tab, and returns its answer.
+    pub async fn call(&mut self, method: &str, params: Value) -> Result<Value, BrowserError> {
+        self.session.call(method, params).await
+    }
+
+    /// Ends it in an orderly way, so that its cache is on disk.
+    pub async fn close(mut self) -> Result<(), BrowserError> {
+        let ended = async {
+            // It may be gone before it has answered.
+            let _: Result<Value, _> = self.session.call("Browser.close", json!({})).await;
+            while self.process.ended().is_none() {
+                tokio::time::sleep(POLL).await;
+            }
+        };
+        // One that does not end is killed when it is dropped here.
+        let _ = tokio::time::timeout(PATIENCE, ended).await;
+        Ok(())
+    }
+
+    /// Hears what happens until `end` does, or without one until nothing is under way; whether that
+    /// was before `until`.
+    async fn hear(
+        &mut self,
+        visit: &mut Visit,
+        until: Instant,
+        end: Option<&str>,
+    ) -> Result<bool, BrowserError> {
+        while end.is_some() || !visit.record.is_quiet() {
+            let Ok(event) = timeout_at(until, self.session.event()).await else {
+                return Ok(false);
+            };
+            let event = event?;
+            visit.hear(&event)?;
+            if end == Some(event.method.as_str()) {
+                break;
+            }
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,80 @@
+//! The DevTools protocol over a pipe: JSON texts, each with a zero byte behind it
+//! (`--remote-debugging-pipe`: the browser reads descriptor 3 and writes descriptor 4).
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::{Receiver, Sender};
+
+use crate::contender::process::Process;
+
+/// The longest text taken from the browser: it never sends bodies, and the longest thing it says is
+/// a request with all its headers.
+const LONGEST: usize = 16 << 20;
+
+/// What is read at once.
+const CHUNK: usize = 64 << 10;
+
+/// Lets the program that follows have its input and output as descriptors 3 and 4, and a file for
+/// what it writes.
+const AS_PIPE: &str = r#"exec 3<&0 4>&1 0</dev/null 1>"$0" 2>&1; exec "$@""#;
+
+/// Both ends of the pipe.
+#[derive(Debug)]
+pub struct Pipe {
+    to: Sender,
+    from: Receiver,
+    /// What was read and is not a whole text yet.
+    rest: Vec<u8>,
+    /// How much of it holds no end.
+    searched: usize,
+}
+
+/// What starts `program` with its pipe, given the command of a shell: what it writes goes to `log`.
+pub fn through(mut shell: Command, log: &Path, program: &Path) -> Command {
+    shell.arg("-c").arg(AS_PIPE).arg(log).arg(program);
+    shell
+}
+
+impl Pipe {
+    /// The pipe of `process`, which was started with [`Process::start_piped`].
+    pub fn of(process: &mut Process) -> io::Result<Self> {
+        let (to, from) = process.take_pipes().ok_or(io::ErrorKind::NotConnected)?;
+        let (to, from) = (OwnedFd::from(to), OwnedFd::from(from));
+        let (to, from) = (Sender::from_owned_fd(to)?, Receiver::from_owned_fd(from)?);
+        Ok(Self { to, from, rest: Vec::new(), searched: 0 })
+    }
+
+    /// Sends `text`.
+    pub async fn send(&mut self, text: &Value) -> io::Result<()> {
+        let mut bytes = text.to_string().into_bytes();
+        bytes.push(0);
+        self.to.write_all(&bytes).await
+    }
+
+    /// The next text. May be dropped and called again: nothing is lost.
+    pub async fn receive(&mut self) -> io::Result<Value> {
+        loop {
+            if let Some(at) = self.rest[self.searched..].iter().position(|byte| *byte == 0) {
+                let end = self.searched + at;
+                let text = serde_json::from_slice(&self.rest[..end])?;
+                self.rest.drain(..=end);
+                self.searched = 0;
+                return Ok(text);
+            }
+            self.searched = self.rest.len();
+            if self.rest.len() > LONGEST {
+                let why = format!("the browser says more than {LONGEST} bytes at once");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
+            self.rest.reserve(CHUNK);
+            if self.from.read_buf(&mut self.rest).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! A tab of the browser: commands with their answers, and what happens meanwhile.
+
+use std::collections::VecDeque;
+use std::io;
+
+use serde_json::{Value, json};
+
+use super::BrowserError;
+use super::pipe::Pipe;
+
+/// Events kept while an answer is waited for: a page of a thousand objects makes some ten thousand.
+const MOST_EVENTS: usize = 100_000;
+
+/// A tab that is attached to.
+#[derive(Debug)]
+pub struct Session {
+    pipe: Pipe,
+    tab: Option<String>,
+    last: u64,
+    events: VecDeque<Event>,
+}
+
+/// Something that happened in the tab.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    /// `Domain.name`, as the DevTools protocol has it.
+    pub method: String,
+    /// What belongs to it.
+    pub params: Value,
+}
+
+impl Session {
+    /// Opens a tab.
+    pub async fn open(pipe: Pipe) -> Result<Self, BrowserError> {
+        let mut session = Self { pipe, tab: None, last: 0, events: VecDeque::new() };
+        let target = session.call("Target.createTarget", json!({ "url": "about:blank" })).await?;
+        let attach = json!({ "targetId": target["targetId"], "flatten": true });
+        let attached = session.call("Target.attachToTarget", attach).await?;
+        session.tab = attached["sessionId"].as_str().map(str::to_owned);
+        Ok(session)
+    }
+
+    /// Does `method` and returns its answer.
+    pub async fn call(&mut self, method: &str, params: Value) -> Result<Value, BrowserError> {
+        self.last += 1;
+        let mut command = json!({ "id": self.last, "method": method, "params": params });
+        if let Some(tab) = &self.tab {
+            command["sessionId"] = json!(tab);
+        }
+        self.pipe.send(&command).await?;
+        loop {
+            let mut text = self.pipe.receive().await?;
+            if text["id"].as_u64() != Some(self.last) {
+                self.keep(text)?;
+                continue;
+            }
+            if let Some(why) = text["error"]["message"].as_str() {
+                return Err(BrowserError::Refused { method: method.into(), why: why.into() });
+            }
+            return Ok(text["result"].take());
+        }
+    }
+
+    /// The next event. May be dropped and called again: nothing is lost.
+    pub async fn event(&mut self) -> Result<Event, BrowserError> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(event);
+            }
+            let text = self.pipe.receive().await?;
+            self.keep(text)?;
+        }
+    }
+
+    /// Keeps an event; an answer to what is not waited for any more is nothing.
+    fn keep(&mut self, mut text: Value) -> Result<(), BrowserError> {
+        let Some(method) = text["method"].as_str().map(str::to_owned) else { return Ok(()) };
+        if self.events.len() >= MOST_EVENTS {
+            let why = format!("more than {MOST_EVENTS} events wait");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why).into());
+        }
+        self.events.push_back(Event { method, params: text["params"].take() });
+        Ok(())
+    }
+}
