@@ -67,9 +67,9 @@ impl<'a> Job<'a> {
         self.planned.cell.on("engine") == Some("sim")
     }
 
-    /// Whether it can be run here: pages in real Chromium cannot.
-    pub fn is_offered(&self) -> bool {
-        self.planned.cell.on("loader") != Some("chromium")
+    /// Whether real Chromium loads its page.
+    pub fn is_in_browser(&self) -> bool {
+        self.planned.cell.on("loader") == Some("chromium")
     }
 
     /// Whether payload goes from the aircraft.

@@ -101,15 +101,17 @@ impl Scene {
         self.changes.fair_share.unwrap_or(1.0)
     }
 
-    /// The link as a hub grants it beside others: with the fair share of its rate, for those who send
-    /// at a rate that they are granted.
+    /// The link as a hub grants it beside others, for those who send at a rate that they are granted:
+    /// with the fair share of its rate, and as far as it is when others have filled its queue.
     pub fn granted(&self) -> Profile {
         let share = self.fair_share();
         let less = |spec: &DirectionSpec| {
             let rate =
                 spec.rate().map(|rate| BitRate::from_bps((rate.bps() as f64 * share) as u64));
             let loss = Ratio::new(spec.mean_loss(FULL_PACKET_BYTES)).unwrap_or(Ratio::ZERO);
-            DirectionSpec::fixed(rate, spec.mean_delay(), loss)
+            let queue = spec.queue().map_or(0.0, |queue| 8.0 * queue.bytes() as f64);
+            let full = spec.rate().map_or(0.0, |rate| queue / rate.bps().max(1) as f64);
+            DirectionSpec::fixed(rate, spec.mean_delay() + Duration::from_secs_f64(full), loss)
         };
         let mut profile = self.profile.clone();
         if share < 1.0 {
@@ -342,7 +344,9 @@ mod tests {
         let path = far.profile.terrestrial.as_ref().unwrap();
         assert_eq!(path.rtt(), Duration::from_millis(100));
         assert!((path.forward.mean_loss(1500) - 0.001).abs() < 1e-9);
-        assert_eq!(far.granted().link.forward.rate().unwrap().bps(), 2_500_000);
+        let granted = far.granted().link.forward;
+        assert_eq!(granted.rate().unwrap().bps(), 2_500_000);
+        assert_eq!(granted.mean_delay(), Duration::from_millis(270 + 540));
         let window = scene("netforecast", "window", &[&near[..], &[("x", "8")]].concat());
         assert_eq!((window.connections, window.granted()), (Some(8), window.profile.clone()));
     }

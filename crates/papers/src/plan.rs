@@ -84,7 +84,7 @@ impl Wanted {
     /// Whether a cell is among it.
     fn has(&self, job: &Job<'_>) -> bool {
         let grid = self.grids.is_empty() || self.grids.contains(&job.grid.id);
-        grid && self.engine.is_none_or(|engine| engine == kind(job)) && job.is_offered()
+        grid && self.engine.is_none_or(|engine| engine == kind(job))
     }
 }
 

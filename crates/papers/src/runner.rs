@@ -196,11 +196,10 @@ impl Desk<'_> {
             let why = clipped(&error.to_string());
             let job = &self.plan.jobs[world.parts[0].job];
             let (study, grid) = (&job.study.name, &job.grid.id);
-            if attempt == ATTEMPTS {
-                self.miss(&left, &why);
-            } else {
-                self.progress.say(&format!("{study} {grid}: a world is tried again: {why}"));
+            if attempt == ATTEMPTS || !error.may_pass() {
+                return self.miss(&left, &why);
             }
+            self.progress.say(&format!("{study} {grid}: a world is tried again: {why}"));
         }
     }
 

@@ -119,6 +119,17 @@ pub enum WorldError {
     Folder(#[from] std::io::Error),
 }
 
+impl WorldError {
+    /// Whether another attempt may end otherwise.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Unknown(_) | Self::Site(_) => false,
+            Self::Work { source, .. } => !matches!(source, WorkError::Cannot(_)),
+            _ => true,
+        }
+    }
+}
+
 /// Who hears of every run.
 pub type Tell<'a> = dyn FnMut(usize, Ran, &Conditions) + 'a;
 
@@ -179,6 +190,7 @@ pub fn run(
                 origin: &origin,
                 sites: &mut sites,
                 ends: contender.ends(),
+                folder: folder.path(),
                 raw: machine.raw,
                 run,
                 number,

@@ -1,6 +1,7 @@
 //! What one run of a cell does in a world, each kind in a file.
 
 pub mod bulk;
+mod chromium;
 mod files;
 pub mod http;
 mod measure_link;
@@ -40,6 +41,8 @@ pub struct Scope<'a> {
     pub sites: &'a mut Sites,
     /// What both ends send with.
     pub ends: Congestion,
+    /// A folder of the world's own.
+    pub folder: &'a Path,
     /// Where the archives of page loads go, if anywhere.
     pub raw: Option<&'a Path>,
     /// Of the run among those of its cell, from 0.

@@ -1,10 +1,11 @@
 //! `page` and `archive`: a document with its objects on one domain, or a site of several, loaded by
-//! the light loader with empty caches.
+//! the light loader, or by real Chromium, with empty caches.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bentpipe_lab::browser::BrowserError;
 use bentpipe_lab::loader::{
     DEFAULT_CONNECTIONS, DEFAULT_MAX_STREAMS, Load, Protocol, RATE_SLOT, Tickets, TlsVersion,
     UnknownProtocol, Visit, load, warm,
@@ -15,7 +16,7 @@ use bentpipe_lab::site::{
 use bentpipe_results::{self as results, Content};
 use time::OffsetDateTime;
 
-use super::{Scope, WorkError};
+use super::{Scope, WorkError, chromium};
 use crate::figures::per;
 use crate::job::{Job, Value};
 
@@ -47,6 +48,15 @@ pub enum SiteError {
     /// The visit before the one that is measured failed.
     #[error("the first visit, which brings tickets, failed: {0}")]
     Warming(String),
+    /// Browsers cannot be made to do that.
+    #[error("Chromium cannot be made to load a page over {0} only")]
+    NotInBrowsers(&'static str),
+    /// Chromium did not do what it was told.
+    #[error(transparent)]
+    Browser(#[from] BrowserError),
+    /// It has nowhere to keep its profile.
+    #[error("cannot make a folder for a browser's profile: {0}")]
+    Folder(#[source] std::io::Error),
     /// The page is made of something else.
     #[error("{0:?} is no page of objects and no site")]
     NoPage(String),
@@ -70,6 +80,11 @@ impl Sites {
         hosts.sort();
         hosts.dedup();
         Ok(Self { hosts, authority: Authority::new()?, serving: None })
+    }
+
+    /// What a browser is to know of who signs their certificates.
+    pub fn key_hash(&self) -> String {
+        self.authority.key_hash()
     }
 }
 
@@ -97,6 +112,9 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let changes = &scope.scene.changes;
     let name = scope.job.planned.cell.on("protocol").unwrap_or_default();
     let protocol: Protocol = name.parse().map_err(SiteError::from)?;
+    if scope.job.is_in_browser() {
+        return chromium::run(scope, &site, protocol);
+    }
     let connections = scope.job.whole("connections").map_or(DEFAULT_CONNECTIONS, |n| n as usize);
     let asked = Load {
         connections,
