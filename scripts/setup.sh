@@ -2,7 +2,8 @@
 # Installs what building and the lab need, if it is missing, and says each step aloud; with the
 # argument `python`, what the tests' MASQUE client needs instead; with `browser`, the Chromium that
 # loads pages through the gateways; with `unbound`, the resolver that the cabin's is compared with, and
-# what scripts/bench-dns asks questions with; with `vega`, what the figures of reports are drawn with.
+# what scripts/bench-dns asks questions with; with `kcptun`, the tunnel that the lab compares the gateways
+# with; with `vega`, what the figures of reports are drawn with.
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -50,11 +51,17 @@ unbound_needs() {
     echo 'unbound unbound unbound unbound unbound'
     echo 'dnsperf dnsperf dnsperf dnsperf dnsperf'
 }
+
+# Debian's and Ubuntu's; where a system has no such package its package manager says so.
+kcptun_needs() {
+    echo 'kcptun-client kcptun kcptun kcptun kcptun'
+}
 list=needs
 case ${1:-} in
 python | vega) list=python_needs ;;
 browser) list=browser_needs ;;
 unbound) list=unbound_needs ;;
+kcptun) list=kcptun_needs ;;
 esac
 
 # What rustup is fetched over is checked against these; a minimal Debian has none.

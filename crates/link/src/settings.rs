@@ -48,6 +48,9 @@ pub struct Settings {
     pub flow_idle: Duration,
     /// A flow whose received bytes nobody read for so long is reset, to give its memory back.
     pub flow_unread: Duration,
+    /// Whether what this side sends is protected by repairs; else what is lost is sent again, and that
+    /// is all. What the peer sends is its own business.
+    pub coding: bool,
     /// What each class gets of what this side sends, in IP bytes of its packets: new data, and the
     /// repairs, retransmissions, headers and control that it causes. And what its datagrams may take
     /// that wait to be sent.
@@ -134,6 +137,7 @@ impl Default for Settings {
             flow_send_buffer: ByteSize::from_bytes(256 << 10),
             flow_idle: Duration::from_secs(2 * 3600 + 4 * 60),
             flow_unread: Duration::from_secs(600),
+            coding: true,
             classes: PerClass::default(),
             datagram_memory: ByteSize::from_bytes(20 << 20),
             datagram_idle: Duration::from_secs(300),

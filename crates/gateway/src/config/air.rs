@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::classes::class;
 use super::least;
 use super::modem::{ModemConfig, WrittenModem};
-use super::radio::{default_mtu, in_order, marked};
+use super::radio::{coded, default_mtu, in_order, marked};
 use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirDns, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN,
@@ -170,6 +170,9 @@ pub struct AirLink {
     /// Whether packets on the radio show their classes by their DSCP.
     #[serde(default = "marked")]
     pub dscp: bool,
+    /// Whether what is sent is protected by repairs.
+    #[serde(default = "coded")]
+    pub coding: bool,
     /// Whether datagrams of QUIC that come are put back in the order in which they left.
     #[serde(default = "in_order")]
     pub quic_in_order: bool,

@@ -34,6 +34,7 @@ const GROUND_LINK: &[Setting] = &[
     setting("mtu", NOT_HTTP),
     setting("memory", RADIO),
     setting("dscp", RADIO),
+    setting("coding", RADIO),
     setting("quic-in-order", RADIO),
 ];
 
@@ -56,6 +57,7 @@ const AIR_LINK: &[Setting] = &[
     setting("mtu", NOT_HTTP),
     setting("memory", RADIO),
     setting("dscp", RADIO),
+    setting("coding", RADIO),
     setting("quic-in-order", RADIO),
     setting("lease", RADIO),
     setting("modem", RADIO),

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use super::classes::class;
 use super::hosts::{self, HostAddresses};
 use super::least;
-use super::radio::{default_mtu, in_order, marked};
+use super::radio::{coded, default_mtu, in_order, marked};
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundIp,
     GroundSite, GroundSplitHttp, GroundUdp, Masque, Memory, Raw, Source, StandardClient,
@@ -86,6 +86,9 @@ pub struct GroundLink {
     /// Whether packets on the radio show their classes by their DSCP.
     #[serde(default = "marked")]
     pub dscp: bool,
+    /// Whether what is sent is protected by repairs.
+    #[serde(default = "coded")]
+    pub coding: bool,
     /// Whether datagrams of QUIC that come are put back in the order in which they left.
     #[serde(default = "in_order")]
     pub quic_in_order: bool,

@@ -25,6 +25,11 @@ pub const fn marked() -> bool {
     true
 }
 
+/// Repairs go with what is sent, unless the file says otherwise.
+pub const fn coded() -> bool {
+    true
+}
+
 /// Datagrams of QUIC are put back in order where the file does not say otherwise.
 pub const fn in_order() -> bool {
     true

@@ -90,7 +90,7 @@ fn unknown_keys_name_the_nearest() {
         "air.toml, line 5: there is no setting \"ratte\" here\n    \
          ratte = \"1.89 Mbit/s\"\n\
          did you mean \"rate\"? What may stand here: transport, private-key-file, peer, \
-         peer-public-key, rate, mtu, dscp, quic-in-order, memory, lease, state-file, modem"
+         peer-public-key, rate, mtu, dscp, coding, quic-in-order, memory, lease, state-file, modem"
     );
     assert_eq!(
         bench.ground("max-flows", "colour"),
@@ -421,6 +421,7 @@ fn what_would_do_nothing_at_the_ground_is_refused() {
         (link, "mtu = 1400", 4, "mtu", radio),
         (link, "memory.send = \"64 MiB\"", 4, "memory", radio),
         (link, "dscp = false", 4, "dscp", radio),
+        (link, "coding = false", 4, "coding", radio),
         (link, "quic-in-order = false", 4, "quic-in-order", radio),
         (link, "[beam]\nreturn = \"2 Mbit/s\"", 4, "beam", radio),
         (link, "[aerotcp]\nrtt = \"480 ms\"", 4, "aerotcp", aerotcp),

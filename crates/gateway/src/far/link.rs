@@ -212,7 +212,8 @@ pub fn air_config(
     let settings = settings(link.rate, link.mtu, link.memory, max_flows);
     let classes = config.classes.settings();
     let datagram_idle = limits.udp.longest_idle().max(limits.ip.longest_idle()) + IDLE_MARGIN;
-    let settings = Settings { lease, control, classes, datagram_idle, ..settings };
+    let coding = link.coding;
+    let settings = Settings { lease, control, coding, classes, datagram_idle, ..settings };
     settings.check()?;
     Ok(LinkAirConfig {
         secret: link.private_key().clone(),
@@ -238,7 +239,9 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let datagram_idle = udp.longest_idle().max(ip.longest_idle()) + IDLE_MARGIN;
         let share = one.share();
         let peer_name = one.name.clone();
-        let settings = Settings { peer_name, share, control, classes, datagram_idle, ..settings };
+        let coding = config.link.coding;
+        let settings =
+            Settings { peer_name, share, control, coding, classes, datagram_idle, ..settings };
         settings.check()?;
         let highest_class = one.highest_class;
         aircraft.push(Aircraft { key: one.key(), settings, highest_class });

@@ -8,5 +8,6 @@ pub static BENTPIPE: Gateways = Gateways {
     name: "bentpipe",
     about: "The gateways over the radio transport, without cabin services.",
     transport: Transport::Link,
+    coding: true,
     services: false,
 };

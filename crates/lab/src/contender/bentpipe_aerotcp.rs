@@ -8,5 +8,6 @@ pub static BENTPIPE_AEROTCP: Gateways = Gateways {
     name: "bentpipe-aerotcp",
     about: "The gateways over AeroTCP, which carries TCP alone.",
     transport: Transport::AeroTcp,
+    coding: true,
     services: false,
 };

@@ -8,5 +8,6 @@ pub static BENTPIPE_MASQUE: Gateways = Gateways {
     name: "bentpipe-masque",
     about: "The gateways over HTTP/3.",
     transport: Transport::Masque,
+    coding: true,
     services: false,
 };

@@ -8,5 +8,6 @@ pub static BENTPIPE_SERVICES: Gateways = Gateways {
     name: "bentpipe-services",
     about: "The gateways over the radio transport with the HTTP cache and Split HTTP, for what is in clear.",
     transport: Transport::Link,
+    coding: true,
     services: true,
 };

@@ -19,6 +19,8 @@ pub struct Gateways {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) transport: Transport,
+    /// Whether repairs protect what crosses the link.
+    pub(super) coding: bool,
     /// Whether HTTP in clear is read on board.
     pub(super) services: bool,
 }
@@ -53,6 +55,7 @@ impl Contender for Gateways {
             allow: vec![format!("{}/24", GROUND_INTERNET.v4), SITES.into()],
             hosts: stage.hosts.to_vec(),
             intercepts: Some("cabin"),
+            coding: self.coding,
             classes: services,
             ..PairSpec::new(stage.profile, socks5, peer)
         };

@@ -8,6 +8,7 @@
 mod bentpipe;
 mod bentpipe_aerotcp;
 mod bentpipe_masque;
+mod bentpipe_plain;
 mod bentpipe_services;
 mod e2e_bbr;
 mod e2e_cubic;
@@ -15,7 +16,9 @@ mod e2e_cubic_64k;
 mod e2e_reno;
 mod gateways;
 mod intercept;
+mod kcptun;
 pub mod pair;
+mod pep_fixed;
 mod pep_http;
 pub mod process;
 mod relay;
@@ -36,12 +39,15 @@ use crate::workload::service::NotReady;
 pub use bentpipe::BENTPIPE;
 pub use bentpipe_aerotcp::BENTPIPE_AEROTCP;
 pub use bentpipe_masque::BENTPIPE_MASQUE;
+pub use bentpipe_plain::BENTPIPE_PLAIN;
 pub use bentpipe_services::BENTPIPE_SERVICES;
 pub use e2e_bbr::E2E_BBR;
 pub use e2e_cubic::E2E_CUBIC;
 pub use e2e_cubic_64k::E2E_CUBIC_64K;
 pub use e2e_reno::E2E_RENO;
+pub use kcptun::KCPTUN;
 use pair::PairError;
+pub use pep_fixed::PEP_FIXED;
 pub use pep_http::PEP_HTTP;
 pub use split_bbr::SPLIT_BBR;
 pub use split_cubic::SPLIT_CUBIC;
@@ -158,6 +164,46 @@ pub enum ContenderError {
         /// What it said.
         why: NotReady,
     },
+    /// The kernel would not have it.
+    #[error("cannot {doing}: {source}")]
+    Kernel {
+        /// What was asked of it.
+        doing: &'static str,
+        /// What it said.
+        source: std::io::Error,
+    },
+    /// A setting of the experiment cannot be used.
+    #[error("the setting {key} = {value} is no number of bytes: write it like {key} = 4_000_000")]
+    Setting {
+        /// Which.
+        key: &'static str,
+        /// What stands there.
+        value: String,
+    },
+    /// A program is not installed.
+    #[error("{program} is not installed: `scripts/setup.sh kcptun` installs it")]
+    Missing {
+        /// Which.
+        program: &'static str,
+    },
+    /// A program ended.
+    #[error("{program} ended:\n{said}")]
+    Ended {
+        /// Which.
+        program: &'static str,
+        /// Its last words.
+        said: String,
+    },
+}
+
+impl Stage<'_> {
+    /// The setting `key`, a number of bytes above 0.
+    fn bytes(&self, key: &'static str, default: usize) -> Result<usize, ContenderError> {
+        let Some(value) = self.settings.get(key) else { return Ok(default) };
+        let bytes = value.as_integer().and_then(|bytes| usize::try_from(bytes).ok());
+        let wrong = || ContenderError::Setting { key, value: value.to_string() };
+        bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)
+    }
 }
 
 /// First the kernel's own, then what splits, then the gateways.
@@ -169,8 +215,11 @@ static ALL: &[&dyn Contender] = &[
     &SPLIT_RENO,
     &SPLIT_CUBIC,
     &SPLIT_BBR,
+    &PEP_FIXED,
     &PEP_HTTP,
+    &KCPTUN,
     &BENTPIPE,
+    &BENTPIPE_PLAIN,
     &BENTPIPE_MASQUE,
     &BENTPIPE_AEROTCP,
     &BENTPIPE_SERVICES,

@@ -71,6 +71,8 @@ pub struct PairSpec {
     pub intercepts: Option<&'static str>,
     /// What becomes of intercepted QUIC.
     pub quic: PassedQuic,
+    /// Whether what both send over the radio transport is protected by repairs.
+    pub coding: bool,
     /// What the files say of classes and rules: the ground's, and the air's.
     pub classes: [String; 2],
 }
@@ -165,6 +167,7 @@ impl PairSpec {
             flows_per_second: 500,
             intercepts: None,
             quic: PassedQuic::default(),
+            coding: true,
             classes: Default::default(),
         }
     }
@@ -177,12 +180,13 @@ impl PairSpec {
         };
         let mut text = format!(
             "[link]\ntransport = \"{transport}\"\nprivate-key-file = \"air.key\"\n\
-             peer = \"{}\"\npeer-public-key = \"{}\"\nrate = \"{} bit/s\"\n{}\n\
+             peer = \"{}\"\npeer-public-key = \"{}\"\nrate = \"{} bit/s\"\n{}{}\n\
              [listen]\nsocks5 = \"{}\"\n",
             self.peer,
             ground.public(),
             self.back.bps(),
             self.quic.link_setting(),
+            self.coding_setting(),
             self.socks5
         );
         if let Some(http_proxy) = self.http_proxy {
@@ -210,12 +214,13 @@ impl PairSpec {
             Transport::AeroTcp => "aerotcp-listen",
         };
         let mut text = format!(
-            "[link]\nprivate-key-file = \"ground.key\"\n{listen} = \"{}\"\n{}\n\
+            "[link]\nprivate-key-file = \"ground.key\"\n{listen} = \"{}\"\n{}{}\n\
              [dial]\nallow = {:?}\n\n[dns]\nservers = {:?}\n\n\
              [[aircraft]]\nname = \"lab\"\npublic-key = \"{}\"\nrate = \"{} bit/s\"\n\
              max-flows = {}\nflows-per-second = {}\nhighest-class = \"operator\"\n",
             self.peer,
             self.quic.link_setting(),
+            self.coding_setting(),
             self.allow,
             self.name_servers.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
             air.public(),
@@ -248,6 +253,11 @@ impl PairSpec {
 }
 
 impl PairSpec {
+    /// What stands of `coding` under `[link]` of either file.
+    const fn coding_setting(&self) -> &'static str {
+        if self.coding { "" } else { "coding = false\n" }
+    }
+
     /// What AeroTCP is told, where it is what carries the flows. Both ends are told the same.
     fn write_aerotcp(&self, text: &mut String) {
         if self.transport == Transport::AeroTcp {

@@ -1,7 +1,7 @@
 //! A world: four hosts, the emulated links between them, and the clock they share.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bentpipe_channel::{Direction, DirectionSpec, LinkSpec};
 
@@ -158,6 +158,11 @@ impl World {
         net::route(&ground, &Route::network(&cabin_if, &air_if))?;
         net::route(&server, &Route::default(&internet_if))?;
         Ok(Self { client, air, ground, server, radio, terrestrial })
+    }
+
+    /// The declared round trip between ground and server; zero where it is a cable.
+    pub fn terrestrial_rtt(&self) -> Duration {
+        self.terrestrial.as_ref().map_or(Duration::ZERO, |path| path.spec.rtt())
     }
 
     /// What happened on the radio link so far.

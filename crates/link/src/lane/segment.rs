@@ -27,6 +27,8 @@ const MAX_IN_FLIGHT: usize = 1024;
 /// What the rule of redundancy goes by.
 #[derive(Debug)]
 pub struct Rule {
+    /// Whether there are repairs at all.
+    pub coded: bool,
     pub need: Need,
     /// What is reckoned with: rather too much than too little.
     pub loss: Loss,
@@ -42,7 +44,7 @@ impl Default for Rule {
     fn default() -> Self {
         let loss = Estimator::new().loss();
         let (burst, delay) = (Duration::ZERO, Duration::from_millis(25));
-        Self { need: Need::default(), loss, measured: loss, burst, delay }
+        Self { coded: true, need: Need::default(), loss, measured: loss, burst, delay }
     }
 }
 
@@ -150,6 +152,9 @@ impl Segment {
 
     /// How many more repairs are needed now.
     pub fn need(&self, rule: &mut Rule, census: &impl Fn(u64, u64) -> Census) -> u32 {
+        if !rule.coded {
+            return 0;
+        }
         let whole = std::iter::once(self.start);
         let suffixes = whole.chain(self.bursts.iter().copied().filter(|from| *from > self.start));
         let needs = suffixes.map(|from| {

@@ -136,9 +136,9 @@ impl SendLane {
         self.ended.is_some_and(|(_, since)| !more_follows || since + rule.delay <= now)
     }
 
-    /// Repairs for all that is unreported become due.
+    /// Repairs for all that is unreported become due, where there are any.
     pub fn protect(&mut self, now: Duration, rule: &mut Rule) {
-        let Some((class, _)) = self.ended.take() else { return };
+        let Some((class, _)) = self.ended.take().filter(|_| rule.coded) else { return };
         let end = self.next_number();
         let oldest = self.base.max(end.saturating_sub(self.kept_symbols));
         for (start, end) in self.guard.extend(oldest, end, class) {

@@ -111,7 +111,9 @@ impl Shield {
         self.note_gap(now);
         self.segment.end = end;
         self.segment.class = class;
-        let ratio = if comes_again {
+        let ratio = if !rule.coded {
+            0.0
+        } else if comes_again {
             ratio(class, rule.measured).min(most_ratio(class))
         } else {
             affordable(&self.flow(class, lifetime, rule), rule)

@@ -159,7 +159,7 @@ impl Session {
             prior,
             send: Senders::new(kept),
             recv: Lane::ALL.map(|lane| RecvLane::new(lane, kept_of(lane), settings.mtu_bytes)),
-            rule: Rule::default(),
+            rule: Rule { coded: settings.coding, ..Rule::default() },
             flows,
             repair_waits: false,
             next_reap: now + reap_interval(&settings),

@@ -34,6 +34,33 @@ fn loss_keeps_short_transfers_near_their_limit_and_bulk_near_capacity() {
 }
 
 #[test]
+fn without_coding_what_is_lost_is_sent_again_and_that_is_all() {
+    let run = |coding: bool| {
+        let rate = BitRate::from_bps(1_890_000);
+        let mut pair = Pair::with(2, 0.06, Settings { rate, coding, ..Settings::default() });
+        pair.connect();
+        let mut times: Vec<_> = (0..100).map(|_| fetch(&mut pair, 10_000)).collect();
+        fetch(&mut pair, 1_000_000);
+        times.sort();
+        let hub = pair.hub.sessions().last().expect("it goes on").2.counters();
+        (times[50], hub.repairs_sent)
+    };
+    let ((coded, repairs), (plain, none)) = (run(true), run(false));
+    assert!(repairs > 100 && none == 0, "{repairs} and {none} repairs");
+    // Of seven packets one is lost every third time, and then comes a round trip later.
+    assert!(plain > coded, "{plain:?} and {coded:?}");
+    let mut pair = Pair::with(
+        3,
+        0.4,
+        Settings { rate: BitRate::from_bps(1_890_000), coding: false, ..Settings::default() },
+    );
+    pair.connect();
+    for len in [0, 1, 1429, 20_000, 300_000] {
+        fetch(&mut pair, len);
+    }
+}
+
+#[test]
 fn heavy_loss_loses_nothing() {
     let mut pair = Pair::new(3, 0.4);
     pair.connect();

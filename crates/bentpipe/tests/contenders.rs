@@ -1,0 +1,281 @@
+//! Every contender between real kernels: what a client and a server send each other arrives whole,
+//! whatever the port, and nothing is asked of either.
+//!
+//! `cargo test -p bentpipe --test contenders -- NAME` runs the tests whose names contain NAME.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bentpipe_channel::{DirectionSpec, LinkSpec};
+use bentpipe_lab::contender::{
+    self, BENTPIPE_SERVICES, Contender, ContenderError, KCPTUN, PEP_FIXED, PEP_HTTP, Running, Stage,
+};
+use bentpipe_lab::emu::{self, SERVER, World};
+use bentpipe_lab::profile::Profile;
+
+const MEGABYTE: usize = 1_000_000;
+/// Any port is as good as another.
+const PORTS: [u16; 2] = [443, 65_000];
+/// Worlds at once: each carries up to 10 Mbit/s.
+const AT_ONCE: usize = 8;
+/// The gateways and kcptun take a moment until they carry anything.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+type Test = (&'static str, fn());
+
+const TESTS: &[Test] = &[
+    ("a_megabyte_each_way_to_any_port_by_every_contender", every_contender),
+    ("a_page_brings_its_objects_through_cabin_services", services),
+    ("pep_fixed_carries_what_a_near_source_sends", near_source),
+    ("pep_fixed_resets_what_a_far_source_overfills", far_source),
+    ("wrong_settings_say_what_to_write", settings),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let wanted: Vec<_> = arguments.iter().filter(|word| !word.starts_with('-')).collect();
+    if let Err(missing) = emu::enter() {
+        println!("SKIPPED: the emulator cannot run here: {missing}");
+        return ExitCode::SUCCESS;
+    }
+    let mut failed = 0;
+    for (name, test) in TESTS {
+        if !wanted.is_empty() && !wanted.iter().any(|word| name.contains(word.as_str())) {
+            continue;
+        }
+        let began = Instant::now();
+        let passed = catch_unwind(AssertUnwindSafe(test)).is_ok();
+        failed += u32::from(!passed);
+        let verdict = if passed { "ok" } else { "FAILED" };
+        println!("test {name} ... {verdict} ({:.1} s)", began.elapsed().as_secs_f64());
+    }
+    if failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// The report's own example: 10 Mbit/s, 540 ms.
+fn profile() -> Profile {
+    Profile::named("netforecast").unwrap()
+}
+
+fn start<'a>(
+    contender: &dyn Contender,
+    world: &'a World,
+    folder: &'a Path,
+    settings: &str,
+) -> Result<Box<dyn Running>, ContenderError> {
+    contender.start(&Stage {
+        world,
+        profile: &profile(),
+        folder,
+        program: Path::new(env!("CARGO_BIN_EXE_bentpipe")),
+        hosts: &[("site.test".into(), IpAddr::from(SERVER.v4))],
+        settings: &settings.parse().unwrap(),
+    })
+}
+
+/// Bytes that differ from place to place.
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|at| (at % 251) as u8 ^ (at / 65_536) as u8).collect()
+}
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::new(SERVER.v4.into(), port)
+}
+
+/// Runs `serve` for each connection to `port` of the server, until the process ends.
+fn listen(world: &World, port: u16, serve: impl Fn(TcpStream) + Send + Clone + 'static) {
+    let listener: TcpListener = world.server.tcp_listener(at(port)).unwrap();
+    thread::spawn(move || {
+        for tcp in listener.incoming().flatten() {
+            let serve = serve.clone();
+            thread::spawn(move || serve(tcp));
+        }
+    });
+}
+
+fn connect(world: &World, port: u16) -> std::io::Result<TcpStream> {
+    let tcp = world.client.run(|| TcpStream::connect(at(port))).unwrap()?;
+    tcp.set_read_timeout(Some(PATIENCE))?;
+    Ok(tcp)
+}
+
+fn every_contender() {
+    for some in contender::all().chunks(AT_ONCE) {
+        thread::scope(|scope| {
+            for contender in some {
+                scope.spawn(move || one_contender(*contender));
+            }
+        });
+    }
+}
+
+fn one_contender(contender: &dyn Contender) {
+    let began = Instant::now();
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(&profile().link, None, 1).unwrap();
+    for port in PORTS {
+        listen(&world, port, echo_megabyte);
+    }
+    let mut running = match start(contender, &world, folder.path(), "") {
+        Ok(running) => running,
+        Err(error @ ContenderError::Missing { .. }) => {
+            assert!(contender.name() == KCPTUN.name(), "{error}");
+            return println!("SKIPPED: {error}");
+        }
+        Err(error) => panic!("{contender}: {error}"),
+    };
+    for port in PORTS {
+        let began = Instant::now();
+        let came = loop {
+            match megabyte(&world, port) {
+                Ok(came) => break came,
+                Err(_) if contender.starts_cold() && began.elapsed() < PATIENCE => {
+                    thread::sleep(Duration::from_millis(200));
+                }
+                Err(error) => panic!("{contender}: {error}{}", running.said()),
+            }
+        };
+        assert!(came == pattern(MEGABYTE), "{contender}: {} bytes came", came.len());
+    }
+    running.check().unwrap();
+    assert_eq!(running.resets(), 0, "{contender}");
+    println!("  {contender}: {:.1} s", began.elapsed().as_secs_f64());
+}
+
+/// What comes goes back, once all of it has come.
+fn echo_megabyte(mut tcp: TcpStream) {
+    let mut bytes = vec![0; MEGABYTE];
+    if tcp.read_exact(&mut bytes).is_ok() {
+        // The client sees what is missing.
+        let _ = tcp.write_all(&bytes);
+    }
+}
+
+fn megabyte(world: &World, port: u16) -> std::io::Result<Vec<u8>> {
+    let mut tcp = connect(world, port)?;
+    tcp.write_all(&pattern(MEGABYTE))?;
+    let mut came = Vec::new();
+    tcp.read_to_end(&mut came)?;
+    Ok(came)
+}
+
+/// The ground asks for what the page names before anybody else does, whatever carries the flows.
+fn services() {
+    let contenders: [&dyn Contender; 2] = [&BENTPIPE_SERVICES, &PEP_HTTP];
+    for contender in contenders {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::new(&profile().link, None, 1).unwrap();
+        let (tell, asked) = mpsc::channel();
+        listen(&world, 80, move |tcp| serve_page(tcp, &tell));
+        let running = start(contender, &world, folder.path(), "").unwrap();
+        let began = Instant::now();
+        while !get(&world, "/").is_ok_and(|page| page.ends_with("</html>")) {
+            assert!(began.elapsed() < PATIENCE, "{contender}: no page{}", running.said());
+            thread::sleep(Duration::from_millis(200));
+        }
+        // The client has asked for the page alone.
+        let mut paths = Vec::new();
+        while !paths.contains(&"/picture".to_owned()) {
+            let path = asked.recv_timeout(PATIENCE);
+            paths.push(path.unwrap_or_else(|_| panic!("{contender}: {paths:?} were asked for")));
+        }
+        assert!(get(&world, "/picture").unwrap().ends_with(&"p".repeat(5000)), "{contender}");
+    }
+}
+
+fn serve_page(mut tcp: TcpStream, asked: &mpsc::Sender<String>) {
+    let mut head = Vec::new();
+    let mut chunk = [0; 4096];
+    while let Ok(bytes @ 1..) = tcp.read(&mut chunk) {
+        head.extend_from_slice(&chunk[..bytes]);
+        if !head.ends_with(b"\r\n\r\n") {
+            continue;
+        }
+        let text = String::from_utf8_lossy(&head).into_owned();
+        let path = text.split(' ').nth(1).unwrap_or_default().to_owned();
+        let (kind, body) = if path == "/" {
+            ("text/html", "<html><body><img src=\"/picture\"></body></html>".to_owned())
+        } else {
+            ("image/png", "p".repeat(5000))
+        };
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncache-control: max-age=600\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        if asked.send(path).is_err() || tcp.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+        head.clear();
+    }
+}
+
+fn get(world: &World, path: &str) -> std::io::Result<String> {
+    let mut tcp = connect(world, 80)?;
+    let accept = if path == "/" { "text/html" } else { "image/*" };
+    let request = format!(
+        "GET {path} HTTP/1.1\r\nhost: site.test\r\naccept: {accept}\r\nconnection: close\r\n\r\n"
+    );
+    tcp.write_all(request.as_bytes())?;
+    let mut answer = String::new();
+    tcp.read_to_string(&mut answer)?;
+    Ok(answer)
+}
+
+fn path(delay: &str) -> LinkSpec {
+    let direction = format!("rate = '200 Mbit/s'\ndelay = '{delay}'");
+    let direction: DirectionSpec = toml::from_str(&direction).unwrap();
+    LinkSpec { forward: direction.clone(), return_: direction }
+}
+
+/// More than the buffer holds, from a source that soon hears that it is to stop.
+fn near_source() {
+    let (came, resets) = download(&path("1 ms"), 6 * MEGABYTE, "");
+    assert_eq!((came.expect("all of it"), resets), (6 * MEGABYTE, 0));
+}
+
+/// The same from one that hears of it a tenth of a second later.
+fn far_source() {
+    let (came, resets) = download(&path("50 ms"), 10 * MEGABYTE, "");
+    let error = came.expect_err("a reset");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+    assert_eq!(resets, 1);
+    // With more left free for what is under way, it is not.
+    let reserve = "pep-reserve-bytes = 3_000_000";
+    let (came, resets) = download(&path("50 ms"), 6 * MEGABYTE, reserve);
+    assert_eq!((came.expect("all of it"), resets), (6 * MEGABYTE, 0));
+}
+
+fn download(path: &LinkSpec, bytes: usize, settings: &str) -> (std::io::Result<usize>, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(&profile().link, Some(path), 1).unwrap();
+    let serve = move |mut tcp: TcpStream| {
+        let mut ask = [0; 1];
+        // The client sees what is missing.
+        let _ = tcp.read_exact(&mut ask).and_then(|()| tcp.write_all(&pattern(bytes)));
+    };
+    listen(&world, 8080, serve);
+    let running = start(&PEP_FIXED, &world, folder.path(), settings).unwrap();
+    let mut tcp = connect(&world, 8080).unwrap();
+    tcp.write_all(b"?").unwrap();
+    let mut came = Vec::new();
+    let ended = tcp.read_to_end(&mut came);
+    assert!(pattern(bytes).starts_with(&came), "damaged within {} bytes", came.len());
+    (ended, running.resets())
+}
+
+fn settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(&profile().link, None, 1).unwrap();
+    for wrong in ["0", "-1", "'much'"] {
+        let settings = format!("pep-buffer-bytes = {wrong}");
+        let error = start(&PEP_FIXED, &world, folder.path(), &settings).err().unwrap();
+        assert!(error.to_string().contains("pep-buffer-bytes = 4_000_000"), "{error}");
+    }
+}

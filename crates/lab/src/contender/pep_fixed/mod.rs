@@ -1,0 +1,141 @@
+//! `pep-fixed`: an old-fashioned proxy, built for the comparison after what NetForecast's report
+//! NFR5132 says of such products ("How PEP Protocols Can Hurt the User Experience", issues 1 to 4).
+//!
+//! Two proxies end TCP on both sides of the link, so that their kernels acknowledge what has not
+//! crossed it. Between them a protocol of their own keeps a fixed window of bytes under way,
+//! whatever is lost, and sends again what was (issue 3). The first proxy takes from its source as
+//! fast as it comes into a buffer that all its flows share, and tells the sources to stop once no
+//! more than a reserve is free. That word takes effect a round trip to the source later (issue 1);
+//! meanwhile it takes what the source has sent. The reserve is what arrives in 10 ms at 200 Mbit/s:
+//! set for sources that are near. A buffer that is full all the same resets the flow that holds
+//! most of it (issue 4). The receive window towards sources is fixed too, and with their loss and
+//! round trip bounds what they send (issue 2); the kernel's own TCP plays that part.
+
+mod edge;
+mod half;
+mod packet;
+mod sending;
+
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::net::UdpSocket;
+
+use super::intercept::Interception;
+use super::{Contender, ContenderError, Running, Spread, Stage};
+use crate::emu::{AIR, GROUND, Host};
+use crate::workload::service::Service;
+use half::Bounds;
+
+const PORT: u16 = 9001;
+
+/// Where the kernel says how large a receive buffer of TCP is: least, at first, most.
+const RECEIVE_BUFFERS: &str = "/proc/sys/net/ipv4/tcp_rmem";
+const LEAST_BUFFER: &str = "4096";
+
+/// The contender.
+pub static PEP_FIXED: PepFixed = PepFixed;
+
+/// An old-fashioned proxy.
+#[derive(Debug)]
+pub struct PepFixed;
+
+impl Contender for PepFixed {
+    fn name(&self) -> &'static str {
+        "pep-fixed"
+    }
+
+    fn about(&self) -> &'static str {
+        "An old-fashioned proxy: early acknowledgement, a fixed window, a bounded buffer, and a \
+         reset when it is full. Settings: pep-window-bytes (675,000), pep-buffer-bytes (4,000,000), \
+         and pep-reserve-bytes (250,000), what is left free when sources are told to stop."
+    }
+
+    fn carries_udp(&self) -> bool {
+        false
+    }
+
+    fn starts_cold(&self) -> bool {
+        true
+    }
+
+    fn spread(&self) -> Spread {
+        Spread::Wide
+    }
+
+    fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, ContenderError> {
+        let bounds = Bounds {
+            window: stage.bytes("pep-window-bytes", 675_000)?,
+            buffer: stage.bytes("pep-buffer-bytes", 4_000_000)?,
+            reserve: stage.bytes("pep-reserve-bytes", 250_000)?,
+        };
+        let (air, ground) = (&stage.world.air, &stage.world.ground);
+        let windows = [FixedWindows::set(air, bounds)?, FixedWindows::set(ground, bounds)?];
+        // The cabin is at hand: who is told to stop there stops at once.
+        let distances = [Duration::ZERO, stage.world.terrestrial_rtt()];
+        let at = [AIR, GROUND].map(|host| SocketAddr::new(host.v4.into(), PORT));
+        let counted = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+        let half = |host: &Host, which: usize| {
+            let (socket, peer) = (host.udp_socket(at[which])?, at[1 - which]);
+            let (distance, counted) = (distances[which], counted[which].clone());
+            let begin = move || {
+                let text = |error: std::io::Error| error.to_string();
+                socket.connect(peer).and_then(|()| socket.set_nonblocking(true)).map_err(text)?;
+                let link = UdpSocket::from_std(socket).map_err(text)?;
+                let cabin = if which == 0 { Some(Interception::start()?) } else { None };
+                Ok(((), Box::pin(edge::run(cabin, link, bounds, distance, counted)) as _))
+            };
+            let half = ["air", "ground"][which];
+            let started = Service::ready(host, begin);
+            started.map(|it| it.0).map_err(|why| ContenderError::Half { half, why })
+        };
+        let services = [half(ground, 1)?, half(air, 0)?];
+        Ok(Box::new(Proxies { _services: services, _windows: windows, resets: counted }))
+    }
+}
+
+/// Both, until dropped.
+struct Proxies {
+    _services: [Service; 2],
+    _windows: [FixedWindows; 2],
+    resets: [Arc<AtomicU64>; 2],
+}
+
+impl Running for Proxies {
+    fn resets(&self) -> u64 {
+        self.resets.iter().map(|resets| resets.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Receive windows of a host's TCP that do not grow, until dropped.
+struct FixedWindows {
+    host: Host,
+    before: String,
+}
+
+impl FixedWindows {
+    /// The kernel counts its own part in a buffer: about as much as the window.
+    fn set(host: &Host, bounds: Bounds) -> Result<Self, ContenderError> {
+        let buffer = 2 * bounds.window;
+        let set = || {
+            let before = fs::read_to_string(RECEIVE_BUFFERS)?;
+            fs::write(RECEIVE_BUFFERS, format!("{LEAST_BUFFER} {buffer} {buffer}"))?;
+            Ok(before)
+        };
+        let before = host.run(set)?.map_err(|source: std::io::Error| ContenderError::Kernel {
+            doing: "fix TCP's receive buffers",
+            source,
+        })?;
+        Ok(Self { host: host.clone(), before })
+    }
+}
+
+impl Drop for FixedWindows {
+    fn drop(&mut self) {
+        // Nothing else runs in a world that cannot be entered any more.
+        let _ = self.host.run(|| fs::write(RECEIVE_BUFFERS, &self.before));
+    }
+}
