@@ -13,6 +13,8 @@ use bentpipe_lab::emu;
 mod browser;
 #[path = "emu/links.rs"]
 mod links;
+#[path = "emu/loads.rs"]
+mod loads;
 #[path = "emu/measured.rs"]
 mod measured;
 #[path = "emu/modem.rs"]
@@ -52,6 +54,9 @@ const TESTS: &[Test] = &[
     ("fast_open_saves_a_round_trip", tuning::fast_open),
     ("bytes_in_the_cabin_are_counted_with_every_header", tuning::cabin_bytes),
     ("other_users_of_the_link_are_counted_apart", tuning::others),
+    ("every_protocol_loads_a_page_over_a_lossy_link", loads::protocols),
+    ("connections_are_tried_again_and_dropped", loads::retries),
+    ("models_open_about_as_many_connections_as_the_sites", loads::models),
     ("chromiums_own_quic_loads_a_page", browser::quic),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),
     ("programs_die_with_the_process", vanish::programs),

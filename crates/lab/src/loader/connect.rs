@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{TransportConfig, VarInt};
+use rustls::HandshakeKind;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
@@ -139,6 +140,9 @@ impl Dialer {
             None => speak(tcp, Version::Http1).await?,
             Some(tls) => {
                 let tls = tls.connect(self.name(domain)?, tcp).await?;
+                if tls.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed) {
+                    self.tally.resumed(number);
+                }
                 speak(tls, self.protocol.version()).await?
             }
         };
@@ -166,7 +170,15 @@ impl Dialer {
         // With a ticket the first request leaves with the handshake; what a server then refuses of
         // it shows in the request that fails.
         let quic = match connecting.into_0rtt() {
-            Ok((quic, _accepted)) => quic,
+            Ok((quic, accepted)) => {
+                let tally = self.tally.clone();
+                tokio::spawn(async move {
+                    if accepted.await {
+                        tally.resumed(number);
+                    }
+                });
+                quic
+            }
             Err(connecting) => connecting.await?,
         };
         self.up(number, is_up);

@@ -33,6 +33,7 @@ struct Kept {
 struct Connected {
     is_up: bool,
     is_used: bool,
+    is_resumed: bool,
     rates: Vec<u64>,
 }
 
@@ -138,6 +139,13 @@ impl Tally {
         }
     }
 
+    /// It resumed an earlier one's session.
+    pub(super) fn resumed(&self, connection: usize) {
+        if let Some(connected) = self.kept().connections.get_mut(connection) {
+            connected.is_resumed = true;
+        }
+    }
+
     /// What came of the load, which ends now.
     pub(super) fn visit(&self, load: &Load<'_>, took: Duration, finished: bool) -> Visit {
         let kept = self.kept();
@@ -149,6 +157,7 @@ impl Tally {
             entries: entries.collect(),
             connections: count(|it| it.is_up) as u32,
             connections_dropped: count(|it| it.is_up && !it.is_used) as u32,
+            connections_resumed: count(|it| it.is_resumed) as u32,
             took,
             finished,
             rates: match self.slots {

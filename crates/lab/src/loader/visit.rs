@@ -13,6 +13,9 @@ pub struct Visit {
     pub connections: u32,
     /// Those of them that never carried a request.
     pub connections_dropped: u32,
+    /// Those that resumed a session of an earlier visit: by an abbreviated handshake, or by 0-RTT that
+    /// the server took.
+    pub connections_resumed: u32,
     /// From the load's beginning to the last object's last byte, or to the deadline.
     pub took: Duration,
     /// Whether it came to an end before the deadline, with whatever failed.

@@ -48,7 +48,7 @@ impl Site {
     ///
     /// Requests are spread over the domains so that about as many connections are opened as the shape
     /// says, where there are so many requests. The last domains are those that only style sheets and
-    /// scripts lead to. Domain `n` lives at [`emu::site`]`(n)`.
+    /// scripts lead to. Domain `n` lives at [`emu::site`]`(n + 1)`.
     pub fn model(name: &str, shape: &Shape, seed: u64, visit: u64) -> Result<Self, TooShort> {
         let rounded = |value: f64, most: usize| (value.round().max(1.0) as usize).min(most);
         let requests = rounded(shape.requests, MAX_RESOURCES);
@@ -63,7 +63,7 @@ impl Site {
                         0 => format!("www.{name}.test"),
                         _ => format!("d{number}.{name}.test"),
                     },
-                    address: emu::site(number as u32).into(),
+                    address: emu::site(number as u32 + 1).into(),
                 })
                 .collect(),
             resources: vec![Resource::new(0, "/".into(), Kind::Document, None)],

@@ -228,6 +228,3 @@ async fn serve(
     }
     Ok(http1().serve_connection(TokioIo::new(tls), respond).await?)
 }
-
-#[cfg(test)]
-mod tests;
