@@ -286,6 +286,34 @@ fn an_extended_error_says_that_there_is_no_room() {
 }
 
 #[test]
+fn that_the_ground_had_no_room_is_no_failure_of_the_name() {
+    use hickory_proto::rr::rdata::opt::EdnsOption;
+    // "Other", and then "No Reachable Authority", which is one.
+    for (error, asked_again) in [(OTHER_ERROR, true), (UNREACHABLE, false)] {
+        let mut refuses = true;
+        let mut cabin = Cabin::new(Settings::default(), move |query| {
+            if !std::mem::take(&mut refuses) {
+                return Some(address(query, 300, 1));
+            }
+            Some(answer_with(query, |message| {
+                message.metadata.response_code = ResponseCode::ServFail;
+                let mut edns = Edns::new();
+                let told = error.to_be_bytes().to_vec();
+                edns.options_mut().insert(EdnsOption::Unknown(15, told));
+                message.set_edns(edns);
+            }))
+        });
+        assert!(cabin.ask(1, "a.test.").is_none());
+        cabin.pass(RTT);
+        assert_eq!(code(&cabin.told[0].1), ResponseCode::ServFail);
+        let again = cabin.ask(1, "a.test.");
+        assert_eq!((again.is_none(), cabin.asked), (asked_again, 1 + usize::from(asked_again)));
+        cabin.pass(RTT);
+        assert_eq!(cabin.front.counts().failed, u64::from(!asked_again));
+    }
+}
+
+#[test]
 fn a_datagram_that_comes_again_takes_no_second_place() {
     let mut front = Front::<u32>::new(Settings::default(), false);
     let message = query("a.test.", RecordType::A);

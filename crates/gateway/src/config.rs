@@ -186,3 +186,5 @@ where
 mod reference_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod web_tests;

@@ -5,16 +5,20 @@ use std::time::Duration;
 pub use crate::air::fuzz_packet as packet;
 use crate::air::path_memory;
 use crate::preload::manifest::key_of;
-use crate::preload::{Manifest, Report, asked_in};
+use crate::preload::{Manifest, Report, Spent, asked_in};
 
 /// When the files are read.
 const NOW: Duration = Duration::from_secs(1_800_000_000);
 
 /// Takes `bytes` for each of the files that outlive the gateway and have a parser here: what was
-/// learned of the path, the preload's manifest, the request for a run and the report of one. Panics if
-/// a promise is broken.
+/// learned of the path, the preload's manifest, the request for a run, the report of one and what was
+/// spent. Panics if a promise is broken.
 pub fn kept_files(bytes: &[u8]) {
     report(bytes);
+    if let Some(spent) = Spent::parse(bytes) {
+        let again = serde_json::to_vec(&spent).expect("what was read can be written");
+        assert_eq!(Spent::parse(&again), Some(spent), "what was spent changes on the way");
+    }
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Some(learned) = path_memory::read(text, NOW) {
         let (remembered, age) = &learned;
@@ -61,6 +65,7 @@ mod tests {
             "18446744073709551615",
             r#"{"schema":1,"state":"complete","began_unix_ms":1,"written_unix_ms":2,"bytes":3,
                 "error":null,"wrong_lines":[],"objects":[]}"#,
+            r#"{"night":{"began_unix_ms":1,"bytes":18446744073709551615},"asked":{"began_unix_ms":0,"bytes":2}}"#,
         ] {
             kept_files(text.as_bytes());
         }

@@ -58,6 +58,7 @@ const TESTS: &[Test] = &[
     ("connections_are_tried_again_and_dropped", loads::retries),
     ("models_open_about_as_many_connections_as_the_sites", loads::models),
     ("chromiums_own_quic_loads_a_page", browser::quic),
+    ("chromium_loads_the_operators_page_in_a_round_trip", browser::pages),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),
     ("programs_die_with_the_process", vanish::programs),
     ("many_worlds_run_at_once", measured::many_worlds),

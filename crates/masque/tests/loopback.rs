@@ -221,12 +221,16 @@ async fn keys_that_do_not_match_are_refused() {
 
 #[tokio::test]
 async fn a_flow_waits_for_a_server_that_comes_up_late() {
-    let at = UdpSocket::bind(loopback()).unwrap().local_addr().unwrap();
+    let nobody = UdpSocket::bind(loopback()).unwrap();
+    nobody.set_read_timeout(Some(LIMIT)).unwrap();
+    let at = nobody.local_addr().unwrap();
     let mut config = client_config(at);
     config.transport.initial_rtt = Duration::from_millis(50);
     let client = Client::connect(config, Socket::bind(loopback()).unwrap()).unwrap();
     let mut flow = client.open("example.com:80", 2, 1, Bytes::from_static(b"early"));
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // Its first words have come when nobody is there who could answer them.
+    let mut unheard = [0; 1500];
+    tokio::task::spawn_blocking(move || nobody.recv(&mut unheard)).await.unwrap().unwrap();
     let server = start_server(at);
     let incoming = timeout(LIMIT, server.accept()).await.unwrap().unwrap();
     let mut far = incoming.accept().await.unwrap();

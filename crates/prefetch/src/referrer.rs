@@ -61,7 +61,7 @@ impl ReferrerPolicy {
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let lines = headers.get_all(REFERRER_POLICY).iter();
         let names = lines.flat_map(|line| line.to_str().unwrap_or_default().split(','));
-        names.filter_map(|name| Self::named(name.trim_ascii())).last()
+        names.rev().find_map(|name| Self::named(name.trim_ascii()))
     }
 
     /// What a request for `address` says in its `Referer` of the document at `from`.

@@ -24,30 +24,39 @@ use crate::validate;
 /// so waits longer than a passenger would.
 const STALL: Duration = Duration::from_secs(600);
 
-/// What may still cross the link, bytes.
+/// What may still cross the link, and what has, bytes.
 #[derive(Debug)]
-pub struct Budget(AtomicU64);
+pub struct Budget {
+    left: AtomicU64,
+    came: AtomicU64,
+}
 
 impl Budget {
     /// One of so many bytes.
     pub const fn new(bytes: u64) -> Self {
-        Self(AtomicU64::new(bytes))
+        Self { left: AtomicU64::new(bytes), came: AtomicU64::new(0) }
     }
 
-    /// What is left.
+    /// What is left beside what bodies under way have said that they are.
     pub fn left(&self) -> u64 {
-        self.0.load(Relaxed)
+        self.left.load(Relaxed)
+    }
+
+    /// What has come, of bodies under way and of those that came to nothing too.
+    pub fn came(&self) -> u64 {
+        self.came.load(Relaxed)
     }
 
     /// Takes `bytes` that are to come, if it has as many.
     fn hold(&self, bytes: u64) -> Option<Held<'_>> {
-        let taken = self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes));
+        let taken = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes));
         taken.is_ok().then(|| Held { budget: self, left: bytes })
     }
 
     /// Takes what has come already, and says whether all of it was there.
     fn take(&self, bytes: u64) -> bool {
-        let before = self.0.fetch_update(Relaxed, Relaxed, |left| Some(left.saturating_sub(bytes)));
+        let less = |left: u64| Some(left.saturating_sub(bytes));
+        let before = self.left.fetch_update(Relaxed, Relaxed, less);
         before.is_ok_and(|left| left >= bytes)
     }
 }
@@ -61,6 +70,7 @@ struct Held<'a> {
 impl Held<'_> {
     /// Notes what came; beyond what was held, the budget itself has to have it.
     fn spend(&mut self, bytes: u64) -> bool {
+        self.budget.came.fetch_add(bytes, Relaxed);
         let held = bytes.min(self.left);
         self.left -= held;
         self.budget.take(bytes - held)
@@ -69,7 +79,7 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        self.budget.0.fetch_add(self.left, Relaxed);
+        self.budget.left.fetch_add(self.left, Relaxed);
     }
 }
 

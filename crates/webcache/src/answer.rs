@@ -13,6 +13,7 @@ use crate::body::Body;
 use crate::fill::Fill;
 use crate::head::Head;
 use crate::range::{Asked, Slice};
+use crate::store::Pieces;
 use crate::validate;
 
 /// What a 304 says (RFC 9110 §15.4.5); Last-Modified too, for those who have no ETag.
@@ -25,6 +26,8 @@ pub enum Content<'a> {
     Unread(u64),
     /// Here.
     Whole(Bytes),
+    /// On disk.
+    Pieces(Pieces),
     /// On its way, of this length if that is known.
     Filling(&'a std::sync::Arc<Fill>, Option<u64>),
 }
@@ -34,6 +37,7 @@ impl Content<'_> {
         match self {
             Self::Unread(length) => Some(*length),
             Self::Whole(bytes) => Some(bytes.len() as u64),
+            Self::Pieces(pieces) => Some(pieces.length()),
             Self::Filling(_, length) => *length,
         }
     }
@@ -47,6 +51,7 @@ impl Content<'_> {
                 let end = last.map_or(bytes.len(), |last| last as usize + 1);
                 Some(Body::bytes(bytes.slice(first as usize..end)))
             }
+            Self::Pieces(pieces) => Some(Body::stored(pieces.read(first, last))),
             Self::Filling(fill, length) => {
                 let left = last.map(|last| last - first + 1).or(length);
                 Some(Body::filling(fill.read(first, last)?, left))

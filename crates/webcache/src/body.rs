@@ -8,6 +8,7 @@ use http_body::{Frame, SizeHint};
 
 use crate::fill::FillReader;
 use crate::origin::{Failure, OriginBody};
+use crate::store::PieceReader;
 
 /// The body of an answer.
 pub struct Body(Kind);
@@ -17,6 +18,7 @@ enum Kind {
     /// With its length, where it is known.
     Filling(FillReader, Option<u64>),
     Passing(OriginBody),
+    Stored(PieceReader),
 }
 
 impl Body {
@@ -33,6 +35,10 @@ impl Body {
     /// One that comes from an origin and is not kept.
     pub fn passing(body: OriginBody) -> Self {
         Self(Kind::Passing(body))
+    }
+
+    pub(crate) fn stored(reader: PieceReader) -> Self {
+        Self(Kind::Stored(reader))
     }
 
     pub(crate) fn filling(reader: FillReader, length: Option<u64>) -> Self {
@@ -52,6 +58,7 @@ impl http_body::Body for Body {
             Kind::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
             Kind::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Kind::Passing(body) => Pin::new(body).poll_frame(cx),
+            Kind::Stored(reader) => Pin::new(reader).poll_next(cx).map_ok(Frame::data),
             Kind::Filling(reader, left) => Pin::new(reader).poll_next(cx).map_ok(|bytes| {
                 if let Some(left) = left {
                     *left = left.saturating_sub(bytes.len() as u64);
@@ -65,6 +72,7 @@ impl http_body::Body for Body {
         match &self.0 {
             Kind::Bytes(bytes) => bytes.is_empty(),
             Kind::Passing(body) => body.is_end_stream(),
+            Kind::Stored(reader) => reader.left() == 0,
             Kind::Filling(_, left) => *left == Some(0),
         }
     }
@@ -73,6 +81,7 @@ impl http_body::Body for Body {
         match &self.0 {
             Kind::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Kind::Passing(body) => body.size_hint(),
+            Kind::Stored(reader) => SizeHint::with_exact(reader.left()),
             Kind::Filling(_, left) => left.map_or_else(SizeHint::default, SizeHint::with_exact),
         }
     }

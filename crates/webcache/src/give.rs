@@ -14,7 +14,7 @@ use crate::head::Head;
 use crate::origin::Answer;
 use crate::policy;
 use crate::status::{Forwarded, Member, Outcome};
-use crate::store::Entry;
+use crate::store::{Entry, Given};
 use crate::validate;
 
 impl Cache {
@@ -33,7 +33,10 @@ impl Cache {
         let content = if unread {
             Content::Unread(entry.body_bytes)
         } else {
-            Content::Whole(self.0.store.body(entry).await?)
+            match self.0.store.given(entry).await? {
+                Given::Whole(body) => Content::Whole(body),
+                Given::Pieces(pieces) => Content::Pieces(pieces),
+            }
         };
         self.answered(&head, content, ask, outcome, member)
     }

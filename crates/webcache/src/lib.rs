@@ -38,7 +38,9 @@
 //! most half of it, each no more than it leaves to others: with 64 MiB, one of 16 MiB, or two of 10 MiB
 //! each, and small ones beside. A body beyond that, larger than [`Settings::object_bytes`], or longer on
 //! its way than [`MOST_FILLING`], passes through in a window of [`WINDOW_BYTES`] and is not stored. A
-//! reader that is slower there than others delays them for [`MOST_DELAY`] at most. Disk:
+//! reader that is slower there than others delays them for [`MOST_DELAY`] at most. What is stored and larger than
+//! [`MOST_FROM_MEMORY`] is given from disk a segment at a time; a body that is read from memory counts until its
+//! last reader is gone, stored or not. Disk:
 //! [`Settings::disk_bytes`], before each write; what waits for it has at most 32 MiB in 4,096 objects.
 //! Full of what cannot go, either passes requests through. At most 65,536 objects, and 8 answers under one
 //! address.
@@ -81,7 +83,7 @@ pub use policy::{Use, invalidates, storable, usable};
 pub use pump::{MOST_FILLING, STALL};
 pub use push::{Promise, Push};
 pub use status::{Forwarded, Outcome};
-pub use store::{Counts, Occupancy, OpenError, Settings};
+pub use store::{Counts, MOST_FROM_MEMORY, Occupancy, OpenError, Settings};
 pub use vary::Selection;
 
 /// For the fuzz target: reads any bytes as the file of a stored head.

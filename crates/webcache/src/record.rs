@@ -44,8 +44,25 @@ pub struct Record {
 
 /// The sum of a body.
 pub fn sum(body: &[u8]) -> Sum {
-    let hash = Blake2s256::digest(body);
-    hash[..16].try_into().expect("a hash of 32 bytes has 16")
+    let mut summing = Summing::default();
+    summing.add(body);
+    summing.done()
+}
+
+/// The sum of a body that is not here as a whole.
+#[derive(Default)]
+pub struct Summing(Blake2s256);
+
+impl Summing {
+    /// What follows.
+    pub fn add(&mut self, piece: &[u8]) {
+        self.0.update(piece);
+    }
+
+    /// The sum of all that was added.
+    pub fn done(self) -> Sum {
+        self.0.finalize()[..16].try_into().expect("a hash of 32 bytes has 16")
+    }
 }
 
 impl Record {

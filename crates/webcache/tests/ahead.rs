@@ -60,6 +60,47 @@ async fn the_next_night_it_is_confirmed_without_its_body() {
 }
 
 #[tokio::test]
+async fn without_memory_for_now_it_is_to_be_tried_again() {
+    // Bodies on their way have 512 KiB.
+    let settings = Settings { memory_bytes: 1 << 20, object_bytes: 1 << 18, ..Settings::default() };
+    let rig = std::sync::Arc::new(Rig::with(&settings));
+    let fields = format!("{FRESH}; content-length: 200000");
+    let (sender, pieces) = mpsc::channel(1);
+    rig.says(Says::Slowly(response(&fields), pieces));
+    let first = {
+        let rig = rig.clone();
+        tokio::spawn(async move { fetch(&rig, "/first").await })
+    };
+    sender.send(Ok(vec![1; 100_000].into())).await.unwrap();
+    // Taken by the one who waits for the rest.
+    sender.send(Ok(vec![1; 50_000].into())).await.unwrap();
+    let whole = || Says::Whole(response(&fields).map(|()| vec![2; 200_000].into()));
+    rig.says(whole());
+    assert_eq!(fetch(&rig, "/second").await, Err(NotAhead::Busy));
+    sender.send(Ok(vec![1; 50_000].into())).await.unwrap();
+    drop(sender);
+    assert_eq!(first.await.unwrap(), Ok(Ahead::Stored { bytes: 200_000 }));
+    rig.says(whole());
+    assert_eq!(fetch(&rig, "/second").await, Ok(Ahead::Stored { bytes: 200_000 }));
+}
+
+#[tokio::test]
+async fn what_came_counts_and_what_was_only_to_come_does_not() {
+    let rig = Rig::new();
+    let (sender, pieces) = mpsc::channel(1);
+    rig.says(Says::Slowly(response(&format!("{FRESH}; content-length: 100")), pieces));
+    let budget = Budget::new(1000);
+    let (fetched, ()) = tokio::join!(ahead(&rig, "/", &budget), async {
+        sender.send(Ok(vec![1; 30].into())).await.unwrap();
+        sender.send(Ok(vec![1; 30].into())).await.unwrap();
+        assert_eq!((budget.left(), budget.came()), (900, 30), "one is still in the channel");
+        sender.send(Err(Failure { offline: false, code: 3 })).await.unwrap();
+    });
+    assert!(matches!(fetched, Err(NotAhead::Failed(_))));
+    assert_eq!((budget.left(), budget.came()), (940, 60));
+}
+
+#[tokio::test]
 async fn a_304_about_something_else_is_not_believed() {
     let rig = Rig::new();
     rig.says_text(FRESH, "hello");

@@ -11,12 +11,14 @@ use bentpipe_lab::experiment::choice::Choice;
 use bentpipe_lab::experiment::pages::{self, Reader};
 use bentpipe_lab::experiment::report::Report;
 use bentpipe_lab::experiment::{
-    browser_quic, cabin_mix, call, compare, dns, http_cache, latency, pages_browser, rural_paws,
+    browser, browser_quic, cabin_mix, call, compare, dns, http_cache, latency, pages_browser,
+    rural_paws,
 };
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::Row;
 use bentpipe_lab::scratch::Scratch;
 use bentpipe_lab::traffic::{Emulator, Engine};
+use bentpipe_lab::workload::secure::Version;
 use bentpipe_units::{ByteSize, Ratio};
 use clap::Args;
 
@@ -133,7 +135,7 @@ pub struct BrowserArgs {
     #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
     profile: String,
     /// Loads of each case.
-    #[arg(long, value_name = "N", default_value_t = browser_quic::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = browser::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     /// Of all losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -235,7 +237,7 @@ pub fn browser(args: &BrowserArgs) -> Outcome {
     check_writable(args.kept.json.as_deref())?;
     emu::enter()?;
     let scratch = Scratch::new()?;
-    let choice = browser_quic::Choice { profile, runs, seed };
+    let choice = browser::Choice { profile, runs, seed };
     let report = browser_quic::run(&choice, scratch.path())?;
     say!("{}\n{}", report.text, report.goals_text());
     args.kept.keep(&report.rows, report.missed())
@@ -247,8 +249,9 @@ pub fn pages_browser(args: &BrowserArgs) -> Outcome {
     check_writable(args.kept.json.as_deref())?;
     emu::enter()?;
     let scratch = Scratch::new()?;
-    let choice = pages_browser::Choice { profile, runs, seed };
-    let report = pages_browser::run(&choice, scratch.path())?;
+    let choice = browser::Choice { profile, runs, seed };
+    let versions = [Version::Http1, Version::Http2];
+    let report = pages_browser::run(&choice, &versions, scratch.path())?;
     say!("{}\n{}", report.text, report.goals_text());
     args.kept.keep(&report.rows, report.missed())
 }

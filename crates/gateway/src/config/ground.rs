@@ -315,7 +315,7 @@ impl GroundConfig {
         if let Some(masque) = &mut config.masque {
             masque.load(&source)?;
         }
-        origin::load(&mut config.sites, &source)?;
+        origin::load(&mut config.sites, &config.dial, &source)?;
         if config.split_http.is_none() && !config.sites.is_empty() {
             let why = "there is a [[site]], and nothing that fetches its pages".to_owned();
             let help = "write [split-http] too".to_owned();

@@ -2,11 +2,13 @@
 //! `ground.toml`.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use bentpipe_link::{Host, Target};
 use http::Uri;
+use ipnet::IpNet;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -14,8 +16,9 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::site::{MAX_SITES, provider};
-use super::{ConfigError, Source};
+use super::{ConfigError, Dial, Source};
 use crate::classify::Name;
+use crate::ground::policy::Policy;
 
 /// The port of HTTPS.
 const HTTPS: u16 = 443;
@@ -57,22 +60,51 @@ impl GroundSite {
     }
 }
 
-/// Loads all of the ground's.
-pub(super) fn load(sites: &mut [GroundSite], source: &Source<'_>) -> Result<(), ConfigError> {
+/// Loads all of the ground's, whose origins are dialled by the rules of `dial`.
+pub(super) fn load(
+    sites: &mut [GroundSite],
+    dial: &Dial,
+    source: &Source<'_>,
+) -> Result<(), ConfigError> {
+    let policy = Policy::new(dial.allow.clone());
+    let place = |site: &GroundSite| site.name.span();
+    load_each(sites, source, place, |site| {
+        let (origin, origin_ca) = (site.origin.as_ref(), site.origin_ca.as_ref());
+        let upstream = Written { name: &site.name, origin, origin_ca }.load(source)?;
+        if let (Some(written), Host::Ip(ip)) = (origin, &upstream.origin.host)
+            && policy.permit(*ip).is_none()
+        {
+            let name = upstream.name.as_str();
+            let why = format!(
+                "{ip}, the origin of {name}, is not on the Internet, and [dial] does not allow it"
+            );
+            let help = format!("write allow = [\"{}\"] under [dial]", IpNet::from(*ip));
+            return Err(ConfigError::at(source, Some(written.span()), why, help));
+        }
+        Ok(site.loaded.insert(upstream).name.clone())
+    })
+}
+
+/// Loads each of `sites`, whose names stand at `place`, by `load`, which gives the name: at most
+/// [`MAX_SITES`], each once.
+pub(super) fn load_each<S>(
+    sites: &mut [S],
+    source: &Source<'_>,
+    place: impl Fn(&S) -> Range<usize>,
+    load: impl Fn(&mut S) -> Result<Name, ConfigError>,
+) -> Result<(), ConfigError> {
     let mut names = BTreeSet::new();
     for (at, site) in sites.iter_mut().enumerate() {
-        let place = Some(site.name.span());
+        let place = Some(place(site));
         if at == MAX_SITES {
             let why = format!("there are more than {MAX_SITES} sites");
             return Err(ConfigError::at(source, place, why, "remove some".to_owned()));
         }
-        let (origin, origin_ca) = (site.origin.as_ref(), site.origin_ca.as_ref());
-        let upstream = Written { name: &site.name, origin, origin_ca }.load(source)?;
-        if !names.insert(upstream.name.as_str().to_owned()) {
-            let why = format!("{} is written twice", upstream.name.as_str());
+        let name = load(site)?;
+        if !names.insert(name.as_str().to_owned()) {
+            let why = format!("{} is written twice", name.as_str());
             return Err(ConfigError::at(source, place, why, "remove one of them".to_owned()));
         }
-        site.loaded = Some(upstream);
     }
     Ok(())
 }
@@ -102,7 +134,14 @@ impl Written<'_> {
             let host = Host::Name(name.as_str().to_owned());
             return Ok((Target { host, port: HTTPS }, false));
         };
-        let parsed = written.get_ref().parse::<Uri>().ok().and_then(|uri| {
+        let parsed = written.get_ref().parse::<Uri>().ok();
+        let authority = parsed.as_ref().and_then(Uri::authority);
+        if authority.is_some_and(|authority| authority.as_str().contains('@')) {
+            let why = format!("the origin of {} has a user's name in it", name.as_str());
+            let help = "leave out what stands before the @: origins are asked without credentials";
+            return Err(ConfigError::at(source, Some(written.span()), why, help.to_owned()));
+        }
+        let parsed = parsed.and_then(|uri| {
             let in_clear = match uri.scheme_str()? {
                 "http" => true,
                 "https" => false,

@@ -11,7 +11,7 @@ use toml::Spanned;
 use super::classes::class;
 use super::{ConfigError, HttpCache, Source};
 use crate::classify::Name;
-use crate::preload::{Manifest, Settings, Window, request_file};
+use crate::preload::{Manifest, ManifestError, Settings, Window, request_file, spent_file};
 
 /// The most objects that are fetched at once: more would only divide what is left over.
 const MOST_AT_ONCE: usize = 32;
@@ -75,8 +75,8 @@ impl Preload {
             let help = "name a file: report = \"/var/lib/bentpipe/preload.json\"";
             return wrong(&self.written_report, &why, help);
         }
-        let request = request_file(&self.report);
-        if [&self.report, &request].contains(&&self.manifest) {
+        let (request, spent) = (request_file(&self.report), spent_file(&self.report));
+        if [&self.report, &request, &spent].contains(&&self.manifest) {
             let why = "this would be written over the manifest";
             let help = "name another file: report = \"/var/lib/bentpipe/preload.json\"";
             return wrong(&self.written_report, why, help);
@@ -99,15 +99,17 @@ impl Preload {
             help: "write a file with one address a line, as http://mirror.example/film.mp4"
                 .to_owned(),
         };
-        let manifest =
-            Manifest::read(&self.manifest, sites).map_err(|error| nowhere(error.to_string()))?;
-        match manifest.wrong.first() {
-            Some(wrong) => {
-                let (line, why) = (Some(wrong.line), wrong.why.to_string());
-                Err(ConfigError { line, help: String::new(), ..nowhere(why) })
-            }
-            None => Ok(manifest),
+        let read = Manifest::read(&self.manifest, sites);
+        let wrong = match &read {
+            Ok(manifest) => manifest.wrong.first(),
+            Err(ManifestError::Empty { wrong, .. }) => wrong.first(),
+            Err(_) => None,
+        };
+        if let Some(wrong) = wrong {
+            let (line, why) = (Some(wrong.line), wrong.why.to_string());
+            return Err(ConfigError { line, help: String::new(), ..nowhere(why) });
         }
+        read.map_err(|error| nowhere(error.to_string()))
     }
 
     /// What fetches it is told; `sites` are the names that the gateway answers for.

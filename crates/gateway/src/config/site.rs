@@ -1,7 +1,6 @@
 //! `[[site]]` of `air.toml`: names whose certificate the operator has, so that the gateway itself may
 //! answer for them.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use rustls::{ClientConfig, ServerConfig};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::origin::{Upstream, Written};
+use super::origin::{Upstream, Written, load_each};
 use super::{ConfigError, Source};
 use crate::classify::Name;
 use bentpipe_link::Target;
@@ -58,14 +57,14 @@ impl Site {
         self.loaded.as_ref().expect("a parsed config holds its sites")
     }
 
-    fn load(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
+    fn load(&mut self, source: &Source<'_>) -> Result<Name, ConfigError> {
         let (origin, origin_ca) = (self.origin.as_ref(), self.origin_ca.as_ref());
         let Upstream { name, origin, client } =
             Written { name: &self.name, origin, origin_ca }.load(source)?;
         let server = self.server(source, &name)?;
         let split_http = self.split_http;
-        self.loaded = Some(Loaded { name, server, origin, client, split_http });
-        Ok(())
+        let loaded = Loaded { name, server, origin, client, split_http };
+        Ok(self.loaded.insert(loaded).name.clone())
     }
 
     /// The certificate and its key, which have to belong to each other and to the name.
@@ -108,20 +107,8 @@ impl Site {
 
 /// Loads all of them.
 pub(super) fn load(sites: &mut [Site], source: &Source<'_>) -> Result<(), ConfigError> {
-    let mut names = BTreeSet::new();
-    for (at, site) in sites.iter_mut().enumerate() {
-        let place = Some(site.name.span());
-        if at == MAX_SITES {
-            let why = format!("there are more than {MAX_SITES} sites");
-            return Err(ConfigError::at(source, place, why, "remove some".to_owned()));
-        }
-        site.load(source)?;
-        if !names.insert(site.loaded().name.as_str().to_owned()) {
-            let why = format!("{} is written twice", site.loaded().name.as_str());
-            return Err(ConfigError::at(source, place, why, "remove one of them".to_owned()));
-        }
-    }
-    Ok(())
+    let place = |site: &Site| site.name.span();
+    load_each(sites, source, place, |site| site.load(source))
 }
 
 pub(super) fn provider() -> Arc<rustls::crypto::CryptoProvider> {

@@ -67,6 +67,18 @@ pub enum ManifestError {
         /// Why.
         source: io::Error,
     },
+    /// There is nothing in it to be fetched, which is not taken for the wish to have nothing.
+    #[error(
+        "the manifest {} names nothing that could be fetched{}; to let go of what is pinned leave out \
+         [preload]",
+        file.display(), first(wrong)
+    )]
+    Empty {
+        /// The file.
+        file: PathBuf,
+        /// Lines that say nothing of the kind.
+        wrong: Vec<Wrong>,
+    },
     /// It is too long.
     #[error("the manifest {} is longer than {MOST_BYTES} bytes", file.display())]
     Long {
@@ -75,8 +87,13 @@ pub enum ManifestError {
     },
 }
 
+fn first(wrong: &[Wrong]) -> String {
+    let first = wrong.first().map(|wrong| format!(": line {}: {}", wrong.line, wrong.why));
+    first.unwrap_or_default()
+}
+
 impl Manifest {
-    /// Reads `file`; `sites` are the names whose certificates the operator has.
+    /// Reads `file`, which names at least one address; `sites` are the names whose certificates the operator has.
     pub fn read(file: &Path, sites: &[Name]) -> Result<Self, ManifestError> {
         let unreadable = |source| ManifestError::Unreadable { file: file.to_owned(), source };
         let mut text = String::new();
@@ -85,7 +102,11 @@ impl Manifest {
         if text.len() as u64 > MOST_BYTES {
             return Err(ManifestError::Long { file: file.to_owned() });
         }
-        Ok(Self::parse(&text, sites))
+        let manifest = Self::parse(&text, sites);
+        if manifest.addresses.is_empty() {
+            return Err(ManifestError::Empty { file: file.to_owned(), wrong: manifest.wrong });
+        }
+        Ok(manifest)
     }
 
     /// Reads the text: empty lines, and those that begin with `#`, say nothing.
@@ -200,6 +221,21 @@ mod tests {
         std::fs::write(&file, vec![b'\n'; MOST_BYTES as usize + 1]).unwrap();
         assert!(matches!(Manifest::read(&file, &[]), Err(ManifestError::Long { .. })));
         assert!(Manifest::read(folder.path(), &[]).is_err());
+    }
+
+    #[test]
+    fn one_that_names_nothing_is_not_taken_for_the_wish_to_have_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("manifest");
+        for (text, why) in [
+            ("", "names nothing that could be fetched; to let go"),
+            ("# films\n\n", "names nothing that could be fetched; to let go"),
+            ("# films\nportal\n", "names nothing that could be fetched: line 2: it is not"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = Manifest::read(&file, &sites()).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
     }
 
     #[test]

@@ -6,9 +6,11 @@
 //! the manifest no longer says is let go. What was done is known by the cache itself, which has each
 //! object's time and whether it stays; so a run that was broken off goes on where it was.
 
+mod item;
 pub mod manifest;
 mod report;
 mod run;
+mod spent;
 mod window;
 
 use std::path::PathBuf;
@@ -22,6 +24,9 @@ pub use report::{Object, Outcome, ReadError, Report, State, WrongLine, request_f
 pub use run::Preloader;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use run::asked_in;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use spent::Spent;
+pub use spent::spent_file;
 pub use window::{Window, WindowError};
 
 use crate::classify::Name;
@@ -35,7 +40,8 @@ pub struct Settings {
     pub report: PathBuf,
     /// When in the day; without it, only when asked.
     pub window: Option<Window>,
-    /// The most that one run fetches, bytes of bodies.
+    /// The most that one run fetches, bytes of bodies: a night's, however often it begins again, and one
+    /// that was asked for.
     pub run_bytes: u64,
     /// Objects that are fetched at once.
     pub at_once: usize,

@@ -186,7 +186,12 @@ pub enum ReadError {
 
 /// The file that asks for a run at once: beside the report, with `.now` after its name.
 pub fn request_file(report: &Path) -> PathBuf {
+    beside(report, ".now")
+}
+
+/// The file beside `report` that has `ending` after its name.
+pub(super) fn beside(report: &Path, ending: &str) -> PathBuf {
     let mut name = report.file_name().unwrap_or_default().to_owned();
-    name.push(".now");
+    name.push(ending);
     report.with_file_name(name)
 }

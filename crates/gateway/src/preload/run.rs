@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use bentpipe_link::ResetCode;
 use bentpipe_prefetch::address::Address;
-use bentpipe_webcache::{Ahead, Budget, Cache, Clock, Failure, Key, Moment, NotAhead, STALLED};
+use bentpipe_webcache::{Ahead, Budget, Cache, Clock, Failure, Key, Moment, NotAhead};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use http::{HeaderMap, HeaderValue, Request, header};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::item::{Item, is_lasting, shown};
 use super::manifest::key_of;
 use super::report::request_file;
+use super::spent::Spent;
 use super::{Manifest, Outcome, Report, Settings, Sources, State};
-use crate::air::http::head::add_via;
 use crate::counters::Counters;
 use crate::quiet::Quiet;
 use crate::status::replace;
@@ -32,12 +32,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1800);
 /// How long a run may take that somebody asked for.
 const MOST_ASKED: Duration = Duration::from_secs(6 * 3600);
 
+/// How long after a manifest that cannot be used it is read again, while the window is open: 36 times in
+/// three hours.
+const MANIFEST_AGAIN: Duration = Duration::from_secs(300);
+
 /// How often a report is written while there is news.
 const TELL: Duration = Duration::from_secs(5);
 
-/// What browsers accept in clear, and over TLS: what varies by it has to fit what they will ask.
-const ENCODINGS: &str = "gzip, deflate";
-const ENCODINGS_TLS: &str = "gzip, deflate, br, zstd";
+/// How often what was spent is written while something comes: what comes within this time, at 8 Mbit/s
+/// 1 MB, may come once more after a power cut. Nothing is fetched while it is written.
+const COUNT: Duration = Duration::from_secs(1);
 
 /// Fetches the portal's content.
 pub struct Preloader {
@@ -47,9 +51,12 @@ pub struct Preloader {
     clock: Clock,
     counters: Arc<Counters>,
     quiet: Quiet,
-    /// When what lies in the file was made: one that was broken off must not undo the next.
-    written: Arc<Mutex<Option<Instant>>>,
+    told_at: Latest,
+    spent_at: Latest,
 }
+
+/// When what lies in a file was made: a write that was broken off must not undo the next.
+type Latest = Arc<Mutex<Option<Instant>>>;
 
 /// A time in which it is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,13 +68,29 @@ struct Turn {
     is_asked: bool,
 }
 
-/// An address, and what is asked for it.
-struct Item {
-    /// Its place in the report.
-    number: usize,
-    address: Address,
-    key: Key,
-    request: Request<()>,
+/// The turns of either kind that are over. Neither makes the other one over.
+#[derive(Debug, Clone, Copy, Default)]
+struct Done {
+    night: Option<Moment>,
+    asked: Option<Moment>,
+}
+
+/// How the work of a turn ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// There is nothing more to be done.
+    Done,
+    /// Somebody asks for a run at once; this one goes on after it.
+    Interrupted,
+}
+
+/// What a run has spent, as it is written.
+struct Ledger {
+    spent: Spent,
+    /// What it had spent when it began, or began again.
+    before: u64,
+    written: u64,
+    at: Instant,
 }
 
 /// A run, and how it stands.
@@ -76,6 +99,7 @@ struct Run {
     items: Vec<Item>,
     report: Report,
     budget: Budget,
+    ledger: Ledger,
     told_at: Instant,
     /// Whether nothing has happened since.
     is_told: bool,
@@ -90,31 +114,37 @@ impl Preloader {
         clock: Clock,
         counters: Arc<Counters>,
     ) -> Self {
-        let (quiet, written) = Default::default();
-        Self { settings, cache, sources, clock, counters, quiet, written }
+        let (quiet, told_at, spent_at) = Default::default();
+        Self { settings, cache, sources, clock, counters, quiet, told_at, spent_at }
     }
 
     /// Does it whenever it is time; for ever.
     pub async fn keep(self) {
         self.cache.settle().await;
-        let mut done = None;
+        let mut done = Done::default();
         loop {
-            if let Some(turn) = self.due(done).await {
-                self.run(turn).await;
-                done = Some(turn.began);
+            if let Some(turn) = self.due(&done).await
+                && self.run(turn, &done).await == Ended::Done
+            {
+                let kind = if turn.is_asked { &mut done.asked } else { &mut done.night };
+                *kind = Some(turn.began);
             }
             sleep(LOOK).await;
         }
     }
 
-    /// The turn that it is, unless it began at `done`.
-    async fn due(&self, done: Option<Moment>) -> Option<Turn> {
-        let now = (self.clock)();
-        if let Some(began) = self.asked_at(now).await.filter(|began| done != Some(*began)) {
+    /// The turn that it is, unless it is `done`.
+    async fn due(&self, done: &Done) -> Option<Turn> {
+        if let Some(began) = self.asked(done).await {
             return Some(Turn { began, ends: began + MOST_ASKED, is_asked: true });
         }
-        let (began, ends) = self.settings.window?.open_at(now)?;
-        (done != Some(began)).then_some(Turn { began, ends, is_asked: false })
+        let (began, ends) = self.settings.window?.open_at((self.clock)())?;
+        (done.night != Some(began)).then_some(Turn { began, ends, is_asked: false })
+    }
+
+    /// When somebody asked for a run that is not `done`.
+    async fn asked(&self, done: &Done) -> Option<Moment> {
+        self.asked_at((self.clock)()).await.filter(|began| done.asked != Some(*began))
     }
 
     /// When somebody asked for a run that is not over. The file has that in milliseconds, which we
@@ -132,45 +162,79 @@ impl Preloader {
         }
     }
 
-    /// Does what there is to do in `turn`, until it is done or time is over.
-    async fn run(&self, turn: Turn) {
-        let report_file = self.settings.report.clone();
-        let read = {
-            let (file, sites) = (self.settings.manifest.clone(), self.settings.sites.clone());
-            spawn_blocking(move || (Manifest::read(&file, &sites), Report::read(&report_file).ok()))
+    /// Does what there is to do in `turn`, until it is done, time is over, or somebody wants another run
+    /// first.
+    async fn run(&self, turn: Turn, done: &Done) -> Ended {
+        let report = self.settings.report.clone();
+        let Ok(spent) = spawn_blocking(move || Spent::read(&report)).await else {
+            return Ended::Done;
         };
-        let Ok((manifest, before)) = read.await else { return };
-        let mut run = match manifest {
-            Ok(manifest) => {
-                self.unpin_others(&manifest);
-                self.begin(turn, &manifest, before)
-            }
-            Err(error) => {
-                tracing::error!(%error, "nothing is preloaded, and what is here stays");
-                let mut run = self.begin(turn, &Manifest::default(), None);
-                run.report.error = Some(error.to_string());
-                run
-            }
-        };
+        let mut run = self.begin(turn, spent);
         let left = turn.ends.saturating_sub((self.clock)());
-        let in_time = timeout(left, self.rounds(&mut run)).await.is_ok();
-        run.report.state = if in_time { State::Complete } else { State::OutOfTime };
+        let ended = timeout(left, self.work(&mut run, done)).await;
+        self.count(run.turn, &mut run.ledger, &mut run.report, &run.budget).await;
+        if ended == Ok(Ended::Interrupted) {
+            return Ended::Interrupted;
+        }
+        run.report.state = if ended.is_ok() { State::Complete } else { State::OutOfTime };
         self.conclude(&mut run).await;
+        Ended::Done
     }
 
-    fn begin(&self, turn: Turn, manifest: &Manifest, before: Option<Report>) -> Run {
+    fn begin(&self, turn: Turn, spent: Spent) -> Run {
         let began = turn.began.as_millis() as u64;
-        let mut report = Report::new(began, manifest);
-        // Of a run that goes on: what it has fetched counts.
-        report.bytes = before.filter(|it| it.began_unix_ms == began).map_or(0, |it| it.bytes);
-        let budget = Budget::new(self.settings.run_bytes.saturating_sub(report.bytes));
+        let before = spent.of(turn.is_asked, began);
+        let budget = Budget::new(self.settings.run_bytes.saturating_sub(before));
+        let mut report = Report::new(began, &Manifest::default());
+        report.bytes = before;
+        let (items, now) = (Vec::new(), Instant::now());
+        let ledger = Ledger { spent, before, written: before, at: now };
+        Run { turn, items, report, budget, ledger, told_at: now, is_told: false }
+    }
+
+    /// Reads the manifest, again while it cannot be used, and does what it says.
+    async fn work(&self, run: &mut Run, done: &Done) -> Ended {
+        loop {
+            let (file, sites) = (self.settings.manifest.clone(), self.settings.sites.clone());
+            // The runtime ends with the gateway alone.
+            let Ok(read) = spawn_blocking(move || Manifest::read(&file, &sites)).await else {
+                return Ended::Done;
+            };
+            let error = match read {
+                Ok(manifest) => {
+                    self.unpin_others(&manifest);
+                    self.take_up(run, &manifest);
+                    return self.rounds(run, done).await;
+                }
+                Err(error) => error.to_string(),
+            };
+            // Of one that stays so all night, once.
+            if run.report.error.as_ref() != Some(&error) {
+                tracing::error!(error, "nothing is preloaded, and what is here stays");
+            }
+            run.report.error = Some(error);
+            if run.turn.is_asked {
+                // Whoever asked reads why, and asks again.
+                return Ended::Done;
+            }
+            self.tell(run).await;
+            if self.pause(MANIFEST_AGAIN, run.turn, done).await == Ended::Interrupted {
+                return Ended::Interrupted;
+            }
+        }
+    }
+
+    /// What `manifest` says is to be done by `run`.
+    fn take_up(&self, run: &mut Run, manifest: &Manifest) {
+        let mut report = Report::new(run.report.began_unix_ms, manifest);
+        report.bytes = run.report.bytes;
         let addresses = manifest.addresses.iter().enumerate();
         let item = |(number, address): (usize, &Address)| Item::new(number, address);
         let mut items: Vec<Item> = addresses.filter_map(item).collect();
         items.retain(|item| {
             let object = &mut report.objects[item.number];
             object.here = self.cache.holds(&item.key, item.request.headers());
-            let is_done = self.cache.is_ahead(&item.key, item.request.headers(), turn.began);
+            let is_done = self.cache.is_ahead(&item.key, item.request.headers(), run.turn.began);
             if is_done {
                 object.state = Outcome::Confirmed;
             }
@@ -186,7 +250,7 @@ impl Preloader {
             );
         }
         tracing::info!(addresses = report.objects.len(), to_do = items.len(), "preloading");
-        Run { turn, items, report, budget, told_at: Instant::now(), is_told: false }
+        (run.items, run.report) = (items, report);
     }
 
     /// Lets go of what is pinned and not in the manifest any more.
@@ -201,30 +265,37 @@ impl Preloader {
     }
 
     /// Goes through what is to be done, and through what failed again, until nothing is left.
-    async fn rounds(&self, run: &mut Run) {
+    async fn rounds(&self, run: &mut Run, done: &Done) -> Ended {
         let mut pause = FIRST_PAUSE;
         self.tell(run).await;
         loop {
             self.round(run).await;
             run.items.retain(|item| run.report.objects[item.number].state == Outcome::Failed);
             if run.items.is_empty() {
-                return;
+                return Ended::Done;
             }
             self.tell(run).await;
-            let until = Instant::now() + pause;
-            while Instant::now() < until {
-                sleep(LOOK).await;
-                // Somebody wants it from the beginning.
-                if !run.turn.is_asked && self.asked_at((self.clock)()).await.is_some() {
-                    return;
-                }
+            if self.pause(pause, run.turn, done).await == Ended::Interrupted {
+                return Ended::Interrupted;
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
+    /// Waits before something is tried again, unless somebody wants it all at once.
+    async fn pause(&self, pause: Duration, turn: Turn, done: &Done) -> Ended {
+        let until = Instant::now() + pause;
+        while Instant::now() < until {
+            sleep(LOOK).await;
+            if !turn.is_asked && self.asked(done).await.is_some() {
+                return Ended::Interrupted;
+            }
+        }
+        Ended::Done
+    }
+
     async fn round(&self, run: &mut Run) {
-        let Run { items, report, budget, told_at, is_told, .. } = run;
+        let Run { turn, items, report, budget, ledger, told_at, is_told } = run;
         let mut waiting = items.iter();
         let mut fetching = FuturesUnordered::new();
         loop {
@@ -241,6 +312,9 @@ impl Preloader {
             };
             tokio::select! {
                 biased;
+                () = sleep_until(ledger.at + COUNT) => {
+                    *is_told &= !self.count(*turn, ledger, report, budget).await;
+                }
                 () = news => {
                     (*told_at, *is_told) = (Instant::now(), true);
                     self.write(report).await;
@@ -248,11 +322,34 @@ impl Preloader {
                 fetched = fetching.next() => {
                     let Some((item, outcome)) = fetched else { return };
                     self.note(report, item, outcome);
-                    report.bytes = self.settings.run_bytes - budget.left();
+                    report.bytes = ledger.before.saturating_add(budget.came());
                     *is_told = false;
                 }
             }
         }
+    }
+
+    /// Writes what was spent, unless it stands there; gives whether it has.
+    async fn count(
+        &self,
+        turn: Turn,
+        ledger: &mut Ledger,
+        report: &mut Report,
+        budget: &Budget,
+    ) -> bool {
+        ledger.at = Instant::now();
+        report.bytes = ledger.before.saturating_add(budget.came());
+        if ledger.written == report.bytes {
+            return false;
+        }
+        ledger.written = report.bytes;
+        ledger.spent.set(turn.is_asked, report.began_unix_ms, report.bytes);
+        let (spent, file) = (ledger.spent, self.settings.report.clone());
+        let written = in_turn(&self.spent_at, move || spent.write(&file)).await;
+        if let Err(error) = written {
+            self.quiet.warn("what the preload has fetched would be forgotten in a restart", &error);
+        }
+        true
     }
 
     /// Fetches one object, however long the ground cannot be reached meanwhile.
@@ -311,17 +408,7 @@ impl Preloader {
     async fn write(&self, report: &mut Report) {
         report.written_unix_ms = (self.clock)().as_millis() as u64;
         let (file, report) = (self.settings.report.clone(), report.clone());
-        let (last, made) = (self.written.clone(), Instant::now());
-        let writing = move || {
-            // Nothing panics while it is held.
-            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            if last.is_some_and(|last| last > made) {
-                return Ok(());
-            }
-            *last = Some(made);
-            report.write(&file)
-        };
-        if let Ok(Err(error)) = spawn_blocking(writing).await {
+        if let Err(error) = in_turn(&self.told_at, move || report.write(&file)).await {
             self.quiet.warn("the report of the preload cannot be written", &error);
         }
     }
@@ -338,6 +425,25 @@ impl Preloader {
             remove(&request_file(&self.settings.report)).await;
         }
     }
+}
+
+/// Writes on a thread that may block, unless something newer has been written.
+async fn in_turn(
+    last: &Latest,
+    write: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> io::Result<()> {
+    let (last, made) = (last.clone(), Instant::now());
+    let writing = move || {
+        // Nothing panics while it is held.
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_some_and(|last| last > made) {
+            return Ok(());
+        }
+        *last = Some(made);
+        write()
+    };
+    // The runtime ends with the gateway alone.
+    spawn_blocking(writing).await.unwrap_or(Ok(()))
 }
 
 /// When the run that `file` asks for began, at `now` or before.
@@ -368,47 +474,5 @@ async fn remove(file: &Path) {
     if let Ok((Err(error), file)) = removed {
         // Else it would be done again and again without a word.
         tracing::warn!(%error, file = %file.display(), "the request to preload cannot be removed");
-    }
-}
-
-/// Whether trying again tonight would change nothing.
-fn is_lasting(error: &NotAhead) -> bool {
-    match error {
-        NotAhead::Failed(_) | NotAhead::Busy => false,
-        NotAhead::Status { status, .. } => {
-            !(status.is_server_error() || matches!(status.as_u16(), 408 | 425 | 429))
-        }
-        _ => true,
-    }
-}
-
-fn shown(error: &NotAhead) -> String {
-    match error {
-        NotAhead::Failed(failure) if failure.code == STALLED => {
-            "the origin stopped in the middle of its answer".to_owned()
-        }
-        NotAhead::Failed(failure) => {
-            format!("the origin gave no answer: {}", ResetCode::from_u8(failure.code))
-        }
-        error => error.to_string(),
-    }
-}
-
-impl Item {
-    fn new(number: usize, address: &Address) -> Option<Self> {
-        let key = key_of(address)?;
-        let encodings = if address.is_secure() { ENCODINGS_TLS } else { ENCODINGS };
-        let mut headers = HeaderMap::new();
-        headers.insert(header::HOST, HeaderValue::from_str(address.authority()).ok()?);
-        headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
-        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(encodings));
-        let agent = concat!("bentpipe/", env!("CARGO_PKG_VERSION"), " (preload)");
-        headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
-        // Whatever stands between the ground and the origin shall not answer for it.
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("max-age=0"));
-        add_via(&mut headers, http::Version::HTTP_11);
-        let mut request = Request::get(address.path_and_query()).body(()).ok()?;
-        *request.headers_mut() = headers;
-        Some(Self { number, address: address.clone(), key, request })
     }
 }

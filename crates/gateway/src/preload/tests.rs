@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bentpipe_link::ResetCode;
@@ -14,8 +16,9 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
+use hyper::body::{self as http_body, Frame};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, advance, sleep};
+use tokio::time::{Instant, Sleep, advance, sleep};
 
 use super::*;
 use crate::counters::Counters;
@@ -33,6 +36,37 @@ struct World {
     is_out: AtomicBool,
     at_once: AtomicUsize,
     most_at_once: AtomicUsize,
+    /// How long each byte of a body takes.
+    pace: Mutex<Duration>,
+    /// Bytes of bodies that were sent.
+    sent: Arc<AtomicUsize>,
+}
+
+/// A body that comes a byte at a time, and says how long it is.
+struct Slow {
+    left: Bytes,
+    pace: Duration,
+    next: Pin<Box<Sleep>>,
+    sent: Arc<AtomicUsize>,
+}
+
+impl http_body::Body for Slow {
+    type Data = Bytes;
+    type Error = Failure;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Failure>>> {
+        if self.left.is_empty() {
+            return Poll::Ready(None);
+        }
+        ready!(self.next.as_mut().poll(cx));
+        let at = Instant::now() + self.pace;
+        self.next.as_mut().reset(at);
+        self.sent.fetch_add(1, SeqCst);
+        Poll::Ready(Some(Ok(Frame::data(self.left.split_to(1)))))
+    }
 }
 
 struct Asked(Arc<World>);
@@ -69,8 +103,13 @@ impl Origin for Asked {
             let etag = format!("\"{}\"", body.len());
             let holds = conditional.is_some_and(|tag| tag == etag.as_str());
             let body = if holds { Bytes::new() } else { body };
-            let mut response =
-                Response::new(Full::new(body).map_err(|never| match never {}).boxed_unsync());
+            let pace = *world.pace.lock().unwrap();
+            let mut response = Response::new(if pace.is_zero() {
+                Full::new(body).map_err(|never| match never {}).boxed_unsync()
+            } else {
+                let (next, sent) = (Box::pin(sleep(pace)), world.sent.clone());
+                Slow { left: body, pace, next, sent }.boxed_unsync()
+            });
             *response.status_mut() = if holds {
                 StatusCode::NOT_MODIFIED
             } else {
@@ -177,6 +216,17 @@ impl Night {
         let at = NOON - 12 * HOUR + day * 24 * HOUR + HOUR.mul_f64(hour);
         let left = at - (self.clock)();
         sleep(left).await;
+    }
+}
+
+impl Night {
+    /// Waits until the next window has been open for that long, or for that long if one is.
+    async fn until_minutes(&self, minutes: f64) {
+        let window = self.settings.window.unwrap();
+        while window.open_at((self.clock)()).is_none() {
+            sleep(Duration::from_secs(1)).await;
+        }
+        sleep(Duration::from_secs_f64(minutes * 60.0)).await;
     }
 }
 
@@ -329,6 +379,85 @@ async fn one_run_fetches_no_more_than_it_may() {
     night.until(2, 3.0).await;
     assert_eq!(night.pinned(), ["/one", "/two"], "the next night has enough for it");
     assert_eq!(night.report().bytes, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_come_of_what_is_under_way_counts_after_a_power_cut() {
+    let mut night = start("http://a.test/one\n", |settings| settings.run_bytes = 10);
+    night.has("/one", "12345678");
+    *night.world.pace.lock().unwrap() = Duration::from_secs(60);
+    // Each time four bytes come; the fifth would be one too many of the third time.
+    for cut in [4.5, 4.5, 120.0] {
+        night.until_minutes(cut).await;
+        night.begin();
+    }
+    assert_eq!(night.world.sent.load(SeqCst), 11, "one more than it may shows that it is too much");
+    assert_eq!((night.report().bytes, night.told("/one").0), (11, Outcome::Refused));
+    assert_eq!(night.pinned(), [""; 0]);
+    // The next night begins anew.
+    night.until(2, 3.0).await;
+    assert_eq!((night.report().bytes, night.pinned()), (8, vec!["/one".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_asked_for_neither_ends_the_night_nor_gives_it_a_second_budget() {
+    let night = start("http://a.test/one\nhttp://a.test/down\n", |settings| settings.run_bytes = 5);
+    night.has("/one", "123");
+    night.until(1, 2.1).await;
+    assert_eq!((night.report().bytes, night.pinned()), (3, vec!["/one".to_owned()]));
+    // One is not to be had, and somebody asks meanwhile: that run has a budget of its own.
+    night.has("/one", "1234");
+    std::fs::write(request_file(&night.settings.report), "").unwrap();
+    night.until(1, 2.2).await;
+    assert_eq!((night.report().bytes, night.told("/one").0), (4, Outcome::Stored));
+    // What is still missing is too much for that one. Then the night goes on: it knows what it has spent.
+    night.has("/down", "12");
+    night.until(1, 4.0).await;
+    assert!(!request_file(&night.settings.report).exists());
+    assert_eq!(night.counters.preload_failed.get(), 1, "of 5 bytes 4 were spent");
+    let report = night.report();
+    assert_eq!((report.state, report.bytes), (State::Complete, 5));
+    assert_eq!(night.told("/down").0, Outcome::Stored);
+    night.asked();
+    night.until(1, 4.9).await;
+    assert_eq!(night.asked(), [], "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manifest_that_cannot_be_used_is_read_again_while_the_window_is_open() {
+    let night = start(MANIFEST, |_| {});
+    night.has("/one", "1");
+    night.has("/two", "2");
+    night.until(1, 3.0).await;
+    night.asked();
+    // One that is being replaced, or was emptied by mistake: what is pinned stays.
+    for (day, text) in [(2, None), (3, Some("")), (4, Some("# nothing\nfilms\n"))] {
+        match text {
+            None => std::fs::remove_file(&night.settings.manifest).unwrap(),
+            Some(text) => std::fs::write(&night.settings.manifest, text).unwrap(),
+        }
+        night.until(day, 2.5).await;
+        let report = night.report();
+        assert_eq!(report.state, State::Running);
+        let why = report.error.unwrap();
+        assert!(why.contains("cannot be read") || why.contains("names nothing"), "{why}");
+        assert_eq!((night.pinned().len(), night.asked()), (2, vec![]), "{day}");
+        std::fs::write(&night.settings.manifest, MANIFEST).unwrap();
+        night.until(day, 2.6).await;
+        let report = night.report();
+        assert_eq!((report.state, report.error), (State::Complete, None), "{day}");
+        assert_eq!(night.asked().len(), 2, "each was confirmed");
+    }
+    // One that stays so is told when the window closes, and at once to who asks.
+    std::fs::write(&night.settings.manifest, "").unwrap();
+    night.until(5, 5.1).await;
+    assert_eq!(night.report().state, State::OutOfTime);
+    std::fs::write(request_file(&night.settings.report), "").unwrap();
+    night.until(5, 5.2).await;
+    let report = night.report();
+    assert!(report.state == State::Complete && report.error.unwrap().contains("names nothing"));
+    assert!(!request_file(&night.settings.report).exists());
+    assert_eq!(night.pinned().len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

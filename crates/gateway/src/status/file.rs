@@ -1,6 +1,6 @@
 //! A file that is there as a whole or not at all.
 
-use std::fs::{OpenOptions, Permissions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -92,7 +92,21 @@ fn beside(path: &Path) -> io::Result<PathBuf> {
 }
 
 /// `content` becomes the content of `path` at once: whoever reads meanwhile has the old or the new.
+///
+/// Not synced: after the machine stopped nobody asks what a gateway carried before.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    put(path, content, |_| Ok(()))
+}
+
+/// The same; once it is done, a power cut does not undo it.
+pub fn replace_for_good(path: &Path, content: &[u8]) -> io::Result<()> {
+    put(path, content, File::sync_all)?;
+    // The folder has the name.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn put(path: &Path, content: &[u8], sync: impl Fn(&File) -> io::Result<()>) -> io::Result<()> {
     let new = beside(path)?;
     // One that a crash left; opened again it would keep its rights.
     match std::fs::remove_file(&new) {
@@ -103,7 +117,7 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     // Whatever the umask takes away.
     file.set_permissions(Permissions::from_mode(MODE))?;
     file.write_all(content)?;
-    // Not synced: after the machine stopped nobody asks what a gateway carried before.
+    sync(&file)?;
     std::fs::rename(&new, path)
 }
 

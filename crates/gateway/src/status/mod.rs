@@ -13,7 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 pub use document::{
     ClassEntry, Document, FlowEntry, Gateway, Moved, Names, PassengerEntry, SCHEMA, Session,
 };
-pub use file::{Place, ReadError, read, replace};
+pub use file::{Place, ReadError, read, replace, replace_for_good};
 
 use crate::config::{Detail, StatusConfig};
 use crate::counters::Counters;

@@ -112,6 +112,14 @@ pub async fn until(what: &str, check: impl Fn() -> bool) {
     .await;
 }
 
+/// Lets everything happen that needs neither the kernel nor the clock: some steps of some tasks, for which
+/// so many turns are more than enough, however late the machine is.
+pub async fn settled() {
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+}
+
 /// An origin that sends back what it gets, and ends when its client does.
 pub async fn echo(address: &str) -> SocketAddr {
     let listener = TcpListener::bind(address).await.unwrap();

@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::ResetCode;
@@ -23,6 +24,13 @@ async fn clients_beyond_the_limit_are_reset() {
     echoes(through_socks(&bench, to).await, b"again").await;
 }
 
+/// Waits until nobody listens at `proxy`.
+async fn refused(proxy: SocketAddr) {
+    while TcpStream::connect(proxy).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn stopping_lets_flows_finish() {
     let bench = start("limits = { drain-timeout = \"1 h\" }", LOOPBACK);
@@ -30,12 +38,7 @@ async fn stopping_lets_flows_finish() {
     tcp.write_all(b"a").await.unwrap();
     assert_eq!(read_exactly(&mut tcp, 1).await, b"a");
     bench.stop_air.send(()).unwrap();
-    let gone = async {
-        while TcpStream::connect(bench.socks).await.is_ok() {
-            tokio::task::yield_now().await;
-        }
-    };
-    soon("new clients are refused", gone).await;
+    soon("new clients are refused", refused(bench.socks)).await;
     echoes(tcp, b"the rest").await;
     soon("the stop", bench.air_task).await.unwrap();
 }
@@ -47,7 +50,8 @@ async fn stopping_breaks_off_what_does_not_finish() {
     tcp.write_all(b"a").await.unwrap();
     assert_eq!(read_exactly(&mut tcp, 1).await, b"a");
     bench.stop_air.send(()).unwrap();
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    // From then on it waits for the flows that are open.
+    soon("new clients are refused", refused(bench.socks)).await;
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(3601)).await;
     tokio::time::resume();

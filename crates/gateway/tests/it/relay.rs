@@ -121,14 +121,20 @@ async fn a_client_that_never_reads_is_bounded_and_given_up() {
     let (mut client, mut far, relay) = relayed().await;
     let mut taken = 0;
     let chunk = [9; 64 * 1024];
-    while let Ok(written) =
-        tokio::time::timeout(Duration::from_millis(500), far.write(&chunk)).await
-    {
-        taken += written.unwrap();
-    }
-    // The kernel's socket buffers, the link's credit, and one scratch buffer.
-    assert!(taken < 16 << 20, "{taken} bytes went where nobody reads");
-    assert!(taken > wire::CREDIT_BYTES + SCRATCH_BYTES);
+    // The kernel's socket buffers, the link's credit, and one scratch buffer. A machine that is late is not
+    // taken for a client that has enough.
+    let least = wire::CREDIT_BYTES + SCRATCH_BYTES;
+    soon("it has enough", async {
+        loop {
+            match tokio::time::timeout(Duration::from_millis(500), far.write(&chunk)).await {
+                Ok(written) => taken += written.unwrap(),
+                Err(_) if taken > least => break,
+                Err(_) => {}
+            }
+            assert!(taken < 16 << 20, "{taken} bytes went where nobody reads");
+        }
+    })
+    .await;
     pass(HOUR + Duration::from_secs(1)).await;
     assert_eq!(soon("the end", relay).await.unwrap(), Outcome::Reset(ResetCode::Idle));
     assert_eq!(far.read_u8().await.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
@@ -153,9 +159,10 @@ async fn a_far_end_that_is_slow_is_not_given_up_while_it_moves() {
 
 #[tokio::test]
 async fn a_far_end_that_never_answers_is_given_up_sooner() {
-    let (mut client, _far, relay) = relayed().await;
+    let (mut client, mut far, relay) = relayed().await;
     client.write_all(b"anybody there?").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    let mut said = [0; 14];
+    soon("what it says", far.read_exact(&mut said)).await.unwrap();
     pass(HOUR / 2 + Duration::from_secs(1)).await;
     assert_eq!(soon("the end", relay).await.unwrap(), Outcome::Reset(ResetCode::Timeout));
     expect_reset(&mut client).await;

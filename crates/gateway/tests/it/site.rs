@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::bench::{Bench, LOOPBACK, echo, read_exactly, socks_client, start};
+use crate::bench::{Bench, LOOPBACK, echo, read_exactly, settled, socks_client, start};
 use crate::web::{head, whole};
 
 const NAME: &str = "portal.test";
@@ -197,7 +197,7 @@ async fn what_is_not_here_is_asked_over_tls_that_the_ground_cannot_read() {
     for path in ["/a", "/b", "/a"] {
         let answer = get(&bench, &root, NAME, path).await;
         assert!(answer.ends_with("hello"), "{answer}");
-        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        settled().await;
     }
     assert_eq!(asked.lock().unwrap().len(), 2);
     let opened = bench.up.opened();

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
-use crate::bench::{Bench, LOOPBACK, closed_port, read_all, soon, start, start_with, until};
+use crate::bench::{
+    Bench, LOOPBACK, closed_port, read_all, settled, soon, start, start_with, until,
+};
 
 const CACHE: &str = "http-cache = {}";
 
@@ -239,7 +241,7 @@ async fn flows_to_origins_are_used_again_for_the_same_passenger_and_place() {
     for path in ["/a", "/b", "/c"] {
         get(&bench, 1, &at(path), "").await;
         // The flow is put back once its answer has been read.
-        tokio::time::sleep(std::time::Duration::from_millis(30)).await;
+        settled().await;
     }
     assert_eq!((bench.up.opened().len(), site.asked()), (1, 3));
     get(&bench, 2, &at("/a"), "").await;
@@ -335,9 +337,17 @@ async fn what_is_stored_outlives_the_gateway() {
         soon("it stops", bench.air_task).await.unwrap();
     }
     // The directory is given back when the last of it has been written.
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let lock = directory.path().join("lock");
+    let is_free = || std::fs::File::open(&lock).unwrap().try_lock().is_ok();
+    until("the directory is given back", is_free).await;
     let bench = start(&config, LOOPBACK);
-    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    // What lies there is read meanwhile; who asks for it like this is not sent further.
+    soon("what lies there is known", async {
+        while !get(&bench, 1, &url, "Cache-Control: only-if-cached\r\n").await.0.contains("; hit") {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     let (head, body) = get(&bench, 1, &url, "").await;
     assert!(head.contains("; hit") && body == "hello", "{head}");
     assert_eq!(site.asked(), 1);

@@ -3,38 +3,22 @@
 
 use std::path::Path;
 
-use tokio::runtime;
-
 use super::ExperimentError;
-use super::report::{Goal, Report, row};
+use super::browser::{self, Cabin, Choice};
+use super::report::{Goal, Report};
 use super::table::{align, seconds, table, written};
 use crate::contender::pair::PassedQuic;
-use crate::emu::{EmuError, SERVER, World};
-use crate::profile::Profile;
-use crate::result::{Percentile, Row, Sample, Samples};
+use crate::emu::SERVER;
+use crate::result::{Row, Samples};
 use crate::traffic::ClassLimits;
 use crate::traffic::emu::gateways::Gateways;
-use crate::workload::chromium;
 use crate::workload::content::page_bytes;
 use crate::workload::secure::{NAME, SecureOrigin};
 
-/// Loads of each case unless told otherwise.
-pub const DEFAULT_RUNS: u16 = 3;
 /// Of the page, beside its document.
 const OBJECTS: usize = 25;
 /// A page whose QUIC is refused may take so much longer than one of a browser without QUIC.
 const MOST_SLOWER: f64 = 1.25;
-
-/// What is run.
-#[derive(Debug, Clone)]
-pub struct Choice {
-    /// The link.
-    pub profile: Profile,
-    /// Loads of each case, each in a browser of its own.
-    pub runs: u16,
-    /// Of the first case's link; the others' follow.
-    pub seed: u64,
-}
 
 /// What the browser and the gateways do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,28 +59,18 @@ pub fn run(choice: &Choice, folder: &Path) -> Result<Report, ExperimentError> {
 }
 
 fn one(choice: &Choice, case: Case, seed: u64, folder: &Path) -> Result<Found, ExperimentError> {
-    let profile = &choice.profile;
-    let world = World::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
-    world.measure()?;
-    let origin = SecureOrigin::start(&world.server, SERVER.v4.into())?;
+    let cabin = Cabin::new(choice, seed)?;
+    let origin = SecureOrigin::start(&cabin.world.server, SERVER.v4.into())?;
     let limits = ClassLimits::default();
-    let gateways = Gateways::start(&world, profile, &limits, case.quic(), folder)?;
+    let gateways = Gateways::start(&cabin.world, &choice.profile, &limits, case.quic(), folder)?;
     gateways.wait()?;
     let flags = case.flags(&origin.identity.key_hash);
     let url = format!("https://{NAME}/page/{OBJECTS}");
-    let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(EmuError::Thread)?;
     let mut loads = Samples::default();
     for run in 0..choice.runs {
-        let folder = folder.join(format!("chromium-{run}"));
-        let visit = chromium::visit(&world.client, &flags, &url, &folder);
-        let took = world.client.run(|| runtime.block_on(visit))??;
-        loads.0.push(Sample::Finished(took.as_secs_f64()));
+        loads.0.push(cabin.load(&flags, &url, &folder.join(format!("chromium-{run}")))?);
     }
-    match world.radio_counters()?.unmodelled() {
-        0 => {}
-        lost => return Err(ExperimentError::Unmodelled(lost)),
-    }
+    cabin.check()?;
     let refused = gateways.counted.quic_rejected.get();
     Ok(Found { case, loads, answered: origin.answered(), refused })
 }
@@ -122,10 +96,7 @@ impl Case {
 
     /// The browser's: where the origin is, which key it has, and what to try.
     fn flags(self, key_hash: &str) -> Vec<String> {
-        let mut flags = vec![
-            format!("--host-resolver-rules=MAP {NAME} {}", SERVER.v4),
-            format!("--ignore-certificate-errors-spki-list={key_hash}"),
-        ];
+        let mut flags = browser::flags(NAME, key_hash);
         flags.push(match self {
             Self::Carry | Self::AsItComes => format!("--origin-to-force-quic-on={NAME}:443"),
             Self::Reject => "--enable-quic".into(),
@@ -145,17 +116,15 @@ impl Found {
     fn rows(&self, choice: &Choice) -> Vec<Row> {
         let new = |metric: &str| {
             let workload = format!("chromium-{OBJECTS}, {}", self.case.name());
-            let row = row("browser-quic", &choice.profile, workload, metric, choice.seed);
-            Row { engine: "emu".into(), ..row }
+            choice.row("browser-quic", workload, metric)
         };
         let share: Samples = [self.by_h3()].into_iter().collect();
-        let limit = choice.profile.forward_limit(page_bytes(OBJECTS));
-        let limit = limit.map(|limit| limit.as_secs_f64());
+        let limit = choice.limit(page_bytes(OBJECTS));
         vec![self.loads.fill(Row { limit, ..new("plt") }), share.fill(new("h3-share"))]
     }
 
     fn median(&self) -> Option<f64> {
-        self.loads.percentile(0.5).and_then(Percentile::known)
+        browser::median(&self.loads)
     }
 }
 

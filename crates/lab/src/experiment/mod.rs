@@ -1,6 +1,7 @@
 //! Experiments: contenders and workloads on a profile, each in a world of its own.
 
 pub mod browse;
+pub mod browser;
 pub mod browser_quic;
 pub mod cabin_mix;
 pub mod call;

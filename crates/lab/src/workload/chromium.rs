@@ -14,6 +14,9 @@ const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "c
 /// How often its end is looked for; the load time is the page's own and not affected.
 const POLL: Duration = Duration::from_millis(100);
 
+/// A browser that has not ended by then is stopped: pages of the lab take half a minute where they take long.
+const LONGEST_S: u64 = 240;
+
 /// The attribute that the page's script writes its load time to.
 const MARK: &str = "data-plt-ms=\"";
 
@@ -26,6 +29,9 @@ pub enum ChromiumError {
     /// It could not be run.
     #[error("cannot run Chromium: {0}")]
     Run(#[from] io::Error),
+    /// It did not end.
+    #[error("Chromium did not end within {LONGEST_S} s:\n{0}")]
+    Endless(String),
     /// It ended without the page's load time.
     #[error("Chromium showed no load time:\n{0}")]
     NoTime(String),
@@ -73,8 +79,13 @@ pub async fn visit(
     command.args(flags).arg("--dump-dom").arg(url);
     std::fs::create_dir(folder)?;
     let mut browser = Process::start(command, &folder.join("dom.html"))?;
-    while browser.ended().is_none() {
-        tokio::time::sleep(POLL).await;
+    let ended = async {
+        while browser.ended().is_none() {
+            tokio::time::sleep(POLL).await;
+        }
+    };
+    if tokio::time::timeout(Duration::from_secs(LONGEST_S), ended).await.is_err() {
+        return Err(ChromiumError::Endless(browser.tail()));
     }
     let dom = browser.output();
     let ms = dom.split_once(MARK).and_then(|(_, rest)| rest.split('"').next()?.parse::<f64>().ok());

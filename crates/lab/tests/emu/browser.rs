@@ -1,21 +1,54 @@
-//! Real Chromium behind gateways that intercept its UDP.
+//! Real Chromium behind gateways that intercept what it sends.
 
-use bentpipe_lab::experiment::browser_quic::{Choice, run};
+use bentpipe_lab::experiment::browser::Choice;
+use bentpipe_lab::experiment::report::Report;
+use bentpipe_lab::experiment::{browser_quic, pages_browser};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::workload::chromium;
+use bentpipe_lab::workload::secure::Version;
+
+/// The operator's page may take so much of what it takes through the tunnel. The target is 0.4; what a page
+/// takes beyond its round trips is this machine's doing too.
+const MOST_WITH_SERVICES: f64 = 0.6;
 
 /// A page comes by the browser's own QUIC where gateways carry it, and by TCP where they refuse it.
 pub fn quic() {
+    let Some(choice) = choice() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let report = browser_quic::run(&choice, folder.path()).unwrap();
+    assert_goals(&report, |name| !name.contains("median"));
+    assert_eq!(report.rows.iter().filter(|row| row.metric == "plt" && row.n == 1).count(), 4);
+}
+
+/// The operator's page comes with all its objects, pushed and used, long before it does through the tunnel,
+/// and another's comes byte for byte.
+pub fn pages() {
+    let Some(choice) = choice() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let report = pages_browser::run(&choice, &[Version::Http1], folder.path()).unwrap();
+    assert_goals(&report, |name| name.contains("untouched") || name.contains("pushed"));
+    let ratio = report.goals.iter().find(|goal| goal.name == pages_browser::WITH_SERVICES);
+    let ratio = ratio.and_then(|goal| goal.found).unwrap();
+    assert!(ratio <= MOST_WITH_SERVICES, "{ratio}\n{}", report.text);
+    // Three cases, and the operator's page for a second passenger.
+    assert_eq!(report.rows.iter().filter(|row| row.metric == "plt" && row.n == 1).count(), 4);
+}
+
+/// One load of each case over the in-flight satellite; says so where there is no browser.
+fn choice() -> Option<Choice> {
     if chromium::find().is_none() {
         println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");
-        return;
+        return None;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let choice = Choice { profile: Profile::named("mss").unwrap(), runs: 1, seed: 1 };
-    let report = run(&choice, folder.path()).unwrap();
-    for goal in &report.goals {
-        // How long it takes is this machine's doing too.
-        assert!(goal.holds() || goal.name.contains("median"), "{goal}: {:?}", goal.found);
+    Some(Choice { profile: Profile::named("mss").unwrap(), runs: 1, seed: 1 })
+}
+
+/// Fails where a goal is missed whose name is `exact`: the others' times are this machine's doing too.
+fn assert_goals(report: &Report, exact: impl Fn(&str) -> bool) {
+    let mut checked = 0;
+    for goal in report.goals.iter().filter(|goal| exact(&goal.name)) {
+        assert!(goal.holds(), "{goal}: {:?}\n{}", goal.found, report.text);
+        checked += 1;
     }
-    assert_eq!(report.rows.iter().filter(|row| row.metric == "plt" && row.n == 1).count(), 4);
+    assert!(checked >= 2, "{checked} of {} goals are exact", report.goals.len());
 }

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::entry::Entry;
 use super::index::Index;
 use super::lock;
+use super::pieces::{Pieces, sums};
 use super::queue::{Job, Next, Queue};
 use crate::record::{MOST_HEAD_BYTES, Record, sum};
 
@@ -158,6 +159,24 @@ impl Writer {
             (sum(&body) == told).then(|| Bytes::from(body))
         });
         reading.await.ok()?
+    }
+}
+
+impl Writer {
+    /// The body of `entry` to be read piece by piece, if it is exactly what was written. The first time
+    /// all of it is read and summed on a thread that may block.
+    pub async fn pieces(&self, entry: &Arc<Entry>) -> Option<Pieces> {
+        let _one = self.reads.acquire().await.ok()?;
+        let path = path_of(&self.directory, entry.id, "body");
+        let (bytes, told, known) = (entry.body_bytes, entry.body_sum()?, entry.sums());
+        let opening = tokio::task::spawn_blocking(move || {
+            let file = File::open(&path).ok()?;
+            let sums = known.or_else(|| sums(&file, bytes, told))?;
+            Some((file, sums))
+        });
+        let (file, sums) = opening.await.ok()??;
+        entry.set_sums(sums.clone());
+        Some(Pieces::new(entry.clone(), file, sums))
     }
 }
 

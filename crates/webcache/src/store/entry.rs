@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 
+use super::pieces::Sums;
 use crate::head::Head;
 use crate::key::Key;
 use crate::record::{Record, Sum};
@@ -30,6 +31,8 @@ pub struct Entry {
 struct State {
     head: Arc<Head>,
     body: Option<Bytes>,
+    /// Of its pieces on disk, once they have been looked at.
+    sums: Option<Sums>,
 }
 
 impl Entry {
@@ -43,7 +46,7 @@ impl Entry {
             loading: tokio::sync::Mutex::default(),
             head_bytes: Record::encoded_bytes(&key, &head) as u64,
             key,
-            state: Mutex::new(State { head: head.into(), body: Some(body) }),
+            state: Mutex::new(State { head: head.into(), body: Some(body), sums: None }),
         }
     }
 
@@ -92,9 +95,28 @@ impl Entry {
         let _ = self.body_sum.set(sum);
     }
 
+    /// The sums of its pieces on disk, where they are known.
+    pub fn sums(&self) -> Option<Sums> {
+        self.state().sums.clone()
+    }
+
+    pub fn set_sums(&self, sums: Sums) {
+        self.state().sums = Some(sums);
+    }
+
+    /// They have to be found out anew: something was not as it was written.
+    pub fn forget_sums(&self) {
+        self.state().sums = None;
+    }
+
     /// Whether somebody reads the body in memory.
     pub fn is_lent(&self) -> bool {
         self.state().body.as_ref().is_some_and(|body| !body.is_unique())
+    }
+
+    /// The bytes of the body in memory.
+    pub fn warm_bytes(&self) -> u64 {
+        self.state().body.as_ref().map_or(0, |body| body.len() as u64)
     }
 
     pub fn set_head(&self, head: Head) {

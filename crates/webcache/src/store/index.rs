@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::entry::Entry;
+use super::pieces::MOST_FROM_MEMORY;
 use super::{Counts, Occupancy, Settings};
 use crate::key::Key;
 
@@ -29,6 +30,10 @@ const LEAST_FILLING: u64 = crate::fill::SEGMENT_BYTES as u64;
 
 /// The most entries that go at once, with heads and all, for one that comes: a look at them takes some 50 µs.
 const MOST_FORGOTTEN: usize = 1024;
+
+/// Objects that are gone and still read are looked at when there are twice as many as were left the last
+/// time, and so many more: 1,000 take some 50 µs.
+const LEAST_GHOSTS: usize = 1000;
 
 /// What file systems count in.
 const BLOCK_BYTES: u64 = 4096;
@@ -74,6 +79,11 @@ pub struct Index {
     memory: u64,
     disk: u64,
     filling: u64,
+    /// Those that are gone while somebody still reads their bodies, and the bytes of these, which `memory`
+    /// counts as long.
+    ghosts: Vec<Arc<Entry>>,
+    /// The ghosts that were left when they were looked at last.
+    looked_at: usize,
     /// Bytes of what is pinned, heads and bodies; of those, the ones that are on no disk, all heads
     /// among them.
     pinned: u64,
@@ -96,6 +106,8 @@ impl Index {
             memory: 0,
             disk: 0,
             filling: 0,
+            ghosts: Vec::new(),
+            looked_at: 0,
             pinned: 0,
             pinned_in_memory: 0,
             counts: Counts::default(),
@@ -103,9 +115,11 @@ impl Index {
     }
 
     pub fn occupancy(&self) -> Occupancy {
+        let over = self.ghosts.iter().filter(|ghost| !ghost.is_lent());
+        let over: u64 = over.map(|ghost| ghost.warm_bytes()).sum();
         Occupancy {
             objects: self.slots.len() as u64,
-            memory_bytes: self.memory + self.filling,
+            memory_bytes: self.memory - over + self.filling,
             disk_bytes: self.disk,
         }
     }
@@ -262,6 +276,16 @@ impl Index {
         }
     }
 
+    /// Whether `entry` is given from disk; then its body in memory is of no more use.
+    pub fn is_given_from_disk(&mut self, entry: &Entry) -> bool {
+        let is_written = self.slots.get(&entry.id).is_some_and(|slot| slot.written);
+        let is_given = is_written && entry.body_bytes > MOST_FROM_MEMORY;
+        if is_given && !entry.is_lent() {
+            self.cool(entry.id);
+        }
+        is_given
+    }
+
     pub fn on_disk(&self, id: u64) -> bool {
         self.slots.get(&id).is_some_and(|slot| slot.disk > 0)
     }
@@ -297,6 +321,13 @@ impl Index {
         self.warm.remove(&slot.tick);
         self.memory -= slot.memory;
         self.disk -= slot.disk;
+        if slot.entry.is_lent() {
+            self.memory += slot.entry.warm_bytes();
+            self.ghosts.push(slot.entry.clone());
+            if self.ghosts.len() > 2 * self.looked_at + LEAST_GHOSTS {
+                self.lay_ghosts();
+            }
+        }
         if slot.pinned {
             self.pinned -= slot.entry.cost();
             self.pinned_in_memory -= slot.only_in_memory();
@@ -361,6 +392,9 @@ impl Index {
     /// Makes room for `bytes` more in memory. First bodies go that are on disk too, or all of an entry
     /// that is not; then whole entries. Bodies that are being read stay counted, as they stay in memory.
     fn make_memory(&mut self, bytes: u64, gone: &mut Vec<u64>) -> bool {
+        if self.memory + self.filling + bytes > self.memory_budget {
+            self.lay_ghosts();
+        }
         while self.memory + self.filling + bytes > self.memory_budget {
             let may_go = |slot: &Slot| (slot.written || !slot.pinned) && !slot.entry.is_lent();
             let mut warm = self.warm.values();
@@ -375,6 +409,19 @@ impl Index {
                 .forget_oldest(self.memory + self.filling + bytes - self.memory_budget, gone);
         }
         true
+    }
+
+    /// Gives back the memory of those that nobody reads any more.
+    fn lay_ghosts(&mut self) {
+        let memory = &mut self.memory;
+        self.ghosts.retain(|ghost| {
+            let is_lent = ghost.is_lent();
+            if !is_lent {
+                *memory -= ghost.warm_bytes();
+            }
+            is_lent
+        });
+        self.looked_at = self.ghosts.len();
     }
 
     /// Removes the oldest entries that nobody reads until `bytes` of memory are free; none where that
@@ -413,3 +460,6 @@ impl Index {
 pub fn on_disk(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@
 mod disk;
 mod entry;
 mod index;
+mod pieces;
 mod queue;
 
 use std::path::PathBuf;
@@ -17,6 +18,8 @@ pub use disk::OpenError;
 use disk::Writer;
 pub(crate) use entry::Entry;
 use index::Index;
+pub use pieces::MOST_FROM_MEMORY;
+pub(crate) use pieces::{PieceReader, Pieces};
 
 use crate::head::Head;
 use crate::key::Key;
@@ -76,6 +79,14 @@ pub(crate) struct Store {
     index: Arc<Mutex<Index>>,
     disk: Option<Writer>,
     next_id: AtomicU64,
+}
+
+/// A stored body as a client is given it.
+pub(crate) enum Given {
+    /// From memory.
+    Whole(Bytes),
+    /// From disk.
+    Pieces(Pieces),
 }
 
 /// Memory that a body on its way may take; given back when it is dropped.
@@ -257,6 +268,22 @@ impl Store {
         let is_here = index.warm(entry, body.clone(), &mut gone);
         self.delete(&gone);
         is_here.then_some(body)
+    }
+
+    /// The same for who is given it: a large one that is on disk is not taken into memory, where a slow
+    /// client would keep it.
+    pub async fn given(&self, entry: &Arc<Entry>) -> Option<Given> {
+        let from_disk = self.index().is_given_from_disk(entry);
+        let Some(disk) = self.disk.as_ref().filter(|_| from_disk) else {
+            return self.body(entry).await.map(Given::Whole);
+        };
+        // The first looks at all of it.
+        let _alone = entry.loading.lock().await;
+        let pieces = disk.pieces(entry).await;
+        if pieces.is_none() {
+            self.remove(entry);
+        }
+        pieces.map(Given::Pieces)
     }
 
     /// Memory for a body on its way, at first none.

@@ -160,12 +160,13 @@ mod tests {
     #[test]
     fn whoever_has_most_pays_for_one_that_has_none() {
         let places = Places::of(3);
-        let mut held: Vec<_> = [1, 2, 3].map(|aircraft| places.take(&[aircraft; 32])).into();
-        held.remove(2);
-        held.push(places.take(&[1; 32]));
+        let mut taken: Vec<_> = [1, 2, 3].map(|aircraft| places.take(&[aircraft; 32])).into();
+        taken.remove(2);
+        taken.push(places.take(&[1; 32]));
         assert_eq!(places.lock().all, 2, "its share was one, which its second has taken");
-        held.push(places.take(&[4; 32]));
-        held.push(places.take(&[5; 32]));
-        assert_eq!((places.lock().all, places.lock().of.len()), (3, 3));
+        taken.push(places.take(&[4; 32]));
+        taken.push(places.take(&[5; 32]));
+        let held = places.lock();
+        assert_eq!((held.all, held.of.len()), (3, 3));
     }
 }

@@ -74,6 +74,26 @@ fn what_never_comes_is_waited_for_no_longer_than_the_patience() {
 }
 
 #[test]
+fn gaps_are_bounded_however_they_come_to_be() {
+    // Each symbol a gap further on, or each in the middle of one.
+    let apart = (0..3 * MOST_GAPS as u64).map(|n| 2 * n + 1).collect::<Vec<_>>();
+    let within = [&[4 * MOST_GAPS as u64][..], &apart].concat();
+    for symbols in [apart, within] {
+        let mut bench = Bench::default();
+        for symbol in &symbols {
+            bench.came(*symbol, 7, ms(0));
+            assert!(bench.order.gaps.len() <= MOST_GAPS);
+        }
+        assert_eq!(bench.order.gaps.len(), MOST_GAPS);
+        // What waited for those that were forgotten has gone on.
+        let waiting = symbols.iter().filter(|symbol| **symbol > bench.order.gaps[0].start).count();
+        assert_eq!(bench.numbers().len(), symbols.len() - waiting);
+        bench.release(PATIENCE);
+        assert_eq!(bench.numbers().len(), symbols.len());
+    }
+}
+
+#[test]
 fn what_waits_is_bounded_for_each_flow_and_for_all() {
     let payload = |_| Bytes::from(vec![0; 1400]);
     let each = MOST_HELD_OF_A_FLOW / Unread::cost(&payload(0));
