@@ -4,6 +4,7 @@ mod aerotcp;
 mod grid;
 mod mixes;
 mod papers;
+mod record;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -50,6 +51,8 @@ pub enum Lab {
     Modem(ModemArgs),
     /// Repeat the published studies in `experiments/`, and measure Bentpipe beside each.
     Papers(papers::PapersArgs),
+    /// Be a proxy that keeps a site which a browser loads, until Ctrl-C.
+    Record(record::RecordArgs),
     /// Find out what this machine can carry.
     #[command(subcommand)]
     Bench(Bench),
@@ -223,6 +226,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),
         Lab::Papers(args) => papers::run(args),
+        Lab::Record(args) => record::record(args),
         Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
         Lab::Bench(Bench::Coding { json }) => coding(json.as_deref()),
         Lab::Bench(Bench::Schedule { json }) => schedule(json.as_deref()),

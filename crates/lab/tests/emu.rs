@@ -56,6 +56,7 @@ const TESTS: &[Test] = &[
     ("other_users_of_the_link_are_counted_apart", tuning::others),
     ("every_protocol_loads_a_page_over_a_lossy_link", loads::protocols),
     ("connections_are_tried_again_and_dropped", loads::retries),
+    ("a_first_packet_carries_a_request_where_tcp_may", loads::fast_open),
     ("models_open_about_as_many_connections_as_the_sites", loads::models),
     ("chromiums_own_quic_loads_a_page", browser::quic),
     ("chromium_loads_the_operators_page_in_a_round_trip", browser::pages),

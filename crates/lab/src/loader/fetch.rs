@@ -9,6 +9,7 @@ use super::Protocol;
 use super::connect::{Connection, Dialer, Sender};
 use super::protocol::Version;
 use super::tally::Handshake;
+use crate::site::Kind;
 
 /// What fills a header up: letters, so that they compress as little as a cookie does.
 const FILLING: &[u8] = b"nV7kQx2mZp9LrTw4HsBy6DcJfG8aEuXo5KvNi3RtWq1YhMzUlAPe0CjSdObIgF";
@@ -139,7 +140,7 @@ fn request(dialer: &Dialer, place: usize) -> Result<Request<()>, http::Error> {
     let (path, host) = (site.path(place), site.domains[resource.domain].name.as_str());
     let mut headers = vec![
         (header::USER_AGENT, "bentpipe-lab/1 (the light loader)".to_owned()),
-        (header::ACCEPT, "*/*".to_owned()),
+        (header::ACCEPT, accepted(resource.kind).to_owned()),
     ];
     let is_http1 = dialer.protocol.version() == Version::Http1;
     let uri = if is_http1 { path.clone() } else { format!("https://{host}{path}") };
@@ -168,6 +169,16 @@ fn request(dialer: &Dialer, place: usize) -> Result<Request<()>, http::Error> {
         request = request.header(name, value);
     }
     request.body(())
+}
+
+/// What browsers say that they take.
+fn accepted(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Document => "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+        Kind::Style => "text/css,*/*;q=0.1",
+        Kind::Image => "image/avif,image/webp,image/*,*/*;q=0.8",
+        Kind::Script | Kind::Other => "*/*",
+    }
 }
 
 /// An error and what caused it.

@@ -49,6 +49,9 @@ pub const QUIC_WINDOW_BYTES: u64 = 15 << 20;
 /// What bytes are counted in for [`Visit::rates`].
 pub const RATE_SLOT: Duration = Duration::from_millis(100);
 
+/// What a connection of QUIC is given to say that it is closed, after the load.
+const FAREWELL: Duration = Duration::from_millis(5);
+
 /// A page load.
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
@@ -118,7 +121,12 @@ pub async fn load(load: &Load<'_>, tickets: &mut Tickets) -> Visit {
         () = run(load, tickets, &tally) => true,
         () = deadline => false,
     };
-    tally.visit(load, began.elapsed(), finished)
+    let visit = tally.visit(load, began.elapsed(), finished);
+    if load.protocol.is_quic() {
+        // Servers send to a connection that nobody has closed until it is idle for long.
+        tokio::time::sleep(FAREWELL).await;
+    }
+    visit
 }
 
 /// Meets all domains of `load`'s site, so that a load after this resumes its sessions: each on as many

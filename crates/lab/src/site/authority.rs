@@ -34,6 +34,9 @@ pub enum AuthorityError {
     /// Its key could not be read back.
     #[error("the lab's key cannot be read: {0}")]
     Key(#[from] rustls::pki_types::pem::Error),
+    /// So many names have one.
+    #[error("{0} names have a certificate, and no more are given")]
+    TooMany(usize),
     /// QUIC refused it.
     #[error("QUIC does not take the lab's TLS: {0}")]
     Quic(#[from] quinn::crypto::rustls::NoInitialCipherSuite),

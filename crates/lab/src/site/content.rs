@@ -136,10 +136,13 @@ pub(super) fn least_bytes(site: &Site, number: usize) -> u64 {
 
 /// What names the resources that are found in resource `number`.
 fn markup(site: &Site, number: usize) -> String {
-    let found = || site.found_in(number).map(|found| (found, reference(site, number, found)));
+    let kind = site.resources[number].kind;
+    // What a script asks for is relative to the document that runs it.
+    let from = if kind == Kind::Script { 0 } else { number };
+    let found = || site.found_in(number).map(|found| (found, reference(site, from, found)));
     let mut text = String::new();
     // Writing to a string cannot fail.
-    let _ = match site.resources[number].kind {
+    let _ = match kind {
         Kind::Document => document(site, number, &mut text),
         Kind::Style => {
             let layers: Vec<String> = found().map(|(_, url)| format!("url({url})")).collect();

@@ -2,7 +2,7 @@
 //!
 //! A *page* is a document that names objects of one length, and nothing else: [`Site::page`]. A
 //! *model* has the requests, bytes and domains of a published site ([`Site::model`]), an *archive* is
-//! either kind or a recorded site in a folder ([`Site::read`]). [`SiteServer`] serves any of them over
+//! either kind or a recorded site ([`Recorder`]) in a folder ([`Site::read`]). [`SiteServer`] serves any of them over
 //! HTTP/1.1, HTTP/2 and HTTP/3.
 //!
 //! Bodies that were not recorded follow from a rule: the same site, visit and path give the same
@@ -12,8 +12,11 @@
 
 mod archive;
 mod authority;
+#[cfg(test)]
+mod chromium_tests;
 mod content;
 mod model;
+mod record;
 mod server;
 
 use std::net::IpAddr;
@@ -26,6 +29,7 @@ pub(crate) use authority::provider;
 pub use authority::{Authority, AuthorityError};
 pub use content::Content;
 pub use model::{Shape, TooShort};
+pub use record::{NothingKept, Recorder, RecorderSettings};
 pub use server::{ServerSettings, SiteServer};
 
 use crate::emu::SERVER;

@@ -80,7 +80,7 @@ impl Site {
     fn add(&mut self, number: usize, domain: usize, is_deep: bool, random: &mut ChaCha8Rng) {
         let mut kind = match number {
             _ if number % SCRIPT_EVERY == 1 => Kind::Script,
-            _ if number % STYLE_EVERY == 0 && !is_deep => Kind::Style,
+            _ if number.is_multiple_of(STYLE_EVERY) && !is_deep => Kind::Style,
             _ => Kind::Image,
         };
         let leads = |it: &(usize, &Resource)| matches!(it.1.kind, Kind::Script | Kind::Style);

@@ -106,3 +106,41 @@ pub fn models() {
         assert_eq!(proxied, 1, "{name}");
     }
 }
+
+/// TCP Fast Open, where both kernels have it: what a server was met for before is asked for in the
+/// first packet.
+pub fn fast_open() {
+    let site = Site::page(3, 5_000, 1);
+    let world = World::new(&links::constant(8_000_000, 20, 0.0), None, 1).unwrap();
+    for host in [&world.client, &world.server] {
+        // Clients, servers, and servers that do not ask for it: ip-sysctl.rst of the kernel.
+        let set = || std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "1027");
+        host.run(set).unwrap().unwrap();
+    }
+    let authority = Authority::new().unwrap();
+    let settings = ServerSettings::new(authority.clone());
+    let _server = SiteServer::start(&world.server, &site, &settings).unwrap();
+    let mut begun = 0;
+    for (fast_open, expected) in [(false, 0), (true, 3)] {
+        let load = Load { fast_open, ..Load::new(&site, Protocol::Http1Close, DEADLINE) };
+        let visit = world.client.run(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let mut tickets = Tickets::new(&authority).unwrap();
+            runtime.unwrap().block_on(loader::load(&load, &mut tickets))
+        });
+        check(&visit.unwrap(), &site);
+        let all = world.client.run(first_packets).unwrap();
+        assert_eq!(all - begun, expected, "fast open {fast_open}");
+        begun = all;
+    }
+}
+
+/// Connections whose first packet carried something that the server took, by the kernel's count.
+fn first_packets() -> u64 {
+    let counters = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
+    let mut rows = counters.lines().filter(|line| line.starts_with("TcpExt:"));
+    let names = rows.next().unwrap().split_whitespace();
+    let values = rows.next().unwrap().split_whitespace();
+    let found = names.zip(values).find(|(name, _)| *name == "TCPFastOpenActive");
+    found.unwrap().1.parse().unwrap()
+}

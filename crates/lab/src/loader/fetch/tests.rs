@@ -1,6 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bentpipe_prefetch::address::Address;
+use bentpipe_prefetch::ask;
 use tokio::time::Instant;
 
 use super::*;
@@ -8,14 +10,16 @@ use crate::loader::tally::Tally;
 use crate::loader::{Load, Tickets};
 use crate::site::{Authority, Site};
 
-/// The header of a request as HTTP/1.1 writes it.
-fn written(protocol: Protocol, header_bytes: Option<usize>) -> usize {
-    let site = Site::page(12, 100, 7);
-    let load = Load { header_bytes, ..Load::new(&site, protocol, Duration::from_secs(1)) };
+fn made(site: &Site, protocol: Protocol, header_bytes: Option<usize>, place: usize) -> Request<()> {
+    let load = Load { header_bytes, ..Load::new(site, protocol, Duration::from_secs(1)) };
     let tickets = Tickets::new(&Authority::new().unwrap()).unwrap();
     let tally = Arc::new(Tally::new(Instant::now(), &load));
-    let dialer = Dialer::new(&load, &tickets, tally).unwrap();
-    let request = request(&dialer, 11).unwrap();
+    request(&Dialer::new(&load, &tickets, tally).unwrap(), place).unwrap()
+}
+
+/// The header of a request as HTTP/1.1 writes it.
+fn written(protocol: Protocol, header_bytes: Option<usize>) -> usize {
+    let request = made(&Site::page(12, 100, 7), protocol, header_bytes, 11);
     let line = format!("GET {} HTTP/1.1\r\n", request.uri().path());
     let host = match request.uri().host() {
         Some(host) => format!("host: {host}\r\n"),
@@ -32,5 +36,16 @@ fn headers_are_filled_up_to_their_size() {
         let own = written(protocol, None);
         assert_eq!(written(protocol, Some(10)), own, "{protocol}");
         assert!(written(protocol, Some(1 << 30)) <= MAX_HEADER_BYTES, "{protocol}");
+    }
+}
+
+#[test]
+fn split_http_takes_the_requests() {
+    let site = Site::page(2, 100, 7);
+    for protocol in [Protocol::Http1, Protocol::Http1Close] {
+        let [document, object] = [0, 1].map(|place| made(&site, protocol, Some(650), place));
+        assert!(ask::is_page(document.method(), document.headers()), "{document:?}");
+        let address = Address::parse(&site.url("http", 1)).unwrap();
+        assert!(ask::is_object(object.method(), &address, object.headers()), "{object:?}");
     }
 }
