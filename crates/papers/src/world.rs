@@ -30,6 +30,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// What contenders are called that send at a rate which they are granted.
 const GRANTED: &str = "bentpipe";
 
+/// A browser keeps a core as busy as so much traffic.
+const BROWSER_BPS: u64 = 20_000_000;
+
 /// What worlds share.
 pub struct Machine<'a> {
     /// The `bentpipe` program.
@@ -148,7 +151,9 @@ pub fn run(
         "" => contender::named("e2e-cubic")?,
         name => contender::named(name)?,
     };
-    let _portion = machine.budget.take(carried(scene));
+    let in_browser = worldful.parts.iter().any(|part| plan.jobs[part.job].is_in_browser());
+    let browser = if in_browser { BROWSER_BPS } else { 0 };
+    let _portion = machine.budget.take(carried(scene).saturating_add(browser));
     if job.grid.workload == Workload::RuralPolicy {
         return policy(machine, plan, worldful, tell);
     }
