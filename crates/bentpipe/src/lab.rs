@@ -3,6 +3,7 @@
 mod aerotcp;
 mod grid;
 mod mixes;
+mod record;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -47,6 +48,8 @@ pub enum Lab {
     Sim(SimArgs),
     /// Be a modem that speaks DLEP, until Ctrl-C.
     Modem(ModemArgs),
+    /// Be a proxy that keeps a site which a browser loads, until Ctrl-C.
+    Record(record::RecordArgs),
     /// Find out what this machine can carry.
     #[command(subcommand)]
     Bench(Bench),
@@ -219,6 +222,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),
+        Lab::Record(args) => record::record(args),
         Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
         Lab::Bench(Bench::Coding { json }) => coding(json.as_deref()),
         Lab::Bench(Bench::Schedule { json }) => schedule(json.as_deref()),

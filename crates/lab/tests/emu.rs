@@ -13,6 +13,8 @@ use bentpipe_lab::emu;
 mod browser;
 #[path = "emu/links.rs"]
 mod links;
+#[path = "emu/loads.rs"]
+mod loads;
 #[path = "emu/measured.rs"]
 mod measured;
 #[path = "emu/modem.rs"]
@@ -43,6 +45,10 @@ const TESTS: &[Test] = &[
     ("passengers_traffic_crosses_both_gateways", traffic::crosses),
     ("a_class_keeps_to_its_ceiling_both_ways", traffic::ceilings),
     ("sessions_without_leases_leave_the_kernels_cubic_its_share", share::with_the_kernel),
+    ("every_protocol_loads_a_page_over_a_lossy_link", loads::protocols),
+    ("connections_are_tried_again_and_dropped", loads::retries),
+    ("a_first_packet_carries_a_request_where_tcp_may", loads::fast_open),
+    ("models_open_about_as_many_connections_as_the_sites", loads::models),
     ("chromiums_own_quic_loads_a_page", browser::quic),
     ("chromium_loads_the_operators_page_in_a_round_trip", browser::pages),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),
