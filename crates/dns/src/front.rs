@@ -309,11 +309,11 @@ impl<C> Front<C> {
         }
         let id = self.asks.begin(key, asker, now);
         self.send(id, false);
-    fn most_asks(&self) -> usize {
-        self.settings.max_asks.min(self.most_asks)
+        true
     }
 
-        true
+    fn most_asks(&self) -> usize {
+        self.settings.max_asks.min(self.most_asks)
     }
 
     fn send(&mut self, id: u16, over_stream: bool) {
