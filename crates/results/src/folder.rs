@@ -228,7 +228,8 @@ impl Folder {
             let measured: Measured = read(&path)?;
             let (paper, grid) = grid_of(&measured);
             match self.cell(paper, grid, &measured.cell)? {
-                None => self.keep_cell(&measured)?,
+                // As it is there: what is read and written again may differ in a last digit.
+                None => self.copy_cell(&measured, &path)?,
                 Some(same) if same == measured => {}
                 Some(_) => {
                     let (paper, grid, cell) = (paper.into(), grid.into(), measured.cell.clone());
@@ -254,6 +255,14 @@ impl Folder {
         let folder = path.parent().unwrap_or(&self.path);
         fs::create_dir_all(folder).map_err(io_at(folder))?;
         write_whole(&path, &json(measured))
+    }
+
+    fn copy_cell(&self, measured: &Measured, from: &Path) -> Result<(), FolderError> {
+        let (paper, grid) = grid_of(measured);
+        let path = self.path.join(Self::cell_file(paper, grid, &measured.cell));
+        let folder = path.parent().unwrap_or(&self.path);
+        fs::create_dir_all(folder).map_err(io_at(folder))?;
+        write_whole(&path, &fs::read(from).map_err(io_at(from))?)
     }
 
     fn log(&self, lines: &str) -> Result<(), FolderError> {
