@@ -55,8 +55,12 @@ pub(super) async fn serve(
 }
 
 async fn serve_connection(incoming: quinn::Incoming, shelf: Arc<Shelf>) -> Result<(), Error> {
-    // What came with the first packet is answered at once; nobody here minds a replay of a GET.
-    let connection = match incoming.accept()?.into_0rtt() {
+    let mut connecting = incoming.accept()?;
+    // A hello may come in several packets, and before all of it is here nobody knows how many streams
+    // the client allows: one who asks for a stream then is never told.
+    connecting.handshake_data().await?;
+    // What came with the first packets is answered at once; nobody here minds a replay of a GET.
+    let connection = match connecting.into_0rtt() {
         Ok((connection, _)) => connection,
         Err(connecting) => connecting.await?,
     };
