@@ -3,6 +3,8 @@
 mod aerotcp;
 mod grid;
 mod mixes;
+mod papers;
+mod record;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -47,6 +49,10 @@ pub enum Lab {
     Sim(SimArgs),
     /// Be a modem that speaks DLEP, until Ctrl-C.
     Modem(ModemArgs),
+    /// Repeat the published studies in `experiments/`, and measure Bentpipe beside each.
+    Papers(papers::PapersArgs),
+    /// Be a proxy that keeps a site which a browser loads, until Ctrl-C.
+    Record(record::RecordArgs),
     /// Find out what this machine can carry.
     #[command(subcommand)]
     Bench(Bench),
@@ -219,6 +225,8 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),
+        Lab::Papers(args) => papers::run(args),
+        Lab::Record(args) => record::record(args),
         Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
         Lab::Bench(Bench::Coding { json }) => coding(json.as_deref()),
         Lab::Bench(Bench::Schedule { json }) => schedule(json.as_deref()),

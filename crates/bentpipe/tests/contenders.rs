@@ -278,4 +278,7 @@ fn settings() {
         let error = start(&PEP_FIXED, &world, folder.path(), &settings).err().unwrap();
         assert!(error.to_string().contains("pep-buffer-bytes = 4_000_000"), "{error}");
     }
+    let settings = "pep-buffer-bytes = 100_000";
+    let error = start(&PEP_FIXED, &world, folder.path(), settings).err().unwrap();
+    assert!(error.to_string().starts_with("pep-reserve-bytes = 250000 leaves"), "{error}");
 }

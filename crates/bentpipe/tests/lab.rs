@@ -107,7 +107,7 @@ fn a_simulated_minute_repeats() {
 #[test]
 fn wrong_names_say_which_there_are() {
     for (arguments, expected) in [
-        (["run", "transfers", "--contender", "pepsal"], "split-bbr, bentpipe"),
+        (["run", "transfers", "--contender", "pepsal"], "split-bbr, pep-fixed"),
         (["run", "transfers", "--workload", "video"], "object-10k"),
         (["run", "transfers", "--profile", "geo-rural8"], "did you mean"),
         (["measure", "--seed", "1", "--json=/nowhere/x.json"], "cannot write /nowhere/x.json"),

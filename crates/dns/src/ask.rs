@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::key::Key;
-use crate::limit::network;
+use crate::limit::{self, network, part_of_network};
 use crate::query::{Query, Room};
 use crate::share::{Held, Holders, Source};
 
@@ -29,7 +29,7 @@ pub const GIVE_UP: Duration = Duration::from_secs(12);
 const STREAM_WAIT: Duration = Duration::from_secs(3);
 
 /// Clients that wait for one question; the next is told that there is no room. All of a cabin may
-/// when the link comes up and each device looks for its portal.
+/// when the link comes up and each device looks for its portal. Of one network of IPv6 768 may.
 const MOST_WAITING: usize = 1024;
 
 /// Of which one client has so many: programs on one device, and what each sends again.
@@ -65,7 +65,7 @@ impl<C> Waiting<C> {
 
     /// What counts as the client.
     fn client(&self) -> IpAddr {
-        network(self.source.ip())
+        limit::client(self.source.ip())
     }
 
     /// Whether this is the same datagram once more.
@@ -152,15 +152,31 @@ impl<C> Asks<C> {
     /// of them to who does.
     pub fn may_begin(&self, asker: Option<IpAddr>, most: usize) -> bool {
         let free = most.saturating_sub(self.asks.len());
-        free > if asker.is_some() { 0 } else { most / 2 }
+        let Some(asker) = asker else { return free > most / 2 };
+        free > 0 && !self.is_network_full(asker, most)
     }
 
-    /// Ends the oldest question of the client that has most under way, so that `client` may begin
-    /// one; none where `client` has as many itself.
-    pub fn oust(&mut self, client: IpAddr) -> Option<Ask<C>> {
-        let richest = self.holders.richest(client, 1, |held| held.questions)?;
-        let of_richest = |ask: &Ask<C>| ask.asker.map(network) == Some(richest);
-        let asks = self.asks.iter().filter(|(_, ask)| of_richest(ask));
+    /// Whether the network of `asker` has all that it may of `most` questions.
+    fn is_network_full(&self, asker: IpAddr, most: usize) -> bool {
+        let held = network(asker).map_or(0, |network| self.holders.of_network(network).questions);
+        held >= part_of_network(most)
+    }
+
+    /// Ends a question so that `client` may begin one, where there may be `most`: the oldest of whoever
+    /// has most under way; none where `client` has as many itself. Where its network has all that it may,
+    /// one of that network ends, and be it of a client that has no other: addresses cost nothing there,
+    /// and who asks now waits for the answer.
+    pub fn oust(&mut self, client: IpAddr, most: usize) -> Option<Ask<C>> {
+        let within = network(client).filter(|_| self.is_network_full(client, most));
+        let among = |ip: IpAddr| within.is_none() || network(ip) == within;
+        let richest = self.holders.richest(client, among, 1, |held| held.questions);
+        let has_none = self.holders.of(client).questions == 0;
+        let ends = |ask: &Ask<C>| match (richest, ask.asker) {
+            (Some(richest), Some(asker)) => limit::client(asker) == richest,
+            (None, Some(asker)) => within.is_some() && has_none && among(asker),
+            (_, None) => false,
+        };
+        let asks = self.asks.iter().filter(|(_, ask)| ends(ask));
         let id = asks.min_by_key(|(_, ask)| ask.began).map(|(id, _)| *id)?;
         self.end(id, None)
     }
@@ -193,8 +209,12 @@ impl<C> Asks<C> {
         if ask.waiting.iter().any(|earlier| waiting.repeats(earlier)) {
             return Place::Taken;
         }
+        let network = network(waiting.source.ip());
+        let of_network = |earlier: &&Waiting<C>| limit::network(earlier.source.ip()) == network;
+        let count_network = || ask.waiting.iter().filter(of_network).count();
         let is_full = ask.waiting.len() >= MOST_WAITING
-            || ask.waiting.iter().filter(of_one).count() >= MOST_OF_ONE;
+            || ask.waiting.iter().filter(of_one).count() >= MOST_OF_ONE
+            || network.is_some() && count_network() >= part_of_network(MOST_WAITING);
         if is_full { Place::None } else { Place::Free }
     }
 
@@ -202,8 +222,12 @@ impl<C> Asks<C> {
     /// who waits no more for want of memory: another, or `waiting` itself.
     pub fn join(&mut self, waiting: Waiting<C>) -> Option<Waiting<C>> {
         let mut ousted = None;
-        if self.holders.bytes() + waiting.bytes() > MOST_WAITING_BYTES {
-            ousted = self.oust_waiting(waiting.source.ip(), waiting.bytes());
+        let ip = waiting.source.ip();
+        let most = part_of_network(MOST_WAITING_BYTES);
+        let within =
+            network(ip).filter(|it| self.holders.of_network(*it).bytes + waiting.bytes() > most);
+        if within.is_some() || self.holders.bytes() + waiting.bytes() > MOST_WAITING_BYTES {
+            ousted = self.oust_waiting(ip, within, waiting.bytes());
             if ousted.is_none() {
                 return Some(waiting);
             }
@@ -216,15 +240,29 @@ impl<C> Asks<C> {
         ousted
     }
 
-    /// Takes its place from who has waited longest of the client that has most; none where `client` has
-    /// as much.
-    fn oust_waiting(&mut self, client: IpAddr, bytes: usize) -> Option<Waiting<C>> {
-        let richest = self.holders.richest(client, bytes, |held| held.bytes)?;
-        let place = |ask: &Ask<C>| ask.waiting.iter().position(|it| it.client() == richest);
+    /// Takes its place from who has waited longest of the client that has most, of those `within` a
+    /// network that has all that it may; none where `client` has as much. In such a network a client that
+    /// has nothing takes it from whoever has waited longest.
+    fn oust_waiting(
+        &mut self,
+        client: IpAddr,
+        within: Option<u64>,
+        bytes: usize,
+    ) -> Option<Waiting<C>> {
+        let among = |ip: IpAddr| within.is_none() || network(ip) == within;
+        let richest = self.holders.richest(client, among, bytes, |held| held.bytes);
+        if richest.is_none() && (within.is_none() || self.holders.of(client).bytes > 0) {
+            return None;
+        }
+        let ends = |it: &Waiting<C>| match richest {
+            Some(richest) => it.client() == richest,
+            None => among(it.client()),
+        };
+        let place = |ask: &Ask<C>| ask.waiting.iter().position(ends);
         let asks = self.asks.values_mut().filter(|ask| place(ask).is_some());
         let ask = asks.min_by_key(|ask| ask.began)?;
         let ousted = ask.waiting.remove(place(ask)?);
-        self.holders.give(richest, ousted.held());
+        self.holders.give(ousted.source.ip(), ousted.held());
         Some(ousted)
     }
 

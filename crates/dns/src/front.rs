@@ -295,7 +295,8 @@ impl<C> Front<C> {
         if self.ask(key.clone(), Some(client), now) {
             return true;
         }
-        let Some(ousted) = self.asks.oust(client) else { return false };
+        let most = self.most_asks();
+        let Some(ousted) = self.asks.oust(client, most) else { return false };
         self.counts.crowded += ousted.waiting.len() as u64;
         self.give_up(ousted, Some(OTHER_ERROR), now);
         self.ask(key.clone(), Some(client), now)
@@ -303,12 +304,16 @@ impl<C> Front<C> {
 
     /// Asks the ground, for `asker` or ahead of any query; false where too much is under way.
     fn ask(&mut self, key: Key, asker: Option<IpAddr>, now: Duration) -> bool {
-        if !self.asks.may_begin(asker, self.settings.max_asks.min(self.most_asks)) {
+        if !self.asks.may_begin(asker, self.most_asks()) {
             return false;
         }
         let id = self.asks.begin(key, asker, now);
         self.send(id, false);
         true
+    }
+
+    fn most_asks(&self) -> usize {
+        self.settings.max_asks.min(self.most_asks)
     }
 
     fn send(&mut self, id: u16, over_stream: bool) {

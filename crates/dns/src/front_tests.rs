@@ -271,6 +271,62 @@ fn who_asks_for_silent_names_leaves_the_others_room() {
     assert_eq!((cabin.front.asks.len(), cabin.front.asks.waiting()), (0, (0, 0)));
 }
 
+/// A client of a cabin that is one network of IPv6.
+fn in_network(client: u32) -> (u32, Source) {
+    (
+        client,
+        Source::Stream(std::net::Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(client)).into()),
+    )
+}
+
+#[test]
+fn each_passenger_of_a_network_has_places_of_its_own() {
+    let mut cabin = Cabin::with_ttl(300);
+    let message = query("portal.test.", RecordType::A);
+    for client in 0..300 {
+        let told = cabin.front.query(in_network(client), &message, Room::Stream, cabin.now);
+        assert_eq!(told, None, "{client} waits like the others");
+    }
+    cabin.act();
+    cabin.pass(RTT);
+    assert_eq!(cabin.told.len(), 300);
+    assert!(cabin.told.iter().all(|(_, told)| code(told) == ResponseCode::NoError));
+    assert_eq!(cabin.front.counts().crowded, 0);
+}
+
+#[test]
+fn made_up_addresses_leave_others_room() {
+    let mut cabin = Cabin::new(Settings::default(), |query| {
+        let asked = Message::from_vec(query).unwrap();
+        let silent = asked.queries[0].name().to_ascii().starts_with("silent");
+        (!silent).then(|| address(query, 300, 1))
+    });
+    let ask = |cabin: &mut Cabin, from: (u32, Source), name: &str| {
+        let message = query(name, RecordType::A);
+        let told = cabin.front.query(from, &message, Room::Stream, cabin.now);
+        cabin.act();
+        told
+    };
+    for client in 0..2000 {
+        ask(&mut cabin, in_network(client), &format!("silent{client}.test."));
+    }
+    assert_eq!(cabin.front.asks.len(), 768, "three quarters of 1024");
+    for client in 5000..7000 {
+        ask(&mut cabin, in_network(client), "silent1999.test.");
+    }
+    assert_eq!(cabin.front.asks.waiting().0, 767 + 768);
+    // The next have a place nevertheless: of that network, and of another.
+    for (n, from) in [in_network(9000), from(9001)].into_iter().enumerate() {
+        assert_eq!(ask(&mut cabin, from, &format!("page{n}.test.")), None);
+    }
+    assert_eq!(ask(&mut cabin, from(9002), "silent1999.test."), None);
+    cabin.pass(RTT);
+    let good = cabin.told.iter().filter(|(_, told)| code(told) == ResponseCode::NoError);
+    assert_eq!(good.map(|(who, _)| *who).collect::<Vec<_>>(), [9000, 9001]);
+    cabin.pass(s(20));
+    assert_eq!((cabin.front.asks.len(), cabin.front.asks.waiting()), (0, (0, 0)));
+}
+
 #[test]
 fn an_extended_error_says_that_there_is_no_room() {
     let settings = Settings { max_asks: 1, ..Settings::default() };

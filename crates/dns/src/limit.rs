@@ -1,11 +1,19 @@
 //! Who may ask how much.
 
 use std::hash::{BuildHasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Buckets that clients share: at 24 bytes each, 24 KiB.
 const BUCKETS: usize = 1024;
+
+/// Buckets that networks of IPv6 share: 6 KiB.
+const NETWORK_BUCKETS: usize = 256;
+
+/// A network of IPv6 may ask like this many clients. A cabin is often one network, whose passengers are
+/// seldom all busy at once; and one device may choose as many addresses in it as it likes, which have no
+/// more than this together.
+const CLIENTS_OF_NETWORK: f64 = 64.0;
 
 /// So many per second on average, and a burst at a stretch.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +28,15 @@ impl Bucket {
 
     /// Takes one, if there is one.
     pub fn take(&mut self, per_second: f64, burst: f64, now: Duration) -> bool {
+        let enough = self.holds_one(per_second, burst, now);
+        if enough {
+            self.spend();
+        }
+        enough
+    }
+
+    /// Whether there is one.
+    fn holds_one(&mut self, per_second: f64, burst: f64, now: Duration) -> bool {
         self.tokens = match self.filled_at {
             None => burst,
             Some(at) => {
@@ -28,21 +45,32 @@ impl Bucket {
             }
         };
         self.filled_at = Some(now);
-        let enough = self.tokens >= 1.0;
-        if enough {
-            self.tokens -= 1.0;
-        }
-        enough
+        self.tokens >= 1.0
+    }
+
+    fn spend(&mut self) {
+        self.tokens -= 1.0;
     }
 }
 
-/// What counts as one client: an address, or a network of IPv6 that one host may choose its addresses
-/// from.
-pub fn network(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
-        v4 @ IpAddr::V4(_) => v4,
+/// What counts as one client: its whole address.
+pub fn client(ip: IpAddr) -> IpAddr {
+    ip.to_canonical()
+}
+
+/// The network of IPv6 that a client may choose its addresses from (RFC 4291 section 2.5.4), which is
+/// often all of a cabin's.
+pub fn network(ip: IpAddr) -> Option<u64> {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Some((ip.to_bits() >> 64) as u64),
+        IpAddr::V4(_) => None,
     }
+}
+
+/// What of `all` one such network may have: a quarter is left to the others, whatever addresses somebody
+/// in it makes up.
+pub fn part_of_network(all: usize) -> usize {
+    all - all / 4
 }
 
 /// Clients are spread over a fixed number of buckets by a hash that they cannot know, so who floods
@@ -50,25 +78,41 @@ pub fn network(client: IpAddr) -> IpAddr {
 pub struct Clients {
     hash: RandomState,
     buckets: Box<[Bucket]>,
+    networks: Box<[Bucket]>,
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        Self { hash: RandomState::new(), buckets: vec![Bucket::FULL; BUCKETS].into() }
+        let buckets = vec![Bucket::FULL; BUCKETS].into();
+        let networks = vec![Bucket::FULL; NETWORK_BUCKETS].into();
+        Self { hash: RandomState::new(), buckets, networks }
     }
 }
 
 impl Clients {
-    /// Counts a query of `client`, unless it has sent too many.
-    pub fn take(&mut self, client: IpAddr, per_second: f64, burst: f64, now: Duration) -> bool {
-        let at = self.hash.hash_one(network(client)) as usize % BUCKETS;
-        self.buckets[at].take(per_second, burst, now)
+    /// Counts a query of `ip`, unless it has sent too many, or its network has. Who may not ask takes
+    /// nothing from the others of either.
+    pub fn take(&mut self, ip: IpAddr, per_second: f64, burst: f64, now: Duration) -> bool {
+        let at = self.hash.hash_one(client(ip)) as usize % BUCKETS;
+        let own = &mut self.buckets[at];
+        let Some(network) = network(ip) else { return own.take(per_second, burst, now) };
+        let at = self.hash.hash_one(network) as usize % NETWORK_BUCKETS;
+        let of_network = &mut self.networks[at];
+        let (all_per_second, most) = (CLIENTS_OF_NETWORK * per_second, CLIENTS_OF_NETWORK * burst);
+        let may = own.holds_one(per_second, burst, now)
+            && of_network.holds_one(all_per_second, most, now);
+        if may {
+            own.spend();
+            of_network.spend();
+        }
+        may
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv6Addr;
 
     #[test]
     fn one_client_leaves_room_for_others() {
@@ -81,13 +125,27 @@ mod tests {
         assert!((2..202).filter(|n| take([10, 0, 0, *n], 6)).count() > 190);
     }
 
+    fn in_one_network(n: u128) -> IpAddr {
+        Ipv6Addr::from_bits(0x2001_0db8 << 96 | n).into()
+    }
+
     #[test]
-    fn addresses_of_one_network_are_one_client() {
+    fn each_of_a_network_is_a_client() {
         let mut clients = Clients::default();
-        let served = (0..100u128).filter(|n| {
-            let ip = Ipv6Addr::from_bits(0x2001_0db8 << 96 | n);
-            clients.take(ip.into(), 1.0, 5.0, Duration::ZERO)
-        });
-        assert_eq!(served.count(), 5);
+        let mut take = |n| clients.take(in_one_network(n), 1.0, 5.0, Duration::ZERO);
+        assert_eq!((0..100).filter(|_| take(1)).count(), 5);
+        // Few of them share a bucket.
+        let served = (2..52).filter(|n| (0..5).all(|_| take(*n)));
+        assert!(served.count() > 40);
+    }
+
+    #[test]
+    fn made_up_addresses_have_no_more_than_their_network() {
+        let mut clients = Clients::default();
+        let mut take = |ip| clients.take(ip, 10.0, 40.0, Duration::ZERO);
+        let served = (0..100_000).filter(|n| take(in_one_network(*n)));
+        assert_eq!(served.count(), 64 * 40);
+        // Two or three of each bucket are gone, and no more.
+        assert!((0..200).all(|n| take([10, 0, 0, n].into())));
     }
 }

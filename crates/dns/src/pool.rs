@@ -130,13 +130,13 @@ impl Pool {
         let kind = query.key.kind();
         let wanted = matches!(kind, record::A | record::AAAA) && !query.key.dnssec_ok();
         let name = query.key.host_name().filter(|name| wanted && self.may(name))?;
-        if kind == record::AAAA && self.v6.is_none() {
-            // The name may have one; its client shall use the other family.
-            let known = self.by_name.contains_key(&name);
-            return known.then(|| (query.reply(rcode::NOERROR, None), None));
-        }
         let (number, record) = self.assign(name, now)?;
-        Some((self.write(query, number), record))
+        let reply = match (kind, self.v6) {
+            // The name may have one; its client shall use the other family, whichever it asks for first.
+            (record::AAAA, None) => query.reply(rcode::NOERROR, None),
+            _ => self.write(query, number),
+        };
+        Some((reply, record))
     }
 
     /// Names without a dot are of the cabin's own network, and those under `.invalid`, `.local` and

@@ -44,6 +44,19 @@ fn both_families_stand_for_the_name() {
 }
 
 #[test]
+fn a_family_that_the_pool_has_not_is_denied_at_once_even_if_asked_for_first() {
+    let mut pool = Pool::new((Ipv4Addr::new(100, 64, 0, 0), 10), None, &[], 1).unwrap();
+    let asked = Query::parse(&query("www.gov.uk.", RecordType::AAAA)).unwrap();
+    let (reply, record) = pool.answer(&asked, s(0)).expect("it waits for the ground");
+    let reply = Message::from_vec(&reply).unwrap();
+    assert_eq!(reply.metadata.response_code, hickory_proto::op::ResponseCode::NoError);
+    assert!(reply.answers.is_empty() && record.is_some(), "its number outlives a crash");
+    let v4 = ask(&mut pool, "www.gov.uk.", RecordType::A, s(0)).unwrap();
+    assert_eq!(pool.name_of(v4), Some(Some("www.gov.uk")));
+    assert_eq!(pool.by_number.len(), 1);
+}
+
+#[test]
 fn some_names_are_left_to_the_ground() {
     let mut pool = pool(&["gov.uk"]);
     let mut is_answered = |name: &str, kind| ask(&mut pool, name, kind, s(0)).is_some();

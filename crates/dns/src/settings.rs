@@ -30,7 +30,8 @@ pub struct Settings {
     /// Bytes of answers that are taken of the ground unasked when the resolver begins without knowing
     /// anything; 0 takes none.
     pub warm_start_bytes: u32,
-    /// Queries that one client (an address, or a /64) may send per second, on average.
+    /// Queries that one client (an address) may send per second, on average; 64 times as many all of a
+    /// network of IPv6 (a /64).
     pub client_per_second: f64,
     /// And at a stretch: a page's worth.
     pub client_burst: f64,

@@ -2,9 +2,10 @@
 //! takes it from the others.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::limit::network;
+use crate::limit::{client, network};
 
 /// Where nothing is taken back, one may hold one part in so many of what is still free: alone a fifth
 /// of all, and the next after it four fifths of that.
@@ -49,6 +50,8 @@ impl Source {
 #[derive(Default)]
 pub struct Holders {
     held: HashMap<IpAddr, Held>,
+    /// What all of one network of IPv6 hold.
+    networks: HashMap<u64, Held>,
     /// Of all.
     bytes: usize,
 }
@@ -63,24 +66,32 @@ pub struct Held {
 }
 
 impl Holders {
-    /// `client` holds so much `more`.
-    pub fn take(&mut self, client: IpAddr, more: Held) {
-        let held = self.held.entry(network(client)).or_default();
-        held.questions += more.questions;
-        held.bytes += more.bytes;
+    /// The client at `ip` holds so much `more`.
+    pub fn take(&mut self, ip: IpAddr, more: Held) {
+        self.held.entry(client(ip)).or_default().add(more);
+        if let Some(network) = network(ip) {
+            self.networks.entry(network).or_default().add(more);
+        }
         self.bytes += more.bytes;
     }
 
-    /// `client` gives so much `back`.
-    pub fn give(&mut self, client: IpAddr, back: Held) {
-        let client = network(client);
-        let Some(held) = self.held.get_mut(&client) else { return };
-        held.questions -= back.questions;
-        held.bytes -= back.bytes;
-        self.bytes -= back.bytes;
-        if *held == Held::default() {
-            self.held.remove(&client);
+    /// The client at `ip` gives so much `back`.
+    pub fn give(&mut self, ip: IpAddr, back: Held) {
+        give(&mut self.held, client(ip), back);
+        if let Some(network) = network(ip) {
+            give(&mut self.networks, network, back);
         }
+        self.bytes -= back.bytes;
+    }
+
+    /// What the client at `ip` holds.
+    pub fn of(&self, ip: IpAddr) -> Held {
+        self.held.get(&client(ip)).copied().unwrap_or_default()
+    }
+
+    /// What all of the network hold.
+    pub fn of_network(&self, network: u64) -> Held {
+        self.networks.get(&network).copied().unwrap_or_default()
     }
 
     /// Bytes of all that wait.
@@ -88,18 +99,37 @@ impl Holders {
         self.bytes
     }
 
-    /// Who gives up something so that `client` may take `more`: the client that holds most, of what
-    /// `count` counts, where it still has no less than `client` then. What a client has is taken from
-    /// it only while it has more than the next, so all who want more than there is come to have alike.
+    /// Who of those that are `among` gives up something so that the client at `ip` may take `more`: the
+    /// client that holds most, of what `count` counts, where it still has no less than the other then.
+    /// What a client has is taken from it only while it has more than the next, so all who want more than
+    /// there is come to have alike.
     pub fn richest(
         &self,
-        client: IpAddr,
+        ip: IpAddr,
+        among: impl Fn(IpAddr) -> bool,
         more: usize,
         count: impl Fn(&Held) -> usize,
     ) -> Option<IpAddr> {
-        let own = self.held.get(&network(client)).map_or(0, &count);
-        let (richest, held) = self.held.iter().max_by_key(|(_, held)| count(held))?;
+        let own = count(&self.of(ip));
+        let held = self.held.iter().filter(|(ip, _)| among(**ip));
+        let (richest, held) = held.max_by_key(|(_, held)| count(held))?;
         (count(held) >= own + 2 * more).then_some(*richest)
+    }
+}
+
+impl Held {
+    fn add(&mut self, more: Self) {
+        self.questions += more.questions;
+        self.bytes += more.bytes;
+    }
+}
+
+fn give<K: Eq + Hash>(all: &mut HashMap<K, Held>, from: K, back: Held) {
+    let Some(held) = all.get_mut(&from) else { return };
+    held.questions -= back.questions;
+    held.bytes -= back.bytes;
+    if *held == Held::default() {
+        all.remove(&from);
     }
 }
 
@@ -124,12 +154,22 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_network_are_one_client() {
+    fn what_a_network_holds_is_what_its_clients_do() {
         let mut holders = Holders::default();
         let ip = |n: u128| IpAddr::V6(std::net::Ipv6Addr::from_bits(0x2001_0db8 << 96 | n));
+        let network = network(ip(0)).unwrap();
         (0..5).for_each(|n| holders.take(ip(n), ONE));
-        let richest = |of| holders.richest(of, 1, |held| held.questions);
-        assert_eq!((richest(ip(9)), richest(ip(1 << 64))), (None, Some(ip(0))));
+        holders.take(ip(4), ONE);
+        holders.take(ip(1 << 64), ONE);
+        assert_eq!(holders.of_network(network), Held { questions: 6, bytes: 600 });
+        let richest = |of, in_network: bool| {
+            let among = |it| !in_network || crate::limit::network(it) == Some(network);
+            holders.richest(of, among, 1, |held| held.questions)
+        };
+        assert_eq!((richest(ip(9), true), richest(ip(1), true)), (Some(ip(4)), None));
+        (0..5).for_each(|n| holders.give(ip(n), ONE));
+        holders.give(ip(4), ONE);
+        assert_eq!((holders.networks.len(), holders.held.len()), (1, 1));
     }
 
     proptest! {
@@ -143,7 +183,7 @@ mod tests {
                 let taker = client(taker);
                 if all < ALL {
                     all += 1;
-                } else if let Some(from) = holders.richest(taker, 1, |held| held.questions) {
+                } else if let Some(from) = holders.richest(taker, |_| true, 1, |held| held.questions) {
                     holders.give(from, ONE);
                 } else {
                     denied.push((taker, holders.held.get(&taker).copied().unwrap_or_default()));

@@ -51,7 +51,10 @@ pub enum Held {
 
 /// The fetches under way.
 #[derive(Default)]
-pub struct Flights(Mutex<HashMap<Key, (u64, Arc<watch::Sender<Progress>>)>>);
+pub struct Flights(Mutex<ByKey>);
+
+/// What is fetched: its number, and by what those who wait are told.
+type ByKey = HashMap<Key, (u64, Arc<watch::Sender<Progress>>)>;
 
 /// The right to fetch; others wait for what its holder says.
 pub struct Lead {
@@ -70,7 +73,7 @@ pub enum Role {
 }
 
 impl Flights {
-    fn map(&self) -> MutexGuard<'_, HashMap<Key, (u64, Arc<watch::Sender<Progress>>)>> {
+    fn map(&self) -> MutexGuard<'_, ByKey> {
         // Nothing panics while it is held, so what it guards is whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

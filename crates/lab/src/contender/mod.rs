@@ -180,6 +180,16 @@ pub enum ContenderError {
         /// What stands there.
         value: String,
     },
+    /// Sources would be told to stop before anything has come.
+    #[error(
+        "pep-reserve-bytes = {reserve} leaves nothing of pep-buffer-bytes = {buffer}: make it smaller"
+    )]
+    Reserve {
+        /// What is to be left free.
+        reserve: usize,
+        /// Of what.
+        buffer: usize,
+    },
     /// A program is not installed.
     #[error("{program} is not installed: `scripts/setup.sh kcptun` installs it")]
     Missing {

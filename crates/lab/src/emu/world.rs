@@ -33,6 +33,14 @@ pub fn passenger(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(PASSENGERS.0.to_bits() | (number & 0x7fff))
 }
 
+/// The sites' network: all of its addresses are the server's, a domain each.
+const SITES: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 19, 0, 0), 16);
+
+/// Where site `number` lives, of fewer than 2^16.
+pub fn site(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(SITES.0.to_bits() | (number & 0xffff))
+}
+
 /// An interface's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
@@ -54,7 +62,7 @@ impl Addresses {
         [self.v4.into(), self.v6.into()]
     }
 
-    fn on(self, name: &'static str) -> Interface {
+    pub(super) fn on(self, name: &'static str) -> Interface {
         Interface { name, v4: self.v4, v6: self.v6 }
     }
 }
@@ -143,6 +151,8 @@ impl World {
         };
         net::own_network(&client, PASSENGERS)?;
         net::lead_network(&air, PASSENGERS, client_if.v4)?;
+        net::own_network(&server, SITES)?;
+        net::lead_network(&ground, SITES, server_if.v4)?;
         net::route(&client, &Route::default(&cabin_if))?;
         net::route(&air, &Route::default(&ground_if))?;
         net::route(&ground, &Route::network(&cabin_if, &air_if))?;

@@ -103,7 +103,8 @@ fn image_bytes(number: usize) -> u64 {
     IMAGE_BYTES[number % IMAGE_BYTES.len()] + number as u64
 }
 
-fn noise() -> &'static Bytes {
+/// The noise itself.
+pub(crate) fn noise() -> &'static Bytes {
     static NOISE: OnceLock<Bytes> = OnceLock::new();
     NOISE.get_or_init(|| {
         let mut noise = vec![0; PERIOD_BYTES];
@@ -120,7 +121,7 @@ fn image(number: usize) -> Object {
 }
 
 /// What a bitmap of `bytes` begins with.
-pub(super) fn bitmap_head(bytes: u32) -> Bytes {
+pub(crate) fn bitmap_head(bytes: u32) -> Bytes {
     let pixels_bytes = bytes - BMP_HEADER_BYTES;
     let height = pixels_bytes / (4 * IMAGE_WIDTH);
     let mut head = Vec::with_capacity(BMP_HEADER_BYTES as usize);

@@ -72,6 +72,10 @@ impl Contender for PepFixed {
             buffer: stage.bytes("pep-buffer-bytes", 4_000_000)?,
             reserve: stage.bytes("pep-reserve-bytes", 250_000)?,
         };
+        let Bounds { reserve, buffer, .. } = bounds;
+        if reserve >= buffer {
+            return Err(ContenderError::Reserve { reserve, buffer });
+        }
         let (air, ground) = (&stage.world.air, &stage.world.ground);
         let windows = [FixedWindows::set(air, bounds)?, FixedWindows::set(ground, bounds)?];
         // The cabin is at hand: who is told to stop there stops at once.

@@ -1,0 +1,231 @@
+//! What is written down while a load goes on, so that one that is cut off has its figures too.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{Entry, Load, RATE_SLOT, Visit};
+
+/// When a connection was made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Handshake {
+    pub began: Instant,
+    /// When TLS could begin; none over QUIC or in clear.
+    pub secure: Option<Instant>,
+    pub up: Instant,
+}
+
+/// All that is known of a load.
+pub(super) struct Tally {
+    began: Instant,
+    slots: Option<usize>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Default)]
+struct Kept {
+    resources: Vec<Option<Times>>,
+    connections: Vec<Connected>,
+}
+
+#[derive(Default)]
+struct Connected {
+    is_up: bool,
+    is_used: bool,
+    is_resumed: bool,
+    rates: Vec<u64>,
+}
+
+/// What became of a resource so far.
+#[derive(Debug, Clone)]
+struct Times {
+    found: Instant,
+    connection: Option<usize>,
+    handshake: Option<Handshake>,
+    begun: Option<Instant>,
+    sent: Option<Instant>,
+    head: Option<Instant>,
+    end: Option<Instant>,
+    bytes: u64,
+    status: Option<u16>,
+    failed: Option<String>,
+}
+
+impl Tally {
+    pub(super) fn new(began: Instant, load: &Load<'_>) -> Self {
+        let slots = load.deadline.as_nanos() / RATE_SLOT.as_nanos() + 1;
+        let resources = vec![None; load.site.resources.len()];
+        Self {
+            began,
+            slots: load.rates.then_some(usize::try_from(slots).unwrap_or(usize::MAX)),
+            kept: Mutex::new(Kept { resources, connections: Vec::new() }),
+        }
+    }
+
+    /// Resource `place` can be asked for from now on.
+    pub(super) fn found(&self, place: usize) {
+        self.kept().resources[place] = Some(Times::new(Instant::now()));
+    }
+
+    /// It has a connection and a place on it.
+    pub(super) fn begun(&self, place: usize, connection: usize, made: Option<Handshake>) {
+        self.on(place, |times, now| {
+            (times.begun, times.connection, times.handshake) = (Some(now), Some(connection), made);
+        });
+        if let Some(connected) = self.kept().connections.get_mut(connection) {
+            connected.is_used = true;
+        }
+    }
+
+    /// The request has left for the connection.
+    pub(super) fn sent(&self, place: usize) {
+        self.on(place, |times, now| times.sent = Some(now));
+    }
+
+    /// The answer's header is here.
+    pub(super) fn head(&self, place: usize, status: u16) {
+        self.on(place, |times, now| {
+            (times.head, times.status) = (Some(now), Some(status));
+            // An answer may overtake what is still being written.
+            times.sent.get_or_insert(now);
+        });
+    }
+
+    /// Bytes of its body are here.
+    pub(super) fn received(&self, place: usize, connection: usize, bytes: usize) {
+        let slot = self.began.elapsed().as_nanos() / RATE_SLOT.as_nanos();
+        let slot = usize::try_from(slot).unwrap_or(usize::MAX);
+        let mut kept = self.kept();
+        if let Some(times) = &mut kept.resources[place] {
+            times.bytes += bytes as u64;
+        }
+        let counts = self.slots.is_some_and(|slots| slot < slots);
+        if let (true, Some(connected)) = (counts, kept.connections.get_mut(connection)) {
+            if connected.rates.len() <= slot {
+                connected.rates.resize(slot + 1, 0);
+            }
+            connected.rates[slot] += bytes as u64;
+        }
+    }
+
+    /// All of it is here.
+    pub(super) fn ended(&self, place: usize) {
+        self.on(place, |times, now| times.end = Some(now));
+    }
+
+    /// It will not come.
+    pub(super) fn failed(&self, place: usize, why: String) {
+        self.on(place, |times, now| (times.end, times.failed) = (Some(now), Some(why)));
+    }
+
+    /// Whether all of it came.
+    pub(super) fn is_intact(&self, place: usize) -> bool {
+        let kept = self.kept();
+        kept.resources[place].as_ref().is_some_and(|it| it.end.is_some() && it.failed.is_none())
+    }
+
+    /// A connection is being opened: its number.
+    pub(super) fn dialled(&self) -> usize {
+        let mut kept = self.kept();
+        kept.connections.push(Connected::default());
+        kept.connections.len() - 1
+    }
+
+    /// It is open.
+    pub(super) fn connected(&self, connection: usize) {
+        if let Some(connected) = self.kept().connections.get_mut(connection) {
+            connected.is_up = true;
+        }
+    }
+
+    /// It resumed an earlier one's session.
+    pub(super) fn resumed(&self, connection: usize) {
+        if let Some(connected) = self.kept().connections.get_mut(connection) {
+            connected.is_resumed = true;
+        }
+    }
+
+    /// What came of the load, which ends now.
+    pub(super) fn visit(&self, load: &Load<'_>, took: Duration, finished: bool) -> Visit {
+        let kept = self.kept();
+        let found = kept.resources.iter().enumerate();
+        let entries = found.filter_map(|(place, times)| Some((place, times.as_ref()?)));
+        let entries = entries.map(|(place, times)| times.entry(self.began, took, place, load));
+        let count = |which: fn(&&Connected) -> bool| kept.connections.iter().filter(which).count();
+        Visit {
+            entries: entries.collect(),
+            connections: count(|it| it.is_up) as u32,
+            connections_dropped: count(|it| it.is_up && !it.is_used) as u32,
+            connections_resumed: count(|it| it.is_resumed) as u32,
+            took,
+            finished,
+            rates: match self.slots {
+                Some(_) => kept.connections.iter().map(|it| it.rates.clone()).collect(),
+                None => Vec::new(),
+            },
+            protocol: load.protocol,
+        }
+    }
+
+    fn on(&self, place: usize, change: impl FnOnce(&mut Times, Instant)) {
+        if let Some(times) = &mut self.kept().resources[place] {
+            change(times, Instant::now());
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Times {
+    fn new(found: Instant) -> Self {
+        Self {
+            found,
+            connection: None,
+            handshake: None,
+            begun: None,
+            sent: None,
+            head: None,
+            end: None,
+            bytes: 0,
+            status: None,
+            failed: None,
+        }
+    }
+
+    /// As HAR has it: what came before the resource was found is not counted, and what has not
+    /// happened before the load's end lasts until then.
+    fn entry(&self, began: Instant, took: Duration, place: usize, load: &Load<'_>) -> Entry {
+        let end = self.end.unwrap_or(began + took);
+        let begun = self.begun.unwrap_or(end);
+        let sent = self.sent.unwrap_or(end);
+        let head = self.head.unwrap_or(end);
+        let made = self.handshake.map(|made| {
+            let within = |at: Instant| at.clamp(self.found, begun);
+            let up = within(made.up);
+            (up - within(made.began), made.secure.map(|secure| up - within(secure)))
+        });
+        let connect = made.map(|(connect, _)| connect);
+        Entry {
+            resource: place,
+            url: load.site.url(load.scheme(), place),
+            connection: self.connection,
+            started: self.found - began,
+            block: (begun - self.found) - connect.unwrap_or_default(),
+            connect,
+            secure: made.and_then(|(_, secure)| secure),
+            send: sent - begun,
+            wait: head - sent,
+            receive: end - head,
+            bytes: self.bytes,
+            status: self.status,
+            failed: match (&self.failed, self.end) {
+                (Some(failed), _) => Some(failed.clone()),
+                (None, None) => Some("the load was cut off".into()),
+                (None, Some(_)) => None,
+            },
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Recording a site: an HTTP proxy that keeps what passes, as an archive has it. `https` is opened with
+//! certificates by the lab's authority, which the browser that records must have been told of.
+//!
+//! Kept is the first whole answer with status 200 to each GET at the usual ports; everything else
+//! passes and is not kept. What a resource was found in follows from the `Referer`, or it is the
+//! document.
+
+mod kept;
+mod relay;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use super::{Authority, AuthorityError, Ports, Site};
+use crate::emu::EmuError;
+use crate::workload::service::Service;
+use kept::Kept;
+pub use kept::NothingKept;
+use relay::{Origin, Scheme};
+
+/// Connections of the browser at once: six to each of 32 domains.
+const MAX_CLIENTS: usize = 192;
+/// Names for which a certificate was made; more are refused. 1 KB each.
+const MAX_NAMES: usize = 512;
+/// TLS sessions kept for each name.
+const SESSIONS: usize = 16;
+/// How long a name, a connection and an answer may take together.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a recorder goes by.
+#[derive(Debug, Clone)]
+pub struct RecorderSettings {
+    /// Who signs the certificates that the browser is shown.
+    pub authority: Authority,
+    /// Whose certificates of the sites themselves are taken.
+    pub roots: Arc<rustls::RootCertStore>,
+    /// Names that the system does not know, with their addresses.
+    pub hosts: Vec<(String, IpAddr)>,
+    /// Where sites listen for what is asked at ports 80 and 443.
+    pub ports: Ports,
+}
+
+impl RecorderSettings {
+    /// The roots, the names and the ports of the system.
+    pub fn of_this_system(authority: Authority) -> Self {
+        let mut roots = rustls::RootCertStore::empty();
+        // What TLS does not take of them is of no use here, and is left out.
+        let _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Self { authority, roots: Arc::new(roots), hosts: Vec::new(), ports: Ports::default() }
+    }
+}
+
+/// A proxy that records. It ends when this is dropped.
+pub struct Recorder {
+    address: SocketAddr,
+    kept: Arc<Mutex<Kept>>,
+    _service: Service,
+}
+
+/// What all connections of a recorder share.
+struct Shared {
+    settings: RecorderSettings,
+    tls: Arc<rustls::ClientConfig>,
+    acceptors: Mutex<HashMap<String, TlsAcceptor>>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+type Answer = Response<Full<Bytes>>;
+
+impl Recorder {
+    /// Listens at `address`, which should be of this machine alone: whoever reaches it can go anywhere
+    /// that this machine can.
+    pub fn start_here(address: SocketAddr, settings: RecorderSettings) -> Result<Self, EmuError> {
+        let failed = |source: Box<dyn std::error::Error + Send + Sync>| EmuError::Configure {
+            host: "this machine",
+            doing: format!("record at {address}"),
+            source,
+        };
+        let listener = std::net::TcpListener::bind(address).map_err(|it| failed(it.into()))?;
+        listener.set_nonblocking(true).map_err(|it| failed(it.into()))?;
+        let address = listener.local_addr().map_err(|it| failed(it.into()))?;
+        let tls = relay::tls(&settings).map_err(|it| failed(it.into()))?;
+        let kept = Arc::<Mutex<Kept>>::default();
+        let acceptors = Mutex::default();
+        let shared = Arc::new(Shared { settings, tls, acceptors, kept: kept.clone() });
+        let _service = Service::start_here(move || accept_all(listener, shared))?;
+        Ok(Self { address, kept, _service })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What was recorded so far, as a site: the first HTML is its document.
+    pub fn site(&self, name: &str) -> Result<Site, NothingKept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).site(name)
+    }
+
+    /// Answers that were not kept because they, or all of them, were too long or too many.
+    pub fn left_out(&self) -> u64 {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).left_out
+    }
+}
+
+async fn accept_all(listener: std::net::TcpListener, shared: Arc<Shared>) {
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    let room = Arc::new(Semaphore::new(MAX_CLIENTS));
+    while let Ok(place) = room.clone().acquire_owned().await {
+        let Ok((tcp, _)) = listener.accept().await else { return };
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            serve(tcp, shared).await;
+            drop(place);
+        });
+    }
+}
+
+/// Serves one connection of the browser, with whatever it asks to be led to.
+async fn serve(tcp: TcpStream, shared: Arc<Shared>) {
+    // A lost Nagle switch only delays.
+    let _ = tcp.set_nodelay(true);
+    let (led, tunnel) = tokio::sync::oneshot::channel();
+    let led = Mutex::new(Some(led));
+    let respond = service_fn(|mut request: Request<Incoming>| {
+        let shared = shared.clone();
+        let is_led = request.method() == Method::CONNECT;
+        if is_led {
+            let upgrade = hyper::upgrade::on(&mut request);
+            let led = led.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let (Some(led), Some(to)) = (led, request.uri().authority()) {
+                // The receiver is below, and lives as long as the connection.
+                let _ = led.send((upgrade, to.clone()));
+                return futures_util::future::Either::Left(async {
+                    Ok::<_, Infallible>(Answer::default())
+                });
+            }
+        }
+        futures_util::future::Either::Right(async move {
+            let origin = Origin::of(request.uri(), Scheme::Http).filter(|_| !is_led);
+            Ok(match origin {
+                Some(origin) => shared.relay(&origin, request).await,
+                None => plain(StatusCode::BAD_REQUEST, "this is a proxy: ask for a whole URL"),
+            })
+        })
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new());
+    // A browser's going away is no event.
+    let _ = server.serve_connection(TokioIo::new(tcp), respond).with_upgrades().await;
+    let Ok((upgrade, to)) = tunnel.await else { return };
+    let Ok(upgraded) = upgrade.await else { return };
+    let Some(origin) = Origin::of_authority(&to, Scheme::Https) else { return };
+    let Ok(acceptor) = shared.acceptor(&origin.name) else { return };
+    let Ok(tls) = acceptor.accept(TokioIo::new(upgraded)).await else { return };
+    let respond = service_fn(|request: Request<Incoming>| {
+        let (shared, origin) = (shared.clone(), origin.clone());
+        async move { Ok::<_, Infallible>(shared.relay(&origin, request).await) }
+    });
+    let _ = server.serve_connection(TokioIo::new(tls), respond).await;
+}
+
+/// A few words instead of an answer.
+fn plain(status: StatusCode, why: &str) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(format!("{why}\n"))));
+    *answer.status_mut() = status;
+    answer
+}
+
+impl Shared {
+    /// What shows the browser a certificate for `name`.
+    fn acceptor(&self, name: &str) -> Result<TlsAcceptor, AuthorityError> {
+        let mut acceptors = self.acceptors.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(acceptor) = acceptors.get(name) {
+            return Ok(acceptor.clone());
+        }
+        if acceptors.len() >= MAX_NAMES {
+            return Err(AuthorityError::TooMany(MAX_NAMES));
+        }
+        let certified = self.settings.authority.certify(&[name.to_owned()])?;
+        let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
+        let mut tls = certified.server(&versions, SESSIONS)?;
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        acceptors.insert(name.to_owned(), acceptor.clone());
+        Ok(acceptor)
+    }
+
+    /// Asks the site itself, keeps the answer if it may be kept, and hands it on.
+    async fn relay(&self, origin: &Origin, request: Request<Incoming>) -> Answer {
+        let place = {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.asked(origin, &request)
+        };
+        let asking = relay::ask(origin, request, &self.settings, &self.tls);
+        let answer = match tokio::time::timeout(PATIENCE, asking).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return plain(StatusCode::BAD_GATEWAY, &error.to_string()),
+            Err(_) => return plain(StatusCode::GATEWAY_TIMEOUT, "the site does not answer"),
+        };
+        if let Some(place) = place {
+            let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.answered(place, &answer);
+        }
+        answer.map(Full::new)
+    }
+}
+
+#[cfg(test)]
+mod tests;

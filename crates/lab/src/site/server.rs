@@ -1,0 +1,230 @@
+//! The servers of a site: HTTP/1.1 in clear, HTTP/1.1 and HTTP/2 over TLS, HTTP/3, and HTTP/2 for all
+//! domains at once, as a proxy speaks it.
+
+mod answer;
+mod h3;
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+use super::{Authority, AuthorityError, Ports, Site};
+use crate::emu::{EmuError, Host};
+use crate::loader::TlsVersion;
+use crate::workload::origin::Congestion;
+use crate::workload::service::Service;
+use answer::Shelf;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 1024;
+
+/// TLS sessions kept for each of TLS and QUIC: 2 of each connection, for as many as a site of 33
+/// domains opens in two visits. 4 MB.
+const SESSIONS: usize = 1024;
+
+/// How a site is served.
+#[derive(Debug, Clone)]
+pub struct ServerSettings {
+    /// Who signs its certificates.
+    pub authority: Authority,
+    /// The only version of TLS over TCP. QUIC has 1.3.
+    pub tls: TlsVersion,
+    /// Requests that may be under way on one connection of HTTP/2 or HTTP/3.
+    pub max_streams: u32,
+    /// What QUIC sends with; TCP sends with the kernel's.
+    pub congestion: Congestion,
+    /// Where it listens.
+    pub ports: Ports,
+}
+
+/// The servers of a site, which end when this is dropped.
+pub struct SiteServer {
+    _service: Service,
+}
+
+impl ServerSettings {
+    /// TLS 1.3, a hundred streams, CUBIC, the protocols' own ports.
+    pub fn new(authority: Authority) -> Self {
+        Self {
+            authority,
+            tls: TlsVersion::Tls13,
+            max_streams: crate::loader::DEFAULT_MAX_STREAMS,
+            congestion: Congestion::Cubic,
+            ports: Ports::default(),
+        }
+    }
+}
+
+/// What is open at one address.
+struct Sockets {
+    http: std::net::TcpListener,
+    https: std::net::TcpListener,
+    proxy: std::net::TcpListener,
+    h3: std::net::UdpSocket,
+}
+
+impl SiteServer {
+    /// Serves `site` on `host`, at the address of each of its domains, for any visit.
+    pub fn start(host: &Host, site: &Site, settings: &ServerSettings) -> Result<Self, EmuError> {
+        let open = || open_all(site, settings.ports);
+        let sockets = host.run(open)?.map_err(|source| configure(host.name(), source))?;
+        let serve = prepare(sockets, site, settings);
+        let serve = serve.map_err(|source| configure(host.name(), source))?;
+        Ok(Self { _service: Service::start(host, serve)? })
+    }
+
+    /// Serves `site` on this machine's own network.
+    pub fn start_here(site: &Site, settings: &ServerSettings) -> Result<Self, EmuError> {
+        let serve = open_all(site, settings.ports)
+            .map_err(|source| configure("this machine", source))
+            .and_then(|sockets| {
+                prepare(sockets, site, settings).map_err(|source| configure("this machine", source))
+            })?;
+        Ok(Self { _service: Service::start_here(serve)? })
+    }
+}
+
+fn configure(
+    host: &'static str,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> EmuError {
+    EmuError::Configure { host, doing: "serve a site".into(), source: source.into() }
+}
+
+/// Opens the sockets of every address once.
+fn open_all(site: &Site, ports: Ports) -> io::Result<Vec<Sockets>> {
+    let mut addresses: Vec<_> = site.domains.iter().map(|domain| domain.address).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let open = |ip| {
+        Ok(Sockets {
+            http: listen(SocketAddr::new(ip, ports.http))?,
+            https: listen(SocketAddr::new(ip, ports.https))?,
+            proxy: listen(SocketAddr::new(ip, ports.proxy))?,
+            h3: std::net::UdpSocket::bind(SocketAddr::new(ip, ports.https))
+                .map_err(|error| at(error, "UDP", SocketAddr::new(ip, ports.https)))?,
+        })
+    };
+    addresses.into_iter().map(open).collect()
+}
+
+fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let listen = || {
+        let domain = socket2::Domain::for_address(address);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    };
+    listen().map_err(|error| at(error, "TCP", address))
+}
+
+fn at(error: io::Error, protocol: &str, address: SocketAddr) -> io::Error {
+    io::Error::new(error.kind(), format!("{protocol} {address}: {error}"))
+}
+
+/// What a connection is served by, whichever listener it came in at.
+struct Servers {
+    shelf: Arc<Shelf>,
+    max_streams: u32,
+    /// HTTP/1.1 and HTTP/2.
+    tls: TlsAcceptor,
+    /// HTTP/2 alone.
+    proxy: TlsAcceptor,
+}
+
+/// How a connection begins.
+#[derive(Clone, Copy)]
+enum Door {
+    Clear,
+    Tls,
+    Proxy,
+}
+
+fn prepare(
+    sockets: Vec<Sockets>,
+    site: &Site,
+    settings: &ServerSettings,
+) -> Result<
+    impl FnOnce() -> std::pin::Pin<Box<dyn Future<Output = ()>>> + Send + 'static,
+    AuthorityError,
+> {
+    let names: Vec<String> = site.domains.iter().map(|domain| domain.name.clone()).collect();
+    let certified = settings.authority.certify(&names)?;
+    let tls = |alpn: &[&[u8]]| {
+        let mut tls = certified.server(&[settings.tls.version()], SESSIONS)?;
+        tls.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        Ok::<_, AuthorityError>(TlsAcceptor::from(Arc::new(tls)))
+    };
+    let quic = h3::config(&certified, settings)?;
+    let servers = Arc::new(Servers {
+        shelf: Arc::new(Shelf::new(site)),
+        max_streams: settings.max_streams,
+        tls: tls(&[b"h2", b"http/1.1"])?,
+        proxy: tls(&[b"h2"])?,
+    });
+    Ok(move || -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(async move {
+            // Dropped with the service, and all that was spawned with it.
+            let mut serving = JoinSet::new();
+            for Sockets { http, https, proxy, h3 } in sockets {
+                for (listener, door) in
+                    [(http, Door::Clear), (https, Door::Tls), (proxy, Door::Proxy)]
+                {
+                    serving.spawn(accept_all(listener, door, servers.clone()));
+                }
+                serving.spawn(h3::serve(h3, quic.clone(), servers.shelf.clone()));
+            }
+            while serving.join_next().await.is_some() {}
+        })
+    })
+}
+
+async fn accept_all(listener: std::net::TcpListener, door: Door, servers: Arc<Servers>) {
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    // Nothing but a want of descriptors fails here, and then there is nothing to serve with.
+    while let Ok((tcp, _)) = listener.accept().await {
+        let servers = servers.clone();
+        // A client opens connections that it never uses; their end is no event.
+        tokio::spawn(async move { drop(serve(tcp, door, &servers).await) });
+    }
+}
+
+async fn serve(
+    tcp: TcpStream,
+    door: Door,
+    servers: &Servers,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    tcp.set_nodelay(true)?;
+    let shelf = servers.shelf.clone();
+    let respond = service_fn(move |request| {
+        let response = shelf.answer(&request);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let http1 = || {
+        let mut server = hyper::server::conn::http1::Builder::new();
+        server.timer(TokioTimer::new());
+        server
+    };
+    let acceptor = match door {
+        Door::Clear => return Ok(http1().serve_connection(TokioIo::new(tcp), respond).await?),
+        Door::Tls => &servers.tls,
+        Door::Proxy => &servers.proxy,
+    };
+    let tls = acceptor.accept(tcp).await?;
+    if tls.get_ref().1.alpn_protocol() == Some(b"h2") {
+        let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        server.timer(TokioTimer::new()).max_concurrent_streams(servers.max_streams);
+        return Ok(server.serve_connection(TokioIo::new(tls), respond).await?);
+    }
+    Ok(http1().serve_connection(TokioIo::new(tls), respond).await?)
+}

@@ -1,0 +1,87 @@
+//! HTTP/3, with 0-RTT for clients that were here before.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use quinn::congestion::{BbrConfig, CubicConfig};
+use quinn::crypto::rustls::QuicServerConfig;
+use quinn::{TransportConfig, VarInt};
+
+use super::answer::Shelf;
+use super::{SESSIONS, ServerSettings};
+use crate::site::AuthorityError;
+use crate::site::authority::Certified;
+use crate::workload::origin::Congestion;
+
+/// What one connection may have unacknowledged: what the client's window lets it have.
+const SEND_WINDOW_BYTES: u64 = crate::loader::QUIC_WINDOW_BYTES;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+pub(super) fn config(
+    certified: &Certified,
+    settings: &ServerSettings,
+) -> Result<quinn::ServerConfig, AuthorityError> {
+    let mut tls = certified.server(&[&rustls::version::TLS13], SESSIONS)?;
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    // QUIC knows no other value than this and 0 (RFC 9001, section 4.6.1).
+    tls.max_early_data_size = u32::MAX;
+    let mut config = quinn::ServerConfig::with_crypto(Arc::new(QuicServerConfig::try_from(tls)?));
+    let mut transport = TransportConfig::default();
+    transport.max_concurrent_bidi_streams(VarInt::from_u32(settings.max_streams));
+    transport.send_window(SEND_WINDOW_BYTES);
+    if settings.congestion == Congestion::Bbr {
+        transport.congestion_controller_factory(Arc::new(BbrConfig::default()));
+    } else {
+        transport.congestion_controller_factory(Arc::new(CubicConfig::default()));
+    }
+    config.transport_config(Arc::new(transport));
+    Ok(config)
+}
+
+pub(super) async fn serve(
+    socket: std::net::UdpSocket,
+    config: quinn::ServerConfig,
+    shelf: Arc<Shelf>,
+) {
+    let runtime = Arc::new(quinn::TokioRuntime);
+    let endpoint = quinn::Endpoint::new(Default::default(), Some(config), socket, runtime);
+    let Ok(endpoint) = endpoint else { return };
+    while let Some(incoming) = endpoint.accept().await {
+        let shelf = shelf.clone();
+        // A client's going away is no event for a server.
+        tokio::spawn(async move { drop(serve_connection(incoming, shelf).await) });
+    }
+}
+
+async fn serve_connection(incoming: quinn::Incoming, shelf: Arc<Shelf>) -> Result<(), Error> {
+    let mut connecting = incoming.accept()?;
+    // A hello may come in several packets, and before all of it is here nobody knows how many streams
+    // the client allows: one who asks for a stream then is never told.
+    connecting.handshake_data().await?;
+    // What came with the first packets is answered at once; nobody here minds a replay of a GET.
+    let connection = match connecting.into_0rtt() {
+        Ok((connection, _)) => connection,
+        Err(connecting) => connecting.await?,
+    };
+    let connection = h3_quinn::Connection::new(connection);
+    let mut h3 = h3::server::Connection::<_, Bytes>::new(connection).await?;
+    while let Some(resolver) = h3.accept().await? {
+        let shelf = shelf.clone();
+        tokio::spawn(async move { drop(serve_request(resolver, &shelf).await) });
+    }
+    Ok(())
+}
+
+async fn serve_request(
+    resolver: h3::server::RequestResolver<h3_quinn::Connection, Bytes>,
+    shelf: &Shelf,
+) -> Result<(), h3::error::StreamError> {
+    let (request, mut stream) = resolver.resolve_request().await?;
+    let (head, mut body) = shelf.answer(&request).into_parts();
+    stream.send_response(http::Response::from_parts(head, ())).await?;
+    while let Some(slice) = body.next() {
+        stream.send_data(slice).await?;
+    }
+    stream.finish().await
+}

@@ -1,0 +1,146 @@
+//! The light loader and its servers across an emulated link.
+
+use std::time::Duration;
+
+use bentpipe_channel::LinkSpec;
+use bentpipe_lab::emu::World;
+use bentpipe_lab::loader::{self, Load, Protocol, Tickets, TlsVersion, Visit};
+use bentpipe_lab::site::{Authority, ServerSettings, Shape, Site, SiteServer};
+use futures_util::future::join_all;
+
+use crate::links;
+
+const DEADLINE: Duration = Duration::from_secs(180);
+
+/// Serves `site` in a world with `link`, and loads it once for each of `loads`, all at once.
+fn load_all(
+    link: &LinkSpec,
+    site: &Site,
+    tls: TlsVersion,
+    loads: impl Fn(&Site) -> Vec<Load<'_>> + Sync,
+) -> Vec<Visit> {
+    let world = World::new(link, None, 1).unwrap();
+    let authority = Authority::new().unwrap();
+    let settings = ServerSettings { tls, ..ServerSettings::new(authority.clone()) };
+    let _server = SiteServer::start(&world.server, site, &settings).unwrap();
+    let visits = world.client.run(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let loads = loads(site);
+        runtime.block_on(join_all(loads.iter().map(async |load| {
+            let mut tickets = Tickets::new(&authority).unwrap();
+            loader::load(load, &mut tickets).await
+        })))
+    });
+    let visits = visits.unwrap();
+    assert_eq!(world.radio_counters().unwrap().unmodelled(), 0);
+    visits
+}
+
+fn check(visit: &Visit, site: &Site) {
+    let failed: Vec<_> = visit.entries.iter().filter(|entry| entry.failed.is_some()).collect();
+    assert!(!visit.failed(), "{}: {failed:?}", visit.protocol);
+    assert_eq!(visit.bytes(), site.bytes(), "{}", visit.protocol);
+}
+
+/// A page of twelve objects by all protocols in one world, whose link loses 6 % of all packets.
+pub fn protocols() {
+    let site = Site::page(12, 5_000, 1);
+    let visits = load_all(&links::mss(), &site, TlsVersion::Tls13, |site| {
+        Protocol::ALL.map(|protocol| Load::new(site, protocol, DEADLINE)).to_vec()
+    });
+    for visit in visits {
+        check(&visit, &site);
+        assert_eq!(visit.entries.len(), 13);
+        // The document, then the objects, and a round trip of 760 ms each.
+        let [document, object] = [&visit.entries[0], &visit.entries[1]];
+        assert!(document.wait >= Duration::from_millis(760), "{document:?}");
+        assert!(object.started >= document.wait, "{object:?}");
+        let expected = match visit.protocol {
+            Protocol::Http1 | Protocol::Http1Tls | Protocol::Http1TlsResumed => 6,
+            Protocol::Http1Close => 13,
+            _ => 1,
+        };
+        assert_eq!(visit.connections, expected, "{}", visit.protocol);
+    }
+}
+
+/// Rural-PAWS, section IX.C: with a retry after 250 ms six connections are opened for HTTP/2, and five
+/// of them dropped; with one after 1500 ms none is.
+pub fn retries() {
+    let site = Site::page(5, 10_000, 1);
+    let retries = [250, 1500].map(|ms| Some(Duration::from_millis(ms)));
+    let link = links::constant(8_000_000, 325, 0.0);
+    let visits = load_all(&link, &site, TlsVersion::Tls12, |site| {
+        let load = |connect_retry| {
+            let tls = TlsVersion::Tls12;
+            Load { connect_retry, tls, ..Load::new(site, Protocol::Http2, DEADLINE) }
+        };
+        retries.map(load).to_vec()
+    });
+    visits.iter().for_each(|visit| check(visit, &site));
+    let opened = visits.iter().map(|visit| (visit.connections, visit.connections_dropped));
+    assert_eq!(opened.collect::<Vec<_>>(), [(6, 5), (1, 0)]);
+    // TCP, two round trips of TLS 1.2, and the document.
+    let document = &visits[1].entries[0];
+    assert!(document.connect.unwrap() >= Duration::from_millis(3 * 650), "{document:?}");
+    assert!(document.secure.unwrap() >= Duration::from_millis(2 * 650), "{document:?}");
+}
+
+/// Table I of the SPDY paper: a site's model opens about as many connections as the site did.
+pub fn models() {
+    for (name, connections, kilobytes, requests, domains) in
+        [("wikipedia", 17, 111.13, 18.97, 3.0), ("huffington-post", 173, 1481.8, 110.11, 32.89)]
+    {
+        let shape = Shape { connections, kilobytes, requests, domains };
+        let site = Site::model(name, &shape, 1, 1).unwrap();
+        let link = links::constant(1_000_000, 260, 0.0);
+        let [http1, proxied] = [Protocol::Http1, Protocol::Http2Proxied].map(|protocol| {
+            let visits = load_all(&link, &site, TlsVersion::Tls13, |site| {
+                vec![Load::new(site, protocol, DEADLINE)]
+            });
+            check(&visits[0], &site);
+            visits[0].connections
+        });
+        println!("{name}: {http1} connections, {connections} in Table I");
+        assert!((connections / 2..=connections * 2).contains(&http1), "{name}: {http1}");
+        assert_eq!(proxied, 1, "{name}");
+    }
+}
+
+/// TCP Fast Open, where both kernels have it: what a server was met for before is asked for in the
+/// first packet.
+pub fn fast_open() {
+    let site = Site::page(3, 5_000, 1);
+    let world = World::new(&links::constant(8_000_000, 20, 0.0), None, 1).unwrap();
+    for host in [&world.client, &world.server] {
+        // Clients, servers, and servers that do not ask for it: ip-sysctl.rst of the kernel.
+        let set = || std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", "1027");
+        host.run(set).unwrap().unwrap();
+    }
+    let authority = Authority::new().unwrap();
+    let settings = ServerSettings::new(authority.clone());
+    let _server = SiteServer::start(&world.server, &site, &settings).unwrap();
+    let mut begun = 0;
+    for (fast_open, expected) in [(false, 0), (true, 3)] {
+        let load = Load { fast_open, ..Load::new(&site, Protocol::Http1Close, DEADLINE) };
+        let visit = world.client.run(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let mut tickets = Tickets::new(&authority).unwrap();
+            runtime.unwrap().block_on(loader::load(&load, &mut tickets))
+        });
+        check(&visit.unwrap(), &site);
+        let all = world.client.run(first_packets).unwrap();
+        assert_eq!(all - begun, expected, "fast open {fast_open}");
+        begun = all;
+    }
+}
+
+/// Connections whose first packet carried something that the server took, by the kernel's count.
+fn first_packets() -> u64 {
+    let counters = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
+    let mut rows = counters.lines().filter(|line| line.starts_with("TcpExt:"));
+    let names = rows.next().unwrap().split_whitespace();
+    let values = rows.next().unwrap().split_whitespace();
+    let found = names.zip(values).find(|(name, _)| *name == "TCPFastOpenActive");
+    found.unwrap().1.parse().unwrap()
+}
