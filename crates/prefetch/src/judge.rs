@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use http::header::{AGE, CACHE_CONTROL, CONTENT_ENCODING, SET_COOKIE, VARY};
+use http::header::{
+    AGE, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, SET_COOKIE, VARY,
+};
 use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::scan::Urgency;
@@ -62,6 +64,33 @@ pub fn may_scan(status: StatusCode, headers: &HeaderMap) -> bool {
         && !headers.contains_key(SET_COOKIE)
         && !has_directive(headers, &["no-transform"])
         && !is_encoded(headers)
+}
+
+/// The longest document that is searched.
+pub const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
+
+/// The longest answer without HTML that counts as a page.
+pub const MAX_PLAIN_BYTES: u64 = 1 << 20;
+
+/// Whether the answer to a page's request is no page but a download, as far as its head says: longer than
+/// these, or no HTML and without a length. Both halves pass it on as it comes: to ask for it again could use
+/// up what an origin gives once.
+pub fn is_download(status: StatusCode, headers: &HeaderMap) -> bool {
+    let is_html = is_type(headers, "text/html");
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    match length.and_then(|length| length.parse::<u64>().ok()) {
+        // Its length is another answer's (RFC 9110 section 8.6).
+        _ if status == StatusCode::NOT_MODIFIED => false,
+        Some(bytes) if is_html => bytes > MAX_DOCUMENT_BYTES,
+        Some(bytes) => bytes > MAX_PLAIN_BYTES,
+        None => status == StatusCode::OK && !is_html,
+    }
+}
+
+/// Whether the answer says that it is of this media type, whatever its parameters.
+pub fn is_type(headers: &HeaderMap, wanted: &str) -> bool {
+    let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    said.split(';').next().unwrap_or_default().trim_ascii().eq_ignore_ascii_case(wanted)
 }
 
 /// For how long an answer that came just now may be given again and again: as long as its origin says

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bentpipe_link::{Host, Service, Target};
+use bentpipe_link::{Host, ResetCode, Service, Target};
 use bentpipe_prefetch::address::Address;
 use bentpipe_prefetch::wire::Head;
 use bentpipe_schedule::Dscp;
@@ -80,9 +80,15 @@ async fn page(
     // It would be held against the target.
     open.claim = None;
     let meter = intake.meter(ticket, open.class);
-    let (flow, _) = FirstWrite::new(intake.clone(), open, meter);
+    let (flow, ending) = FirstWrite::new(intake.clone(), open, meter);
     intake.flows.spawn(page.carry(flow));
-    let (head, body) = page.answer().await?;
+    let Some((head, body)) = page.answer().await else {
+        // What a ground's half does not like it declines in the stream.
+        if ending.get().is_some_and(|ended| ended.code == ResetCode::Forbidden) {
+            pages.not_served();
+        }
+        return None;
+    };
     response(head, body)
 }
 

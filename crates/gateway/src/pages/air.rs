@@ -34,6 +34,9 @@ const MAX_PAGES: usize = 16;
 /// Those of one passenger, who would else take the others' by reading slowly.
 const MAX_PAGES_EACH: usize = 4;
 
+/// How long a ground that serves no pages is not asked for any: asking costs a page a round trip.
+pub const UNSERVED_FOR: Duration = Duration::from_secs(600);
+
 /// How the cabin's half works.
 #[derive(Debug, Clone)]
 pub struct AirSettings {
@@ -58,6 +61,10 @@ pub struct AirPages {
     promised: Mutex<Promised<Arc<Object>>>,
     accounts: Mutex<Accounts>,
     places: Arc<Places<Passenger>>,
+    /// As many again, so that what takes long leaves pages theirs.
+    pub(super) downloads: Arc<Places<Passenger>>,
+    /// Until when the ground is taken to serve no pages.
+    unserved_until: Mutex<Option<Instant>>,
     epoch: Instant,
     next_page: AtomicU64,
 }
@@ -99,6 +106,8 @@ impl AirPages {
             counters,
             held_bytes: AtomicU64::new(0),
             places: Places::new(MAX_PAGES, MAX_PAGES_EACH),
+            downloads: Places::new(MAX_PAGES, MAX_PAGES_EACH),
+            unserved_until: Mutex::default(),
             epoch: Instant::now(),
             next_page: AtomicU64::new(0),
         })
@@ -106,7 +115,7 @@ impl AirPages {
 
     /// Prepares to ask for a page for `passenger`, whose request had these `headers`; `cached` are the
     /// hashes of what a cache of ours has of the page's site. `None` where the request does not fit the
-    /// protocol, or the passenger has too many pages under way.
+    /// protocol, the passenger has too many pages under way, or the ground serves none.
     pub fn ask_for(
         self: &Arc<Self>,
         passenger: Passenger,
@@ -114,6 +123,9 @@ impl AirPages {
         headers: &HeaderMap,
         cached: impl IntoIterator<Item = u64>,
     ) -> Option<Page> {
+        if lock(&self.unserved_until).is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
         let place = self.places.take(&passenger)?;
         let now = self.now();
         let site = address.host().to_owned();
@@ -157,6 +169,11 @@ impl AirPages {
         let given = object.give(self.settings.patience, wanted_age(headers)?).await.ok()?;
         lock(&self.promised).used(passenger, address);
         Some(given)
+    }
+
+    /// The ground has said that it serves no pages: none is asked for within [`UNSERVED_FOR`].
+    pub fn not_served(&self) {
+        *lock(&self.unserved_until) = Some(Instant::now() + UNSERVED_FOR);
     }
 
     fn now(&self) -> Duration {

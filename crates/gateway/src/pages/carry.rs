@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bentpipe_prefetch::address::Address;
-use bentpipe_prefetch::judge;
+use bentpipe_prefetch::judge::{self, MAX_DOCUMENT_BYTES, is_download};
 use bentpipe_prefetch::plan::Promise;
 use bentpipe_prefetch::promised::{PageId, Passenger, Withdrawal};
 use bentpipe_prefetch::wire::{End, Frame, Frames, Head, PAGE, Unpacker, Up};
@@ -41,8 +41,10 @@ pub struct Carrier {
     granted: Granted,
     /// Until the page's stream is over.
     place: Option<Place<Passenger>>,
-    /// Whether the ground gives the page.
+    /// Whether the ground gives the page, and not a download.
     has_begun: bool,
+    /// Bytes of it so far.
+    page_bytes: u64,
 }
 
 impl Carrier {
@@ -54,7 +56,7 @@ impl Carrier {
         place: Place<Passenger>,
     ) -> Self {
         let (head, body, place) = (Some(head), Some(body), Some(place));
-        let (objects, held_bytes, pushed_bytes, has_begun) = Default::default();
+        let (objects, held_bytes, pushed_bytes, has_begun, page_bytes) = Default::default();
         Self {
             half,
             page,
@@ -67,6 +69,7 @@ impl Carrier {
             granted,
             place,
             has_begun,
+            page_bytes,
         }
     }
 
@@ -131,15 +134,20 @@ impl Carrier {
         match frame {
             Frame::Promise(promise) => return Ok(self.promise(promise)),
             Frame::Head(PAGE, head) => {
+                self.has_begun = !is_download(head.status, &head.headers);
+                if !self.has_begun {
+                    // It brings nothing.
+                    self.granted.came(self.pushed_bytes);
+                    self.take_place_of_downloads();
+                }
                 // Nobody waits for it any more where the passenger has gone.
                 let gone = self.head.take().is_none_or(|tell| tell.send(*head).is_err());
                 if gone {
                     return Err(io::ErrorKind::BrokenPipe.into());
                 }
-                self.has_begun = true;
             }
             Frame::Data(PAGE, bytes) => {
-                self.half.table().page_bytes(self.page, bytes.len() as u64);
+                self.page_came(bytes.len() as u64);
                 if let Some(body) = &self.body {
                     body.send(Ok(bytes)).await.map_err(|_| io::ErrorKind::BrokenPipe)?;
                 }
@@ -156,6 +164,28 @@ impl Carrier {
             Frame::End(id, End::Declined | End::Aborted) => self.withdraw(id, Withdrawal::Declined),
         }
         Ok(None)
+    }
+
+    /// Counts a page's bytes; those of a download are none, or pushes could be wasted for them.
+    fn page_came(&mut self, bytes: u64) {
+        let was_document = self.page_bytes <= MAX_DOCUMENT_BYTES;
+        self.page_bytes = self.page_bytes.saturating_add(bytes);
+        if !self.has_begun {
+            return;
+        }
+        if self.page_bytes <= MAX_DOCUMENT_BYTES {
+            self.half.table().page_bytes(self.page, bytes);
+        } else if was_document {
+            self.take_place_of_downloads();
+        }
+    }
+
+    /// Leaves a page's place to pages, where a download's is free.
+    fn take_place_of_downloads(&mut self) {
+        let whose = self.place.as_ref().map(|place| *place.whose());
+        if let Some(place) = whose.and_then(|whose| self.half.downloads.take(&whose)) {
+            self.place = Some(place);
+        }
     }
 
     fn promise(&mut self, promise: Promise) -> Option<u16> {

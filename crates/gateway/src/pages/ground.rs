@@ -21,6 +21,9 @@ use crate::counters::Counters;
 /// opening.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a page's last bytes may wait for the link, once all others are on their way.
+const LAST_PATIENCE: Duration = Duration::from_secs(60);
+
 /// How the ground's half works.
 #[derive(Debug, Clone)]
 pub struct GroundSettings {
@@ -41,14 +44,17 @@ pub struct GroundPages {
     pub(super) settings: GroundSettings,
     pub(super) pool: Pool,
     places: Arc<Places<String>>,
+    /// As many again, so that what takes long leaves pages theirs.
+    pub(super) downloads: Arc<Places<String>>,
     pub(super) counters: Arc<Counters>,
 }
 
 impl GroundPages {
     /// A half without any page under way.
     pub fn new(settings: GroundSettings, counters: Arc<Counters>) -> Self {
-        let places = Places::new(settings.pages, settings.per_aircraft);
-        Self { settings, pool: Pool::default(), places, counters }
+        let places = || Places::new(settings.pages, settings.per_aircraft);
+        let (places, downloads) = (places(), places());
+        Self { settings, pool: Pool::default(), places, downloads, counters }
     }
 
     /// Serves one page's stream of `aircraft`'s to its end. Reading and writing fail as they do when the
@@ -60,19 +66,16 @@ impl GroundPages {
         let (mut from, mut to) = tokio::io::split(stream);
         let mut ups = Inbox::default();
         let request = timeout(REQUEST_PATIENCE, ups.request(&mut from)).await??;
-        let Some(_place) = self.places.take(&aircraft.to_owned()) else {
+        let Some(place) = self.places.take(&aircraft.to_owned()) else {
             return timeout(REQUEST_PATIENCE, decline(&mut to)).await?;
         };
         if !self.settings.rules.permit(request.page.host()) {
             return timeout(REQUEST_PATIENCE, decline(&mut to)).await?;
         }
         self.counters.pages.add(1);
-        let mut session = Session::new(self, origins, *request)?;
-        let whole = async {
-            session.run(&mut from, &mut to, &mut ups).await?;
-            session.out.finish(&mut to).await
-        };
-        timeout(self.settings.longest, whole).await?
+        let mut session = Session::new(self, origins, *request, place)?;
+        session.run(&mut from, &mut to, &mut ups).await?;
+        timeout(LAST_PATIENCE, session.out.finish(&mut to)).await?
     }
 }
 

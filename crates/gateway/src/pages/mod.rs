@@ -14,7 +14,7 @@ mod places;
 mod pool;
 mod session;
 
-pub use air::{AirPages, AirSettings, Page, PageBody};
+pub use air::{AirPages, AirSettings, Page, PageBody, UNSERVED_FOR};
 pub use bentpipe_prefetch::ask::{Condition, is_object, is_page};
 pub use fetch::{Connection, Origins};
 pub use ground::{GroundPages, GroundSettings};

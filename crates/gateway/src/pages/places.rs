@@ -42,6 +42,13 @@ impl<Whose: Ord + Clone> Places<Whose> {
     }
 }
 
+impl<Whose: Ord + Clone> Place<Whose> {
+    /// Who has it.
+    pub fn whose(&self) -> &Whose {
+        &self.whose
+    }
+}
+
 impl<Whose: Ord + Clone> Drop for Place<Whose> {
     fn drop(&mut self) {
         let mut taken = self.places.taken();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use bentpipe_prefetch::judge;
+use bentpipe_prefetch::judge::{self, MAX_DOCUMENT_BYTES, is_download, is_type};
 use bentpipe_prefetch::plan::{Planner, Promise};
 use bentpipe_prefetch::scan::{CssScanner, Found, HtmlScanner, Item, Kind, Urgency};
 use bentpipe_prefetch::wire::{End, Frame, Head, PAGE, Request, Up};
@@ -12,24 +12,21 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use http::{HeaderMap, StatusCode, response};
+use http::{HeaderMap, response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use tokio::time::{Instant, sleep_until};
 
 use super::fetch::{Ask, Coming, Failed, ForPage, Origins, fetch};
 use super::ground::{GroundPages, Inbox};
 use super::out::Out;
-
-/// The longest document that comes by here. One that says it is longer is declined, and the cabin asks for it
-/// as ever; one that turns out to be breaks off.
-const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
-
-/// The longest answer without HTML, which brings nothing with it: downloads are no pages.
-const MAX_PLAIN_BYTES: u64 = 1 << 20;
+use super::places::Place;
 
 /// A page's stream on which nothing can be written and nothing comes ends after this.
 const STALL: Duration = Duration::from_secs(120);
+
+/// The same of a download, for a passenger who lets it wait: as long as the air gateway bears one who does not
+/// read, unless told otherwise.
+const DOWNLOAD_STALL: Duration = Duration::from_secs(300);
 
 /// What a fetch has come to.
 enum Event {
@@ -52,6 +49,10 @@ pub struct Session<'a> {
     urgency: Urgency,
     page_bytes: u64,
     began: Instant,
+    /// When what has not been sent breaks off; a download may go on.
+    until: Option<Instant>,
+    /// Its own among those that are served at once.
+    place: Place<String>,
     planner: Planner,
     scanner: Option<HtmlScanner>,
     live: BTreeMap<u16, Live>,
@@ -67,6 +68,7 @@ impl<'a> Session<'a> {
         half: &'a GroundPages,
         origins: &'a dyn Origins,
         request: Request,
+        place: Place<String>,
     ) -> io::Result<Self> {
         let Request { page, headers, allowance_bytes, digest } = request;
         let limits = half.settings.limits.clone();
@@ -74,6 +76,7 @@ impl<'a> Session<'a> {
         let urgency = judge::urgency(&headers).unwrap_or(Urgency::PAGE);
         let ask = Ask { address: page, headers: headers.clone(), object: None };
         let fetches = FuturesUnordered::new();
+        let began = Instant::now();
         fetches.push(answer(half, origins, PAGE, ask));
         Ok(Self {
             half,
@@ -81,7 +84,9 @@ impl<'a> Session<'a> {
             headers,
             urgency,
             page_bytes: 0,
-            began: Instant::now(),
+            began,
+            until: Some(began + half.settings.longest),
+            place,
             planner,
             scanner: None,
             live: BTreeMap::new(),
@@ -101,6 +106,10 @@ impl<'a> Session<'a> {
         let closing = self.began + self.half.settings.limits.time;
         let mut moved = Instant::now();
         while !(self.fetches.is_empty() && self.parked.is_empty() && self.out.is_empty()) {
+            let (until, stall) = match self.until {
+                Some(until) => (until, STALL),
+                None => (moved + DOWNLOAD_STALL, DOWNLOAD_STALL),
+            };
             tokio::select! {
                 Some(event) = self.fetches.next() => self.take(event),
                 written = self.out.write(to) => written?,
@@ -113,7 +122,7 @@ impl<'a> Session<'a> {
                     }
                 }
                 () = sleep_until(closing), if Instant::now() < closing => {}
-                () = sleep_until(moved + STALL) => return Err(io::ErrorKind::TimedOut.into()),
+                () = sleep_until(until.min(moved + stall)) => return Err(io::ErrorKind::TimedOut.into()),
             }
             moved = Instant::now();
             self.go_on();
@@ -177,12 +186,14 @@ impl<'a> Session<'a> {
     fn begin_page(&mut self, parts: &response::Parts) -> bool {
         let is_html = is_type(&parts.headers, "text/html");
         let head = Head::of(parts.status, &parts.headers);
-        let Some(head) = head.filter(|_| is_short(parts, is_html)) else {
+        let Some(head) = head else {
             self.end(PAGE, Urgency::PAGE, End::Declined);
             return false;
         };
         self.planner.page_answered(&parts.headers);
-        if is_html && judge::may_scan(parts.status, &parts.headers) {
+        if is_download(parts.status, &parts.headers) {
+            self.pass_on();
+        } else if is_html && judge::may_scan(parts.status, &parts.headers) {
             let accept = self.headers.get(http::header::ACCEPT);
             let accept = accept.and_then(|value| value.to_str().ok()).unwrap_or_default();
             let newer = ["image/avif", "image/webp"].into_iter().filter(|it| accept.contains(it));
@@ -191,6 +202,15 @@ impl<'a> Session<'a> {
         self.live.insert(PAGE, Live { urgency: self.urgency, sheet: None });
         self.out.frame(self.urgency, PAGE, Frame::Head(PAGE, Box::new(head)));
         true
+    }
+
+    /// From now on it is a download: as long as it takes, searched no more, and in a place of those where one
+    /// is free.
+    fn pass_on(&mut self) {
+        (self.scanner, self.until) = (None, None);
+        if let Some(place) = self.half.downloads.take(self.place.whose()) {
+            self.place = place;
+        }
     }
 
     fn begin(&mut self, id: u16, parts: &response::Parts) -> bool {
@@ -231,9 +251,8 @@ impl<'a> Session<'a> {
             }
         } else {
             self.page_bytes += bytes.len() as u64;
-            if self.page_bytes > MAX_DOCUMENT_BYTES {
-                self.finish(PAGE, End::Aborted);
-                return false;
+            if self.page_bytes > MAX_DOCUMENT_BYTES && self.until.is_some() {
+                self.pass_on();
             }
         }
         if id == PAGE
@@ -332,19 +351,4 @@ fn more(half: &GroundPages, id: u16, mut coming: Coming) -> BoxFuture<'_, Event>
         let next = coming.next(&half.pool).await;
         Event::More(id, coming, next)
     })
-}
-
-/// Whether an answer is one that a page may be, as far as it says. What is no HTML has to say how long it is.
-fn is_short(parts: &response::Parts, is_html: bool) -> bool {
-    let length = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    match length.and_then(|length| length.parse::<u64>().ok()) {
-        Some(bytes) if is_html => bytes <= MAX_DOCUMENT_BYTES,
-        Some(bytes) => bytes <= MAX_PLAIN_BYTES,
-        None => is_html || parts.status != StatusCode::OK,
-    }
-}
-
-fn is_type(headers: &HeaderMap, wanted: &str) -> bool {
-    let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    said.split(';').next().unwrap_or_default().trim_ascii().eq_ignore_ascii_case(wanted)
 }

@@ -74,9 +74,15 @@ impl Site {
             return Response::builder().status(404).body(Full::default().boxed_unsync()).unwrap();
         };
         let body = if path == "/endless" {
-            let part = Bytes::from(vec![b' '; 64 << 10]);
-            StreamBody::new(stream::repeat_with(move || Ok(Frame::data(part.clone()))))
-                .boxed_unsync()
+            // Letters that do not compress to nothing.
+            let mut state = 1_u32;
+            let mut letter = move || {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                b'a' + (state >> 24) as u8 % 26
+            };
+            let mut part =
+                move || Bytes::from_iter(std::iter::repeat_with(&mut letter).take(64 << 10));
+            StreamBody::new(stream::repeat_with(move || Ok(Frame::data(part())))).boxed_unsync()
         } else {
             Full::new(body.clone()).boxed_unsync()
         };
@@ -622,13 +628,25 @@ async fn no_page_holds_a_place_for_ever_and_no_aircraft_all_of_them() {
     assert_eq!(began.elapsed(), longest);
     assert!(bench.page("page").await.is_some());
     tokio::time::sleep(2 * KEEP).await;
-    let (_, body) = bench.page("endless").await.unwrap();
-    assert_eq!(whole(body).await, None, "a document without end breaks off");
+    // One that turns out to be a download leaves its place, and what does not find another keeps it.
+    let mut endless = Vec::new();
+    for place_is_free in [true, false] {
+        let (_, mut body) = bench.page("endless").await.unwrap();
+        let mut came = 0;
+        while came < 18 << 20 {
+            came += body.next().await.unwrap().unwrap().len();
+        }
+        endless.push(body);
+        assert_eq!(bench.page("page").await.is_some(), place_is_free);
+        tokio::time::sleep(longest).await;
+    }
+    drop(endless);
+    tokio::time::sleep(longest).await;
     assert!(bench.page("page").await.is_some());
 }
 
 #[tokio::test(start_paused = true)]
-async fn downloads_are_no_pages() {
+async fn downloads_are_asked_for_once_and_passed_on() {
     let long = " ".repeat(17 << 20);
     let binary: Fields = vec![("content-type", "application/zip")];
     let site = Site::default()
@@ -637,10 +655,41 @@ async fn downloads_are_no_pages() {
         .with("/endless", &binary, "")
         .with("/small", &binary, "x");
     let bench = bench(site);
-    for path in ["/long", "/file", "/endless"] {
-        assert!(bench.page(path).await.is_none(), "{path} goes its own way");
+    for (path, bytes) in [("/long", 17 << 20), ("/file", 2 << 20), ("/small", 1)] {
+        let (_, body) = bench.page(path).await.unwrap();
+        assert_eq!(whole(body).await.map(|body| body.len()), Some(bytes), "{path}");
     }
-    assert!(bench.page("/small").await.is_some());
+    // More than a passenger has pages, and for longer than a page may take.
+    let mut bodies = Vec::new();
+    for _ in 0..4 {
+        bodies.push(bench.page("/endless").await.unwrap().1);
+    }
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        for body in &mut bodies {
+            assert!(body.next().await.unwrap().is_ok());
+        }
+    }
+    assert!(bench.page("/small").await.is_some(), "they take none of the pages' places");
+    for body in &mut bodies {
+        // More than waits on board.
+        for _ in 0..100 {
+            assert!(body.next().await.unwrap().is_ok());
+        }
+    }
+    assert_eq!(bench.site.asked().len(), 8, "each once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ground_that_serves_no_pages_is_not_asked_for_a_while() {
+    let bench = bench(three_levels());
+    let ask = || bench.air.ask_for(ALICE, url("page"), &browsers(), []);
+    assert!(ask().is_some());
+    bench.air.not_served();
+    tokio::time::sleep(UNSERVED_FOR - Duration::from_secs(1)).await;
+    assert!(ask().is_none());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(ask().is_some(), "it may have been told otherwise");
 }
 
 #[tokio::test(start_paused = true)]
