@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::answer::{Ages, Answer, Kind, NotAnAnswer, seconds};
+use crate::answer::{Ages, Answer, Kind, NotAnAnswer, OTHER_ERROR, seconds};
 use crate::ask::{Ask, Asks, Late, Place, Waiting};
 use crate::cache::{self, Ahead, Cache, State};
 use crate::counts::Counts;
@@ -31,9 +31,6 @@ const CACHED_ERROR: u16 = 13;
 
 /// Extended error "Network Error" (RFC 8914): there is no way to the ground.
 const NETWORK_ERROR: u16 = 23;
-
-/// Extended error "Other" (RFC 8914): there is no room.
-const OTHER_ERROR: u16 = 0;
 
 /// A client may use an address for so long after it has been told of it.
 const TELL_MARGIN: Duration = Duration::from_secs(60);

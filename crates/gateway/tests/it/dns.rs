@@ -10,6 +10,8 @@ use bentpipe_gateway::air::{Air, Resolver};
 use bentpipe_gateway::net::Inherited;
 use bentpipe_link::ResetCode;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::rdata::opt::EdnsOption;
+use hickory_proto::rr::rdata::svcb::SvcParamValue;
 use hickory_proto::rr::rdata::{A, NULL, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use http_body_util::BodyExt;
@@ -40,6 +42,13 @@ fn answer(asked: &Message, over_tcp: bool) -> Message {
     answer.metadata.recursion_available = true;
     let (owner, kind) = (asked.queries[0].name().clone(), asked.queries[0].query_type());
     let record = |data| Record::from_rdata(owner.clone(), 300, data);
+    let mut edns = Edns::new();
+    if owner == name("failing.test.") {
+        answer.metadata.response_code = ResponseCode::ServFail;
+        edns.options_mut().insert(EdnsOption::Unknown(15, vec![0, 0]));
+        answer.set_edns(edns);
+        return answer;
+    }
     match kind {
         RecordType::A => answer.add_answer(record(RData::A(A([127, 0, 0, 1].into())))),
         RecordType::TXT if !over_tcp => {
@@ -55,16 +64,22 @@ fn answer(asked: &Message, over_tcp: bool) -> Message {
             answer.add_answer(record(RData::Unknown { code, rdata }))
         }
     };
-    answer.set_edns(Edns::new());
+    answer.set_edns(edns);
     answer
 }
 
 /// A name server on loopback, and how many questions it got. Before it answers about `liar.test.` it
 /// sends what a forger would, and about `slow.test.` it says nothing for a while.
 async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
-    let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    // The port that UDP is given may be taken for TCP.
+    let (udp, tcp) = loop {
+        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        match TcpListener::bind(udp.local_addr().unwrap()).await {
+            Ok(tcp) => break (udp, tcp),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse),
+        }
+    };
     let address = udp.local_addr().unwrap();
-    let tcp = TcpListener::bind(address).await.unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
     tokio::spawn(async move {
@@ -458,6 +473,22 @@ async fn instant_names_are_opened_by_name() {
 async fn an_aircraft_that_begins_is_sent_what_it_used_to_ask_for() {
     let mut configs = configs_with(&format!("dns = {{ {LISTEN} }}"), "");
     let (server, asked) = name_server().await;
+#[tokio::test]
+async fn a_failure_is_remembered_whatever_a_name_server_says_of_it() {
+    let cabin = start(LISTEN, "", over_link).await;
+    // The link is up then.
+    ask(cabin.resolver, &query("up.test.", RecordType::A)).await;
+    let mut tcp = TcpStream::connect(cabin.resolver).await.unwrap();
+    let mut asked = Vec::new();
+    for _ in 0..2 {
+        write(&mut tcp, &query("failing.test.", RecordType::A)).await;
+        let answer = soon("an answer", read(&mut tcp)).await.unwrap();
+        assert_eq!(answer.metadata.response_code, ResponseCode::ServFail);
+        asked.push(cabin.asked.load(SeqCst));
+    }
+    assert_eq!((asked[0], cabin.counts.counts().failed), (asked[1], 1));
+}
+
     configs.ground.dns.servers = vec![server.to_string().parse().unwrap()];
     configs.ground.dns.push_rate = Some("8 Mbit/s".parse().unwrap());
     let (far, arrivals) = over_link(&configs);
