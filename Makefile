@@ -1,10 +1,11 @@
 # The two commands: `make demo` shows the gateways at work, `make test` runs every test.
-# Both set up what is missing first, and say so.
+# Both set up what is missing first, and say so. `make papers` repeats the published studies, with
+# QUICK=1 the quick part of each; stopped, it goes on where it was.
 
 CARGO ?= cargo
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: demo test setup bench
+.PHONY: demo test setup bench papers
 
 setup:
 	@scripts/setup.sh
@@ -22,3 +23,14 @@ bench: setup
 	$(CARGO) build --release --bin bentpipe
 	@target/release/bentpipe lab bench relay
 	@target/release/bentpipe lab bench idle
+
+# Where the results and report.html go.
+RESULTS ?= target/papers$(if $(QUICK),-quick)
+
+papers: setup
+	@scripts/setup.sh vega
+	@scripts/setup.sh kcptun
+	@scripts/setup.sh browser
+	$(CARGO) build --release --bin bentpipe
+	@target/release/bentpipe lab papers $(if $(QUICK),--quick) $(PAPERS) $(RESULTS)
+	@target/release/bentpipe report $(RESULTS) --out $(RESULTS)/report.html

@@ -3,6 +3,7 @@
 mod aerotcp;
 mod grid;
 mod mixes;
+mod papers;
 mod record;
 
 use std::error::Error;
@@ -48,6 +49,8 @@ pub enum Lab {
     Sim(SimArgs),
     /// Be a modem that speaks DLEP, until Ctrl-C.
     Modem(ModemArgs),
+    /// Repeat the published studies in `experiments/`, and measure Bentpipe beside each.
+    Papers(papers::PapersArgs),
     /// Be a proxy that keeps a site which a browser loads, until Ctrl-C.
     Record(record::RecordArgs),
     /// Find out what this machine can carry.
@@ -222,6 +225,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),
+        Lab::Papers(args) => papers::run(args),
         Lab::Record(args) => record::record(args),
         Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
         Lab::Bench(Bench::Coding { json }) => coding(json.as_deref()),

@@ -8,6 +8,7 @@ mod keys;
 mod lab;
 mod out;
 mod preload;
+mod report;
 mod sheet;
 mod status;
 
@@ -82,6 +83,11 @@ enum Command {
     /// See it work: an emulated in-flight link, with and without the gateways, then a proxy to
     /// browse through.
     Demo(demo::Demo),
+    /// Show what the published studies say beside what a folder of results has.
+    ///
+    /// A summary goes to standard output; with --out a page of HTML that needs nothing else goes to
+    /// a file. `bentpipe lab papers` makes such folders.
+    Report(report::ReportArgs),
     /// Experiments on emulated and simulated links.
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -98,6 +104,7 @@ fn main() -> ExitCode {
         Command::Status(status) => status::run(&status),
         Command::Preload(preload) => preload::run(&preload),
         Command::Demo(demo) => demo::run(&demo),
+        Command::Report(args) => report::run(&args),
         Command::Lab(lab) => lab::run(&lab),
     };
     match result.and_then(|()| Ok(out::result()?)) {

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::Path;
 use std::process;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use tempfile::TempDir;
@@ -23,6 +23,7 @@ const REMOVALS: usize = 10;
 pub struct Scratch {
     folder: TempDir,
     exit_code: Arc<AtomicI32>,
+    advice: Arc<OnceLock<String>>,
 }
 
 impl Scratch {
@@ -32,6 +33,8 @@ impl Scratch {
         let folder = tempfile::Builder::new().prefix("bentpipe-").tempdir()?;
         let exit_code = Arc::new(AtomicI32::new(INTERRUPTED));
         let (path, code) = (folder.path().to_owned(), exit_code.clone());
+        let advice = Arc::new(OnceLock::<String>::new());
+        let said = advice.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut signals = {
             let _inside = runtime.enter();
@@ -53,15 +56,21 @@ impl Scratch {
                 }
             }
             // Where the terminal is gone, as at SIGHUP, nobody can be told.
-            let _ = writeln!(io::stderr(), "\nstopped; everything is cleaned up");
+            let advice = said.get().map(String::as_str).unwrap_or_default();
+            let _ = writeln!(io::stderr(), "\nstopped; everything is cleaned up{advice}");
             process::exit(code.load(Ordering::Relaxed));
         })?;
-        Ok(Self { folder, exit_code })
+        Ok(Self { folder, exit_code, advice })
     }
 
     /// The folder.
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// What whoever stops the process is told besides, once: how to go on.
+    pub fn advise(&self, words: &str) {
+        let _ = self.advice.set(format!("; {words}"));
     }
 
     /// From now on being stopped is how the command is meant to end.

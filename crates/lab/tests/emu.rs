@@ -25,6 +25,8 @@ mod reach;
 mod share;
 #[path = "emu/traffic.rs"]
 mod traffic;
+#[path = "emu/tuning.rs"]
+mod tuning;
 #[path = "emu/vanish.rs"]
 mod vanish;
 
@@ -45,6 +47,13 @@ const TESTS: &[Test] = &[
     ("passengers_traffic_crosses_both_gateways", traffic::crosses),
     ("a_class_keeps_to_its_ceiling_both_ways", traffic::ceilings),
     ("sessions_without_leases_leave_the_kernels_cubic_its_share", share::with_the_kernel),
+    ("an_initial_window_is_what_leaves_before_the_first_acknowledgement", tuning::initial_window),
+    ("a_pause_starts_over_where_it_is_said_to", tuning::idle_restart),
+    ("a_congestion_control_is_everybodys", tuning::congestion),
+    ("windows_and_buffers_bound_the_rate", tuning::windows),
+    ("fast_open_saves_a_round_trip", tuning::fast_open),
+    ("bytes_in_the_cabin_are_counted_with_every_header", tuning::cabin_bytes),
+    ("other_users_of_the_link_are_counted_apart", tuning::others),
     ("every_protocol_loads_a_page_over_a_lossy_link", loads::protocols),
     ("connections_are_tried_again_and_dropped", loads::retries),
     ("a_first_packet_carries_a_request_where_tcp_may", loads::fast_open),

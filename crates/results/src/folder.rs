@@ -169,9 +169,13 @@ impl Folder {
     /// cell without its line was run, a line without its cell is harmless.
     pub fn keep(&self, measured: &Measured, line: &impl Serialize) -> Result<(), FolderError> {
         self.keep_cell(measured)?;
-        let mut line = serde_json::to_string(line).expect("a line of the log is plain data");
-        line.push('\n');
-        self.log(&line)
+        self.note(line)
+    }
+
+    /// A line for the log that goes with no cell.
+    pub fn note(&self, line: &impl Serialize) -> Result<(), FolderError> {
+        let line = serde_json::to_string(line).expect("a line of the log is plain data");
+        self.log(&format!("{line}\n"))
     }
 
     /// What every finished cell gave, by study and grid.
@@ -224,7 +228,8 @@ impl Folder {
             let measured: Measured = read(&path)?;
             let (paper, grid) = grid_of(&measured);
             match self.cell(paper, grid, &measured.cell)? {
-                None => self.keep_cell(&measured)?,
+                // As it is there: what is read and written again may differ in a last digit.
+                None => self.copy_cell(&measured, &path)?,
                 Some(same) if same == measured => {}
                 Some(_) => {
                     let (paper, grid, cell) = (paper.into(), grid.into(), measured.cell.clone());
@@ -250,6 +255,14 @@ impl Folder {
         let folder = path.parent().unwrap_or(&self.path);
         fs::create_dir_all(folder).map_err(io_at(folder))?;
         write_whole(&path, &json(measured))
+    }
+
+    fn copy_cell(&self, measured: &Measured, from: &Path) -> Result<(), FolderError> {
+        let (paper, grid) = grid_of(measured);
+        let path = self.path.join(Self::cell_file(paper, grid, &measured.cell));
+        let folder = path.parent().unwrap_or(&self.path);
+        fs::create_dir_all(folder).map_err(io_at(folder))?;
+        write_whole(&path, &fs::read(from).map_err(io_at(from))?)
     }
 
     fn log(&self, lines: &str) -> Result<(), FolderError> {

@@ -22,6 +22,9 @@ pub struct AeroTcpArgs {
     /// Who carries the files, bentpipe or bentpipe-aerotcp; may be repeated [default: both].
     #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
     contenders: Vec<&'static dyn Contender>,
+    /// A bit-error rate; may be repeated [default: half decades from 1e-8 to 1e-5].
+    #[arg(long = "ber", value_name = "SHARE", value_parser = ber)]
+    bers: Vec<f64>,
     /// Runs of each cell.
     #[arg(long, value_name = "N", default_value_t = sweep::DEFAULT_RUNS as u16, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
@@ -39,6 +42,11 @@ enum Engine {
     Sim,
 }
 
+fn ber(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| "is no share of all bits: write one from 0 to 1, as 1e-7".into())
+}
+
 /// Runs the sweep and prints its table.
 pub fn run(args: &AeroTcpArgs) -> Outcome {
     let Engine::Sim = args.engine;
@@ -46,7 +54,11 @@ pub fn run(args: &AeroTcpArgs) -> Outcome {
     let wanted = |cell: &sweep::Cell| {
         args.contenders.is_empty() || args.contenders.contains(&cell.contender)
     };
-    let cells: Vec<_> = sweep::cells().into_iter().filter(wanted).collect();
+    let bers = match &args.bers[..] {
+        [] => sweep::bers(),
+        some => some.to_vec(),
+    };
+    let cells: Vec<_> = sweep::cells(&bers).into_iter().filter(wanted).collect();
     if cells.is_empty() {
         return Err("the aerotcp experiment compares bentpipe and bentpipe-aerotcp".into());
     }

@@ -16,8 +16,10 @@ mod host;
 mod measure;
 mod net;
 mod offload;
+mod others;
 mod probe;
 mod tun;
+mod tuning;
 mod user;
 mod wire;
 mod world;
@@ -29,6 +31,8 @@ pub use measure::{
     ATTEMPTS, DELAY_TOLERANCE_S, DirectionMeasured, Figure, LinkMeasured, MeasureError, Measured,
     Quantity, RATE_TOLERANCE, UNLIMITED_FLOOR_BPS,
 };
+pub use others::{Others, Share};
+pub use tuning::Tuning;
 pub use user::enter;
 pub use wire::{IN_FLIGHT_BYTES, LATE, WireCounters, be_punctual};
 pub use world::{

@@ -198,17 +198,22 @@ fn masked6((address, prefix): (Ipv6Addr, u8)) -> Ipv6Addr {
 
 /// Packets that the host's interface `name` refused to hand to the wire, its queue being full.
 pub fn dropped(host: &Host, name: &str) -> Result<u64, EmuError> {
+    Ok(device_row(host, name)?.get(11).copied().unwrap_or(0))
+}
+
+/// What the host's interface `name` counted: 8 columns of receiving, then of sending, each bytes,
+/// packets, errors, drops, ...; empty where there is no such interface.
+pub fn device_row(host: &Host, name: &str) -> Result<Vec<u64>, EmuError> {
     let path = "/proc/thread-self/net/dev";
     let table = host.run(|| fs::read_to_string(path))?;
     let table = table.map_err(|error| host.failed(format!("read {path}"), error))?;
-    // "name: 8 columns of receiving, then of sending: bytes packets errs drop ..."
     let row =
         table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'));
-    let column = row.and_then(|row| row.split_whitespace().nth(11));
-    Ok(column.and_then(|drops| drops.parse().ok()).unwrap_or(0))
+    let columns = row.into_iter().flat_map(str::split_whitespace);
+    Ok(columns.map(|column| column.parse().unwrap_or(0)).collect())
 }
 
-async fn index_of(netlink: &Handle, name: &str) -> Result<u32, rtnetlink::Error> {
+pub(super) async fn index_of(netlink: &Handle, name: &str) -> Result<u32, rtnetlink::Error> {
     use futures_util::TryStreamExt;
     let mut found = netlink.link().get().match_name(name.into()).execute();
     let link = found.try_next().await?;
@@ -216,7 +221,7 @@ async fn index_of(netlink: &Handle, name: &str) -> Result<u32, rtnetlink::Error>
 }
 
 /// Talks rtnetlink to the host's kernel.
-fn configure(
+pub(super) fn configure(
     host: &Host,
     doing: &str,
     work: impl AsyncFnOnce(Handle) -> Result<(), rtnetlink::Error> + Send,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use bentpipe_channel::{Counters, Direction, Fate};
+use bentpipe_channel::{Count, Counters, Direction, Fate};
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::prctl;
@@ -18,6 +18,7 @@ use nix::unistd::{read, write};
 use super::ecn;
 use super::error::EmuError;
 use super::offload::{FRAME_BYTES, HEADER_BYTES, Segments};
+use super::others::{self, Share};
 
 /// Memory for packets under way in one direction: 128 MiB, which is 2 s of 500 Mbit/s. Beyond it
 /// packets are lost outside the model, which [`WireCounters::overflowed`] shows.
@@ -52,7 +53,38 @@ pub struct WireCounters {
     /// Whether the wire runs at real-time priority, as it does where that is allowed (to root, or
     /// within `ulimit -r`). Without it a busy machine delays packets by tens of milliseconds.
     pub realtime: bool,
+    /// Of what was offered, the packets of other users ([`super::World::others`]).
+    pub others: Share,
+    /// Of what was offered, the packets below 80 bytes, others' left out.
+    pub small: u64,
+    /// Of what was offered, the packets of 1280 to 1500 bytes, others' left out.
+    pub large: u64,
 }
+
+impl WireCounters {
+    /// What was offered but by other users.
+    pub fn own(&self) -> Share {
+        let all = &self.model;
+        let less = |all: Count, others: Count| Count {
+            packets: all.packets.saturating_sub(others.packets),
+            bytes: all.bytes.saturating_sub(others.bytes),
+        };
+        let add = |one: Count, two: Count| Count {
+            packets: one.packets + two.packets,
+            bytes: one.bytes + two.bytes,
+        };
+        let lost = add(add(all.lost, all.queue_dropped), all.too_long);
+        Share {
+            offered: less(all.offered, self.others.offered),
+            lost: less(lost, self.others.lost),
+        }
+    }
+}
+
+/// Acknowledgements and the like.
+const SMALL: std::ops::Range<usize> = 0..80;
+/// Packets that are full, or nearly.
+const LARGE: std::ops::RangeInclusive<usize> = 1280..=1500;
 
 /// A running wire. Dropping it stops the thread and, with the descriptors, removes the devices.
 #[derive(Debug)]
@@ -229,6 +261,7 @@ impl Lane {
         let segments = Segments::of(frame);
         let count = segments.map_or(1, |segments| segments.count());
         let capable = ecn::is_capable(frame);
+        let is_others = others::is_others(frame);
         let mut fates = std::mem::take(&mut self.fates);
         fates.clear();
         for index in 0..count {
@@ -238,6 +271,12 @@ impl Lane {
             } else {
                 (self.model.offer(now, bytes), false)
             };
+            if is_others {
+                self.tally.others.add(bytes, fate);
+            } else {
+                self.tally.small += u64::from(SMALL.contains(&bytes));
+                self.tally.large += u64::from(LARGE.contains(&bytes));
+            }
             fates.push(match fate {
                 Fate::Delivered { at } => Some((at, marked)),
                 Fate::Lost | Fate::QueueDropped | Fate::TooLong => None,

@@ -62,7 +62,7 @@ impl Addresses {
         [self.v4.into(), self.v6.into()]
     }
 
-    fn on(self, name: &'static str) -> Interface {
+    pub(super) fn on(self, name: &'static str) -> Interface {
         Interface { name, v4: self.v4, v6: self.v6 }
     }
 }

@@ -89,6 +89,47 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> 
     Ok(report.found_by(engine))
 }
 
+/// What one run of the policy gives to a reader of public services and to everybody else.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Policy {
+    /// Page loads of the reader.
+    pub pages: Samples,
+    /// Payload of the assured class in bulk over what lower effort leaves of the link, towards the
+    /// aircraft and from it.
+    pub assured_fill: [f64; 2],
+    /// What lower effort sends, where the assured class has no bulk, over its ceiling.
+    pub lower_fill: [f64; 2],
+}
+
+/// One run of the policy, beside others who saturate the lowest class or without them.
+pub fn policy(
+    engine: &Engine<'_>,
+    profile: &Profile,
+    reads: u16,
+    seed: u64,
+    loaded: bool,
+) -> Result<Policy, EngineError> {
+    let capacity = capacity(profile);
+    engine.carry(profile, &limits(), seed, |cabin| {
+        let mut alone = [0.0; 2];
+        if loaded {
+            saturate(cabin);
+            cabin.pass(WARM);
+            (alone, _) = rates(cabin, &[]);
+        }
+        let pages = pages(cabin, reads, seed);
+        let class = Class::Assured;
+        let bulk = cabin.open(Carry { class, passenger: WORKER, up: ENDLESS, down: ENDLESS });
+        cabin.pass(WARM);
+        let (lower, assured) = rates(cabin, &[bulk]);
+        Policy {
+            pages,
+            assured_fill: [DOWN, UP].map(|way| assured[way] / (capacity[way] - lower[way])),
+            lower_fill: [DOWN, UP].map(|way| alone[way] / CEIL[way].bps() as f64),
+        }
+    })
+}
+
 /// Lower effort has only what is left over, as in the paper, and no more than its ceiling.
 fn limits() -> ClassLimits {
     let mut limits = ClassLimits::default();
@@ -275,6 +316,19 @@ fn text(choice: &Choice, found: &[Found]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_policy_is_run_with_others_and_without() {
+        let profile = Profile::named(DEFAULT_PROFILE).unwrap();
+        let [calm, loaded] =
+            [false, true].map(|loaded| policy(&Engine::Sim, &profile, 1, 1, loaded).unwrap());
+        assert_eq!(calm.lower_fill, [0.0; 2]);
+        assert!(loaded.lower_fill.iter().all(|fill| (0.9..1.02).contains(fill)), "{loaded:?}");
+        for one in [&calm, &loaded] {
+            assert!(one.assured_fill.iter().all(|fill| (0.9..1.0).contains(fill)), "{one:?}");
+            assert_eq!(one.pages.len(), 1);
+        }
+    }
 
     #[test]
     fn lower_effort_keeps_to_its_ceiling_and_out_of_the_way_whatever_the_seed() {

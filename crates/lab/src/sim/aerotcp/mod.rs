@@ -19,7 +19,7 @@ use bentpipe_channel::DirectionSpec;
 use bentpipe_link::{Read, Settings};
 use bentpipe_units::Ratio;
 
-use super::pair::Pair;
+use super::pair::{FlowKey, Pair};
 use super::parallel;
 use crate::contender::{BENTPIPE, BENTPIPE_AEROTCP, Contender};
 use crate::profile::{FULL_PACKET_BYTES, Profile};
@@ -89,12 +89,16 @@ pub enum SweepError {
     },
 }
 
-/// Every cell, in the order of the table.
-pub fn cells() -> Vec<Cell> {
+/// The bit-error rates of the sweep: half a decade from one to the next.
+pub fn bers() -> Vec<f64> {
+    (0..STEPS).map(|step| 10f64.powf(-8.0 + f64::from(step) / 2.0)).collect()
+}
+
+/// Every cell at these bit-error rates, in the order of the table.
+pub fn cells(bers: &[f64]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for bursts in [false, true] {
-        for step in 0..STEPS {
-            let ber = 10f64.powf(-8.0 + f64::from(step) / 2.0);
+        for &ber in bers {
             for contender in [&BENTPIPE_AEROTCP, &BENTPIPE] {
                 cells.push(Cell { contender, ber, bursts });
             }
@@ -114,20 +118,12 @@ fn run_cell(profile: &Profile, cell: Cell, runs: usize, seed: u64) -> Result<Fou
     let loss = profile.forward_loss();
     let (mut utilization, mut completion) = (Vec::new(), Vec::new());
     for run in 0..runs as u64 {
-        let seed = seed + run;
-        let one = if cell.contender.name() == BENTPIPE_AEROTCP.name() {
-            let buffer_factor = if loss > HIGH_LOSS { 4 } else { 2 };
-            // Section VI: 400 kbit/s for each of ten connections.
-            let window = Window::Static { connections: FILES as u32 };
-            let settings = AeroSettings { window, buffer_factor, ..Default::default() };
-            download(&mut AeroPair::new(&profile, &settings, seed))
-        } else {
-            download(&mut Pair::new(&profile, &Settings::default(), seed))
-        };
+        let is_aerotcp = cell.contender.name() == BENTPIPE_AEROTCP.name();
+        let one = download(&profile, is_aerotcp, &Files::PAPERS, seed + run);
         let refused = SweepError::NoFlows { contender: cell.contender, ber: cell.ber };
         let one = one.ok_or(refused)?;
         let rate = profile.link.forward.rate().map_or(f64::INFINITY, |rate| rate.bps() as f64);
-        utilization.push(Sample::Finished(8.0 * one.bytes as f64 / one.took_s / rate));
+        utilization.push(Sample::Finished(8.0 * one.bytes as f64 / one.took.as_secs_f64() / rate));
         completion.extend(one.files);
     }
     let all = (FILES * FILE_BYTES) as u64;
@@ -169,65 +165,120 @@ fn in_bursts(spec: &DirectionSpec, loss: f64) -> DirectionSpec {
     toml::from_str(&text).expect("a direction made of checked values is one")
 }
 
-/// What one run came to.
-struct Run {
-    /// Payload bytes that arrived between the first and the last of them.
-    bytes: u64,
-    took_s: f64,
-    files: Vec<Sample>,
+/// What is downloaded at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Files {
+    /// How many.
+    pub count: usize,
+    /// Bytes in each.
+    pub bytes: usize,
+    /// A run is cut off after so much virtual time from the requests on.
+    pub limit: Duration,
 }
 
-/// Ten flows at once on a session that is there already; `None` when they did not get through.
-fn download(ends: &mut impl Ends) -> Option<Run> {
+/// What one run came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Downloaded {
+    /// Payload bytes that arrived.
+    pub bytes: u64,
+    /// From the first of them to the last one, or to the limit.
+    pub took: Duration,
+    /// Of each file from its request to its last byte, in seconds.
+    pub files: Vec<Sample>,
+    /// What each file had when the first one was there, or at the limit.
+    pub abreast: Vec<u64>,
+    /// IP bytes offered to the link towards the aircraft from the requests on.
+    pub offered_bytes: u64,
+}
+
+impl Files {
+    /// Those of the paper.
+    pub const PAPERS: Self = Self { count: FILES, bytes: FILE_BYTES, limit: RUN_LIMIT };
+}
+
+/// Downloads files at once over the radio link of `profile`, by AeroTCP with the paper's windows or
+/// by the radio transport; `None` when the requests did not get through.
+pub fn download(
+    profile: &Profile,
+    is_aerotcp: bool,
+    files: &Files,
+    seed: u64,
+) -> Option<Downloaded> {
+    if !is_aerotcp {
+        return fetch(&mut Pair::new(profile, &Settings::default(), seed), files);
+    }
+    let buffer_factor = if profile.forward_loss() > HIGH_LOSS { 4 } else { 2 };
+    // Section VI: 400 kbit/s for each of ten connections.
+    let window = Window::Static { connections: files.count as u32 };
+    let settings = AeroSettings { window, buffer_factor, ..Default::default() };
+    fetch(&mut AeroPair::new(profile, &settings, seed), files)
+}
+
+/// Flows at once on a session that is there already.
+fn fetch(ends: &mut impl Ends, files: &Files) -> Option<Downloaded> {
     let mut flows = Vec::new();
-    while flows.len() < FILES && ends.now() < CONNECT_LIMIT {
+    while flows.len() < files.count && ends.now() < CONNECT_LIMIT {
         match ends.open(b"GET") {
             Some(flow) => flows.push(flow),
             None => ends.step(),
         }
     }
-    let asked_at = ends.now();
-    let (mut served, mut got) = (Vec::new(), vec![0; FILES]);
-    let (mut files, mut first_at) = (vec![None; flows.len()], None);
+    let (asked_at, offered) = (ends.now(), ends.counters().0.offered.bytes);
+    let (mut served, mut got) = (Vec::new(), vec![0; files.count]);
+    let (mut done, mut first_at, mut abreast) = (vec![None; flows.len()], None, None);
     let mut last_at = asked_at;
     let chunk = [0x5a; CHUNK_BYTES];
     let mut buffer = [0; CHUNK_BYTES];
-    while files.iter().any(Option::is_none) && ends.now() < asked_at + RUN_LIMIT {
+    while done.iter().any(Option::is_none) && ends.now() < asked_at + files.limit {
         ends.step();
         while let Some(flow) = ends.accept() {
-            served.push((flow, FILE_BYTES));
+            served.push((flow, files.bytes));
         }
         for (flow, left) in &mut served {
-            while *left > 0 {
-                let taken = ends.serve(*flow, &chunk[..CHUNK_BYTES.min(*left)]);
-                *left -= taken;
-                if *left == 0 {
-                    ends.finish(*flow);
-                }
-                if taken == 0 {
-                    break;
-                }
-            }
+            serve(ends, *flow, left, &chunk);
         }
-        for (flow, (got, file)) in flows.iter().zip(got.iter_mut().zip(&mut files)) {
+        for (flow, (got, done)) in flows.iter().zip(got.iter_mut().zip(&mut done)) {
             while let Some(Read::Taken(taken)) = ends.fetch(*flow, &mut buffer) {
                 first_at.get_or_insert(ends.now());
                 last_at = ends.now();
                 *got += taken;
             }
-            if *got == FILE_BYTES {
-                file.get_or_insert((ends.now() - asked_at).as_secs_f64());
+            if *got == files.bytes {
+                done.get_or_insert((ends.now() - asked_at).as_secs_f64());
             }
+        }
+        if done.iter().any(Option::is_some) {
+            abreast.get_or_insert_with(|| got.clone());
         }
     }
     let cut = (ends.now() - asked_at).as_secs_f64();
-    let first_at = first_at.filter(|_| served.len() == FILES)?;
+    if done.iter().any(Option::is_none) {
+        last_at = ends.now();
+    }
+    let first_at = first_at.filter(|_| served.len() == files.count)?;
     let sample = |file: Option<f64>| file.map_or(Sample::Cut(cut), Sample::Finished);
-    Some(Run {
+    let abreast = abreast.unwrap_or_else(|| got.clone());
+    Some(Downloaded {
         bytes: got.iter().sum::<usize>() as u64,
-        took_s: (last_at - first_at).as_secs_f64(),
-        files: files.into_iter().map(sample).collect(),
+        took: last_at - first_at,
+        files: done.into_iter().map(sample).collect(),
+        abreast: abreast.into_iter().map(|bytes| bytes as u64).collect(),
+        offered_bytes: ends.counters().0.offered.bytes - offered,
     })
+}
+
+/// Hands over what there is room for, and ends the flow behind its last byte.
+fn serve(ends: &mut impl Ends, flow: FlowKey, left: &mut usize, chunk: &[u8]) {
+    while *left > 0 {
+        let taken = ends.serve(flow, &chunk[..chunk.len().min(*left)]);
+        *left -= taken;
+        if *left == 0 {
+            ends.finish(flow);
+        }
+        if taken == 0 {
+            break;
+        }
+    }
 }
 
 impl Found {
@@ -287,6 +338,21 @@ mod tests {
         let limit = utilization.limit.unwrap();
         assert!((limit - (1.0 - 1e-6f64).powi(8 * 1500)).abs() < 1e-9, "{limit}");
         assert!(completion.p50.unwrap() > 30.0 && completion.limit.unwrap() > 32.0);
+    }
+
+    #[test]
+    fn any_files_are_downloaded_and_a_limit_cuts_them_off() {
+        let profile = Profile::named(PROFILE).unwrap().with_ber(Ratio::new(3e-8).unwrap());
+        let files = Files { count: 2, bytes: 1_000_000, limit: Duration::from_secs(60) };
+        let whole = download(&profile, false, &files, 1).unwrap();
+        assert_eq!((whole.bytes, whole.files.len()), (2_000_000, 2));
+        assert!(whole.offered_bytes > whole.bytes && whole.offered_bytes < whole.bytes * 11 / 10);
+        let least = whole.abreast.iter().min().unwrap();
+        assert!(*least > 900_000, "{:?}", whole.abreast);
+        let cut = Files { limit: Duration::from_secs(2), ..files };
+        let cut = download(&profile, true, &cut, 1).unwrap();
+        assert!(cut.files.iter().all(|file| matches!(file, Sample::Cut(_))), "{:?}", cut.files);
+        assert!(cut.bytes > 0 && cut.took < Duration::from_secs(2));
     }
 
     #[test]

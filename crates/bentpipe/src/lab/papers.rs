@@ -1,0 +1,138 @@
+//! `bentpipe lab papers`: repeats the published studies.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use bentpipe_lab::emu;
+use bentpipe_lab::scratch::Scratch;
+use bentpipe_papers::{Kind, Options, Plan, Wanted, digest};
+use bentpipe_results::{Folder, Manifest, Shard, Study};
+use clap::{Args, ValueEnum};
+
+use super::Outcome;
+use crate::out::say;
+
+/// What `lab papers` is told.
+#[derive(Args)]
+#[command(override_usage = "bentpipe lab papers [OPTIONS] [NAME]... <DIR>\n       \
+                            bentpipe lab papers --merge <DIR> <SHARD>...")]
+pub struct PapersArgs {
+    /// The studies, by the names of their files in experiments/ [default: all], then the folder for
+    /// the results; with --merge the folder for the whole, then those of its shards.
+    ///
+    /// A folder that holds results of the same run is gone on with.
+    #[arg(required = true, value_name = "NAME, DIR")]
+    words: Vec<String>,
+    /// Run the quick part of each grid only.
+    #[arg(long)]
+    quick: bool,
+    /// Of all losses.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Run one part of so many, as 2/8: parts make the whole with --merge.
+    #[arg(long, value_name = "I/N", default_value_t = Shard::WHOLE, hide_default_value = true)]
+    shard: Shard,
+    /// Emulated links at once [default: 8 for each core].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    jobs: Option<u16>,
+    /// Run this grid only; may be repeated.
+    #[arg(long, value_name = "GRID")]
+    only: Vec<String>,
+    /// Run the cells of this engine only.
+    #[arg(long, value_name = "NAME")]
+    engine: Option<Engine>,
+    /// Keep a HAR file of every page load, below raw/ in the folder.
+    #[arg(long)]
+    raw: bool,
+    /// Put the results of shards together.
+    #[arg(long, conflicts_with_all = ["quick", "seed", "shard", "jobs", "only", "engine", "raw"])]
+    merge: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Engine {
+    /// Virtual time.
+    Sim,
+    /// Real kernels.
+    Emu,
+}
+
+/// Runs what is left, or merges.
+pub fn run(args: &PapersArgs) -> Outcome {
+    if args.merge {
+        return merge(&args.words);
+    }
+    let (names, folder) = args.words.split_at(args.words.len() - 1);
+    let path = PathBuf::from(&folder[0]);
+    let studies = studies(names)?;
+    if names.is_empty() && Study::named(&folder[0]).is_ok() {
+        return Err(format!(
+            "{0} is a study: name the folder for its results behind it",
+            folder[0]
+        )
+        .into());
+    }
+    let grids = || studies.iter().flat_map(|study| &study.grids);
+    if let Some(unknown) = args.only.iter().find(|only| !grids().any(|grid| grid.id == **only)) {
+        let all: Vec<&str> = grids().map(|grid| grid.id.as_str()).collect();
+        return Err(format!("there is no grid {unknown:?}: there are {}", all.join(", ")).into());
+    }
+    let engine = args.engine.map(|engine| match engine {
+        Engine::Sim => Kind::Sim,
+        Engine::Emu => Kind::Emu,
+    });
+    let (quick, seed, grids) = (args.quick, args.seed, args.only.clone());
+    let plan = Plan::new(&studies, &Wanted { quick, seed, grids, engine })?;
+    if plan.needs_emulator() {
+        // Comes before the first thread.
+        emu::enter()?;
+    }
+    let folder = Folder::start(&path, &manifest(&studies, args))?;
+    let scratch = Scratch::new()?;
+    scratch.advise("the same command goes on where this one was");
+    let (began, raw) = (Instant::now(), path.join("raw"));
+    let options = Options {
+        shard: args.shard,
+        folder: &folder,
+        scratch: scratch.path(),
+        program: &std::env::current_exe()?,
+        raw: args.raw.then_some(&*raw),
+        jobs: args.jobs.map(usize::from),
+    };
+    let outcome = bentpipe_papers::run(&plan, &options)?;
+    folder.write_tables()?;
+    say!("{}", outcome.words(began.elapsed()));
+    say!("Now: bentpipe report {} --out report.html", path.display());
+    Ok(())
+}
+
+fn studies(names: &[String]) -> Result<Vec<Study>, Box<dyn std::error::Error>> {
+    if names.is_empty() {
+        return Ok(Study::all()?);
+    }
+    Ok(names.iter().map(|name| Study::named(name)).collect::<Result<_, _>>()?)
+}
+
+fn manifest(studies: &[Study], args: &PapersArgs) -> Manifest {
+    Manifest {
+        version: env!("CARGO_PKG_VERSION").into(),
+        studies: studies.iter().map(|one| (one.name.clone(), digest(&one.text))).collect(),
+        seed: args.seed,
+        quick: args.quick,
+    }
+}
+
+fn merge(words: &[String]) -> Outcome {
+    let [into, shards @ ..] = words else { return Ok(()) };
+    if shards.is_empty() {
+        return Err(
+            "nothing to merge: name the folders of the shards behind that of the whole".into()
+        );
+    }
+    let shards: Vec<Folder> =
+        shards.iter().map(|path| Folder::open(Path::new(path))).collect::<Result<_, _>>()?;
+    Folder::merge(Path::new(into), &shards)?;
+    let cells = Folder::open(Path::new(into))?.measured()?.len();
+    say!("{into} has {cells} cells now");
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! `bentpipe report`: what studies say beside what was measured.
+
+use std::error::Error;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use bentpipe_results::{Claims, Folder, Report, Study, html, text};
+use clap::Args;
+
+use crate::out::{say, show};
+
+/// What figures are drawn with, where `scripts/setup.sh vega` has put it.
+const VEGA: &str = "target/vega/vega.js";
+
+/// What `report` is told.
+#[derive(Args)]
+pub struct ReportArgs {
+    /// The folder of results that `bentpipe lab papers` made.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    /// Write the page there.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// The bundle of Vega that figures are drawn with; `scripts/setup.sh vega` fetches it. Without
+    /// it the page has no figures and says so.
+    #[arg(long, value_name = "FILE", default_value = VEGA)]
+    vega: PathBuf,
+}
+
+/// Prints the summary, and writes the page.
+pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
+    let folder = Folder::open(&args.folder)?;
+    // A copy of a run may have its tables only.
+    let measured = if args.folder.join("cells").exists() {
+        folder.measured()?
+    } else {
+        Folder::read_tables(&args.folder.join("tables"))?
+    };
+    let named =
+        |study: &Study| folder.manifest().studies.iter().any(|(name, _)| *name == study.name);
+    let studies: Vec<Study> = Study::all()?.into_iter().filter(named).collect();
+    let claims = Claims::all()?;
+    claims.check(&studies)?;
+    let vega = read(&args.vega)?;
+    let made = made(args);
+    let report = Report {
+        studies: &studies,
+        claims: &claims,
+        measured: &measured,
+        manifest: folder.manifest(),
+        made: &made,
+        vega: vega.as_deref(),
+    };
+    show!("{}", text(&report));
+    if let Some(out) = &args.out {
+        fs::write(out, html(&report)).map_err(|error| format!("{}: {error}", out.display()))?;
+        say!("\nThe page is {}.", out.display());
+        if vega.is_none() {
+            say!("It has no figures: scripts/setup.sh vega fetches what they are drawn with.");
+        }
+    }
+    Ok(())
+}
+
+/// The text of a file; `None` where there is none.
+fn read(path: &Path) -> Result<Option<String>, Box<dyn Error>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("{}: {error}", path.display()).into()),
+    }
+}
+
+fn made(args: &ReportArgs) -> Vec<(String, String)> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let system = nix::sys::utsname::uname();
+    let kernel = system.map_or_else(
+        |_| String::new(),
+        |system| {
+            format!(
+                ", {} {}",
+                system.sysname().to_string_lossy(),
+                system.release().to_string_lossy()
+            )
+        },
+    );
+    let date = httpdate::fmt_http_date(SystemTime::now());
+    [
+        ("report", format!("bentpipe report {}", args.folder.display())),
+        ("date", date),
+        ("machine", format!("{cores} cores{kernel}")),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec()
+}

@@ -1,0 +1,186 @@
+//! How TCP of one host is set, for every program on it: what an experiment declares of its clients
+//! and servers.
+//!
+//! Settings of the kernel hold for the host's namespace alone; what has none is an attribute of the
+//! host's IPv4 routes. A socket is what it was when it was opened: tune a host before anything runs
+//! on it.
+
+use std::fs;
+use std::net::Ipv4Addr;
+
+use rtnetlink::packet_core::DefaultNla;
+use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteScope};
+use rtnetlink::{LinkUnspec, RouteMessageBuilder};
+
+use super::error::EmuError;
+use super::host::Host;
+use super::net::{self, Interface, configure, index_of};
+use super::world::{AIR_CABIN, CLIENT, GROUND_INTERNET, SERVER, World};
+use crate::workload::origin::Congestion;
+
+/// `RTAX_CC_ALGO` of linux/rtnetlink.h, whose value is a name.
+const RTAX_CC_ALGO: u16 = 16;
+
+/// Memory that a receive buffer needs for a window of so many bytes. From Linux 6.6 on the kernel
+/// takes the share of a buffer that is payload from the first full packet, and then moves every
+/// other bound of the window to that: 1448 of 2304 bytes of a packet of the emulated links, cut down
+/// to 160 of 256. Older kernels always take half, which leaves a window of 80 %.
+const MEMORY_FOR_WINDOW: (u32, u32) = (8, 5);
+
+/// What is set of a host's TCP; what is `None` stays as the kernel has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tuning {
+    /// What it sends with, whatever a program asks for.
+    pub congestion: Option<Congestion>,
+    /// Segments that may be sent before the first acknowledgement.
+    pub initial_window: Option<u32>,
+    /// Whether TCP Fast Open (RFC 7413) is allowed: to those who ask for it as clients, and to all
+    /// who listen.
+    pub fast_open: Option<bool>,
+    /// Whether the congestion window starts over after a pause (RFC 5681, 4.1).
+    pub slow_start_after_idle: Option<bool>,
+    /// Payload that a connection holds to be read, which is the window too, and half of the memory
+    /// that it has for what it sends, as with `SO_SNDBUF`.
+    pub buffer_bytes: Option<u32>,
+    /// The receive window at most.
+    pub receive_window_bytes: Option<u32>,
+}
+
+impl Tuning {
+    /// The window that it advertises at most.
+    fn window(&self) -> Option<u32> {
+        let both = [self.receive_window_bytes, self.buffer_bytes];
+        both.into_iter().flatten().min()
+    }
+
+    /// Below /proc/sys/net/ipv4, with values.
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        let mut all = Vec::new();
+        if let Some(fast_open) = self.fast_open {
+            // Clients that ask, servers, and every server without asking.
+            let bits = if fast_open { 0x1 | 0x2 | 0x400 } else { 0 };
+            all.push(("tcp_fastopen", bits.to_string()));
+        }
+        if let Some(restart) = self.slow_start_after_idle {
+            all.push(("tcp_slow_start_after_idle", u8::from(restart).to_string()));
+        }
+        if let Some(bytes) = self.buffer_bytes {
+            let twice = bytes.saturating_mul(2);
+            all.push(("tcp_wmem", format!("4096 {} {twice}", twice.min(131_072))));
+        }
+        if let Some(window) = self.window() {
+            // The kernel's own tuning would move the window's bound along with the buffer.
+            let memory = window.saturating_mul(MEMORY_FOR_WINDOW.0) / MEMORY_FOR_WINDOW.1;
+            all.push(("tcp_moderate_rcvbuf", "0".into()));
+            all.push(("tcp_rmem", format!("4096 {memory} {memory}")));
+        }
+        all
+    }
+
+    fn metrics(&self) -> Vec<RouteMetric> {
+        let congestion = self.congestion.map(|congestion| {
+            let name = format!("{}\0", congestion.name()).into_bytes();
+            RouteMetric::Other(DefaultNla::new(RTAX_CC_ALGO, name))
+        });
+        let initial = self.initial_window.map(RouteMetric::InitCwnd);
+        [congestion, initial, self.window().map(RouteMetric::Window)]
+            .into_iter()
+            .flatten()
+            .collect()
+    }
+}
+
+impl World {
+    /// Sets the client's TCP.
+    pub fn tune_client(&self, tuning: &Tuning) -> Result<(), EmuError> {
+        tune(&self.client, tuning, &CLIENT.on("cabin"), AIR_CABIN.v4)
+    }
+
+    /// Sets the server's TCP.
+    pub fn tune_server(&self, tuning: &Tuning) -> Result<(), EmuError> {
+        tune(&self.server, tuning, &SERVER.on("internet"), GROUND_INTERNET.v4)
+    }
+
+    /// Lets no host put several packets of a connection into one frame on the cabin's cable, so
+    /// that [`World::cabin_bytes`] counts every packet's headers.
+    pub fn count_cabin_packets(&self) -> Result<(), EmuError> {
+        for host in [&self.client, &self.air] {
+            configure(host, "send single packets into the cabin", async |netlink| {
+                let index = index_of(&netlink, "cabin").await?;
+                let single = rtnetlink::packet_route::link::LinkAttribute::GsoMaxSegs(1);
+                let set = LinkUnspec::new_with_index(index).append_extra_attribute(single);
+                netlink.link().set(set.build()).execute().await
+            })?;
+        }
+        Ok(())
+    }
+
+    /// IP bytes that crossed the cabin's cable so far: towards the client, and from it.
+    pub fn cabin_bytes(&self) -> Result<[u64; 2], EmuError> {
+        const ETHERNET_HEADER_BYTES: u64 = 14;
+        let row = net::device_row(&self.client, "cabin")?;
+        let ip = |bytes: usize, packets: usize| {
+            let column = |at: usize| row.get(at).copied().unwrap_or(0);
+            column(bytes).saturating_sub(ETHERNET_HEADER_BYTES * column(packets))
+        };
+        Ok([ip(0, 1), ip(8, 9)])
+    }
+}
+
+/// Sets what the kernel has settings for, and gives the rest to the routes by `interface` and to
+/// everything beyond its `gateway`.
+fn tune(
+    host: &Host,
+    tuning: &Tuning,
+    interface: &Interface,
+    gateway: Ipv4Addr,
+) -> Result<(), EmuError> {
+    host.run(|| {
+        for (name, value) in tuning.settings() {
+            let written = fs::write(format!("/proc/sys/net/ipv4/{name}"), &value);
+            written
+                .map_err(|error| host.failed(format!("set net.ipv4.{name} = {value}"), error))?;
+        }
+        Ok::<_, EmuError>(())
+    })??;
+    let metrics = tuning.metrics();
+    if metrics.is_empty() {
+        return Ok(());
+    }
+    let doing = format!("give its routes {metrics:?}");
+    configure(host, &doing, async |netlink| {
+        let index = index_of(&netlink, interface.name).await?;
+        let network = Ipv4Addr::from_bits(interface.v4.to_bits() & 0xffff_ff00);
+        let near = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(network, 24)
+            .output_interface(index)
+            .pref_source(interface.v4)
+            .scope(RouteScope::Link)
+            .build();
+        let far = RouteMessageBuilder::<Ipv4Addr>::new()
+            .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)
+            .gateway(gateway)
+            .build();
+        for mut route in [near, far] as [RouteMessage; 2] {
+            route.attributes.push(RouteAttribute::Metrics(metrics.clone()));
+            netlink.route().add(route).replace().execute().await?;
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_narrower_bound_is_the_window() {
+        let buffers = Tuning { buffer_bytes: Some(130_000), ..Tuning::default() };
+        assert_eq!(buffers.window(), Some(130_000));
+        let both = Tuning { receive_window_bytes: Some(65_536), ..buffers };
+        assert_eq!(both.window(), Some(65_536));
+        let rmem = both.settings().into_iter().find(|(name, _)| *name == "tcp_rmem").unwrap();
+        assert_eq!(rmem.1, "4096 104857 104857");
+        assert!(Tuning::default().settings().is_empty() && Tuning::default().metrics().is_empty());
+    }
+}

@@ -1,0 +1,72 @@
+//! How much goes on at once: so many worlds, and no more traffic than this machine emulates on time.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// The traffic of all worlds together that two cores emulate to the millisecond.
+pub const CARRIED_BPS: u64 = 120_000_000;
+
+/// Lets worlds in as long as their rates together stay below a bound, and at least one.
+#[derive(Debug)]
+pub struct Budget {
+    whole: u64,
+    taken: Mutex<u64>,
+    freed: Condvar,
+}
+
+/// A part of the budget; dropping it gives it back.
+#[derive(Debug)]
+pub struct Portion<'a> {
+    budget: &'a Budget,
+    bps: u64,
+}
+
+impl Budget {
+    /// Of so many bits per second.
+    pub fn new(bps: u64) -> Self {
+        Self { whole: bps, taken: Mutex::new(0), freed: Condvar::new() }
+    }
+
+    /// Waits for a portion. One that is larger than the whole is taken for the whole.
+    pub fn take(&self, bps: u64) -> Portion<'_> {
+        let bps = bps.min(self.whole);
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self
+            .freed
+            .wait_while(taken, |taken| *taken + bps > self.whole)
+            .unwrap_or_else(PoisonError::into_inner);
+        *taken += bps;
+        Portion { budget: self, bps }
+    }
+}
+
+impl Drop for Portion<'_> {
+    fn drop(&mut self) {
+        *self.budget.taken.lock().unwrap_or_else(PoisonError::into_inner) -= self.bps;
+        self.budget.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
+    #[test]
+    fn portions_never_exceed_the_whole_and_a_large_one_has_its_turn() {
+        let (budget, inside, most) = (Budget::new(10), AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for bps in [3, 4, 12, 5, 1, 10, 6, 2] {
+                let (budget, inside, most) = (&budget, &inside, &most);
+                scope.spawn(move || {
+                    let _portion = budget.take(bps);
+                    let now = inside.fetch_add(bps.min(10), Ordering::SeqCst) + bps.min(10);
+                    most.fetch_max(now, Ordering::SeqCst);
+                    thread::yield_now();
+                    inside.fetch_sub(bps.min(10), Ordering::SeqCst);
+                });
+            }
+        });
+        assert!(most.load(Ordering::SeqCst) <= 10);
+    }
+}

@@ -1,0 +1,95 @@
+//! What is made of bytes and times: the metrics of transfers, as `experiments/README.md` has them.
+
+use std::time::Duration;
+
+use crate::job::Value;
+use crate::link::Scene;
+
+/// What a receive window of 64 KB leaves of NetForecast's link: 0.97 of 10 Mbit/s.
+const WINDOW_SHARE: f64 = 0.097;
+
+/// Of what is lost, a repair may be needed so often …
+const REPAIRS: f64 = 1.2;
+/// … beside so much for headers, reports and acknowledgements.
+const OVERHEAD: f64 = 0.03;
+
+/// One transfer, or several one after another on one connection.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Transfer {
+    /// Payload that arrived.
+    pub bytes: u64,
+    /// From the request to the last byte, or to the deadline.
+    pub took: Duration,
+    /// From the first byte's arrival to the last one's, or to the deadline.
+    pub receiving: Duration,
+    /// IP bytes offered to the link in the payload's direction.
+    pub offered_bytes: u64,
+    /// IP bytes that passed between gateway and client in that direction.
+    pub cabin_bytes: u64,
+    /// The share of packets offered to the link that did not come out of it.
+    pub lost: f64,
+    /// Connections that were reset before their end.
+    pub resets: u32,
+    /// Whether all of it arrived.
+    pub finished: bool,
+}
+
+impl Transfer {
+    /// Its metrics.
+    pub fn values(&self, scene: &Scene, up: bool) -> Vec<Value> {
+        let share = |time: Duration| per(8.0 * self.bytes as f64, time) / scene.rate_bps(up);
+        let (epb, received) = (share(self.took), share(self.receiving));
+        let below = epb < WINDOW_SHARE;
+        let extra = self.offered_bytes as f64 / self.cabin_bytes.max(1) as f64 - 1.0;
+        let failed = !self.finished || self.resets > 0;
+        vec![
+            Value::of("epb", epb, self.finished),
+            Value::of("epb-received", received, self.finished),
+            Value::of("epb-fair", received / scene.fair_share(), self.finished),
+            Value::of("below-window", f64::from(u8::from(below)), self.finished),
+            Value::of("extra-traffic", extra, self.finished),
+            Value::of("extra-budget", budget(self.lost), self.finished),
+            Value::of("resets", f64::from(self.resets), true),
+            Value::of("failed", f64::from(u8::from(failed)), true),
+        ]
+    }
+}
+
+/// What repairs and control may add to a transfer of whose packets this share is lost.
+fn budget(lost: f64) -> f64 {
+    // A link that loses everything asks for no end of repairs; a file of numbers has an end.
+    let lost = lost.clamp(0.0, 0.999);
+    REPAIRS * lost / (1.0 - lost) + OVERHEAD
+}
+
+/// So much in a time; of nothing in no time, nothing.
+pub fn per(amount: f64, time: Duration) -> f64 {
+    if amount == 0.0 { 0.0 } else { amount / time.as_secs_f64().max(1e-3) }
+}
+
+/// Jain's index of shares: (Σx)² ÷ (n Σx²); 1 where all are alike, or nobody has anything.
+pub fn jain(shares: &[u64]) -> f64 {
+    let sum: f64 = shares.iter().map(|&share| share as f64).sum();
+    let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
+    if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jains_index_is_between_one_of_all_and_all_alike() {
+        assert_eq!(jain(&[5, 5, 5, 5]), 1.0);
+        assert_eq!(jain(&[8, 0, 0, 0]), 0.25);
+        assert_eq!(jain(&[0, 0]), 1.0);
+    }
+
+    #[test]
+    fn a_budget_follows_the_loss() {
+        assert!((budget(0.0) - 0.03).abs() < 1e-12);
+        assert!((budget(0.5) - 1.23).abs() < 1e-12);
+        assert!(budget(1.0).is_finite());
+        assert_eq!(per(0.0, Duration::ZERO), 0.0);
+    }
+}

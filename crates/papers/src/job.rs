@@ -1,0 +1,115 @@
+//! One cell of one grid, with all that belongs to it.
+
+use bentpipe_results::{Grid, Measured, Page, Planned, Row, Study, unit_of};
+
+/// A cell to be run.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// Of which study.
+    pub study: &'a Study,
+    /// Of which of its grids.
+    pub grid: &'a Grid,
+    /// Which cell.
+    pub planned: &'a Planned,
+}
+
+/// A value that a run gave, of one of the metrics of `bentpipe_results::METRICS`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Value {
+    /// Which metric.
+    pub metric: &'static str,
+    /// Which object or connection; empty where the run has one value.
+    pub series: String,
+    /// Its place in its series.
+    pub x: Option<f64>,
+    /// Finite.
+    pub value: f64,
+    /// Whether it was not cut off.
+    pub finished: bool,
+}
+
+/// What one run gave, and the seed of the losses that it met.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ran {
+    /// Which run of its cell, from 0.
+    pub run: u32,
+    /// Of the losses.
+    pub seed: u64,
+    /// What it gave.
+    pub values: Vec<Value>,
+}
+
+impl Value {
+    /// A run's one value of a metric.
+    pub fn of(metric: &'static str, value: f64, finished: bool) -> Self {
+        Self { metric, series: String::new(), x: None, value, finished }
+    }
+
+    /// The same, of one object or connection of the run.
+    pub fn in_series(self, series: impl Into<String>) -> Self {
+        Self { series: series.into(), ..self }
+    }
+
+    /// The same, at a place of its series.
+    pub fn at(self, x: f64) -> Self {
+        Self { x: Some(x), ..self }
+    }
+}
+
+impl<'a> Job<'a> {
+    /// The contender's name; empty in a grid without contenders.
+    pub fn contender(&self) -> &'a str {
+        self.planned.cell.on("contender").unwrap_or_default()
+    }
+
+    /// Whether it is run in virtual time.
+    pub fn is_simulated(&self) -> bool {
+        self.planned.cell.on("engine") == Some("sim")
+    }
+
+    /// Whether real Chromium loads its page.
+    pub fn is_in_browser(&self) -> bool {
+        self.planned.cell.on("loader") == Some("chromium")
+    }
+
+    /// Whether payload goes from the aircraft.
+    pub fn is_up(&self) -> bool {
+        self.planned.cell.on("direction") == Some("up")
+    }
+
+    /// What is loaded.
+    pub fn page(&self) -> Option<&'a Page> {
+        self.study.page(self.planned.cell.on("page")?)
+    }
+
+    /// A whole number of the grid's settings.
+    pub fn whole(&self, key: &str) -> Option<u64> {
+        self.grid.settings.get(key)?.as_integer().and_then(|value| u64::try_from(value).ok())
+    }
+
+    /// What the cell gave, by what its runs gave: the metrics that the grid asks for.
+    pub fn measured(&self, runs: &[Ran]) -> Measured {
+        let asked = |value: &&Value| self.grid.metrics.iter().any(|metric| metric == value.metric);
+        let row = |ran: &Ran, value: &Value| Row {
+            metric: value.metric.into(),
+            unit: unit_of(value.metric).unwrap_or_default().into(),
+            series: value.series.clone(),
+            x: value.x,
+            run: ran.run,
+            seed: ran.seed,
+            value: value.value,
+            finished: value.finished,
+        };
+        let mut runs: Vec<&Ran> = runs.iter().collect();
+        runs.sort_by_key(|ran| ran.run);
+        let rows = runs
+            .into_iter()
+            .flat_map(|ran| ran.values.iter().filter(asked).map(move |value| row(ran, value)));
+        Measured {
+            paper: self.study.name.clone(),
+            grid: self.grid.id.clone(),
+            cell: self.planned.cell.clone(),
+            rows: rows.collect(),
+        }
+    }
+}

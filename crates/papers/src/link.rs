@@ -1,0 +1,353 @@
+//! What a cell is run over and how its hosts are set: profile, condition and `x` in one.
+
+use std::time::Duration;
+
+use bentpipe_channel::{DirectionSpec, LinkSpec, SpecError};
+use bentpipe_lab::emu::Tuning;
+use bentpipe_lab::profile::{FULL_PACKET_BYTES, Profile, ProfileError};
+use bentpipe_lab::workload::origin::Congestion;
+use bentpipe_results::{self as results, Cell, Changes, Grid, Study};
+use bentpipe_units::{BitRate, ParseQuantityError, Ratio, Span};
+
+/// What a terrestrial path carries where nobody says it.
+const TERRESTRIAL_BPS: u64 = 200_000_000;
+
+/// What waits in front of it: room for bursts that a server's network card would have spread out.
+const TERRESTRIAL_QUEUE: &str = "100 ms";
+
+/// The names of `x` that the grids' texts have.
+const BER: &str = "bit-error rate";
+const DISTANCE: &str = "round trip between first proxy and source, ms";
+const CONNECTIONS: &str = "connections at once";
+
+/// Everything about a cell but its workload.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scene {
+    /// The link, and the path behind it, as the cell has them.
+    pub profile: Profile,
+    /// What the condition changes.
+    pub changes: Changes,
+    /// Connections at once, where `x` counts them.
+    pub connections: Option<u32>,
+    /// Of the client's TCP.
+    pub client: Tuning,
+    /// Of the server's.
+    pub server: Tuning,
+}
+
+/// Why there is no such scene.
+#[derive(Debug, thiserror::Error)]
+pub enum SceneError {
+    /// No link of that name.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The link cannot be changed so.
+    #[error("the link {link}: {source}")]
+    Link {
+        /// Which.
+        link: String,
+        /// Why.
+        source: SpecError,
+    },
+    /// A value of the grid or of the condition is none.
+    #[error("{what} {value:?}: {why}")]
+    Value {
+        /// Which value.
+        what: &'static str,
+        /// As written.
+        value: String,
+        /// What is wrong, and what to write.
+        why: String,
+    },
+}
+
+impl Scene {
+    /// Of a cell.
+    pub fn of(study: &Study, grid: &Grid, cell: &Cell) -> Result<Self, SceneError> {
+        let mut profile = Profile::named(cell.on("link").unwrap_or("clean"))?;
+        let condition = cell.on("condition").and_then(|id| study.condition(id));
+        let mut changes = condition.map(|one| one.set.clone()).unwrap_or_default();
+        let baseline = study.condition("baseline").map(|one| one.set.clone()).unwrap_or_default();
+        inherit(&mut changes, &baseline);
+        let mut connections = None;
+        let mut distance_ms = changes.terrestrial_rtt_ms;
+        if let Some((x, value)) = cell.on("x").and_then(|x| Some((x, x.parse::<f64>().ok()?))) {
+            match grid.x.as_deref() {
+                Some(BER) => changes.ber = Some(value),
+                Some(DISTANCE) => distance_ms = Some(value),
+                Some(CONNECTIONS) => connections = Some(value as u32),
+                _ => {
+                    let why = format!(
+                        "the grid's `x` says none of {BER:?}, {DISTANCE:?}, {CONNECTIONS:?}"
+                    );
+                    return Err(SceneError::Value { what: "x", value: x.into(), why });
+                }
+            }
+        }
+        profile.link = radio(&profile.link, &changes)
+            .map_err(|source| SceneError::Link { link: profile.name.clone(), source })?;
+        let declared = Terrestrial {
+            rtt_ms: distance_ms,
+            loss: changes.terrestrial_loss.or(number(grid, "terrestrial-loss")),
+            rate: rate(grid, "terrestrial-rate")?,
+        };
+        profile.terrestrial = declared.path(profile.terrestrial)?;
+        let (client, server) = tunings(&changes, grid);
+        Ok(Self { profile, changes, connections, client, server })
+    }
+
+    /// What others leave of the rate to one connection.
+    pub fn fair_share(&self) -> f64 {
+        self.changes.fair_share.unwrap_or(1.0)
+    }
+
+    /// The link as a hub grants it beside others, for those who send at a rate that they are granted:
+    /// with the fair share of its rate, and as far as it is when others have filled its queue.
+    pub fn granted(&self) -> Profile {
+        let share = self.fair_share();
+        let less = |spec: &DirectionSpec| {
+            let rate =
+                spec.rate().map(|rate| BitRate::from_bps((rate.bps() as f64 * share) as u64));
+            let loss = Ratio::new(spec.mean_loss(FULL_PACKET_BYTES)).unwrap_or(Ratio::ZERO);
+            let queue = spec.queue().map_or(0.0, |queue| 8.0 * queue.bytes() as f64);
+            let full = spec.rate().map_or(0.0, |rate| queue / rate.bps().max(1) as f64);
+            DirectionSpec::fixed(rate, spec.mean_delay() + Duration::from_secs_f64(full), loss)
+        };
+        let mut profile = self.profile.clone();
+        if share < 1.0 {
+            let link = &self.profile.link;
+            profile.link = LinkSpec { forward: less(&link.forward), return_: less(&link.return_) };
+        }
+        profile
+    }
+
+    /// The link's rate in the payload's direction, bit/s.
+    pub fn rate_bps(&self, up: bool) -> f64 {
+        let link = &self.profile.link;
+        let rate = if up { link.return_.rate() } else { link.forward.rate() };
+        rate.map_or(f64::INFINITY, |rate| rate.bps() as f64)
+    }
+
+    /// The share of full packets that are lost in the payload's direction.
+    pub fn loss(&self, up: bool) -> f64 {
+        if up { self.profile.return_loss() } else { self.profile.forward_loss() }
+    }
+
+    /// From end to end and back.
+    pub fn rtt(&self) -> Duration {
+        self.profile.rtt()
+    }
+}
+
+/// Each condition of a study with a `baseline` is that with what it sets changed.
+fn inherit(changes: &mut Changes, baseline: &Changes) {
+    macro_rules! or {
+        ($($field:ident),*) => { $(changes.$field = changes.$field.or(baseline.$field);)* };
+    }
+    or!(
+        loss,
+        ber,
+        burst,
+        terrestrial_rtt_ms,
+        terrestrial_loss,
+        cross_flows,
+        fair_share,
+        initial_window,
+        fast_open,
+        slow_start_after_idle,
+        congestion,
+        buffer_bytes,
+        receive_window_bytes,
+        tls,
+        max_streams,
+        connect_retry_ms,
+        lower_effort_passengers,
+        connections_each
+    );
+}
+
+/// The radio link with the condition's losses: bit errors strike by a packet's length, unless they
+/// come in bursts, which lose as many full packets.
+fn radio(link: &LinkSpec, changes: &Changes) -> Result<LinkSpec, SpecError> {
+    let direction = |spec: &DirectionSpec| -> Result<DirectionSpec, SpecError> {
+        let burst = changes.burst.unwrap_or(1.0);
+        let share = |value: f64| Ratio::new(value.clamp(0.0, 1.0)).unwrap_or(Ratio::ZERO);
+        match (changes.loss, changes.ber) {
+            (Some(loss), _) => spec.clone().with_loss(share(loss), burst),
+            (None, Some(ber)) => {
+                let errors = spec.clone().with_ber(share(ber));
+                if burst <= 1.0 {
+                    return Ok(errors);
+                }
+                spec.clone().with_loss(share(errors.mean_loss(FULL_PACKET_BYTES)), burst)
+            }
+            (None, None) if burst > 1.0 => {
+                spec.clone().with_loss(share(spec.mean_loss(FULL_PACKET_BYTES)), burst)
+            }
+            (None, None) => Ok(spec.clone()),
+        }
+    };
+    Ok(LinkSpec { forward: direction(&link.forward)?, return_: direction(&link.return_)? })
+}
+
+/// What is said of the path behind the ground gateway.
+struct Terrestrial {
+    rtt_ms: Option<f64>,
+    loss: Option<f64>,
+    rate: Option<BitRate>,
+}
+
+impl Terrestrial {
+    /// That path; the profile's where nothing is said, and a cable where that has none.
+    fn path(&self, profile: Option<LinkSpec>) -> Result<Option<LinkSpec>, SceneError> {
+        if self.rtt_ms.is_none() && self.loss.is_none_or(|loss| loss == 0.0) {
+            return Ok(profile);
+        }
+        let (rtt, rate) = match &profile {
+            Some(path) => (path.rtt(), path.forward.rate()),
+            None => (Duration::ZERO, None),
+        };
+        let rtt = self.rtt_ms.map_or(Ok(rtt), |ms| {
+            Duration::try_from_secs_f64(ms / 1e3).map_err(|error| SceneError::Value {
+                what: "terrestrial-rtt-ms",
+                value: ms.to_string(),
+                why: error.to_string(),
+            })
+        })?;
+        let rate = self.rate.or(rate).unwrap_or(BitRate::from_bps(TERRESTRIAL_BPS));
+        let loss = self.loss.unwrap_or(0.0);
+        let text = format!(
+            "rate = \"{} bit/s\"\ndelay = \"{} us\"\nloss = {loss:?}\nqueue = \"{TERRESTRIAL_QUEUE}\"",
+            rate.bps(),
+            (rtt / 2).as_micros(),
+        );
+        let direction: DirectionSpec =
+            toml::from_str(&text).map_err(|error| SceneError::Value {
+                what: "terrestrial path",
+                value: text.replace('\n', ", "),
+                why: error.message().into(),
+            })?;
+        Ok(Some(LinkSpec { forward: direction.clone(), return_: direction }))
+    }
+}
+
+/// How client and server are set. What the grid's settings declare holds where no condition says
+/// otherwise.
+fn tunings(changes: &Changes, grid: &Grid) -> (Tuning, Tuning) {
+    let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let whole = |key: &str| grid.settings.get(key).and_then(toml::Value::as_integer);
+    let initial = whole("initial-window").and_then(|segments| u32::try_from(segments).ok());
+    let restart = grid.settings.get("slow-start-after-idle").and_then(toml::Value::as_bool);
+    let server = Tuning {
+        congestion: changes.congestion.map(|congestion| match congestion {
+            results::Congestion::Reno => Congestion::Reno,
+            results::Congestion::Cubic => Congestion::Cubic,
+            results::Congestion::Bbr => Congestion::Bbr,
+        }),
+        initial_window: changes.initial_window.or(initial),
+        fast_open: changes.fast_open,
+        slow_start_after_idle: changes.slow_start_after_idle.or(restart),
+        buffer_bytes: changes.buffer_bytes.map(bytes),
+        receive_window_bytes: None,
+    };
+    let client = Tuning { receive_window_bytes: changes.receive_window_bytes.map(bytes), ..server };
+    (client, server)
+}
+
+fn number(grid: &Grid, key: &str) -> Option<f64> {
+    let value = grid.settings.get(key)?;
+    value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
+}
+
+fn rate(grid: &Grid, key: &'static str) -> Result<Option<BitRate>, SceneError> {
+    let Some(text) = grid.settings.get(key).and_then(toml::Value::as_str) else { return Ok(None) };
+    let wrong = |error: ParseQuantityError| SceneError::Value {
+        what: key,
+        value: text.into(),
+        why: error.to_string(),
+    };
+    text.parse().map(Some).map_err(wrong)
+}
+
+/// A time of the grid's settings, as `"2 s"`.
+pub fn duration(grid: &Grid, key: &'static str) -> Result<Option<Duration>, SceneError> {
+    let Some(text) = grid.settings.get(key).and_then(toml::Value::as_str) else { return Ok(None) };
+    let span: Result<Span, ParseQuantityError> = text.parse();
+    let wrong = |error: ParseQuantityError| SceneError::Value {
+        what: key,
+        value: text.into(),
+        why: error.to_string(),
+    };
+    span.map(|span| Some(span.duration())).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scene(study: &str, grid: &str, columns: &[(&str, &str)]) -> Scene {
+        let study = Study::named(study).unwrap();
+        let cell = Cell::of(columns.iter().copied());
+        Scene::of(&study, study.grid(grid).unwrap(), &cell).unwrap()
+    }
+
+    #[test]
+    fn every_cell_of_every_study_has_a_scene() {
+        for study in Study::all().unwrap() {
+            for (grid, planned) in study.plan(false) {
+                Scene::of(&study, grid, &planned.cell)
+                    .unwrap_or_else(|error| panic!("{} {}: {error}", grid.id, planned.cell));
+            }
+        }
+    }
+
+    #[test]
+    fn bit_errors_strike_by_length_and_bursts_lose_as_many_full_packets() {
+        let of = |condition| {
+            scene(
+                "aerotcp",
+                "files",
+                &[("link", "aero"), ("condition", condition), ("x", "0.000001")],
+            )
+        };
+        let (apart, bursts) = (of("apart"), of("bursts"));
+        let full = 1.0 - (1.0 - 1e-6_f64).powi(12_000);
+        for one in [&apart, &bursts] {
+            assert!((one.loss(false) - full).abs() < 1e-9 && (one.loss(true) - full).abs() < 1e-9);
+            assert_eq!(one.rtt(), Duration::from_millis(560));
+        }
+        let small = |one: &Scene| one.profile.link.forward.mean_loss(60);
+        assert!(small(&apart) < 0.05 * full && (small(&bursts) - full).abs() < 1e-9);
+        let window = scene("aerotcp", "window", &[("link", "aero"), ("condition", "window-64k")]);
+        assert_eq!(window.client.receive_window_bytes, Some(65_536));
+        assert_eq!((window.server.receive_window_bytes, window.loss(false)), (None, 0.0));
+    }
+
+    #[test]
+    fn a_condition_is_the_baseline_with_what_it_sets() {
+        let of = |condition| {
+            scene("rural-paws", "pages", &[("link", "geo-rural-8"), ("condition", condition)])
+        };
+        let three = of("initial-window-3");
+        assert_eq!(three.server.initial_window, Some(3));
+        assert_eq!(three.server.buffer_bytes, Some(130_000));
+        assert_eq!(of("today").server.slow_start_after_idle, Some(false));
+        assert!((of("loss-1").loss(true) - 0.01).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_path_behind_the_gateway_is_as_far_as_the_cell_says() {
+        let near = [("link", "netforecast"), ("contender", "bentpipe")];
+        let at = scene("netforecast", "distance", &[&near[..], &[("x", "200")]].concat());
+        assert_eq!(at.rtt(), Duration::from_millis(740));
+        let far = scene("netforecast", "epb", &[&near[..], &[("condition", "D")]].concat());
+        let path = far.profile.terrestrial.as_ref().unwrap();
+        assert_eq!(path.rtt(), Duration::from_millis(100));
+        assert!((path.forward.mean_loss(1500) - 0.001).abs() < 1e-9);
+        let granted = far.granted().link.forward;
+        assert_eq!(granted.rate().unwrap().bps(), 2_500_000);
+        assert_eq!(granted.mean_delay(), Duration::from_millis(270 + 540));
+        let window = scene("netforecast", "window", &[&near[..], &[("x", "8")]].concat());
+        assert_eq!((window.connections, window.granted()), (Some(8), window.profile.clone()));
+    }
+}

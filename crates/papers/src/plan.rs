@@ -1,0 +1,325 @@
+//! Which cells are run in which worlds, in which order, with which seeds: decided before anything
+//! runs, and the same for every shard and after every interruption.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use bentpipe_results::{Folder, FolderError, Shard, Study, Workload};
+
+use crate::cost;
+use crate::job::Job;
+use crate::link::{Scene, SceneError};
+use crate::seed::seed;
+
+/// A world ends after about so long: the longest tail that a run waits for alone, against some
+/// 12 s that every world costs.
+const SPAN: Duration = Duration::from_secs(200);
+
+/// What of the studies is to be run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// The quick part of each grid only.
+    pub quick: bool,
+    /// Of all losses.
+    pub seed: u64,
+    /// These grids only, unless there are none.
+    pub grids: Vec<String>,
+    /// The cells of this engine only.
+    pub engine: Option<Kind>,
+}
+
+/// What does the cells of a bundle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Virtual time.
+    Sim,
+    /// Real kernels.
+    Emu,
+}
+
+/// Runs of one cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The cell, by its place in the plan.
+    pub job: usize,
+    /// Which of its runs.
+    pub runs: Range<u32>,
+}
+
+/// What is run in one world, in this order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Worldful {
+    /// The runs.
+    pub parts: Vec<Part>,
+    /// Of the world's losses.
+    pub seed: u64,
+    /// About how long it takes.
+    pub cost: Duration,
+}
+
+/// Cells that stay together: one world with one or several cells, or one cell in several worlds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bundle {
+    /// What does them.
+    pub kind: Kind,
+    /// The worlds.
+    pub worlds: Vec<Worldful>,
+}
+
+/// All that there is to do.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// Of all losses.
+    pub seed: u64,
+    /// Every cell, in the order of the studies' files.
+    pub jobs: Vec<Job<'a>>,
+    /// Every cell's scene, in the same order.
+    pub scenes: Vec<Scene>,
+    /// How they go together.
+    pub bundles: Vec<Bundle>,
+}
+
+impl Wanted {
+    /// Whether a cell is among it.
+    fn has(&self, job: &Job<'_>) -> bool {
+        let grid = self.grids.is_empty() || self.grids.contains(&job.grid.id);
+        grid && self.engine.is_none_or(|engine| engine == kind(job))
+    }
+}
+
+fn kind(job: &Job<'_>) -> Kind {
+    if job.is_simulated() { Kind::Sim } else { Kind::Emu }
+}
+
+impl<'a> Plan<'a> {
+    /// Of what is wanted of `studies`.
+    pub fn new(studies: &'a [Study], wanted: &Wanted) -> Result<Self, SceneError> {
+        let Wanted { quick, seed, .. } = *wanted;
+        let mut jobs = Vec::new();
+        for study in studies {
+            let cells = study.plan(quick).map(|(grid, planned)| Job { study, grid, planned });
+            jobs.extend(cells.filter(|job| wanted.has(job)));
+        }
+        let scene = |job: &Job<'_>| Scene::of(job.study, job.grid, &job.planned.cell);
+        let scenes: Vec<Scene> = jobs.iter().map(scene).collect::<Result<_, _>>()?;
+        let mut groups: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let mut firsts: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+        for (place, job) in jobs.iter().enumerate() {
+            let first = *firsts.entry(key(job)).or_insert(place);
+            groups.entry(first).or_default().push(place);
+        }
+        let mut plan = Self { seed, jobs, scenes, bundles: Vec::new() };
+        plan.bundles = groups.values().flat_map(|group| plan.bundles_of(group)).collect();
+        Ok(plan)
+    }
+
+    /// The bundles of a shard of which cells are not in `folder`, without those cells, the longest
+    /// first. Which bundles a shard has does not depend on what is finished.
+    pub fn left(&self, shard: Shard, folder: &Folder) -> Result<Vec<Bundle>, FolderError> {
+        let mut left = Vec::new();
+        for bundle in shard.part(&self.bundles) {
+            let mut bundle = bundle.clone();
+            for world in &mut bundle.worlds {
+                let mut parts = Vec::new();
+                for part in &world.parts {
+                    let job = &self.jobs[part.job];
+                    let (paper, grid) = (&job.study.name, &job.grid.id);
+                    if folder.cell(paper, grid, &job.planned.cell)?.is_none() {
+                        parts.push(part.clone());
+                    }
+                }
+                world.cost = self.cost(&parts);
+                world.parts = parts;
+            }
+            bundle.worlds.retain(|world| !world.parts.is_empty());
+            if !bundle.worlds.is_empty() {
+                left.push(bundle);
+            }
+        }
+        left.sort_by_key(|bundle| std::cmp::Reverse(bundle.longest()));
+        Ok(left)
+    }
+
+    /// Whether anything in it runs between real kernels.
+    pub fn needs_emulator(&self) -> bool {
+        self.bundles.iter().any(|bundle| bundle.kind == Kind::Emu)
+    }
+
+    /// How many cells a shard has.
+    pub fn cells(&self, shard: Shard) -> usize {
+        shard.part(&self.bundles).map(|bundle| bundle.jobs().len()).sum()
+    }
+
+    fn cost(&self, parts: &[Part]) -> Duration {
+        let runs = parts.iter().map(|part| {
+            let (job, scene) = (&self.jobs[part.job], &self.scenes[part.job]);
+            cost::run(job, scene) * (part.runs.end - part.runs.start)
+        });
+        cost::WORLD + runs.sum::<Duration>()
+    }
+
+    /// Cells of one key, cut into worlds of about [`SPAN`].
+    fn bundles_of(&self, group: &[usize]) -> Vec<Bundle> {
+        let kind = kind(&self.jobs[group[0]]);
+        let whole = |job: usize| Part { job, runs: 0..self.jobs[job].planned.runs };
+        if kind == Kind::Sim || self.jobs[group[0]].grid.workload == Workload::RuralPolicy {
+            let parts = group.iter().map(|job| whole(*job)).collect();
+            return vec![Bundle { kind, worlds: vec![self.world(parts)] }];
+        }
+        let mut bundles = Vec::new();
+        let mut together: Vec<Part> = Vec::new();
+        for &job in group {
+            let one = cost::run(&self.jobs[job], &self.scenes[job]);
+            let runs = self.jobs[job].planned.runs;
+            if one * runs > SPAN && runs > 1 {
+                let each = u32::try_from(SPAN.as_millis() / one.as_millis().max(1)).unwrap_or(1);
+                bundles.push(Bundle { kind, worlds: self.spread(job, each.max(1)) });
+                continue;
+            }
+            if !together.is_empty() && self.cost(&together) + one * runs > SPAN {
+                let parts = std::mem::take(&mut together);
+                bundles.push(Bundle { kind, worlds: vec![self.world(parts)] });
+            }
+            together.push(whole(job));
+        }
+        if !together.is_empty() {
+            bundles.push(Bundle { kind, worlds: vec![self.world(together)] });
+        }
+        bundles
+    }
+
+    /// One cell in several worlds, of at most `each` runs.
+    fn spread(&self, job: usize, each: u32) -> Vec<Worldful> {
+        let runs = self.jobs[job].planned.runs;
+        let part = |first: u32| Part { job, runs: first..runs.min(first + each) };
+        let firsts = (0..runs).step_by(each as usize);
+        firsts.map(|first| self.world(vec![part(first)])).collect()
+    }
+
+    fn world(&self, parts: Vec<Part>) -> Worldful {
+        let first = &parts[0];
+        let job = &self.jobs[first.job];
+        let cell = &job.planned.cell;
+        let seed = seed(self.seed, &[&job.study.name, &job.grid.id, cell, &first.runs.start]);
+        Worldful { seed, cost: self.cost(&parts), parts }
+    }
+}
+
+impl Bundle {
+    /// Its cells, each once.
+    pub fn jobs(&self) -> Vec<usize> {
+        let mut jobs: Vec<usize> =
+            self.worlds.iter().flat_map(|world| world.parts.iter().map(|part| part.job)).collect();
+        jobs.sort_unstable();
+        jobs.dedup();
+        jobs
+    }
+
+    fn longest(&self) -> Duration {
+        self.worlds.iter().map(|world| world.cost).max().unwrap_or_default()
+    }
+}
+
+/// What cells must have in common to share a world: of simulated ones, only those that the same run
+/// gives; of measurements of a link, none.
+fn key(job: &Job<'_>) -> Vec<String> {
+    let mut key = vec![job.study.name.clone(), job.grid.id.clone()];
+    let policy = job.grid.workload == Workload::RuralPolicy;
+    for (column, value) in job.planned.cell.columns() {
+        let same_run = policy && matches!(column, "class" | "direction");
+        let same_world = !job.is_simulated()
+            && matches!(column, "page" | "protocol" | "loader" | "class" | "direction");
+        if !same_run && !same_world {
+            key.push(format!("{column}={value}"));
+        }
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_results::Manifest;
+    use std::collections::BTreeSet;
+
+    fn folder() -> (tempfile::TempDir, Folder) {
+        let at = tempfile::tempdir().unwrap();
+        let manifest = Manifest { version: "1".into(), studies: Vec::new(), seed: 1, quick: true };
+        let folder = Folder::start(at.path(), &manifest).unwrap();
+        (at, folder)
+    }
+
+    fn quick(seed: u64) -> Wanted {
+        Wanted { quick: true, seed, ..Wanted::default() }
+    }
+
+    #[test]
+    fn every_run_of_every_cell_is_planned_once() {
+        let studies = Study::all().unwrap();
+        for quick in [true, false] {
+            let plan = Plan::new(&studies, &Wanted { quick, ..super::tests::quick(1) }).unwrap();
+            let mut runs = vec![0; plan.jobs.len()];
+            let worlds = plan.bundles.iter().flat_map(|bundle| &bundle.worlds);
+            for part in worlds.flat_map(|world| &world.parts) {
+                assert_eq!(part.runs.start, runs[part.job]);
+                runs[part.job] = part.runs.end;
+            }
+            let planned: Vec<u32> = plan.jobs.iter().map(|job| job.planned.runs).collect();
+            assert_eq!(runs, planned);
+        }
+    }
+
+    #[test]
+    fn shards_have_every_bundle_once_with_the_seeds_of_the_whole() {
+        let studies = Study::all().unwrap();
+        let plan = Plan::new(&studies, &quick(1)).unwrap();
+        let (_at, folder) = folder();
+        let of = |shard| -> BTreeSet<(u64, usize)> {
+            let left = plan.left(shard, &folder).unwrap();
+            let worlds = left.iter().flat_map(|bundle| &bundle.worlds);
+            worlds.map(|world| (world.seed, world.parts[0].job)).collect()
+        };
+        let (one, two) = (of(Shard::new(1, 2).unwrap()), of(Shard::new(2, 2).unwrap()));
+        assert!(one.is_disjoint(&two));
+        assert_eq!(one.union(&two).copied().collect::<BTreeSet<_>>(), of(Shard::WHOLE));
+        let other = Plan::new(&studies, &quick(2)).unwrap();
+        assert_ne!(other.bundles[0].worlds[0].seed, plan.bundles[0].worlds[0].seed);
+    }
+
+    #[test]
+    fn what_is_finished_is_left_out_and_moves_no_cell_to_another_shard() {
+        let studies = [Study::named("aerotcp").unwrap()];
+        let plan =
+            Plan::new(&studies, &Wanted { grids: vec!["files".into()], ..quick(1) }).unwrap();
+        let (_at, folder) = folder();
+        let shard = Shard::new(2, 3).unwrap();
+        let cells = |bundles: &[Bundle]| -> Vec<usize> {
+            let mut cells: Vec<_> = bundles.iter().flat_map(Bundle::jobs).collect();
+            cells.sort_unstable();
+            cells
+        };
+        let before = cells(&plan.left(shard, &folder).unwrap());
+        let job = &plan.jobs[before[1]];
+        folder.keep(&job.measured(&[]), &"a line").unwrap();
+        let after = cells(&plan.left(shard, &folder).unwrap());
+        assert_eq!(after.len() + 1, before.len());
+        assert!(after.iter().all(|cell| before.contains(cell)));
+    }
+
+    #[test]
+    fn cells_share_a_world_where_link_and_contender_are_the_same() {
+        let studies = Study::all().unwrap();
+        let plan = Plan::new(&studies, &quick(1)).unwrap();
+        for world in plan.bundles.iter().flat_map(|bundle| &bundle.worlds) {
+            let first = &plan.scenes[world.parts[0].job];
+            for part in &world.parts {
+                assert_eq!(&plan.scenes[part.job], first);
+                assert_eq!(
+                    plan.jobs[part.job].contender(),
+                    plan.jobs[world.parts[0].job].contender()
+                );
+            }
+        }
+    }
+}

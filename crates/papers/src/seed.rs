@@ -1,0 +1,39 @@
+//! Seeds and digests: the same for the same thing, on every machine and in every shard.
+
+use std::fmt::{Display, Write};
+
+use sha2::{Digest, Sha256};
+
+/// Seeds have 48 bits, which every table and every JSON reader holds exactly.
+const SEED_BYTES: usize = 6;
+
+/// A seed that follows from the run's and from what the parts name together.
+pub fn seed(of_run: u64, parts: &[&dyn Display]) -> u64 {
+    let text = parts.iter().fold(of_run.to_string(), |text, part| format!("{text}\n{part}"));
+    let digest = Sha256::digest(text.as_bytes());
+    digest[..SEED_BYTES].iter().fold(0, |seed, byte| seed << 8 | u64::from(*byte))
+}
+
+/// SHA-256 of a text, in hexadecimal digits.
+pub fn digest(text: &str) -> String {
+    let mut hex = String::new();
+    for byte in Sha256::digest(text.as_bytes()) {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_of_its_parts_and_of_their_bounds() {
+        let of = |run, parts: [&str; 2]| seed(run, &[&parts[0], &parts[1]]);
+        assert_eq!(of(1, ["a", "b"]), of(1, ["a", "b"]));
+        assert_ne!(of(1, ["a", "b"]), of(2, ["a", "b"]));
+        assert_ne!(of(1, ["a", "b"]), of(1, ["ab", ""]));
+        assert!(of(1, ["a", "b"]) < 1 << 48);
+        assert_eq!(digest("")[..8], *"e3b0c442");
+    }
+}

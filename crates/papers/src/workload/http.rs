@@ -1,0 +1,182 @@
+//! A client for transfers: connections to the server on which objects come and go.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bentpipe_lab::workload::content::Object;
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::{BodyExt, Either, Empty};
+use hyper::body::{Body, Frame, SizeHint};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+use crate::origin::{Arrival, Origin};
+
+/// Why a request was not answered as it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// No connection.
+    #[error("cannot connect: {0}")]
+    Connect(#[from] std::io::Error),
+    /// It broke.
+    #[error("the connection broke: {0}")]
+    Broke(#[from] hyper::Error),
+    /// Bytes went missing or came wrong: the worst that can happen.
+    #[error("{path} is damaged behind byte {at}")]
+    Damaged {
+        /// What was asked for.
+        path: String,
+        /// How much was right.
+        at: u64,
+    },
+    /// Not what was asked for.
+    #[error("{path}: the server answered {status}: {words}")]
+    Status {
+        /// What was asked for.
+        path: String,
+        /// The answer …
+        status: StatusCode,
+        /// … and its text.
+        words: String,
+    },
+}
+
+/// A connection that requests can follow each other on.
+pub struct Connection {
+    sender: SendRequest<Either<Empty<Bytes>, Given>>,
+    driver: JoinHandle<()>,
+}
+
+impl HttpError {
+    /// Whether the bytes are not those that were sent: then nothing that was measured is worth
+    /// anything.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged { .. })
+            || matches!(self, Self::Status { status, .. } if *status == StatusCode::BAD_REQUEST)
+    }
+}
+
+impl Connection {
+    /// Opens one.
+    pub async fn open() -> Result<Self, HttpError> {
+        let tcp = TcpStream::connect(Origin::address()).await?;
+        tcp.set_nodelay(true)?;
+        let (sender, connection) = http1::handshake(TokioIo::new(tcp)).await?;
+        // How a connection ends shows in the request that it breaks.
+        let driver = tokio::spawn(async { drop(connection.await) });
+        Ok(Self { sender, driver })
+    }
+
+    /// Asks for an object of so many bytes, from where `arrival` ends; `arrival` is right whenever
+    /// this is dropped.
+    pub async fn get(&mut self, bytes: u64, arrival: &Cell<Arrival>) -> Result<(), HttpError> {
+        self.get_counting(bytes, arrival, None).await
+    }
+
+    /// The same; what comes is added to `tally` too.
+    pub async fn get_counting(
+        &mut self,
+        bytes: u64,
+        arrival: &Cell<Arrival>,
+        tally: Option<&Cell<Arrival>>,
+    ) -> Result<(), HttpError> {
+        let path = format!("/object/{bytes}");
+        let object = Object::at(&path).unwrap_or_else(|| unreachable!("{path} is an object"));
+        let query = format!("{path}?from={}", arrival.get().bytes);
+        let mut body = self.ask(Request::get(&query), Either::Left(Empty::new())).await?;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame?.into_data() else { continue };
+            let mut so_far = arrival.get();
+            if !object.matches(so_far.bytes, &data) {
+                return Err(HttpError::Damaged { path, at: so_far.bytes });
+            }
+            so_far.add(data.len());
+            arrival.set(so_far);
+            if let Some(tally) = tally {
+                let mut all = tally.get();
+                all.add(data.len());
+                tally.set(all);
+            }
+        }
+        match arrival.get().bytes {
+            all if all == bytes => Ok(()),
+            at => Err(HttpError::Damaged { path, at }),
+        }
+    }
+
+    /// Sends an object of so many bytes from `from` on, as upload `number`.
+    pub async fn put(&mut self, bytes: u64, from: u64, number: u64) -> Result<(), HttpError> {
+        let path = format!("/object/{bytes}");
+        let object = Object::at(&path).unwrap_or_else(|| unreachable!("{path} is an object"));
+        let query = format!("{path}?from={from}&number={number}");
+        let given = Given { object, offset: from };
+        self.ask(Request::post(&query), Either::Right(given)).await?.collect().await?;
+        Ok(())
+    }
+
+    /// What the server has of upload `number`.
+    pub async fn has(&mut self, number: u64) -> Result<u64, HttpError> {
+        let path = format!("/up/{number}");
+        let body = self.ask(Request::get(&path), Either::Left(Empty::new())).await?;
+        let bytes = body.collect().await?.to_bytes();
+        let count = std::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok());
+        count.ok_or(HttpError::Damaged { path, at: 0 })
+    }
+
+    async fn ask(
+        &mut self,
+        request: http::request::Builder,
+        body: Either<Empty<Bytes>, Given>,
+    ) -> Result<hyper::body::Incoming, HttpError> {
+        let request = request
+            .header(header::HOST, Origin::address().to_string())
+            .header(header::USER_AGENT, "bentpipe-papers")
+            .body(body)
+            .expect("the server's paths are valid");
+        let path = request.uri().path().to_owned();
+        self.sender.ready().await?;
+        let response = self.sender.send_request(request).await?;
+        let status = response.status();
+        if status == StatusCode::OK {
+            return Ok(response.into_body());
+        }
+        let words = response.into_body().collect().await?.to_bytes();
+        let words = String::from_utf8_lossy(&words).trim().to_owned();
+        Err(HttpError::Status { path, status, words })
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+/// An object on its way up.
+pub struct Given {
+    object: Object,
+    offset: u64,
+}
+
+impl Body for Given {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let slice = self.object.slice(self.offset);
+        self.offset += slice.len() as u64;
+        Poll::Ready((!slice.is_empty()).then(|| Ok(Frame::data(slice))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.object.bytes().saturating_sub(self.offset))
+    }
+}

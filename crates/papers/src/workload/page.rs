@@ -1,0 +1,231 @@
+//! `page` and `archive`: a document with its objects on one domain, or a site of several, loaded by
+//! the light loader, or by real Chromium, with empty caches.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bentpipe_lab::browser::BrowserError;
+use bentpipe_lab::loader::{
+    DEFAULT_CONNECTIONS, DEFAULT_MAX_STREAMS, Load, Protocol, RATE_SLOT, Tickets, TlsVersion,
+    UnknownProtocol, Visit, load, warm,
+};
+use bentpipe_lab::site::{
+    Authority, AuthorityError, ServerSettings, Shape, Site, SiteServer, TooShort,
+};
+use bentpipe_results::{self as results, Content};
+use time::OffsetDateTime;
+
+use super::{Scope, WorkError, chromium};
+use crate::figures::per;
+use crate::job::{Job, Value};
+
+/// Of all models of sites: the sites are the same in every run of every version.
+const MODELS: u64 = 1;
+/// Visits that only get tickets have numbers of their own.
+const WARMING: u64 = 1 << 32;
+
+/// The sites of a world's cells, and the server of the one that is loaded.
+pub struct Sites {
+    /// Their names and addresses.
+    pub hosts: Vec<(String, IpAddr)>,
+    authority: Authority,
+    serving: Option<(results::Cell, SiteServer)>,
+}
+
+/// Why something cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum SiteError {
+    /// The cell's protocol is none.
+    #[error(transparent)]
+    Protocol(#[from] UnknownProtocol),
+    /// The site's figures do not go together.
+    #[error(transparent)]
+    Model(#[from] TooShort),
+    /// TLS.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// The visit before the one that is measured failed.
+    #[error("the first visit, which brings tickets, failed: {0}")]
+    Warming(String),
+    /// Browsers cannot be made to do that.
+    #[error("Chromium cannot be made to load a page over {0} only")]
+    NotInBrowsers(&'static str),
+    /// Chromium did not do what it was told.
+    #[error(transparent)]
+    Browser(#[from] BrowserError),
+    /// It has nowhere to keep its profile.
+    #[error("cannot make a folder for a browser's profile: {0}")]
+    Folder(#[source] std::io::Error),
+    /// The page is made of something else.
+    #[error("{0:?} is no page of objects and no site")]
+    NoPage(String),
+    /// A file of the raw results.
+    #[error("cannot write {}: {source}", path.display())]
+    Raw {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl Sites {
+    /// Those of all these cells.
+    pub fn new<'a>(jobs: impl Iterator<Item = &'a Job<'a>>) -> Result<Self, SiteError> {
+        let mut hosts = Vec::new();
+        for job in jobs.filter(|job| loads(job)) {
+            hosts.extend(site(job, 0)?.hosts());
+        }
+        hosts.sort();
+        hosts.dedup();
+        Ok(Self { hosts, authority: Authority::new()?, serving: None })
+    }
+
+    /// What a browser is to know of who signs their certificates.
+    pub fn key_hash(&self) -> String {
+        self.authority.key_hash()
+    }
+}
+
+fn loads(job: &Job<'_>) -> bool {
+    matches!(job.grid.workload, results::Workload::Page | results::Workload::Archive)
+}
+
+/// What the cell loads, as visit `visit` sees it.
+fn site(job: &Job<'_>, visit: u64) -> Result<Site, SiteError> {
+    let page = job.page();
+    match page.map(|page| (&page.id, page.content)) {
+        Some((_, Content::Objects { count, bytes })) => Ok(Site::page(count, bytes, visit)),
+        Some((name, Content::Site { connections, kilobytes, requests, domains })) => {
+            let shape = Shape { connections, kilobytes, requests, domains };
+            Ok(Site::model(name, &shape, MODELS, visit)?)
+        }
+        _ => Err(SiteError::NoPage(page.map_or_else(String::new, |page| page.id.clone()))),
+    }
+}
+
+/// One run.
+pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
+    let site = site(scope.job, scope.number)?;
+    serve(scope, &site)?;
+    let changes = &scope.scene.changes;
+    let name = scope.job.planned.cell.on("protocol").unwrap_or_default();
+    let protocol: Protocol = name.parse().map_err(SiteError::from)?;
+    if scope.job.is_in_browser() {
+        return chromium::run(scope, &site, protocol);
+    }
+    let connections = scope.job.whole("connections").map_or(DEFAULT_CONNECTIONS, |n| n as usize);
+    let asked = Load {
+        connections,
+        max_streams: changes.max_streams,
+        tls: tls(scope),
+        connect_retry: changes.connect_retry_ms.map(Duration::from_millis),
+        header_bytes: scope.job.whole("header-bytes").map(|bytes| bytes as usize),
+        fast_open: changes.fast_open.unwrap_or(false),
+        congestion: scope.ends,
+        rates: scope.job.grid.metrics.iter().any(|metric| metric == "rate"),
+        ..Load::new(&site, protocol, scope.job.planned.deadline)
+    };
+    let mut tickets = Tickets::new(&scope.sites.authority).map_err(SiteError::from)?;
+    let before = scope.world.radio_counters()?;
+    let begun = OffsetDateTime::now_utc();
+    let number = scope.number;
+    let visit = scope.in_client(async || {
+        if protocol.resumes() {
+            warm(&asked, &mut tickets, WARMING + number).await.map_err(SiteError::Warming)?;
+        }
+        Ok::<_, SiteError>(load(&asked, &mut tickets).await)
+    })??;
+    let after = scope.world.radio_counters()?;
+    if let Some(raw) = scope.raw {
+        keep(raw, scope, &visit.har(&asked, begun).to_string())?;
+    }
+    let mut values = of_visit(&visit, scope.scene.rate_bps(false));
+    let ways = [(before.forward, after.forward), (before.return_, after.return_)];
+    let sum = |of: fn(&bentpipe_lab::emu::WireCounters) -> u64| -> f64 {
+        ways.iter().map(|(before, after)| (of(after) - of(before)) as f64).sum()
+    };
+    let packets = sum(|wire| wire.own().offered.packets).max(1.0);
+    values.push(Value::of("packets-small", sum(|wire| wire.small) / packets, visit.finished));
+    values.push(Value::of("packets-large", sum(|wire| wire.large) / packets, visit.finished));
+    Ok(values)
+}
+
+fn tls(scope: &Scope<'_>) -> TlsVersion {
+    let declared = scope.job.grid.settings.get("tls").and_then(toml::Value::as_str);
+    match (scope.scene.changes.tls, declared) {
+        (Some(results::TlsVersion::V1_2), _) | (None, Some("1.2")) => TlsVersion::Tls12,
+        _ => TlsVersion::Tls13,
+    }
+}
+
+/// Sees to it that the cell's site is served, and no other.
+fn serve(scope: &mut Scope<'_>, site: &Site) -> Result<(), WorkError> {
+    let cell = &scope.job.planned.cell;
+    if scope.sites.serving.as_ref().is_some_and(|(serving, _)| serving == cell) {
+        return Ok(());
+    }
+    // The last one gives its ports back first.
+    scope.sites.serving = None;
+    let settings = ServerSettings {
+        tls: tls(scope),
+        max_streams: scope.scene.changes.max_streams.unwrap_or(DEFAULT_MAX_STREAMS),
+        congestion: scope.ends,
+        ..ServerSettings::new(scope.sites.authority.clone())
+    };
+    let server = SiteServer::start(&scope.world.server, site, &settings)?;
+    scope.sites.serving = Some((cell.clone(), server));
+    Ok(())
+}
+
+/// What a visit says of itself.
+fn of_visit(visit: &Visit, rate_bps: f64) -> Vec<Value> {
+    let whole = visit.finished && !visit.failed();
+    let bits = 8.0 * visit.bytes() as f64;
+    let answered = visit.entries.iter().filter(|entry| entry.bytes > 0);
+    let first = answered.map(|entry| entry.started + entry.time() - entry.receive).min();
+    let receiving = visit.took.saturating_sub(first.unwrap_or(visit.took));
+    let mut values = vec![
+        Value::of("plt", visit.took.as_secs_f64(), whole),
+        Value::of("goodput", per(bits, visit.took), whole),
+        Value::of("utilization", per(bits, receiving) / rate_bps, whole),
+        Value::of("connections", f64::from(visit.connections), true),
+        Value::of("connections-dropped", f64::from(visit.connections_dropped), true),
+        Value::of("failed", f64::from(u8::from(!whole)), true),
+    ];
+    for entry in &visit.entries {
+        let came = entry.failed.is_none() && entry.status.is_some();
+        // A waterfall's bars begin once the connection is there.
+        let at = (entry.started + entry.connect.unwrap_or_default()).as_secs_f64();
+        let times =
+            [("block", entry.block), ("wait", entry.send + entry.wait), ("receive", entry.receive)];
+        for (metric, time) in times {
+            let value = Value::of(metric, time.as_secs_f64(), came);
+            values.push(value.in_series(entry.url.clone()).at(at));
+        }
+    }
+    for (number, slots) in visit.rates.iter().enumerate() {
+        let used = |bytes: &&u64| **bytes > 0;
+        let Some(from) = slots.iter().position(|bytes| used(&bytes)) else { continue };
+        let to = slots.iter().rposition(|bytes| used(&bytes)).unwrap_or(from);
+        for (slot, bytes) in slots.iter().enumerate().take(to + 1).skip(from) {
+            let bps = 8.0 * *bytes as f64 / RATE_SLOT.as_secs_f64();
+            let at = slot as f64 * RATE_SLOT.as_secs_f64();
+            values.push(Value::of("rate", bps, true).in_series(number.to_string()).at(at));
+        }
+    }
+    values
+}
+
+/// Keeps a HAR file beside the results.
+fn keep(raw: &std::path::Path, scope: &Scope<'_>, har: &str) -> Result<(), SiteError> {
+    let Job { study, grid, planned } = scope.job;
+    let cell = results::Folder::cell_file(&study.name, &grid.id, &planned.cell);
+    let path = raw.join(cell).with_extension(format!("{}.har", scope.run));
+    let write = || {
+        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::write(&path, har)
+    };
+    write().map_err(|source| SiteError::Raw { path: path.clone(), source })
+}

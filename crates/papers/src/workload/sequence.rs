@@ -1,0 +1,132 @@
+//! `sequence`: the page's objects one after another on one connection, down or up.
+//!
+//! All are asked for, or sent, in one request. When a connection breaks, the rest is asked for on a
+//! new one: the time goes on, the break is counted, and the run counts as failed.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use bentpipe_results::Content;
+use tokio::time::timeout;
+
+use super::http::{Connection, HttpError};
+use super::{Scope, WorkError};
+use crate::figures::Transfer;
+use crate::job::Value;
+use crate::origin::Arrival;
+
+/// Others are under way for so long before the transfer begins.
+const OTHERS_FIRST: Duration = Duration::from_secs(20);
+/// Before another connection is tried.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Connections that one run may lose: a proxy that resets each of them would do so for ever.
+const MOST_RESETS: u32 = 1000;
+
+/// One run.
+pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
+    let Some(Content::Objects { count, bytes }) = scope.job.page().map(|page| page.content) else {
+        return Err(WorkError::cannot("a sequence of anything but objects"));
+    };
+    let (all, up) = (u64::from(count) * bytes, scope.job.is_up());
+    let flows = scope.scene.changes.cross_flows.unwrap_or(0);
+    let others = (flows > 0).then(|| scope.world.others(flows, !up)).transpose()?;
+    if others.is_some() {
+        std::thread::sleep(OTHERS_FIRST);
+    }
+    let deadline = scope.job.planned.deadline;
+    let number = scope.number;
+    let uploads = scope.origin.uploads.clone();
+    let resets_before = scope.running.resets();
+    let before = scope.look(up)?;
+    let (resets, arrival, began, end) = scope.in_client(async || {
+        let (resets, arrival, began) = (Cell::new(0), Cell::default(), Cell::new(Instant::now()));
+        let work = async {
+            if up {
+                send(all, number, &resets, &began).await
+            } else {
+                fetch(all, &resets, &began, &arrival).await
+            }
+        };
+        let outcome = timeout(deadline, work).await;
+        let end = Instant::now();
+        if let Ok(Err(error)) = outcome {
+            return Err(WorkError::from(error));
+        }
+        Ok((resets.get(), arrival.get(), began.get(), end))
+    })??;
+    let after = scope.look(up)?;
+    drop(others);
+    let arrival = if up { uploads.of(number) } else { arrival };
+    let finished = arrival.bytes >= all;
+    let last = if finished { arrival.last.unwrap_or(end) } else { end };
+    let seen = scope.running.resets() - resets_before;
+    let offered = after.link.offered.packets - before.link.offered.packets;
+    let transfer = Transfer {
+        bytes: arrival.bytes,
+        took: last - began,
+        receiving: last - arrival.first.unwrap_or(last),
+        offered_bytes: after.link.offered.bytes - before.link.offered.bytes,
+        cabin_bytes: after.cabin - before.cabin,
+        lost: (after.link.lost.packets - before.link.lost.packets) as f64 / offered.max(1) as f64,
+        resets: resets.max(u32::try_from(seen).unwrap_or(u32::MAX)),
+        finished,
+    };
+    Ok(transfer.values(scope.scene, up))
+}
+
+/// Downloads all of it, on as many connections as it takes.
+async fn fetch(
+    all: u64,
+    resets: &Cell<u32>,
+    began: &Cell<Instant>,
+    arrival: &Cell<Arrival>,
+) -> Result<(), HttpError> {
+    loop {
+        let once = async {
+            let mut connection = Connection::open().await?;
+            if arrival.get() == Arrival::default() && resets.get() == 0 {
+                began.set(Instant::now());
+            }
+            connection.get(all, arrival).await
+        };
+        match once.await {
+            Ok(()) => return Ok(()),
+            Err(error) => again(error, resets).await?,
+        }
+    }
+}
+
+/// Uploads all of it: after a break the server says how much it has.
+async fn send(
+    all: u64,
+    number: u64,
+    resets: &Cell<u32>,
+    began: &Cell<Instant>,
+) -> Result<(), HttpError> {
+    loop {
+        let once = async {
+            let mut connection = Connection::open().await?;
+            let from = if resets.get() == 0 {
+                began.set(Instant::now());
+                0
+            } else {
+                connection.has(number).await?
+            };
+            if from >= all { Ok(()) } else { connection.put(all, from, number).await }
+        };
+        match once.await {
+            Ok(()) => return Ok(()),
+            Err(error) => again(error, resets).await?,
+        }
+    }
+}
+
+/// Counts a break; an error where nothing is to be tried again.
+async fn again(error: HttpError, resets: &Cell<u32>) -> Result<(), HttpError> {
+    resets.set(resets.get() + 1);
+    if error.is_damage() || resets.get() > MOST_RESETS {
+        return Err(error);
+    }
+    tokio::time::sleep(PAUSE).await;
+    Ok(())
+}

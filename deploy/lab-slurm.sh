@@ -1,0 +1,45 @@
+#!/bin/sh
+# The published studies' experiments as a Slurm array: a shard for each task, then a job that puts the
+# shards together and writes the report.
+#
+#   deploy/lab-slurm.sh RESULTS [SHARDS] [OPTION]...     for example: deploy/lab-slurm.sh ~/papers 8 --quick
+#
+# RESULTS is a folder that all nodes see. Each task wants two cores that nobody else uses: the emulator
+# delivers packets to the millisecond and refuses what a busy node does to its links. It needs
+# /dev/net/tun and user namespaces, not root. The same command goes on where an earlier one was stopped.
+set -eu
+
+usage() {
+    echo "usage: $0 RESULTS [SHARDS] [OPTION of bentpipe lab papers]..." >&2
+    exit 2
+}
+
+[ $# -ge 1 ] || usage
+results=$1
+shift
+shards=8
+case ${1:-} in
+'' | -*) ;;
+*[!0-9]*) usage ;;
+*)
+    shards=$1
+    shift
+    ;;
+esac
+program=${BENTPIPE:-bentpipe}
+
+if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then
+    exec "$program" lab papers "$@" --shard "$SLURM_ARRAY_TASK_ID/$shards" \
+        "$results/shard-$SLURM_ARRAY_TASK_ID"
+fi
+
+if [ -n "${BENTPIPE_MERGE:-}" ]; then
+    "$program" lab papers --merge "$results/whole" "$results"/shard-*
+    exec "$program" report "$results/whole" --out "$results/report.html"
+fi
+
+mkdir -p "$results"
+array=$(sbatch --parsable --job-name=bentpipe-lab --array="1-$shards" --cpus-per-task=2 --mem=4G \
+    --output="$results/shard-%a.log" "$0" "$results" "$shards" "$@")
+sbatch --job-name=bentpipe-report --dependency="afterok:$array" --output="$results/report.log" \
+    --export=ALL,BENTPIPE_MERGE=1 "$0" "$results"
