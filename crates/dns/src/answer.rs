@@ -11,6 +11,9 @@ use crate::wire::{self, HEADER, Malformed, Record, flag, rcode, record};
 /// Extended errors (RFC 8914 section 4).
 const EXTENDED_ERROR: u16 = 15;
 
+/// Extended error "Other": there is no room.
+pub const OTHER_ERROR: u16 = 0;
+
 /// What the answer is stale and positive, or stale and a denial, is told with.
 const STALE_ANSWER: u16 = 3;
 const STALE_DENIAL: u16 = 19;
@@ -113,6 +116,14 @@ impl Answer {
     /// The resolver's extended error (RFC 8914), if it told one.
     pub fn extended_error(&self) -> Option<u16> {
         self.error
+    }
+
+    /// The same without the extended error "Other", by which a resolver of this crate says of its own
+    /// failures that they say nothing about the name. In an answer of a resolver elsewhere it says nothing.
+    #[must_use]
+    pub fn without_other_error(mut self) -> Self {
+        self.error = self.error.filter(|error| *error != OTHER_ERROR);
+        self
     }
 
     /// Its whole response code.

@@ -7,10 +7,11 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::answer::{Ages, Answer, Kind, NotAnAnswer, seconds};
+use crate::answer::{Ages, Answer, Kind, NotAnAnswer, OTHER_ERROR, seconds};
 use crate::ask::{Ask, Asks, Late, Place, Waiting};
 use crate::cache::{self, Ahead, Cache, State};
 use crate::counts::Counts;
+use crate::designated::{Designated, is_of_resolver};
 use crate::journal::Record;
 use crate::key::Key;
 use crate::limit::{Bucket, Clients};
@@ -31,9 +32,6 @@ const CACHED_ERROR: u16 = 13;
 
 /// Extended error "Network Error" (RFC 8914): there is no way to the ground.
 const NETWORK_ERROR: u16 = 23;
-
-/// Extended error "Other" (RFC 8914): there is no room.
-const OTHER_ERROR: u16 = 0;
 
 /// A client may use an address for so long after it has been told of it.
 const TELL_MARGIN: Duration = Duration::from_secs(60);
@@ -83,6 +81,7 @@ pub struct Front<C> {
     clients: Clients,
     prefetches: Bucket,
     pool: Option<Pool>,
+    designated: Option<Designated>,
     actions: VecDeque<Action<C>>,
     unwritten: Unwritten,
     /// Whether the ground can be reached.
@@ -105,6 +104,7 @@ impl<C> Front<C> {
             clients,
             prefetches: Bucket::FULL,
             pool: None,
+            designated: None,
             actions,
             unwritten: Unwritten::new(keeps_journal),
             is_up: true,
@@ -122,6 +122,11 @@ impl<C> Front<C> {
     /// From now on names are answered with addresses of `pool`, where it may.
     pub fn set_pool(&mut self, pool: Option<Pool>) {
         self.pool = pool;
+    }
+
+    /// From now on devices that ask for encrypted siblings of this resolver are told of these.
+    pub fn set_designated(&mut self, designated: Option<Designated>) {
+        self.designated = designated;
     }
 
     /// The addresses that stand for names.
@@ -189,6 +194,9 @@ impl<C> Front<C> {
             self.counts.refused += 1;
             return Some(query.reply(rcode::REFUSED, None));
         }
+        if is_of_resolver(query.key.name()) {
+            return Some(self.of_resolver(&query, source, room));
+        }
         if let Some(answer) = self.cached(&query, source.ip(), room, now) {
             return Some(answer);
         }
@@ -196,6 +204,18 @@ impl<C> Front<C> {
             return Some(answer);
         }
         self.wait(Waiting { client, source, query, room }, now)
+    }
+
+    /// The answer about this resolver itself, of which no other knows anything; who has asked another is
+    /// told nothing, as its certificate would not be that one's.
+    fn of_resolver(&mut self, query: &Query, source: Source, room: Room) -> Vec<u8> {
+        self.counts.hits += 1;
+        let designated = self.designated.as_ref().filter(|_| !source.is_diverted());
+        designated.and_then(|it| it.answer(query, room)).unwrap_or_else(|| {
+            // RFC 9462 section 6.4.
+            self.counts.negative += 1;
+            query.reply(rcode::NOERROR, None)
+        })
     }
 
     fn cached(

@@ -271,6 +271,33 @@ fn who_asks_for_silent_names_leaves_the_others_room() {
     assert_eq!((cabin.front.asks.len(), cabin.front.asks.waiting()), (0, (0, 0)));
 }
 
+#[test]
+fn what_is_asked_about_the_resolver_itself_never_crosses() {
+    use crate::designated::Endpoint;
+    let mut cabin = Cabin::with_ttl(300);
+    let message = query("_dns.resolver.arpa.", RecordType::SVCB);
+    let tell = |cabin: &mut Cabin, source, message: &[u8]| {
+        let told = cabin.front.query((1, source), message, Room::Stream, cabin.now).unwrap();
+        let told = Message::from_vec(&told).unwrap();
+        assert_eq!(code(&told), ResponseCode::NoError);
+        told.answers.len()
+    };
+    let (_, own) = from(1);
+    assert_eq!(tell(&mut cabin, own, &message), 0);
+    let at = Endpoint { ip: [10, 0, 0, 1].into(), port: 853, doh_path: None };
+    cabin.front.set_designated(Designated::new("dns.example", &[at]));
+    assert_eq!(tell(&mut cabin, own, &message), 1);
+    assert_eq!(tell(&mut cabin, own, &query("x.resolver.arpa.", RecordType::SVCB)), 0);
+    // Who asks another resolver would find that its certificate is not that one's.
+    let server = Some(([8, 8, 8, 8], 53).into());
+    let datagram = Source::Datagram { client: ([10, 0, 0, 1], 5353).into(), server };
+    for elsewhere in [datagram, Source::Diverted([10, 0, 0, 1].into())] {
+        assert_eq!(tell(&mut cabin, elsewhere, &message), 0);
+    }
+    cabin.act();
+    assert_eq!((cabin.asked, cabin.front.counts().negative), (0, 4));
+}
+
 /// A client of a cabin that is one network of IPv6.
 fn in_network(client: u32) -> (u32, Source) {
     (

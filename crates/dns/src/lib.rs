@@ -13,6 +13,8 @@
 //! | [`Settings`] | how long answers count, how stale they may be, who may ask how much |
 //! | [`journal`] | what outlives the process, each record under a checksum |
 //! | [`push`] | what the ground sends unasked to an aircraft that begins |
+//! | [`Designated`] | what devices are told of the encrypted resolver (DDR) |
+//! | [`pad`] | answers over TLS, of lengths that say little |
 //! | [`Pool`] | *instant names*: private addresses that stand for names |
 //!
 //! Messages are not decoded into records and encoded again: DNSSEC, HTTPS and SVCB (so ECH), types
@@ -24,12 +26,14 @@ mod answer;
 mod ask;
 mod cache;
 mod counts;
+pub mod designated;
 mod front;
 #[cfg(any(test, feature = "fuzzing"))]
 mod fuzz;
 pub mod journal;
 mod key;
 mod limit;
+mod pad;
 mod pool;
 pub mod push;
 mod query;
@@ -41,10 +45,12 @@ mod wire;
 
 pub use answer::{Answer, Kind, NotAnAnswer, least_ttl};
 pub use counts::Counts;
+pub use designated::Designated;
 pub use front::{Action, Front};
 #[cfg(feature = "fuzzing")]
 pub use fuzz::{fuzz_journal, fuzz_message};
 pub use key::Key;
+pub use pad::{pad, wants_padding};
 pub use pool::{NotAPool, Pool};
 pub use query::{Query, Refusal, Room};
 pub use settings::Settings;

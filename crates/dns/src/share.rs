@@ -33,6 +33,8 @@ pub enum Source {
     },
     /// By a stream, on which each question has an answer of its own.
     Stream(IpAddr),
+    /// By a stream to another resolver.
+    Diverted(IpAddr),
 }
 
 impl Source {
@@ -40,8 +42,13 @@ impl Source {
     pub fn ip(&self) -> IpAddr {
         match self {
             Self::Datagram { client, .. } => client.ip(),
-            Self::Stream(ip) => *ip,
+            Self::Stream(ip) | Self::Diverted(ip) => *ip,
         }
+    }
+
+    /// Whether it was meant for another resolver.
+    pub fn is_diverted(&self) -> bool {
+        matches!(self, Self::Diverted(_) | Self::Datagram { server: Some(_), .. })
     }
 }
 

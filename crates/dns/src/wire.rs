@@ -21,6 +21,8 @@ pub mod record {
     pub const AAAA: u16 = 28;
     /// EDNS (RFC 6891).
     pub const OPT: u16 = 41;
+    /// Where a service is, and how it is spoken to (RFC 9460).
+    pub const SVCB: u16 = 64;
     /// Everything there is (RFC 8482).
     pub const ANY: u16 = 255;
 }

@@ -123,7 +123,8 @@ pub struct Live(Arc<Intake>);
 
 impl Live {
     /// Applies what of `config` can be applied while flows go on: rules and trusted marks, for flows to
-    /// come, what classes get, for all, and how long DNS answers count. Nothing changes where the link cannot work like that.
+    /// come, what classes get, for all, how long DNS answers count, and certificates, for connections to
+    /// come. Nothing changes where the link cannot work like that.
     pub fn apply(&self, config: &AirConfig) -> Result<(), SettingsError> {
         self.0.apply(config)?;
         warn_of_marks(config);
@@ -135,7 +136,7 @@ async fn follow_configs(live: Live, mut again: mpsc::Receiver<AirConfig>) {
     while let Some(config) = again.recv().await {
         match live.apply(&config) {
             Ok(()) => tracing::info!(
-                "rules, classes and what of [dns] is no address, file or pool are those of the file now; \
+                "rules, classes, certificates and what [dns] says of answers are those of the files now; \
                  other settings wait for a restart"
             ),
             Err(error) => tracing::error!(%error, "the configuration stays as it was"),

@@ -13,7 +13,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bentpipe_dns::{Action, Counts, Front, Room, Settings, Source};
+use bentpipe_dns::designated::Endpoint;
+use bentpipe_dns::{Action, Counts, Designated, Front, Room, Settings, Source, pad, wants_padding};
 use bentpipe_link::{Host, Target};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -29,7 +30,7 @@ use crate::net::StartError;
 use keeper::Keeper;
 pub use listener::Listeners;
 use outage::Outage;
-use tls::Secure;
+use tls::{Certificates, PATH_TEMPLATE, Secure};
 use way::Outgoing;
 
 /// Where name servers are asked.
@@ -47,6 +48,17 @@ const ANSWER_WAIT: Duration = Duration::from_secs(16);
 /// A name that leads nowhere (RFC 6761 section 6.4): of addresses that stood for a name once.
 const EXPIRED: &str = "expired.bentpipe.invalid";
 
+/// How a client's stream came to the resolver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum By {
+    /// In clear, where the resolver listens.
+    Listener,
+    /// In clear, on its way to another resolver.
+    Interception,
+    /// Over TLS, alone or under HTTP.
+    Tls,
+}
+
 /// Who waits for an answer, and how it gets it.
 type Later = Box<dyn FnOnce(&[u8]) + Send>;
 
@@ -60,6 +72,8 @@ pub struct Board {
     outgoing: mpsc::Sender<Outgoing>,
     /// The next time something is to be done may have changed.
     changed: Notify,
+    /// What DNS over TLS and HTTPS shows its clients, where they are offered.
+    certificates: Option<Arc<Certificates>>,
     /// Whether queries to other resolvers are answered here.
     pub intercepts: bool,
 }
@@ -95,16 +109,32 @@ impl Board {
         front.begin(clock.now());
         let listeners = Listeners::bind(config.listen())?;
         let secure = config.encrypted.as_ref().map(Secure::bind).transpose()?;
+        front.set_designated(secure.as_ref().and_then(|secure| designated(config, secure)));
         let (front, changed) = (Mutex::new(front), Notify::new());
         let intercepts = config.intercept;
         let outage = Mutex::default();
-        let board = Self { front, far, outage, classes, clock, outgoing, changed, intercepts };
+        let certificates = secure.as_ref().map(Secure::certificates);
+        let board = Self {
+            front,
+            far,
+            outage,
+            classes,
+            clock,
+            outgoing,
+            changed,
+            certificates,
+            intercepts,
+        };
         Ok((Arc::new(board), Serving { listeners, secure, asked, keeper }))
     }
 
-    /// From now on answers are judged by these.
-    pub fn set_settings(&self, settings: Settings) {
-        self.lock().set_settings(settings);
+    /// From now on answers are judged by the settings of `config`, and connections to come are shown its
+    /// certificate.
+    pub fn apply(&self, config: &AirDns) {
+        self.lock().set_settings(config.settings());
+        if let (Some(certificates), Some(encrypted)) = (&self.certificates, &config.encrypted) {
+            certificates.set(encrypted);
+        }
     }
 
     /// What happened so far.
@@ -141,10 +171,10 @@ impl Board {
     }
 
     /// The answer to `message`, now or later; nothing where it is no query.
-    async fn ask(&self, from: IpAddr, message: Bytes, room: Room) -> Option<Vec<u8>> {
+    async fn ask(&self, from: Source, message: Bytes, room: Room) -> Option<Vec<u8>> {
         let (tell, told) = oneshot::channel();
         let later = Box::new(move |answer: &[u8]| drop(tell.send(answer.to_vec())));
-        let answer = self.query(Source::Stream(from), &message, room, later);
+        let answer = self.query(from, &message, room, later);
         // It may have 64 KiB, which nobody needs while it waits.
         drop(message);
         match answer {
@@ -153,9 +183,24 @@ impl Board {
         }
     }
 
+    /// The answer to `message`, which came by a stream of `client`.
+    async fn ask_by(&self, by: By, client: IpAddr, message: Bytes) -> Option<Vec<u8>> {
+        // In clear everybody reads the name, and padding says nothing (RFC 7830 section 6).
+        let pads = by == By::Tls && wants_padding(&message);
+        let from = match by {
+            By::Listener | By::Tls => Source::Stream(client),
+            By::Interception => Source::Diverted(client),
+        };
+        let mut answer = self.ask(from, message, Room::Stream).await?;
+        if pads {
+            pad(&mut answer);
+        }
+        Some(answer)
+    }
+
     /// Serves the messages of a client's stream, each answered as soon as it can be (RFC 7766 section
     /// 6.2.1.1).
-    pub async fn serve_stream<S>(&self, stream: S, client: IpAddr)
+    pub async fn serve_stream<S>(&self, stream: S, by: By, client: IpAddr)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send,
     {
@@ -166,8 +211,8 @@ impl Board {
                 _ => None,
             }
         });
-        let asked = messages
-            .map(|message| async move { self.ask(client, message.into(), Room::Stream).await });
+        let asked =
+            messages.map(|message| async move { self.ask_by(by, client, message.into()).await });
         let mut answers = std::pin::pin!(asked.buffer_unordered(MOST_PIPELINED));
         // Silence is the answer to what is no query, and the end.
         while let Some(Some(answer)) = answers.next().await {
@@ -243,7 +288,7 @@ pub struct Resolver(pub(super) Arc<Board>);
 impl Resolver {
     /// What a passenger at `from` who sends `message` is told; nothing where it is no query.
     pub async fn ask(&self, from: IpAddr, message: &[u8]) -> Option<Vec<u8>> {
-        self.0.ask(from, Bytes::copy_from_slice(message), self.0.packet()).await
+        self.0.ask(Source::Stream(from), Bytes::copy_from_slice(message), self.0.packet()).await
     }
 
     /// Where a flow to `target` goes, whose address may stand for a name.
@@ -290,6 +335,22 @@ impl Clock {
     fn when(&self, time: Duration) -> Instant {
         self.at + time.saturating_sub(self.began)
     }
+}
+
+/// What devices are told that look for the encrypted resolver, where `config` names it. One that listens
+/// at every address is reached where the plain resolver is.
+fn designated(config: &AirDns, secure: &Secure) -> Option<Designated> {
+    let name = config.encrypted.as_ref()?.name()?;
+    let plain: Vec<IpAddr> = config.listen().map(|address| address.ip()).collect();
+    let mut endpoints = Vec::new();
+    for (addresses, doh_path) in secure.addresses().iter().zip([None, Some(PATH_TEMPLATE)]) {
+        for address in addresses {
+            let (own, port) = ([address.ip()], address.port());
+            let ips = if address.ip().is_unspecified() { &plain[..] } else { &own[..] };
+            endpoints.extend(ips.iter().map(|ip| Endpoint { ip: *ip, port, doh_path }));
+        }
+    }
+    Designated::new(name.as_str(), &endpoints)
 }
 
 /// The address of a listener, for errors.

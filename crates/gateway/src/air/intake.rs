@@ -111,14 +111,17 @@ impl Intake {
         }
     }
 
-    /// From now on rules and classes are those of `config`: rules for flows to come, classes for those
-    /// that are open too. Nothing changes where the link cannot work like that.
+    /// From now on rules, classes, certificates and how DNS answers are judged are those of `config`: rules
+    /// and certificates for what comes, classes for flows that are open too. Nothing changes where the link cannot work like that.
     pub fn apply(&self, config: &AirConfig) -> Result<(), SettingsError> {
         self.far.set_classes(config.classes.settings())?;
         self.classes.set_rules(config.rules.clone());
         self.ceil.set(config.classes.passenger_ceil());
         if let (Some(board), Some(dns)) = (&self.board, &config.dns) {
-            board.set_settings(dns.settings());
+            board.apply(dns);
+        }
+        if let Some(web) = &self.web {
+            web.set_certificates(config);
         }
         Ok(())
     }

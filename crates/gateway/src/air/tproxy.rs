@@ -141,7 +141,7 @@ pub(super) async fn serve(tcp: TcpStream, ticket: Ticket, intake: Arc<Intake>) {
     }
     let board = intake.intercepting().filter(|_| original.port() == board::PORT);
     if let Some(board) = board {
-        return board.serve_stream(tcp, ticket.client).await;
+        return board.serve_stream(tcp, board::By::Interception, ticket.client).await;
     }
     match intake.web.clone() {
         Some(web) if original.port() == web::PORT => {

@@ -13,7 +13,7 @@ mod replay;
 mod site;
 mod strict;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use bentpipe_link::{Host, ResetCode, Target};
 use bentpipe_webcache::{
@@ -46,7 +46,7 @@ pub const PORT: u16 = 80;
 pub struct Web {
     cache: Cache,
     origins: Arc<Origins>,
-    sites: Vec<Arc<SiteLoaded>>,
+    sites: RwLock<Vec<Arc<SiteLoaded>>>,
     changed: Changed,
 }
 
@@ -99,14 +99,32 @@ impl Web {
         Ok(Some(Arc::new(Self {
             cache,
             origins: Arc::default(),
-            sites,
+            sites: RwLock::new(sites),
             changed: Changed::default(),
         })))
     }
 
     /// The site of that name.
     fn site(&self, name: &str) -> Option<Arc<SiteLoaded>> {
-        self.sites.iter().find(|site| site.name.as_str().eq_ignore_ascii_case(name)).cloned()
+        let sites = self.sites();
+        sites.iter().find(|site| site.name.as_str().eq_ignore_ascii_case(name)).cloned()
+    }
+
+    fn sites(&self) -> RwLockReadGuard<'_, Vec<Arc<SiteLoaded>>> {
+        // Nothing in there panics half-way.
+        self.sites.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on connections to come are shown the certificates that `config` has for the sites; those
+    /// that are open go on, and all else of a site stays as it was.
+    pub fn set_certificates(&self, config: &AirConfig) {
+        let mut sites = self.sites.write().unwrap_or_else(PoisonError::into_inner);
+        for site in sites.iter_mut() {
+            let now = config.sites.iter().map(|site| site.loaded()).find(|it| it.name == site.name);
+            if let Some(now) = now {
+                *site = Arc::new(SiteLoaded { server: now.server.clone(), ..(**site).clone() });
+            }
+        }
     }
 
     /// What the cache counts itself.

@@ -9,11 +9,13 @@ use bentpipe_units::{ByteSize, Span};
 use ipnet::{Ipv4Net, Ipv6Net};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::ParsedCertificate;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{ConfigError, Source, Tproxy, seconds};
+use crate::classify::Name;
 
 /// Queries that one passenger may send at a stretch, in seconds' worth.
 const STRETCH: f64 = 4.0;
@@ -63,12 +65,15 @@ pub struct Encrypted {
     /// Where DNS over HTTPS listens (RFC 8484), at `/dns-query`.
     #[serde(default)]
     pub https: Vec<SocketAddr>,
+    name: Option<Spanned<String>>,
     /// The certificate and those up to the root, PEM.
     certificate: Spanned<PathBuf>,
     /// Its private key, PEM.
     key: Spanned<PathBuf>,
     #[serde(skip)]
     loaded: Option<Arc<ServerConfig>>,
+    #[serde(skip)]
+    parsed_name: Option<Name>,
 }
 
 /// Private addresses that stand for names.
@@ -234,6 +239,11 @@ impl AirDns {
 }
 
 impl Encrypted {
+    /// The resolver's name, where devices that ask it for its encrypted siblings are told of it.
+    pub fn name(&self) -> Option<&Name> {
+        self.parsed_name.as_ref()
+    }
+
     /// What a server that speaks one of `protocols` shows its clients (RFC 7301).
     pub fn server(&self, protocols: &[&str]) -> Arc<ServerConfig> {
         // AirConfig::parse, the only maker of this type, has filled it.
@@ -258,8 +268,32 @@ impl Encrypted {
             ConfigError::at(source, Some(self.certificate.span()), why, help.to_owned())
         })?;
         self.loaded = Some(Arc::new(server));
+        self.parsed_name =
+            self.name.as_ref().map(|name| named(source, name, &chain)).transpose()?;
         Ok(())
     }
+}
+
+/// A name that the certificate is for.
+fn named(source: &Source<'_>, name: &Spanned<String>, chain: &[u8]) -> Result<Name, ConfigError> {
+    let wrong = |why: String| {
+        let help = "write the name that the certificate is for, or leave it out: devices are told of the \
+                    encrypted resolver by it";
+        ConfigError::at(source, Some(name.span()), why, help.to_owned())
+    };
+    let parsed: Name = name.get_ref().parse().map_err(|error| wrong(format!("{error}")))?;
+    let for_name = ServerName::try_from(parsed.as_str().to_owned());
+    let for_name = for_name.map_err(|error| wrong(error.to_string()))?;
+    let own = CertificateDer::pem_slice_iter(chain).find_map(Result::ok);
+    let is_for_name = own.is_some_and(|own| {
+        ParsedCertificate::try_from(&own)
+            .and_then(|parsed| rustls::client::verify_server_name(&parsed, &for_name))
+            .is_ok()
+    });
+    if !is_for_name {
+        return Err(wrong(format!("the certificate is not for {}", parsed.as_str())));
+    }
+    Ok(parsed)
 }
 
 fn server(chain: &[u8], key: &[u8]) -> Result<ServerConfig, String> {

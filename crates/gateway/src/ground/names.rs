@@ -177,7 +177,8 @@ impl Names {
     async fn forward(&self, query: &Query, mut place: Place<'_>, room: Room) -> Vec<u8> {
         let error = tokio::select! {
             answer = self.upstream.ask(query) => match answer {
-                Some(answer) => return answer.relay(query, room),
+                // That error is this resolver's own word for a want of room.
+                Some(answer) => return answer.without_other_error().relay(query, room),
                 None => UNREACHABLE,
             },
             () = place.taken() => OTHER_ERROR,

@@ -10,6 +10,8 @@ use bentpipe_gateway::air::{Air, Resolver};
 use bentpipe_gateway::net::Inherited;
 use bentpipe_link::ResetCode;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::rdata::opt::EdnsOption;
+use hickory_proto::rr::rdata::svcb::SvcParamValue;
 use hickory_proto::rr::rdata::{A, NULL, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use http_body_util::BodyExt;
@@ -40,6 +42,13 @@ fn answer(asked: &Message, over_tcp: bool) -> Message {
     answer.metadata.recursion_available = true;
     let (owner, kind) = (asked.queries[0].name().clone(), asked.queries[0].query_type());
     let record = |data| Record::from_rdata(owner.clone(), 300, data);
+    let mut edns = Edns::new();
+    if owner == name("failing.test.") {
+        answer.metadata.response_code = ResponseCode::ServFail;
+        edns.options_mut().insert(EdnsOption::Unknown(15, vec![0, 0]));
+        answer.set_edns(edns);
+        return answer;
+    }
     match kind {
         RecordType::A => answer.add_answer(record(RData::A(A([127, 0, 0, 1].into())))),
         RecordType::TXT if !over_tcp => {
@@ -55,16 +64,22 @@ fn answer(asked: &Message, over_tcp: bool) -> Message {
             answer.add_answer(record(RData::Unknown { code, rdata }))
         }
     };
-    answer.set_edns(Edns::new());
+    answer.set_edns(edns);
     answer
 }
 
 /// A name server on loopback, and how many questions it got. Before it answers about `liar.test.` it
 /// sends what a forger would, and about `slow.test.` it says nothing for a while.
 async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
-    let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    // The port that UDP is given may be taken for TCP.
+    let (udp, tcp) = loop {
+        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        match TcpListener::bind(udp.local_addr().unwrap()).await {
+            Ok(tcp) => break (udp, tcp),
+            Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse),
+        }
+    };
     let address = udp.local_addr().unwrap();
-    let tcp = TcpListener::bind(address).await.unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
     tokio::spawn(async move {
@@ -234,26 +249,41 @@ fn certificate(folder: &std::path::Path) -> rustls::ClientConfig {
     client.with_root_certificates(roots).with_no_client_auth()
 }
 
-/// A gateway with the certificate: over TLS, over HTTPS, and how to connect there.
-async fn encrypted() -> ([SocketAddr; 2], rustls::ClientConfig) {
+/// The configurations of both gateways, with the certificate in `folder`.
+fn encrypted_configs(folder: &std::path::Path) -> Configs {
+    let at = folder.display();
+    let dns = format!(
+        "dns = {{ {LISTEN}, encrypted = {{ name = \"dns.example\", tls = [\"127.0.0.1:0\"], \
+         https = [\"127.0.0.1:0\"], certificate = \"{at}/chain.pem\", key = \"{at}/key.pem\" }} }}"
+    );
+    configs_with(&dns, "")
+}
+
+/// A gateway with a certificate.
+struct Encrypted {
+    /// Where it is: over TLS, and over HTTPS.
+    addresses: [SocketAddr; 2],
+    plain: SocketAddr,
+    /// Trusts the certificate.
+    client: rustls::ClientConfig,
+    live: bentpipe_gateway::air::Live,
+    folder: tempfile::TempDir,
+}
+
+async fn encrypted() -> Encrypted {
     let folder = tempfile::tempdir().unwrap();
     let client = certificate(folder.path());
-    let at = folder.path().display();
-    let dns = format!(
-        "dns = {{ {LISTEN}, encrypted = {{ tls = [\"127.0.0.1:0\"], https = [\"127.0.0.1:0\"], \
-         certificate = \"{at}/chain.pem\", key = \"{at}/key.pem\" }} }}"
-    );
-    let mut configs = configs_with(&dns, "");
+    let mut configs = encrypted_configs(folder.path());
     configs.ground.dns.servers = vec![name_server().await.0.to_string().parse().unwrap()];
     let (far, arrivals) = over_link(&configs);
     start_ground(&configs, arrivals);
     let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
     let addresses = gateway.encrypted_dns_addrs().map(|addresses| addresses[0]);
-    let plain = gateway.dns_addrs()[0];
+    let (plain, live) = (gateway.dns_addrs()[0], gateway.live());
     tokio::spawn(gateway.serve(std::future::pending()));
     // The link is up then.
     ask(plain, &query("up.test.", RecordType::A)).await;
-    (addresses, client)
+    Encrypted { addresses, plain, client, live, folder }
 }
 
 async fn tls(to: SocketAddr, mut client: rustls::ClientConfig, alpn: &str) -> TlsStream<TcpStream> {
@@ -267,7 +297,7 @@ async fn tls(to: SocketAddr, mut client: rustls::ClientConfig, alpn: &str) -> Tl
 
 #[tokio::test]
 async fn names_come_over_tls() {
-    let ([dot, _], client) = encrypted().await;
+    let Encrypted { addresses: [dot, _], client, .. } = encrypted().await;
     let mut tls = tls(dot, client, "dot").await;
     // All of them at once: what is known need not wait for what is not.
     let questions = ["new.test.", "up.test.", "other.test."].map(|name| {
@@ -289,9 +319,78 @@ async fn names_come_over_tls() {
     assert_eq!(names, ["new.test.", "other.test.", "up.test."]);
 }
 
+async fn ask_over_tls(tls: &mut TlsStream<TcpStream>, message: &Message) -> Vec<u8> {
+    let message = message.to_vec().unwrap();
+    let framed = [&(message.len() as u16).to_be_bytes()[..], &message].concat();
+    tls.write_all(&framed).await.unwrap();
+    let length = soon("an answer", tls.read_u16()).await.unwrap();
+    let mut answer = vec![0; length.into()];
+    tls.read_exact(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn who_pads_over_tls_is_answered_padded() {
+    let Encrypted { addresses: [dot, _], plain, client, .. } = encrypted().await;
+    let mut message = query("up.test.", RecordType::A);
+    message.set_edns(Edns::new());
+    let mut tls = tls(dot, client, "dot").await;
+    assert!(ask_over_tls(&mut tls, &message).await.len() < 468);
+    let mut edns = Edns::new();
+    edns.options_mut().insert(EdnsOption::Unknown(12, vec![0; 77]));
+    message.set_edns(edns);
+    // What is known, what is not, and what is refused (RFC 8467 section 4.1).
+    for name_of in ["up.test.", "new.test.", "resolver.arpa."] {
+        message.queries[0].set_name(name(name_of));
+        let answer = ask_over_tls(&mut tls, &message).await;
+        assert_eq!(answer.len(), 468, "{name_of}");
+        assert_eq!(Message::from_vec(&answer).unwrap().queries, message.queries);
+    }
+    // In clear it would be of no use.
+    let answer = ask(plain, &message).await;
+    assert!(answer.to_vec().unwrap().len() < 100);
+}
+
+#[tokio::test]
+async fn devices_find_the_encrypted_resolver() {
+    let Encrypted { addresses, plain, .. } = encrypted().await;
+    let answer = ask(plain, &query("_dns.resolver.arpa.", RecordType::SVCB)).await;
+    let ports = answer.answers.iter().map(|record| {
+        let RData::SVCB(svcb) = &record.data else { panic!("{record}") };
+        assert_eq!(svcb.target_name, name("dns.example."));
+        let port = svcb.svc_params.iter().find_map(|(_, value)| match value {
+            SvcParamValue::Port(port) => Some(*port),
+            _ => None,
+        });
+        port.unwrap()
+    });
+    assert_eq!(ports.collect::<Vec<_>>(), addresses.map(|address| address.port()));
+    assert_eq!(answer.additionals[0].name, name("dns.example."));
+    // Without one there is none, and the ground's resolver is not asked for its own.
+    let cabin = start(LISTEN, "", over_link).await;
+    let answer = ask(cabin.resolver, &query("_dns.resolver.arpa.", RecordType::SVCB)).await;
+    assert_eq!((answer.answers.len(), cabin.asked.load(SeqCst)), (0, 0));
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_shown_after_a_reload() {
+    let Encrypted { addresses: [dot, doh], client: old, live, folder, .. } = encrypted().await;
+    let mut open = tls(dot, old, "dot").await;
+    let new = certificate(folder.path());
+    live.apply(&encrypted_configs(folder.path()).air).unwrap();
+    // Each trusts one certificate alone.
+    let mut again = tls(dot, new.clone(), "dot").await;
+    tls(doh, new, "h2").await;
+    let message = query("up.test.", RecordType::A);
+    for tls in [&mut open, &mut again] {
+        let answer = Message::from_vec(&ask_over_tls(tls, &message).await).unwrap();
+        assert_eq!(answer.answers.len(), 1);
+    }
+}
+
 #[tokio::test]
 async fn names_come_over_https() {
-    let ([_, doh], client) = encrypted().await;
+    let Encrypted { addresses: [_, doh], client, .. } = encrypted().await;
     let message = query("a.test.", RecordType::A).to_vec().unwrap();
     let dns = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&message);
     let request = |method: &str, path: String, kind: &str, body: Vec<u8>| {
@@ -372,6 +471,22 @@ async fn forged_answers_do_not_count() {
     let cabin = start(LISTEN, "", over_link).await;
     let answer = ask(cabin.resolver, &query("liar.test.", RecordType::A)).await;
     assert_eq!(ips(&answer), ["127.0.0.1".parse::<IpAddr>().unwrap()]);
+}
+
+#[tokio::test]
+async fn a_failure_is_remembered_whatever_a_name_server_says_of_it() {
+    let cabin = start(LISTEN, "", over_link).await;
+    // The link is up then.
+    ask(cabin.resolver, &query("up.test.", RecordType::A)).await;
+    let mut tcp = TcpStream::connect(cabin.resolver).await.unwrap();
+    let mut asked = Vec::new();
+    for _ in 0..2 {
+        write(&mut tcp, &query("failing.test.", RecordType::A)).await;
+        let answer = soon("an answer", read(&mut tcp)).await.unwrap();
+        assert_eq!(answer.metadata.response_code, ResponseCode::ServFail);
+        asked.push(cabin.asked.load(SeqCst));
+    }
+    assert_eq!((asked[0], cabin.counts.counts().failed), (asked[1], 1));
 }
 
 #[tokio::test]

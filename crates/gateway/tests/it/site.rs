@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use bentpipe_gateway::air::Live;
 use bentpipe_gateway::config::{AirConfig, ConfigError};
 use bentpipe_link::{Host, Service};
 use bytes::Bytes;
@@ -17,7 +18,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::bench::{Bench, LOOPBACK, echo, read_exactly, settled, socks_client, start};
+use crate::bench::{
+    Bench, LOOPBACK, config_of_air, echo, read_exactly, settled, socks_client, start, start_with,
+};
 use crate::web::{head, whole};
 
 const NAME: &str = "portal.test";
@@ -114,6 +117,27 @@ async fn origin_of(
 
 trait Io: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
 impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Io for T {}
+
+#[tokio::test]
+async fn a_new_certificate_is_shown_after_a_reload() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = certificate(folder.path(), NAME);
+    let (address, _) = origin(None).await;
+    let config = config(folder.path(), &format!("origin = \"http://{address}\""));
+    let mut live: Option<Live> = None;
+    let bench = start_with(&config, LOOPBACK, |air| live = Some(air.live()));
+    let mut open = connect(&bench, &old, NAME, &["http/1.1"]).await.unwrap();
+    let new = certificate(folder.path(), NAME);
+    live.unwrap().apply(&config_of_air(&config)).unwrap();
+    // Each trusts one certificate alone, and what was open goes on.
+    assert!(get(&bench, &new, NAME, "/a").await.ends_with("hello"));
+    assert!(connect(&bench, &old, NAME, &["http/1.1"]).await.is_err());
+    let request = format!("GET /a HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n\r\n");
+    open.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    let _ = open.read_to_string(&mut answer).await;
+    assert!(answer.ends_with("hello"), "{answer}");
+}
 
 #[tokio::test]
 async fn a_site_is_served_from_the_cache_in_either_version() {

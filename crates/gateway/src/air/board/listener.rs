@@ -9,7 +9,7 @@ use bentpipe_dns::Source;
 use futures_util::future::{BoxFuture, join_all};
 use tokio::net::{TcpListener, UdpSocket};
 
-use super::{Board, Serving, cannot};
+use super::{Board, By, Serving, cannot};
 use crate::air::intake::Intake;
 use crate::net;
 
@@ -88,7 +88,7 @@ impl Serving {
                 &intake.clone(),
                 move |tcp, ticket| {
                     let board = board.clone();
-                    async move { board.serve_stream(tcp, ticket.client).await }
+                    async move { board.serve_stream(tcp, By::Listener, ticket.client).await }
                 },
             )));
         }

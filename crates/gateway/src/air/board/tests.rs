@@ -118,7 +118,9 @@ async fn an_outage_keeps_nobody_waiting() {
     tokio::spawn(async move { carried.carry(&mut serving.asked).await });
     let ask = async |name: &str| {
         let began = Instant::now();
-        let answer = board.ask([10, 0, 0, 2].into(), question(name).into(), Room::Stream).await;
+        let answer = board
+            .ask(Source::Stream([10, 0, 0, 2].into()), question(name).into(), Room::Stream)
+            .await;
         (rcode(&answer.unwrap()), began.elapsed())
     };
     // The flow that is being opened is waited for by nobody but the first who asks, and not for long.
@@ -142,7 +144,8 @@ async fn a_question_has_one_stream_however_often_it_would_be_sent_again() {
     let (board, mut serving) = start_over(far.clone(), None);
     let carried = board.clone();
     tokio::spawn(async move { carried.carry(&mut serving.asked).await });
-    let ask = board.ask([10, 0, 0, 2].into(), question("slow").into(), Room::Stream);
+    let ask =
+        board.ask(Source::Stream([10, 0, 0, 2].into()), question("slow").into(), Room::Stream);
     let asked = async {
         // Where datagrams are lost it would have been sent three times more.
         tokio::time::sleep(Duration::from_millis(11_900)).await;
@@ -164,7 +167,13 @@ async fn a_question_that_ends_for_another_gives_its_stream_back() {
     let ask = |client: u8, name: String| {
         let board = board.clone();
         tokio::spawn(async move {
-            board.ask([10, 0, 0, client].into(), question(&name).into(), Room::Stream).await
+            board
+                .ask(
+                    Source::Stream([10, 0, 0, client].into()),
+                    question(&name).into(),
+                    Room::Stream,
+                )
+                .await
         })
     };
     // It is known from the first that there are only streams; all of them are taken by two.

@@ -2,12 +2,12 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bentpipe_dns::{Room, least_ttl};
+use bentpipe_dns::least_ttl;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, header};
@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::{Board, STREAM_IDLE};
+use super::{Board, By, STREAM_IDLE};
 use crate::air::intake::Intake;
 use crate::config::Encrypted;
 use crate::net::{StartError, listen_tcp};
@@ -30,6 +30,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// Where questions are asked (RFC 8484 section 4.1 leaves it to the server).
 const PATH: &str = "/dns-query";
+
+/// The same as devices are told of it (RFC 9461 section 5).
+pub const PATH_TEMPLATE: &str = "/dns-query{?dns}";
 
 const MEDIA_TYPE: &str = "application/dns-message";
 
@@ -46,7 +49,34 @@ const PING: Duration = Duration::from_secs(30);
 pub struct Secure {
     tls: Vec<TcpListener>,
     https: Vec<TcpListener>,
-    acceptors: [TlsAcceptor; 2],
+    certificates: Arc<Certificates>,
+}
+
+/// What clients are shown: over TLS, and over HTTPS.
+pub struct Certificates(RwLock<[TlsAcceptor; 2]>);
+
+impl Certificates {
+    fn new(config: &Encrypted) -> Self {
+        Self(RwLock::new(acceptors(config)))
+    }
+
+    /// From now on connections to come are shown the certificate of `config`; those that are open go on.
+    pub fn set(&self, config: &Encrypted) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = acceptors(config);
+    }
+
+    fn tls(&self) -> TlsAcceptor {
+        // Nothing in there panics half-way.
+        self.0.read().unwrap_or_else(PoisonError::into_inner)[0].clone()
+    }
+
+    fn https(&self) -> TlsAcceptor {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)[1].clone()
+    }
+}
+
+fn acceptors(config: &Encrypted) -> [TlsAcceptor; 2] {
+    [config.server(&["dot"]), config.server(&["h2", "http/1.1"])].map(TlsAcceptor::from)
 }
 
 impl Secure {
@@ -62,8 +92,7 @@ impl Secure {
         Ok(Self {
             tls: bind("DNS over TLS", &config.tls)?,
             https: bind("DNS over HTTPS", &config.https)?,
-            acceptors: [config.server(&["dot"]), config.server(&["h2", "http/1.1"])]
-                .map(TlsAcceptor::from),
+            certificates: Arc::new(Certificates::new(config)),
         })
     }
 
@@ -73,25 +102,29 @@ impl Secure {
             .map(|all| all.iter().filter_map(|listener| listener.local_addr().ok()).collect())
     }
 
+    /// What they show.
+    pub fn certificates(&self) -> Arc<Certificates> {
+        self.certificates.clone()
+    }
+
     /// Serves each listener, for ever.
     pub fn serve<'a>(&'a self, board: &Arc<Board>, intake: &Arc<Intake>) -> Vec<BoxFuture<'a, ()>> {
-        let [dot, doh] = &self.acceptors;
         let mut serving: Vec<BoxFuture<'a, ()>> = Vec::new();
         for listener in &self.tls {
-            let (board, acceptor) = (board.clone(), dot.clone());
+            let (board, certificates) = (board.clone(), self.certificates.clone());
             serving.push(Box::pin(crate::air::accept(listener, intake, move |tcp, ticket| {
-                let (board, acceptor) = (board.clone(), acceptor.clone());
+                let (board, acceptor) = (board.clone(), certificates.tls());
                 async move {
                     if let Ok(Ok(tls)) = timeout(HANDSHAKE, acceptor.accept(tcp)).await {
-                        board.serve_stream(tls, ticket.client).await;
+                        board.serve_stream(tls, By::Tls, ticket.client).await;
                     }
                 }
             })));
         }
         for listener in &self.https {
-            let (board, acceptor) = (board.clone(), doh.clone());
+            let (board, certificates) = (board.clone(), self.certificates.clone());
             serving.push(Box::pin(crate::air::accept(listener, intake, move |tcp, ticket| {
-                let (board, acceptor) = (board.clone(), acceptor.clone());
+                let (board, acceptor) = (board.clone(), certificates.https());
                 async move { https(board, acceptor, tcp, ticket.client).await }
             })));
         }
@@ -130,7 +163,7 @@ async fn respond(
         Ok(message) => message,
         Err(status) => return refusal(status),
     };
-    let Some(answer) = board.ask(client, message, Room::Stream).await else {
+    let Some(answer) = board.ask_by(By::Tls, client, message).await else {
         return refusal(StatusCode::BAD_REQUEST);
     };
     // RFC 8484 section 5.1: an HTTP cache keeps it no longer than the records hold.

@@ -25,7 +25,7 @@ impl Ahead {
     /// What fetches ahead as `config` says.
     pub fn preloader(config: &Preload, intake: Arc<Intake>, web: Arc<Web>) -> Preloader {
         let (cache, counters) = (web.cache.clone(), intake.counters.clone());
-        let sites = web.sites.iter().map(|site| site.name.clone()).collect();
+        let sites = web.sites().iter().map(|site| site.name.clone()).collect();
         let clock = cache.clock();
         let sources = Arc::new(Self { intake, web, class: config.class });
         Preloader::new(config.settings(sites), cache, sources, clock, counters)

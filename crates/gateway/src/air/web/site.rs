@@ -45,7 +45,7 @@ pub async fn carry(
     intake: Arc<Intake>,
     read: Bytes,
 ) {
-    let web = intake.web.clone().filter(|web| dialled.port == PORT && !web.sites.is_empty());
+    let web = intake.web.clone().filter(|web| dialled.port == PORT && !web.sites().is_empty());
     let Some(web) = web else { return intake.carry(tcp, dialled, &ticket, read).await };
     let (read, named) = hello(&tcp, read).await;
     let site = named.and_then(|name| web.site(&name));

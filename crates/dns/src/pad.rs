@@ -1,0 +1,113 @@
+//! Padding of answers that cross encrypted (RFC 7830), so that their length says little of the name.
+
+use crate::wire::{self, HEADER, Record, record};
+
+/// EDNS option (RFC 7830 section 3).
+const PADDING: u16 = 12;
+
+/// Answers are padded to a multiple of this (RFC 8467 section 4.1).
+const BLOCK: usize = 468;
+
+/// Whether who sent `query` wants its answer padded: it is then, where it crosses encrypted (RFC 7830
+/// section 4).
+pub fn wants_padding(query: &[u8]) -> bool {
+    let Some(opt) = opt(query) else { return false };
+    let mut options = &query[opt.data];
+    while let (Ok(code), Ok(length)) = (wire::number(options, 0), wire::number(options, 2)) {
+        if code == PADDING {
+            return true;
+        }
+        let Some(rest) = options.get(4 + usize::from(length)..) else { return false };
+        options = rest;
+    }
+    false
+}
+
+/// Pads `answer`, one that a [`Front`](crate::Front) has written: its OPT record is the last.
+pub fn pad(answer: &mut Vec<u8>) {
+    let Some(opt) = opt(answer).filter(|opt| opt.data.end == answer.len()) else { return };
+    let with_option = answer.len() + 4;
+    let target = with_option.next_multiple_of(BLOCK).min(usize::from(u16::MAX));
+    let Some(padding) = target.checked_sub(with_option) else { return };
+    wire::set(answer, opt.data.start - 2, (opt.data.len() + 4 + padding) as u16);
+    answer.extend(PADDING.to_be_bytes());
+    answer.extend((padding as u16).to_be_bytes());
+    answer.resize(target, 0);
+}
+
+/// The OPT record of `message`.
+fn opt(message: &[u8]) -> Option<Record> {
+    let counts = [3, 4, 5].map(|section| wire::word(message, section).map(u32::from));
+    let [Ok(answers), Ok(authorities), Ok(additional)] = counts else { return None };
+    let mut at = HEADER;
+    for _ in 0..wire::word(message, 2).ok()? {
+        at = wire::name_end(message, at).ok()? + 4;
+    }
+    for _ in 0..answers + authorities + additional {
+        let record = Record::parse(message, at).ok()?;
+        if record.kind == record::OPT {
+            return Some(record);
+        }
+        at = record.data.end;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{address, query, query_with};
+    use crate::{Answer, Query, Room};
+    use hickory_proto::op::{Edns, Message};
+    use hickory_proto::rr::RecordType;
+    use hickory_proto::rr::rdata::opt::EdnsOption;
+    use proptest::prelude::*;
+
+    fn asked(name: &str, padding: usize) -> Vec<u8> {
+        query_with(name, RecordType::A, |message| {
+            let mut edns = Edns::new();
+            edns.options_mut().insert(EdnsOption::Unknown(10, vec![7; 8]));
+            edns.options_mut().insert(EdnsOption::Unknown(PADDING, vec![0; padding]));
+            message.set_edns(edns);
+        })
+    }
+
+    #[test]
+    fn who_pads_is_answered_padded() {
+        assert!(wants_padding(&asked("a.test.", 0)) && wants_padding(&asked("a.test.", 90)));
+        let edns = query_with("a.test.", RecordType::A, |it| _ = it.set_edns(Edns::new()));
+        assert!(!wants_padding(&edns) && !wants_padding(&query("a.test.", RecordType::A)));
+        let mut lengths = Vec::new();
+        for name in ["a.test.", "a-much-longer-name.with-more-labels.test."] {
+            let query = asked(name, 5);
+            let query = Query::parse(&query).unwrap();
+            let answer = Answer::parse(&query.key, &address(&asked(name, 5), 300, 1)).unwrap();
+            let plain = answer.relay(&query, Room::Stream);
+            let mut padded = plain.clone();
+            pad(&mut padded);
+            let [plain, read] = [&plain, &padded].map(|it| Message::from_vec(it).unwrap());
+            assert_eq!((read.answers, read.queries), (plain.answers, plain.queries));
+            assert!(read.edns.is_some() && wants_padding(&padded));
+            lengths.push(padded.len());
+        }
+        assert_eq!(lengths, [BLOCK, BLOCK]);
+    }
+
+    #[test]
+    fn what_cannot_be_padded_stays() {
+        let plain = query("a.test.", RecordType::A);
+        let mut same = plain.clone();
+        pad(&mut same);
+        assert_eq!(same, plain, "no EDNS");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            wants_padding(&bytes);
+            let before = bytes.clone();
+            pad(&mut bytes);
+            prop_assert!(bytes.len() == before.len() || bytes.len() % BLOCK == 0);
+        }
+    }
+}
