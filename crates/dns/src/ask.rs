@@ -219,25 +219,37 @@ impl<C> Asks<C> {
     }
 
     /// `waiting` has a place, and waits for the question about its key, which is under way. Gives back
-    /// who waits no more for want of memory: another, or `waiting` itself.
-    pub fn join(&mut self, waiting: Waiting<C>) -> Option<Waiting<C>> {
-        let mut ousted = None;
+    /// who waits no more for want of memory: others, as many as its name is longer than theirs, or
+    /// `waiting` itself.
+    pub fn join(&mut self, waiting: Waiting<C>) -> Vec<Waiting<C>> {
+        let mut ousted = Vec::new();
         let ip = waiting.source.ip();
-        let most = part_of_network(MOST_WAITING_BYTES);
-        let within =
-            network(ip).filter(|it| self.holders.of_network(*it).bytes + waiting.bytes() > most);
-        if within.is_some() || self.holders.bytes() + waiting.bytes() > MOST_WAITING_BYTES {
-            ousted = self.oust_waiting(ip, within, waiting.bytes());
-            if ousted.is_none() {
-                return Some(waiting);
-            }
+        while let Some(within) = self.full(&waiting) {
+            let Some(one) = self.oust_waiting(ip, within, waiting.bytes()) else {
+                ousted.push(waiting);
+                return ousted;
+            };
+            ousted.push(one);
         }
         let id = self.by_key.get(&waiting.query.key);
         if let Some(ask) = id.and_then(|id| self.asks.get_mut(id)) {
-            self.holders.take(waiting.source.ip(), waiting.held());
+            self.holders.take(ip, waiting.held());
             ask.waiting.push(waiting);
         }
         ousted
+    }
+
+    /// Whether there is no memory for `waiting`, and then in which network, or in all.
+    fn full(&self, waiting: &Waiting<C>) -> Option<Option<u64>> {
+        let more = |held: usize, most: usize| held + waiting.bytes() > most;
+        let network = network(waiting.source.ip());
+        let is_full = |network: &u64| {
+            more(self.holders.of_network(*network).bytes, part_of_network(MOST_WAITING_BYTES))
+        };
+        match network.filter(is_full) {
+            None if !more(self.holders.bytes(), MOST_WAITING_BYTES) => None,
+            within => Some(within),
+        }
     }
 
     /// Takes its place from who has waited longest of the client that has most, of those `within` a

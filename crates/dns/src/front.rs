@@ -302,7 +302,7 @@ impl<C> Front<C> {
                 return failure(OTHER_ERROR);
             }
         }
-        if let Some(Waiting { client, query, .. }) = self.asks.join(waiting) {
+        for Waiting { client, query, .. } in self.asks.join(waiting) {
             self.counts.crowded += 1;
             let message = query.reply(rcode::SERVFAIL, Some(OTHER_ERROR));
             self.actions.push_back(Action::Reply { client, message });
