@@ -91,7 +91,8 @@ async fn a_sites_content_is_fetched_from_its_origin() {
     let bench = start(&air, LOOPBACK);
     let report = done(folder.path()).await;
     assert_eq!((report.count(Outcome::Stored), report.wrong_lines.len()), (1, 1));
-    assert!(!request_file(&folder.path().join("preload.json")).exists());
+    let request = request_file(&folder.path().join("preload.json"));
+    until("the request is gone", || !request.exists()).await;
     let answer = get_site(&bench, &root, "portal.test", "/film").await;
     assert!(answer.contains("; hit") && answer.ends_with("portal"), "{answer}");
     assert_eq!(site.asked.lock().unwrap().len(), 1);

@@ -34,15 +34,14 @@ async fn relayed() -> (TcpStream, wire::Stream, tokio::task::JoinHandle<Outcome>
     (client, far, tokio::spawn(relay))
 }
 
-/// The bytes in a socket's send queue, as proc_net_tcp(5) tells: what a close
-/// would leave to the kernel, and an answer to a closed socket would reset.
-fn unacknowledged(client: &TcpStream) -> u64 {
-    let port = |address: std::net::SocketAddr| format!("0100007F:{:04X}", address.port());
-    let ends = [client.local_addr(), client.peer_addr()].map(|address| port(address.unwrap()));
+/// Whether the socket whose other end has these addresses, its own and its peer's, has heard that the
+/// other end sends no more: CLOSE_WAIT, as proc_net_tcp(5) tells.
+fn has_heard_the_end([other, own]: [std::net::SocketAddr; 2]) -> bool {
+    const CLOSE_WAIT: &str = "08";
+    let [own, other] = [own, other].map(|at| format!("0100007F:{:04X}", at.port()));
     let table = std::fs::read_to_string("/proc/self/net/tcp").unwrap();
     let mut rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
-    let row = rows.find(|row| row[1..3] == ends).expect("the socket is in the table");
-    u64::from_str_radix(row[4].split_once(':').unwrap().0, 16).unwrap()
+    rows.any(|row| row[1..4] == [&own, &other, CLOSE_WAIT])
 }
 
 async fn pass(time: Duration) {
@@ -106,8 +105,10 @@ async fn a_client_gone_after_its_last_word_is_still_heard() {
     // gateway, and the last and the end in its socket.
     const WORDS: usize = wire::CREDIT_BYTES + SCRATCH_BYTES + 20_000;
     client.write_all(&[1; WORDS]).await.unwrap();
-    until("the words are out of the client's socket", || unacknowledged(&client) == 0).await;
+    let ends = [client.local_addr().unwrap(), client.peer_addr().unwrap()];
     drop(client);
+    // Before that an answer to the closed client breaks the connection, as TCP has it.
+    until("the end is in the gateway's socket", || has_heard_the_end(ends)).await;
     far.write_all(b"answer nobody reads").await.unwrap();
     let mut heard = Vec::new();
     soon("everything", far.read_to_end(&mut heard)).await.unwrap();
