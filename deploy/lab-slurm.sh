@@ -40,6 +40,6 @@ fi
 
 mkdir -p "$results"
 array=$(sbatch --parsable --job-name=bentpipe-lab --array="1-$shards" --cpus-per-task=2 --mem=4G \
-    --output="$results/shard-%a.log" "$0" "$results" "$shards" "$@")
-sbatch --job-name=bentpipe-report --dependency="afterok:$array" --output="$results/report.log" \
+    --output="$results/log-%a.txt" "$0" "$results" "$shards" "$@")
+sbatch --job-name=bentpipe-report --dependency="afterok:$array" --output="$results/log-report.txt" \
     --export=ALL,BENTPIPE_MERGE=1 "$0" "$results"

@@ -136,7 +136,9 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
     let (simulated, emulated): (Vec<_>, Vec<_>) =
         left.into_iter().partition(|bundle| bundle.kind == Kind::Sim);
     parallel::map(&simulated, |bundle| desk.simulate(bundle));
-    let worlds: Vec<Worldful> = longest_first(&emulated);
+    // The bundles come with the longest first. Worlds of one stay together, so that its cells are whole, and
+    // kept, as soon as may be.
+    let worlds: Vec<&Worldful> = emulated.iter().flat_map(|bundle| &bundle.worlds).collect();
     let machine = Machine {
         program: options.program,
         scratch: options.scratch,
@@ -157,12 +159,6 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
         }
     });
     desk.outcome(all - to_do)
-}
-
-fn longest_first(bundles: &[Bundle]) -> Vec<Worldful> {
-    let mut worlds: Vec<_> = bundles.iter().flat_map(|bundle| bundle.worlds.clone()).collect();
-    worlds.sort_by_key(|world| std::cmp::Reverse(world.cost));
-    worlds
 }
 
 impl Desk<'_> {
