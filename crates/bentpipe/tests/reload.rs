@@ -84,6 +84,6 @@ fn a_hangup_reads_the_file_again_and_a_wrong_file_changes_nothing() {
         }
         std::fs::write(&file, format!("{text}[classes.assured]\nceil = \"1 Mbit/s\"\n")).unwrap();
         gateway.hang_up();
-        gateway.says("are those of the files now");
+        gateway.says("are those of the file");
     }
 }
