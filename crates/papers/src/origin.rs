@@ -3,18 +3,16 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use bentpipe_lab::emu::{EmuError, Host, SERVER};
 use bentpipe_lab::workload::content::Object;
+use bentpipe_lab::workload::origin::ObjectBody;
 use bentpipe_lab::workload::service::Service;
-use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Either};
-use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
@@ -113,7 +111,7 @@ async fn serve(listener: std::net::TcpListener, uploads: Uploads) {
     }
 }
 
-type Answer = Response<Either<Sent, String>>;
+type Answer = Response<Either<ObjectBody, String>>;
 
 async fn answer(request: Request<Incoming>, uploads: Uploads) -> Result<Answer, Infallible> {
     let (path, query) = (request.uri().path().to_owned(), Query::of(request.uri().query()));
@@ -129,7 +127,7 @@ async fn answer(request: Request<Incoming>, uploads: Uploads) -> Result<Answer, 
         return words(StatusCode::NOT_FOUND, "here are /object/BYTES and /up/NUMBER\n".into());
     };
     if request.method() == Method::GET {
-        return Ok(Response::new(Either::Left(Sent { object, offset: query.from })));
+        return Ok(Response::new(Either::Left(ObjectBody::new(object, query.from))));
     }
     let mut offset = query.from;
     let mut body = request.into_body();
@@ -157,34 +155,6 @@ impl Query {
             found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
         };
         Self { from: value("from"), number: value("number") }
-    }
-}
-
-/// An object on its way out.
-struct Sent {
-    object: Object,
-    offset: u64,
-}
-
-impl Body for Sent {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let slice = self.object.slice(self.offset);
-        self.offset += slice.len() as u64;
-        Poll::Ready((!slice.is_empty()).then(|| Ok(Frame::data(slice))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.offset >= self.object.bytes()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.object.bytes().saturating_sub(self.offset))
     }
 }
 

@@ -20,7 +20,7 @@ use crate::measured::{Cell, Measured, Pattern};
 use crate::statistics::Statistic;
 
 /// The contenders that a cell may name; what they are stands in `experiments/README.md`.
-pub const CONTENDERS: [&str; 14] = [
+pub const CONTENDERS: [&str; 15] = [
     "e2e-reno",
     "e2e-cubic",
     "e2e-bbr",
@@ -34,6 +34,7 @@ pub const CONTENDERS: [&str; 14] = [
     "bentpipe",
     "bentpipe-plain",
     "bentpipe-aerotcp",
+    "bentpipe-masque",
     "bentpipe-services",
 ];
 

@@ -135,7 +135,7 @@ pub(super) fn answer(request: &Request<Incoming>) -> Response<Either<ObjectBody,
     let response = match object {
         Some(object) if request.method() == Method::GET => response
             .header(header::CONTENT_TYPE, object.kind)
-            .body(Either::Left(ObjectBody { object, offset: 0 })),
+            .body(Either::Left(ObjectBody::new(object, 0))),
         Some(_) => {
             response.status(StatusCode::METHOD_NOT_ALLOWED).body(Either::Right("GET".into()))
         }
@@ -146,10 +146,17 @@ pub(super) fn answer(request: &Request<Incoming>) -> Response<Either<ObjectBody,
     response.expect("constant headers are valid")
 }
 
-/// An object on its way out.
+/// An object on its way, out or up.
 pub struct ObjectBody {
     object: Object,
     offset: u64,
+}
+
+impl ObjectBody {
+    /// What is left of `object` at `offset`.
+    pub fn new(object: Object, offset: u64) -> Self {
+        Self { object, offset }
+    }
 }
 
 impl Body for ObjectBody {
@@ -170,6 +177,6 @@ impl Body for ObjectBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.object.bytes() - self.offset)
+        SizeHint::with_exact(self.object.bytes().saturating_sub(self.offset))
     }
 }

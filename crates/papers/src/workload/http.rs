@@ -1,15 +1,12 @@
 //! A client for transfers: connections to the server on which objects come and go.
 
 use std::cell::Cell;
-use std::convert::Infallible;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bentpipe_lab::workload::content::Object;
+use bentpipe_lab::workload::origin::ObjectBody;
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Either, Empty};
-use hyper::body::{Body, Frame, SizeHint};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -48,7 +45,7 @@ pub enum HttpError {
 
 /// A connection that requests can follow each other on.
 pub struct Connection {
-    sender: SendRequest<Either<Empty<Bytes>, Given>>,
+    sender: SendRequest<Either<Empty<Bytes>, ObjectBody>>,
     driver: JoinHandle<()>,
 }
 
@@ -114,7 +111,7 @@ impl Connection {
         let path = format!("/object/{bytes}");
         let object = Object::at(&path).unwrap_or_else(|| unreachable!("{path} is an object"));
         let query = format!("{path}?from={from}&number={number}");
-        let given = Given { object, offset: from };
+        let given = ObjectBody::new(object, from);
         self.ask(Request::post(&query), Either::Right(given)).await?.collect().await?;
         Ok(())
     }
@@ -131,7 +128,7 @@ impl Connection {
     async fn ask(
         &mut self,
         request: http::request::Builder,
-        body: Either<Empty<Bytes>, Given>,
+        body: Either<Empty<Bytes>, ObjectBody>,
     ) -> Result<hyper::body::Incoming, HttpError> {
         let request = request
             .header(header::HOST, Origin::address().to_string())
@@ -154,29 +151,5 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         self.driver.abort();
-    }
-}
-
-/// An object on its way up.
-pub struct Given {
-    object: Object,
-    offset: u64,
-}
-
-impl Body for Given {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let slice = self.object.slice(self.offset);
-        self.offset += slice.len() as u64;
-        Poll::Ready((!slice.is_empty()).then(|| Ok(Frame::data(slice))))
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.object.bytes().saturating_sub(self.offset))
     }
 }
