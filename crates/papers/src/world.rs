@@ -6,7 +6,7 @@ use std::time::Duration;
 use bentpipe_lab::contender::{self, Contender, ContenderError, Running, Stage};
 use bentpipe_lab::emu::{EmuError, MeasureError, Measured, Tuning, World};
 use bentpipe_lab::experiment::gate::Gate;
-use bentpipe_lab::traffic::{Emulator, Engine, EngineError};
+use bentpipe_lab::traffic::{Emulator, Engine};
 use bentpipe_results::Workload;
 use serde::Serialize;
 use tokio::runtime;
@@ -16,7 +16,7 @@ use crate::job::Ran;
 use crate::link::Scene;
 use crate::origin::Origin;
 use crate::plan::{Plan, Worldful};
-use crate::sim;
+use crate::sim::{self, SimError};
 use crate::workload::page::{SiteError, Sites};
 use crate::workload::{self, Scope, WorkError, bulk};
 
@@ -116,7 +116,7 @@ pub enum WorldError {
     },
     /// The policy of Rural-PAWS could not be run.
     #[error(transparent)]
-    Engine(#[from] EngineError),
+    Policy(#[from] SimError),
     /// A folder for keys and configs could not be made.
     #[error("cannot make a folder for keys and configs: {0}")]
     Folder(#[from] std::io::Error),
@@ -232,6 +232,9 @@ fn tune(world: &World, scene: &Scene, contender: &dyn Contender) -> Result<(), E
     let receive_window_bytes = windows.into_iter().flatten().min();
     world.tune_client(&Tuning { receive_window_bytes, ..of(scene.client) })?;
     world.tune_server(&of(scene.server))?;
+    if contender.has_tcp_on_link() {
+        world.tune_link(&scene.relays)?;
+    }
     world.count_cabin_packets()
 }
 
