@@ -24,4 +24,4 @@ mod world;
 pub use link::SceneError;
 pub use plan::{Kind, Plan, Wanted};
 pub use runner::{Missed, Options, Outcome, RunError, run};
-pub use seed::digest;
+pub use seed::{build, digest};

@@ -245,7 +245,8 @@ mod tests {
 
     fn folder() -> (tempfile::TempDir, Folder) {
         let at = tempfile::tempdir().unwrap();
-        let manifest = Manifest { version: "1".into(), studies: Vec::new(), seed: 1, quick: true };
+        let (version, studies, builds) = ("1".into(), Vec::new(), Vec::new());
+        let manifest = Manifest { version, studies, seed: 1, quick: true, builds };
         let folder = Folder::start(at.path(), &manifest).unwrap();
         (at, folder)
     }
