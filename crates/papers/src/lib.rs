@@ -11,6 +11,7 @@ mod budget;
 mod cost;
 mod figures;
 mod job;
+mod lateness;
 mod link;
 mod origin;
 mod plan;
