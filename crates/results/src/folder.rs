@@ -147,13 +147,15 @@ impl Folder {
     /// Makes the folder for a run, or goes on with one that is of the same run by the same build.
     pub fn start(path: &Path, manifest: &Manifest) -> Result<Self, FolderError> {
         if path.join(MANIFEST).exists() {
-            let known = Self::open(path)?.manifest.builds;
-            if !manifest.builds.iter().all(|build| known.contains(build)) {
+            let there = Self::open(path)?.manifest;
+            let known = &there.builds;
+            let is_new = |build| !known.contains(build);
+            if there.is_same_run(manifest) && manifest.builds.iter().any(is_new) {
                 let say = |builds: &[String]| match builds {
                     [] => "an unknown one".to_owned(),
                     some => some.join(", "),
                 };
-                let (found, wanted) = (say(&known), say(&manifest.builds));
+                let (found, wanted) = (say(known), say(&manifest.builds));
                 return Err(FolderError::AnotherBuild { path: path.into(), found, wanted });
             }
         }
@@ -455,6 +457,10 @@ mod tests {
         fs::write(place.path().join(MANIFEST), serde_json::to_vec(&old).unwrap()).unwrap();
         let error = Folder::start(place.path(), &manifest()).unwrap_err().to_string();
         assert!(error.contains("an unknown one, not 0011"), "{error}");
+        // Another run is one whoever makes it.
+        let other = Manifest { seed: 2, ..by("66") };
+        let error = Folder::start(place.path(), &other).unwrap_err().to_string();
+        assert!(error.contains("seed 1") && !error.contains("--mix-builds"), "{error}");
     }
 
     #[test]
