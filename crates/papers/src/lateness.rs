@@ -25,8 +25,9 @@ pub struct Lateness {
 /// The emulator was too late for what was measured to be the link's.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[error(
-    "the emulator was late: {mean_ms:.2} ms for each packet ({most} ms are allowed), and {stalled} of \
-     {delivered} by more than {stall} ms: this machine is too busy; run fewer worlds at once (--jobs)",
+    "the emulator was late: {mean_ms:.2} ms for each packet ({most} ms may be), and {stalled} of \
+     {delivered} by more than {stall} ms (none may be): this machine is too busy; run fewer worlds at \
+     once (--jobs)",
     most = MOST_MEAN.as_millis(),
     stall = STALL.as_millis()
 )]

@@ -18,6 +18,7 @@ mod plan;
 mod progress;
 mod runner;
 mod seed;
+mod settle;
 mod sim;
 mod workload;
 mod world;

@@ -1,7 +1,7 @@
 //! One world: brought up, measured, tuned, its contender at work, and run after run in it.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bentpipe_lab::browser::BrowserError;
 use bentpipe_lab::contender::{self, Contender, ContenderError, Running, Stage};
@@ -18,6 +18,7 @@ use crate::lateness::{Lateness, TooLate};
 use crate::link::Scene;
 use crate::origin::Origin;
 use crate::plan::{Plan, Worldful};
+use crate::settle::{DRAIN, settle};
 use crate::sim::{self, SimError};
 use crate::workload::page::{SiteError, Sites};
 use crate::workload::{self, Scope, WorkError, bulk};
@@ -25,17 +26,6 @@ use crate::workload::{self, Scope, WorkError, bulk};
 /// How long the first byte may take to come through a contender: the gateways' handshake is tried
 /// again every 1.5 round trips, and 40 % of all packets may be lost.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Between two runs, so that acknowledgements and farewells of one are not in the next one's way;
-/// two round trips come on top.
-pub const PAUSE: Duration = Duration::from_millis(200);
-/// How long what a run has left behind may take to be gone: a proxy with a buffer of 4 MB empties it
-/// over 1 Mbit/s meanwhile.
-const DRAIN: Duration = Duration::from_secs(40);
-/// What contenders say to each other while they carry nothing stays below this, each way, and
-/// always below two full packets.
-const IDLE_BPS: f64 = 32_000.0;
-const IDLE_BYTES: f64 = 3000.0;
-
 /// What contenders are called that send at a rate which they are granted.
 const GRANTED: &str = "bentpipe";
 
@@ -232,7 +222,7 @@ pub fn run(
         let job = &plan.jobs[part.job];
         for run in part.runs.clone() {
             if number > 0 {
-                settle(&world, scene, name)?;
+                ready(&world, scene, name)?;
             }
             number += 1;
             let before = lateness(&world)?;
@@ -254,16 +244,8 @@ pub fn run(
             let said = || running.said();
             let values =
                 outcome.map_err(|source| WorldError::Work { name, source, said: said() })?;
-            running.check().map_err(|source| WorldError::Contender {
-                name,
-                source,
-                said: running.said(),
-            })?;
-            let late = lateness(&world)?.since(&before);
-            let conditions = sound(&world, &links)?;
-            late.judge()?;
-            let mean_lateness = late.mean().as_secs_f64();
-            let conditions = Conditions { mean_lateness, attempt, ..conditions };
+            check(name, running.as_mut())?;
+            let conditions = Conditions { attempt, ..sound(&world, &links, &before)? };
             tell(part.job, Ran { run, seed, values }, &conditions);
         }
     }
@@ -277,36 +259,21 @@ pub fn carried(scene: &Scene) -> u64 {
     bps(link.forward.rate()).max(bps(link.return_.rate()))
 }
 
+/// A contender that has ended is an error.
+fn check(name: &'static str, running: &mut dyn Running) -> Result<(), WorldError> {
+    let checked = running.check();
+    checked.map_err(|source| WorldError::Contender { name, source, said: running.said() })
+}
+
+/// The next run may begin.
+fn ready(world: &World, scene: &Scene, name: &'static str) -> Result<(), WorldError> {
+    if settle(world, scene.rtt())? { Ok(()) } else { Err(WorldError::Undrained { name }) }
+}
+
 /// How late the emulator was so far.
 fn lateness(world: &World) -> Result<Lateness, EmuError> {
     let (radio, behind) = (world.radio_counters()?, world.terrestrial_counters()?);
     Ok(Lateness::of([&radio].into_iter().chain(&behind)))
-}
-
-/// Waits until nothing of the last run is on the link any more.
-fn settle(world: &World, scene: &Scene, name: &'static str) -> Result<(), WorldError> {
-    let look = PAUSE.max(scene.rtt());
-    let bytes = || -> Result<[u64; 2], EmuError> {
-        let counters = world.radio_counters()?;
-        Ok([&counters.forward, &counters.return_].map(|way| way.own().offered.bytes))
-    };
-    let began = Instant::now();
-    std::thread::sleep(scene.rtt());
-    let mut before = bytes()?;
-    while began.elapsed() < DRAIN {
-        std::thread::sleep(look);
-        let after = bytes()?;
-        if [0, 1].iter().all(|&way| is_idle(after[way] - before[way], look)) {
-            return Ok(());
-        }
-        before = after;
-    }
-    Err(WorldError::Undrained { name })
-}
-
-/// Whether so many bytes in a time are no transfer.
-fn is_idle(bytes: u64, time: Duration) -> bool {
-    bytes as f64 <= IDLE_BYTES.max(IDLE_BPS / 8.0 * time.as_secs_f64())
 }
 
 /// What the condition says of both ends, and of relays where TCP crosses the link between them;
@@ -339,14 +306,17 @@ fn warm_up(world: &World, name: &'static str, running: &mut dyn Running) -> Resu
     }
 }
 
-/// What is known of the links; an error where the emulator did what its model did not say.
-fn sound(world: &World, measured: &Measured) -> Result<Conditions, WorldError> {
+/// What is known of the links; an error where the emulator did what its model did not say, or was
+/// late since `before`.
+fn sound(world: &World, measured: &Measured, before: &Lateness) -> Result<Conditions, WorldError> {
+    let since = lateness(world)?.since(before);
     let counters = world.radio_counters()?;
     let behind = world.terrestrial_counters()?.map_or(0, |counters| counters.unmodelled());
     match counters.unmodelled() + behind {
         0 => {}
         lost => return Err(WorldError::Unmodelled(lost)),
     }
+    since.judge()?;
     let ways = [&counters.forward, &counters.return_];
     let mut links = vec![format!("radio: {}", measured.radio)];
     links.extend(measured.terrestrial.iter().map(|path| format!("terrestrial: {path}")));
@@ -356,7 +326,8 @@ fn sound(world: &World, measured: &Measured) -> Result<Conditions, WorldError> {
         delivered: ways.iter().map(|way| way.model.delivered.packets).sum(),
         worst_lateness: ways.iter().map(|way| way.worst_lateness.as_secs_f64()).fold(0.0, f64::max),
         realtime: ways.iter().all(|way| way.realtime),
-        ..Conditions::default()
+        mean_lateness: since.mean().as_secs_f64(),
+        attempt: 0,
     })
 }
 
@@ -408,12 +379,5 @@ mod tests {
         assert!(error.is_of_run());
         let late = WorldError::from(TooLate { mean_ms: 2.0, stalled: 0, delivered: 9 });
         assert!(late.may_pass() && late.is_of_machine() && late.is_of_run());
-    }
-
-    #[test]
-    fn reports_are_no_transfer() {
-        let time = Duration::from_millis(500);
-        assert!(is_idle(0, time) && is_idle(3000, time));
-        assert!(!is_idle(3001, time) && is_idle(4000, Duration::from_secs(1)));
     }
 }

@@ -20,7 +20,7 @@ use time::OffsetDateTime;
 use super::{Scope, WorkError, chromium};
 use crate::figures::per;
 use crate::job::{Job, Value};
-use crate::world::PAUSE;
+use crate::settle::PAUSE;
 
 /// Of all models of sites: the sites are the same in every run of every version.
 const MODELS: u64 = 1;

@@ -114,7 +114,8 @@ impl Running for Proxies {
     }
 }
 
-/// Receive windows of a host's TCP that do not grow, until dropped.
+/// Receive windows of a host's TCP that do not grow, until dropped. Nobody else's TCP ends on the air or
+/// the ground host of a world: its link's other users have hosts of their own.
 struct FixedWindows {
     host: Host,
     before: String,
