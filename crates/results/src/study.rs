@@ -248,6 +248,8 @@ pub struct Section {
     pub deviations: Vec<String>,
     /// What is drawn.
     pub figure: Figure,
+    /// Metrics that the tables show besides the figure's.
+    pub also: Vec<String>,
     /// Where the paper contradicts itself, and the like.
     pub note: Option<String>,
     /// What the paper found.
