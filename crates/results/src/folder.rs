@@ -5,6 +5,7 @@
 //! cells/PAPER/GRID/CELL.json    what one cell gave, once all its runs are over
 //! log.jsonl                     when each cell was run, where, and what its links were measured to be
 //! tables/PAPER.GRID.parquet     all that the cells of a grid gave
+//! raw/cells/PAPER/GRID/*.har    page loads of cells, request by request, where they were asked for
 //! ```
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use crate::parquet::{TableError, read_table, write_table};
 
 const MANIFEST: &str = "manifest.json";
 const LOG: &str = "log.jsonl";
+const RAW: &str = "raw";
 
 /// What stands for itself in a file's name.
 const PLAIN: &AsciiSet =
@@ -213,6 +215,11 @@ impl Folder {
         Path::new("cells").join(paper).join(grid).join(name + ".json")
     }
 
+    /// Where the files of page loads go that belong to no table: below it as `cell_file` has it.
+    pub fn raw(&self) -> PathBuf {
+        self.path.join(RAW)
+    }
+
     /// Keeps what a cell gave when all its runs are over, and a line for the log, in this order: a
     /// cell without its line was run, a line without its cell is harmless.
     pub fn keep(&self, measured: &Measured, line: &impl Serialize) -> Result<(), FolderError> {
@@ -228,7 +235,7 @@ impl Folder {
 
     /// What every finished cell gave, by study and grid.
     pub fn measured(&self) -> Result<Vec<Measured>, FolderError> {
-        self.cell_files()?.iter().map(|path| read(path)).collect()
+        cell_files(&self.path, "json")?.iter().map(|path| read(path)).collect()
     }
 
     /// Writes a table for every grid that has cells.
@@ -272,17 +279,23 @@ impl Folder {
     }
 
     fn take(&self, shard: &Self) -> Result<(), FolderError> {
-        for path in shard.cell_files()? {
+        for path in cell_files(&shard.path, "json")? {
             let measured: Measured = read(&path)?;
             let (paper, grid) = grid_of(&measured);
             match self.cell(paper, grid, &measured.cell)? {
-                // As it is there: what is read and written again may differ in a last digit.
-                None => self.copy_cell(&measured, &path)?,
+                None => self.keep_cell(&measured)?,
                 Some(same) if same == measured => {}
                 Some(_) => {
                     let (paper, grid, cell) = (paper.into(), grid.into(), measured.cell.clone());
                     return Err(FolderError::Twice { paper, grid, cell });
                 }
+            }
+        }
+        for path in cell_files(&shard.raw(), "har")? {
+            let name = path.strip_prefix(&shard.path).expect("it was found below it");
+            let copy = self.path.join(name);
+            if !copy.exists() {
+                write_below(&copy, &fs::read(&path).map_err(io_at(&path))?)?;
             }
         }
         let (theirs, ours) = (lines(&shard.path.join(LOG))?, lines(&self.path.join(LOG))?);
@@ -300,17 +313,7 @@ impl Folder {
             return Err(FolderError::NotFinite { paper, grid, cell, metric, run, value });
         }
         let path = self.path.join(Self::cell_file(paper, grid, &measured.cell));
-        let folder = path.parent().unwrap_or(&self.path);
-        fs::create_dir_all(folder).map_err(io_at(folder))?;
-        write_whole(&path, &json(measured))
-    }
-
-    fn copy_cell(&self, measured: &Measured, from: &Path) -> Result<(), FolderError> {
-        let (paper, grid) = grid_of(measured);
-        let path = self.path.join(Self::cell_file(paper, grid, &measured.cell));
-        let folder = path.parent().unwrap_or(&self.path);
-        fs::create_dir_all(folder).map_err(io_at(folder))?;
-        write_whole(&path, &fs::read(from).map_err(io_at(from))?)
+        write_below(&path, &json(measured))
     }
 
     fn log(&self, lines: &str) -> Result<(), FolderError> {
@@ -319,17 +322,18 @@ impl Folder {
             OpenOptions::new().append(true).create(true).open(&path).map_err(io_at(&path))?;
         file.write_all(lines.as_bytes()).map_err(io_at(&path))
     }
+}
 
-    fn cell_files(&self) -> Result<Vec<PathBuf>, FolderError> {
-        let mut files = Vec::new();
-        for paper in entries(&self.path.join("cells"))? {
-            for grid in entries(&paper)? {
-                let is_cell = |path: &PathBuf| path.extension().is_some_and(|one| one == "json");
-                files.extend(entries(&grid)?.into_iter().filter(is_cell));
-            }
+/// The files of cells below `root` with this extension, in order.
+fn cell_files(root: &Path, extension: &str) -> Result<Vec<PathBuf>, FolderError> {
+    let mut files = Vec::new();
+    for paper in entries(&root.join("cells"))? {
+        for grid in entries(&paper)? {
+            let wanted = |path: &PathBuf| path.extension().is_some_and(|one| one == extension);
+            files.extend(entries(&grid)?.into_iter().filter(wanted));
         }
-        Ok(files)
     }
+    Ok(files)
 }
 
 fn grid_of(measured: &Measured) -> (&str, &str) {
@@ -379,6 +383,13 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
         fs::rename(&part, path)
     };
     write().map_err(io_at(path))
+}
+
+/// The same in a folder that may have to be made.
+fn write_below(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder).map_err(io_at(folder))?;
+    write_whole(path, bytes)
 }
 
 fn io_at(path: &Path) -> impl FnOnce(io::Error) -> FolderError {
@@ -468,8 +479,14 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let start = |name: &str| Folder::start(&place.path().join(name), &manifest()).unwrap();
         let (whole, one, two) = (start("whole"), start("one"), start("two"));
-        let all = [measured("0.001", 0.95), measured("0.01", 0.9), measured("0.1", 0.8)];
+        // A number whose last digit a hasty reader of JSON gets wrong.
+        let hard = 3.812_042_376_882_124_6;
+        let all = [measured("0.001", hard), measured("0.01", 0.9), measured("0.1", 0.8)];
         all.iter().for_each(|cell| keep(&whole, cell));
+        for folder in [&whole, &two] {
+            let har = Folder::cell_file("aerotcp", "files", &all[1].cell).with_extension("0.har");
+            write_below(&folder.raw().join(har), b"{}").unwrap();
+        }
         whole.write_tables().unwrap();
         keep(&one, &all[2]);
         keep(&one, &all[0]);

@@ -98,7 +98,7 @@ pub fn run(args: &PapersArgs) -> Outcome {
     };
     let scratch = Scratch::new()?;
     scratch.advise("the same command goes on where this one was");
-    let (began, raw) = (Instant::now(), path.join("raw"));
+    let (began, raw) = (Instant::now(), folder.raw());
     let options = Options {
         shard: args.shard,
         folder: &folder,

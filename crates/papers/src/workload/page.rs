@@ -2,10 +2,10 @@
 //! the light loader, or by real Chromium, with empty caches.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bentpipe_lab::browser::BrowserError;
+use bentpipe_lab::browser::{BrowserError, NotInBrowsers};
 use bentpipe_lab::emu::EmuError;
 use bentpipe_lab::loader::{
     DEFAULT_CONNECTIONS, DEFAULT_MAX_STREAMS, Load, Protocol, RATE_SLOT, Tickets, TlsVersion,
@@ -61,8 +61,8 @@ pub enum SiteError {
         connections: u32,
     },
     /// Browsers cannot be made to do that.
-    #[error("Chromium cannot be made to load a page over {0} only")]
-    NotInBrowsers(&'static str),
+    #[error(transparent)]
+    NotInBrowsers(NotInBrowsers),
     /// Chromium did not do what it was told.
     #[error(transparent)]
     Browser(#[from] BrowserError),
@@ -162,7 +162,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
         return Err(SiteError::Anew { protocol: protocol.name(), anew, connections }.into());
     }
     if let Some(raw) = scope.raw {
-        keep(raw, scope, &visit.har(&asked, begun).to_string())?;
+        keep(raw, scope, "", &visit.har(&asked, begun).to_string())?;
     }
     let mut values = of_visit(&visit, scope.scene.rate_bps(false));
     let ways = [(before.forward, after.forward), (before.return_, after.return_)];
@@ -251,11 +251,11 @@ fn of_visit(visit: &Visit, rate_bps: f64) -> Vec<Value> {
     values
 }
 
-/// Keeps a HAR file beside the results.
-fn keep(raw: &std::path::Path, scope: &Scope<'_>, har: &str) -> Result<(), SiteError> {
+/// Keeps a HAR file of the run's `which` view beside the results.
+pub(super) fn keep(raw: &Path, scope: &Scope<'_>, which: &str, har: &str) -> Result<(), SiteError> {
     let Job { study, grid, planned } = scope.job;
     let cell = results::Folder::cell_file(&study.name, &grid.id, &planned.cell);
-    let path = raw.join(cell).with_extension(format!("{}.har", scope.run));
+    let path = raw.join(cell).with_extension(format!("{}{which}.har", scope.run));
     let write = || {
         path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         std::fs::write(&path, har)

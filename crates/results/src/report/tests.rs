@@ -285,7 +285,12 @@ fn the_text_has_the_same_in_80_columns() {
         "{value}"
     );
     assert!(text.contains("Claims: 1 held, 0 not held, 0 undecided, 1 not measured"), "{text}");
-    assert!(text.contains("  not held     bentpipe/fast: found 2 s, asked below 1 s"), "{text}");
+    assert!(
+        text.contains(
+            "  not held     small: Bentpipe takes a second. (found 2 s, asked below 1 s)"
+        ),
+        "{text}"
+    );
     assert!(text.contains("All claims: 1 held, 1 not held, 0 undecided, 1 not measured"), "{text}");
 }
 
