@@ -24,6 +24,8 @@ use crate::world::{self, Conditions, Machine};
 const MEASURED_AT_ONCE: usize = 8;
 /// Worlds at once for each core, unless told otherwise: most of the time they wait.
 const WORLDS_PER_CORE: usize = 8;
+/// The same for worlds that wait for the end because the machine was too busy for them.
+const LATER_PER_CORE: usize = 2;
 /// How often in a row a world may fail at the same run before that, or all that is left, counts as not
 /// measured.
 const ATTEMPTS: u32 = 3;
@@ -177,9 +179,9 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
     let later = Mutex::default();
     let first: Vec<Left> = worlds.into_iter().cloned().map(Left::new).collect();
     each(jobs, first, |left| desk.emulate(&machine, left, Some(&later)));
-    // Those for which this machine was too busy have it nearly to themselves.
+    // Those for which this machine was too busy have more of it.
     let later = later.into_inner().unwrap_or_else(PoisonError::into_inner);
-    each(jobs.min(cores), later, |left| desk.emulate(&machine, left, None));
+    each(jobs.min(LATER_PER_CORE * cores), later, |left| desk.emulate(&machine, left, None));
     desk.outcome(all - to_do)
 }
 
