@@ -39,6 +39,9 @@ pub struct Manifest {
     pub seed: u64,
     /// Whether only the quick part of each grid is run.
     pub quick: bool,
+    /// Every build of the program that gave results, each by a digest of its executable.
+    #[serde(default)]
+    pub builds: Vec<String>,
 }
 
 /// Where the results of a run are.
@@ -80,6 +83,20 @@ pub enum FolderError {
         /// What it should be of.
         wanted: String,
     },
+    /// It holds results of another build of the program.
+    #[error(
+        "{} holds results of another build ({found}, not {wanted}): name another folder, or go on with \
+         this one all the same (--mix-builds); the report will say so",
+        path.display()
+    )]
+    AnotherBuild {
+        /// Which.
+        path: PathBuf,
+        /// What it was made by.
+        found: String,
+        /// What would go on.
+        wanted: String,
+    },
     /// Two shards have different results of one cell.
     #[error(
         "{paper} {grid} {cell} is in two folders, with different results: leave one of them out"
@@ -114,6 +131,12 @@ pub enum FolderError {
 }
 
 impl Manifest {
+    /// Whether it is of the same run, by whatever builds.
+    fn is_same_run(&self, other: &Self) -> bool {
+        let of = |one: &Self| Self { builds: Vec::new(), ..one.clone() };
+        of(self) == of(other)
+    }
+
     fn describe(&self) -> String {
         let studies: Vec<_> =
             self.studies.iter().map(|(name, digest)| format!("{name} {digest:.8}")).collect();
@@ -123,20 +146,43 @@ impl Manifest {
 }
 
 impl Folder {
-    /// Makes the folder for a run, or goes on with one that is of the same run.
+    /// Makes the folder for a run, or goes on with one that is of the same run by the same build.
     pub fn start(path: &Path, manifest: &Manifest) -> Result<Self, FolderError> {
-        let file = path.join(MANIFEST);
-        if file.exists() {
-            let folder = Self::open(path)?;
-            if folder.manifest != *manifest {
-                let (found, wanted) = (folder.manifest.describe(), manifest.describe());
-                return Err(FolderError::Another { path: path.into(), found, wanted });
+        if path.join(MANIFEST).exists() {
+            let known = Self::open(path)?.manifest.builds;
+            if !manifest.builds.iter().all(|build| known.contains(build)) {
+                let say = |builds: &[String]| match builds {
+                    [] => "an unknown one".to_owned(),
+                    some => some.join(", "),
+                };
+                let (found, wanted) = (say(&known), say(&manifest.builds));
+                return Err(FolderError::AnotherBuild { path: path.into(), found, wanted });
             }
-            return Ok(folder);
         }
-        fs::create_dir_all(path).map_err(io_at(path))?;
-        write_whole(&file, &json(manifest))?;
-        Ok(Self { path: path.into(), manifest: manifest.clone() })
+        Self::start_mixed(path, manifest)
+    }
+
+    /// The same with the results of any build, which the manifest then names.
+    pub fn start_mixed(path: &Path, manifest: &Manifest) -> Result<Self, FolderError> {
+        let file = path.join(MANIFEST);
+        if !file.exists() {
+            fs::create_dir_all(path).map_err(io_at(path))?;
+            write_whole(&file, &json(manifest))?;
+            return Ok(Self { path: path.into(), manifest: manifest.clone() });
+        }
+        let mut folder = Self::open(path)?;
+        if !folder.manifest.is_same_run(manifest) {
+            let (found, wanted) = (folder.manifest.describe(), manifest.describe());
+            return Err(FolderError::Another { path: path.into(), found, wanted });
+        }
+        let known = &mut folder.manifest.builds;
+        let new: Vec<String> =
+            manifest.builds.iter().filter(|build| !known.contains(build)).cloned().collect();
+        if !new.is_empty() {
+            known.extend(new);
+            write_whole(&file, &json(&folder.manifest))?;
+        }
+        Ok(folder)
     }
 
     /// The folder of a run that was begun.
@@ -219,13 +265,13 @@ impl Folder {
     /// log. What was merged before stays.
     pub fn merge(into: &Path, shards: &[Self]) -> Result<(), FolderError> {
         let Some(first) = shards.first() else { return Ok(()) };
-        let merged = Self::start(into, &first.manifest)?;
+        let merged = Self::start_mixed(into, &first.manifest)?;
         for shard in shards {
-            if shard.manifest != first.manifest {
+            if !shard.manifest.is_same_run(&first.manifest) {
                 let (found, wanted) = (shard.manifest.describe(), first.manifest.describe());
                 return Err(FolderError::Another { path: shard.path.clone(), found, wanted });
             }
-            merged.take(shard)?;
+            Self::start_mixed(into, &shard.manifest)?.take(shard)?;
         }
         merged.write_tables()
     }
@@ -355,7 +401,8 @@ mod tests {
 
     fn manifest() -> Manifest {
         let studies = vec![("aerotcp".into(), "0123456789abcdef".into())];
-        Manifest { version: "0.1.0".into(), studies, seed: 1, quick: true }
+        let builds = vec!["0011".into()];
+        Manifest { version: "0.1.0".into(), studies, seed: 1, quick: true, builds }
     }
 
     fn measured(ber: &str, value: f64) -> Measured {
@@ -393,6 +440,32 @@ mod tests {
         let other = Manifest { seed: 2, ..manifest() };
         let error = Folder::start(place.path(), &other).unwrap_err().to_string();
         assert!(error.contains("seed 1") && error.contains("another folder"), "{error}");
+    }
+
+    #[test]
+    fn another_build_goes_on_only_where_it_is_told_to_and_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let by = |build: &str| Manifest { builds: vec![build.into()], ..manifest() };
+        Folder::start(place.path(), &manifest()).unwrap();
+        let error = Folder::start(place.path(), &by("2233")).unwrap_err().to_string();
+        assert!(error.contains("0011, not 2233") && error.contains("--mix-builds"), "{error}");
+        let both = Folder::start_mixed(place.path(), &by("2233")).unwrap();
+        assert_eq!(both.manifest().builds, ["0011", "2233"]);
+        assert_eq!(Folder::start(place.path(), &by("2233")).unwrap().manifest(), both.manifest());
+        // Shards of several builds are of all of them.
+        let shard =
+            |name: &str, build| Folder::start(&place.path().join(name), &by(build)).unwrap();
+        let merged = place.path().join("merged");
+        Folder::merge(&merged, &[shard("one", "44"), shard("two", "55")]).unwrap();
+        assert_eq!(Folder::open(&merged).unwrap().manifest().builds, ["44", "55"]);
+        // A folder that was made before builds were named.
+        let text = fs::read_to_string(place.path().join(MANIFEST)).unwrap();
+        let old: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let mut old = old.as_object().unwrap().clone();
+        old.remove("builds");
+        fs::write(place.path().join(MANIFEST), serde_json::to_vec(&old).unwrap()).unwrap();
+        let error = Folder::start(place.path(), &manifest()).unwrap_err().to_string();
+        assert!(error.contains("an unknown one, not 0011"), "{error}");
     }
 
     #[test]

@@ -136,6 +136,13 @@ async fn a_second_visit_resumes_its_sessions() {
             check(&load, &visit);
             let expected = if protocol.resumes() { visit.connections } else { 0 };
             assert_eq!(visit.connections_resumed, expected, "{protocol} {tls:?}");
+            let anew = visit.connections - expected;
+            assert_eq!(visit.connections_anew, anew, "{protocol} {tls:?}");
+            if protocol.resumes() {
+                // Nothing was kept of an earlier visit.
+                let visit = super::load(&load, &mut served.tickets()).await;
+                assert!(visit.connections_anew > 0, "{protocol} {tls:?}");
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bentpipe_lab::browser::{BrowserError, NotInBrowsers};
+use bentpipe_lab::emu::EmuError;
 use bentpipe_lab::loader::{
     DEFAULT_CONNECTIONS, DEFAULT_MAX_STREAMS, Load, Protocol, RATE_SLOT, Tickets, TlsVersion,
     UnknownProtocol, Visit, load, warm,
@@ -19,6 +20,7 @@ use time::OffsetDateTime;
 use super::{Scope, WorkError, chromium};
 use crate::figures::per;
 use crate::job::{Job, Value};
+use crate::world::PAUSE;
 
 /// Of all models of sites: the sites are the same in every run of every version.
 const MODELS: u64 = 1;
@@ -45,9 +47,19 @@ pub enum SiteError {
     /// TLS.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// The visit before the one that is measured failed.
-    #[error("the first visit, which brings tickets, failed: {0}")]
-    Warming(String),
+    /// A second visit did as a first one does.
+    #[error(
+        "over {protocol} a second visit resumes the first one's sessions, but {anew} of {connections} \
+         connections began new ones: the servers took no ticket"
+    )]
+    Anew {
+        /// Over what.
+        protocol: &'static str,
+        /// Connections with a full handshake, or without 0-RTT.
+        anew: u32,
+        /// All that came up.
+        connections: u32,
+    },
     /// Browsers cannot be made to do that.
     #[error(transparent)]
     NotInBrowsers(NotInBrowsers),
@@ -128,16 +140,27 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
         ..Load::new(&site, protocol, scope.job.planned.deadline)
     };
     let mut tickets = Tickets::new(&scope.sites.authority).map_err(SiteError::from)?;
-    let before = scope.world.radio_counters()?;
-    let begun = OffsetDateTime::now_utc();
-    let number = scope.number;
-    let visit = scope.in_client(async || {
+    let (world, number, farewells) = (scope.world, scope.number, PAUSE + 2 * scope.scene.rtt());
+    let visited = scope.in_client(async || {
         if protocol.resumes() {
-            warm(&asked, &mut tickets, WARMING + number).await.map_err(SiteError::Warming)?;
+            if warm(&asked, &mut tickets, WARMING + number).await.is_err() {
+                return Ok(None);
+            }
+            // Its connections close meanwhile: none of their packets is the measured visit's.
+            tokio::time::sleep(farewells).await;
         }
-        Ok::<_, SiteError>(load(&asked, &mut tickets).await)
+        let (before, begun) = (world.radio_counters()?, OffsetDateTime::now_utc());
+        let visit = load(&asked, &mut tickets).await;
+        Ok::<_, EmuError>(Some((before, begun, visit)))
     })??;
+    let Some((before, begun, visit)) = visited else {
+        return Ok(not_visited(scope.job.planned.deadline));
+    };
     let after = scope.world.radio_counters()?;
+    if protocol.resumes() && visit.connections_anew > 0 {
+        let (anew, connections) = (visit.connections_anew, visit.connections);
+        return Err(SiteError::Anew { protocol: protocol.name(), anew, connections }.into());
+    }
     if let Some(raw) = scope.raw {
         keep(raw, scope, "", &visit.har(&asked, begun).to_string())?;
     }
@@ -177,6 +200,16 @@ fn serve(scope: &mut Scope<'_>, site: &Site) -> Result<(), WorkError> {
     let server = SiteServer::start(&scope.world.server, site, &settings)?;
     scope.sites.serving = Some((cell.clone(), server));
     Ok(())
+}
+
+/// A visit that the one before it, which brings tickets, did not allow: a failed load.
+fn not_visited(deadline: Duration) -> Vec<Value> {
+    vec![
+        Value::of("plt", deadline.as_secs_f64(), false),
+        Value::of("goodput", 0.0, false),
+        Value::of("utilization", 0.0, false),
+        Value::of("failed", 1.0, true),
+    ]
 }
 
 /// What a visit says of itself.
