@@ -59,6 +59,7 @@ const TESTS: &[Test] = &[
     ("connections_are_tried_again_and_dropped", loads::retries),
     ("a_first_packet_carries_a_request_where_tcp_may", loads::fast_open),
     ("models_open_about_as_many_connections_as_the_sites", loads::models),
+    ("chromium_and_the_light_loader_load_the_same", loads::both),
     ("chromiums_own_quic_loads_a_page", browser::quic),
     ("chromium_loads_the_operators_page_in_a_round_trip", browser::pages),
     ("namespaces_vanish_with_the_world", vanish::with_the_world),

@@ -1,11 +1,14 @@
 //! The light loader and its servers across an emulated link.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bentpipe_channel::LinkSpec;
+use bentpipe_lab::browser::{self, Browser};
 use bentpipe_lab::emu::World;
 use bentpipe_lab::loader::{self, Load, Protocol, Tickets, TlsVersion, Visit};
 use bentpipe_lab::site::{Authority, ServerSettings, Shape, Site, SiteServer};
+use bentpipe_lab::workload::chromium;
 use futures_util::future::join_all;
 
 use crate::links;
@@ -105,6 +108,67 @@ pub fn models() {
         assert!((connections / 2..=connections * 2).contains(&http1), "{name}: {http1}");
         assert_eq!(proxied, 1, "{name}");
     }
+}
+
+/// The light loader stands for a browser: over the same link the same page is the same objects with the
+/// same bytes to both, over no more than six connections, and neither is faster than the link can be.
+pub fn both() {
+    if chromium::find().is_none() {
+        println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");
+        return;
+    }
+    let (objects, bytes, rate_bps, delay_ms) = (20, 10_000, 2_000_000, 150);
+    let site = Site::page(objects, bytes, 1);
+    let world = World::new(&links::constant(rate_bps, delay_ms, 0.0), None, 1).unwrap();
+    let authority = Authority::new().unwrap();
+    let _server =
+        SiteServer::start(&world.server, &site, &ServerSettings::new(authority.clone())).unwrap();
+    // A handshake, the document, then the objects, which take their time on the link.
+    let objects_ms = u64::from(objects) * bytes * 8 * 1000 / rate_bps;
+    let bound = Duration::from_millis(3 * 2 * delay_ms + objects_ms);
+    for (protocol, scheme) in
+        [(Protocol::Http1, "http"), (Protocol::Http2, "https"), (Protocol::Http3, "https")]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let flags = browser::flags(&site, protocol, &authority.key_hash()).unwrap();
+        let (light, seen) = world
+            .client
+            .run(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.unwrap().block_on(async {
+                    let mut tickets = Tickets::new(&authority).unwrap();
+                    let load = Load::new(&site, protocol, DEADLINE);
+                    let light = loader::load(&load, &mut tickets).await;
+                    let shell = world.client.command("sh");
+                    let mut browser = Browser::start(shell, &flags, folder.path()).await.unwrap();
+                    let seen = browser.visit(&site.url(scheme, 0), DEADLINE).await.unwrap();
+                    browser.close().await.unwrap();
+                    (light, seen)
+                })
+            })
+            .unwrap();
+        check(&light, &site);
+        let by_light: BTreeMap<&str, u64> =
+            light.entries.iter().map(|entry| (entry.url.as_str(), entry.bytes)).collect();
+        let requests = seen.record.requests();
+        let by_chromium: BTreeMap<&str, u64> =
+            requests.iter().map(|request| (request.url.as_str(), request.body_bytes)).collect();
+        assert_eq!(by_light, by_chromium, "{protocol}");
+        assert_eq!(requests.len(), site.resources.len(), "{protocol}: nothing is asked for twice");
+        let mut connections: Vec<_> = requests.iter().map(|request| request.connection).collect();
+        connections.sort();
+        connections.dedup();
+        let most = if protocol.is_multiplexed() { 1 } else { 6 };
+        assert!(connections.len() <= most && light.connections as usize <= most, "{protocol}");
+        let loaded = seen.loaded.expect("it loads");
+        println!(
+            "{protocol}: Chromium {loaded:.2?}, the light loader {:.2?}: {:.2}",
+            light.took,
+            loaded.as_secs_f64() / light.took.as_secs_f64()
+        );
+        assert!(loaded.min(light.took) >= bound, "{protocol}: {bound:?}");
+    }
+    assert_eq!(world.radio_counters().unwrap().unmodelled(), 0);
 }
 
 /// TCP Fast Open, where both kernels have it: what a server was met for before is asked for in the

@@ -88,7 +88,7 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
         let paper = clipped(&stated(one.value, paper_unit), NUMBER - 1);
         let numbers =
             format!("{paper:>NUMBER$}{:>NUMBER$}{:>NUMBER$}", number(today), number(with));
-        let what = folded(&label(one, &given), WHAT - 3);
+        let what = folded(&label(one, &given, section), WHAT - 3);
         for (place, part) in what.iter().enumerate() {
             // Numbers stand beside the last line.
             let numbers = if place + 1 < what.len() { "" } else { &numbers };
@@ -98,8 +98,10 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
     }
 }
 
-/// What a value is of: its metric, and what tells it from the others that its section has.
-fn label(one: &Stated, given: &[&Stated]) -> String {
+/// What a value is of: its metric, what tells it from the others that its section has, and who carried it
+/// where that is not today's contender.
+fn label(one: &Stated, given: &[&Stated], section: &Section) -> String {
+    let today = section.today.as_ref().map(std::slice::from_ref);
     let differs = |column: &str| {
         let is_divided = one.against.as_ref().is_some_and(|against| against.on(column).is_some());
         is_divided
@@ -107,8 +109,10 @@ fn label(one: &Stated, given: &[&Stated]) -> String {
             || given.iter().any(|other| other.cells.on(column) != one.cells.on(column))
     };
     let words = |pattern: &Pattern| {
-        let columns = pattern.columns().filter(|(column, _)| {
-            !matches!(*column, "loader" | "engine" | "contender") && differs(column)
+        let columns = pattern.columns().filter(|(column, values)| match *column {
+            "loader" | "engine" => false,
+            "contender" => Some(*values) != today,
+            column => differs(column),
         });
         columns.map(|(_, values)| values.join(", ")).collect::<Vec<_>>().join(" ")
     };
