@@ -9,7 +9,7 @@ use bentpipe_prefetch::scan::{Kind, Urgency};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Request, response};
+use http::{Request, Response, response};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -86,22 +86,22 @@ async fn send(
     patience: Duration,
 ) -> Result<(response::Parts, Coming), Failed> {
     let origin = ask.address.origin();
-    let request = request(ask).ok_or(Failed)?;
-    let mut answer = None;
-    if let Some(mut sender) = pool.take(&origin) {
-        // It may have been closed meanwhile: then a new one is tried.
-        let sent = sender.send_request(request.clone()).await;
-        answer = sent.ok().map(|response| (response, sender));
-    }
-    let (response, sender) = match answer {
-        Some(answer) => answer,
-        None => {
-            let mut sender = connect(origins, &origin).await?;
-            (sender.send_request(request).await.map_err(|_| Failed)?, sender)
-        }
+    let mut request = request(ask).ok_or(Failed)?;
+    let coming = |response: Response<Incoming>, sender| {
+        let (parts, body) = response.into_parts();
+        (parts, Coming { body, kept: Some((ask.address.origin(), sender)), patience })
     };
-    let (parts, body) = response.into_parts();
-    Ok((parts, Coming { body, kept: Some((origin, sender)), patience }))
+    if let Some(mut sender) = pool.take(&origin) {
+        match sender.try_send_request(request).await {
+            Ok(response) => return Ok(coming(response, sender)),
+            // It was closed meanwhile, and nothing of the request has left: a new one is tried. What has left
+            // the origin may have taken, and what it gives once it then has given.
+            Err(mut error) => request = error.take_message().ok_or(Failed)?,
+        }
+    }
+    let mut sender = connect(origins, &origin).await?;
+    let response = sender.send_request(request).await.map_err(|_| Failed)?;
+    Ok(coming(response, sender))
 }
 
 async fn connect(origins: &dyn Origins, origin: &Origin) -> Result<Sender, Failed> {

@@ -110,12 +110,14 @@ impl Origins for Net {
         let site = self.0.clone();
         tokio::spawn(async move {
             let answer = service_fn(|request| {
-                let (answer, hangs) = (site.answer(&request), request.uri().path() == "/hang");
+                let (answer, path) = (site.answer(&request), request.uri().path().to_owned());
                 async move {
-                    if hangs {
-                        std::future::pending::<()>().await;
+                    match &path[..] {
+                        "/hang" => std::future::pending().await,
+                        // The connection is closed instead.
+                        "/cut" => Err(std::io::Error::other("no answer")),
+                        _ => Ok(answer),
                     }
-                    Ok::<_, Infallible>(answer)
                 }
             });
             let server = hyper::server::conn::http1::Builder::new();
@@ -704,4 +706,16 @@ async fn pages_of_names_that_the_operator_leaves_out_are_not_asked_for() {
         assert_eq!(bench.page("page").await.is_some(), is_asked, "{rules:?}");
         assert_eq!(bench.site.asked().is_empty(), !is_asked, "{rules:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_has_left_is_not_sent_again() {
+    let site = Site::default().with("/", HTML, "page").with("/cut", HTML, "");
+    let bench = bench(site);
+    for path in ["/", "/"] {
+        whole(bench.page(path).await.unwrap().1).await.unwrap();
+    }
+    assert_eq!(*bench.site.connections.lock().unwrap(), 1, "it is kept");
+    assert!(bench.page("/cut").await.is_none());
+    assert_eq!(bench.site.asked(), ["/", "/", "/cut"]);
 }
