@@ -23,7 +23,7 @@ use super::pool::{Pool, Sender};
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// How long an origin may take for the head of an answer, or for the next bytes of it. A page that was
-/// asked for waits longer than an object that was not.
+/// asked for waits longer than an object that was not, and what turns out to be a download as long as a flow.
 const PAGE_PATIENCE: Duration = Duration::from_secs(60);
 const OBJECT_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -119,6 +119,11 @@ async fn connect(origins: &dyn Origins, origin: &Origin) -> Result<Sender, Faile
 }
 
 impl Coming {
+    /// From now on its origin may take so long for the next bytes.
+    pub fn be_patient(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     /// The next bytes; `None` at the end, and then the connection is kept.
     pub async fn next(&mut self, pool: &Pool) -> Result<Option<Bytes>, Failed> {
         loop {
