@@ -7,6 +7,8 @@
 # RESULTS is a folder that all nodes see. Each task wants two cores that nobody else uses: the emulator
 # delivers packets to the millisecond and refuses what a busy node does to its links. It needs
 # /dev/net/tun and user namespaces, not root. The same command goes on where an earlier one was stopped.
+# BENTPIPE names the program [bentpipe], BENTPIPE_VEGA the bundle that figures are drawn with
+# [target/vega/vega.js, as `scripts/setup.sh vega` leaves it]; without that the report has tables only.
 set -eu
 
 usage() {
@@ -35,7 +37,8 @@ fi
 
 if [ -n "${BENTPIPE_MERGE:-}" ]; then
     "$program" lab papers --merge "$results/whole" "$results"/shard-*
-    exec "$program" report "$results/whole" --out "$results/report.html"
+    exec "$program" report "$results/whole" --vega "${BENTPIPE_VEGA:-target/vega/vega.js}" \
+        --out "$results/report.html"
 fi
 
 mkdir -p "$results"

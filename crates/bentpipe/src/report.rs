@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use bentpipe_results::{Claims, Folder, Report, Study, html, text};
+use bentpipe_results::{Claims, Folder, Manifest, Report, Study, html, text};
 use clap::Args;
 
 use crate::out::{say, show};
@@ -44,7 +44,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
     let claims = Claims::all()?;
     claims.check(&studies)?;
     let vega = read(&args.vega)?;
-    let made = made(args);
+    let made = made(args, folder.manifest());
     let report = Report {
         studies: &studies,
         claims: &claims,
@@ -54,6 +54,13 @@ pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
         vega: vega.as_deref(),
     };
     show!("{}", text(&report));
+    if let [_, _, ..] = &folder.manifest().builds[..] {
+        say!(
+            "\nThe results are of several builds of the program ({}): what differs between cells may be \
+             theirs.",
+            folder.manifest().builds.join(", ")
+        );
+    }
     if let Some(out) = &args.out {
         fs::write(out, html(&report)).map_err(|error| format!("{}: {error}", out.display()))?;
         say!("\nThe page is {}.", out.display());
@@ -73,7 +80,7 @@ fn read(path: &Path) -> Result<Option<String>, Box<dyn Error>> {
     }
 }
 
-fn made(args: &ReportArgs) -> Vec<(String, String)> {
+fn made(args: &ReportArgs, manifest: &Manifest) -> Vec<(String, String)> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let system = nix::sys::utsname::uname();
     let kernel = system.map_or_else(
@@ -87,10 +94,16 @@ fn made(args: &ReportArgs) -> Vec<(String, String)> {
         },
     );
     let date = httpdate::fmt_http_date(SystemTime::now());
+    let builds = match &manifest.builds[..] {
+        [] => "unknown".to_owned(),
+        [one] => one.clone(),
+        several => format!("several, which may differ: {}", several.join(", ")),
+    };
     [
         ("report", format!("bentpipe report {}", args.folder.display())),
         ("date", date),
         ("machine", format!("{cores} cores{kernel}")),
+        ("build", builds),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec()

@@ -1,5 +1,6 @@
 //! Questions under way to the ground, how long each may take, and who waits for it.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -42,6 +43,13 @@ const MOST_WAITING_BYTES: usize = 8 << 20;
 /// What one takes beside its names.
 const WAITING_BYTES: usize = 512;
 
+/// Questions of one client, a page's, of which none ends for another's while its answer may be under way.
+/// What it has beyond them may.
+const PROTECTED: usize = 32;
+
+/// The same of what it waits with.
+const PROTECTED_BYTES: usize = PROTECTED * WAITING_BYTES;
+
 /// Who waits for an answer.
 pub struct Waiting<C> {
     /// What to call the client.
@@ -52,6 +60,8 @@ pub struct Waiting<C> {
     pub query: Query,
     /// How much answer it takes.
     pub room: Room,
+    /// Since when it waits.
+    pub since: Duration,
 }
 
 impl<C> Waiting<C> {
@@ -99,6 +109,8 @@ pub struct Ask<C> {
     over_stream: bool,
     tries: u32,
     began: Duration,
+    /// Until then its answer may well be under way.
+    young_until: Duration,
     due: Duration,
 }
 
@@ -106,6 +118,11 @@ impl<C> Ask<C> {
     /// Whether it was asked ahead of any query.
     pub fn is_ahead(&self) -> bool {
         self.asker.is_none()
+    }
+
+    /// Who began it.
+    pub fn asker(&self) -> Option<IpAddr> {
+        self.asker
     }
 }
 
@@ -162,22 +179,33 @@ impl<C> Asks<C> {
         held >= part_of_network(most)
     }
 
-    /// Ends a question so that `client` may begin one, where there may be `most`: the oldest of whoever
-    /// has most under way; none where `client` has as many itself. Where its network has all that it may,
-    /// one of that network ends, and be it of a client that has no other: addresses cost nothing there,
-    /// and who asks now waits for the answer.
-    pub fn oust(&mut self, client: IpAddr, most: usize) -> Option<Ask<C>> {
+    /// Ends a question so that `client` may begin one, where there may be `most`: of whoever has most under
+    /// way, and more than `client`; and where its network has all that it may, one of that network else, as
+    /// addresses cost nothing there. The oldest, and none whose answer may be under way, but of who has
+    /// more than [`PROTECTED`].
+    pub fn oust(&mut self, client: IpAddr, most: usize, now: Duration) -> Option<Ask<C>> {
         let within = network(client).filter(|_| self.is_network_full(client, most));
-        let among = |ip: IpAddr| within.is_none() || network(ip) == within;
-        let richest = self.holders.richest(client, among, 1, |held| held.questions);
-        let has_none = self.holders.of(client).questions == 0;
-        let ends = |ask: &Ask<C>| match (richest, ask.asker) {
-            (Some(richest), Some(asker)) => limit::client(asker) == richest,
-            (None, Some(asker)) => within.is_some() && has_none && among(asker),
-            (_, None) => false,
+        let own = self.holders.of(client).questions;
+        let may_end_any = within.is_some() && own < PROTECTED;
+        let has_greedy = self.holders.most(|held| held.questions) > PROTECTED;
+        // How much the asker has, where that is what it is ended for.
+        let rank = |ask: &Ask<C>| {
+            let is_old = ask.young_until <= now;
+            let asker = ask.asker.filter(|_| is_old || has_greedy)?;
+            if within.is_some() && network(asker) != within {
+                return None;
+            }
+            let held = self.holders.of(asker).questions;
+            let is_richer = held >= own + 2;
+            match is_old || held > PROTECTED {
+                true if is_richer => Some(held),
+                true if is_old && may_end_any => Some(0),
+                _ => None,
+            }
         };
-        let asks = self.asks.iter().filter(|(_, ask)| ends(ask));
-        let id = asks.min_by_key(|(_, ask)| ask.began).map(|(id, _)| *id)?;
+        let ranked = self.asks.iter();
+        let ranked = ranked.filter_map(|(id, ask)| Some((rank(ask)?, Reverse((ask.began, *id)))));
+        let (_, Reverse((_, id))) = ranked.max()?;
         self.end(id, None)
     }
 
@@ -191,7 +219,9 @@ impl<C> Asks<C> {
         self.next_id = id.wrapping_add(1);
         let due = now + self.round_trip.patience();
         let (waiting, over_stream, tries) = (Vec::new(), false, 1);
-        let ask = Ask { key: key.clone(), waiting, asker, over_stream, tries, began: now, due };
+        let (began, young_until) = (now, due);
+        let ask =
+            Ask { key: key.clone(), waiting, asker, over_stream, tries, began, young_until, due };
         self.asks.insert(id, ask);
         self.by_key.insert(key, id);
         self.timers.insert((due, id));
@@ -225,7 +255,7 @@ impl<C> Asks<C> {
         let mut ousted = Vec::new();
         let ip = waiting.source.ip();
         while let Some(within) = self.full(&waiting) {
-            let Some(one) = self.oust_waiting(ip, within, waiting.bytes()) else {
+            let Some(one) = self.oust_waiting(&waiting, within) else {
                 ousted.push(waiting);
                 return ousted;
             };
@@ -252,38 +282,46 @@ impl<C> Asks<C> {
         }
     }
 
-    /// Takes its place from who has waited longest of the client that has most, of those `within` a
-    /// network that has all that it may; none where `client` has as much. In such a network a client that
-    /// has nothing takes it from whoever has waited longest.
-    fn oust_waiting(
-        &mut self,
-        client: IpAddr,
-        within: Option<u64>,
-        bytes: usize,
-    ) -> Option<Waiting<C>> {
+    /// Takes the place of who has waited longest for `waiting`: in a network that has all that it may, of
+    /// all in it that have waited as long as an answer takes, where `waiting` is not of a client that has
+    /// much; else of those of the client that has most, and more. Who has waited less long than that stays,
+    /// but of a client with more than [`PROTECTED_BYTES`].
+    fn oust_waiting(&mut self, waiting: &Waiting<C>, within: Option<u64>) -> Option<Waiting<C>> {
+        let (ip, patience) = (waiting.source.ip(), self.round_trip.patience());
+        let is_old = |it: &Waiting<C>| it.since + patience <= waiting.since;
         let among = |ip: IpAddr| within.is_none() || network(ip) == within;
-        let richest = self.holders.richest(client, among, bytes, |held| held.bytes);
-        if richest.is_none() && (within.is_none() || self.holders.of(client).bytes > 0) {
-            return None;
-        }
-        let ends = |it: &Waiting<C>| match richest {
-            Some(richest) => it.client() == richest,
-            None => among(it.client()),
-        };
-        let place = |ask: &Ask<C>| ask.waiting.iter().position(ends);
-        let asks = self.asks.values_mut().filter(|ask| place(ask).is_some());
-        let ask = asks.min_by_key(|ask| ask.began)?;
-        let ousted = ask.waiting.remove(place(ask)?);
+        let may_end_any = within.is_some() && self.holders.of(ip).bytes < PROTECTED_BYTES;
+        let is_due = |it: &Waiting<C>| is_old(it) && among(it.source.ip());
+        let oldest = may_end_any.then(|| self.longest_waiting(is_due)).flatten();
+        let (id, place) = oldest.or_else(|| {
+            let richest = self.holders.richest(ip, among, waiting.bytes(), |held| held.bytes)?;
+            let has_much = self.holders.of(richest).bytes > PROTECTED_BYTES;
+            self.longest_waiting(|it| it.client() == richest && (has_much || is_old(it)))
+        })?;
+        let ousted = self.asks.get_mut(&id)?.waiting.remove(place);
         self.holders.give(ousted.source.ip(), ousted.held());
         Some(ousted)
     }
 
+    /// Who has waited longest of those that are `among`: for which question, and its place there.
+    fn longest_waiting(&self, among: impl Fn(&Waiting<C>) -> bool) -> Option<(u16, usize)> {
+        // For one question they stand as they have come.
+        let of_one = |(id, ask): (&u16, &Ask<C>)| {
+            let place = ask.waiting.iter().position(&among)?;
+            Some((ask.waiting[place].since, *id, place))
+        };
+        let (_, id, place) = self.asks.iter().filter_map(of_one).min()?;
+        Some((id, place))
+    }
+
     /// It did not fit into a datagram: it is asked over a stream now. False where it is already.
     pub fn over_stream(&mut self, id: u16, now: Duration) -> bool {
+        let patience = self.round_trip.patience();
         let Some(ask) = self.asks.get_mut(&id).filter(|ask| !ask.over_stream) else { return false };
         ask.over_stream = true;
         self.timers.remove(&(ask.due, id));
         ask.due = (ask.began + GIVE_UP).max(now + STREAM_WAIT);
+        ask.young_until = now + patience;
         self.timers.insert((ask.due, id));
         true
     }

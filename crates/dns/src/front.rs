@@ -203,7 +203,7 @@ impl<C> Front<C> {
         if let Some(answer) = self.instant(&query, now) {
             return Some(answer);
         }
-        self.wait(Waiting { client, source, query, room }, now)
+        self.wait(Waiting { client, source, query, room, since: now }, now)
     }
 
     /// The answer about this resolver itself, of which no other knows anything; who has asked another is
@@ -252,7 +252,11 @@ impl<C> Front<C> {
         }
         self.counts.negative += u64::from(kind == Kind::Negative);
         self.counts.bytes_saved += (query.key.question_bytes() + bytes) as u64;
-        if refresh && self.is_up && !self.asks.is_about(&query.key) {
+        if refresh
+            && self.is_up
+            && !self.asks.is_about(&query.key)
+            && self.clients.begin(from, self.most_asks(), now)
+        {
             self.ask(query.key.clone(), Some(from), now);
         }
         Some(answer)
@@ -312,11 +316,14 @@ impl<C> Front<C> {
 
     /// Asks for what `client` waits for, in the place of another's question if need be.
     fn miss(&mut self, key: &Key, client: IpAddr, now: Duration) -> bool {
+        let most = self.most_asks();
+        if !self.clients.begin(client, most, now) {
+            return false;
+        }
         if self.ask(key.clone(), Some(client), now) {
             return true;
         }
-        let most = self.most_asks();
-        let Some(ousted) = self.asks.oust(client, most) else { return false };
+        let Some(ousted) = self.asks.oust(client, most, now) else { return false };
         self.counts.crowded += ousted.waiting.len() as u64;
         self.give_up(ousted, Some(OTHER_ERROR), now);
         self.ask(key.clone(), Some(client), now)
@@ -370,6 +377,10 @@ impl<C> Front<C> {
         };
         let Some(ask) = self.asks.end(id, Some(now)) else { return };
         self.counts.bytes_from_ground += message.len() as u64;
+        // Who joins another's question makes no other known by it: addresses cost nothing.
+        if let Some(asker) = ask.asker().filter(|_| answer.kind != Kind::Failure) {
+            self.clients.answered(asker);
+        }
         let (ahead, key) = (ask.is_ahead().then_some(Ahead::Prefetched), ask.key);
         let ages = fresh(&answer, &self.settings);
         for Waiting { client, query, room, .. } in ask.waiting {

@@ -321,37 +321,137 @@ fn each_passenger_of_a_network_has_places_of_its_own() {
     assert_eq!(cabin.front.counts().crowded, 0);
 }
 
-#[test]
-fn made_up_addresses_leave_others_room() {
-    let mut cabin = Cabin::new(Settings::default(), |query| {
+/// One whose ground says nothing about names that begin with "silent".
+fn with_silent_names() -> Cabin {
+    Cabin::new(Settings::default(), |query| {
         let asked = Message::from_vec(query).unwrap();
         let silent = asked.queries[0].name().to_ascii().starts_with("silent");
         (!silent).then(|| address(query, 300, 1))
-    });
-    let ask = |cabin: &mut Cabin, from: (u32, Source), name: &str| {
-        let message = query(name, RecordType::A);
-        let told = cabin.front.query(from, &message, Room::Stream, cabin.now);
-        cabin.act();
-        told
-    };
-    for client in 0..2000 {
-        ask(&mut cabin, in_network(client), &format!("silent{client}.test."));
-    }
-    assert_eq!(cabin.front.asks.len(), 768, "three quarters of 1024");
-    for client in 5000..7000 {
-        ask(&mut cabin, in_network(client), "silent1999.test.");
-    }
-    assert_eq!(cabin.front.asks.waiting().0, 767 + 768);
-    // The next have a place nevertheless: of that network, and of another.
-    for (n, from) in [in_network(9000), from(9001)].into_iter().enumerate() {
-        assert_eq!(ask(&mut cabin, from, &format!("page{n}.test.")), None);
-    }
-    assert_eq!(ask(&mut cabin, from(9002), "silent1999.test."), None);
+    })
+}
+
+/// What `from` is told at once about `name`.
+fn ask_from(cabin: &mut Cabin, from: (u32, Source), name: &str) -> Option<ResponseCode> {
+    let message = query(name, RecordType::A);
+    let told = cabin.front.query(from, &message, Room::Stream, cabin.now);
+    cabin.act();
+    told.map(|told| code(&Message::from_vec(&told).unwrap()))
+}
+
+#[test]
+fn made_up_addresses_leave_others_room() {
+    let mut cabin = with_silent_names();
+    let known = in_network(1);
+    assert_eq!(ask_from(&mut cabin, known, "before.test."), None);
     cabin.pass(RTT);
-    let good = cabin.told.iter().filter(|(_, told)| code(told) == ResponseCode::NoError);
-    assert_eq!(good.map(|(who, _)| *who).collect::<Vec<_>>(), [9000, 9001]);
+    let (mut expected, mut newcomers, mut most) = (vec![1], 0, 0);
+    // Two in each millisecond, each from an address of its own, for longer than a question lasts.
+    for ms in 0..14_000 {
+        if ms % 50 == 0
+            && ask_from(&mut cabin, in_network(100_000 + ms), &format!("new{ms}.test.")).is_none()
+        {
+            expected.push(100_000 + ms);
+            newcomers += 1;
+        }
+        if ms % 1000 == 0 {
+            for n in 0..30 {
+                for from in [known, from(2)] {
+                    let name = format!("page{n}-{ms}-{}.test.", from.0);
+                    assert_eq!(ask_from(&mut cabin, from, &name), None, "{name}");
+                    expected.push(from.0);
+                }
+            }
+        }
+        for n in [2 * ms, 2 * ms + 1] {
+            let told = ask_from(&mut cabin, in_network(200_000 + n), &format!("silent{n}.test."));
+            assert!(told.is_none_or(|code| code == ResponseCode::ServFail));
+        }
+        cabin.pass(Duration::from_millis(1));
+        most = most.max(cabin.front.asks.len());
+    }
+    cabin.pass(RTT);
+    assert!(newcomers > 10, "{newcomers}");
+    assert!((768..768 + 60).contains(&most), "the network had three quarters of 1024: {most}");
+    let told = cabin.told.iter().filter(|(who, _)| *who < 200_000);
+    let mut told: Vec<_> = told.map(|(who, told)| (*who, code(told))).collect();
+    told.sort_by_key(|(who, _)| *who);
+    expected.sort_unstable();
+    let expected = expected.into_iter().map(|who| (who, ResponseCode::NoError));
+    assert_eq!(told, expected.collect::<Vec<_>>(), "each has its answer in a round trip");
     cabin.pass(s(20));
     assert_eq!((cabin.front.asks.len(), cabin.front.asks.waiting()), (0, (0, 0)));
+}
+
+#[test]
+fn made_up_addresses_have_a_part_of_what_waits_for_one_name() {
+    let mut cabin = with_silent_names();
+    let begun =
+        |n: &u32| ask_from(&mut cabin, in_network(*n), &format!("silent{n}.test.")).is_none();
+    assert_eq!((0..2000).filter(begun).count(), 128, "a sixth of the network's 768");
+    let waits = |n: &u32| ask_from(&mut cabin, in_network(*n), "silent0.test.").is_none();
+    assert_eq!((5000..7000).filter(waits).count(), 767);
+    assert_eq!(ask_from(&mut cabin, from(9002), "silent0.test."), None);
+}
+
+#[test]
+fn who_waits_is_not_put_out_by_made_up_addresses_while_its_answer_may_come() {
+    let mut cabin = with_silent_names();
+    assert_eq!(ask_from(&mut cabin, in_network(1), "page.test."), None);
+    let name = ["a".repeat(63), "b".repeat(63), "c".repeat(63), "d".repeat(36)].join(".");
+    // Whose waiting came to nothing at once.
+    let flood = |cabin: &mut Cabin, first: u32, count: u32| {
+        cabin.told.clear();
+        for n in 0..count {
+            let name = format!("silent{}.{name}.", first + n % 10);
+            assert_eq!(ask_from(cabin, in_network(first + n), &name), None);
+        }
+        assert!(cabin.told.iter().all(|(_, told)| code(told) == ResponseCode::ServFail));
+        cabin.told.iter().map(|(who, _)| *who).collect::<Vec<_>>()
+    };
+    let refused = flood(&mut cabin, 10_000, 7000);
+    assert!(refused.len() > 500 && refused.is_sorted(), "the newest: {refused:?}");
+    cabin.pass(RTT);
+    assert_eq!(
+        cabin.told[refused.len()..]
+            .iter()
+            .map(|(who, told)| (*who, code(told)))
+            .collect::<Vec<_>>(),
+        [(1, ResponseCode::NoError)]
+    );
+    // Those that have waited for as long as an answer takes give up their places.
+    cabin.pass(s(3));
+    let ended = flood(&mut cabin, 20_000, 5000);
+    assert!(ended.len() > 4900 && ended.iter().all(|who| (10_000..20_000).contains(who)));
+}
+
+#[test]
+fn none_ends_whose_answer_may_be_under_way() {
+    let settings = Settings { max_asks: 64, ..Settings::default() };
+    let mut cabin = Cabin::new(settings, |_| None);
+    let fill = |cabin: &mut Cabin, client: u32, count: u32| {
+        for n in 0..count {
+            assert!(cabin.ask(client, &format!("n{client}-{n}.test.")).is_none());
+        }
+    };
+    fill(&mut cabin, 1, 30);
+    fill(&mut cabin, 2, 30);
+    fill(&mut cabin, 3, 4);
+    let refused = cabin.ask(4, "page.test.").unwrap();
+    assert_eq!((code(&refused), cabin.told.len()), (ResponseCode::ServFail, 0));
+    // The first wait, as nothing has been answered yet.
+    cabin.pass(Duration::from_millis(1499));
+    assert!(cabin.ask(4, "page.test.").is_some());
+    cabin.pass(Duration::from_millis(1));
+    assert!(cabin.ask(4, "page.test.").is_none());
+    assert_eq!(cabin.told.iter().map(|(who, _)| *who).collect::<Vec<_>>(), [1]);
+    // Who has more than a page's gives them up before.
+    cabin.pass(s(20));
+    cabin.told.clear();
+    fill(&mut cabin, 1, 64);
+    fill(&mut cabin, 2, 31);
+    assert!(cabin.told.iter().all(|(who, _)| *who == 1) && cabin.told.len() == 31);
+    assert!(cabin.ask(3, "page.test.").is_none(), "the thirty-third of the first");
+    assert_eq!((cabin.told.len(), cabin.ask(3, "other.test.").is_some()), (32, true));
 }
 
 #[test]

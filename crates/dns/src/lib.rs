@@ -32,6 +32,7 @@ mod front;
 mod fuzz;
 pub mod journal;
 mod key;
+mod known;
 mod limit;
 mod pad;
 mod pool;

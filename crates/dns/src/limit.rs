@@ -4,16 +4,23 @@ use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::known::Known;
+
 /// Buckets that clients share: at 24 bytes each, 24 KiB.
 const BUCKETS: usize = 1024;
 
-/// Buckets that networks of IPv6 share: 6 KiB.
-const NETWORK_BUCKETS: usize = 256;
+/// Shares that networks of IPv6 share in their turn: at 96 bytes each, 24 KiB.
+const NETWORK_SHARES: usize = 256;
 
-/// A network of IPv6 may ask like this many clients. A cabin is often one network, whose passengers are
-/// seldom all busy at once; and one device may choose as many addresses in it as it likes, which have no
-/// more than this together.
+/// A network of IPv6 may ask like this many clients, and those of it that are not [`Known`] besides. A cabin is often one network, whose passengers are seldom all busy at once; and one
+/// device may choose as many addresses in it as it likes, which have no more than this together.
 const CLIENTS_OF_NETWORK: f64 = 64.0;
+
+/// What of its places a network may fill with new questions at a stretch, and in each second: of clients
+/// that are not [`Known`], and of those that are. With 768 places 128 and then 64 per
+/// second, and 512 and then 256 per second: so however many addresses somebody makes up as it asks, what
+/// these begin in three seconds, the longest that an answer is waited for, leaves 448 places.
+const BEGIN: [(f64, f64); 2] = [(1.0 / 6.0, 1.0 / 12.0), (2.0 / 3.0, 1.0 / 3.0)];
 
 /// So many per second on average, and a burst at a stretch.
 #[derive(Debug, Clone, Copy)]
@@ -78,14 +85,23 @@ pub fn part_of_network(all: usize) -> usize {
 pub struct Clients {
     hash: RandomState,
     buckets: Box<[Bucket]>,
-    networks: Box<[Bucket]>,
+    networks: Box<[Share]>,
+    known: Known,
+}
+
+/// What a network has of each: for clients that are not known, and for those that are.
+#[derive(Clone, Copy)]
+struct Share {
+    queries: [Bucket; 2],
+    begins: [Bucket; 2],
 }
 
 impl Default for Clients {
     fn default() -> Self {
-        let buckets = vec![Bucket::FULL; BUCKETS].into();
-        let networks = vec![Bucket::FULL; NETWORK_BUCKETS].into();
-        Self { hash: RandomState::new(), buckets, networks }
+        let share = Share { queries: [Bucket::FULL; 2], begins: [Bucket::FULL; 2] };
+        let (buckets, networks) =
+            (vec![Bucket::FULL; BUCKETS].into(), vec![share; NETWORK_SHARES].into());
+        Self { hash: RandomState::new(), buckets, networks, known: Known::default() }
     }
 }
 
@@ -96,8 +112,9 @@ impl Clients {
         let at = self.hash.hash_one(client(ip)) as usize % BUCKETS;
         let own = &mut self.buckets[at];
         let Some(network) = network(ip) else { return own.take(per_second, burst, now) };
-        let at = self.hash.hash_one(network) as usize % NETWORK_BUCKETS;
-        let of_network = &mut self.networks[at];
+        let at = self.hash.hash_one(network) as usize % NETWORK_SHARES;
+        let is_known = usize::from(self.known.asks(client(ip)));
+        let of_network = &mut self.networks[at].queries[is_known];
         let (all_per_second, most) = (CLIENTS_OF_NETWORK * per_second, CLIENTS_OF_NETWORK * burst);
         let may = own.holds_one(per_second, burst, now)
             && of_network.holds_one(all_per_second, most, now);
@@ -106,6 +123,25 @@ impl Clients {
             of_network.spend();
         }
         may
+    }
+
+    /// Counts a question of `ip` that is to go to the ground, where there may be `most` of all, unless too
+    /// many of its network have.
+    pub fn begin(&mut self, ip: IpAddr, most: usize, now: Duration) -> bool {
+        let Some(network) = network(ip) else { return true };
+        let at = self.hash.hash_one(network) as usize % NETWORK_SHARES;
+        let is_known = usize::from(self.known.asks(client(ip)));
+        let ((burst, per_second), places) = (BEGIN[is_known], part_of_network(most) as f64);
+        let bucket = &mut self.networks[at].begins[is_known];
+        // One at a time, at least.
+        bucket.take(per_second * places, (burst * places).max(1.0), now)
+    }
+
+    /// The ground has answered a question that the client at `ip` began.
+    pub fn answered(&mut self, ip: IpAddr) {
+        if network(ip).is_some() {
+            self.known.add(client(ip));
+        }
     }
 }
 
@@ -147,5 +183,24 @@ mod tests {
         assert_eq!(served.count(), 64 * 40);
         // Two or three of each bucket are gone, and no more.
         assert!((0..200).all(|n| take([10, 0, 0, n].into())));
+    }
+
+    #[test]
+    fn who_was_answered_has_a_share_that_made_up_addresses_cannot_take() {
+        let mut clients = Clients::default();
+        let at = |ms| Duration::from_millis(ms);
+        clients.answered(in_one_network(1));
+        let begun = (100..10_000).filter(|n| clients.begin(in_one_network(*n), 1024, at(0)));
+        assert_eq!(begun.count(), 128);
+        let begun = (100..10_000).filter(|n| clients.begin(in_one_network(*n), 1024, at(1000)));
+        assert_eq!(begun.count(), 64);
+        // The known have one of their own, and so has IPv4, where a network is no /64.
+        let known = (0..1000).filter(|_| clients.begin(in_one_network(1), 1024, at(1000)));
+        assert_eq!(known.count(), 512);
+        assert!((0..1000).all(|_| clients.begin([10, 0, 0, 1].into(), 1024, at(1000))));
+        // The same for queries.
+        let mut take = |ip| clients.take(in_one_network(ip), 10.0, 40.0, at(2000));
+        assert_eq!((100..100_000).filter(|n| take(*n)).count(), 64 * 40);
+        assert!(take(1));
     }
 }

@@ -31,7 +31,7 @@ pub struct Settings {
     /// anything; 0 takes none.
     pub warm_start_bytes: u32,
     /// Queries that one client (an address) may send per second, on average; 64 times as many all of a
-    /// network of IPv6 (a /64).
+    /// network of IPv6 (a /64) that the ground has answered of late, and as many all others of it.
     pub client_per_second: f64,
     /// And at a stretch: a page's worth.
     pub client_burst: f64,

@@ -106,6 +106,11 @@ impl Holders {
         self.bytes
     }
 
+    /// The most that one holds, of what `count` counts.
+    pub fn most(&self, count: impl Fn(&Held) -> usize) -> usize {
+        self.held.values().map(count).max().unwrap_or_default()
+    }
+
     /// Who of those that are `among` gives up something so that the client at `ip` may take `more`: the
     /// client that holds most, of what `count` counts, where it still has no less than the other then.
     /// What a client has is taken from it only while it has more than the next, so all who want more than

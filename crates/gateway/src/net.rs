@@ -103,12 +103,12 @@ fn bind_help(error: &io::Error) -> &'static str {
     }
 }
 
-/// Binds a TCP listener for the service `what`.
+/// Binds a TCP listener for the service `what`; `[::]` takes IPv4 as well.
 pub fn listen_tcp(what: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
     bind_tcp(address, |_| Ok(())).map_err(|source| StartError::Bind { what, address, source })
 }
 
-/// Binds a TCP listener on which `prepare` was done before binding.
+/// Binds a TCP listener on which `prepare` was done before binding; `[::]` takes IPv4 as well.
 pub(crate) fn bind_tcp(
     address: SocketAddr,
     prepare: impl FnOnce(&socket2::Socket) -> io::Result<()>,
@@ -119,6 +119,7 @@ pub(crate) fn bind_tcp(
         Some(socket2::Protocol::TCP),
     )?;
     socket.set_reuse_address(true)?;
+    take_both(&socket, address)?;
     prepare(&socket)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -134,14 +135,20 @@ pub fn bind_udp(what: &'static str, address: SocketAddr) -> Result<UdpSocket, St
             socket2::Type::DGRAM,
             Some(socket2::Protocol::UDP),
         )?;
-        if address.ip() == std::net::Ipv6Addr::UNSPECIFIED {
-            socket.set_only_v6(false)?;
-        }
+        take_both(&socket, address)?;
         socket.bind(&address.into())?;
         socket.set_nonblocking(true)?;
         Ok(socket.into())
     };
     bind().map_err(|source| StartError::Bind { what, address, source })
+}
+
+/// At `[::]` IPv4 is taken too, however this system is set (sysctl `net.ipv6.bindv6only`).
+fn take_both(socket: &socket2::Socket, address: SocketAddr) -> io::Result<()> {
+    match address.ip() == std::net::Ipv6Addr::UNSPECIFIED {
+        true => socket.set_only_v6(false),
+        false => Ok(()),
+    }
 }
 
 /// Prepares a connection for relaying: no Nagle delay, and a vanished peer is noticed.

@@ -5,6 +5,7 @@ pub mod browser;
 pub mod contender;
 pub mod emu;
 pub mod experiment;
+mod har;
 pub mod loader;
 pub mod modem;
 pub mod profile;

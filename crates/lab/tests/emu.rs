@@ -48,6 +48,7 @@ const TESTS: &[Test] = &[
     ("a_class_keeps_to_its_ceiling_both_ways", traffic::ceilings),
     ("sessions_without_leases_leave_the_kernels_cubic_its_share", share::with_the_kernel),
     ("an_initial_window_is_what_leaves_before_the_first_acknowledgement", tuning::initial_window),
+    ("an_initial_window_holds_between_relays_too", tuning::between_relays),
     ("a_pause_starts_over_where_it_is_said_to", tuning::idle_restart),
     ("a_congestion_control_is_everybodys", tuning::congestion),
     ("windows_and_buffers_bound_the_rate", tuning::windows),

@@ -84,7 +84,14 @@ fn page(job: &Job<'_>, scene: &Scene) -> f64 {
         _ if protocol.starts_with("http/1.1") => (objects / AT_ONCE, AT_ONCE),
         _ => (0.0, 1.0),
     };
-    let browser = if job.planned.cell.on("loader") == Some("chromium") { BROWSER } else { 0.0 };
+    let browser = match job.planned.cell.on("loader") {
+        // A repeat view asks for the document alone.
+        Some("chromium") if job.grid.metrics.iter().any(|metric| metric == "repeat-plt") => {
+            2.0 * BROWSER + 3.0 * rtt
+        }
+        Some("chromium") => BROWSER,
+        _ => 0.0,
+    };
     let visits =
         if protocol.ends_with("0rtt") || protocol.ends_with("resumed") { 2.0 } else { 1.0 };
     let sending = 8.0 * bytes / rate(job, scene, false, connections);

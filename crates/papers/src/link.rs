@@ -33,6 +33,9 @@ pub struct Scene {
     pub client: Tuning,
     /// Of the server's.
     pub server: Tuning,
+    /// Of that between relays on the link: how connections begin and go on after a pause. Buffers
+    /// and windows are declared of client and server; who relays has its own.
+    pub relays: Tuning,
 }
 
 /// Why there is no such scene.
@@ -93,7 +96,12 @@ impl Scene {
         };
         profile.terrestrial = declared.path(profile.terrestrial)?;
         let (client, server) = tunings(&changes, grid);
-        Ok(Self { profile, changes, connections, client, server })
+        let relays = Tuning {
+            initial_window: server.initial_window,
+            slow_start_after_idle: server.slow_start_after_idle,
+            ..Tuning::default()
+        };
+        Ok(Self { profile, changes, connections, client, server, relays })
     }
 
     /// What others leave of the rate to one connection.
@@ -259,7 +267,13 @@ fn number(grid: &Grid, key: &str) -> Option<f64> {
     value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
 }
 
-fn rate(grid: &Grid, key: &'static str) -> Result<Option<BitRate>, SceneError> {
+/// A value that cannot be used, and what to write.
+pub fn value(what: &'static str, value: impl ToString, why: &str) -> SceneError {
+    SceneError::Value { what, value: value.to_string(), why: why.into() }
+}
+
+/// A rate of the grid's settings, as `"2 Mbit/s"`.
+pub fn rate(grid: &Grid, key: &'static str) -> Result<Option<BitRate>, SceneError> {
     let Some(text) = grid.settings.get(key).and_then(toml::Value::as_str) else { return Ok(None) };
     let wrong = |error: ParseQuantityError| SceneError::Value {
         what: key,
@@ -331,6 +345,8 @@ mod tests {
         let three = of("initial-window-3");
         assert_eq!(three.server.initial_window, Some(3));
         assert_eq!(three.server.buffer_bytes, Some(130_000));
+        assert_eq!((three.relays.initial_window, three.relays.buffer_bytes), (Some(3), None));
+        assert_eq!(three.relays.slow_start_after_idle, Some(true));
         assert_eq!(of("today").server.slow_start_after_idle, Some(false));
         assert!((of("loss-1").loss(true) - 0.01).abs() < 1e-9);
     }

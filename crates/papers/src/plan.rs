@@ -58,6 +58,28 @@ pub struct Worldful {
     pub cost: Duration,
 }
 
+impl Worldful {
+    /// The seed of the world that is brought up for it after `attempt` others: losses under which
+    /// something went wrong do not come again.
+    pub fn seed_of(&self, attempt: u32) -> u64 {
+        match attempt {
+            0 => self.seed,
+            again => seed(self.seed, &[&"again", &again]),
+        }
+    }
+
+    /// Leaves out the runs in `done`, each by its cell: of every part as many as there are, from its
+    /// first on.
+    pub fn forget(&mut self, done: &[usize]) {
+        for part in &mut self.parts {
+            let over = done.iter().filter(|job| **job == part.job).count();
+            let over = u32::try_from(over).unwrap_or(u32::MAX);
+            part.runs.start = part.runs.start.saturating_add(over).min(part.runs.end);
+        }
+        self.parts.retain(|part| !part.runs.is_empty());
+    }
+}
+
 /// Cells that stay together: one world with one or several cells, or one cell in several worlds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bundle {
@@ -245,7 +267,8 @@ mod tests {
 
     fn folder() -> (tempfile::TempDir, Folder) {
         let at = tempfile::tempdir().unwrap();
-        let manifest = Manifest { version: "1".into(), studies: Vec::new(), seed: 1, quick: true };
+        let (version, studies, builds) = ("1".into(), Vec::new(), Vec::new());
+        let manifest = Manifest { version, studies, seed: 1, quick: true, builds };
         let folder = Folder::start(at.path(), &manifest).unwrap();
         (at, folder)
     }
@@ -268,6 +291,20 @@ mod tests {
             let planned: Vec<u32> = plan.jobs.iter().map(|job| job.planned.runs).collect();
             assert_eq!(runs, planned);
         }
+    }
+
+    #[test]
+    fn another_world_has_other_losses_and_the_runs_that_are_left() {
+        let part = |job, runs| Part { job, runs };
+        let parts = vec![part(3, 0..2), part(4, 5..7)];
+        let mut world = Worldful { parts, seed: 77, cost: Duration::ZERO };
+        let seeds = [0, 1, 2].map(|attempt| world.seed_of(attempt));
+        assert_eq!((seeds[0], world.seed_of(1)), (77, seeds[1]));
+        assert_eq!(seeds.iter().collect::<BTreeSet<_>>().len(), 3);
+        world.forget(&[3, 3, 4]);
+        assert_eq!(world.parts, [part(4, 6..7)]);
+        world.forget(&[4]);
+        assert_eq!(world.parts, []);
     }
 
     #[test]

@@ -2,13 +2,26 @@
 //! time elsewhere.
 
 use std::io::IsTerminal;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::plan::Kind;
+
 /// Between two lines where there is no terminal.
 const LINES: Duration = Duration::from_secs(30);
+/// Once this share of a kind's work is done, its pace is taken from what is done.
+const SHOWN: f64 = 0.05;
+
+/// What is to be done of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Work {
+    /// As it is estimated, one thing after another: seconds of links, or of virtual time.
+    pub cost: Duration,
+    /// How long that takes, before any of it has been done.
+    pub takes: Duration,
+}
 
 /// What is shown on standard error.
 pub struct Progress {
@@ -21,15 +34,23 @@ struct State {
     said: Instant,
     cells: u64,
     all_cells: u64,
-    /// Of everything, as it was estimated.
-    cost: Duration,
-    done: Duration,
+    pace: Pace,
     terminal: bool,
 }
 
+/// How far the work of each kind is. Links take the time that their runs take, and virtual time as
+/// long as the processor needs: neither says how fast the other is.
+#[derive(Debug, Clone, Copy, Default)]
+struct Pace {
+    work: [Work; 2],
+    done: [Duration; 2],
+    /// Which is being done, and since when it has been.
+    now: Option<(usize, Duration)>,
+}
+
 impl Progress {
-    /// Of so many cells, that are estimated to cost so much one after another.
-    pub fn new(all_cells: usize, cost: Duration) -> Self {
+    /// Of so many cells, with the work of each [`Kind`].
+    pub fn new(all_cells: usize, work: [Work; 2]) -> Self {
         let bar = ProgressBar::with_draw_target(
             Some(all_cells as u64),
             ProgressDrawTarget::stderr_with_hz(4),
@@ -40,24 +61,31 @@ impl Progress {
         bar.set_style(style.expect("a constant template").progress_chars("━╸ "));
         bar.enable_steady_tick(Duration::from_millis(500));
         let now = Instant::now();
-        let terminal = std::io::stderr().is_terminal();
         let state = State {
             began: now,
             said: now,
             cells: 0,
             all_cells: all_cells as u64,
-            cost,
-            done: Duration::ZERO,
-            terminal,
+            pace: Pace { work, ..Pace::default() },
+            terminal: std::io::stderr().is_terminal(),
         };
         Self { bar, state: Mutex::new(state) }
     }
 
+    /// Work of this kind begins, and that of the other has ended.
+    pub fn begin(&self, kind: Kind) {
+        let mut state = self.lock();
+        state.pace.now = Some((kind as usize, state.began.elapsed()));
+    }
+
     /// A run that was estimated so is over.
-    pub fn ran(&self, cost: Duration, what: &str) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.done += cost;
-        let left = state.left();
+    pub fn ran(&self, kind: Kind, cost: Duration, what: &str) {
+        self.spent(kind, cost);
+        let mut state = self.lock();
+        let left = match state.pace.left(state.began.elapsed()) {
+            Some(left) => format!("about {} left", minutes(left)),
+            None => String::new(),
+        };
         self.bar.set_message(format!("{left}  {what}"));
         if !state.terminal && state.said.elapsed() >= LINES {
             state.said = Instant::now();
@@ -66,9 +94,14 @@ impl Progress {
         }
     }
 
+    /// So much of the work of a kind needs doing no more.
+    pub fn spent(&self, kind: Kind, cost: Duration) {
+        self.lock().pace.done[kind as usize] += cost;
+    }
+
     /// A cell is complete.
     pub fn cell(&self) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).cells += 1;
+        self.lock().cells += 1;
         self.bar.inc(1);
     }
 
@@ -76,17 +109,29 @@ impl Progress {
     pub fn say(&self, line: &str) {
         self.bar.suspend(|| eprintln!("{line}"));
     }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl State {
-    /// By how long what is done took, against what it was estimated.
-    fn left(&self) -> String {
-        if self.done.is_zero() {
-            return String::new();
-        }
-        let to_go = self.cost.saturating_sub(self.done).as_secs_f64();
-        let pace = self.began.elapsed().as_secs_f64() / self.done.as_secs_f64();
-        format!("about {} left", minutes(Duration::from_secs_f64(to_go * pace)))
+impl Pace {
+    /// How long all of it still takes, this long after the beginning: what is being done at its own
+    /// pace, and what has not begun as it was estimated.
+    fn left(&self, elapsed: Duration) -> Option<Duration> {
+        let (now, since) = self.now?;
+        let (work, done) = (self.work[now], self.done[now]);
+        let to_go = work.cost.saturating_sub(done).as_secs_f64();
+        let took = elapsed.saturating_sub(since).as_secs_f64();
+        let share = done.as_secs_f64() / work.cost.as_secs_f64().max(1e-9);
+        // Worlds that run side by side are over together: at first nothing is done.
+        let pace = if share < SHOWN {
+            work.takes.as_secs_f64() / work.cost.as_secs_f64().max(1e-9)
+        } else {
+            took / done.as_secs_f64()
+        };
+        let behind: f64 = self.work[now + 1..].iter().map(|work| work.takes.as_secs_f64()).sum();
+        Duration::try_from_secs_f64(to_go * pace + behind).ok()
     }
 }
 
@@ -109,6 +154,28 @@ pub fn minutes(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_is_estimated_by_what_is_being_done() {
+        let seconds = Duration::from_secs;
+        let work = [
+            Work { cost: seconds(1000), takes: seconds(10) },
+            Work { cost: seconds(5000), takes: seconds(500) },
+        ];
+        let mut pace = Pace { work, ..Pace::default() };
+        assert_eq!(pace.left(seconds(0)), None);
+        pace.now = Some((Kind::Sim as usize, seconds(0)));
+        assert_eq!(pace.left(seconds(1)), Some(seconds(510)), "as it was estimated");
+        pace.done[Kind::Sim as usize] = seconds(500);
+        assert_eq!(pace.left(seconds(20)), Some(seconds(520)), "at its own pace");
+        pace.done[Kind::Sim as usize] = seconds(1000);
+        pace.now = Some((Kind::Emu as usize, seconds(40)));
+        assert_eq!(pace.left(seconds(50)), Some(seconds(500)), "that of the other says nothing");
+        pace.done[Kind::Emu as usize] = seconds(1000);
+        assert_eq!(pace.left(seconds(240)), Some(seconds(800)));
+        pace.done[Kind::Emu as usize] = seconds(6000);
+        assert_eq!(pace.left(seconds(900)), Some(Duration::ZERO));
+    }
 
     #[test]
     fn times_are_written_as_people_say_them() {

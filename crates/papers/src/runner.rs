@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -16,8 +15,8 @@ use serde::Serialize;
 use crate::budget::{Budget, CARRIED_BPS};
 use crate::cost;
 use crate::job::Ran;
-use crate::plan::{Bundle, Kind, Plan, Worldful};
-use crate::progress::{Progress, minutes};
+use crate::plan::{Bundle, Kind, Part, Plan, Worldful};
+use crate::progress::{Progress, Work, minutes};
 use crate::sim;
 use crate::world::{self, Conditions, Machine};
 
@@ -25,8 +24,11 @@ use crate::world::{self, Conditions, Machine};
 const MEASURED_AT_ONCE: usize = 8;
 /// Worlds at once for each core, unless told otherwise: most of the time they wait.
 const WORLDS_PER_CORE: usize = 8;
-/// How often a world is brought up before its cells count as not measured.
+/// How often in a row a world may fail at the same run before that, or all that is left, counts as not
+/// measured.
 const ATTEMPTS: u32 = 3;
+/// Virtual time that a core simulates in a second, about, before it has shown its pace.
+const SIMULATED_IN_A_SECOND: f64 = 50.0;
 /// Characters of an error that are shown and kept.
 const MOST_WORDS: usize = 600;
 
@@ -92,6 +94,28 @@ struct Line<'a> {
     host: &'a Host,
     #[serde(flatten)]
     conditions: &'a Conditions,
+    runs: &'a [RunLine],
+}
+
+/// What the log says of a run.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct RunLine {
+    run: u32,
+    seed: u64,
+    /// Worlds that were brought up for it before.
+    attempt: u32,
+    /// Of its packets, on average, in seconds.
+    mean_lateness: f64,
+}
+
+/// What is left of a world.
+struct Left {
+    world: Worldful,
+    /// Worlds that were brought up for it.
+    attempt: u32,
+    /// Of these, the last ones that failed at the same run.
+    failures: u32,
 }
 
 /// The machine.
@@ -113,7 +137,7 @@ struct Desk<'a> {
 
 #[derive(Default)]
 struct State {
-    ran: BTreeMap<usize, Vec<Ran>>,
+    ran: BTreeMap<usize, (Vec<Ran>, Vec<RunLine>)>,
     measured: usize,
     missed: BTreeMap<usize, String>,
     error: Option<FolderError>,
@@ -125,17 +149,21 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
     let left = plan.left(options.shard, options.folder)?;
     let to_do: usize = left.iter().map(|bundle| bundle.jobs().len()).sum();
     let all = plan.cells(options.shard);
-    let costs = left.iter().flat_map(|bundle| &bundle.worlds).map(|world| world.cost);
+    let cores = Host::here().cores;
+    let jobs = options.jobs.unwrap_or(WORLDS_PER_CORE * cores).max(1);
+    let carried = CARRIED_BPS * cores.max(2) as u64 / 2;
     let desk = Desk {
         plan,
         folder: options.folder,
-        progress: Progress::new(to_do, costs.sum()),
+        progress: Progress::new(to_do, work(plan, &left, cores, jobs, carried)),
         host: Host::here(),
         state: Mutex::default(),
     };
     let (simulated, emulated): (Vec<_>, Vec<_>) =
         left.into_iter().partition(|bundle| bundle.kind == Kind::Sim);
+    desk.progress.begin(Kind::Sim);
     parallel::map(&simulated, |bundle| desk.simulate(bundle));
+    desk.progress.begin(Kind::Emu);
     // The bundles come with the longest first. Worlds of one stay together, so that its cells are whole, and
     // kept, as soon as may be.
     let worlds: Vec<&Worldful> = emulated.iter().flat_map(|bundle| &bundle.worlds).collect();
@@ -144,21 +172,57 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
         scratch: options.scratch,
         raw: options.raw,
         measuring: Gate::new(MEASURED_AT_ONCE),
-        budget: Budget::new(CARRIED_BPS * desk.host.cores.max(2) as u64 / 2),
+        budget: Budget::new(carried),
     };
-    let jobs = options.jobs.unwrap_or(WORLDS_PER_CORE * desk.host.cores).max(1);
-    let next = AtomicUsize::new(0);
-    let worker = || {
-        while let Some(world) = worlds.get(next.fetch_add(1, Ordering::Relaxed)) {
-            desk.emulate(&machine, world);
-        }
-    };
+    let later = Mutex::default();
+    let first: Vec<Left> = worlds.into_iter().cloned().map(Left::new).collect();
+    each(jobs, first, |left| desk.emulate(&machine, left, Some(&later)));
+    // Those for which this machine was too busy have it nearly to themselves.
+    let later = later.into_inner().unwrap_or_else(PoisonError::into_inner);
+    each(jobs.min(cores), later, |left| desk.emulate(&machine, left, None));
+    desk.outcome(all - to_do)
+}
+
+/// Does something with each, in their order, so many at once.
+fn each<T: Send>(at_once: usize, all: Vec<T>, work: impl Fn(T) + Sync) {
+    let workers = at_once.min(all.len());
+    let left = Mutex::new(all.into_iter());
+    let next = || left.lock().unwrap_or_else(PoisonError::into_inner).next();
     thread::scope(|scope| {
-        for _ in 0..jobs.min(worlds.len()) {
-            scope.spawn(worker);
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(one) = next() {
+                    work(one);
+                }
+            });
         }
     });
-    desk.outcome(all - to_do)
+}
+
+/// What is to be done, and how long it takes before any of it has shown its pace.
+fn work(plan: &Plan<'_>, left: &[Bundle], cores: usize, jobs: usize, carried: u64) -> [Work; 2] {
+    let mut all = [Work::default(), Work::default()];
+    let (mut simulated, mut emulated, mut bits) = (Duration::ZERO, Duration::ZERO, 0.0);
+    let mut longest = Duration::ZERO;
+    for bundle in left {
+        for world in &bundle.worlds {
+            if bundle.kind == Kind::Sim {
+                simulated += world.cost;
+                continue;
+            }
+            emulated += world.cost;
+            longest = longest.max(world.cost);
+            let bps = world::carried(&plan.scenes[world.parts[0].job]).min(carried);
+            bits += bps as f64 * world.cost.as_secs_f64();
+        }
+    }
+    let shared = emulated / u32::try_from(jobs).unwrap_or(u32::MAX);
+    let rationed = Duration::from_secs_f64(bits / carried as f64);
+    let pace = SIMULATED_IN_A_SECOND * cores as f64;
+    all[Kind::Sim as usize] = Work { cost: simulated, takes: simulated.div_f64(pace) };
+    let takes = longest.max(shared).max(rationed);
+    all[Kind::Emu as usize] = Work { cost: emulated, takes };
+    all
 }
 
 impl Desk<'_> {
@@ -166,50 +230,61 @@ impl Desk<'_> {
         for world in &bundle.worlds {
             let mut tell = |job, ran| self.take(job, ran, &Conditions::default());
             if let Err(error) = sim::run(self.plan, world, &mut tell) {
-                self.miss(world, &error.to_string());
+                self.miss(world.parts.iter().cloned(), &error.to_string());
             }
         }
     }
 
-    /// Does a world, again if it must be: only the runs that it has not done.
-    fn emulate(&self, machine: &Machine<'_>, world: &Worldful) {
-        let mut left = world.clone();
-        for attempt in 1..=ATTEMPTS {
-            if self.lock().error.is_some() {
-                return;
-            }
+    /// Does a world, again if it must be: only the runs that it has not done, with other losses.
+    /// Where this machine was too busy and there is a `later`, what is left waits for it.
+    fn emulate(&self, machine: &Machine<'_>, mut left: Left, later: Option<&Mutex<Vec<Left>>>) {
+        while !left.world.parts.is_empty() && self.lock().error.is_none() {
             let mut done = Vec::new();
             let mut tell = |job: usize, ran: Ran, conditions: &Conditions| {
-                done.push((job, ran.run));
+                done.push(job);
                 self.take(job, ran, conditions);
             };
-            let Err(error) = world::run(machine, self.plan, &left, &mut tell) else { return };
-            for part in &mut left.parts {
-                let over = done.iter().filter(|(job, _)| *job == part.job).count();
-                part.runs.start += u32::try_from(over).unwrap_or(u32::MAX);
+            let over = world::run(machine, self.plan, &left.world, left.attempt, &mut tell);
+            if left.attempt == 0 {
+                self.progress.spent(Kind::Emu, cost::WORLD);
             }
-            left.parts.retain(|part| !part.runs.is_empty());
+            let Err(error) = over else { return };
+            left.world.forget(&done);
+            left.attempt += 1;
+            left.failures = if done.is_empty() { left.failures + 1 } else { 1 };
             let why = clipped(&error.to_string());
-            let job = &self.plan.jobs[world.parts[0].job];
-            let (study, grid) = (&job.study.name, &job.grid.id);
-            if attempt == ATTEMPTS || !error.may_pass() {
-                return self.miss(&left, &why);
+            if left.failures < ATTEMPTS && error.may_pass() {
+                let job = &self.plan.jobs[left.world.parts[0].job];
+                let (study, grid) = (&job.study.name, &job.grid.id);
+                self.progress.say(&format!("{study} {grid}: a world is tried again: {why}"));
+                if let Some(later) = later.filter(|_| error.is_of_machine()) {
+                    later.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+                    return;
+                }
+                continue;
             }
-            self.progress.say(&format!("{study} {grid}: a world is tried again: {why}"));
+            // What is not said of the runs behind it does not end them.
+            let lost = if error.is_of_run() { 1 } else { left.world.parts.len() };
+            self.miss(left.world.parts.drain(..lost), &why);
+            left.failures = 0;
         }
     }
 
     /// A run is over; with the last of its cell, that is kept.
     fn take(&self, job: usize, ran: Ran, conditions: &Conditions) {
         let planned = self.plan.jobs[job];
-        self.progress.ran(cost::run(&planned, &self.plan.scenes[job]), &planned.study.name);
+        let kind = if planned.is_simulated() { Kind::Sim } else { Kind::Emu };
+        let took = cost::run(&planned, &self.plan.scenes[job]);
+        self.progress.ran(kind, took, &planned.study.name);
         let mut state = self.lock();
-        let runs = state.ran.entry(job).or_default();
+        let (runs, lines) = state.ran.entry(job).or_default();
+        let Conditions { attempt, mean_lateness, .. } = *conditions;
+        lines.push(RunLine { run: ran.run, seed: ran.seed, attempt, mean_lateness });
         runs.push(ran);
         if runs.len() < planned.planned.runs as usize {
             return;
         }
-        let runs = state.ran.remove(&job).unwrap_or_default();
+        let (runs, lines) = state.ran.remove(&job).unwrap_or_default();
         let measured = planned.measured(&runs);
         let line = Line {
             paper: &measured.paper,
@@ -218,6 +293,7 @@ impl Desk<'_> {
             at: now(),
             host: &self.host,
             conditions,
+            runs: &lines,
         };
         match self.folder.keep(&measured, &line) {
             Ok(()) => state.measured += 1,
@@ -230,12 +306,15 @@ impl Desk<'_> {
         self.progress.cell();
     }
 
-    fn miss(&self, world: &Worldful, why: &str) {
-        for part in &world.parts {
+    fn miss(&self, parts: impl Iterator<Item = Part>, why: &str) {
+        for part in parts {
             let job = &self.plan.jobs[part.job];
             let cell = &job.planned.cell;
             self.progress
                 .say(&format!("{} {} {cell}: not measured: {why}", job.study.name, job.grid.id));
+            let runs = part.runs.end - part.runs.start;
+            let kind = if job.is_simulated() { Kind::Sim } else { Kind::Emu };
+            self.progress.spent(kind, cost::run(job, &self.plan.scenes[part.job]) * runs);
             self.lock().missed.insert(part.job, why.into());
         }
     }
@@ -262,6 +341,12 @@ impl Desk<'_> {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Left {
+    fn new(world: Worldful) -> Self {
+        Self { world, attempt: 0, failures: 0 }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Seeds and digests: the same for the same thing, on every machine and in every shard.
 
 use std::fmt::{Display, Write};
+use std::fs::File;
+use std::io;
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
@@ -16,8 +19,21 @@ pub fn seed(of_run: u64, parts: &[&dyn Display]) -> u64 {
 
 /// SHA-256 of a text, in hexadecimal digits.
 pub fn digest(text: &str) -> String {
+    hex(&Sha256::digest(text.as_bytes()))
+}
+
+/// What a build of a program is known by: the first twelve hexadecimal digits of its executable's
+/// SHA-256.
+pub fn build(executable: &Path) -> io::Result<String> {
+    const DIGITS: usize = 12;
+    let mut digest = Sha256::new();
+    io::copy(&mut File::open(executable)?, &mut digest)?;
+    Ok(hex(&digest.finalize())[..DIGITS].to_owned())
+}
+
+fn hex(bytes: &[u8]) -> String {
     let mut hex = String::new();
-    for byte in Sha256::digest(text.as_bytes()) {
+    for byte in bytes {
         let _ = write!(hex, "{byte:02x}");
     }
     hex
@@ -35,5 +51,15 @@ mod tests {
         assert_ne!(of(1, ["a", "b"]), of(1, ["ab", ""]));
         assert!(of(1, ["a", "b"]) < 1 << 48);
         assert_eq!(digest("")[..8], *"e3b0c442");
+    }
+
+    #[test]
+    fn a_build_is_known_by_its_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("program");
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(build(&path).unwrap(), "e3b0c44298fc");
+        std::fs::write(&path, "x").unwrap();
+        assert_ne!(build(&path).unwrap(), "e3b0c44298fc");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use bentpipe_lab::contender::ContenderError;
+use bentpipe_lab::contender::aerotcp::AeroTcp;
 use bentpipe_lab::experiment::rural_paws;
 use bentpipe_lab::result::Sample;
 use bentpipe_lab::sim::aerotcp::{self, Files};
@@ -10,10 +12,11 @@ use bentpipe_lab::sim::transfer::NoSession;
 use bentpipe_lab::traffic::{Carry, Counted, DOWN, Engine, EngineError, Traffic, UP};
 use bentpipe_link::{Class, Settings};
 use bentpipe_results::{Content, Workload};
+use bentpipe_units::Span;
 
 use crate::figures::{Transfer, jain};
 use crate::job::{Job, Ran, Value};
-use crate::link::Scene;
+use crate::link::{Scene, SceneError, duration, rate, value};
 use crate::plan::{Plan, Worldful};
 
 /// Payload in a full IP packet of a kernel's TCP with timestamps, which stands for the cabin's side
@@ -33,6 +36,12 @@ pub enum SimError {
     /// The policy could not be run.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// What the grid declares of AeroTCP cannot be used.
+    #[error(transparent)]
+    Declared(#[from] ContenderError),
+    /// Another of its settings cannot.
+    #[error(transparent)]
+    Scene(#[from] SceneError),
     /// The requests did not get through.
     #[error("no file's request got through within a minute of virtual time")]
     NoFlows,
@@ -96,8 +105,10 @@ fn files(
         bytes: bytes as usize,
         limit: job.planned.deadline,
     };
-    let found =
-        aerotcp::download(&scene.profile, is_aerotcp, &files, seed).ok_or(SimError::NoFlows)?;
+    let told = is_aerotcp.then(|| AeroTcp::declared(&job.grid.settings, &scene.profile));
+    let told = told.transpose()?;
+    let found = aerotcp::download(&scene.profile, told.as_ref(), &files, seed);
+    let found = found.ok_or(SimError::NoFlows)?;
     let cut = found.files.iter().any(|file| matches!(file, Sample::Cut(_)));
     let took = found.took.as_secs_f64();
     let behind = scene.profile.terrestrial.as_ref().map_or(Duration::ZERO, |path| path.rtt());
@@ -182,10 +193,53 @@ pub fn policy(
     job: &Job<'_>,
     scene: &Scene,
     seed: u64,
-) -> Result<rural_paws::Policy, EngineError> {
-    let loaded = scene.changes.lower_effort_passengers.unwrap_or(0) > 0;
-    let pages = job.whole("pages").and_then(|pages| u16::try_from(pages).ok()).unwrap_or(10);
-    rural_paws::policy(engine, &scene.profile, pages, seed, loaded)
+) -> Result<rural_paws::Policy, SimError> {
+    Ok(rural_paws::policy(engine, &scene.profile, &policy_of(job, scene)?, seed)?)
+}
+
+/// What the cell declares of it: its page, its grid's settings and its condition. What is not
+/// declared is as in the lab's own experiment.
+fn policy_of(job: &Job<'_>, scene: &Scene) -> Result<rural_paws::Spec, SceneError> {
+    let mut spec = rural_paws::Spec::default();
+    let (grid, changes) = (job.grid, &scene.changes);
+    if let Some(Content::Objects { count, bytes }) = job.page().map(|page| page.content) {
+        spec.objects = (count as usize, bytes);
+    }
+    if let Some(pages) = job.whole("pages") {
+        spec.pages =
+            u16::try_from(pages).map_err(|_| value("pages", pages, "write up to 65535"))?;
+    }
+    if let Some(reading) = reading(job)? {
+        spec.reading = reading;
+    }
+    for (way, key) in [(DOWN, "lower-effort-ceil-down"), (UP, "lower-effort-ceil-up")] {
+        spec.ceil[way] = rate(grid, key)?.unwrap_or(spec.ceil[way]);
+    }
+    if let Some(rate) = rate(grid, "lower-effort-rate")? {
+        spec.rate = [rate; 2];
+    }
+    spec.warm = duration(grid, "warm")?.unwrap_or(spec.warm);
+    spec.measured = duration(grid, "measured")?.unwrap_or(spec.measured);
+    let (_, connections) = spec.others;
+    spec.others = (
+        changes.lower_effort_passengers.unwrap_or(0),
+        changes.connections_each.unwrap_or(connections),
+    );
+    Ok(spec)
+}
+
+/// `think-time`, as `"3 s to 6 s"`.
+fn reading(job: &Job<'_>) -> Result<Option<[Duration; 2]>, SceneError> {
+    const KEY: &str = "think-time";
+    let Some(text) = job.grid.settings.get(KEY).and_then(toml::Value::as_str) else {
+        return Ok(None);
+    };
+    let span = |text: &str| text.trim().parse::<Span>().ok().map(|span| span.duration());
+    let (least, most) = text.split_once(" to ").unwrap_or((text, text));
+    match (span(least), span(most)) {
+        (Some(least), Some(most)) if least <= most => Ok(Some([least, most])),
+        _ => Err(value(KEY, text, "write two times, the lesser first, like \"3 s to 6 s\"")),
+    }
 }
 
 /// What a run of the policy gives to a cell: to each class and direction its own.
@@ -204,4 +258,55 @@ pub fn of_class(job: &Job<'_>, found: &rural_paws::Policy) -> Vec<Value> {
         }
     }
     values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Wanted;
+    use bentpipe_results::Study;
+
+    #[test]
+    fn the_policy_is_what_its_cells_declare() {
+        let studies = [Study::named("rural-paws").unwrap()];
+        let wanted = Wanted { quick: true, grids: vec!["policy".into()], ..Wanted::default() };
+        let plan = Plan::new(&studies, &wanted).unwrap();
+        let of = |condition| {
+            let is_it = |job: &&Job<'_>| job.planned.cell.on("condition") == Some(condition);
+            let place = plan.jobs.iter().position(|job| is_it(&job)).unwrap();
+            policy_of(&plan.jobs[place], &plan.scenes[place]).unwrap()
+        };
+        let declared = rural_paws::Spec::default();
+        assert_eq!(of("loaded"), declared);
+        assert_eq!(of("calm"), rural_paws::Spec { others: (0, declared.others.1), ..declared });
+    }
+
+    #[test]
+    fn another_grid_is_another_policy() {
+        let mut studies = [Study::named("rural-paws").unwrap()];
+        let grid = studies[0].grids.iter_mut().find(|grid| grid.id == "policy").unwrap();
+        for (key, value) in [
+            ("think-time", "1 s to 2 s"),
+            ("warm", "4 s"),
+            ("measured", "5 s"),
+            ("lower-effort-ceil-up", "1 Mbit/s"),
+            ("lower-effort-rate", "64 kbit/s"),
+        ] {
+            grid.settings.insert(key.into(), value.into());
+        }
+        grid.settings.insert("pages".into(), 3.into());
+        let plan = Plan::new(&studies, &Wanted { quick: true, ..Wanted::default() }).unwrap();
+        let job = plan.jobs.iter().position(|job| job.grid.id == "policy").unwrap();
+        let spec = policy_of(&plan.jobs[job], &plan.scenes[job]).unwrap();
+        assert_eq!(spec.reading, [Duration::from_secs(1), Duration::from_secs(2)]);
+        assert_eq!((spec.warm, spec.measured), (Duration::from_secs(4), Duration::from_secs(5)));
+        assert_eq!((spec.pages, spec.ceil[UP].bps()), (3, 1_000_000));
+        assert_eq!(spec.rate.map(|rate| rate.bps()), [64_000; 2]);
+        let mut wrong = studies;
+        let grid = wrong[0].grids.iter_mut().find(|grid| grid.id == "policy").unwrap();
+        grid.settings.insert("think-time".into(), "6 s to 3 s".into());
+        let plan = Plan::new(&wrong, &Wanted { quick: true, ..Wanted::default() }).unwrap();
+        let error = policy_of(&plan.jobs[job], &plan.scenes[job]).unwrap_err().to_string();
+        assert!(error.contains("think-time"), "{error}");
+    }
 }

@@ -5,6 +5,7 @@
 //! cells/PAPER/GRID/CELL.json    what one cell gave, once all its runs are over
 //! log.jsonl                     when each cell was run, where, and what its links were measured to be
 //! tables/PAPER.GRID.parquet     all that the cells of a grid gave
+//! raw/cells/PAPER/GRID/*.har    page loads of cells, request by request, where they were asked for
 //! ```
 
 use std::collections::BTreeSet;
@@ -20,6 +21,7 @@ use crate::parquet::{TableError, read_table, write_table};
 
 const MANIFEST: &str = "manifest.json";
 const LOG: &str = "log.jsonl";
+const RAW: &str = "raw";
 
 /// What stands for itself in a file's name.
 const PLAIN: &AsciiSet =
@@ -37,6 +39,9 @@ pub struct Manifest {
     pub seed: u64,
     /// Whether only the quick part of each grid is run.
     pub quick: bool,
+    /// Every build of the program that gave results, each by a digest of its executable.
+    #[serde(default)]
+    pub builds: Vec<String>,
 }
 
 /// Where the results of a run are.
@@ -78,6 +83,20 @@ pub enum FolderError {
         /// What it should be of.
         wanted: String,
     },
+    /// It holds results of another build of the program.
+    #[error(
+        "{} holds results of another build ({found}, not {wanted}): name another folder, or go on with \
+         this one all the same (--mix-builds); the report will say so",
+        path.display()
+    )]
+    AnotherBuild {
+        /// Which.
+        path: PathBuf,
+        /// What it was made by.
+        found: String,
+        /// What would go on.
+        wanted: String,
+    },
     /// Two shards have different results of one cell.
     #[error(
         "{paper} {grid} {cell} is in two folders, with different results: leave one of them out"
@@ -112,6 +131,12 @@ pub enum FolderError {
 }
 
 impl Manifest {
+    /// Whether it is of the same run, by whatever builds.
+    fn is_same_run(&self, other: &Self) -> bool {
+        let of = |one: &Self| Self { builds: Vec::new(), ..one.clone() };
+        of(self) == of(other)
+    }
+
     fn describe(&self) -> String {
         let studies: Vec<_> =
             self.studies.iter().map(|(name, digest)| format!("{name} {digest:.8}")).collect();
@@ -121,20 +146,43 @@ impl Manifest {
 }
 
 impl Folder {
-    /// Makes the folder for a run, or goes on with one that is of the same run.
+    /// Makes the folder for a run, or goes on with one that is of the same run by the same build.
     pub fn start(path: &Path, manifest: &Manifest) -> Result<Self, FolderError> {
-        let file = path.join(MANIFEST);
-        if file.exists() {
-            let folder = Self::open(path)?;
-            if folder.manifest != *manifest {
-                let (found, wanted) = (folder.manifest.describe(), manifest.describe());
-                return Err(FolderError::Another { path: path.into(), found, wanted });
+        if path.join(MANIFEST).exists() {
+            let known = Self::open(path)?.manifest.builds;
+            if !manifest.builds.iter().all(|build| known.contains(build)) {
+                let say = |builds: &[String]| match builds {
+                    [] => "an unknown one".to_owned(),
+                    some => some.join(", "),
+                };
+                let (found, wanted) = (say(&known), say(&manifest.builds));
+                return Err(FolderError::AnotherBuild { path: path.into(), found, wanted });
             }
-            return Ok(folder);
         }
-        fs::create_dir_all(path).map_err(io_at(path))?;
-        write_whole(&file, &json(manifest))?;
-        Ok(Self { path: path.into(), manifest: manifest.clone() })
+        Self::start_mixed(path, manifest)
+    }
+
+    /// The same with the results of any build, which the manifest then names.
+    pub fn start_mixed(path: &Path, manifest: &Manifest) -> Result<Self, FolderError> {
+        let file = path.join(MANIFEST);
+        if !file.exists() {
+            fs::create_dir_all(path).map_err(io_at(path))?;
+            write_whole(&file, &json(manifest))?;
+            return Ok(Self { path: path.into(), manifest: manifest.clone() });
+        }
+        let mut folder = Self::open(path)?;
+        if !folder.manifest.is_same_run(manifest) {
+            let (found, wanted) = (folder.manifest.describe(), manifest.describe());
+            return Err(FolderError::Another { path: path.into(), found, wanted });
+        }
+        let known = &mut folder.manifest.builds;
+        let new: Vec<String> =
+            manifest.builds.iter().filter(|build| !known.contains(build)).cloned().collect();
+        if !new.is_empty() {
+            known.extend(new);
+            write_whole(&file, &json(&folder.manifest))?;
+        }
+        Ok(folder)
     }
 
     /// The folder of a run that was begun.
@@ -165,6 +213,11 @@ impl Folder {
         Path::new("cells").join(paper).join(grid).join(name + ".json")
     }
 
+    /// Where the files of page loads go that belong to no table: below it as `cell_file` has it.
+    pub fn raw(&self) -> PathBuf {
+        self.path.join(RAW)
+    }
+
     /// Keeps what a cell gave when all its runs are over, and a line for the log, in this order: a
     /// cell without its line was run, a line without its cell is harmless.
     pub fn keep(&self, measured: &Measured, line: &impl Serialize) -> Result<(), FolderError> {
@@ -180,7 +233,7 @@ impl Folder {
 
     /// What every finished cell gave, by study and grid.
     pub fn measured(&self) -> Result<Vec<Measured>, FolderError> {
-        self.cell_files()?.iter().map(|path| read(path)).collect()
+        cell_files(&self.path, "json")?.iter().map(|path| read(path)).collect()
     }
 
     /// Writes a table for every grid that has cells.
@@ -212,29 +265,35 @@ impl Folder {
     /// log. What was merged before stays.
     pub fn merge(into: &Path, shards: &[Self]) -> Result<(), FolderError> {
         let Some(first) = shards.first() else { return Ok(()) };
-        let merged = Self::start(into, &first.manifest)?;
+        let merged = Self::start_mixed(into, &first.manifest)?;
         for shard in shards {
-            if shard.manifest != first.manifest {
+            if !shard.manifest.is_same_run(&first.manifest) {
                 let (found, wanted) = (shard.manifest.describe(), first.manifest.describe());
                 return Err(FolderError::Another { path: shard.path.clone(), found, wanted });
             }
-            merged.take(shard)?;
+            Self::start_mixed(into, &shard.manifest)?.take(shard)?;
         }
         merged.write_tables()
     }
 
     fn take(&self, shard: &Self) -> Result<(), FolderError> {
-        for path in shard.cell_files()? {
+        for path in cell_files(&shard.path, "json")? {
             let measured: Measured = read(&path)?;
             let (paper, grid) = grid_of(&measured);
             match self.cell(paper, grid, &measured.cell)? {
-                // As it is there: what is read and written again may differ in a last digit.
-                None => self.copy_cell(&measured, &path)?,
+                None => self.keep_cell(&measured)?,
                 Some(same) if same == measured => {}
                 Some(_) => {
                     let (paper, grid, cell) = (paper.into(), grid.into(), measured.cell.clone());
                     return Err(FolderError::Twice { paper, grid, cell });
                 }
+            }
+        }
+        for path in cell_files(&shard.raw(), "har")? {
+            let name = path.strip_prefix(&shard.path).expect("it was found below it");
+            let copy = self.path.join(name);
+            if !copy.exists() {
+                write_below(&copy, &fs::read(&path).map_err(io_at(&path))?)?;
             }
         }
         let (theirs, ours) = (lines(&shard.path.join(LOG))?, lines(&self.path.join(LOG))?);
@@ -252,17 +311,7 @@ impl Folder {
             return Err(FolderError::NotFinite { paper, grid, cell, metric, run, value });
         }
         let path = self.path.join(Self::cell_file(paper, grid, &measured.cell));
-        let folder = path.parent().unwrap_or(&self.path);
-        fs::create_dir_all(folder).map_err(io_at(folder))?;
-        write_whole(&path, &json(measured))
-    }
-
-    fn copy_cell(&self, measured: &Measured, from: &Path) -> Result<(), FolderError> {
-        let (paper, grid) = grid_of(measured);
-        let path = self.path.join(Self::cell_file(paper, grid, &measured.cell));
-        let folder = path.parent().unwrap_or(&self.path);
-        fs::create_dir_all(folder).map_err(io_at(folder))?;
-        write_whole(&path, &fs::read(from).map_err(io_at(from))?)
+        write_below(&path, &json(measured))
     }
 
     fn log(&self, lines: &str) -> Result<(), FolderError> {
@@ -271,17 +320,18 @@ impl Folder {
             OpenOptions::new().append(true).create(true).open(&path).map_err(io_at(&path))?;
         file.write_all(lines.as_bytes()).map_err(io_at(&path))
     }
+}
 
-    fn cell_files(&self) -> Result<Vec<PathBuf>, FolderError> {
-        let mut files = Vec::new();
-        for paper in entries(&self.path.join("cells"))? {
-            for grid in entries(&paper)? {
-                let is_cell = |path: &PathBuf| path.extension().is_some_and(|one| one == "json");
-                files.extend(entries(&grid)?.into_iter().filter(is_cell));
-            }
+/// The files of cells below `root` with this extension, in order.
+fn cell_files(root: &Path, extension: &str) -> Result<Vec<PathBuf>, FolderError> {
+    let mut files = Vec::new();
+    for paper in entries(&root.join("cells"))? {
+        for grid in entries(&paper)? {
+            let wanted = |path: &PathBuf| path.extension().is_some_and(|one| one == extension);
+            files.extend(entries(&grid)?.into_iter().filter(wanted));
         }
-        Ok(files)
     }
+    Ok(files)
 }
 
 fn grid_of(measured: &Measured) -> (&str, &str) {
@@ -333,6 +383,13 @@ fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
     write().map_err(io_at(path))
 }
 
+/// The same in a folder that may have to be made.
+fn write_below(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder).map_err(io_at(folder))?;
+    write_whole(path, bytes)
+}
+
 fn io_at(path: &Path) -> impl FnOnce(io::Error) -> FolderError {
     let path = path.to_owned();
     move |source| FolderError::Io { path, source }
@@ -344,7 +401,8 @@ mod tests {
 
     fn manifest() -> Manifest {
         let studies = vec![("aerotcp".into(), "0123456789abcdef".into())];
-        Manifest { version: "0.1.0".into(), studies, seed: 1, quick: true }
+        let builds = vec!["0011".into()];
+        Manifest { version: "0.1.0".into(), studies, seed: 1, quick: true, builds }
     }
 
     fn measured(ber: &str, value: f64) -> Measured {
@@ -385,12 +443,44 @@ mod tests {
     }
 
     #[test]
+    fn another_build_goes_on_only_where_it_is_told_to_and_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let by = |build: &str| Manifest { builds: vec![build.into()], ..manifest() };
+        Folder::start(place.path(), &manifest()).unwrap();
+        let error = Folder::start(place.path(), &by("2233")).unwrap_err().to_string();
+        assert!(error.contains("0011, not 2233") && error.contains("--mix-builds"), "{error}");
+        let both = Folder::start_mixed(place.path(), &by("2233")).unwrap();
+        assert_eq!(both.manifest().builds, ["0011", "2233"]);
+        assert_eq!(Folder::start(place.path(), &by("2233")).unwrap().manifest(), both.manifest());
+        // Shards of several builds are of all of them.
+        let shard =
+            |name: &str, build| Folder::start(&place.path().join(name), &by(build)).unwrap();
+        let merged = place.path().join("merged");
+        Folder::merge(&merged, &[shard("one", "44"), shard("two", "55")]).unwrap();
+        assert_eq!(Folder::open(&merged).unwrap().manifest().builds, ["44", "55"]);
+        // A folder that was made before builds were named.
+        let text = fs::read_to_string(place.path().join(MANIFEST)).unwrap();
+        let old: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let mut old = old.as_object().unwrap().clone();
+        old.remove("builds");
+        fs::write(place.path().join(MANIFEST), serde_json::to_vec(&old).unwrap()).unwrap();
+        let error = Folder::start(place.path(), &manifest()).unwrap_err().to_string();
+        assert!(error.contains("an unknown one, not 0011"), "{error}");
+    }
+
+    #[test]
     fn shards_become_the_run_they_are_parts_of() {
         let place = tempfile::tempdir().unwrap();
         let start = |name: &str| Folder::start(&place.path().join(name), &manifest()).unwrap();
         let (whole, one, two) = (start("whole"), start("one"), start("two"));
-        let all = [measured("0.001", 0.95), measured("0.01", 0.9), measured("0.1", 0.8)];
+        // A number whose last digit a hasty reader of JSON gets wrong.
+        let hard = 3.812_042_376_882_124_6;
+        let all = [measured("0.001", hard), measured("0.01", 0.9), measured("0.1", 0.8)];
         all.iter().for_each(|cell| keep(&whole, cell));
+        for folder in [&whole, &two] {
+            let har = Folder::cell_file("aerotcp", "files", &all[1].cell).with_extension("0.har");
+            write_below(&folder.raw().join(har), b"{}").unwrap();
+        }
         whole.write_tables().unwrap();
         keep(&one, &all[2]);
         keep(&one, &all[0]);

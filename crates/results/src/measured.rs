@@ -21,8 +21,11 @@ pub const COLUMNS: [&str; 10] = [
 ];
 
 /// What a run may yield, and in what unit.
-pub const METRICS: [(&str, &str); 26] = [
+pub const METRICS: [(&str, &str); 29] = [
     ("plt", "s"),
+    ("lcp", "s"),
+    ("repeat-plt", "s"),
+    ("repeat-lcp", "s"),
     ("response-time", "s"),
     ("goodput", "bit/s"),
     ("utilization", "ratio"),

@@ -3,7 +3,7 @@
 //! place; the file's metadata name the columns that are the grid's.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,9 +40,11 @@ pub struct TableError {
 }
 
 /// Writes what the cells of one grid gave, in an order of its own: the same rows give the same bytes.
+/// What was there is replaced by all of it or stays.
 pub fn write_table(path: &Path, cells: &[Measured]) -> Result<(), TableError> {
     let wrong = |why: String| TableError { path: path.into(), why };
-    let file = File::create(path).map_err(|error| wrong(error.to_string()))?;
+    let part = path.with_extension("parquet.part");
+    let file = File::create(&part).map_err(|error| wrong(error.to_string()))?;
     let mut rows: Vec<(&Cell, &Row)> =
         cells.iter().flat_map(|one| one.rows.iter().map(|row| (&one.cell, row))).collect();
     rows.sort_by(|(cell, row), (other_cell, other)| {
@@ -50,7 +52,9 @@ pub fn write_table(path: &Path, cells: &[Measured]) -> Result<(), TableError> {
         let cells = cell.cmp(other_cell).then_with(|| key(row).cmp(&key(other)));
         cells.then_with(|| row.x.unwrap_or(0.0).total_cmp(&other.x.unwrap_or(0.0)))
     });
-    write(file, &rows).map_err(|error| wrong(error.to_string()))
+    write(&file, &rows).map_err(|error| wrong(error.to_string()))?;
+    let kept = file.sync_all().and_then(|()| fs::rename(&part, path));
+    kept.map_err(|error| wrong(error.to_string()))
 }
 
 /// What the table at `path` holds, of this grid of this study: by cell, in the table's order.

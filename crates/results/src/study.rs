@@ -248,6 +248,8 @@ pub struct Section {
     pub deviations: Vec<String>,
     /// What is drawn.
     pub figure: Figure,
+    /// Metrics that the tables show besides the figure's.
+    pub also: Vec<String>,
     /// Where the paper contradicts itself, and the like.
     pub note: Option<String>,
     /// What the paper found.
@@ -455,6 +457,23 @@ impl Study {
 }
 
 impl Stated {
+    /// The cells that it speaks of, of those `shown`, with `contender` in place of the one it names.
+    fn asked(&self, shown: &Pattern, contender: Option<&str>) -> Pattern {
+        let asked = self.cells.or(shown);
+        match contender {
+            Some(contender) => Pattern::of([("contender", &[contender][..])]).or(&asked),
+            None => asked,
+        }
+    }
+
+    /// Whether some of `cells` would show what it speaks of, as [`Stated::found`] looks for it.
+    pub fn is_in(&self, cells: &[Planned], shown: &Pattern, contender: Option<&str>) -> bool {
+        let asked = self.asked(shown, contender);
+        let there = |cell: &Cell| cells.iter().any(|planned| planned.cell == *cell);
+        let mut mine = cells.iter().filter(|planned| asked.matches(&planned.cell));
+        mine.any(|one| self.against.as_ref().is_none_or(|other| there(&other.moved(&one.cell))))
+    }
+
     /// What was measured where the paper gives this value: in the cells that it speaks of, of those
     /// `shown` by its section, and with `contender` in place of the one that it names, if one is
     /// given. `among` are all measured cells of the grid. `None` where nothing was measured.
@@ -467,10 +486,7 @@ impl Stated {
         let mut used = Vec::new();
         let mut values = Vec::new();
         let statistic = if self.kind == Kind::P95 { Statistic::P95 } else { Statistic::Median };
-        let mut asked = self.cells.or(shown);
-        if let Some(contender) = contender {
-            asked = Pattern::of([("contender", &[contender][..])]).or(&asked);
-        }
+        let asked = self.asked(shown, contender);
         for (cell, measured) in among.iter().filter(|(cell, _)| asked.matches(cell)) {
             let Some(against) = &self.against else {
                 values.extend(measured.values(&self.metric));

@@ -138,10 +138,13 @@ impl Cache {
                 return served;
             }
         }
+        if asked.only_if_cached {
+            return not_here();
+        }
         self.pass(ask, Forwarded::Bypass).await
     }
 
-    /// Answers with `entry`; `None` where it has gone meanwhile.
+    /// Answers with `entry`; `None` where it has gone meanwhile, or cannot be read now.
     async fn serve_stored(
         &self,
         ask: Ask<'_>,

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use bentpipe_webcache::{Cache, OpenError, Outcome, Rules, Settings};
+use bentpipe_webcache::{Cache, Forwarded, OpenError, Outcome, Rules, Settings};
 use bytes::Bytes;
 use common::{Rig, headers, key, response};
 use http_body_util::BodyExt;
@@ -199,6 +199,76 @@ async fn damage_while_it_runs_is_seen_too() {
     }
     // Only those that are in memory.
     assert!((1..=4).contains(&count(&rig, 30).await));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_now_is_asked_for_and_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        directory: Some(directory.path().to_owned()),
+        memory_bytes: 1_200_000,
+        ..Settings::default()
+    };
+    let rig = Rig::with(&settings);
+    // One that is given from memory, and one that is given from disk piece by piece.
+    fill(&rig, 0..1).await;
+    let whole = response(FRESH).map(|()| body(1).repeat(10).into());
+    rig.cache.insert(&key("/large"), &headers(""), whole, true);
+    for n in 2..80 {
+        fill(&rig, n..n + 1).await;
+    }
+    let bodies = files(directory.path());
+    let bodies: Vec<_> = bodies.iter().filter(|it| it.extension().unwrap() == "body").collect();
+    // An error that says nothing of the object, as one of too many open files would be.
+    let aside = |file: &Path| file.with_extension("aside");
+    for file in &bodies {
+        fs::rename(file, aside(file)).unwrap();
+        std::os::unix::fs::symlink(file, file).unwrap();
+    }
+    for path in ["/0", "/large"] {
+        rig.says_text("cache-control: no-store", "from the origin");
+        let got = rig.get(path, "").await;
+        assert_eq!(got.outcome, Outcome::Miss(Forwarded::Bypass), "{path}");
+        assert_eq!(got.text(), "from the origin");
+        assert_eq!(rig.get(path, "cache-control: only-if-cached").await.status.as_u16(), 504);
+    }
+    for file in &bodies {
+        fs::rename(aside(file), file).unwrap();
+    }
+    assert_eq!(rig.get("/0", "").await.body.unwrap(), body(0));
+    let large = rig.get("/large", "").await;
+    assert_eq!((large.outcome, large.body.unwrap().len()), (Outcome::Hit, 10 * body(1).len()));
+    assert_eq!((rig.asked(), rig.cache.pinned().len()), (2, 1));
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_at_the_start_stays_for_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let rig = Rig::on_disk(directory.path());
+    fill(&rig, 0..2).await;
+    drop(rig);
+    let heads = files(directory.path());
+    let heads: Vec<_> = heads.iter().filter(|it| it.extension().unwrap() == "head").collect();
+    for head in &heads {
+        fs::rename(head, head.with_extension("aside")).unwrap();
+        std::os::unix::fs::symlink(head, head).unwrap();
+    }
+    let rig = Rig::on_disk(directory.path());
+    rig.cache.settle().await;
+    assert_eq!(rig.cache.occupancy().objects, 0);
+    // A newer one of the first comes meanwhile.
+    let newer = response(FRESH).map(|()| body(100));
+    rig.cache.insert(&key("/0"), &headers(""), newer, false);
+    rig.cache.settle().await;
+    drop(rig);
+    for head in &heads {
+        fs::rename(head.with_extension("aside"), head).unwrap();
+    }
+    let rig = Rig::on_disk(directory.path());
+    rig.cache.settle().await;
+    assert_eq!(rig.get("/0", "").await.body.unwrap(), body(100));
+    assert_eq!(rig.get("/1", "").await.body.unwrap(), body(1));
+    assert_eq!((rig.asked(), files(directory.path()).len()), (0, 4));
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bentpipe_lab::emu;
 use bentpipe_lab::scratch::Scratch;
-use bentpipe_papers::{Kind, Options, Plan, Wanted, digest};
+use bentpipe_papers::{Kind, Options, Plan, Wanted, build, digest};
 use bentpipe_results::{Folder, Manifest, Shard, Study};
 use clap::{Args, ValueEnum};
 
@@ -41,11 +41,14 @@ pub struct PapersArgs {
     /// Run the cells of this engine only.
     #[arg(long, value_name = "NAME")]
     engine: Option<Engine>,
+    /// Go on with a folder of results that another build of this program has made.
+    #[arg(long)]
+    mix_builds: bool,
     /// Keep a HAR file of every page load, below raw/ in the folder.
     #[arg(long)]
     raw: bool,
     /// Put the results of shards together.
-    #[arg(long, conflicts_with_all = ["quick", "seed", "shard", "jobs", "only", "engine", "raw"])]
+    #[arg(long, conflicts_with_all = ["quick", "seed", "shard", "jobs", "only", "engine", "mix_builds", "raw"])]
     merge: bool,
 }
 
@@ -87,15 +90,20 @@ pub fn run(args: &PapersArgs) -> Outcome {
         // Comes before the first thread.
         emu::enter()?;
     }
-    let folder = Folder::start(&path, &manifest(&studies, args))?;
+    let program = std::env::current_exe()?;
+    let manifest = manifest(&studies, args, build(&program)?);
+    let folder = match args.mix_builds {
+        true => Folder::start_mixed(&path, &manifest)?,
+        false => Folder::start(&path, &manifest)?,
+    };
     let scratch = Scratch::new()?;
     scratch.advise("the same command goes on where this one was");
-    let (began, raw) = (Instant::now(), path.join("raw"));
+    let (began, raw) = (Instant::now(), folder.raw());
     let options = Options {
         shard: args.shard,
         folder: &folder,
         scratch: scratch.path(),
-        program: &std::env::current_exe()?,
+        program: &program,
         raw: args.raw.then_some(&*raw),
         jobs: args.jobs.map(usize::from),
     };
@@ -113,12 +121,13 @@ fn studies(names: &[String]) -> Result<Vec<Study>, Box<dyn std::error::Error>> {
     Ok(names.iter().map(|name| Study::named(name)).collect::<Result<_, _>>()?)
 }
 
-fn manifest(studies: &[Study], args: &PapersArgs) -> Manifest {
+fn manifest(studies: &[Study], args: &PapersArgs, build: String) -> Manifest {
     Manifest {
         version: env!("CARGO_PKG_VERSION").into(),
         studies: studies.iter().map(|one| (one.name.clone(), digest(&one.text))).collect(),
         seed: args.seed,
         quick: args.quick,
+        builds: vec![build],
     }
 }
 

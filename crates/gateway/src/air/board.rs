@@ -4,6 +4,7 @@
 mod carrier;
 mod keeper;
 mod listener;
+mod offer;
 mod outage;
 mod streams;
 mod tls;
@@ -13,8 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bentpipe_dns::designated::Endpoint;
-use bentpipe_dns::{Action, Counts, Designated, Front, Room, Settings, Source, pad, wants_padding};
+use bentpipe_dns::{Action, Counts, Front, Room, Settings, Source, pad, wants_padding};
 use bentpipe_link::{Host, Target};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -29,8 +29,9 @@ use crate::far::FarEnd;
 use crate::net::StartError;
 use keeper::Keeper;
 pub use listener::Listeners;
+use offer::Offer;
 use outage::Outage;
-use tls::{Certificates, PATH_TEMPLATE, Secure};
+use tls::Secure;
 use way::Outgoing;
 
 /// Where name servers are asked.
@@ -72,8 +73,8 @@ pub struct Board {
     outgoing: mpsc::Sender<Outgoing>,
     /// The next time something is to be done may have changed.
     changed: Notify,
-    /// What DNS over TLS and HTTPS shows its clients, where they are offered.
-    certificates: Option<Arc<Certificates>>,
+    /// DNS over TLS and HTTPS, where they are offered.
+    offer: Option<Offer>,
     /// Whether queries to other resolvers are answered here.
     pub intercepts: bool,
 }
@@ -109,31 +110,25 @@ impl Board {
         front.begin(clock.now());
         let listeners = Listeners::bind(config.listen())?;
         let secure = config.encrypted.as_ref().map(Secure::bind).transpose()?;
-        front.set_designated(secure.as_ref().and_then(|secure| designated(config, secure)));
+        let offer = secure.as_ref().map(|secure| Offer::new(secure, config.listen()));
+        let offered = offer.as_ref().zip(config.encrypted.as_ref());
+        front.set_designated(offered.and_then(|(offer, config)| offer.designated(config)));
         let (front, changed) = (Mutex::new(front), Notify::new());
         let intercepts = config.intercept;
         let outage = Mutex::default();
-        let certificates = secure.as_ref().map(Secure::certificates);
-        let board = Self {
-            front,
-            far,
-            outage,
-            classes,
-            clock,
-            outgoing,
-            changed,
-            certificates,
-            intercepts,
-        };
+        let board =
+            Self { front, far, outage, classes, clock, outgoing, changed, offer, intercepts };
         Ok((Arc::new(board), Serving { listeners, secure, asked, keeper }))
     }
 
-    /// From now on answers are judged by the settings of `config`, and connections to come are shown its
-    /// certificate.
+    /// From now on answers are judged by the settings of `config`, connections to come are shown its
+    /// certificate, and devices are told of its name.
     pub fn apply(&self, config: &AirDns) {
-        self.lock().set_settings(config.settings());
-        if let (Some(certificates), Some(encrypted)) = (&self.certificates, &config.encrypted) {
-            certificates.set(encrypted);
+        let mut front = self.lock();
+        front.set_settings(config.settings());
+        if let (Some(offer), Some(encrypted)) = (&self.offer, &config.encrypted) {
+            offer.show(encrypted);
+            front.set_designated(offer.designated(encrypted));
         }
     }
 
@@ -335,22 +330,6 @@ impl Clock {
     fn when(&self, time: Duration) -> Instant {
         self.at + time.saturating_sub(self.began)
     }
-}
-
-/// What devices are told that look for the encrypted resolver, where `config` names it. One that listens
-/// at every address is reached where the plain resolver is.
-fn designated(config: &AirDns, secure: &Secure) -> Option<Designated> {
-    let name = config.encrypted.as_ref()?.name()?;
-    let plain: Vec<IpAddr> = config.listen().map(|address| address.ip()).collect();
-    let mut endpoints = Vec::new();
-    for (addresses, doh_path) in secure.addresses().iter().zip([None, Some(PATH_TEMPLATE)]) {
-        for address in addresses {
-            let (own, port) = ([address.ip()], address.port());
-            let ips = if address.ip().is_unspecified() { &plain[..] } else { &own[..] };
-            endpoints.extend(ips.iter().map(|ip| Endpoint { ip: *ip, port, doh_path }));
-        }
-    }
-    Designated::new(name.as_str(), &endpoints)
 }
 
 /// The address of a listener, for errors.

@@ -113,7 +113,8 @@ impl Intake {
     }
 
     /// From now on rules, classes, certificates and how DNS answers are judged are those of `config`: rules
-    /// and certificates for what comes, classes for flows that are open too. Nothing changes where the link cannot work like that.
+    /// and certificates for what comes, classes for flows that are open too. Nothing changes where the link
+    /// cannot work like that.
     pub fn apply(&self, config: &AirConfig) -> Result<(), SettingsError> {
         self.far.set_classes(config.classes.settings())?;
         self.classes.set_rules(config.rules.clone());

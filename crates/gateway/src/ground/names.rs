@@ -158,8 +158,13 @@ impl Names {
         if let Some(pushes) = &self.pushes {
             pushes.asked(aircraft, &query.key);
         }
-        let place = self.places.take(aircraft);
-        Taken::Open(query, place)
+        match self.places.take(aircraft) {
+            Some(place) => Taken::Open(query, place),
+            None => {
+                self.counters.names_failed.add(1);
+                Taken::Answered(query.reply(rcode::SERVFAIL, Some(OTHER_ERROR)))
+            }
+        }
     }
 
     /// An answer to `key` that is worth to be sent unasked and fits into a datagram.

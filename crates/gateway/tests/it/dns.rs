@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use bentpipe_gateway::air::{Air, Resolver};
-use bentpipe_gateway::net::Inherited;
+use bentpipe_gateway::net::{Inherited, listen_tcp};
 use bentpipe_link::ResetCode;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
@@ -20,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_rustls::client::TlsStream;
 
 use crate::bench::{echo, echoes, expect_reset, socks_client, soon, until};
+use crate::tproxy::{as_root, new_network};
 use crate::transports::{
     Configs, Ends, configs_with, over_aerotcp, over_http3, over_link, start_ground,
 };
@@ -238,7 +239,12 @@ async fn names_cross_by_aerotcp() {
 
 /// A certificate for `dns.example`, in files of `folder`; and who trusts it.
 fn certificate(folder: &std::path::Path) -> rustls::ClientConfig {
-    let made = rcgen::generate_simple_self_signed(["dns.example".to_owned()]).unwrap();
+    certificate_for(&["dns.example"], folder)
+}
+
+fn certificate_for(names: &[&str], folder: &std::path::Path) -> rustls::ClientConfig {
+    let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
     std::fs::write(folder.join("chain.pem"), made.cert.pem()).unwrap();
     std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
     let mut roots = rustls::RootCertStore::empty();
@@ -251,9 +257,13 @@ fn certificate(folder: &std::path::Path) -> rustls::ClientConfig {
 
 /// The configurations of both gateways, with the certificate in `folder`.
 fn encrypted_configs(folder: &std::path::Path) -> Configs {
+    encrypted_configs_of("dns.example", folder)
+}
+
+fn encrypted_configs_of(name: &str, folder: &std::path::Path) -> Configs {
     let at = folder.display();
     let dns = format!(
-        "dns = {{ {LISTEN}, encrypted = {{ name = \"dns.example\", tls = [\"127.0.0.1:0\"], \
+        "dns = {{ {LISTEN}, encrypted = {{ name = \"{name}\", tls = [\"127.0.0.1:0\"], \
          https = [\"127.0.0.1:0\"], certificate = \"{at}/chain.pem\", key = \"{at}/key.pem\" }} }}"
     );
     configs_with(&dns, "")
@@ -386,6 +396,70 @@ async fn a_new_certificate_is_shown_after_a_reload() {
         let answer = Message::from_vec(&ask_over_tls(tls, &message).await).unwrap();
         assert_eq!(answer.answers.len(), 1);
     }
+}
+
+/// What devices are told of: the name and the addresses.
+async fn designated(plain: SocketAddr) -> (Vec<String>, Vec<IpAddr>) {
+    let answer = ask(plain, &query("_dns.resolver.arpa.", RecordType::SVCB)).await;
+    let names = answer.answers.iter().map(|record| {
+        let RData::SVCB(svcb) = &record.data else { panic!("{record}") };
+        svcb.target_name.to_ascii()
+    });
+    let addresses = answer.additionals.iter().filter_map(|record| record.data.ip_addr());
+    (names.collect(), addresses.collect())
+}
+
+#[tokio::test]
+async fn the_name_that_devices_are_told_is_that_of_the_certificate_after_a_reload_too() {
+    let Encrypted { addresses: [dot, _], plain, live, folder, .. } = encrypted().await;
+    assert_eq!(designated(plain).await.0, ["dns.example."; 2]);
+    // The old name is no more in the new certificate's file.
+    let new = certificate_for(&["names.example"], folder.path());
+    live.apply(&encrypted_configs_of("names.example", folder.path()).air).unwrap();
+    assert_eq!(designated(plain).await.0, ["names.example."; 2]);
+    let tcp = TcpStream::connect(dot).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(new));
+    connector.connect("names.example".try_into().unwrap(), tcp).await.unwrap();
+}
+
+#[tokio::test]
+async fn devices_are_told_only_of_addresses_that_are_served() {
+    let folder = tempfile::tempdir().unwrap();
+    certificate(folder.path());
+    let at = folder.path().display();
+    for (wildcard, expected) in [("0.0.0.0", &["127.0.0.1"][..]), ("[::]", &["127.0.0.1", "::1"])] {
+        let dns = format!(
+            "dns = {{ listen = [\"127.0.0.1:0\", \"[::1]:0\"], encrypted = {{ name = \"dns.example\", \
+             tls = [\"{wildcard}:0\"], certificate = \"{at}/chain.pem\", key = \"{at}/key.pem\" }} }}"
+        );
+        let configs = configs_with(&dns, "");
+        let (far, arrivals) = over_link(&configs);
+        start_ground(&configs, arrivals);
+        let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+        let [dot, _] = gateway.encrypted_dns_addrs();
+        let plain = gateway.dns_addrs()[0];
+        tokio::spawn(gateway.serve(std::future::pending()));
+        let (_, told) = designated(plain).await;
+        assert_eq!(told, expected.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>());
+        for ip in told {
+            TcpStream::connect((ip, dot[0].port())).await.expect("it is served there");
+        }
+    }
+}
+
+#[test]
+fn where_every_address_is_listened_at_both_families_are_taken_whatever_the_system_says() {
+    as_root(
+        "dns::where_every_address_is_listened_at_both_families_are_taken_whatever_the_system_says",
+        || {
+            new_network();
+            std::fs::write("/proc/sys/net/ipv6/bindv6only", "1").unwrap();
+            let listener = listen_tcp("a test", "[::]:0".parse().unwrap()).unwrap();
+            let port = listener.local_addr().unwrap().port();
+            std::net::TcpStream::connect(("127.0.0.1", port)).expect("IPv4 is taken");
+            std::net::TcpStream::connect(("::1", port)).expect("IPv6 is taken");
+        },
+    );
 }
 
 #[tokio::test]

@@ -35,7 +35,13 @@ async fn origin(pages: &'static [(&'static str, &'static str)]) -> (SocketAddr, 
                 let kind = if path.ends_with("css") { "text/css" } else { "text/html" };
                 let length = body.len();
                 // The page is for its reader alone to keep.
-                let keep = if path == "/" { "no-store" } else { "max-age=600" };
+                let keep = match &path[..] {
+                    "/" => "no-store",
+                    "/plain.png" => "no-cache",
+                    "/cookie.png" => "max-age=600\r\nVary: Cookie",
+                    "/lang.png" => "max-age=600\r\nVary: Accept-Language",
+                    _ => "max-age=600",
+                };
                 let answer = format!(
                     "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nCache-Control: {keep}\r\n\
                      Connection: close\r\nKeep-Alive: 5\r\n\r\n{body}"
@@ -278,4 +284,58 @@ async fn a_ground_that_knows_no_conditions_is_asked_by_one_once() {
     assert_eq!(to_pages, [true, true, false, false, false]);
     let of_pages = asked.lock().unwrap().iter().filter(|head| head.starts_with("get / ")).count();
     assert_eq!(of_pages, 4, "what was broken off nobody saw");
+}
+
+/// A page whose objects nobody but its reader may have for the asking.
+const OWN: &[(&str, &str)] = &[
+    ("/", "<img src=plain.png><img src=cookie.png><img src=lang.png><img src=kept.png>"),
+    ("/plain.png", "plain"),
+    ("/cookie.png", "cookie"),
+    ("/lang.png", "lang"),
+    ("/kept.png", "kept"),
+];
+
+/// How often the origin was asked for `path`.
+fn times(asked: &Asked, path: &str) -> usize {
+    let line = format!("GET {path} ");
+    asked.lock().unwrap().iter().filter(|head| head.starts_with(&line)).count()
+}
+
+#[tokio::test]
+async fn what_came_for_one_passenger_serves_no_other_and_nobody_who_says_who_they_are() {
+    for cache in ["", "\n[http-cache]"] {
+        let (origin, asked) = origin(OWN).await;
+        let (air, ground) = with_pages();
+        let bench = start(&format!("{air}{cache}"), &ground);
+        let get = async |passenger: &str, path: &str, lines: &str| {
+            get_from(passenger, bench.http, &format!("http://{origin}{path}"), lines).await
+        };
+        let plain = "Accept: */*\r\n";
+        assert!(get("127.0.0.1", "/", HTML).await.ends_with(OWN[0].1));
+        until("all is fetched", || times(&asked, "/kept.png") == 1).await;
+        let mut expected = [1; 3];
+        for (times_more, passenger, lines) in [
+            (1, "127.0.0.2", plain.to_owned()),
+            (1, "127.0.0.1", format!("{plain}Cookie: a=b\r\n")),
+            (1, "127.0.0.1", format!("{plain}Authorization: Basic eDp5\r\n")),
+            (1, "127.0.0.1", format!("{plain}User-Agent: another\r\n")),
+            (0, "127.0.0.1", plain.to_owned()),
+        ] {
+            let paths = ["/plain.png", "/lang.png", "/kept.png"];
+            for (number, path) in paths.into_iter().enumerate() {
+                // What is public and fresh serves all who may share it, once it is in the cache.
+                if !cache.is_empty() && path != "/plain.png" {
+                    continue;
+                }
+                let came = get(passenger, path, &lines).await;
+                assert!(came.ends_with(&path[1..path.len() - 4]), "{path}: {came}");
+                expected[number] += times_more;
+                assert_eq!(times(&asked, path), expected[number], "{path} to {passenger}: {lines}");
+            }
+        }
+        // What varies with a cookie has not come at all.
+        let before = times(&asked, "/cookie.png");
+        assert!(get("127.0.0.1", "/cookie.png", plain).await.ends_with("cookie"));
+        assert_eq!((before, times(&asked, "/cookie.png")), (1, 2));
+    }
 }

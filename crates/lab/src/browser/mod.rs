@@ -1,6 +1,8 @@
 //! Real Chromium, headless, through a thin client of its DevTools protocol: pages as a passenger's browser
 //! loads them, and each of their requests.
 
+mod flags;
+mod har;
 mod pipe;
 mod record;
 mod session;
@@ -17,6 +19,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::contender::process::Process;
 use crate::workload::chromium::find;
+pub use flags::{NotInBrowsers, flags};
 use pipe::Pipe;
 pub use record::{Phases, Record, Request};
 use session::{Event, Session};
@@ -179,6 +182,16 @@ impl Browser {
             (visit.loaded, visit.painted) = (ms(0), ms(1));
         }
         Ok(visit)
+    }
+
+    /// Takes into `visit` what has happened in the page since: what it asked for, what it complained of.
+    pub async fn catch_up(&mut self, visit: &mut Visit) -> Result<(), BrowserError> {
+        // Events come in their order, and before the answer to what was asked behind them.
+        self.evaluate("0").await?;
+        while let Some(event) = self.session.kept() {
+            visit.hear(&event)?;
+        }
+        Ok(())
     }
 
     /// The value of a JavaScript expression in the page, or of the promise that it is.

@@ -32,6 +32,8 @@ pub struct Request {
     pub kind: String,
     /// When the page wanted it, in the browser's seconds.
     pub wanted: f64,
+    /// The same by the wall clock, in seconds since 1970.
+    pub asked_at: f64,
     /// When its last byte was there, or it failed.
     pub ended: Option<f64>,
     /// The browser's number of its connection, if it used one.
@@ -40,8 +42,14 @@ pub struct Request {
     pub protocol: String,
     /// The answer's.
     pub status: u16,
+    /// The answer's, without its parameters.
+    pub content_type: String,
+    /// The server's, or the proxy's.
+    pub address: Option<String>,
     /// As they came: head and body, compressed if they were.
     pub bytes: u64,
+    /// Of the body, decoded, also from the cache.
+    pub body_bytes: u64,
     /// Taken from the browser's own cache.
     pub is_cached: bool,
     /// Why it failed.
@@ -88,6 +96,8 @@ struct Timing {
 struct Will {
     request_id: String,
     timestamp: f64,
+    #[serde(default)]
+    wall_time: f64,
     request: Asked,
     #[serde(default)]
     r#type: String,
@@ -115,9 +125,20 @@ struct Response {
     #[serde(default)]
     protocol: String,
     #[serde(default)]
+    mime_type: String,
+    #[serde(default, rename = "remoteIPAddress")]
+    address: String,
+    #[serde(default)]
     from_disk_cache: bool,
     encoded_data_length: f64,
     timing: Option<Timing>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Data {
+    request_id: String,
+    data_length: u64,
 }
 
 #[derive(Deserialize)]
@@ -155,6 +176,10 @@ impl Record {
             "Network.requestServedFromCache" => {
                 let FromMemory { request_id } = FromMemory::deserialize(params)?;
                 self.with(&request_id, |request| request.is_cached = true);
+            }
+            "Network.dataReceived" => {
+                let Data { request_id, data_length } = Data::deserialize(params)?;
+                self.with(&request_id, |request| request.body_bytes += data_length);
             }
             "Network.loadingFinished" => {
                 let Finished { request_id, timestamp, encoded_data_length } =
@@ -199,7 +224,8 @@ impl Record {
         }
         self.open.insert(will.request_id, self.requests.len());
         let Will { request: Asked { url }, r#type: kind, timestamp: wanted, .. } = will;
-        self.requests.push(Request { url, kind, wanted, ..Request::default() });
+        let asked_at = will.wall_time;
+        self.requests.push(Request { url, kind, wanted, asked_at, ..Request::default() });
     }
 
     fn with(&mut self, id: &str, change: impl FnOnce(&mut Request)) {
@@ -221,6 +247,8 @@ impl Request {
     fn answered(&mut self, response: &Response) {
         self.status = response.status;
         self.protocol.clone_from(&response.protocol);
+        self.content_type.clone_from(&response.mime_type);
+        self.address = Some(&response.address).filter(|address| !address.is_empty()).cloned();
         self.is_cached |= response.from_disk_cache;
         self.timing = response.timing;
         if response.connection_id > 0.0 {

@@ -61,10 +61,15 @@ impl Session {
         }
     }
 
+    /// The next event that has come already.
+    pub fn kept(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
     /// The next event. May be dropped and called again: nothing is lost.
     pub async fn event(&mut self) -> Result<Event, BrowserError> {
         loop {
-            if let Some(event) = self.events.pop_front() {
+            if let Some(event) = self.kept() {
                 return Ok(event);
             }
             let text = self.pipe.receive().await?;

@@ -69,6 +69,31 @@ fn paths(visit: &Visit, is_cached: bool) -> Vec<&str> {
     paths
 }
 
+/// HAR 1.2: the parts of an entry's time are all of it, and the page begins with its first.
+fn check_har(visit: &Visit) {
+    let har = visit.har("three");
+    let page = &har["log"]["pages"][0];
+    let loaded = visit.loaded.unwrap().as_secs_f64() * 1e3;
+    assert!((page["pageTimings"]["onLoad"].as_f64().unwrap() - loaded).abs() < 1e-2, "{page}");
+    let entries = har["log"]["entries"].as_array().unwrap();
+    assert_eq!(page["startedDateTime"], entries[0]["startedDateTime"]);
+    assert!(page["startedDateTime"].as_str().unwrap().starts_with("20"), "{page}");
+    assert_eq!(entries.len(), visit.record.requests().len());
+    for entry in entries {
+        let parts = ["blocked", "dns", "connect", "send", "wait", "receive"];
+        let part = |name: &str| entry["timings"][name].as_f64().unwrap();
+        let sum: f64 = parts.map(part).into_iter().filter(|time| *time >= 0.0).sum();
+        assert!((entry["time"].as_f64().unwrap() - sum).abs() < 1e-2, "{entry}");
+        assert_eq!(entry["request"]["httpVersion"], "HTTP/1.1");
+        assert_eq!(entry["response"]["status"], 200);
+        assert_eq!(entry["serverIPAddress"], "127.0.0.1");
+        assert!(entry["connection"].is_string() && entry["_error"].is_null(), "{entry}");
+    }
+    let style = entries.iter().find(|it| it["request"]["url"].as_str().unwrap().ends_with("a.css"));
+    let content = &style.unwrap()["response"]["content"];
+    assert_eq!((&content["size"], &content["mimeType"]), (&17.into(), &"text/css".into()));
+}
+
 #[tokio::test]
 async fn a_page_is_loaded_again_from_the_cache_and_one_that_hangs_is_cut_off() {
     if crate::workload::chromium::find().is_none() {
@@ -90,6 +115,7 @@ async fn a_page_is_loaded_again_from_the_cache_and_one_that_hangs_is_cut_off() {
         assert!(request.phases().wait > Duration::ZERO, "{request:?}");
     }
     browser.close().await.unwrap();
+    check_har(&first);
 
     let mut browser = start().await.unwrap();
     let again = browser.visit(&url, DEADLINE).await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::aerotcp::AeroTcp;
 use super::pair::{Pair, PairSpec, Transport};
 use super::{Contender, ContenderError, Running, Spread, Stage};
 use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET};
@@ -50,12 +51,14 @@ impl Contender for Gateways {
         let socks5 = SocketAddr::new(AIR_CABIN.v4.into(), SOCKS_PORT);
         let peer = SocketAddr::new(GROUND.v4.into(), LINK_PORT);
         let services = if self.services { services() } else { Default::default() };
+        let aerotcp = AeroTcp::declared(stage.settings, stage.profile)?;
         let spec = PairSpec {
             transport: self.transport,
             allow: vec![format!("{}/24", GROUND_INTERNET.v4), SITES.into()],
             hosts: stage.hosts.to_vec(),
             intercepts: Some("cabin"),
             coding: self.coding,
+            aerotcp,
             classes: services,
             ..PairSpec::new(stage.profile, socks5, peer)
         };

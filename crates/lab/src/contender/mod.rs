@@ -5,6 +5,7 @@
 //! air host (nftables' TPROXY) or leaves it be. One contender is one small file and its line in
 //! [`all`]; what several share is in `routed`, `relay` and `gateways`.
 
+pub mod aerotcp;
 mod bentpipe;
 mod bentpipe_aerotcp;
 mod bentpipe_masque;
@@ -69,6 +70,12 @@ pub trait Contender: Sync + fmt::Debug {
     /// What the client's receive window is held to, in bytes, if to anything.
     fn receive_window(&self) -> Option<u32> {
         None
+    }
+
+    /// Whether TCP of the air and the ground host carries its flows across the link: then what an
+    /// experiment sets of how connections begin and go on after a pause is set there too.
+    fn has_tcp_on_link(&self) -> bool {
+        false
     }
 
     /// Whether UDP between client and server crosses the link by it; by the others UDP is routed as
@@ -173,12 +180,14 @@ pub enum ContenderError {
         source: std::io::Error,
     },
     /// A setting of the experiment cannot be used.
-    #[error("the setting {key} = {value} is no number of bytes: write it like {key} = 4_000_000")]
+    #[error("the setting {key} = {value} cannot be used: write it like {key} = {example}")]
     Setting {
         /// Which.
         key: &'static str,
         /// What stands there.
         value: String,
+        /// What could stand there.
+        example: &'static str,
     },
     /// Sources would be told to stop before anything has come.
     #[error(
@@ -211,7 +220,8 @@ impl Stage<'_> {
     fn bytes(&self, key: &'static str, default: usize) -> Result<usize, ContenderError> {
         let Some(value) = self.settings.get(key) else { return Ok(default) };
         let bytes = value.as_integer().and_then(|bytes| usize::try_from(bytes).ok());
-        let wrong = || ContenderError::Setting { key, value: value.to_string() };
+        let (value, example) = (value.to_string(), "4_000_000");
+        let wrong = || ContenderError::Setting { key, value, example };
         bytes.filter(|bytes| *bytes > 0).ok_or_else(wrong)
     }
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bentpipe_link::SecretKey;
 use bentpipe_units::BitRate;
 
+use super::aerotcp::AeroTcp;
 use super::process::Process;
 use crate::profile::Profile;
 
@@ -36,7 +37,7 @@ pub enum Transport {
     Link,
     /// HTTP/3 CONNECT.
     Masque,
-    /// AeroTCP, with windows by the connections that are open.
+    /// AeroTCP.
     AeroTcp,
 }
 
@@ -73,6 +74,8 @@ pub struct PairSpec {
     pub quic: PassedQuic,
     /// Whether what both send over the radio transport is protected by repairs.
     pub coding: bool,
+    /// What AeroTCP is told, where it carries the flows.
+    pub aerotcp: AeroTcp,
     /// What the files say of classes and rules: the ground's, and the air's.
     pub classes: [String; 2],
 }
@@ -168,6 +171,7 @@ impl PairSpec {
             intercepts: None,
             quic: PassedQuic::default(),
             coding: true,
+            aerotcp: AeroTcp::adaptive(profile),
             classes: Default::default(),
         }
     }
@@ -261,9 +265,7 @@ impl PairSpec {
     /// What AeroTCP is told, where it is what carries the flows. Both ends are told the same.
     fn write_aerotcp(&self, text: &mut String) {
         if self.transport == Transport::AeroTcp {
-            let rtt_ms = self.rtt.as_secs_f64() * 1e3;
-            write!(text, "\n[aerotcp]\nrtt = \"{rtt_ms} ms\"\nwindow = \"adaptive\"\n")
-                .expect("a string takes all");
+            text.push_str(&self.aerotcp.toml(self.rtt));
         }
     }
 }
@@ -320,7 +322,7 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bentpipe_gateway::config::{AirConfig, GroundConfig};
+    use bentpipe_gateway::config::{AeroTcp as TableOfAeroTcp, AirConfig, GroundConfig};
 
     #[test]
     fn the_configs_are_ones_the_gateways_take() {
@@ -338,16 +340,24 @@ mod tests {
                     http_proxy: Some("127.0.0.1:8080".parse().unwrap()),
                     allow: vec!["198.18.3.0/24".into()],
                     hosts: vec![("page.test".into(), "192.0.2.7".parse().unwrap())],
+                    aerotcp: AeroTcp::shared(&profile, 10),
                     ..PairSpec::new(&profile, socks5, peer)
                 };
                 let air =
                     AirConfig::parse(&folder.path().join("air.toml"), &spec.air_toml(&ground_key));
                 let air = air.unwrap();
                 assert_eq!(air.link.rate, spec.back);
-                assert_eq!(air.aerotcp.is_some(), transport == Transport::AeroTcp);
                 let ground = spec.ground_toml(&air_key);
                 let ground = GroundConfig::parse(&folder.path().join("ground.toml"), &ground);
-                assert_eq!(ground.unwrap().aircraft[0].rate, spec.forward);
+                let ground = ground.unwrap();
+                assert_eq!(ground.aircraft[0].rate, spec.forward);
+                let told = |of: Option<TableOfAeroTcp>| {
+                    of.map(|it| (it.connections, it.peak_rate, it.buffer_factor))
+                };
+                let AeroTcp { connections, peak_rate, buffer_factor } = spec.aerotcp;
+                let carries = transport == Transport::AeroTcp;
+                let meant = carries.then_some((connections, peak_rate, buffer_factor));
+                assert_eq!([told(air.aerotcp), told(ground.aerotcp)], [meant; 2]);
             }
         }
     }

@@ -67,6 +67,10 @@ impl Contender for Split {
         self.about
     }
 
+    fn has_tcp_on_link(&self) -> bool {
+        true
+    }
+
     fn carries_udp(&self) -> bool {
         false
     }

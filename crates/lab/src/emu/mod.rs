@@ -34,7 +34,7 @@ pub use measure::{
 pub use others::{Others, Share};
 pub use tuning::Tuning;
 pub use user::enter;
-pub use wire::{IN_FLIGHT_BYTES, LATE, WireCounters, be_punctual};
+pub use wire::{IN_FLIGHT_BYTES, LATE, STALL, WireCounters, be_punctual};
 pub use world::{
     AIR, AIR_CABIN, Addresses, CLIENT, GROUND, GROUND_INTERNET, LinkCounters, SERVER, World,
     passenger, site,

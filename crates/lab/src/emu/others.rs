@@ -1,6 +1,8 @@
-//! Other users of the radio link: traffic that shares its queue and no gateway.
+//! Other users of the radio link: traffic that shares its queue and no gateway, from hosts of its own
+//! beside the air's and the ground's, so that nothing that is set on those concerns it.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::PoisonError;
 
 use bentpipe_channel::{Count, Fate};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -8,16 +10,14 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use super::error::EmuError;
 use super::host::Host;
-use super::net::{configure, index_of};
+use super::net::{self, Route};
 use super::offload::HEADER_BYTES;
-use super::world::World;
+use super::world::{AIR, CORRESPONDENTS, CORRESPONDENTS_GROUND, TERMINALS, TERMINALS_AIR, World};
 use crate::workload::origin::{Congestion, listen, set_congestion};
 use crate::workload::service::Service;
 
-/// Other terminals' address on the air's side of the radio link …
-const TERMINALS: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 101);
-/// … and that of whom they talk to on the ground's.
-const CORRESPONDENTS: Ipv4Addr = Ipv4Addr::new(198, 18, 2, 102);
+/// What the interfaces are called that lead to them.
+const INTERFACE: &str = "others";
 /// Where the receiving side listens.
 const PORT: u16 = 9;
 /// Bytes handed over or taken at once.
@@ -57,7 +57,7 @@ pub(super) fn is_others(frame: &[u8]) -> bool {
     ip.is_some_and(|ip| {
         let both =
             |address: &Ipv4Addr| ip[12..16] == address.octets() || ip[16..20] == address.octets();
-        ip[0] >> 4 == 4 && both(&TERMINALS) && both(&CORRESPONDENTS)
+        ip[0] >> 4 == 4 && both(&TERMINALS.v4) && both(&CORRESPONDENTS.v4)
     })
 }
 
@@ -65,12 +65,11 @@ impl World {
     /// Starts `flows` endless CUBIC transfers of others over the radio link, towards the aircraft
     /// or from it. They share the link's queue with whoever is measured and cross no gateway.
     pub fn others(&self, flows: u32, towards_air: bool) -> Result<Others, EmuError> {
-        take_address(&self.air, TERMINALS)?;
-        take_address(&self.ground, CORRESPONDENTS)?;
+        let [terminals, correspondents] = &self.other_hosts()?;
         let (from, source, to, sink) = if towards_air {
-            (&self.ground, CORRESPONDENTS, &self.air, TERMINALS)
+            (correspondents, CORRESPONDENTS.v4, terminals, TERMINALS.v4)
         } else {
-            (&self.air, TERMINALS, &self.ground, CORRESPONDENTS)
+            (terminals, TERMINALS.v4, correspondents, CORRESPONDENTS.v4)
         };
         let address = SocketAddr::new(sink.into(), PORT);
         let listener = listen(to, address, Congestion::Cubic)?;
@@ -81,14 +80,31 @@ impl World {
         })?;
         Ok(Others { _ends: [sending, receiving] })
     }
-}
 
-/// A second address on the radio link; having it already is as good.
-fn take_address(host: &Host, address: Ipv4Addr) -> Result<(), EmuError> {
-    configure(host, &format!("take the address {address}"), async |netlink| {
-        let index = index_of(&netlink, "radio").await?;
-        netlink.address().add(index, address.into(), 24).replace().execute().await
-    })
+    /// The other terminals, and whom they talk to: made when they are first wanted, and there as
+    /// long as the world is.
+    fn other_hosts(&self) -> Result<[Host; 2], EmuError> {
+        let mut kept = self.other_hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(hosts) = &*kept {
+            return Ok(hosts.clone());
+        }
+        let hosts = [Host::new("terminals")?, Host::new("correspondents")?];
+        let sides = [
+            (&self.air, TERMINALS, TERMINALS_AIR),
+            (&self.ground, CORRESPONDENTS, CORRESPONDENTS_GROUND),
+        ];
+        for (host, (router, own, gateway)) in hosts.iter().zip(sides) {
+            net::prepare(host, false)?;
+            let gateway = gateway.on(INTERFACE);
+            net::cable((host, &own.on(INTERFACE)), (router, &gateway))?;
+            net::route(host, &Route::default(&gateway))?;
+        }
+        // The air leads everything to the ground already.
+        let back = Route::network(&TERMINALS.on(INTERFACE), &AIR.on("radio"));
+        net::route(&self.ground, &back)?;
+        *kept = Some(hosts.clone());
+        Ok(hosts)
+    }
 }
 
 async fn receive(listener: std::net::TcpListener) {

@@ -15,7 +15,7 @@ use rtnetlink::{LinkUnspec, RouteMessageBuilder};
 use super::error::EmuError;
 use super::host::Host;
 use super::net::{self, Interface, configure, index_of};
-use super::world::{AIR_CABIN, CLIENT, GROUND_INTERNET, SERVER, World};
+use super::world::{AIR, AIR_CABIN, CLIENT, GROUND, GROUND_INTERNET, SERVER, World};
 use crate::workload::origin::Congestion;
 
 /// `RTAX_CC_ALGO` of linux/rtnetlink.h, whose value is a name.
@@ -101,6 +101,26 @@ impl World {
         tune(&self.server, tuning, &SERVER.on("internet"), GROUND_INTERNET.v4)
     }
 
+    /// Sets the TCP that air and ground host speak with each other over the radio link, for whoever
+    /// relays connections there. What is no attribute of a route holds for all TCP of both hosts.
+    pub fn tune_link(&self, tuning: &Tuning) -> Result<(), EmuError> {
+        for (host, own, other) in [(&self.air, AIR, GROUND), (&self.ground, GROUND, AIR)] {
+            set(host, tuning)?;
+            let between = |index| {
+                vec![
+                    RouteMessageBuilder::<Ipv4Addr>::new()
+                        .destination_prefix(other.v4, 32)
+                        .output_interface(index)
+                        .pref_source(own.v4)
+                        .scope(RouteScope::Link)
+                        .build(),
+                ]
+            };
+            lead(host, "radio", tuning, between)?;
+        }
+        Ok(())
+    }
+
     /// Lets no host put several packets of a connection into one frame on the cabin's cable, so
     /// that [`World::cabin_bytes`] counts every packet's headers.
     pub fn count_cabin_packets(&self) -> Result<(), EmuError> {
@@ -135,22 +155,9 @@ fn tune(
     interface: &Interface,
     gateway: Ipv4Addr,
 ) -> Result<(), EmuError> {
-    host.run(|| {
-        for (name, value) in tuning.settings() {
-            let written = fs::write(format!("/proc/sys/net/ipv4/{name}"), &value);
-            written
-                .map_err(|error| host.failed(format!("set net.ipv4.{name} = {value}"), error))?;
-        }
-        Ok::<_, EmuError>(())
-    })??;
-    let metrics = tuning.metrics();
-    if metrics.is_empty() {
-        return Ok(());
-    }
-    let doing = format!("give its routes {metrics:?}");
-    configure(host, &doing, async |netlink| {
-        let index = index_of(&netlink, interface.name).await?;
-        let network = Ipv4Addr::from_bits(interface.v4.to_bits() & 0xffff_ff00);
+    set(host, tuning)?;
+    let network = Ipv4Addr::from_bits(interface.v4.to_bits() & 0xffff_ff00);
+    lead(host, interface.name, tuning, |index| {
         let near = RouteMessageBuilder::<Ipv4Addr>::new()
             .destination_prefix(network, 24)
             .output_interface(index)
@@ -161,7 +168,37 @@ fn tune(
             .destination_prefix(Ipv4Addr::UNSPECIFIED, 0)
             .gateway(gateway)
             .build();
-        for mut route in [near, far] as [RouteMessage; 2] {
+        vec![near, far]
+    })
+}
+
+/// Sets what the kernel has settings for.
+fn set(host: &Host, tuning: &Tuning) -> Result<(), EmuError> {
+    host.run(|| {
+        for (name, value) in tuning.settings() {
+            let written = fs::write(format!("/proc/sys/net/ipv4/{name}"), &value);
+            written
+                .map_err(|error| host.failed(format!("set net.ipv4.{name} = {value}"), error))?;
+        }
+        Ok(())
+    })?
+}
+
+/// Replaces `routes` by the interface of this name with ones that have the tuning's attributes.
+fn lead(
+    host: &Host,
+    interface: &str,
+    tuning: &Tuning,
+    routes: impl FnOnce(u32) -> Vec<RouteMessage> + Send,
+) -> Result<(), EmuError> {
+    let metrics = tuning.metrics();
+    if metrics.is_empty() {
+        return Ok(());
+    }
+    let doing = format!("give its routes {metrics:?}");
+    configure(host, &doing, async |netlink| {
+        let index = index_of(&netlink, interface).await?;
+        for mut route in routes(index) {
             route.attributes.push(RouteAttribute::Metrics(metrics.clone()));
             netlink.route().add(route).replace().execute().await?;
         }

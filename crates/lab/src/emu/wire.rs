@@ -31,6 +31,10 @@ const BATCH_FRAMES: usize = 64;
 /// median ([`super::DELAY_TOLERANCE_S`]).
 pub const LATE: Duration = Duration::from_millis(1);
 
+/// A delivery that misses its time by more is as good as an outage: half of the shortest timer of the
+/// kernel's TCP (200 ms).
+pub const STALL: Duration = Duration::from_millis(100);
+
 /// The wire's precedence: -20 would be the kernel's highest.
 const WIRE_NICE: i32 = -15;
 
@@ -48,6 +52,10 @@ pub struct WireCounters {
     pub refused: u64,
     /// Packets delivered more than [`LATE`] after their time.
     pub late: u64,
+    /// Packets delivered more than [`STALL`] after their time.
+    pub stalled: u64,
+    /// By how much all deliveries together missed their times.
+    pub lateness: Duration,
     /// By how much the latest delivery missed its time.
     pub worst_lateness: Duration,
     /// Whether the wire runs at real-time priority, as it does where that is allowed (to root, or
@@ -336,6 +344,8 @@ impl Lane {
             let Some(Reverse(packet)) = self.under_way.pop() else { return };
             let lateness = now - due;
             self.tally.late += u64::from(lateness > LATE);
+            self.tally.stalled += u64::from(lateness > STALL);
+            self.tally.lateness += lateness;
             self.tally.worst_lateness = self.tally.worst_lateness.max(lateness);
             self.in_flight_bytes -= packet.frame.capacity();
             self.deliver(&packet.frame, 1, to);

@@ -1,6 +1,7 @@
 //! A world: four hosts, the emulated links between them, and the clock they share.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bentpipe_channel::{Direction, DirectionSpec, LinkSpec};
@@ -24,6 +25,13 @@ pub const GROUND: Addresses = Addresses::new(2, 2);
 pub const GROUND_INTERNET: Addresses = Addresses::new(3, 1);
 /// The server's address.
 pub const SERVER: Addresses = Addresses::new(3, 2);
+
+/// Other terminals of the radio link, and the air's address towards them.
+pub(super) const TERMINALS: Addresses = Addresses::new(4, 2);
+pub(super) const TERMINALS_AIR: Addresses = Addresses::new(4, 1);
+/// Whom they talk to, and the ground's address towards these.
+pub(super) const CORRESPONDENTS: Addresses = Addresses::new(5, 2);
+pub(super) const CORRESPONDENTS_GROUND: Addresses = Addresses::new(5, 1);
 
 /// The passengers' network: all of its addresses are the client's, a device for each.
 const PASSENGERS: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
@@ -85,10 +93,12 @@ pub struct World {
     pub server: Host,
     pub(super) radio: EmulatedLink,
     pub(super) terrestrial: Option<EmulatedLink>,
+    /// The other users' ([`World::others`]), once there are any.
+    pub(super) other_hosts: Mutex<Option<[Host; 2]>>,
 }
 
 /// What happened on both directions of an emulated link, and before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkCounters {
     /// Towards the client.
     pub forward: WireCounters,
@@ -157,7 +167,8 @@ impl World {
         net::route(&air, &Route::default(&ground_if))?;
         net::route(&ground, &Route::network(&cabin_if, &air_if))?;
         net::route(&server, &Route::default(&internet_if))?;
-        Ok(Self { client, air, ground, server, radio, terrestrial })
+        let other_hosts = Mutex::default();
+        Ok(Self { client, air, ground, server, radio, terrestrial, other_hosts })
     }
 
     /// The declared round trip between ground and server; zero where it is a cable.

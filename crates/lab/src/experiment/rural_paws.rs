@@ -32,17 +32,19 @@ const OBJECTS: usize = 75;
 const OBJECT_BYTES: u64 = 20_000;
 /// The document that names them: ours.
 const DOCUMENT_BYTES: u64 = 20_000;
-/// From a page to the next, and up to twice as long: ours.
-const READING: Duration = Duration::from_secs(3);
+/// From a page to the next, at least and at most: ours.
+const READING: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(6)];
 /// A page that takes longer has not come.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Who reads pages of public services.
 const READER: u32 = 1;
 /// Who uploads and downloads public files without end.
 const WORKER: u32 = 2;
-/// Who use the rest, each on so many connections, both ways.
-const OTHERS: std::ops::Range<u32> = 10..20;
-const CONNECTIONS: usize = 3;
+/// Who use the rest: the number of the first, how many they are, and on how many connections each,
+/// both ways.
+const FIRST_OTHER: u32 = 10;
+const OTHERS: u32 = 10;
+const CONNECTIONS: u32 = 3;
 /// Bulk is steady after so long.
 const WARM: Duration = Duration::from_secs(20);
 /// How long rates are measured.
@@ -66,6 +68,43 @@ pub struct Choice {
     pub runs: u16,
     /// Of the first; the others' follow.
     pub seed: u64,
+}
+
+/// What a run of the policy is made of.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// Pages that the reader of public services loads.
+    pub pages: u16,
+    /// Objects of a page beside its document, and the bytes of each.
+    pub objects: (usize, u64),
+    /// From a page to the next, at least and at most.
+    pub reading: [Duration; 2],
+    /// What lower effort always has, towards the aircraft and from it.
+    pub rate: [BitRate; 2],
+    /// What it has at most.
+    pub ceil: [BitRate; 2],
+    /// Who saturate it: so many passengers, each on so many connections both ways.
+    pub others: (u32, u32),
+    /// What is not measured at the beginning of bulk.
+    pub warm: Duration,
+    /// How long rates are measured.
+    pub measured: Duration,
+}
+
+impl Default for Spec {
+    /// That of `bentpipe lab run rural-paws`: the paper's ceilings and page; the rest is ours.
+    fn default() -> Self {
+        Self {
+            pages: DEFAULT_PAGES,
+            objects: (OBJECTS, OBJECT_BYTES),
+            reading: READING,
+            rate: [BitRate::from_bps(0); 2],
+            ceil: CEIL,
+            others: (OTHERS, CONNECTIONS),
+            warm: WARM,
+            measured: MEASURED,
+        }
+    }
 }
 
 /// What one run found.
@@ -101,65 +140,67 @@ pub struct Policy {
     pub lower_fill: [f64; 2],
 }
 
-/// One run of the policy, beside others who saturate the lowest class or without them.
+/// One run of the policy, beside the others of `spec`.
 pub fn policy(
     engine: &Engine<'_>,
     profile: &Profile,
-    reads: u16,
+    spec: &Spec,
     seed: u64,
-    loaded: bool,
 ) -> Result<Policy, EngineError> {
     let capacity = capacity(profile);
-    engine.carry(profile, &limits(), seed, |cabin| {
+    engine.carry(profile, &limits(spec), seed, |cabin| {
         let mut alone = [0.0; 2];
-        if loaded {
-            saturate(cabin);
-            cabin.pass(WARM);
-            (alone, _) = rates(cabin, &[]);
+        if spec.others.0 > 0 {
+            saturate(cabin, spec);
+            cabin.pass(spec.warm);
+            (alone, _) = rates(cabin, spec, &[]);
         }
-        let pages = pages(cabin, reads, seed);
+        let pages = pages(cabin, spec, seed);
         let class = Class::Assured;
         let bulk = cabin.open(Carry { class, passenger: WORKER, up: ENDLESS, down: ENDLESS });
-        cabin.pass(WARM);
-        let (lower, assured) = rates(cabin, &[bulk]);
+        cabin.pass(spec.warm);
+        let (lower, assured) = rates(cabin, spec, &[bulk]);
         Policy {
             pages,
             assured_fill: [DOWN, UP].map(|way| assured[way] / (capacity[way] - lower[way])),
-            lower_fill: [DOWN, UP].map(|way| alone[way] / CEIL[way].bps() as f64),
+            lower_fill: [DOWN, UP].map(|way| alone[way] / spec.ceil[way].bps() as f64),
         }
     })
 }
 
-/// Lower effort has only what is left over, as in the paper, and no more than its ceiling.
-fn limits() -> ClassLimits {
+/// Lower effort has what `spec` leaves it, which in the paper is only what is left over, and no more
+/// than its ceiling.
+fn limits(spec: &Spec) -> ClassLimits {
     let mut limits = ClassLimits::default();
-    for (limits, ceil) in limits.iter_mut().zip(CEIL) {
-        let rate = Some(BitRate::from_bps(0));
-        limits[Class::LowerEffort] = Limits { rate, ceil: Some(ceil) };
+    for way in [DOWN, UP] {
+        let (rate, ceil) = (Some(spec.rate[way]), Some(spec.ceil[way]));
+        limits[way][Class::LowerEffort] = Limits { rate, ceil };
     }
     limits
 }
 
 fn one(engine: &Engine<'_>, choice: &Choice, seed: u64) -> Result<Found, EngineError> {
-    let calm =
-        engine.carry(&choice.profile, &limits(), seed, |cabin| pages(cabin, choice.pages, seed))?;
-    engine.carry(&choice.profile, &limits(), seed, |cabin| {
-        saturate(cabin);
-        cabin.pass(WARM);
-        let (alone, _) = rates(cabin, &[]);
-        let beside = pages(cabin, choice.pages, seed);
+    let spec = Spec { pages: choice.pages, ..Spec::default() };
+    let limits = limits(&spec);
+    let calm = engine.carry(&choice.profile, &limits, seed, |cabin| pages(cabin, &spec, seed))?;
+    engine.carry(&choice.profile, &limits, seed, |cabin| {
+        saturate(cabin, &spec);
+        cabin.pass(spec.warm);
+        let (alone, _) = rates(cabin, &spec, &[]);
+        let beside = pages(cabin, &spec, seed);
         let class = Class::Assured;
         let bulk = cabin.open(Carry { class, passenger: WORKER, up: ENDLESS, down: ENDLESS });
-        cabin.pass(WARM);
-        let (lower, assured) = rates(cabin, &[bulk]);
+        cabin.pass(spec.warm);
+        let (lower, assured) = rates(cabin, &spec, &[bulk]);
         Found { pages: [calm, beside], alone, assured, lower }
     })
 }
 
 /// Everything that is not a public service wants all it can get.
-fn saturate(cabin: &mut dyn Traffic) {
-    for passenger in OTHERS {
-        for _ in 0..CONNECTIONS {
+fn saturate(cabin: &mut dyn Traffic, spec: &Spec) {
+    let (passengers, connections) = spec.others;
+    for passenger in FIRST_OTHER..FIRST_OTHER + passengers {
+        for _ in 0..connections {
             let class = Class::LowerEffort;
             cabin.open(Carry { class, passenger, up: ENDLESS, down: ENDLESS });
         }
@@ -167,12 +208,12 @@ fn saturate(cabin: &mut dyn Traffic) {
 }
 
 /// What lower effort sends in IP bit/s, and what comes on `streams`, each way.
-fn rates(cabin: &mut dyn Traffic, streams: &[usize]) -> ([f64; 2], [f64; 2]) {
+fn rates(cabin: &mut dyn Traffic, spec: &Spec, streams: &[usize]) -> ([f64; 2], [f64; 2]) {
     let before = look(cabin, streams);
-    cabin.pass(MEASURED);
+    cabin.pass(spec.measured);
     let after = look(cabin, streams);
     let bps = |after: [u64; 2], before: [u64; 2]| {
-        [DOWN, UP].map(|way| 8.0 * (after[way] - before[way]) as f64 / MEASURED.as_secs_f64())
+        [DOWN, UP].map(|way| 8.0 * (after[way] - before[way]) as f64 / spec.measured.as_secs_f64())
     };
     (bps(after.0, before.0), bps(after.1, before.1))
 }
@@ -185,10 +226,12 @@ fn look(cabin: &mut dyn Traffic, streams: &[usize]) -> ([u64; 2], [u64; 2]) {
 }
 
 /// Loads pages one after the other, as HTTP/2 does: the document, then all objects at once.
-fn pages(cabin: &mut dyn Traffic, pages: u16, seed: u64) -> Samples {
+fn pages(cabin: &mut dyn Traffic, spec: &Spec, seed: u64) -> Samples {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut loads = Samples::default();
-    for _ in 0..pages {
+    let (count, bytes) = spec.objects;
+    let [least, most] = spec.reading;
+    for _ in 0..spec.pages {
         let began = cabin.now();
         let open = |cabin: &mut dyn Traffic, down| {
             let (class, passenger) = (Class::Assured, READER);
@@ -196,12 +239,12 @@ fn pages(cabin: &mut dyn Traffic, pages: u16, seed: u64) -> Samples {
         };
         let document = open(cabin, DOCUMENT_BYTES);
         let mut came = cabin.wait(PATIENCE, |cabin| cabin.course(document).is_done());
-        let objects: Vec<_> = (0..OBJECTS).map(|_| open(cabin, OBJECT_BYTES)).collect();
+        let objects: Vec<_> = (0..count).map(|_| open(cabin, bytes)).collect();
         came &= cabin
             .wait(PATIENCE, |cabin| objects.iter().all(|&object| cabin.course(object).is_done()));
         let took = (cabin.now() - began).as_secs_f64();
         loads.0.push(if came { Sample::Finished(took) } else { Sample::Cut(took) });
-        cabin.pass(READING.mul_f64(1.0 + rng.random::<f64>()));
+        cabin.pass(least + most.saturating_sub(least).mul_f64(rng.random::<f64>()));
     }
     loads
 }
@@ -306,7 +349,7 @@ fn text(choice: &Choice, found: &[Found]) -> String {
         "{}\nPublic services are assured; {} others on {CONNECTIONS} connections each have what is left,\n\
          at most {} down and {} up.\n\n{}\n",
         choice.profile.about,
-        OTHERS.len(),
+        OTHERS,
         megabits(CEIL[DOWN].bps() as f64),
         megabits(CEIL[UP].bps() as f64),
         table.trim_fmt()
@@ -320,8 +363,10 @@ mod tests {
     #[test]
     fn a_policy_is_run_with_others_and_without() {
         let profile = Profile::named(DEFAULT_PROFILE).unwrap();
-        let [calm, loaded] =
-            [false, true].map(|loaded| policy(&Engine::Sim, &profile, 1, 1, loaded).unwrap());
+        let [calm, loaded] = [0, OTHERS].map(|others| {
+            let spec = Spec { pages: 1, others: (others, CONNECTIONS), ..Spec::default() };
+            policy(&Engine::Sim, &profile, &spec, 1).unwrap()
+        });
         assert_eq!(calm.lower_fill, [0.0; 2]);
         assert!(loaded.lower_fill.iter().all(|fill| (0.9..1.02).contains(fill)), "{loaded:?}");
         for one in [&calm, &loaded] {

@@ -140,8 +140,9 @@ impl Dialer {
             None => speak(tcp, Version::Http1).await?,
             Some(tls) => {
                 let tls = tls.connect(self.name(domain)?, tcp).await?;
-                if tls.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed) {
-                    self.tally.resumed(number);
+                match tls.get_ref().1.handshake_kind() {
+                    Some(HandshakeKind::Resumed) => self.tally.resumed(number),
+                    _ => self.tally.anew(number),
                 }
                 speak(tls, self.protocol.version()).await?
             }
@@ -171,15 +172,22 @@ impl Dialer {
         // it shows in the request that fails.
         let quic = match connecting.into_0rtt() {
             Ok((quic, accepted)) => {
-                let tally = self.tally.clone();
+                let (tally, early) = (self.tally.clone(), quic.clone());
                 tokio::spawn(async move {
                     if accepted.await {
                         tally.resumed(number);
+                    } else if early.close_reason().is_none() {
+                        // A connection that broke before the server had said anything says nothing.
+                        tally.anew(number);
                     }
                 });
                 quic
             }
-            Err(connecting) => connecting.await?,
+            Err(connecting) => {
+                let quic = connecting.await?;
+                self.tally.anew(number);
+                quic
+            }
         };
         self.up(number, is_up);
         let h3 = h3_quinn::Connection::new(quic.clone());

@@ -1,96 +1,45 @@
-//! A visit as HAR 1.2 has it (the HTTP Archive format, Odvarko 2012), which every browser's developer
-//! tools read.
+//! A visit as HAR has it.
 
-use std::time::Duration;
-
-use serde_json::{Value, json};
+use serde_json::Value;
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::{Entry, Load, Visit};
-
-/// What HAR writes for a time or a size that there is not.
-const NONE: i32 = -1;
+use crate::har::{self, Archive, Timings};
 
 impl Visit {
-    /// The visit of `load` as a HAR file: all times in milliseconds. `begun` is the wall clock's time
+    /// The visit of `load` as a HAR 1.2 file: all times in milliseconds. `begun` is the wall clock's time
     /// at its beginning.
     ///
     /// Names were known beforehand, so `dns` is −1. Bodies are not in it. An entry that failed says so
     /// in `_error`, as Chromium's do; where no answer came its status is 0.
     pub fn har(&self, load: &Load<'_>, begun: OffsetDateTime) -> Value {
-        let entries = self.entries.iter().map(|entry| self.entry(entry, load, begun));
-        let time = if self.finished { json!(ms(self.took)) } else { json!(NONE) };
-        json!({ "log": {
-            "version": "1.2",
-            "creator": { "name": "bentpipe", "version": env!("CARGO_PKG_VERSION") },
-            "pages": [{
-                "startedDateTime": written(begun),
-                "id": "page",
-                "title": load.site.name,
-                "pageTimings": { "onContentLoad": NONE, "onLoad": time },
-            }],
-            "entries": entries.collect::<Vec<_>>(),
-        }})
+        let entries = self.entries.iter().map(|entry| self.entry(entry, load)).collect();
+        let loaded = self.finished.then_some(self.took);
+        Archive { title: &load.site.name, begun, loaded, entries }.json()
     }
 
-    fn entry(&self, entry: &Entry, load: &Load<'_>, begun: OffsetDateTime) -> Value {
+    fn entry<'a>(&self, entry: &'a Entry, load: &Load<'a>) -> har::Entry<'a> {
         let resource = &load.site.resources[entry.resource];
-        let version = self.protocol.har_version();
-        let connect = |time: Option<Duration>| time.map_or(json!(NONE), |time| json!(ms(time)));
-        let mut har = json!({
-            "pageref": "page",
-            "startedDateTime": written(begun + entry.started),
-            "time": ms(entry.time()),
-            "request": {
-                "method": "GET",
-                "url": entry.url,
-                "httpVersion": version,
-                "cookies": [],
-                "headers": [],
-                "queryString": [],
-                "headersSize": NONE,
-                "bodySize": 0,
+        har::Entry {
+            started: entry.started,
+            url: &entry.url,
+            version: self.protocol.har_version(),
+            status: entry.status.unwrap_or(0),
+            content_type: resource.content_type(),
+            content_bytes: entry.bytes,
+            body_bytes: Some(entry.bytes),
+            timings: Timings {
+                blocked: entry.block,
+                dns: None,
+                connect: entry.connect,
+                secure: entry.secure,
+                send: entry.send,
+                wait: entry.wait,
+                receive: entry.receive,
             },
-            "response": {
-                "status": entry.status.unwrap_or(0),
-                "statusText": "",
-                "httpVersion": version,
-                "cookies": [],
-                "headers": [],
-                "content": { "size": entry.bytes, "mimeType": resource.content_type() },
-                "redirectURL": "",
-                "headersSize": NONE,
-                "bodySize": entry.bytes,
-            },
-            "cache": {},
-            "timings": {
-                "blocked": ms(entry.block),
-                "dns": NONE,
-                "connect": connect(entry.connect),
-                "send": ms(entry.send),
-                "wait": ms(entry.wait),
-                "receive": ms(entry.receive),
-                "ssl": connect(entry.secure),
-            },
-            "serverIPAddress": load.site.domains[resource.domain].address.to_string(),
-        });
-        if let Some(connection) = entry.connection {
-            har["connection"] = json!(connection.to_string());
+            address: Some(load.site.domains[resource.domain].address.to_string()),
+            connection: entry.connection.map(|number| number as u64),
+            failed: entry.failed.as_deref(),
         }
-        if let Some(failed) = &entry.failed {
-            har["_error"] = json!(failed);
-        }
-        har
     }
-}
-
-/// Milliseconds, to the microsecond.
-fn ms(time: Duration) -> f64 {
-    time.as_micros() as f64 / 1e3
-}
-
-fn written(at: OffsetDateTime) -> String {
-    // Only a year beyond 9999 cannot be written.
-    at.format(&Rfc3339).unwrap_or_default()
 }

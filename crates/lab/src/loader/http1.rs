@@ -58,8 +58,9 @@ pub(super) async fn run(pool: Pool, mut wanted: UnboundedReceiver<Job>) {
 impl Connections {
     /// Gives what waits to what is free, and opens connections for the rest.
     fn assign(&mut self) {
-        while let (Some(job), Some(mut connection)) =
-            (self.waiting.front().copied(), self.idle.pop())
+        // What is free stays so until somebody waits for it.
+        while let Some(job) = self.waiting.front().copied()
+            && let Some(mut connection) = self.idle.pop()
         {
             if connection.is_closed() {
                 self.open -= 1;

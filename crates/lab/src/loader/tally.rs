@@ -34,6 +34,7 @@ struct Connected {
     is_up: bool,
     is_used: bool,
     is_resumed: bool,
+    is_anew: bool,
     rates: Vec<u64>,
 }
 
@@ -146,6 +147,13 @@ impl Tally {
         }
     }
 
+    /// It began a session of its own: TLS's handshake was a full one, or the server took no 0-RTT.
+    pub(super) fn anew(&self, connection: usize) {
+        if let Some(connected) = self.kept().connections.get_mut(connection) {
+            connected.is_anew = true;
+        }
+    }
+
     /// What came of the load, which ends now.
     pub(super) fn visit(&self, load: &Load<'_>, took: Duration, finished: bool) -> Visit {
         let kept = self.kept();
@@ -158,6 +166,7 @@ impl Tally {
             connections: count(|it| it.is_up) as u32,
             connections_dropped: count(|it| it.is_up && !it.is_used) as u32,
             connections_resumed: count(|it| it.is_resumed) as u32,
+            connections_anew: count(|it| it.is_anew) as u32,
             took,
             finished,
             rates: match self.slots {

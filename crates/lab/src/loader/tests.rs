@@ -89,6 +89,23 @@ async fn every_protocol_loads_a_page_of_twenty_objects() {
     }
 }
 
+/// More rounds than there may be connections, each object found in the one before: a free connection
+/// waits for the next request.
+#[tokio::test]
+async fn what_is_found_late_goes_over_the_connection_that_is_free() {
+    let mut site = Site::page(12, 1_000, 1);
+    for (number, resource) in site.resources.iter_mut().enumerate().skip(1) {
+        resource.after = Some(number - 1);
+    }
+    let served = served(site, TlsVersion::Tls13);
+    for protocol in [Protocol::Http1, Protocol::Http1Tls] {
+        let load = Load { deadline: Duration::from_secs(20), ..served.load(protocol) };
+        let visit = super::load(&load, &mut served.tickets()).await;
+        check(&load, &visit);
+        assert_eq!(visit.connections, 1, "{protocol}");
+    }
+}
+
 #[tokio::test]
 async fn a_site_of_three_domains_is_loaded_in_the_order_of_its_graph() {
     let served = served(model(), TlsVersion::Tls12);
@@ -119,6 +136,13 @@ async fn a_second_visit_resumes_its_sessions() {
             check(&load, &visit);
             let expected = if protocol.resumes() { visit.connections } else { 0 };
             assert_eq!(visit.connections_resumed, expected, "{protocol} {tls:?}");
+            let anew = visit.connections - expected;
+            assert_eq!(visit.connections_anew, anew, "{protocol} {tls:?}");
+            if protocol.resumes() {
+                // Nothing was kept of an earlier visit.
+                let visit = super::load(&load, &mut served.tickets()).await;
+                assert!(visit.connections_anew > 0, "{protocol} {tls:?}");
+            }
         }
     }
 }

@@ -16,6 +16,9 @@ pub struct Visit {
     /// Those that resumed a session of an earlier visit: by an abbreviated handshake, or by 0-RTT that
     /// the server took.
     pub connections_resumed: u32,
+    /// Those that are known not to have: a full handshake of TLS, or 0-RTT that could not be tried or
+    /// that the server refused.
+    pub connections_anew: u32,
     /// From the load's beginning to the last object's last byte, or to the deadline.
     pub took: Duration,
     /// Whether it came to an end before the deadline, with whatever failed.

@@ -8,6 +8,8 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -28,6 +30,11 @@ const BACKLOG: i32 = 1024;
 /// TLS sessions kept for each of TLS and QUIC: 2 of each connection, for as many as a site of 33
 /// domains opens in two visits. 4 MB.
 const SESSIONS: usize = 1024;
+
+/// How often an address that is still taken is tried, and what passes between: a second in all. A
+/// process that is just being started beside has the last site's sockets until it is what it is to be.
+const BINDS: usize = 100;
+const BETWEEN_BINDS: Duration = Duration::from_millis(10);
 
 /// How a site is served.
 #[derive(Debug, Clone)]
@@ -108,7 +115,7 @@ fn open_all(site: &Site, ports: Ports) -> io::Result<Vec<Sockets>> {
             http: listen(SocketAddr::new(ip, ports.http))?,
             https: listen(SocketAddr::new(ip, ports.https))?,
             proxy: listen(SocketAddr::new(ip, ports.proxy))?,
-            h3: std::net::UdpSocket::bind(SocketAddr::new(ip, ports.https))
+            h3: once_free(|| std::net::UdpSocket::bind((ip, ports.https)))
                 .map_err(|error| at(error, "UDP", SocketAddr::new(ip, ports.https)))?,
         })
     };
@@ -125,7 +132,18 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
         socket.set_nonblocking(true)?;
         Ok(socket.into())
     };
-    listen().map_err(|error| at(error, "TCP", address))
+    once_free(listen).map_err(|error| at(error, "TCP", address))
+}
+
+/// What `open` opens, tried again while its address is taken.
+fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..BINDS {
+        match open() {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => thread::sleep(BETWEEN_BINDS),
+            opened => return opened,
+        }
+    }
+    open()
 }
 
 fn at(error: io::Error, protocol: &str, address: SocketAddr) -> io::Error {
@@ -227,4 +245,21 @@ async fn serve(
         return Ok(server.serve_connection(TokioIo::new(tls), respond).await?);
     }
     Ok(http1().serve_connection(TokioIo::new(tls), respond).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_still_taken_is_waited_for_and_one_that_stays_taken_is_an_error() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let refused = listen(address).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+        assert!(refused.to_string().starts_with(&format!("TCP {address}: ")), "{refused}");
+        let waiting = thread::spawn(move || listen(address));
+        drop(taken);
+        assert_eq!(waiting.join().unwrap().unwrap().local_addr().unwrap(), address);
+    }
 }

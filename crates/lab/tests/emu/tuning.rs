@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 
-use bentpipe_lab::emu::{SERVER, Tuning, World};
+use bentpipe_lab::emu::{GROUND, SERVER, Tuning, World};
 use bentpipe_lab::workload::origin::Congestion;
 
 use crate::links;
@@ -77,6 +77,20 @@ pub fn initial_window() {
         drop(stream);
         let _ = server.join();
     }
+}
+
+pub fn between_relays() {
+    let world = World::new(&links::constant(50_000_000, 150, 0.0), None, 1).expect("a world");
+    let tuning = Tuning { initial_window: Some(3), ..Tuning::default() };
+    world.tune_link(&tuning).expect("the kernels take it");
+    let at = SocketAddr::new(GROUND.v4.into(), 80);
+    let server = serve_twice(world.ground.tcp_listener(at).expect("a listener"));
+    let air = world.air.run(|| TcpStream::connect(at)).expect("a thread");
+    let mut stream = air.expect("connected");
+    let bytes = burst(&mut stream, Duration::from_millis(150));
+    assert_eq!(bytes, 3 * SEGMENT_BYTES);
+    drop(stream);
+    let _ = server.join();
 }
 
 pub fn idle_restart() {

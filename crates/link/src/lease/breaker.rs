@@ -10,6 +10,11 @@
 //!                                                          at once again while probes succeed
 //! ```
 //!
+//! The first packet after a drain finds no queue of ours. Where it finds a long one all the same, the
+//! queue is others', or the way is longer. For a minute then a long queue alone is no reason to trip;
+//! packets that arrive much further apart than they were sent are one, and too much loss always is.
+//! And where neither was seen at the trip, giving way helped nobody, and the lease is used again.
+//!
 //! A probe is a train of ordinary packets at twice the rate for a quarter of a round trip. Into a
 //! link that cannot carry it, it puts no more than 0.18 RTT of queue, and what the last of it waits
 //! longer than the first tells so. Where no data waits there is nothing to probe for.
@@ -21,6 +26,7 @@ use bentpipe_units::BitRate;
 
 use super::baseline::Baseline;
 use super::delay::Delay;
+use super::others::Others;
 use super::{IDLE_GRANT, Observation};
 
 /// A queue of this part of a round trip is one too long.
@@ -52,7 +58,10 @@ const MOST_DRAIN: Duration = Duration::from_secs(40);
 /// After too much loss, what arrived over so many round trips counts: the rounds that showed it
 /// took longer, and losses in bursts want more than one.
 const ARRIVALS: u32 = 2;
-/// No more arrivals than this are remembered, 24 bytes each.
+/// Others in the queue, this side sends too much where what it sent over this part of a span takes
+/// the whole span to arrive: others' growing queue alone stretches it by a few per cent.
+const OUTPACED: f64 = 0.8;
+/// No more arrivals than this are remembered, 40 bytes each.
 const MAX_ARRIVALS: usize = 512;
 /// A full packet, where its true size does not matter.
 const PACKET_BYTES: u64 = 1500;
@@ -62,15 +71,26 @@ const PACKET_BYTES: u64 = 1500;
 pub struct Breaker {
     delay: Delay,
     baseline: Baseline,
-    /// When packets arrived, on the peer's clock, and how many bytes had come by then.
-    arrivals: VecDeque<(Duration, u64)>,
+    arrivals: VecDeque<Arrival>,
     delivered_bytes: u64,
     /// Since when, on the peer's clock, every packet found a queue too long.
     over_since: Option<Duration>,
     queue: Duration,
     unit: Duration,
+    others: Others,
     state: State,
     trips: u64,
+}
+
+/// A reported packet.
+#[derive(Debug, Clone, Copy)]
+struct Arrival {
+    /// On our clock.
+    sent: Duration,
+    /// On the peer's.
+    at: Duration,
+    /// How many bytes had come by then.
+    bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -86,6 +106,8 @@ struct Limited {
     /// The lease that failed.
     lease: BitRate,
     by_loss: bool,
+    /// It failed because this side sent too much, whoever else did.
+    outpaced: bool,
     /// Data began again, and no packet sent since was reported.
     resumed: Option<Duration>,
     phase: Phase,
@@ -102,6 +124,7 @@ struct Probe {
     from: Duration,
     until: Duration,
     rate: BitRate,
+    /// What the last reported packet before the probe waited.
     queue_before: Duration,
     most_queue: Duration,
     sent_bytes: u64,
@@ -129,6 +152,7 @@ impl Breaker {
             over_since: None,
             queue: Duration::ZERO,
             unit: LEAST_UNIT,
+            others: Others::default(),
             state: State::Closed,
             trips: 0,
         }
@@ -233,7 +257,9 @@ impl Breaker {
         }
         let empty = self.queue < self.unit / EMPTY_PART;
         let excess_loss = self.baseline.judged(judged, lost, empty, self.unit, now);
-        if too_long && arrived.saturating_sub(since) >= self.unit {
+        let stays = too_long && arrived.saturating_sub(since) >= self.unit;
+        let is_others = self.others.explain(too_long, stays, now) && !self.is_outpaced();
+        if stays && !is_others {
             self.trip(false, seen, lease);
         } else if excess_loss {
             self.trip(true, seen, lease);
@@ -249,26 +275,39 @@ impl Breaker {
         let bytes =
             u128::from(seen.judged_bytes) * u128::from(arrived) / u128::from(seen.judged.max(1));
         self.delivered_bytes = self.delivered_bytes.saturating_add(bytes as u64);
-        if self.arrivals.back().is_some_and(|(last, _)| seen.arrived <= *last) {
+        if self.arrivals.back().is_some_and(|last| seen.arrived <= last.at) {
             return; // a clock that goes backwards is not believed
         }
-        self.arrivals.push_back((seen.arrived, self.delivered_bytes));
+        let (sent, at, bytes) = (seen.sent_at, seen.arrived, self.delivered_bytes);
+        self.arrivals.push_back(Arrival { sent, at, bytes });
         let keep_from = seen.arrived.saturating_sub(self.unit * ARRIVALS);
         while self.arrivals.len() > MAX_ARRIVALS
-            || self.arrivals.get(1).is_some_and(|(at, _)| *at < keep_from)
+            || self.arrivals.get(1).is_some_and(|second| second.at < keep_from)
         {
             self.arrivals.pop_front();
         }
     }
 
+    /// The arrivals that the last `span` began and ended with.
+    fn over(&self, span: Duration) -> Option<(Arrival, Arrival)> {
+        let last = *self.arrivals.back()?;
+        let from = last.at.saturating_sub(span);
+        let first = self.arrivals.partition_point(|arrival| arrival.at <= from).saturating_sub(1);
+        let first = *self.arrivals.get(first)?;
+        (last.at > first.at).then_some((first, last))
+    }
+
     /// What arrived per second over the last `span`, in bits.
     fn delivery_bps(&self, span: Duration) -> Option<f64> {
-        let &(last, total) = self.arrivals.back()?;
-        let from = last.saturating_sub(span);
-        let at = self.arrivals.partition_point(|(at, _)| *at <= from).saturating_sub(1);
-        let &(first, before) = self.arrivals.get(at)?;
-        let seconds = last.saturating_sub(first).as_secs_f64();
-        (seconds > 0.0).then(|| 8.0 * (total - before) as f64 / seconds)
+        let (first, last) = self.over(span)?;
+        Some(8.0 * (last.bytes - first.bytes) as f64 / (last.at - first.at).as_secs_f64())
+    }
+
+    /// Whether packets arrived much further apart than they were sent.
+    fn is_outpaced(&self) -> bool {
+        self.over(self.unit).is_some_and(|(first, last)| {
+            last.sent.saturating_sub(first.sent) < (last.at - first.at).mul_f64(OUTPACED)
+        })
     }
 
     fn trip(&mut self, by_loss: bool, seen: &Observation, lease: BitRate) {
@@ -281,9 +320,11 @@ impl Breaker {
         let drain = Duration::try_from_secs_f64(1.5 * excess / capacity_bps).unwrap_or(MOST_DRAIN);
         let until = seen.now + (drain + self.unit).min(MOST_DRAIN);
         let phase = Phase::Resting { probe_at: until };
-        let then = Limited { rate, lease, by_loss, resumed: None, phase };
+        let outpaced = self.is_outpaced();
+        let then = Limited { rate, lease, by_loss, outpaced, resumed: None, phase };
         tracing::info!(by_loss, queue = ?self.queue, %rate, %lease, "the breaker trips");
         self.trips += 1;
+        self.others.given_way();
         if by_loss {
             self.baseline.begin_anew();
         }
@@ -303,18 +344,22 @@ impl Breaker {
         self.baseline.skip_round();
     }
 
-    /// The first packet after a drain finds no queue of ours. One that waited all the same came by
-    /// a longer way, or behind others' packets, which giving way to does not help.
+    /// Looks at what the first packet after a drain found.
     fn check_way(&mut self, seen: &Observation) {
         let State::Limited(limited) = &mut self.state else { return };
         if limited.resumed.is_none_or(|at| seen.sent_at < at) {
             return;
         }
         limited.resumed = None;
-        if self.queue > self.unit / QUEUE_PART {
-            self.delay.begin_anew();
-            self.queue = self.delay.sample(seen.sent_at, seen.arrived, seen.rtt, seen.now);
+        if self.queue <= self.unit / QUEUE_PART {
+            return;
         }
+        if !limited.by_loss && !limited.outpaced {
+            self.state = State::Closed;
+        }
+        self.others.found(seen.now);
+        self.delay.begin_anew();
+        self.queue = self.delay.sample(seen.sent_at, seen.arrived, seen.rtt, seen.now);
     }
 
     fn judge_probe(&mut self, seen: &Observation, lease: BitRate) {
@@ -322,6 +367,7 @@ impl Breaker {
         let State::Limited(limited) = &mut self.state else { return };
         let Phase::Probing(probe) = &mut limited.phase else { return };
         if seen.sent_at < probe.from {
+            probe.queue_before = queue;
             if seen.now > probe.until + unit * PROBE_PATIENCE {
                 limited.phase = Phase::Resting { probe_at: seen.now };
             }

@@ -17,6 +17,8 @@ struct Link {
     queue_limit: Duration,
     loss: f64,
     way: Duration,
+    /// Others keep the bottleneck's queue between half of this and all of it.
+    others: Duration,
     /// Until when the bottleneck is busy.
     busy: Duration,
     next_send: Duration,
@@ -38,6 +40,7 @@ impl Link {
             queue_limit: Duration::from_millis(600) * 4,
             loss,
             way: RTT / 2,
+            others: Duration::ZERO,
             busy: Duration::ZERO,
             next_send: Duration::ZERO,
             sent: VecDeque::new(),
@@ -80,10 +83,17 @@ impl Link {
         if self.queue() <= self.queue_limit {
             self.busy = self.busy.max(self.now) + self.rate.time_for(PACKET as u64);
         }
-        self.sent.push_back((self.now, (!lost).then(|| self.busy + self.way)));
+        let arrived = self.busy + self.way + self.behind_others();
+        self.sent.push_back((self.now, (!lost).then_some(arrived)));
         self.sent_bytes += PACKET as u64;
         self.breaker.sent(PACKET, LEASE, self.now);
         self.next_send = self.now + self.breaker.rate(LEASE, self.now).time_for(PACKET as u64);
+    }
+
+    /// What a packet waits for others' packets: a sawtooth.
+    fn behind_others(&self) -> Duration {
+        let into = self.now.as_secs_f64() % SAWTOOTH.as_secs_f64() / SAWTOOTH.as_secs_f64();
+        self.others.mul_f64(0.5 + into / 2.0)
     }
 
     /// A report of what was here at `seen_at`.
@@ -130,6 +140,8 @@ impl Link {
 
 const FADE: Duration = Duration::from_secs(60);
 const RISE: Duration = Duration::from_secs(120);
+/// Of others' windows.
+const SAWTOOTH: Duration = Duration::from_secs(6);
 
 #[test]
 fn a_fade_is_noticed_drained_and_left_behind() {
@@ -184,6 +196,39 @@ fn a_longer_way_costs_one_trip() {
     link.run(RISE, |_| false);
     assert_eq!(link.breaker.trips(), 1);
     assert!(matches!(link.breaker.state, State::Closed));
+}
+
+#[test]
+fn others_in_the_queue_cost_one_drain() {
+    for others in [RTT / 2, RTT, RTT * 2] {
+        let mut link = Link::new(0.0);
+        link.run(FADE, |_| false);
+        link.others = others;
+        let before = link.sent_bytes;
+        link.run(FADE + Duration::from_secs(300), |_| false);
+        let used = 8.0 * (link.sent_bytes - before) as f64 / 300.0 / LEASE.bps() as f64;
+        assert!(used > 0.95, "{others:?}: {used} of the lease");
+        assert_eq!(link.breaker.trips(), 1, "{others:?}");
+    }
+}
+
+#[test]
+fn beside_others_a_fade_is_still_noticed() {
+    let mut link = Link::new(0.0);
+    link.run(FADE, |_| false);
+    link.others = RTT;
+    link.run(FADE + Duration::from_secs(20), |_| false);
+    let (trips, faded) = (link.breaker.trips(), link.now);
+    link.rate = BitRate::from_bps(1_000_000);
+    let limit = RTT / 4;
+    link.run(faded + RTT, |_| false);
+    let drained = link.run(RISE, |link| link.queue() < limit).unwrap();
+    assert!(drained < faded + RTT * 8, "{:?} after the drop", drained - faded);
+    assert_eq!(link.breaker.trips(), trips + 1);
+    let before = link.sent_bytes;
+    link.run(drained + Duration::from_secs(30), |_| false);
+    let used = 8.0 * (link.sent_bytes - before) as f64 / 30.0;
+    assert!((0.6e6..1.1e6).contains(&used), "{used} bit/s in the fade");
 }
 
 #[test]

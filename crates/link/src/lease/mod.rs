@@ -26,6 +26,7 @@ mod control;
 mod delay;
 mod divide;
 mod leases;
+mod others;
 
 use std::time::Duration;
 

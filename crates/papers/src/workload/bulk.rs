@@ -1,10 +1,12 @@
-//! `bulk`: endless downloads on several connections, measured in steady state.
+//! `bulk`: endless downloads on several connections, measured in steady state. A connection that
+//! breaks, or cannot be made, is opened again while the time goes on; such a run counts as failed.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use bentpipe_lab::workload::content::ENDLESS_BYTES;
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use tokio::time::{sleep, timeout};
 
 use super::http::{Connection, HttpError};
@@ -18,6 +20,8 @@ use crate::origin::Arrival;
 const WARM: Duration = Duration::from_secs(5);
 /// What is measured unless the grid says so.
 const MEASURED: Duration = Duration::from_secs(30);
+/// Before another connection is tried.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// One run.
 pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
@@ -25,22 +29,35 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let warm = duration(scope.job.grid, "warm")?.unwrap_or(WARM);
     let length = duration(scope.job.grid, "measured")?.unwrap_or(MEASURED);
     let length = length.min(scope.job.planned.deadline.saturating_sub(warm));
-    let measured = scope.in_client(async || measure(count, warm, length).await)??;
-    let share = per(8.0 * measured as f64, length) / scope.scene.rate_bps(false);
+    let (bytes, broke) = scope.in_client(async || measure(count, warm, length).await)??;
+    let whole = broke == 0;
+    let goodput = per(8.0 * bytes as f64, length);
     Ok(vec![
-        Value::of("epb", share, true),
-        Value::of("goodput", per(8.0 * measured as f64, length), true),
+        Value::of("epb", goodput / scope.scene.rate_bps(false), whole),
+        Value::of("goodput", goodput, whole),
+        Value::of("failed", f64::from(u8::from(!whole)), true),
     ])
 }
 
-/// What comes on all connections together in `length` after `warm`.
-async fn measure(count: usize, warm: Duration, length: Duration) -> Result<u64, WorkError> {
+/// What comes on all connections together in `length` after `warm`, and how often one broke since the
+/// beginning; an error where bytes are not those that were sent.
+async fn measure(count: usize, warm: Duration, length: Duration) -> Result<(u64, u32), HttpError> {
     let arrivals: Vec<Cell<Arrival>> = (0..count).map(|_| Cell::default()).collect();
+    let broke = Cell::new(0);
     let got = || arrivals.iter().map(|one| one.get().bytes).sum::<u64>();
-    let each = arrivals
-        .iter()
-        .map(async |arrival| Connection::open().await?.get(ENDLESS_BYTES, arrival).await);
-    let transfers = join_all(each);
+    let each = arrivals.iter().map(async |arrival| -> Result<Infallible, HttpError> {
+        loop {
+            let once = async { Connection::open().await?.get(ENDLESS_BYTES, arrival).await };
+            if let Err(error) = once.await
+                && error.is_damage()
+            {
+                return Err(error);
+            }
+            broke.set(broke.get() + 1);
+            sleep(PAUSE).await;
+        }
+    });
+    let transfers = try_join_all(each);
     let clock = async {
         sleep(warm).await;
         let before = got();
@@ -48,18 +65,18 @@ async fn measure(count: usize, warm: Duration, length: Duration) -> Result<u64, 
         got() - before
     };
     tokio::select! {
-        measured = clock => Ok(measured),
-        ended = transfers => {
-            let ended: Result<Vec<()>, HttpError> = ended.into_iter().collect();
-            Err(ended.err().map_or(WorkError::cannot("end what has no end"), WorkError::from))
-        }
+        bytes = clock => Ok((bytes, broke.get())),
+        ended = transfers => match ended {
+            Err(error) => Err(error),
+            // Of no connections at all.
+            Ok(_) => Ok((0, 0)),
+        },
     }
 }
 
 /// Asks for a byte until it comes: what a contender needs before its first flow is not measured.
 pub async fn first_byte(patience: Duration) -> Result<(), HttpError> {
     const ATTEMPT: Duration = Duration::from_secs(10);
-    const PAUSE: Duration = Duration::from_millis(100);
     let began = std::time::Instant::now();
     loop {
         let once = async { Connection::open().await?.get(1, &Cell::default()).await };

@@ -1,10 +1,10 @@
 //! `files`: a file on each of several connections, all begun at once.
 
 use std::cell::{Cell, RefCell};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bentpipe_results::Content;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::http::{Connection, HttpError};
@@ -16,6 +16,7 @@ use crate::origin::Arrival;
 /// What came of a run.
 struct Found {
     began: Instant,
+    /// When it was over: the deadline, where anything is missing.
     end: Instant,
     arrivals: Vec<Arrival>,
     /// What each had when the first was complete.
@@ -32,10 +33,23 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let count = scope.job.whole("connections").unwrap_or(1) as usize;
     let deadline = scope.job.planned.deadline;
     let before = scope.look(false)?;
-    let found = scope.in_client(async || fetch(count, bytes, deadline).await)??;
+    let found = scope.in_client(async || fetch(count, bytes, deadline).await)?;
     let after = scope.look(false)?;
+    let passed = (after.cabin - before.cabin).max(1) as f64;
+    let offered = (after.link.offered.bytes - before.link.offered.bytes) as f64;
+    let (rate, ceiling) = (scope.scene.rate_bps(false), 1.0 - scope.scene.loss(false));
+    let mut values = values(found, bytes, rate)?;
+    let finished = values.iter().all(|value| value.finished);
+    values.push(Value::of("ceiling", ceiling, true));
+    values.push(Value::of("extra-traffic", offered / passed - 1.0, finished));
+    Ok(values)
+}
+
+/// What the files say of themselves, on a link of this rate; an error where bytes are not those that
+/// were sent.
+fn values(found: Found, bytes: u64, rate_bps: f64) -> Result<Vec<Value>, HttpError> {
     if let Some(damage) = found.broke.into_iter().find(HttpError::is_damage) {
-        return Err(damage.into());
+        return Err(damage);
     }
     let finished = found.arrivals.iter().all(|one| one.bytes == bytes);
     let got: u64 = found.arrivals.iter().map(|one| one.bytes).sum();
@@ -43,14 +57,10 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let last = found.arrivals.iter().filter_map(|one| one.last).max();
     let last = if finished { last.unwrap_or(found.end) } else { found.end };
     let bits = 8.0 * got as f64;
-    let passed = (after.cabin - before.cabin).max(1) as f64;
-    let offered = (after.link.offered.bytes - before.link.offered.bytes) as f64;
     let mut values = vec![
-        Value::of("utilization", per(bits, last - first) / scope.scene.rate_bps(false), finished),
-        Value::of("ceiling", 1.0 - scope.scene.loss(false), true),
+        Value::of("utilization", per(bits, last - first) / rate_bps, finished),
         Value::of("goodput", per(bits, last - found.began), finished),
         Value::of("jain", jain(&found.abreast), true),
-        Value::of("extra-traffic", offered / passed - 1.0, finished),
         Value::of("failed", f64::from(u8::from(!finished)), true),
     ];
     for (number, arrival) in found.arrivals.iter().enumerate() {
@@ -62,32 +72,57 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     Ok(values)
 }
 
-/// Opens all connections, then asks for all files at once.
-async fn fetch(
-    count: usize,
-    bytes: u64,
-    deadline: std::time::Duration,
-) -> Result<Found, WorkError> {
-    let open = try_join_all((0..count).map(|_| Connection::open()));
-    let mut connections =
-        timeout(deadline, open).await.map_err(|_| WorkError::cannot("connect in time"))??;
+/// Opens all connections at once and asks for a file on each as soon as it is there.
+async fn fetch(count: usize, bytes: u64, deadline: Duration) -> Found {
     let arrivals: Vec<Cell<Arrival>> = (0..count).map(|_| Cell::default()).collect();
-    let abreast = RefCell::new(Vec::new());
+    let (abreast, broke) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
     let look = || arrivals.iter().map(|one| one.get().bytes).collect::<Vec<u64>>();
+    // Before the connections: a handshake across the link is part of the response.
     let began = Instant::now();
-    let each = connections.iter_mut().zip(&arrivals).map(async |(connection, arrival)| {
-        let outcome = connection.get(bytes, arrival).await;
-        if outcome.is_ok() && abreast.borrow().is_empty() {
-            *abreast.borrow_mut() = look();
+    let each = arrivals.iter().map(async |arrival| {
+        let once = async { Connection::open().await?.get(bytes, arrival).await };
+        match once.await {
+            Ok(()) if abreast.borrow().is_empty() => *abreast.borrow_mut() = look(),
+            Ok(()) => {}
+            Err(error) => broke.borrow_mut().push(error),
         }
-        outcome
     });
-    let outcomes = timeout(deadline, join_all(each)).await;
-    let end = Instant::now();
-    let broke = outcomes.unwrap_or_default().into_iter().filter_map(Result::err).collect();
+    let in_time = timeout(deadline, join_all(each)).await.is_ok();
+    let broke = broke.into_inner();
+    let end = if in_time && broke.is_empty() { Instant::now() } else { began + deadline };
     let mut abreast = abreast.into_inner();
     if abreast.is_empty() {
         abreast = look();
     }
-    Ok(Found { began, end, arrivals: arrivals.iter().map(Cell::get).collect(), abreast, broke })
+    Found { began, end, arrivals: arrivals.iter().map(Cell::get).collect(), abreast, broke }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_never_came_is_a_failed_file() {
+        let began = Instant::now();
+        let at = |seconds| Some(began + Duration::from_secs(seconds));
+        let whole = Arrival { bytes: 1000, first: at(1), last: at(2) };
+        let refused = HttpError::Connect(std::io::ErrorKind::TimedOut.into());
+        let found = Found {
+            began,
+            end: began + Duration::from_secs(10),
+            arrivals: vec![whole, Arrival::default()],
+            abreast: vec![1000, 0],
+            broke: vec![refused],
+        };
+        let values = values(found, 1000, 8000.0).unwrap();
+        let of = |metric: &str, series: &str| {
+            let is_it = |value: &&Value| value.metric == metric && value.series == series;
+            let value = values.iter().find(is_it).unwrap();
+            (value.value, value.finished)
+        };
+        assert_eq!(of("failed", ""), (1.0, true));
+        assert_eq!(of("response-time", "0"), (2.0, true));
+        assert_eq!(of("response-time", "1"), (10.0, false));
+        assert_eq!(of("utilization", ""), (8000.0 / 9.0 / 8000.0, false));
+    }
 }

@@ -1,6 +1,8 @@
 //! A client for transfers: connections to the server on which objects come and go.
 
 use std::cell::Cell;
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 use bentpipe_lab::workload::content::Object;
 use bentpipe_lab::workload::origin::ObjectBody;
@@ -9,6 +11,7 @@ use http::{Request, StatusCode, header};
 use http_body_util::{BodyExt, Either, Empty};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use socket2::Socket;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
@@ -43,10 +46,14 @@ pub enum HttpError {
     },
 }
 
-/// A connection that requests can follow each other on.
+/// A connection that requests can follow each other on. Dropped while one is under way it is reset, so
+/// that nothing of what was given up goes on behind it.
 pub struct Connection {
     sender: SendRequest<Either<Empty<Bytes>, ObjectBody>>,
     driver: JoinHandle<()>,
+    /// The same socket.
+    tcp: Socket,
+    under_way: bool,
 }
 
 impl HttpError {
@@ -63,10 +70,11 @@ impl Connection {
     pub async fn open() -> Result<Self, HttpError> {
         let tcp = TcpStream::connect(Origin::address()).await?;
         tcp.set_nodelay(true)?;
+        let again = Socket::from(tcp.as_fd().try_clone_to_owned()?);
         let (sender, connection) = http1::handshake(TokioIo::new(tcp)).await?;
         // How a connection ends shows in the request that it breaks.
         let driver = tokio::spawn(async { drop(connection.await) });
-        Ok(Self { sender, driver })
+        Ok(Self { sender, driver, tcp: again, under_way: false })
     }
 
     /// Asks for an object of so many bytes, from where `arrival` ends; `arrival` is right whenever
@@ -101,7 +109,10 @@ impl Connection {
             }
         }
         match arrival.get().bytes {
-            all if all == bytes => Ok(()),
+            all if all == bytes => {
+                self.under_way = false;
+                Ok(())
+            }
             at => Err(HttpError::Damaged { path, at }),
         }
     }
@@ -113,6 +124,7 @@ impl Connection {
         let query = format!("{path}?from={from}&number={number}");
         let given = ObjectBody::new(object, from);
         self.ask(Request::post(&query), Either::Right(given)).await?.collect().await?;
+        self.under_way = false;
         Ok(())
     }
 
@@ -121,6 +133,7 @@ impl Connection {
         let path = format!("/up/{number}");
         let body = self.ask(Request::get(&path), Either::Left(Empty::new())).await?;
         let bytes = body.collect().await?.to_bytes();
+        self.under_way = false;
         let count = std::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok());
         count.ok_or(HttpError::Damaged { path, at: 0 })
     }
@@ -136,6 +149,7 @@ impl Connection {
             .body(body)
             .expect("the server's paths are valid");
         let path = request.uri().path().to_owned();
+        self.under_way = true;
         self.sender.ready().await?;
         let response = self.sender.send_request(request).await?;
         let status = response.status();
@@ -150,6 +164,10 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        if self.under_way {
+            // What cannot be reset ends as other connections do.
+            let _ = self.tcp.set_linger(Some(Duration::ZERO));
+        }
         self.driver.abort();
     }
 }

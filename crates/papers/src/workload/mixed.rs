@@ -1,8 +1,10 @@
 //! `mixed`: readers of pages and of files for a fixed time.
 //!
 //! A reader of pages loads a document and its objects over HTTP/1.1 on six connections that stay open
-//! during the page, waits, and loads it again; a reader of files downloads one after another. What is
-//! under way at the end counts for the utilization and for nothing else.
+//! during the page, waits, and loads it again; a reader of files downloads one after another. Nobody
+//! begins anything behind the fixed time, in which utilization and fairness are measured. What is
+//! under way then is given as long again to end: left out, it would be the slow ones that are. What
+//! breaks, or has not ended even then, counts as not finished.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -31,11 +33,22 @@ const THINK: Duration = Duration::from_secs(2);
 /// Before a reader whose connection broke tries again.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// A page or a file that somebody read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Read {
+    reader: usize,
+    took: Duration,
+    finished: bool,
+}
+
 /// What readers found, while they read.
-#[derive(Default)]
 struct Diary {
-    pages: RefCell<Vec<(usize, f64)>>,
-    files: RefCell<Vec<(usize, f64)>>,
+    /// When nothing is begun any more.
+    until: Instant,
+    pages: RefCell<Vec<Read>>,
+    files: RefCell<Vec<Read>>,
+    /// Since when each reader has been waiting for what it is reading.
+    under_way: Vec<Cell<Option<Instant>>>,
     /// Objects and files that broke.
     broke: RefCell<Vec<HttpError>>,
 }
@@ -47,65 +60,120 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let think = duration(scope.job.grid, "think-time")?.unwrap_or(THINK);
     let deadline = scope.job.planned.deadline;
     let length = duration(scope.job.grid, "length")?.unwrap_or(deadline).min(deadline);
-    let (diary, arrivals, began) = scope.in_client(async || {
-        let (diary, began) = (Diary::default(), Instant::now());
-        let arrivals: Vec<Vec<Cell<Arrival>>> = (0..pages + files)
-            .map(|reader| {
-                let connections = if reader < pages { CONNECTIONS } else { 1 };
-                (0..connections).map(|_| Cell::default()).collect()
-            })
-            .collect();
-        let each = arrivals.iter().enumerate().map(async |(reader, tally)| {
-            if reader < pages {
-                read_pages(reader, tally, think, &diary).await;
-            } else {
-                read_files(reader, &tally[0], &diary).await;
-            }
-        });
-        let _ = timeout(length, join_all(each)).await;
-        let sums = arrivals.iter().map(|tally| tally.iter().map(Cell::get).collect::<Vec<_>>());
-        (diary, sums.collect::<Vec<_>>(), began)
-    })?;
-    if let Some(damage) = diary.broke.into_inner().into_iter().find(HttpError::is_damage) {
-        return Err(damage.into());
-    }
+    let (diary, arrivals, began) =
+        scope.in_client(async || read(pages, files, think, length).await)?;
     let sum = |tally: &Vec<Arrival>| tally.iter().map(|one| one.bytes).sum::<u64>();
     let got: Vec<u64> = arrivals.iter().map(sum).collect();
     let first = arrivals.iter().flatten().filter_map(|one| one.first).min().unwrap_or(began);
     let receiving = (began + length).saturating_duration_since(first);
     let all = 8.0 * got.iter().sum::<u64>() as f64;
-    let mut values = vec![
-        Value::of("utilization", per(all, receiving) / scope.scene.rate_bps(false), true),
-        Value::of("jain", jain(&got[pages..]), true),
-    ];
-    for (metric, list) in [("plt", diary.pages), ("response-time", diary.files)] {
-        let list = list.into_inner();
-        if list.is_empty() {
-            // Nobody's was complete: all that is known is that it takes longer.
-            values.push(Value::of(metric, length.as_secs_f64(), false));
-        }
-        let named = |(reader, took): (usize, f64)| {
-            Value::of(metric, took, true).in_series(reader.to_string())
-        };
-        values.extend(list.into_iter().map(named));
-    }
+    let mut values = diary.values(pages)?;
+    values.push(Value::of("utilization", per(all, receiving) / scope.scene.rate_bps(false), true));
+    values.push(Value::of("jain", jain(&got[pages..]), true));
     Ok(values)
 }
 
-async fn read_pages(reader: usize, tally: &[Cell<Arrival>], think: Duration, diary: &Diary) {
-    loop {
-        let began = Instant::now();
-        match page(tally).await {
-            Ok(()) => {
-                diary.pages.borrow_mut().push((reader, began.elapsed().as_secs_f64()));
-                sleep(think).await;
-            }
-            Err(error) => {
-                diary.broke.borrow_mut().push(error);
-                sleep(PAUSE).await;
-            }
+/// Lets all of them read; what they found, what had come to each on each of its connections within
+/// `length`, and when that began.
+async fn read(
+    pages: usize,
+    files: usize,
+    think: Duration,
+    length: Duration,
+) -> (Diary, Vec<Vec<Arrival>>, Instant) {
+    let began = Instant::now();
+    let diary = Diary::new(pages + files, began + length);
+    let tallies: Vec<Vec<Cell<Arrival>>> = (0..pages + files)
+        .map(|reader| {
+            let connections = if reader < pages { CONNECTIONS } else { 1 };
+            (0..connections).map(|_| Cell::default()).collect()
+        })
+        .collect();
+    let each = tallies.iter().enumerate().map(async |(reader, tally)| {
+        if reader < pages {
+            read_pages(reader, tally, think, &diary).await;
+        } else {
+            read_files(reader, &tally[0], &diary).await;
+        }
+    });
+    let look = async {
+        sleep(length).await;
+        tallies.iter().map(|tally| tally.iter().map(Cell::get).collect()).collect()
+    };
+    let (arrivals, _) = tokio::join!(look, timeout(2 * length, join_all(each)));
+    (diary, arrivals, began)
+}
+
+impl Diary {
+    fn new(readers: usize, until: Instant) -> Self {
+        Self {
+            until,
+            pages: RefCell::default(),
+            files: RefCell::default(),
+            under_way: vec![Cell::new(None); readers],
+            broke: RefCell::default(),
         }
     }
+
+    /// Reads for as long as something may be begun, and waits after each.
+    async fn keep(
+        &self,
+        reader: usize,
+        think: Duration,
+        list: &RefCell<Vec<Read>>,
+        read: impl AsyncFn() -> Result<(), HttpError>,
+    ) {
+        while Instant::now() < self.until {
+            let began = Instant::now();
+            self.under_way[reader].set(Some(began));
+            let outcome = read().await;
+            self.under_way[reader].set(None);
+            let (took, finished) = (began.elapsed(), outcome.is_ok());
+            list.borrow_mut().push(Read { reader, took, finished });
+            let pause = match outcome {
+                Ok(()) => think,
+                Err(error) => {
+                    self.broke.borrow_mut().push(error);
+                    PAUSE
+                }
+            };
+            sleep(pause.min(self.until.saturating_duration_since(Instant::now()))).await;
+        }
+    }
+
+    /// The times of all pages and files, and whether any of them failed; `pages` are the first so many
+    /// readers'. An error where bytes are not those that were sent.
+    fn values(self, pages: usize) -> Result<Vec<Value>, HttpError> {
+        if let Some(damage) = self.broke.into_inner().into_iter().find(HttpError::is_damage) {
+            return Err(damage);
+        }
+        let mut lists = [self.pages.into_inner(), self.files.into_inner()];
+        for (reader, began) in self.under_way.iter().enumerate() {
+            if let Some(began) = began.get() {
+                let list = &mut lists[usize::from(reader >= pages)];
+                list.push(Read { reader, took: began.elapsed(), finished: false });
+            }
+        }
+        let failed = lists.iter().flatten().any(|read| !read.finished);
+        let mut values = vec![Value::of("failed", f64::from(u8::from(failed)), true)];
+        for (metric, list) in ["plt", "response-time"].into_iter().zip(lists) {
+            values.extend(list.into_iter().map(|read| {
+                let Read { reader, took, finished } = read;
+                let value = Value::of(metric, took.as_secs_f64(), finished);
+                value.in_series(reader.to_string())
+            }));
+        }
+        Ok(values)
+    }
+}
+
+async fn read_pages(reader: usize, tally: &[Cell<Arrival>], think: Duration, diary: &Diary) {
+    diary.keep(reader, think, &diary.pages, async || page(tally).await).await;
+}
+
+async fn read_files(reader: usize, tally: &Cell<Arrival>, diary: &Diary) {
+    let file = async || get(&mut Connection::open().await?, FILE_BYTES, tally).await;
+    diary.keep(reader, Duration::ZERO, &diary.files, file).await;
 }
 
 /// The document, then its objects on all connections.
@@ -131,22 +199,6 @@ async fn page(tally: &[Cell<Arrival>]) -> Result<(), HttpError> {
     try_join_all(each).await.map(drop)
 }
 
-async fn read_files(reader: usize, tally: &Cell<Arrival>, diary: &Diary) {
-    loop {
-        let began = Instant::now();
-        let once = async { get(&mut Connection::open().await?, FILE_BYTES, tally).await };
-        match once.await {
-            Ok(()) => {
-                diary.files.borrow_mut().push((reader, began.elapsed().as_secs_f64()));
-            }
-            Err(error) => {
-                diary.broke.borrow_mut().push(error);
-                sleep(PAUSE).await;
-            }
-        }
-    }
-}
-
 /// One object; its bytes are added to `tally` as they come.
 async fn get(
     connection: &mut Connection,
@@ -154,4 +206,36 @@ async fn get(
     tally: &Cell<Arrival>,
 ) -> Result<(), HttpError> {
     connection.get_counting(bytes, &Cell::default(), Some(tally)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_breaks_or_is_cut_off_counts_as_not_finished() {
+        let diary = Diary::new(3, Instant::now());
+        let read = |reader, seconds, finished| {
+            let took = Duration::from_secs(seconds);
+            Read { reader, took, finished }
+        };
+        diary.pages.borrow_mut().extend([read(0, 3, true), read(0, 7, false)]);
+        diary.broke.borrow_mut().push(HttpError::Connect(std::io::ErrorKind::TimedOut.into()));
+        diary.under_way[2].set(Some(Instant::now()));
+        let values = diary.values(1).unwrap();
+        let of = |metric: &str| -> Vec<(&str, bool)> {
+            let all = values.iter().filter(|value| value.metric == metric);
+            all.map(|value| (value.series.as_str(), value.finished)).collect()
+        };
+        assert_eq!(of("plt"), [("0", true), ("0", false)]);
+        assert_eq!(of("response-time"), [("2", false)]);
+        assert_eq!(values[0], Value::of("failed", 1.0, true));
+    }
+
+    #[tokio::test]
+    async fn nobody_begins_behind_the_time() {
+        let diary = Diary::new(1, Instant::now() - Duration::from_secs(1));
+        diary.keep(0, THINK, &diary.pages, async || panic!("begun too late")).await;
+        assert_eq!(diary.values(1).unwrap(), [Value::of("failed", 0.0, true)]);
+    }
 }

@@ -2,10 +2,11 @@
 //! the light loader, or by real Chromium, with empty caches.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bentpipe_lab::browser::BrowserError;
+use bentpipe_lab::browser::{BrowserError, NotInBrowsers};
+use bentpipe_lab::emu::EmuError;
 use bentpipe_lab::loader::{
     DEFAULT_CONNECTIONS, DEFAULT_MAX_STREAMS, Load, Protocol, RATE_SLOT, Tickets, TlsVersion,
     UnknownProtocol, Visit, load, warm,
@@ -19,6 +20,7 @@ use time::OffsetDateTime;
 use super::{Scope, WorkError, chromium};
 use crate::figures::per;
 use crate::job::{Job, Value};
+use crate::world::PAUSE;
 
 /// Of all models of sites: the sites are the same in every run of every version.
 const MODELS: u64 = 1;
@@ -45,12 +47,22 @@ pub enum SiteError {
     /// TLS.
     #[error(transparent)]
     Authority(#[from] AuthorityError),
-    /// The visit before the one that is measured failed.
-    #[error("the first visit, which brings tickets, failed: {0}")]
-    Warming(String),
+    /// A second visit did as a first one does.
+    #[error(
+        "over {protocol} a second visit resumes the first one's sessions, but {anew} of {connections} \
+         connections began new ones: the servers took no ticket"
+    )]
+    Anew {
+        /// Over what.
+        protocol: &'static str,
+        /// Connections with a full handshake, or without 0-RTT.
+        anew: u32,
+        /// All that came up.
+        connections: u32,
+    },
     /// Browsers cannot be made to do that.
-    #[error("Chromium cannot be made to load a page over {0} only")]
-    NotInBrowsers(&'static str),
+    #[error(transparent)]
+    NotInBrowsers(NotInBrowsers),
     /// Chromium did not do what it was told.
     #[error(transparent)]
     Browser(#[from] BrowserError),
@@ -128,18 +140,29 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
         ..Load::new(&site, protocol, scope.job.planned.deadline)
     };
     let mut tickets = Tickets::new(&scope.sites.authority).map_err(SiteError::from)?;
-    let before = scope.world.radio_counters()?;
-    let begun = OffsetDateTime::now_utc();
-    let number = scope.number;
-    let visit = scope.in_client(async || {
+    let (world, number, farewells) = (scope.world, scope.number, PAUSE + 2 * scope.scene.rtt());
+    let visited = scope.in_client(async || {
         if protocol.resumes() {
-            warm(&asked, &mut tickets, WARMING + number).await.map_err(SiteError::Warming)?;
+            if warm(&asked, &mut tickets, WARMING + number).await.is_err() {
+                return Ok(None);
+            }
+            // Its connections close meanwhile: none of their packets is the measured visit's.
+            tokio::time::sleep(farewells).await;
         }
-        Ok::<_, SiteError>(load(&asked, &mut tickets).await)
+        let (before, begun) = (world.radio_counters()?, OffsetDateTime::now_utc());
+        let visit = load(&asked, &mut tickets).await;
+        Ok::<_, EmuError>(Some((before, begun, visit)))
     })??;
+    let Some((before, begun, visit)) = visited else {
+        return Ok(not_visited(scope.job.planned.deadline));
+    };
     let after = scope.world.radio_counters()?;
+    if protocol.resumes() && visit.connections_anew > 0 {
+        let (anew, connections) = (visit.connections_anew, visit.connections);
+        return Err(SiteError::Anew { protocol: protocol.name(), anew, connections }.into());
+    }
     if let Some(raw) = scope.raw {
-        keep(raw, scope, &visit.har(&asked, begun).to_string())?;
+        keep(raw, scope, "", &visit.har(&asked, begun).to_string())?;
     }
     let mut values = of_visit(&visit, scope.scene.rate_bps(false));
     let ways = [(before.forward, after.forward), (before.return_, after.return_)];
@@ -177,6 +200,16 @@ fn serve(scope: &mut Scope<'_>, site: &Site) -> Result<(), WorkError> {
     let server = SiteServer::start(&scope.world.server, site, &settings)?;
     scope.sites.serving = Some((cell.clone(), server));
     Ok(())
+}
+
+/// A visit that the one before it, which brings tickets, did not allow: a failed load.
+fn not_visited(deadline: Duration) -> Vec<Value> {
+    vec![
+        Value::of("plt", deadline.as_secs_f64(), false),
+        Value::of("goodput", 0.0, false),
+        Value::of("utilization", 0.0, false),
+        Value::of("failed", 1.0, true),
+    ]
 }
 
 /// What a visit says of itself.
@@ -218,11 +251,11 @@ fn of_visit(visit: &Visit, rate_bps: f64) -> Vec<Value> {
     values
 }
 
-/// Keeps a HAR file beside the results.
-fn keep(raw: &std::path::Path, scope: &Scope<'_>, har: &str) -> Result<(), SiteError> {
+/// Keeps a HAR file of the run's `which` view beside the results.
+pub(super) fn keep(raw: &Path, scope: &Scope<'_>, which: &str, har: &str) -> Result<(), SiteError> {
     let Job { study, grid, planned } = scope.job;
     let cell = results::Folder::cell_file(&study.name, &grid.id, &planned.cell);
-    let path = raw.join(cell).with_extension(format!("{}.har", scope.run));
+    let path = raw.join(cell).with_extension(format!("{}{which}.har", scope.run));
     let write = || {
         path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
         std::fs::write(&path, har)

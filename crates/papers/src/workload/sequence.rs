@@ -19,7 +19,7 @@ use crate::origin::Arrival;
 const OTHERS_FIRST: Duration = Duration::from_secs(20);
 /// Before another connection is tried.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Connections that one run may lose: a proxy that resets each of them would do so for ever.
+/// Connections that one run may lose; with the last of them it has failed, and waits for its deadline.
 const MOST_RESETS: u32 = 1000;
 
 /// One run.
@@ -39,24 +39,22 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let resets_before = scope.running.resets();
     let before = scope.look(up)?;
     let (resets, arrival, began, end) = scope.in_client(async || {
-        let (resets, arrival, began) = (Cell::new(0), Cell::default(), Cell::new(Instant::now()));
+        let (resets, arrival) = (Cell::new(0), Cell::default());
+        // Before the connection: a handshake across the link is part of the transfer.
+        let began = Instant::now();
         let work = async {
-            if up {
-                send(all, number, &resets, &began).await
-            } else {
-                fetch(all, &resets, &began, &arrival).await
-            }
+            if up { send(all, number, &resets).await } else { fetch(all, &resets, &arrival).await }
         };
         let outcome = timeout(deadline, work).await;
         let end = Instant::now();
         if let Ok(Err(error)) = outcome {
             return Err(WorkError::from(error));
         }
-        Ok((resets.get(), arrival.get(), began.get(), end))
+        let arrival = if up { uploads.of(number) } else { arrival.get() };
+        Ok((resets.get(), arrival, began, end))
     })??;
     let after = scope.look(up)?;
     drop(others);
-    let arrival = if up { uploads.of(number) } else { arrival };
     let finished = arrival.bytes >= all;
     let last = if finished { arrival.last.unwrap_or(end) } else { end };
     let seen = scope.running.resets() - resets_before;
@@ -75,20 +73,9 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
 }
 
 /// Downloads all of it, on as many connections as it takes.
-async fn fetch(
-    all: u64,
-    resets: &Cell<u32>,
-    began: &Cell<Instant>,
-    arrival: &Cell<Arrival>,
-) -> Result<(), HttpError> {
+async fn fetch(all: u64, resets: &Cell<u32>, arrival: &Cell<Arrival>) -> Result<(), HttpError> {
     loop {
-        let once = async {
-            let mut connection = Connection::open().await?;
-            if arrival.get() == Arrival::default() && resets.get() == 0 {
-                began.set(Instant::now());
-            }
-            connection.get(all, arrival).await
-        };
+        let once = async { Connection::open().await?.get(all, arrival).await };
         match once.await {
             Ok(()) => return Ok(()),
             Err(error) => again(error, resets).await?,
@@ -97,21 +84,11 @@ async fn fetch(
 }
 
 /// Uploads all of it: after a break the server says how much it has.
-async fn send(
-    all: u64,
-    number: u64,
-    resets: &Cell<u32>,
-    began: &Cell<Instant>,
-) -> Result<(), HttpError> {
+async fn send(all: u64, number: u64, resets: &Cell<u32>) -> Result<(), HttpError> {
     loop {
         let once = async {
             let mut connection = Connection::open().await?;
-            let from = if resets.get() == 0 {
-                began.set(Instant::now());
-                0
-            } else {
-                connection.has(number).await?
-            };
+            let from = if resets.get() == 0 { 0 } else { connection.has(number).await? };
             if from >= all { Ok(()) } else { connection.put(all, from, number).await }
         };
         match once.await {
@@ -121,11 +98,15 @@ async fn send(
     }
 }
 
-/// Counts a break; an error where nothing is to be tried again.
+/// Counts a break, and waits until another connection may be tried: for ever, after as many as one
+/// run may lose. An error where the bytes are not those that were sent.
 async fn again(error: HttpError, resets: &Cell<u32>) -> Result<(), HttpError> {
-    resets.set(resets.get() + 1);
-    if error.is_damage() || resets.get() > MOST_RESETS {
+    if error.is_damage() {
         return Err(error);
+    }
+    resets.set(resets.get() + 1);
+    if resets.get() >= MOST_RESETS {
+        std::future::pending::<()>().await;
     }
     tokio::time::sleep(PAUSE).await;
     Ok(())

@@ -3,7 +3,7 @@
 
 mod spec;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use maud::{Markup, PreEscaped, html};
 use serde_json::{Map, Value, json};
@@ -15,7 +15,7 @@ use crate::statistics::{Statistic, percentile};
 use crate::study::FigureKind;
 
 /// The most points of one cell in a figure: more than a panel is wide.
-const MOST_POINTS: usize = 1_500;
+const MOST_POINTS: usize = 3_000;
 
 /// The most objects of a waterfall: more are a black wall.
 const MOST_OBJECTS: usize = 120;
@@ -77,17 +77,22 @@ impl<'a> Drawing<'a> {
             let own = [shown.section.today.as_deref(), shown.section.with.as_deref()];
             cells.retain(|one| own.contains(&one.cell.on("contender")));
         }
-        let first = *cells.first()?;
+        cells.first()?;
         // A distribution is over the objects of all sites, a cloud of all runs.
         let pooled = |column: &str| match figure.kind {
             FigureKind::Cdf => column == "page",
             kind => kind == FigureKind::Scatter,
         };
-        let picked = COLUMNS
-            .into_iter()
-            .filter(|column| !(is_drawn(column) || *column == "contender" || pooled(column)))
-            .filter(|column| cells.iter().any(|one| one.cell.on(column) != first.cell.on(column)))
-            .collect();
+        let mut told: Vec<&str> =
+            COLUMNS.into_iter().filter(|one| is_drawn(one) || *one == "contender").collect();
+        let mut picked = Vec::new();
+        for column in COLUMNS {
+            let is_choice = !told.contains(&column) && !pooled(column);
+            if is_choice && !follows(&cells, column, &told) {
+                picked.push(column);
+                told.push(column);
+            }
+        }
         Some(Self { shown, cells, by_contender, picked })
     }
 
@@ -117,28 +122,34 @@ impl<'a> Drawing<'a> {
             "colours": self.colours(),
             "start": self.start(&rows),
             "picks": picks,
-            "shared": !matches!(figure.kind, FigureKind::Scatter | FigureKind::Cdf),
+            "shared": figure.kind != FigureKind::Scatter,
+            "together": figure.facet.as_deref() == Some("contender"),
             "spec": self.spec(&rows),
             "rows": rows,
         })
     }
 
-    /// What is picked at first: the values with which most colours, then most rows are to be seen.
+    /// What is picked at first: the values with which most panels, then most colours, then most rows are
+    /// to be seen.
     fn start(&self, rows: &[Value]) -> Vec<String> {
         let fields: Vec<String> = (0..self.picked.len()).map(|place| format!("p{place}")).collect();
         let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
-        let mut seen: Vec<(Vec<String>, BTreeSet<String>, usize)> = Vec::new();
+        let mut seen: Vec<(Vec<String>, [BTreeSet<String>; 2], usize)> = Vec::new();
         for row in rows {
             let key: Vec<String> = fields.iter().map(|field| text(row, field)).collect();
             let place = seen.iter().position(|(one, ..)| *one == key).unwrap_or_else(|| {
-                seen.push((key, BTreeSet::new(), 0));
+                seen.push((key, Default::default(), 0));
                 seen.len() - 1
             });
-            seen[place].1.insert(text(row, "c"));
+            seen[place].1[0].insert(text(row, "f") + &text(row, "w"));
+            seen[place].1[1].insert(text(row, "c"));
             seen[place].2 += 1;
         }
         // Of several that are as good as one another the first.
-        let best = seen.into_iter().rev().max_by_key(|(_, colours, count)| (colours.len(), *count));
+        let best = seen
+            .into_iter()
+            .rev()
+            .max_by_key(|(_, [panels, colours], count)| (panels.len(), colours.len(), *count));
         best.map(|(key, ..)| key).unwrap_or_default()
     }
 
@@ -233,11 +244,19 @@ impl<'a> Drawing<'a> {
                 _ => x.into(),
             },
         );
-        let finite = |value: f64| if value.is_finite() { json!(value) } else { Value::Null };
+        let scale = scale(unit);
+        let finite =
+            |value: f64| if value.is_finite() { json!(value * scale) } else { Value::Null };
         row.insert("y".into(), finite(summary.centre.value));
         row.insert("low".into(), finite(summary.centre.low));
         row.insert("high".into(), finite(summary.centre.high));
-        row.insert("never".into(), summary.centre.value.is_infinite().into());
+        // A bar without length says why.
+        let word = match summary.centre.value {
+            value if value.is_infinite() => Some("never"),
+            0.0 => Some("0"),
+            _ => None,
+        };
+        row.extend(word.map(|word| ("word".to_owned(), word.into())));
         if figure.kind == FigureKind::Box {
             for (name, q) in [("q1", 0.25), ("q3", 0.75), ("q5", 0.05), ("q95", 0.95)] {
                 row.insert(name.into(), percentile(&values, q).map_or(Value::Null, finite));
@@ -248,21 +267,34 @@ impl<'a> Drawing<'a> {
         Some(row.into())
     }
 
-    /// Of the first run: each series over time, thinned to what a panel can show.
+    /// Of the first run: each series over time, without what lies between zeros and thinned to what a
+    /// panel can show.
     fn time_rows(&self, one: &Measured) -> Vec<Value> {
         let figure = &self.shown.section.figure;
         let run = one.of(&figure.y).map(|row| row.run).min();
-        let rows: Vec<&Row> = one.of(&figure.y).filter(|row| Some(row.run) == run).collect();
+        let rows: Vec<&Row> =
+            one.of(&figure.y).filter(|row| Some(row.run) == run && row.x.is_some()).collect();
+        let is_zero = |place: Option<usize>, series: &str| {
+            let row = place.and_then(|place| rows.get(place));
+            row.is_some_and(|row| row.value == 0.0 && row.series == series)
+        };
+        let rows: Vec<&Row> = (0..rows.len())
+            .filter(|&at| {
+                let near = [at.checked_sub(1), Some(at), Some(at + 1)];
+                !near.into_iter().all(|place| is_zero(place, &rows[at].series))
+            })
+            .map(|at| rows[at])
+            .collect();
         let step = rows.len().div_ceil(MOST_POINTS).max(1);
-        let thinned = rows.into_iter().filter(|row| row.x.is_some());
+        let scale = scale(unit(&figure.y, false));
         let of = |(_, row): (usize, &Row)| {
             let mut point = self.base(one);
             point.insert("x".into(), json!(row.x));
-            point.insert("y".into(), json!(row.value));
+            point.insert("y".into(), json!(row.value * scale));
             point.insert("s".into(), row.series.clone().into());
             Value::from(point)
         };
-        thinned.enumerate().filter(|(place, _)| place % step == 0).map(of).collect()
+        rows.into_iter().enumerate().filter(|(place, _)| place % step == 0).map(of).collect()
     }
 
     /// A hundred points of the distribution of all objects of the cells that differ in page alone.
@@ -350,14 +382,33 @@ impl<'a> Drawing<'a> {
 
     fn caption(&self) -> &'static str {
         match self.shown.section.figure.kind {
-            FigureKind::Bars => ": medians, with 95 % intervals by bootstrap.",
+            FigureKind::Bars => {
+                ": medians, with 95 % intervals by bootstrap; where there is no bar and no word \
+                 nothing was measured."
+            }
             FigureKind::Lines if self.is_over_time() => ": the first run.",
             FigureKind::Lines => ": medians, with 95 % intervals by bootstrap.",
             FigureKind::Cdf => ": of all sites and runs.",
             FigureKind::Box => ": median, quartiles, 5th and 95th percentile.",
             FigureKind::Scatter => ": each run a point; what is less stands at 0.1 %.",
-            FigureKind::Waterfall => ", of the run nearest to the median.",
+            FigureKind::Waterfall => {
+                ", of the run nearest to the median; a bar begins when its connection was up."
+            }
             FigureKind::Table => ".",
         }
     }
+}
+
+/// Whether the cells' values in `column` follow from those in `told`: then there is nothing to pick.
+fn follows(cells: &[&Measured], column: &str, told: &[&str]) -> bool {
+    let mut values = BTreeMap::new();
+    cells.iter().all(|one| {
+        let key: Vec<Option<&str>> = told.iter().map(|column| one.cell.on(column)).collect();
+        *values.entry(key).or_insert(one.cell.on(column)) == one.cell.on(column)
+    })
+}
+
+/// What values are multiplied with in a figure: rates are in Mbit/s.
+fn scale(unit: &str) -> f64 {
+    if unit == "bit/s" { 1e-6 } else { 1.0 }
 }

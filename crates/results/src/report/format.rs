@@ -91,6 +91,9 @@ pub(super) fn unit(metric: &str, quotient: bool) -> &str {
 pub(super) fn name(metric: &str) -> &str {
     match metric {
         "plt" => "page load time",
+        "lcp" => "largest contentful paint",
+        "repeat-plt" => "page load time, repeat view",
+        "repeat-lcp" => "largest contentful paint, repeat view",
         "response-time" => "response time",
         "jain" => "Jain's index",
         "connections-dropped" => "connections dropped unused",
@@ -111,6 +114,32 @@ pub(super) fn name(metric: &str) -> &str {
         "share" => "share",
         other => other,
     }
+}
+
+/// `text` in lines of at most `width`.
+pub(super) fn folded(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let word = clipped(word, width);
+        let last = lines.last().map_or(0, |line| line.chars().count());
+        match lines.last_mut() {
+            Some(line) if last == 0 => line.push_str(&word),
+            Some(line) if last + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            _ => lines.push(word),
+        }
+    }
+    lines
+}
+
+/// The beginning of `text` where all of it is longer than `width`.
+pub(super) fn clipped(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.into();
+    }
+    text.chars().take(width - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]

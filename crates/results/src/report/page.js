@@ -29,29 +29,39 @@ show();
 
 const config = {
   background: null,
-  font: "inherit",
+  // Vega measures texts by it, so it must be a real one.
+  font: getComputedStyle(document.body).fontFamily,
   view: { stroke: null },
   axis: {
     labelColor: "var(--muted)", titleColor: "var(--muted)", titleFontWeight: "normal",
     domainColor: "var(--line)", tickColor: "var(--line)", gridColor: "var(--grid)",
-    labelFontSize: 11, titleFontSize: 11, labelLimit: 110,
+    labelFontSize: 11, titleFontSize: 11, labelLimit: 120, titlePadding: 8,
   },
-  axisX: { grid: false, labelOverlap: true },
+  axisX: { grid: false, labelOverlap: "greedy", labelSeparation: 8 },
 };
 
-// The largest value that any panel with the same facet shows: they share an axis. A waterfall grows
-// along the other one.
+// The largest value that `rows` show. A waterfall grows along the other axis.
 function top(rows) {
   let most = 0;
   for (const row of rows) most = Math.max(most, row.x2 ?? row.high ?? row.y ?? 0, row.q95 ?? 0);
   return most;
 }
 
-function withTop(spec, most) {
+// The specification for panels that are read beside each other: axes of one length, the same names along
+// them, and a place for each colour, whichever of `rows` a panel has.
+function shared(spec, rows) {
   const copy = structuredClone(spec);
-  for (const part of [copy, ...(copy.layer ?? [])]) {
-    const along = part.encoding?.x2 ? part.encoding.x : part.encoding?.y;
-    if (along?.scale && most > 0) along.scale = { ...along.scale, domainMax: most * 1.05, nice: false };
+  const most = top(rows) * 1.05 || 1;
+  for (const { encoding } of [copy, ...(copy.layer ?? [])]) {
+    if (!encoding) continue;
+    const along = encoding.x2 ? encoding.x : encoding.y;
+    if (along?.scale && !along.scale.domain) along.scale = { ...along.scale, domainMax: most, nice: false };
+    const { x, xOffset } = encoding;
+    const has = (field) => (value) => rows.some((row) => row[field] === value);
+    if (x?.scale?.type === "symlog") x.scale = { ...x.scale, domain: [0, Math.max(...rows.map((row) => row.x))] };
+    else if (Array.isArray(x?.sort)) x.scale = { domain: x.sort.filter(has("x")) };
+    else if (x?.sort) x.scale = { domain: [...new Set(rows.map((row) => row.x))].sort((one, two) => one - two) };
+    if (xOffset) xOffset.scale = { domain: xOffset.sort.filter(has("c")) };
   }
   return copy;
 }
@@ -78,20 +88,22 @@ async function draw(figure, data, picked) {
   const waterfall = data.spec.encoding?.x2 !== undefined;
   for (const facet of data.facets) {
     const beside = rows.filter((row) => row.f === facet);
-    const spec = data.shared ? withTop(data.spec, top(beside)) : data.spec;
+    const spec = data.shared ? shared(data.spec, data.together ? rows : beside) : data.spec;
+    const turned = spec.encoding?.x?.axis?.labelAngle;
     for (const contender of data.contenders) {
-      const values = beside.filter((row) => (row.w ?? "") === contender.value);
+      const isIts = (row) => row.f === facet && (row.w ?? "") === contender.value;
+      const values = rows.filter(isIts);
       const box = panel(holder, [facet, contender.title].filter(Boolean).join(" · "));
       if (values.length === 0) {
         const none = document.createElement("p");
         none.className = "none";
-        none.textContent = "not measured";
+        none.textContent = data.rows.some(isIts) ? "not for what is picked" : "not in this run";
         box.append(none);
         continue;
       }
       const place = document.createElement("div");
       box.append(place);
-      const height = waterfall ? Math.min(360, 40 + 6 * values.length) : 200;
+      const height = waterfall ? Math.min(360, 40 + 6 * values.length) : turned ? 240 : 200;
       const full = {
         ...spec, width: "container", height, data: { values }, config,
         autosize: { type: "fit", contains: "padding" },

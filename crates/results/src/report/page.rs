@@ -115,6 +115,8 @@ fn overview(worked: &Worked<'_>) -> Markup {
                 li { "A number in blue leads to the list of its runs: seed, value, and the file that holds them." }
                 li { "Beneath it stand the 95 % interval by bootstrap, the 95th percentile and the number of values." }
                 li { b { "never" } ": what should end did not before the deadline." }
+                li { b { "∞" } " or " b { "0 ×" } ": of two times that were divided one never ended." }
+                li { b { "–" } ", " b { "not in the quick part" } ": only the full run has it." }
                 li { b { "lost" } ": the paper has the value, the text that we have of it has not." }
                 li {
                     (badge(crate::Held::Undecided)) " two endless or two empty values were to be divided; "

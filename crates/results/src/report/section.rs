@@ -83,7 +83,7 @@ impl<'a> Shown<'a> {
         };
         let mut all: Vec<&str> = Vec::new();
         let stated = self.section.paper.iter().map(|stated| &stated.metric);
-        for metric in drawn.iter().copied().chain(stated) {
+        for metric in drawn.iter().copied().chain(&self.section.also).chain(stated) {
             if self.grid.metrics.contains(metric) && !all.contains(&metric.as_str()) {
                 all.push(metric);
             }
@@ -100,14 +100,21 @@ impl<'a> Shown<'a> {
         let section = self.section;
         html! {
             @if !section.paper.is_empty() {
+                // Where the table has no head.
+                p.who {
+                    @if let Some(today) = &section.today { "Measured today: " code { (today) } ". " }
+                    @if let Some(with) = &section.with { "With Bentpipe: " code { (with) } "." }
+                }
                 div.scroll tabindex="0" role="region" aria-label={ "Values of the paper: " (section.title) } {
                     table.stated {
                         thead { tr {
                             th scope="col" { "Of what" }
                             th scope="col" { "The paper says" }
-                            th scope="col" {
-                                "Measured today"
-                                @if let Some(today) = &section.today { br; code { (today) } }
+                            @if self.has_today() {
+                                th scope="col" {
+                                    "Measured today"
+                                    @if let Some(today) = &section.today { br; code { (today) } }
+                                }
                             }
                             @if let Some(with) = &section.with {
                                 th scope="col" { "With Bentpipe" br; code { (with) } }
@@ -131,22 +138,47 @@ impl<'a> Shown<'a> {
                     (name(&one.metric))
                     @if one.kind != crate::study::Kind::Median { ", " (kind) }
                     span.where {
-                        (pattern(&one.cells))
-                        @if let Some(against) = &one.against { " ÷ " (pattern(against)) }
+                        (self.pattern(&one.cells))
+                        @if let Some(against) = &one.against { " ÷ " (self.pattern(against)) }
                     }
                 }
                 td.paper data-label="The paper says" {
                     span.value { (stated(one.value, paper_unit)) }
                     span.beside { (one.text) }
                 }
-                td data-label="Measured today" { (self.found_cell(one, today)) }
-                @if self.section.with.is_some() { td.bentpipe data-label="With Bentpipe" { (self.found_cell(one, with)) } }
+                @if self.has_today() {
+                    td data-label="Measured today" { (self.found_cell(one, today, None)) }
+                }
+                @if let Some(contender) = &self.section.with {
+                    td.bentpipe data-label="With Bentpipe" { (self.found_cell(one, with, Some(contender))) }
+                }
             }
         }
     }
 
-    fn found_cell(&self, stated: &Stated, found: Option<Found<'_>>) -> Markup {
-        let Some(found) = found else { return html! { span.none { "not measured" } } };
+    /// Whether there is anything that today's software may be measured by.
+    fn has_today(&self) -> bool {
+        self.section.today.is_some() || !self.has_contenders()
+    }
+
+    /// Why there is nothing: nobody meant to measure it, or not in this run, or it gave nothing.
+    fn absent(&self, stated: &Stated, with: Option<&str>) -> &'static str {
+        let contender = with.or_else(|| match stated.cells.on("contender") {
+            Some(_) => None,
+            None => self.section.today.as_deref(),
+        });
+        let planned = |cells| stated.is_in(cells, &self.section.cells, contender);
+        match self.worked.report.manifest.quick {
+            _ if !planned(&self.grid.cells) => "not run",
+            true if !planned(&self.grid.quick) => "not in the quick part",
+            _ => "not measured",
+        }
+    }
+
+    fn found_cell(&self, stated: &Stated, found: Option<Found<'_>>, with: Option<&str>) -> Markup {
+        let Some(found) = found else {
+            return html! { span.none { (self.absent(stated, with)) } };
+        };
         let quotient = stated.against.is_some();
         let unit = unit(&stated.metric, quotient);
         let summary = Summary::of(&found.values, stated.kind.statistic(quotient));
@@ -165,7 +197,7 @@ impl<'a> Shown<'a> {
                     ul { @for one in cells { li { (self.link(&one.cell, &self.short(&one.cell))) } } }
                 }
             }
-            @if others { code.which { (found.cells[0].cell.on("contender").unwrap_or_default()) } }
+            @if others { code.which { (of_whom(&found).join(", ")) } }
             @if let Some(summary) = summary {
                 span.beside {
                     @if quotient { (pairs(&found.values, unit)) }
@@ -173,6 +205,16 @@ impl<'a> Shown<'a> {
                 }
             }
         }
+    }
+
+    /// The cells in words; the contender that stands above the column is not said again.
+    fn pattern(&self, pattern: &Pattern) -> String {
+        let today = self.section.today.as_ref().map(std::slice::from_ref);
+        let parts = pattern
+            .columns()
+            .filter(|(column, values)| !(*column == "contender" && Some(*values) == today));
+        let of = |(column, values): (&str, &[String])| label(column, &values.join(", "));
+        parts.map(of).collect::<Vec<_>>().join(" · ")
     }
 
     /// A number as the way to the runs it was made of.
@@ -220,7 +262,7 @@ impl<'a> Shown<'a> {
                 @for metric in self.metrics() {
                     div.scroll tabindex="0" role="region" aria-label={ "Every cell: " (name(metric)) } {
                         table {
-                            caption { (name(metric)) }
+                            caption { (name(metric)) @if metric == "rate" { ", mean" } }
                             thead { tr {
                                 @for column in &columns { th scope="col" { (self.heading(column)) } }
                                 @if contenders.is_empty() { th scope="col" { "measured" } }
@@ -252,7 +294,9 @@ impl<'a> Shown<'a> {
     fn cell(&self, cell: &Cell, metric: &str) -> Markup {
         let measured = self.among.get(cell).filter(|one| self.section.cells.matches(&one.cell));
         let unit = unit(metric, false);
-        let summary = measured.and_then(|one| Summary::of(&one.values(metric), Statistic::Median));
+        // Most of a page's time nothing comes, so that a rate's median says nothing.
+        let statistic = if metric == "rate" { Statistic::Mean } else { Statistic::Median };
+        let summary = measured.and_then(|one| Summary::of(&one.values(metric), statistic));
         let bentpipe =
             cell.on("contender").is_some() && cell.on("contender") == self.section.with.as_deref();
         html! {
@@ -285,7 +329,13 @@ pub(super) fn label(column: &str, value: &str) -> String {
     if column == "x" { format!("x = {value}") } else { value.into() }
 }
 
-fn pattern(pattern: &Pattern) -> String {
-    let of = |(column, values): (&str, &[String])| label(column, &values.join(", "));
-    pattern.columns().map(of).collect::<Vec<_>>().join(" · ")
+/// Who carried the cells, each once.
+fn of_whom<'a>(found: &Found<'a>) -> Vec<&'a str> {
+    let mut all: Vec<&str> = Vec::new();
+    for contender in found.cells.iter().filter_map(|one| one.cell.on("contender")) {
+        if !all.contains(&contender) {
+            all.push(contender);
+        }
+    }
+    all
 }

@@ -153,6 +153,7 @@ fn with<T>(vega: Option<&str>, look: impl FnOnce(&Report<'_>) -> T) -> T {
         studies: vec![("small".into(), "0123456789abcdef".into())],
         seed: 7,
         quick: true,
+        builds: Vec::new(),
     };
     let made = [("command".to_owned(), "bentpipe papers <x>".to_owned())];
     look(&Report {
@@ -284,7 +285,12 @@ fn the_text_has_the_same_in_80_columns() {
         "{value}"
     );
     assert!(text.contains("Claims: 1 held, 0 not held, 0 undecided, 1 not measured"), "{text}");
-    assert!(text.contains("  not held     bentpipe/fast: found 2 s, asked below 1 s"), "{text}");
+    assert!(
+        text.contains(
+            "  not held     small: Bentpipe takes a second. (found 2 s, asked below 1 s)"
+        ),
+        "{text}"
+    );
     assert!(text.contains("All claims: 1 held, 1 not held, 0 undecided, 1 not measured"), "{text}");
 }
 
@@ -303,7 +309,13 @@ fn every_section_of_the_studies_built_in_is_shown() {
             measured.push(Measured { paper, grid: grid.id.clone(), cell, rows });
         }
     }
-    let manifest = Manifest { version: "0.1.0".into(), studies: Vec::new(), seed: 1, quick: true };
+    let manifest = Manifest {
+        version: "0.1.0".into(),
+        studies: Vec::new(),
+        seed: 1,
+        quick: true,
+        builds: Vec::new(),
+    };
     let report = Report {
         studies: &studies,
         claims: &claims,

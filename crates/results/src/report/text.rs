@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use super::claims::{Counts, bound, value};
-use super::format::{name, show, stated, unit};
+use super::format::{clipped, folded, name, show, stated, unit};
 use super::section::Shown;
 use super::{Report, Worked};
 use crate::claim::Held;
-use crate::study::{Section, Stated, StatedValue, Study};
+use crate::measured::Pattern;
+use crate::study::{Kind, Section, Stated, StatedValue, Study};
 
 /// How many columns a line has.
 const WIDTH: usize = 80;
@@ -31,8 +32,9 @@ pub fn text(report: &Report<'_>) -> String {
         for (claim, verdict) in &goals {
             let found = verdict
                 .found
-                .map_or_else(String::new, |found| format!(": found {}", value(claim, found)));
-            let text = format!("{}{found}, asked {}", claim.id, bound(claim));
+                .map_or_else(String::new, |found| format!("found {}, ", value(claim, found)));
+            let (study, bound) = (&claim.experiment, bound(claim));
+            let text = format!("{study}: {} ({found}asked {bound})", claim.claim);
             wrapped(&mut out, &format!("  {:<13}", verdict.held.words()), &text);
         }
         out.push('\n');
@@ -67,7 +69,7 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
     out.push('\n');
 }
 
-/// What the paper gives in numbers; where it gives none, the section's own metric.
+/// What the paper gives in numbers; where it gives none, nothing.
 fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
     let given: Vec<&Stated> =
         section.paper.iter().filter(|one| one.value != StatedValue::Lost).collect();
@@ -75,7 +77,7 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
         return;
     }
     line(out, &clipped(&section.title, WIDTH));
-    for one in given {
+    for one in &given {
         let (today, with) = shown.found(one);
         let quotient = one.against.is_some();
         let unit = unit(&one.metric, quotient);
@@ -83,23 +85,42 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
             found.map_or_else(|| "–".into(), |found| show(found.value, unit))
         };
         let paper_unit = if quotient && one.unit == "ratio" { "×" } else { &one.unit };
-        let place: Vec<String> = one
-            .cells
-            .columns()
-            .filter(|(column, _)| !matches!(*column, "loader" | "engine" | "contender"))
-            .map(|(_, values)| values.join(","))
-            .collect();
-        let what = clipped(&format!("  {} {}", name(&one.metric), place.join(" ")), WHAT - 1);
         let paper = clipped(&stated(one.value, paper_unit), NUMBER - 1);
-        line(
-            out,
-            &format!(
-                "{what:<WHAT$}{paper:>NUMBER$}{:>NUMBER$}{:>NUMBER$}",
-                number(today),
-                number(with)
-            ),
-        );
+        let numbers =
+            format!("{paper:>NUMBER$}{:>NUMBER$}{:>NUMBER$}", number(today), number(with));
+        let what = folded(&label(one, &given), WHAT - 3);
+        for (place, part) in what.iter().enumerate() {
+            // Numbers stand beside the last line.
+            let numbers = if place + 1 < what.len() { "" } else { &numbers };
+            let indent = if place == 0 { "  " } else { "   " };
+            line(out, &format!("{:<WHAT$}{numbers}", format!("{indent}{part}")));
+        }
     }
+}
+
+/// What a value is of: its metric, and what tells it from the others that its section has.
+fn label(one: &Stated, given: &[&Stated]) -> String {
+    let differs = |column: &str| {
+        let is_divided = one.against.as_ref().is_some_and(|against| against.on(column).is_some());
+        is_divided
+            || given.len() == 1
+            || given.iter().any(|other| other.cells.on(column) != one.cells.on(column))
+    };
+    let words = |pattern: &Pattern| {
+        let columns = pattern.columns().filter(|(column, _)| {
+            !matches!(*column, "loader" | "engine" | "contender") && differs(column)
+        });
+        columns.map(|(_, values)| values.join(", ")).collect::<Vec<_>>().join(" ")
+    };
+    let kind = match one.kind {
+        Kind::Median => String::new(),
+        kind => format!("{kind:?} ").to_lowercase(),
+    };
+    let against = one.against.as_ref().map(|against| {
+        let columns = against.columns().map(|(_, values)| values.join(", "));
+        format!(" ÷ {}", columns.collect::<Vec<_>>().join(" "))
+    });
+    format!("{kind}{} {}{}", name(&one.metric), words(&one.cells), against.unwrap_or_default())
 }
 
 fn counts(what: &str, counts: Counts) -> String {
@@ -114,32 +135,11 @@ fn line(out: &mut String, text: &str) {
     let _ = writeln!(out, "{}", text.trim_end());
 }
 
-fn clipped(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.into();
-    }
-    text.chars().take(width - 1).chain(['…']).collect()
-}
-
 /// Words in lines, the first after `before` and the others as far to the right.
 fn wrapped(out: &mut String, before: &str, text: &str) {
     let indent = before.chars().count();
-    let mut current = before.to_owned();
-    let mut width = indent;
-    for word in text.split_whitespace() {
-        let word = clipped(word, WIDTH - indent);
-        let longer = word.chars().count() + usize::from(width > indent);
-        if width + longer > WIDTH {
-            line(out, &current);
-            current = " ".repeat(indent);
-            width = indent;
-        }
-        if width > indent {
-            current.push(' ');
-            width += 1;
-        }
-        width += word.chars().count();
-        current.push_str(&word);
+    for (place, part) in folded(text, WIDTH - indent).iter().enumerate() {
+        let start = if place == 0 { before.to_owned() } else { " ".repeat(indent) };
+        line(out, &(start + part));
     }
-    line(out, &current);
 }

@@ -130,6 +130,9 @@ fn check_section(section: &Section, grid: &Grid) -> Result<(), String> {
             return Err(format!("the figure's {name:?} is no column and no metric of its grid"));
         }
     }
+    if let Some(metric) = section.also.iter().find(|metric| !grid.metrics.contains(metric)) {
+        return Err(format!("also: its grid does not measure {metric:?}"));
+    }
     section.paper.iter().try_for_each(|stated| {
         check_stated(section, grid, stated).map_err(|why| format!("{:?}: {why}", stated.text))
     })

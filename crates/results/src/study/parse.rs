@@ -89,6 +89,8 @@ struct WrittenSection {
     y: String,
     colour: Option<String>,
     facet: Option<String>,
+    #[serde(default)]
+    also: Vec<String>,
     note: Option<String>,
     #[serde(default)]
     paper: Vec<WrittenStated>,
@@ -219,6 +221,7 @@ fn section(written: WrittenSection) -> Result<Section, String> {
         ours: written.ours.trim().into(),
         deviations: written.deviations,
         figure: Figure { kind: written.figure, x, y, colour, facet },
+        also: written.also,
         note: written.note.map(|note| note.trim().into()),
         paper,
     })

@@ -162,6 +162,7 @@ fn what_is_wrong_is_named_with_its_place() {
         ("where = { page = \"one\" }", "where = { page = \"two\" }", "matches no cell of the grid"),
         ("where = { page = \"one\" }", "where = { page = \"site\" }", "no cell of the quick grid"),
         ("y = \"plt\"", "y = \"epb\"", "the figure's \"epb\" is no column and no metric"),
+        ("y = \"plt\"", "y = \"plt\"\nalso = [\"lcp\"]", "also: its grid does not measure \"lcp\""),
         ("high = 10.0", "high = 10.0\nlost = true", "more than one of value, low"),
         ("high = 10.0", "", "needs value, low or high, or lost"),
         ("where = { x = 0 }", "where = { x = 7 }", "where matches no cell of the section"),

@@ -45,6 +45,25 @@ pub enum OpenError {
     },
 }
 
+/// Why a file was not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unread {
+    /// It is not there, or not what was written.
+    Gone,
+    /// For a reason that says nothing of it: there are no descriptors left, no memory, the disk failed.
+    NotNow,
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            // Its end came too soon.
+            io::ErrorKind::NotFound | io::ErrorKind::UnexpectedEof => Self::Gone,
+            _ => Self::NotNow,
+        }
+    }
+}
+
 /// What the thread is told by. Dropped, it lets the thread end when all is done.
 pub struct Writer {
     queue: Arc<Queue>,
@@ -145,38 +164,47 @@ impl Writer {
         let _ = wait.await;
     }
 
-    /// The body of `entry`, if it is exactly what was written. Read and summed on a thread that may
-    /// block.
-    pub async fn read(&self, entry: &Entry) -> Option<Bytes> {
-        let _one = self.reads.acquire().await.ok()?;
-        let path = path_of(&self.directory, entry.id, "body");
-        let (bytes, told) = (entry.body_bytes, entry.body_sum()?);
-        let reading = tokio::task::spawn_blocking(move || {
-            if fs::metadata(&path).ok()?.len() != bytes {
-                return None;
+    /// The body of `entry`, exactly as it was written. Read and summed on a thread that may block.
+    pub async fn read(&self, entry: &Entry) -> Result<Bytes, Unread> {
+        let told = entry.body_sum().ok_or(Unread::Gone)?;
+        let (path, bytes) = (path_of(&self.directory, entry.id, "body"), entry.body_bytes);
+        self.reading(move || {
+            if fs::metadata(&path)?.len() != bytes {
+                return Err(Unread::Gone);
             }
-            let body = fs::read(&path).ok()?;
-            (sum(&body) == told).then(|| Bytes::from(body))
-        });
-        reading.await.ok()?
+            let body = fs::read(&path)?;
+            if sum(&body) == told { Ok(Bytes::from(body)) } else { Err(Unread::Gone) }
+        })
+        .await
     }
-}
 
-impl Writer {
-    /// The body of `entry` to be read piece by piece, if it is exactly what was written. The first time
-    /// all of it is read and summed on a thread that may block.
-    pub async fn pieces(&self, entry: &Arc<Entry>) -> Option<Pieces> {
-        let _one = self.reads.acquire().await.ok()?;
-        let path = path_of(&self.directory, entry.id, "body");
-        let (bytes, told, known) = (entry.body_bytes, entry.body_sum()?, entry.sums());
-        let opening = tokio::task::spawn_blocking(move || {
-            let file = File::open(&path).ok()?;
-            let sums = known.or_else(|| sums(&file, bytes, told))?;
-            Some((file, sums))
-        });
-        let (file, sums) = opening.await.ok()??;
+    /// The body of `entry` to be read piece by piece, exactly as it was written. The first time all of it
+    /// is read and summed on a thread that may block.
+    pub async fn pieces(&self, entry: &Arc<Entry>) -> Result<Pieces, Unread> {
+        let told = entry.body_sum().ok_or(Unread::Gone)?;
+        let (path, bytes) = (path_of(&self.directory, entry.id, "body"), entry.body_bytes);
+        let known = entry.sums();
+        let (file, sums) = self
+            .reading(move || {
+                let file = File::open(&path)?;
+                let sums = match known {
+                    Some(sums) => sums,
+                    None => sums(&file, bytes, told)?.ok_or(Unread::Gone)?,
+                };
+                Ok((file, sums))
+            })
+            .await?;
         entry.set_sums(sums.clone());
-        Some(Pieces::new(entry.clone(), file, sums))
+        Ok(Pieces::new(entry.clone(), file, sums))
+    }
+
+    /// Does `work` on a thread that may block, when not too much is being read.
+    async fn reading<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Unread> + Send + 'static,
+    ) -> Result<T, Unread> {
+        let _one = self.reads.acquire().await.map_err(|_| Unread::NotNow)?;
+        tokio::task::spawn_blocking(work).await.map_err(|_| Unread::NotNow)?
     }
 }
 
@@ -215,36 +243,48 @@ impl Thread {
             .collect();
         // Those inserted last are taken for used last.
         heads.sort_unstable();
-        let mut lost = 0;
+        let (mut lost, mut unread) = (0, 0);
         for (_, id) in heads {
-            if !self.take_in(id) {
-                lost += 1;
-                self.delete(id);
+            match self.take_in(id) {
+                Ok(()) => {}
+                Err(Unread::Gone) => {
+                    lost += 1;
+                    self.delete(id);
+                }
+                Err(Unread::NotNow) => unread += 1,
             }
         }
         if lost > 0 {
             tracing::info!(objects = lost, "the HTTP cache dropped what was not whole");
         }
+        if unread > 0 {
+            tracing::warn!(
+                objects = unread,
+                "the HTTP cache cannot read all: these wait for a restart"
+            );
+        }
     }
 
-    fn take_in(&self, id: u64) -> bool {
-        let Some(file) = read_at_most(&self.path(id, "head"), MOST_HEAD_BYTES) else {
-            return false;
-        };
-        let Some(record) = Record::decode(&file).filter(|record| record.id == id) else {
-            return false;
-        };
-        let body = fs::metadata(self.path(id, "body")).map(|it| it.len()).ok();
-        if body != Some(record.body_bytes) || record.body_bytes > self.object_bytes {
-            return false;
+    /// Takes in what the files of `id` hold, unless they are not whole or of no use.
+    fn take_in(&self, id: u64) -> Result<(), Unread> {
+        let file = read_at_most(&self.path(id, "head"), MOST_HEAD_BYTES)?;
+        let record = Record::decode(&file).filter(|record| record.id == id);
+        let record = record.ok_or(Unread::Gone)?;
+        let body = fs::metadata(self.path(id, "body"))?.len();
+        if body != record.body_bytes || record.body_bytes > self.object_bytes {
+            return Err(Unread::Gone);
         }
         let entry = Arc::new(Entry::of_record(record));
         let mut gone = Vec::new();
         let mut index = lock(&self.index);
-        // What came meanwhile is newer.
+        // What came later is newer: meanwhile, or while this one could not be read.
         let selection = &entry.head().selection;
-        if index.all_of(&entry.key).iter().any(|other| other.head().selection == *selection) {
-            return false;
+        let same = index.all_of(&entry.key);
+        let same = same.iter().find(|other| other.head().selection == *selection);
+        match same {
+            Some(other) if other.id > id => return Err(Unread::Gone),
+            Some(other) => gone.extend(index.remove(other.id)),
+            None => {}
         }
         let taken = index.insert(entry.clone(), &mut gone);
         let taken = taken && index.reserve_disk(&entry, &mut gone);
@@ -255,7 +295,7 @@ impl Thread {
         }
         drop(index);
         gone.iter().for_each(|id| self.delete(*id));
-        taken
+        if taken { Ok(()) } else { Err(Unread::Gone) }
     }
 
     fn write(&self, entry: &Entry, body: &[u8]) {
@@ -335,7 +375,23 @@ fn parse_name(name: &str) -> Option<(u64, &str)> {
     (id < u64::MAX).then_some((id, kind))
 }
 
-fn read_at_most(path: &Path, bytes: usize) -> Option<Vec<u8>> {
-    let length = fs::metadata(path).ok()?.len();
-    (length <= bytes as u64).then(|| fs::read(path).ok()).flatten()
+fn read_at_most(path: &Path, bytes: usize) -> Result<Vec<u8>, Unread> {
+    if fs::metadata(path)?.len() > bytes as u64 {
+        return Err(Unread::Gone);
+    }
+    Ok(fs::read(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_speaks_of_the_file_says_that_it_is_gone() {
+        let unread = |code| Unread::from(io::Error::from_raw_os_error(code));
+        assert_eq!(unread(libc::ENOENT), Unread::Gone);
+        for code in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EACCES, libc::EIO] {
+            assert_eq!(unread(code), Unread::NotNow, "{code}");
+        }
+    }
 }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 pub use disk::OpenError;
-use disk::Writer;
+use disk::{Unread, Writer};
 pub(crate) use entry::Entry;
 use index::Index;
 pub use pieces::MOST_FROM_MEMORY;
@@ -249,7 +249,8 @@ impl Store {
     }
 
     /// The body of `entry`, from memory or from disk. `None` where it is not there any more, or not
-    /// what was written: then `entry` is forgotten; or where all memory is being read.
+    /// what was written: then `entry` is forgotten; or where it cannot be read now, or all memory is being
+    /// read.
     pub async fn body(&self, entry: &Arc<Entry>) -> Option<Bytes> {
         if let Some(body) = entry.body() {
             return Some(body);
@@ -259,10 +260,7 @@ impl Store {
             return Some(body);
         }
         let disk = self.disk.as_ref()?;
-        let Some(body) = disk.read(entry).await else {
-            self.remove(entry);
-            return None;
-        };
+        let body = self.unless_gone(entry, disk.read(entry).await)?;
         let mut gone = Vec::new();
         let mut index = self.index();
         let is_here = index.warm(entry, body.clone(), &mut gone);
@@ -280,10 +278,15 @@ impl Store {
         // The first looks at all of it.
         let _alone = entry.loading.lock().await;
         let pieces = disk.pieces(entry).await;
-        if pieces.is_none() {
+        self.unless_gone(entry, pieces).map(Given::Pieces)
+    }
+
+    /// What was `read` of `entry`, which is forgotten if that has shown that it is not there any more.
+    fn unless_gone<T>(&self, entry: &Entry, read: Result<T, Unread>) -> Option<T> {
+        if let Err(Unread::Gone) = read {
             self.remove(entry);
         }
-        pieces.map(Given::Pieces)
+        read.ok()
     }
 
     /// Memory for a body on its way, at first none.

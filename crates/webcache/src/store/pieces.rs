@@ -50,17 +50,17 @@ impl Pieces {
 
 /// The sums of the pieces of the body in `file`, if it has so many `bytes` and `told` is its sum. Takes as
 /// long as reading it.
-pub fn sums(file: &File, bytes: u64, told: Sum) -> Option<Sums> {
-    if file.metadata().ok()?.len() != bytes {
-        return None;
+pub fn sums(file: &File, bytes: u64, told: Sum) -> io::Result<Option<Sums>> {
+    if file.metadata()?.len() != bytes {
+        return Ok(None);
     }
     let (mut whole, mut sums) = (Summing::default(), Vec::new());
     for at in (0..bytes).step_by(SEGMENT_BYTES) {
-        let piece = piece_at(file, at, bytes).ok()?;
+        let piece = piece_at(file, at, bytes)?;
         whole.add(&piece);
         sums.push(sum(&piece));
     }
-    (whole.done() == told).then(|| sums.into())
+    Ok((whole.done() == told).then(|| sums.into()))
 }
 
 /// The piece that begins at `at`, of a body of so many `bytes`.

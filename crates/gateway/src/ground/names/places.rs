@@ -1,14 +1,24 @@
 //! Who may have how many questions under way, and whose ends for a newer one.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bentpipe_dns::may_hold;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// Questions under way at once over all aircraft, of which one alone gets 1,024: some 2 KiB and a
 /// socket or, with slow servers, three each, so 10 MiB and up to 15,360 descriptors.
 const MOST_ASKED: usize = 5120;
+
+/// A question that is younger does not end for another: most servers answer within that time. With its
+/// 1,024 places an aircraft asks 512 names that nobody answers per second before its next is refused.
+const YOUNG: Duration = Duration::from_secs(2);
+
+/// Where an aircraft has more than so many, younger ones end too for another that has none.
+const PROTECTED: usize = 64;
 
 /// Places for questions.
 pub struct Places {
@@ -21,8 +31,14 @@ struct Held {
     all: usize,
     /// The number of the next place.
     next: u64,
-    /// Of aircraft that have some: what ends each question, by number, the oldest first.
-    of: HashMap<[u8; 32], BTreeMap<u64, oneshot::Sender<()>>>,
+    /// Of aircraft that have some: their questions by number, the oldest first.
+    of: HashMap<[u8; 32], BTreeMap<u64, Question>>,
+}
+
+struct Question {
+    since: Instant,
+    /// What ends it.
+    end: oneshot::Sender<()>,
 }
 
 /// The place of one question, until it is dropped or taken by a newer one.
@@ -55,26 +71,29 @@ impl Places {
 
     /// A place for a question of `aircraft`: where it may have no more, that of its own oldest, and where
     /// it has none and nothing is free, that of the oldest of whoever has most. Who asked for something
-    /// long ago may not wait for it any more; who asks now does.
-    pub fn take(&self, aircraft: &[u8; 32]) -> Place<'_> {
+    /// long ago may not wait for it any more; who asks now does. None where that one was asked just now:
+    /// its answer may be on its way, and whoever asks next would end it as well.
+    pub fn take(&self, aircraft: &[u8; 32]) -> Option<Place<'_>> {
         let mut held = self.lock();
         let has = held.of.get(aircraft).map_or(0, BTreeMap::len);
         if !may_hold(has, 1, self.most - held.all) {
-            let most = || held.of.iter().max_by_key(|(_, places)| places.len());
-            let pays =
-                if has > 0 { Some(*aircraft) } else { most().map(|(aircraft, _)| *aircraft) };
-            if let Some(pays) = pays {
-                held.end_oldest(&pays);
-            }
+            let pays = if has > 0 {
+                let is_old = held.of[aircraft].values().next().is_some_and(Question::is_old);
+                is_old.then_some(*aircraft)
+            } else {
+                held.richest()
+            };
+            held.end_oldest(&pays?);
         }
-        self.give(&mut held, *aircraft)
+        Some(self.give(&mut held, *aircraft))
     }
 
     fn give(&self, held: &mut Held, aircraft: [u8; 32]) -> Place<'_> {
         let (number, (end, taken)) = (held.next, oneshot::channel());
         held.next += 1;
         held.all += 1;
-        held.of.entry(aircraft).or_default().insert(number, end);
+        let question = Question { since: Instant::now(), end };
+        held.of.entry(aircraft).or_default().insert(number, question);
         Place { places: self, aircraft, number, taken }
     }
 
@@ -85,22 +104,38 @@ impl Places {
 }
 
 impl Held {
+    /// Who has most of those that have an old question, or more than what is [`PROTECTED`].
+    fn richest(&self) -> Option<[u8; 32]> {
+        let ranked = self.of.iter().filter_map(|(aircraft, questions)| {
+            let (number, oldest) = questions.first_key_value()?;
+            let pays = oldest.is_old() || questions.len() > PROTECTED;
+            pays.then_some((questions.len(), Reverse(*number), *aircraft))
+        });
+        ranked.max().map(|(_, _, aircraft)| aircraft)
+    }
+
     fn end_oldest(&mut self, aircraft: &[u8; 32]) {
-        let oldest = self.of.get(aircraft).and_then(|places| places.keys().next().copied());
-        if let Some(end) = oldest.and_then(|number| self.remove(aircraft, number)) {
+        let oldest = self.of.get(aircraft).and_then(|questions| questions.keys().next().copied());
+        if let Some(question) = oldest.and_then(|number| self.remove(aircraft, number)) {
             // Whose question it is may be over just now.
-            let _ = end.send(());
+            let _ = question.end.send(());
         }
     }
 
-    fn remove(&mut self, aircraft: &[u8; 32], number: u64) -> Option<oneshot::Sender<()>> {
-        let places = self.of.get_mut(aircraft)?;
-        let end = places.remove(&number)?;
+    fn remove(&mut self, aircraft: &[u8; 32], number: u64) -> Option<Question> {
+        let questions = self.of.get_mut(aircraft)?;
+        let question = questions.remove(&number)?;
         self.all -= 1;
-        if places.is_empty() {
+        if questions.is_empty() {
             self.of.remove(aircraft);
         }
-        Some(end)
+        Some(question)
+    }
+}
+
+impl Question {
+    fn is_old(&self) -> bool {
+        self.since.elapsed() >= YOUNG
     }
 }
 
@@ -121,6 +156,7 @@ impl Drop for Place<'_> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use tokio::time::advance;
 
     use super::*;
 
@@ -143,30 +179,59 @@ mod tests {
         assert_eq!((held.all, held.of.len()), (0, 0));
     }
 
-    #[test]
-    fn the_oldest_question_of_an_aircraft_ends_for_its_newest() {
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_question_of_an_aircraft_ends_for_its_newest() {
         let places = Places::of(100);
         let (mut one, mut other) = (all(&places, 1), all(&places, 2));
+        advance(YOUNG).await;
         let (before, newest) = (one.len(), places.take(&[1; 32]));
-        assert!(is_taken(&mut one[0]) && !is_taken(&mut one[1]));
+        assert!(newest.is_some() && is_taken(&mut one[0]) && !is_taken(&mut one[1]));
         assert!(!other.iter_mut().any(is_taken), "others have no part in it");
         assert_eq!(places.lock().of[&[1; 32]].len(), before);
         // What has ended gives nothing back a second time, and what is over gives its place.
         drop((one, newest));
         assert_eq!(places.lock().all, other.len());
-        assert!(!is_taken(&mut places.take(&[1; 32])));
+        assert!(!is_taken(&mut places.take(&[1; 32]).unwrap()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_whose_answer_may_be_on_its_way_ends_for_none_of_the_same_aircraft() {
+        let places = Places::of(100);
+        let mut one = all(&places, 1);
+        advance(YOUNG - Duration::from_millis(1)).await;
+        assert!((0..1000).all(|_| places.take(&[1; 32]).is_none()));
+        assert!(!one.iter_mut().any(is_taken));
+        advance(Duration::from_millis(1)).await;
+        // As many as there are, and then those that have taken their places are young.
+        let newer: Vec<_> = std::iter::from_fn(|| places.take(&[1; 32])).collect();
+        assert_eq!(newer.len(), one.len());
+        assert!(one.iter_mut().all(is_taken));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_has_most_pays_for_one_that_has_none() {
+        let places = Places::of(3);
+        let take = |aircraft| places.take(&[aircraft; 32]);
+        let mut taken: Vec<_> = [1, 2, 3].map(|aircraft| take(aircraft).unwrap()).into();
+        taken.remove(2);
+        assert!(take(1).is_none());
+        advance(YOUNG).await;
+        taken.push(take(1).unwrap());
+        assert_eq!(places.lock().all, 2, "its share was one, which its second has taken");
+        taken.extend([take(4).unwrap(), take(5).unwrap()]);
+        let held = places.lock();
+        assert_eq!((held.all, held.of.len()), (3, 3));
     }
 
     #[test]
-    fn whoever_has_most_pays_for_one_that_has_none() {
-        let places = Places::of(3);
-        let mut taken: Vec<_> = [1, 2, 3].map(|aircraft| places.take(&[aircraft; 32])).into();
-        taken.remove(2);
-        taken.push(places.take(&[1; 32]));
-        assert_eq!(places.lock().all, 2, "its share was one, which its second has taken");
-        taken.push(places.take(&[4; 32]));
-        taken.push(places.take(&[5; 32]));
-        let held = places.lock();
-        assert_eq!((held.all, held.of.len()), (3, 3));
+    fn one_that_has_none_does_not_wait_for_those_that_have_many() {
+        let places = Places::of(500);
+        let mut taken: Vec<_> = (0..200).flat_map(|aircraft| all(&places, aircraft)).collect();
+        let has = |aircraft: u8| places.lock().of[&[aircraft; 32]].len();
+        assert_eq!((taken.len(), has(0), has(1), has(2)), (500, 100, 80, 64));
+        let later: Vec<_> = (200..=255).filter_map(|it| places.take(&[it; 32])).collect();
+        // What the first two had beyond what is protected.
+        assert_eq!((later.len(), has(0), has(1)), (36 + 16, 64, 64));
+        assert_eq!(taken.iter_mut().filter_map(|it| is_taken(it).then_some(())).count(), 52);
     }
 }

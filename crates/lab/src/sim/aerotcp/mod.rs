@@ -14,13 +14,13 @@ pub mod pair;
 
 use std::time::Duration;
 
-use bentpipe_aerotcp::{Settings as AeroSettings, Window};
 use bentpipe_channel::DirectionSpec;
 use bentpipe_link::{Read, Settings};
 use bentpipe_units::Ratio;
 
 use super::pair::{FlowKey, Pair};
 use super::parallel;
+use crate::contender::aerotcp::AeroTcp;
 use crate::contender::{BENTPIPE, BENTPIPE_AEROTCP, Contender};
 use crate::profile::{FULL_PACKET_BYTES, Profile};
 use crate::result::{Row, Sample, Samples};
@@ -39,8 +39,6 @@ pub const DEFAULT_RUNS: usize = 3;
 
 /// Bit-error rates: 10^(-8 + k/2).
 const STEPS: i32 = 7;
-/// Above this share of lost packets, AeroTCP's buffers are those for high error rates.
-const HIGH_LOSS: f64 = 0.01;
 /// The session must be up, and the requests heard, within this.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 /// A run is cut off after so much virtual time: twenty times what an ideal link takes.
@@ -119,7 +117,8 @@ fn run_cell(profile: &Profile, cell: Cell, runs: usize, seed: u64) -> Result<Fou
     let (mut utilization, mut completion) = (Vec::new(), Vec::new());
     for run in 0..runs as u64 {
         let is_aerotcp = cell.contender.name() == BENTPIPE_AEROTCP.name();
-        let one = download(&profile, is_aerotcp, &Files::PAPERS, seed + run);
+        let aerotcp = is_aerotcp.then(|| AeroTcp::shared(&profile, FILES as u32));
+        let one = download(&profile, aerotcp.as_ref(), &Files::PAPERS, seed + run);
         let refused = SweepError::NoFlows { contender: cell.contender, ber: cell.ber };
         let one = one.ok_or(refused)?;
         let rate = profile.link.forward.rate().map_or(f64::INFINITY, |rate| rate.bps() as f64);
@@ -196,22 +195,18 @@ impl Files {
     pub const PAPERS: Self = Self { count: FILES, bytes: FILE_BYTES, limit: RUN_LIMIT };
 }
 
-/// Downloads files at once over the radio link of `profile`, by AeroTCP with the paper's windows or
-/// by the radio transport; `None` when the requests did not get through.
+/// Downloads files at once over the radio link of `profile`, by AeroTCP where it is told of, else by
+/// the radio transport; `None` when the requests did not get through.
 pub fn download(
     profile: &Profile,
-    is_aerotcp: bool,
+    aerotcp: Option<&AeroTcp>,
     files: &Files,
     seed: u64,
 ) -> Option<Downloaded> {
-    if !is_aerotcp {
-        return fetch(&mut Pair::new(profile, &Settings::default(), seed), files);
+    match aerotcp {
+        Some(told) => fetch(&mut AeroPair::new(profile, &told.settings(), seed), files),
+        None => fetch(&mut Pair::new(profile, &Settings::default(), seed), files),
     }
-    let buffer_factor = if profile.forward_loss() > HIGH_LOSS { 4 } else { 2 };
-    // Section VI: 400 kbit/s for each of ten connections.
-    let window = Window::Static { connections: files.count as u32 };
-    let settings = AeroSettings { window, buffer_factor, ..Default::default() };
-    fetch(&mut AeroPair::new(profile, &settings, seed), files)
 }
 
 /// Flows at once on a session that is there already.
@@ -344,13 +339,14 @@ mod tests {
     fn any_files_are_downloaded_and_a_limit_cuts_them_off() {
         let profile = Profile::named(PROFILE).unwrap().with_ber(Ratio::new(3e-8).unwrap());
         let files = Files { count: 2, bytes: 1_000_000, limit: Duration::from_secs(60) };
-        let whole = download(&profile, false, &files, 1).unwrap();
+        let whole = download(&profile, None, &files, 1).unwrap();
         assert_eq!((whole.bytes, whole.files.len()), (2_000_000, 2));
         assert!(whole.offered_bytes > whole.bytes && whole.offered_bytes < whole.bytes * 11 / 10);
         let least = whole.abreast.iter().min().unwrap();
         assert!(*least > 900_000, "{:?}", whole.abreast);
         let cut = Files { limit: Duration::from_secs(2), ..files };
-        let cut = download(&profile, true, &cut, 1).unwrap();
+        let told = AeroTcp::adaptive(&profile);
+        let cut = download(&profile, Some(&told), &cut, 1).unwrap();
         assert!(cut.files.iter().all(|file| matches!(file, Sample::Cut(_))), "{:?}", cut.files);
         assert!(cut.bytes > 0 && cut.took < Duration::from_secs(2));
     }

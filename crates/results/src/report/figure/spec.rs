@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{COLOURS, Drawing, FOOT};
 use crate::measured::unit_of;
-use crate::report::format::name;
+use crate::report::format::{folded, name};
 use crate::statistics::percentile;
 use crate::study::FigureKind;
 
@@ -20,17 +20,21 @@ impl Drawing<'_> {
             "scale": { "domain": colours, "range": range },
         });
         let tooltip = json!({ "field": "t", "type": "nominal" });
-        let y_title = match unit_of(&figure.y) {
-            Some(unit @ ("s" | "bit/s")) => format!("{}, {unit}", name(&figure.y)),
+        let title = match unit_of(&figure.y) {
+            Some("s") => format!("{}, s", name(&figure.y)),
+            Some("bit/s") => format!("{}, Mbit/s", name(&figure.y)),
             _ => name(&figure.y).to_owned(),
         };
+        // It stands upright beside a panel that is not much higher.
+        let y_title = folded(&title, 20);
         let y = json!({
             "field": "y", "type": "quantitative", "title": y_title,
             "axis": axis(unit_of(&figure.y)), "scale": { "zero": true },
         });
         match figure.kind {
             FigureKind::Lines if self.is_over_time() => json!({
-                "mark": { "type": "line", "strokeWidth": 1, "opacity": 0.75 },
+                // What a connection carried in a moment only is a point.
+                "mark": { "type": "line", "strokeWidth": 1, "opacity": 0.75, "point": { "filled": true, "size": 8 } },
                 "encoding": {
                     "x": { "field": "x", "type": "quantitative", "title": self.x_title() },
                     "y": y, "color": colour, "detail": { "field": "s" },
@@ -109,9 +113,9 @@ impl Drawing<'_> {
                 { "mark": { "type": "bar", "cornerRadiusEnd": 2 }, "encoding": { "y": y, "tooltip": tooltip } },
                 { "mark": { "type": "rule", "opacity": 0.7 }, "encoding": ink(span("low", "high")) },
                 {
-                    "transform": [{ "filter": "datum.never" }],
-                    "mark": { "type": "text", "text": "never", "angle": 270, "align": "left", "dx": 4 },
-                    "encoding": ink(json!({ "y": { "datum": 0 } })),
+                    "transform": [{ "filter": "datum.word" }],
+                    "mark": { "type": "text", "angle": 270, "align": "left", "dx": 4 },
+                    "encoding": ink(json!({ "y": { "datum": 0 }, "text": { "field": "word" } })),
                 },
             ])
         };
@@ -130,7 +134,7 @@ impl Drawing<'_> {
             return json!({
                 "field": "x", "type": if figure.x == "x" { "ordinal" } else { "nominal" },
                 "title": title, "sort": if figure.x == "x" { json!("ascending") } else { json!(self.order(&figure.x)) },
-                "axis": { "labelAngle": turned },
+                "axis": { "labelAngle": turned, "labelOverlap": false },
             });
         }
         let (least, most) = (percentile(&numbers, 0.0), percentile(&numbers, 1.0));
@@ -142,7 +146,9 @@ impl Drawing<'_> {
             Some((least, most)) if least == 0.0 && most < 0.1 => {
                 json!({ "field": "x", "type": "ordinal", "title": title, "axis": { "labelAngle": -35 } })
             }
-            _ => json!({ "field": "x", "type": "quantitative", "title": title }),
+            _ => {
+                json!({ "field": "x", "type": "quantitative", "title": title, "axis": { "tickCount": 8 } })
+            }
         }
     }
 }
@@ -150,7 +156,6 @@ impl Drawing<'_> {
 fn axis(unit: Option<&str>) -> Value {
     match unit {
         Some("ratio") => json!({ "format": "~%", "tickCount": 5 }),
-        Some("bit/s") => json!({ "format": "~s", "tickCount": 5 }),
         _ => json!({ "tickCount": 5 }),
     }
 }

@@ -1,0 +1,39 @@
+//! What makes a browser load the lab's sites, over one protocol and no other.
+
+use crate::loader::Protocol;
+use crate::site::Site;
+
+/// The protocol is one that no browser can be held to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("Chromium cannot be made to load a page over {0} only")]
+pub struct NotInBrowsers(&'static str);
+
+/// Chromium's flags for `site`: where its names are, which key its certificates are signed with
+/// (`key_hash`, as [`Authority`](crate::site::Authority) has it), and what it may speak.
+pub fn flags(
+    site: &Site,
+    protocol: Protocol,
+    key_hash: &str,
+) -> Result<Vec<String>, NotInBrowsers> {
+    let hosts = site.hosts();
+    let maps: Vec<String> =
+        hosts.iter().map(|(name, address)| format!("MAP {name} {address}")).collect();
+    let mut flags = vec![
+        format!("--host-resolver-rules={}", maps.join(", ")),
+        format!("--ignore-certificate-errors-spki-list={key_hash}"),
+        // What is asked for in clear stays in clear.
+        "--disable-features=HttpsUpgrades,HttpsFirstBalancedModeAutoEnable".to_owned(),
+    ];
+    match protocol {
+        Protocol::Http1 | Protocol::Http2 => flags.push("--disable-quic".to_owned()),
+        Protocol::Http1Tls => {
+            flags.extend(["--disable-quic".to_owned(), "--disable-http2".to_owned()]);
+        }
+        Protocol::Http3 => {
+            let all: Vec<String> = hosts.iter().map(|(name, _)| format!("{name}:443")).collect();
+            flags.push(format!("--origin-to-force-quic-on={}", all.join(",")));
+        }
+        other => return Err(NotInBrowsers(other.name())),
+    }
+    Ok(flags)
+}

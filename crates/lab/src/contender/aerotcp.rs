@@ -1,0 +1,164 @@
+//! What AeroTCP is told, the same in either engine: how the satellite's bandwidth is divided and how
+//! large buffers are, by section V of its paper.
+//!
+//! An experiment may declare, among its grid's settings:
+//!
+//! | key | meaning |
+//! |---|---|
+//! | `aerotcp-connections` | N of a static window SatBW/N × SatRTT (V.C); absent: N is the connections that are open |
+//! | `aerotcp-peak-rate` | PR, the most that one connection may reach (V.B); absent: the whole bandwidth |
+//! | `aerotcp-buffers` | buffers in products of peak rate and round trip (V.B), at low and at high error rates; absent: `[2, 4]` |
+
+use std::time::Duration;
+
+use bentpipe_aerotcp::{BUFFER_FACTORS, Settings, Window};
+use bentpipe_units::BitRate;
+
+use super::ContenderError;
+use crate::profile::Profile;
+
+/// Above this share of full packets lost, either way, error rates are high. The paper says only
+/// what they do, that retransmissions are lost again; the number is ours.
+pub const HIGH_LOSS: f64 = 0.01;
+
+/// What the paper gives as buffers: about two products, and three to four at high error rates.
+const BUFFERS: [u32; 2] = [*BUFFER_FACTORS.start(), *BUFFER_FACTORS.end()];
+
+const CONNECTIONS: &str = "aerotcp-connections";
+const PEAK_RATE: &str = "aerotcp-peak-rate";
+const BUFFERS_KEY: &str = "aerotcp-buffers";
+
+/// What both ends are told beside the link's rates and round trip.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AeroTcp {
+    /// N of a static window; without it, windows follow the connections that are open.
+    pub connections: Option<u32>,
+    /// The most that one connection may reach, if it is bounded.
+    pub peak_rate: Option<BitRate>,
+    /// Buffers, in products of peak rate and round trip.
+    pub buffer_factor: u32,
+}
+
+impl AeroTcp {
+    /// Where nobody knows how many connections there will be: adaptive windows, no peak rate.
+    pub fn adaptive(profile: &Profile) -> Self {
+        let buffer_factor = factor(profile, BUFFERS);
+        Self { connections: None, peak_rate: None, buffer_factor }
+    }
+
+    /// Where there will be so many (section VI: ten over 4 Mbit/s, about 400 kbit/s each): static
+    /// windows, and the share of the bandwidth towards the aircraft as the peak rate.
+    pub fn shared(profile: &Profile, connections: u32) -> Self {
+        let share = |rate: BitRate| BitRate::from_bps(rate.bps() / u64::from(connections.max(1)));
+        Self {
+            connections: Some(connections),
+            peak_rate: profile.link.forward.rate().map(share),
+            ..Self::adaptive(profile)
+        }
+    }
+
+    /// What a grid's settings declare for the link of `profile`.
+    pub fn declared(settings: &toml::Table, profile: &Profile) -> Result<Self, ContenderError> {
+        let positive = |value: &toml::Value| whole(value).filter(|number| *number > 0);
+        let rate = |value: &toml::Value| value.as_str()?.parse::<BitRate>().ok();
+        let buffers = read(settings, BUFFERS_KEY, "[2, 4]", factors)?.unwrap_or(BUFFERS);
+        Ok(Self {
+            connections: read(settings, CONNECTIONS, "10", positive)?,
+            peak_rate: read(settings, PEAK_RATE, "\"400 kbit/s\"", rate)?,
+            buffer_factor: factor(profile, buffers),
+        })
+    }
+
+    /// As the crate takes it; rates and the round trip are for the caller to set.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            window: match self.connections {
+                Some(connections) => Window::Static { connections },
+                None => Window::Adaptive,
+            },
+            peak_rate: self.peak_rate,
+            buffer_factor: self.buffer_factor,
+            ..Settings::default()
+        }
+    }
+
+    /// As the gateways' files have it.
+    pub(super) fn toml(&self, rtt: Duration) -> String {
+        let window = match self.connections {
+            Some(connections) => format!("window = \"static\"\nconnections = {connections}\n"),
+            None => "window = \"adaptive\"\n".to_owned(),
+        };
+        let peak = self.peak_rate.map(|rate| format!("peak-rate = \"{} bit/s\"\n", rate.bps()));
+        format!(
+            "\n[aerotcp]\nrtt = \"{} ms\"\n{window}{}buffer-factor = {}\n",
+            rtt.as_secs_f64() * 1e3,
+            peak.unwrap_or_default(),
+            self.buffer_factor
+        )
+    }
+}
+
+/// The setting `key`, if it is there, as `parse` takes it.
+fn read<T>(
+    settings: &toml::Table,
+    key: &'static str,
+    example: &'static str,
+    parse: impl Fn(&toml::Value) -> Option<T>,
+) -> Result<Option<T>, ContenderError> {
+    let Some(value) = settings.get(key) else { return Ok(None) };
+    let wrong = || ContenderError::Setting { key, value: value.to_string(), example };
+    parse(value).map(Some).ok_or_else(wrong)
+}
+
+fn whole(value: &toml::Value) -> Option<u32> {
+    u32::try_from(value.as_integer()?).ok()
+}
+
+fn factors(value: &toml::Value) -> Option<[u32; 2]> {
+    let both: Option<Vec<u32>> = value.as_array()?.iter().map(whole).collect();
+    let both: [u32; 2] = both?.try_into().ok()?;
+    both.iter().all(|factor| BUFFER_FACTORS.contains(factor)).then_some(both)
+}
+
+/// Of the two factors, the one for the link's losses.
+fn factor(profile: &Profile, [low, high]: [u32; 2]) -> u32 {
+    if profile.forward_loss().max(profile.return_loss()) > HIGH_LOSS { high } else { low }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_units::Ratio;
+
+    fn profile(ber: f64) -> Profile {
+        Profile::named("aero").unwrap().with_ber(Ratio::new(ber).unwrap())
+    }
+
+    #[test]
+    fn buffers_follow_the_losses_and_windows_what_is_declared() {
+        let declared: toml::Table =
+            "aerotcp-connections = 10\naerotcp-peak-rate = \"400 kbit/s\"".parse().unwrap();
+        let of = |ber| AeroTcp::declared(&declared, &profile(ber)).unwrap();
+        assert_eq!((of(1e-8).buffer_factor, of(1e-5).buffer_factor), (2, 4));
+        assert_eq!(of(1e-8), AeroTcp::shared(&profile(1e-8), 10));
+        assert_eq!(of(1e-5).settings().window, Window::Static { connections: 10 });
+        let nothing = AeroTcp::declared(&toml::Table::new(), &profile(1e-5)).unwrap();
+        assert_eq!(nothing, AeroTcp::adaptive(&profile(1e-5)));
+        let three: toml::Table = "aerotcp-buffers = [3, 3]".parse().unwrap();
+        assert_eq!(AeroTcp::declared(&three, &profile(1e-5)).unwrap().buffer_factor, 3);
+    }
+
+    #[test]
+    fn a_setting_that_cannot_be_used_is_named() {
+        for (text, key) in [
+            ("aerotcp-connections = 0", "aerotcp-connections"),
+            ("aerotcp-peak-rate = 400", "aerotcp-peak-rate"),
+            ("aerotcp-buffers = [2]", "aerotcp-buffers"),
+            ("aerotcp-buffers = [1, 4]", "aerotcp-buffers"),
+        ] {
+            let settings: toml::Table = text.parse().unwrap();
+            let error = AeroTcp::declared(&settings, &profile(0.0)).unwrap_err().to_string();
+            assert!(error.contains(key) && error.contains("write it like"), "{error}");
+        }
+    }
+}

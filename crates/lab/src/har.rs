@@ -1,0 +1,153 @@
+//! HAR 1.2 (the HTTP Archive format, Odvarko 2012), which every browser's developer tools read: the page and
+//! its entries as any loader has them, without bodies and headers.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// What HAR writes for a time or a size that there is not.
+const NONE: i32 = -1;
+
+/// One load of a page.
+pub(crate) struct Archive<'a> {
+    /// What the page is called.
+    pub title: &'a str,
+    /// The wall clock's time at its beginning.
+    pub begun: OffsetDateTime,
+    /// From then to its end, if it had one.
+    pub loaded: Option<Duration>,
+    /// What was asked for.
+    pub entries: Vec<Entry<'a>>,
+}
+
+/// One request with its answer.
+pub(crate) struct Entry<'a> {
+    /// When it was wanted, from the beginning.
+    pub started: Duration,
+    /// Of what.
+    pub url: &'a str,
+    /// As `HTTP/1.1`; empty where none was spoken.
+    pub version: &'a str,
+    /// The answer's; 0 where none came.
+    pub status: u16,
+    /// The answer's.
+    pub content_type: &'a str,
+    /// Of its body, decoded.
+    pub content_bytes: u64,
+    /// Of its body as it came, where that is known.
+    pub body_bytes: Option<u64>,
+    /// How long each part took.
+    pub timings: Timings,
+    /// Where it came from.
+    pub address: Option<String>,
+    /// The number of its connection, if it had one.
+    pub connection: Option<u64>,
+    /// Why it is not here; HAR has no place for it, so it stands in `_error`, as Chromium writes it.
+    pub failed: Option<&'a str>,
+}
+
+/// The parts of an entry's time, one after the other; `secure` is a part of `connect`. None where there
+/// was nothing of the kind.
+#[derive(Default)]
+pub(crate) struct Timings {
+    pub blocked: Duration,
+    pub dns: Option<Duration>,
+    pub connect: Option<Duration>,
+    pub secure: Option<Duration>,
+    pub send: Duration,
+    pub wait: Duration,
+    pub receive: Duration,
+}
+
+impl Archive<'_> {
+    /// The file. All times are in milliseconds.
+    pub fn json(&self) -> Value {
+        json!({ "log": {
+            "version": "1.2",
+            "creator": { "name": "bentpipe", "version": env!("CARGO_PKG_VERSION") },
+            "pages": [{
+                "startedDateTime": written(self.begun),
+                "id": "page",
+                "title": self.title,
+                "pageTimings": { "onContentLoad": NONE, "onLoad": part(self.loaded) },
+            }],
+            "entries": self.entries.iter().map(|entry| entry.json(self.begun)).collect::<Vec<_>>(),
+        }})
+    }
+}
+
+impl Entry<'_> {
+    fn json(&self, begun: OffsetDateTime) -> Value {
+        let timings = &self.timings;
+        let mut har = json!({
+            "pageref": "page",
+            "startedDateTime": written(begun + self.started),
+            "time": ms(timings.all()),
+            "request": {
+                "method": "GET",
+                "url": self.url,
+                "httpVersion": self.version,
+                "cookies": [],
+                "headers": [],
+                "queryString": [],
+                "headersSize": NONE,
+                "bodySize": 0,
+            },
+            "response": {
+                "status": self.status,
+                "statusText": "",
+                "httpVersion": self.version,
+                "cookies": [],
+                "headers": [],
+                "content": { "size": self.content_bytes, "mimeType": self.content_type },
+                "redirectURL": "",
+                "headersSize": NONE,
+                "bodySize": self.body_bytes.map_or(json!(NONE), |bytes| json!(bytes)),
+            },
+            "cache": {},
+            "timings": {
+                "blocked": ms(timings.blocked),
+                "dns": part(timings.dns),
+                "connect": part(timings.connect),
+                "send": ms(timings.send),
+                "wait": ms(timings.wait),
+                "receive": ms(timings.receive),
+                "ssl": part(timings.secure),
+            },
+        });
+        if let Some(address) = &self.address {
+            har["serverIPAddress"] = json!(address);
+        }
+        if let Some(connection) = self.connection {
+            har["connection"] = json!(connection.to_string());
+        }
+        if let Some(failed) = self.failed {
+            har["_error"] = json!(failed);
+        }
+        har
+    }
+}
+
+impl Timings {
+    /// From being wanted to the last byte.
+    pub fn all(&self) -> Duration {
+        let parts = [self.dns, self.connect].into_iter().flatten().sum::<Duration>();
+        self.blocked + parts + self.send + self.wait + self.receive
+    }
+}
+
+fn part(time: Option<Duration>) -> Value {
+    time.map_or(json!(NONE), |time| json!(ms(time)))
+}
+
+/// Milliseconds, to the microsecond.
+fn ms(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e3
+}
+
+fn written(at: OffsetDateTime) -> String {
+    // Only a year beyond 9999 cannot be written.
+    at.format(&Rfc3339).unwrap_or_default()
+}

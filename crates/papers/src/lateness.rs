@@ -1,0 +1,116 @@
+//! How late the emulator was while a run was made, and whether that can be left out of account.
+
+use std::time::Duration;
+
+use bentpipe_lab::emu::{LinkCounters, STALL};
+
+/// What packets may be late in a run, on average over all of its packets: what the measurement of a
+/// link takes for no difference either. A round trip is twice that longer: of the shortest here,
+/// 131 ms, 1.5 %.
+pub const MOST_MEAN: Duration = Duration::from_millis(1);
+
+/// What was counted of deliveries.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Lateness {
+    /// All of them.
+    pub delivered: u64,
+    /// Those more than a millisecond late.
+    pub late: u64,
+    /// Those so late that a timer of TCP may have run out meanwhile.
+    pub stalled: u64,
+    /// What all of them were late together.
+    pub sum: Duration,
+}
+
+/// The emulator was too late for what was measured to be the link's.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+#[error(
+    "the emulator was late: {mean_ms:.2} ms for each packet ({most} ms are allowed), and {stalled} of \
+     {delivered} by more than {stall} ms: this machine is too busy; run fewer worlds at once (--jobs)",
+    most = MOST_MEAN.as_millis(),
+    stall = STALL.as_millis()
+)]
+pub struct TooLate {
+    /// Mean of all packets, in milliseconds.
+    pub mean_ms: f64,
+    /// Packets that an outage of the emulator held up.
+    pub stalled: u64,
+    /// All packets.
+    pub delivered: u64,
+}
+
+impl Lateness {
+    /// So far on these links, both ways.
+    pub fn of<'a>(links: impl IntoIterator<Item = &'a LinkCounters>) -> Self {
+        let mut all = Self::default();
+        for way in links.into_iter().flat_map(|link| [&link.forward, &link.return_]) {
+            all.delivered += way.model.delivered.packets;
+            all.late += way.late;
+            all.stalled += way.stalled;
+            all.sum += way.lateness;
+        }
+        all
+    }
+
+    /// Of the time since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            delivered: self.delivered - before.delivered,
+            late: self.late - before.late,
+            stalled: self.stalled - before.stalled,
+            sum: self.sum - before.sum,
+        }
+    }
+
+    /// Of a packet, on average.
+    pub fn mean(&self) -> Duration {
+        self.sum.div_f64(self.delivered.max(1) as f64)
+    }
+
+    /// An error where a run with this lateness is worth nothing.
+    pub fn judge(&self) -> Result<(), TooLate> {
+        if self.mean() <= MOST_MEAN && self.stalled == 0 {
+            return Ok(());
+        }
+        let mean_ms = 1e3 * self.mean().as_secs_f64();
+        Err(TooLate { mean_ms, stalled: self.stalled, delivered: self.delivered })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn late(delivered: u64, stalled: u64, sum_ms: u64) -> Lateness {
+        let sum = Duration::from_millis(sum_ms);
+        Lateness { delivered, late: stalled, stalled, sum }
+    }
+
+    #[test]
+    fn a_millisecond_on_average_is_allowed_and_no_outage() {
+        assert_eq!(late(1000, 0, 1000).judge(), Ok(()));
+        assert!(late(1000, 0, 1001).judge().is_err());
+        let error = late(1000, 2, 250).judge().unwrap_err().to_string();
+        assert!(error.contains("0.25 ms") && error.contains("2 of 1000"), "{error}");
+        assert_eq!(late(0, 0, 0).judge(), Ok(()));
+    }
+
+    #[test]
+    fn a_run_is_judged_by_what_happened_in_it() {
+        let (before, after) = (late(1000, 3, 5000), late(3000, 3, 6000));
+        assert!(after.judge().is_err());
+        assert_eq!(after.since(&before), late(2000, 0, 1000));
+        assert_eq!(after.since(&before).judge(), Ok(()));
+    }
+
+    #[test]
+    fn both_ways_of_all_links_count() {
+        let mut link = LinkCounters::default();
+        link.forward.model.delivered.packets = 5;
+        link.return_.model.delivered.packets = 7;
+        link.return_.stalled = 1;
+        link.forward.lateness = Duration::from_millis(2);
+        let all = Lateness::of([&link, &link]);
+        assert_eq!((all.delivered, all.stalled, all.sum), (24, 2, Duration::from_millis(4)));
+    }
+}
