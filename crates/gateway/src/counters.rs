@@ -91,6 +91,10 @@ counters! {
     pages,
     /// Bytes of pages and their objects that the ground gave to the link, before they were packed.
     pages_bytes,
+    /// Of those pages, what turned out to be downloads, which are passed on (ground).
+    downloads,
+    /// Bytes of downloads, which are not among those of pages.
+    downloads_bytes,
     /// Objects of pages that were promised to the cabin.
     objects_promised,
     /// Promised objects of which nothing was sent (ground) or came (air) after all.

@@ -10,11 +10,13 @@ pub mod resolve;
 mod udp;
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_link::{Class, Host, PublicKey, ResetCode, Service, SettingsError, Target};
+use bentpipe_prefetch::wire::WireError;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -112,10 +114,10 @@ impl Ground {
             policy: Policy::new(config.dial.allow.clone()),
             names: Names::new(dns.clone(), &config.dns, counters.clone())?,
             dns,
-            pages: config
-                .split_http
-                .as_ref()
-                .map(|pages| GroundPages::new(pages.settings(&config.sites), counters.clone())),
+            pages: config.split_http.as_ref().map(|pages| {
+                let settings = pages.settings(&config.sites, limits.idle_timeout.into());
+                GroundPages::new(settings, counters.clone())
+            }),
             sites: config.sites.iter().map(|site| site.upstream().clone()).collect(),
             quiet: Quiet::default(),
             connect_timeout: config.dial.connect_timeout.into(),
@@ -289,8 +291,8 @@ impl Shared {
         match (&self.pages, carries) {
             (Some(pages), Carried::Stream(mut stream)) => {
                 stream.connected();
-                if let Err(error) = pages.serve(self, aircraft, stream).await {
-                    tracing::debug!(%error, "a page's stream broke off");
+                if let Err(error) = pages.serve(self, aircraft, &mut stream).await {
+                    self.broke_off(stream, error);
                 }
             }
             (_, mut carries) => {
@@ -298,6 +300,20 @@ impl Shared {
                 carries.reset(ResetCode::Forbidden);
             }
         }
+    }
+
+    /// Ends a page's stream. One that asks in an unknown version ends with no code of ours, by which the cabin
+    /// knows it; all others do with one.
+    fn broke_off(&self, mut stream: Box<dyn FarStream>, error: io::Error) {
+        let wire = error.get_ref().and_then(|error| error.downcast_ref::<WireError>());
+        if let Some(unknown @ WireError::Version(_)) = wire {
+            return self
+                .quiet
+                .warn("an aircraft asks for a page as this ground does not know it", unknown);
+        }
+        tracing::debug!(%error, "a page's stream broke off");
+        let is_late = error.kind() == io::ErrorKind::TimedOut;
+        stream.reset(if is_late { ResetCode::Timeout } else { ResetCode::Internal });
     }
 
     /// Where datagrams for `target` go, if they may.

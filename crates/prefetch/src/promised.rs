@@ -19,6 +19,15 @@ pub type PageId = u64;
 /// what came for another.
 pub type Passenger = IpAddr;
 
+/// The network of IPv6 that a passenger may choose addresses from (RFC 4291 section 2.5.4): a /64, which is often
+/// all of a cabin's.
+pub fn network(passenger: Passenger) -> Option<u64> {
+    match passenger.to_canonical() {
+        IpAddr::V6(address) => Some((address.to_bits() >> 64) as u64),
+        IpAddr::V4(_) => None,
+    }
+}
+
 /// What waits for whom. `T` is what a GET is given: how the object's bytes are got at.
 #[derive(Debug)]
 pub struct Promised<T> {

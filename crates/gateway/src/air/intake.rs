@@ -86,8 +86,9 @@ impl Intake {
             },
         ]);
         let (counters, quiet): (Arc<Counters>, _) = Default::default();
+        let idle = limits.idle_timeout.into();
         let pages = config.split_http.as_ref();
-        let pages = pages.map(|pages| AirPages::new(pages.settings(), counters.clone()));
+        let pages = pages.map(|pages| AirPages::new(pages.settings(idle), counters.clone()));
         let usage = config.usage.as_ref();
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
         let identity = Arc::new(Neighbours::default());

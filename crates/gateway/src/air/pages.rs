@@ -13,9 +13,10 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 
-use super::first::FirstWrite;
+use super::first::{Ended, FirstWrite};
 use super::intake::Intake;
 use super::passengers::Ticket;
+use crate::far::Reach;
 use crate::pages::{AirPages, Condition, PromiseBroken, is_object, is_page};
 
 /// The port that is written for the ground's half, which has no use for one.
@@ -81,11 +82,17 @@ async fn page(
     open.claim = None;
     let meter = intake.meter(ticket, open.class);
     let (flow, ending) = FirstWrite::new(intake.clone(), open, meter);
+    let is_conditional = page.is_conditional();
     intake.flows.spawn(page.carry(flow));
     let Some((head, body)) = page.answer().await else {
         // What a ground's half does not like it declines in the stream.
-        if ending.get().is_some_and(|ended| ended.code == ResetCode::Forbidden) {
-            pages.not_served();
+        match ending.get() {
+            Some(Ended { code: ResetCode::Forbidden, .. }) => pages.not_served(),
+            // So a ground's half ends what it cannot read.
+            Some(Ended { code: ResetCode::Aborted, reach: Reach::Up }) if is_conditional => {
+                pages.conditions_unknown();
+            }
+            _ => {}
         }
         return None;
     };

@@ -1,6 +1,7 @@
 //! `[split-http]` of either file: whole pages in one round trip.
 
 use std::num::{NonZeroU8, NonZeroUsize};
+use std::time::Duration;
 
 use bentpipe_prefetch::plan::{Limits, NameList, Rules};
 use bentpipe_units::{ByteSize, Ratio, Span};
@@ -92,21 +93,22 @@ impl Default for GroundSplitHttp {
 }
 
 impl AirSplitHttp {
-    /// As the half takes it.
-    pub fn settings(&self) -> AirSettings {
+    /// As the half takes it, with a flow's `idle` time.
+    pub fn settings(&self, idle: Duration) -> AirSettings {
         AirSettings {
             waste_share: self.waste.get(),
             page_bytes: self.largest_page.bytes(),
             memory_bytes: self.memory.bytes(),
             keep: self.keep.into(),
             patience: self.patience.into(),
+            idle,
         }
     }
 }
 
 impl GroundSplitHttp {
-    /// As the half takes it, where the aircraft answer for `sites` over TLS.
-    pub fn settings(&self, sites: &[GroundSite]) -> GroundSettings {
+    /// As the half takes it, where the aircraft answer for `sites` over TLS, and flows have this `idle` time.
+    pub fn settings(&self, sites: &[GroundSite], idle: Duration) -> GroundSettings {
         let limits = Limits {
             objects: self.objects.get(),
             bytes: self.largest_page.bytes(),
@@ -121,7 +123,7 @@ impl GroundSplitHttp {
         // They are names, and fewer than a list may have.
         let rules = Rules { allow, deny, secure: NameList::new(names).unwrap_or_default() };
         let (pages, per_aircraft) = (self.pages.get(), self.per_aircraft.get());
-        GroundSettings { limits, rules, pages, per_aircraft, longest: self.longest.into() }
+        GroundSettings { limits, rules, pages, per_aircraft, longest: self.longest.into(), idle }
     }
 }
 

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bentpipe_prefetch::account::{Accounts, Grant, Outcome};
-use bentpipe_prefetch::address::Address;
-use bentpipe_prefetch::ask::wanted_age;
+use bentpipe_prefetch::address::{Address, Origin};
+use bentpipe_prefetch::ask::{CONDITIONS, wanted_age};
 use bentpipe_prefetch::digest::{CacheDigest, hash};
 use bentpipe_prefetch::promised::{Fates, Lapsed, PageId, Passenger, Promised};
-use bentpipe_prefetch::wire::{Head, Request};
+use bentpipe_prefetch::wire::{Head, Refusal, Request, VERSION_CONDITIONAL};
 use bytes::Bytes;
 use futures_util::Stream;
 use http::HeaderMap;
@@ -20,7 +20,8 @@ use tokio::time::Instant;
 
 use super::carry::Carrier;
 use super::object::{Object, ObjectBody, PageFacts, PromiseBroken};
-use super::places::{Place, Places};
+use super::places::{Place, Places, Share};
+use super::unasked::Unasked;
 use crate::counters::Counters;
 
 /// Parts of a page that may wait for its reader: at 16 KiB each, 1 MiB.
@@ -34,8 +35,12 @@ const MAX_PAGES: usize = 16;
 /// Those of one passenger, who would else take the others' by reading slowly.
 const MAX_PAGES_EACH: usize = 4;
 
-/// How long a ground that serves no pages is not asked for any: asking costs a page a round trip.
-pub const UNSERVED_FOR: Duration = Duration::from_secs(600);
+/// What turned out to be downloads, which may take hours, so that pages keep their places: 3 MiB each too. Where
+/// pages and downloads together are as many as both may be, a page crosses the link as ever.
+const MAX_DOWNLOADS: usize = 16;
+
+/// Those of one passenger.
+const MAX_DOWNLOADS_EACH: usize = 4;
 
 /// How the cabin's half works.
 #[derive(Debug, Clone)]
@@ -51,6 +56,8 @@ pub struct AirSettings {
     /// How long a GET for what was promised bears silence on its page's stream, before it crosses the
     /// link.
     pub patience: Duration,
+    /// How long a download bears that nothing comes: as long as a flow.
+    pub idle: Duration,
 }
 
 /// The cabin's half of Split HTTP.
@@ -61,10 +68,7 @@ pub struct AirPages {
     promised: Mutex<Promised<Arc<Object>>>,
     accounts: Mutex<Accounts>,
     places: Arc<Places<Passenger>>,
-    /// As many again, so that what takes long leaves pages theirs.
-    pub(super) downloads: Arc<Places<Passenger>>,
-    /// Until when the ground is taken to serve no pages.
-    unserved_until: Mutex<Option<Instant>>,
+    unasked: Mutex<Unasked>,
     epoch: Instant,
     next_page: AtomicU64,
 }
@@ -74,13 +78,20 @@ pub struct Page {
     half: Arc<AirPages>,
     id: PageId,
     passenger: Passenger,
-    site: String,
-    facts: Arc<PageFacts>,
+    asked: Asked,
     /// The request, as the stream begins with it.
     first: Bytes,
     head: oneshot::Receiver<Head>,
     body: mpsc::Receiver<Result<Bytes, PromiseBroken>>,
     tell: Option<(Tell, Place<Passenger>, Granted)>,
+}
+
+/// What a page's stream is to bring.
+#[derive(Clone)]
+pub(super) struct Asked {
+    pub origin: Origin,
+    pub is_conditional: bool,
+    pub facts: Arc<PageFacts>,
 }
 
 /// What a page may cost in vain, until it is over; settled when it is dropped.
@@ -105,9 +116,11 @@ impl AirPages {
             settings,
             counters,
             held_bytes: AtomicU64::new(0),
-            places: Places::new(MAX_PAGES, MAX_PAGES_EACH),
-            downloads: Places::new(MAX_PAGES, MAX_PAGES_EACH),
-            unserved_until: Mutex::default(),
+            places: Places::new(
+                Share { all: MAX_PAGES, each: MAX_PAGES_EACH },
+                Share { all: MAX_DOWNLOADS, each: MAX_DOWNLOADS_EACH },
+            ),
+            unasked: Mutex::default(),
             epoch: Instant::now(),
             next_page: AtomicU64::new(0),
         })
@@ -115,7 +128,7 @@ impl AirPages {
 
     /// Prepares to ask for a page for `passenger`, whose request had these `headers`; `cached` are the
     /// hashes of what a cache of ours has of the page's site. `None` where the request does not fit the
-    /// protocol, the passenger has too many pages under way, or the ground serves none.
+    /// protocol, the passenger has too many pages under way, or the ground will not serve it.
     pub fn ask_for(
         self: &Arc<Self>,
         passenger: Passenger,
@@ -123,16 +136,17 @@ impl AirPages {
         headers: &HeaderMap,
         cached: impl IntoIterator<Item = u64>,
     ) -> Option<Page> {
-        if lock(&self.unserved_until).is_some_and(|until| Instant::now() < until) {
+        let origin = address.origin();
+        let is_conditional = CONDITIONS.iter().any(|name| headers.contains_key(name));
+        if !lock(&self.unasked).may_ask(&origin, is_conditional, Instant::now()) {
             return None;
         }
         let place = self.places.take(&passenger)?;
         let now = self.now();
-        let site = address.host().to_owned();
         let room = self.settings.memory_bytes.saturating_sub(self.held_bytes.load(Relaxed));
         let most = self.settings.page_bytes.min(room);
         let id = self.next_page.fetch_add(1, Relaxed);
-        let grant = lock(&self.accounts).grant(passenger, &site, most, now);
+        let grant = lock(&self.accounts).grant(passenger, &origin.host, most, now);
         let allowance = grant.bytes();
         let granted = Granted { half: self.clone(), page: id, grant: Some(grant) };
         let digest = {
@@ -140,12 +154,12 @@ impl AirPages {
             let useful = promised.held_by(passenger).filter(|(_, object)| !object.is_spent());
             CacheDigest::of(useful.map(|(address, _)| hash(address)).chain(cached))
         };
-        let facts = Arc::new(PageFacts::new(headers));
+        let asked = Asked { origin, is_conditional, facts: Arc::new(PageFacts::new(headers)) };
         let first = Request::new(address, headers, allowance, digest).encode()?.into();
         let ((tell_head, head), (tell_body, body)) =
             (oneshot::channel(), mpsc::channel(PAGE_PARTS));
         let tell = Some(((tell_head, tell_body), place, granted));
-        Some(Page { half: self.clone(), id, passenger, site, facts, first, head, body, tell })
+        Some(Page { half: self.clone(), id, passenger, asked, first, head, body, tell })
     }
 
     /// What was promised for `passenger` at `address`, for a request with these `headers` that may be
@@ -171,9 +185,31 @@ impl AirPages {
         Some(given)
     }
 
-    /// The ground has said that it serves no pages: none is asked for within [`UNSERVED_FOR`].
+    /// The ground has said that it serves no pages: none is asked for a while.
     pub fn not_served(&self) {
-        *lock(&self.unserved_until) = Some(Instant::now() + UNSERVED_FOR);
+        lock(&self.unasked).unserved(Instant::now());
+    }
+
+    /// The ground has said that it does not give this page, and why.
+    pub(super) fn refused(&self, origin: &Origin, why: Refusal) {
+        lock(&self.unasked).refused(origin, why, Instant::now());
+    }
+
+    /// A ground that knows no requests with a condition breaks their streams off: such pages are not asked for a
+    /// while.
+    pub fn conditions_unknown(&self) {
+        if lock(&self.unasked).conditions_unknown(Instant::now()) {
+            tracing::warn!(
+                "the ground broke off a request for a page that the cache has to ask about (version \
+                 {VERSION_CONDITIONAL} of Split HTTP): it is older than this gateway, probably; until it is \
+                 updated such pages cross as ever, object by object"
+            );
+        }
+    }
+
+    /// Something has come for a request with a condition.
+    pub(super) fn conditions_known(&self) {
+        lock(&self.unasked).conditions_known();
     }
 
     fn now(&self) -> Duration {
@@ -209,8 +245,9 @@ impl Page {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let carrier = self.tell.take().map(|(tell, place, granted)| {
-            lock(&self.half.promised).begin(self.id, self.passenger, &self.site);
-            Carrier::new(self.half.clone(), (self.id, granted), self.facts.clone(), tell, place)
+            let site = &self.asked.origin.host;
+            lock(&self.half.promised).begin(self.id, self.passenger, site);
+            Carrier::new(self.half.clone(), (self.id, granted), self.asked.clone(), tell, place)
         });
         let first = self.first.clone();
         async move {
@@ -218,6 +255,11 @@ impl Page {
                 carrier.run(stream, first).await;
             }
         }
+    }
+
+    /// Whether it is asked for by a condition of the cache's, which older grounds do not know.
+    pub fn is_conditional(&self) -> bool {
+        self.asked.is_conditional
     }
 
     /// The page, or `None` where it is to be asked for as ever.

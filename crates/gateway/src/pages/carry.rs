@@ -15,22 +15,22 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::air::{AirPages, AirSettings, Granted, Tell};
-use super::object::{Object, PageFacts, PromiseBroken};
+use super::air::{AirPages, AirSettings, Asked, Granted, Tell};
+use super::object::{Object, PromiseBroken};
 use super::places::Place;
 
 /// What is read at once.
 const READ_BYTES: usize = 16 << 10;
 
-/// A stream on which nothing comes for so long is given up: longer than the ground waits for a page's
-/// origin, and an outage besides.
+/// A page's stream on which nothing comes for so long is given up: longer than the ground waits for a page's
+/// origin, and an outage besides. A download's has as long as a flow.
 const SILENCE: Duration = Duration::from_secs(90);
 
 /// Passes on what comes by one page's stream, and cleans up after it.
 pub struct Carrier {
     half: Arc<AirPages>,
     page: PageId,
-    facts: Arc<PageFacts>,
+    asked: Asked,
     head: Option<oneshot::Sender<Head>>,
     body: Option<mpsc::Sender<Result<Bytes, PromiseBroken>>>,
     /// By their numbers less one; `None` where one is over, or was not wanted.
@@ -41,8 +41,10 @@ pub struct Carrier {
     granted: Granted,
     /// Until the page's stream is over.
     place: Option<Place<Passenger>>,
-    /// Whether the ground gives the page, and not a download.
+    /// Whether the ground gives the page, and not something that was a download from its head on.
     has_begun: bool,
+    /// Whether it is a download by now.
+    is_download: bool,
     /// Bytes of it so far.
     page_bytes: u64,
 }
@@ -51,16 +53,17 @@ impl Carrier {
     pub fn new(
         half: Arc<AirPages>,
         (page, granted): (PageId, Granted),
-        facts: Arc<PageFacts>,
+        asked: Asked,
         (head, body): Tell,
         place: Place<Passenger>,
     ) -> Self {
         let (head, body, place) = (Some(head), Some(body), Some(place));
-        let (objects, held_bytes, pushed_bytes, has_begun, page_bytes) = Default::default();
+        let (objects, held_bytes, pushed_bytes, page_bytes) = Default::default();
+        let (has_begun, is_download) = (false, false);
         Self {
             half,
             page,
-            facts,
+            asked,
             head,
             body,
             objects,
@@ -69,6 +72,7 @@ impl Carrier {
             granted,
             place,
             has_begun,
+            is_download,
             page_bytes,
         }
     }
@@ -100,7 +104,14 @@ impl Carrier {
         let mut frames = Frames::default();
         let mut packed = vec![0; READ_BYTES];
         loop {
-            let count = timeout(SILENCE, stream.read(&mut packed)).await??;
+            let silence = if self.is_download { self.half.settings.idle } else { SILENCE };
+            let count = tokio::select! {
+                read = timeout(silence, stream.read(&mut packed)) => read??,
+                // A download brings nothing else, and its next bytes may be hours away.
+                () = gone(self.body.as_ref()), if self.is_download => {
+                    return Err(io::ErrorKind::BrokenPipe.into());
+                }
+            };
             if count == 0 {
                 let whole = unpacker.is_over() && frames.is_over();
                 if !whole {
@@ -108,7 +119,7 @@ impl Carrier {
                 }
                 return stream.shutdown().await;
             }
-            self.facts.heard();
+            self.asked.facts.heard();
             let mut rest = &packed[..count];
             loop {
                 let mut came = 0;
@@ -134,11 +145,14 @@ impl Carrier {
         match frame {
             Frame::Promise(promise) => return Ok(self.promise(promise)),
             Frame::Head(PAGE, head) => {
+                if self.asked.is_conditional {
+                    self.half.conditions_known();
+                }
                 self.has_begun = !is_download(head.status, &head.headers);
                 if !self.has_begun {
                     // It brings nothing.
                     self.granted.came(self.pushed_bytes);
-                    self.take_place_of_downloads();
+                    self.becomes_download();
                 }
                 // Nobody waits for it any more where the passenger has gone.
                 let gone = self.head.take().is_none_or(|tell| tell.send(*head).is_err());
@@ -153,6 +167,10 @@ impl Carrier {
                 }
             }
             Frame::End(PAGE, End::Complete) => self.body = None,
+            Frame::End(PAGE, End::Refused(why)) => {
+                self.half.refused(&self.asked.origin, why);
+                self.end_page().await;
+            }
             Frame::End(PAGE, End::Declined | End::Aborted) => self.end_page().await,
             Frame::Head(id, head) => return Ok(self.begin(id, *head)),
             Frame::Data(id, bytes) => return Ok(self.data(id, bytes)),
@@ -161,36 +179,38 @@ impl Carrier {
                     object.end(Ok(()));
                 }
             }
-            Frame::End(id, End::Declined | End::Aborted) => self.withdraw(id, Withdrawal::Declined),
+            // Only pages are refused.
+            Frame::End(id, End::Declined | End::Aborted | End::Refused(_)) => {
+                self.withdraw(id, Withdrawal::Declined);
+            }
         }
         Ok(None)
     }
 
     /// Counts a page's bytes; those of a download are none, or pushes could be wasted for them.
     fn page_came(&mut self, bytes: u64) {
-        let was_document = self.page_bytes <= MAX_DOCUMENT_BYTES;
         self.page_bytes = self.page_bytes.saturating_add(bytes);
         if !self.has_begun {
             return;
         }
         if self.page_bytes <= MAX_DOCUMENT_BYTES {
             self.half.table().page_bytes(self.page, bytes);
-        } else if was_document {
-            self.take_place_of_downloads();
+        } else {
+            self.becomes_download();
         }
     }
 
-    /// Leaves a page's place to pages, where a download's is free.
-    fn take_place_of_downloads(&mut self) {
-        let whose = self.place.as_ref().map(|place| *place.whose());
-        if let Some(place) = whose.and_then(|whose| self.half.downloads.take(&whose)) {
-            self.place = Some(place);
+    /// From now on it is as patient as a flow, and pages have its place.
+    fn becomes_download(&mut self) {
+        self.is_download = true;
+        if let Some(place) = &mut self.place {
+            place.leave_to_pages();
         }
     }
 
     fn promise(&mut self, promise: Promise) -> Option<u16> {
         let Promise { id, address, .. } = promise;
-        let object = Arc::new(Object::new(self.facts.clone()));
+        let object = Arc::new(Object::new(self.asked.facts.clone()));
         let mut table = self.half.table();
         let wanted =
             table.promise(self.page, address.clone(), object.clone(), |held| held.is_spent());
@@ -275,6 +295,14 @@ impl Carrier {
         for number in 1..=self.objects.len() {
             self.withdraw(number as u16, Withdrawal::Declined); // at most MAX_OBJECTS
         }
+    }
+}
+
+/// Until its reader has gone, where it has one.
+async fn gone(body: Option<&mpsc::Sender<Result<Bytes, PromiseBroken>>>) {
+    match body {
+        Some(body) => body.closed().await,
+        None => std::future::pending().await,
     }
 }
 

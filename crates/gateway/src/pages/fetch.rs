@@ -9,7 +9,7 @@ use bentpipe_prefetch::scan::{Kind, Urgency};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Request, response};
+use http::{Request, Response, response};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -23,7 +23,7 @@ use super::pool::{Pool, Sender};
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
 /// How long an origin may take for the head of an answer, or for the next bytes of it. A page that was
-/// asked for waits longer than an object that was not.
+/// asked for waits longer than an object that was not, and what turns out to be a download as long as a flow.
 const PAGE_PATIENCE: Duration = Duration::from_secs(60);
 const OBJECT_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -86,22 +86,22 @@ async fn send(
     patience: Duration,
 ) -> Result<(response::Parts, Coming), Failed> {
     let origin = ask.address.origin();
-    let request = request(ask).ok_or(Failed)?;
-    let mut answer = None;
-    if let Some(mut sender) = pool.take(&origin) {
-        // It may have been closed meanwhile: then a new one is tried.
-        let sent = sender.send_request(request.clone()).await;
-        answer = sent.ok().map(|response| (response, sender));
-    }
-    let (response, sender) = match answer {
-        Some(answer) => answer,
-        None => {
-            let mut sender = connect(origins, &origin).await?;
-            (sender.send_request(request).await.map_err(|_| Failed)?, sender)
-        }
+    let mut request = request(ask).ok_or(Failed)?;
+    let coming = |response: Response<Incoming>, sender| {
+        let (parts, body) = response.into_parts();
+        (parts, Coming { body, kept: Some((ask.address.origin(), sender)), patience })
     };
-    let (parts, body) = response.into_parts();
-    Ok((parts, Coming { body, kept: Some((origin, sender)), patience }))
+    if let Some(mut sender) = pool.take(&origin) {
+        match sender.try_send_request(request).await {
+            Ok(response) => return Ok(coming(response, sender)),
+            // It was closed meanwhile, and nothing of the request has left: a new one is tried. What has left
+            // the origin may have taken, and what it gives once it then has given.
+            Err(mut error) => request = error.take_message().ok_or(Failed)?,
+        }
+    }
+    let mut sender = connect(origins, &origin).await?;
+    let response = sender.send_request(request).await.map_err(|_| Failed)?;
+    Ok(coming(response, sender))
 }
 
 async fn connect(origins: &dyn Origins, origin: &Origin) -> Result<Sender, Failed> {
@@ -119,6 +119,11 @@ async fn connect(origins: &dyn Origins, origin: &Origin) -> Result<Sender, Faile
 }
 
 impl Coming {
+    /// From now on its origin may take so long for the next bytes.
+    pub fn be_patient(&mut self, patience: Duration) {
+        self.patience = patience;
+    }
+
     /// The next bytes; `None` at the end, and then the connection is kept.
     pub async fn next(&mut self, pool: &Pool) -> Result<Option<Bytes>, Failed> {
         loop {

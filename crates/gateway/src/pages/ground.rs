@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bentpipe_prefetch::plan::{Limits, Rules};
 use bentpipe_prefetch::scan::Urgency;
-use bentpipe_prefetch::wire::{End, Frame, PAGE, Request, Up, Ups};
+use bentpipe_prefetch::wire::{End, Frame, PAGE, Refusal, Request, Up, Ups};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadHalf};
 use tokio::time::timeout;
 
 use super::fetch::Origins;
 use super::out::Out;
-use super::places::Places;
+use super::places::{Places, Share};
 use super::pool::Pool;
 use super::session::Session;
 use crate::counters::Counters;
@@ -31,12 +31,14 @@ pub struct GroundSettings {
     pub limits: Limits,
     /// Whose pages and objects are fetched.
     pub rules: Rules,
-    /// Pages at once; those beyond it are declined, and the cabin fetches them as ever.
+    /// Pages at once, and as many downloads; those beyond it are refused, and the cabin fetches them as ever.
     pub pages: usize,
-    /// Those of one aircraft.
+    /// Those of one aircraft, of either.
     pub per_aircraft: usize,
     /// How long a page's stream lasts at most; what has not been sent by then breaks off.
     pub longest: Duration,
+    /// How long a download bears that nothing moves: as long as a flow.
+    pub idle: Duration,
 }
 
 /// The ground's half of Split HTTP.
@@ -44,17 +46,16 @@ pub struct GroundPages {
     pub(super) settings: GroundSettings,
     pub(super) pool: Pool,
     places: Arc<Places<String>>,
-    /// As many again, so that what takes long leaves pages theirs.
-    pub(super) downloads: Arc<Places<String>>,
     pub(super) counters: Arc<Counters>,
 }
 
 impl GroundPages {
     /// A half without any page under way.
     pub fn new(settings: GroundSettings, counters: Arc<Counters>) -> Self {
-        let places = || Places::new(settings.pages, settings.per_aircraft);
-        let (places, downloads) = (places(), places());
-        Self { settings, pool: Pool::default(), places, downloads, counters }
+        let share = Share { all: settings.pages, each: settings.per_aircraft };
+        // Downloads may take hours: they have as many places of their own.
+        let places = Places::new(share, share);
+        Self { settings, pool: Pool::default(), places, counters }
     }
 
     /// Serves one page's stream of `aircraft`'s to its end. Reading and writing fail as they do when the
@@ -66,23 +67,24 @@ impl GroundPages {
         let (mut from, mut to) = tokio::io::split(stream);
         let mut ups = Inbox::default();
         let request = timeout(REQUEST_PATIENCE, ups.request(&mut from)).await??;
-        let Some(place) = self.places.take(&aircraft.to_owned()) else {
-            return timeout(REQUEST_PATIENCE, decline(&mut to)).await?;
-        };
-        if !self.settings.rules.permit(request.page.host()) {
-            return timeout(REQUEST_PATIENCE, decline(&mut to)).await?;
+        if !self.settings.rules.serve(&request.page) {
+            return timeout(REQUEST_PATIENCE, refuse(&mut to, Refusal::Name)).await?;
         }
+        let Some(place) = self.places.take(&aircraft.to_owned()) else {
+            return timeout(REQUEST_PATIENCE, refuse(&mut to, Refusal::Busy)).await?;
+        };
         self.counters.pages.add(1);
         let mut session = Session::new(self, origins, *request, place)?;
         session.run(&mut from, &mut to, &mut ups).await?;
-        timeout(LAST_PATIENCE, session.out.finish(&mut to)).await?
+        let patience = if session.is_download() { self.settings.idle } else { LAST_PATIENCE };
+        timeout(patience, session.out.finish(&mut to)).await?
     }
 }
 
-/// Tells the cabin to ask for the page itself.
-async fn decline(to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+/// Tells the cabin to ask for the page itself, and for others for a while.
+async fn refuse(to: &mut (impl AsyncWrite + Unpin), why: Refusal) -> io::Result<()> {
     let mut out = Out::new().map_err(io::Error::other)?;
-    out.frame(Urgency::PAGE, PAGE, Frame::End(PAGE, End::Declined));
+    out.frame(Urgency::PAGE, PAGE, Frame::End(PAGE, End::Refused(why)));
     while !out.is_empty() {
         out.write(to).await?;
     }

@@ -13,12 +13,14 @@ mod out;
 mod places;
 mod pool;
 mod session;
+mod unasked;
 
-pub use air::{AirPages, AirSettings, Page, PageBody, UNSERVED_FOR};
+pub use air::{AirPages, AirSettings, Page, PageBody};
 pub use bentpipe_prefetch::ask::{Condition, is_object, is_page};
 pub use fetch::{Connection, Origins};
 pub use ground::{GroundPages, GroundSettings};
 pub use object::{ObjectBody, PromiseBroken};
+pub use unasked::UNSERVED_FOR;
 
 #[cfg(test)]
 mod tests;

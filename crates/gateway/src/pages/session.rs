@@ -24,10 +24,6 @@ use super::places::Place;
 /// A page's stream on which nothing can be written and nothing comes ends after this.
 const STALL: Duration = Duration::from_secs(120);
 
-/// The same of a download, for a passenger who lets it wait: as long as the air gateway bears one who does not
-/// read, unless told otherwise.
-const DOWNLOAD_STALL: Duration = Duration::from_secs(300);
-
 /// What a fetch has come to.
 enum Event {
     Answer(u16, Result<(response::Parts, Coming), Failed>),
@@ -106,9 +102,10 @@ impl<'a> Session<'a> {
         let closing = self.began + self.half.settings.limits.time;
         let mut moved = Instant::now();
         while !(self.fetches.is_empty() && self.parked.is_empty() && self.out.is_empty()) {
-            let (until, stall) = match self.until {
-                Some(until) => (until, STALL),
-                None => (moved + DOWNLOAD_STALL, DOWNLOAD_STALL),
+            let until = match self.until {
+                Some(until) => until.min(moved + STALL),
+                // One who does not read it is given up on board.
+                None => moved + self.half.settings.idle,
             };
             tokio::select! {
                 Some(event) = self.fetches.next() => self.take(event),
@@ -122,7 +119,7 @@ impl<'a> Session<'a> {
                     }
                 }
                 () = sleep_until(closing), if Instant::now() < closing => {}
-                () = sleep_until(until.min(moved + stall)) => return Err(io::ErrorKind::TimedOut.into()),
+                () = sleep_until(until) => return Err(io::ErrorKind::TimedOut.into()),
             }
             moved = Instant::now();
             self.go_on();
@@ -175,7 +172,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn read_on(&mut self, id: u16, coming: Coming) {
+    fn read_on(&mut self, id: u16, mut coming: Coming) {
+        if id == PAGE && self.is_download() {
+            coming.be_patient(self.half.settings.idle);
+        }
         if self.out.is_full() {
             self.parked.push((id, coming));
         } else {
@@ -204,13 +204,16 @@ impl<'a> Session<'a> {
         true
     }
 
-    /// From now on it is a download: as long as it takes, searched no more, and in a place of those where one
-    /// is free.
+    /// From now on it is a download: as long as it takes, searched no more, and in a place of those.
     fn pass_on(&mut self) {
         (self.scanner, self.until) = (None, None);
-        if let Some(place) = self.half.downloads.take(self.place.whose()) {
-            self.place = place;
-        }
+        self.place.leave_to_pages();
+        self.half.counters.downloads.add(1);
+    }
+
+    /// Whether the page is one that is passed on, however long it takes.
+    pub fn is_download(&self) -> bool {
+        self.until.is_none()
     }
 
     fn begin(&mut self, id: u16, parts: &response::Parts) -> bool {
@@ -251,7 +254,7 @@ impl<'a> Session<'a> {
             }
         } else {
             self.page_bytes += bytes.len() as u64;
-            if self.page_bytes > MAX_DOCUMENT_BYTES && self.until.is_some() {
+            if self.page_bytes > MAX_DOCUMENT_BYTES && !self.is_download() {
                 self.pass_on();
             }
         }
@@ -263,7 +266,10 @@ impl<'a> Session<'a> {
             self.scanner = Some(scanner);
             self.found(items);
         }
-        self.half.counters.pages_bytes.add(bytes.len() as u64);
+        let counters = &self.half.counters;
+        let of_download = id == PAGE && self.is_download();
+        let counter = if of_download { &counters.downloads_bytes } else { &counters.pages_bytes };
+        counter.add(bytes.len() as u64);
         self.out.data(urgency, id, bytes);
         true
     }

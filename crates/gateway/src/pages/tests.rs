@@ -23,10 +23,16 @@ use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::time::Instant;
 
 use super::object::{ONCE_WITHIN, Object, PageFacts};
+use super::unasked::BUSY_FOR;
 use super::*;
 use crate::counters::Counters;
 
+mod downloads;
+
 const KEEP: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(7440);
+/// What the origin takes before the end of what it gives at "/slow".
+const SLOW: Duration = Duration::from_secs(3600);
 const ALICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const BOB: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
@@ -83,6 +89,13 @@ impl Site {
             let mut part =
                 move || Bytes::from_iter(std::iter::repeat_with(&mut letter).take(64 << 10));
             StreamBody::new(stream::repeat_with(move || Ok(Frame::data(part())))).boxed_unsync()
+        } else if path == "/slow" {
+            let last = stream::once(async {
+                tokio::time::sleep(SLOW).await;
+                Bytes::from_static(b"end")
+            });
+            let parts = stream::iter([Bytes::from_static(b"begin")]).chain(last);
+            StreamBody::new(parts.map(|part| Ok(Frame::data(part))).boxed()).boxed_unsync()
         } else {
             Full::new(body.clone()).boxed_unsync()
         };
@@ -110,12 +123,14 @@ impl Origins for Net {
         let site = self.0.clone();
         tokio::spawn(async move {
             let answer = service_fn(|request| {
-                let (answer, hangs) = (site.answer(&request), request.uri().path() == "/hang");
+                let (answer, path) = (site.answer(&request), request.uri().path().to_owned());
                 async move {
-                    if hangs {
-                        std::future::pending::<()>().await;
+                    match &path[..] {
+                        "/hang" => std::future::pending().await,
+                        // The connection is closed instead.
+                        "/cut" => Err(std::io::Error::other("no answer")),
+                        _ => Ok(answer),
                     }
-                    Ok::<_, Infallible>(answer)
                 }
             });
             let server = hyper::server::conn::http1::Builder::new();
@@ -149,6 +164,7 @@ fn bench_with(
         memory_bytes: 64 << 20,
         keep: KEEP,
         patience: Duration::from_secs(10),
+        idle: IDLE,
     };
     air(&mut settings);
     let air = AirPages::new(settings, at_air.clone());
@@ -158,6 +174,7 @@ fn bench_with(
         pages: 4,
         per_aircraft: 4,
         longest: Duration::from_secs(180),
+        idle: IDLE,
     };
     ground(&mut settings);
     let ground = Arc::new(GroundPages::new(settings, Arc::default()));
@@ -628,7 +645,7 @@ async fn no_page_holds_a_place_for_ever_and_no_aircraft_all_of_them() {
     assert_eq!(began.elapsed(), longest);
     assert!(bench.page("page").await.is_some());
     tokio::time::sleep(2 * KEEP).await;
-    // One that turns out to be a download leaves its place, and what does not find another keeps it.
+    // One that turns out to be a download leaves its place; with two of them nothing could be a third.
     let mut endless = Vec::new();
     for place_is_free in [true, false] {
         let (_, mut body) = bench.page("endless").await.unwrap();
@@ -640,44 +657,12 @@ async fn no_page_holds_a_place_for_ever_and_no_aircraft_all_of_them() {
         assert_eq!(bench.page("page").await.is_some(), place_is_free);
         tokio::time::sleep(longest).await;
     }
+    let asked = bench.site.asked().len();
+    assert!(bench.page("page").await.is_none());
+    assert_eq!(bench.site.asked().len(), asked, "its origin was not asked");
     drop(endless);
     tokio::time::sleep(longest).await;
     assert!(bench.page("page").await.is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn downloads_are_asked_for_once_and_passed_on() {
-    let long = " ".repeat(17 << 20);
-    let binary: Fields = vec![("content-type", "application/zip")];
-    let site = Site::default()
-        .with("/long", HTML, &long)
-        .with("/file", &binary, &long[..2 << 20])
-        .with("/endless", &binary, "")
-        .with("/small", &binary, "x");
-    let bench = bench(site);
-    for (path, bytes) in [("/long", 17 << 20), ("/file", 2 << 20), ("/small", 1)] {
-        let (_, body) = bench.page(path).await.unwrap();
-        assert_eq!(whole(body).await.map(|body| body.len()), Some(bytes), "{path}");
-    }
-    // More than a passenger has pages, and for longer than a page may take.
-    let mut bodies = Vec::new();
-    for _ in 0..4 {
-        bodies.push(bench.page("/endless").await.unwrap().1);
-    }
-    for _ in 0..10 {
-        tokio::time::sleep(Duration::from_secs(60)).await;
-        for body in &mut bodies {
-            assert!(body.next().await.unwrap().is_ok());
-        }
-    }
-    assert!(bench.page("/small").await.is_some(), "they take none of the pages' places");
-    for body in &mut bodies {
-        // More than waits on board.
-        for _ in 0..100 {
-            assert!(body.next().await.unwrap().is_ok());
-        }
-    }
-    assert_eq!(bench.site.asked().len(), 8, "each once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -703,5 +688,50 @@ async fn pages_of_names_that_the_operator_leaves_out_are_not_asked_for() {
         let bench = bench_with(three_levels(), |_| {}, |ground| ground.rules = rules.clone());
         assert_eq!(bench.page("page").await.is_some(), is_asked, "{rules:?}");
         assert_eq!(bench.site.asked().is_empty(), !is_asked, "{rules:?}");
+        let ask = |page: &str| bench.air.ask_for(ALICE, url(page), &browsers(), []).is_some();
+        assert_eq!(ask("page"), is_asked, "the next one crosses as ever at once");
+        assert!(ask("http://other.test/"), "others' pages are asked for");
+        tokio::time::sleep(UNSERVED_FOR).await;
+        assert!(ask("page"), "the rules may be others");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ground_that_is_busy_is_left_alone_for_a_moment() {
+    let site = three_levels().with("/hang", HTML, "");
+    let bench = bench_with(site, |_| {}, |ground| ground.pages = 1);
+    let meanwhile = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(bench.page("page").await.is_none());
+        let ask = || bench.air.ask_for(ALICE, url("page"), &browsers(), []).is_some();
+        tokio::time::sleep(BUSY_FOR - Duration::from_secs(1)).await;
+        assert!(!ask());
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(ask());
+    };
+    tokio::join!(bench.page("hang"), meanwhile);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_ground_that_knows_no_conditions_gets_none_for_a_while() {
+    let bench = bench(three_levels());
+    let conditional = headers(&[("accept", "text/html"), ("if-none-match", "\"1\"")]);
+    let ask = |headers| bench.air.ask_for(ALICE, url("page"), headers, []);
+    assert!(ask(&conditional).unwrap().is_conditional());
+    bench.air.conditions_unknown();
+    assert!(ask(&conditional).is_none() && ask(&browsers()).is_some());
+    tokio::time::sleep(UNSERVED_FOR).await;
+    assert!(bench.page_with("page", &conditional).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_has_left_is_not_sent_again() {
+    let site = Site::default().with("/", HTML, "page").with("/cut", HTML, "");
+    let bench = bench(site);
+    for path in ["/", "/"] {
+        whole(bench.page(path).await.unwrap().1).await.unwrap();
+    }
+    assert_eq!(*bench.site.connections.lock().unwrap(), 1, "it is kept");
+    assert!(bench.page("/cut").await.is_none());
+    assert_eq!(bench.site.asked(), ["/", "/", "/cut"]);
 }

@@ -265,6 +265,27 @@ async fn a_page_that_the_cache_asks_about_brings_its_objects_where_it_has_change
     assert!(!is_pages(&bench.up.opened()[4]));
 }
 
+#[tokio::test]
+async fn a_ground_that_knows_no_conditions_is_asked_by_one_once() {
+    let (origin, asked) = newspaper(Arc::new(AtomicU32::new(1))).await;
+    let (_, ground) = with_pages();
+    let bench = start("[split-http]\n[http-cache]", &ground);
+    // Version 3 of the request.
+    bench.up.break_off(3);
+    let passengers = [("127.0.0.1", 1), ("127.0.0.2", 3), ("127.0.0.3", 4), ("127.0.0.4", 5)];
+    for (who, opened) in passengers {
+        let page = get_from(who, bench.http, &format!("http://{origin}/"), HTML).await;
+        assert!(page.ends_with("<img src=1.png>"), "{who}: {page}");
+        assert_eq!(bench.up.opened().len(), opened, "flows after passenger {who}");
+    }
+    let is_pages =
+        |open: &bentpipe_link::io::Open| open.target.host == Host::Service(Service::Pages);
+    let to_pages: Vec<_> = bench.up.opened().iter().map(is_pages).collect();
+    assert_eq!(to_pages, [true, true, false, false, false]);
+    let of_pages = asked.lock().unwrap().iter().filter(|head| head.starts_with("get / ")).count();
+    assert_eq!(of_pages, 4, "what was broken off nobody saw");
+}
+
 /// A page whose objects nobody but its reader may have for the asking.
 const OWN: &[(&str, &str)] = &[
     ("/", "<img src=plain.png><img src=cookie.png><img src=lang.png><img src=kept.png>"),

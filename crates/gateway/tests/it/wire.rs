@@ -10,7 +10,7 @@ use bentpipe_gateway::far::{
     Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
     OpenDatagrams, OpenError, Reach,
 };
-use bentpipe_link::{ClassSettings, PerClass, PublicKey, ResetCode, SettingsError};
+use bentpipe_link::{ClassSettings, Host, PerClass, PublicKey, ResetCode, SettingsError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
@@ -195,6 +195,7 @@ pub struct Up {
     opened_datagrams: Mutex<Vec<OpenDatagrams>>,
     classes: Mutex<Option<PerClass<ClassSettings>>>,
     reach: Mutex<Reach>,
+    breaks_off: Mutex<Option<u8>>,
 }
 
 /// The ground's end.
@@ -208,7 +209,8 @@ pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
     let (opened, opened_datagrams, classes) = Default::default();
     let reach = Mutex::new(Reach::Up);
     let down = Down { flows: arrivals.into(), classes: Mutex::default() };
-    let up = Up { aircraft, flows, opened, opened_datagrams, classes, reach };
+    let breaks_off = Mutex::default();
+    let up = Up { aircraft, flows, opened, opened_datagrams, classes, reach, breaks_off };
     (Arc::new(up), Arc::new(down))
 }
 
@@ -216,6 +218,11 @@ impl Up {
     /// How the link is from now on.
     pub fn set_reach(&self, reach: Reach) {
         *self.reach.lock().unwrap() = reach;
+    }
+
+    /// The ground breaks off, from now on, what asks a service of its own and begins so: it does not know it.
+    pub fn break_off(&self, first: u8) {
+        *self.breaks_off.lock().unwrap() = Some(first);
     }
 
     /// Everything that was asked for so far.
@@ -249,6 +256,10 @@ impl FarEnd for Up {
             let (mut near, far) = pair();
             self.opened.lock().unwrap().push(open.clone());
             near.write_all(&open.first).await.unwrap();
+            let is_known = open.first.first() != self.breaks_off.lock().unwrap().as_ref();
+            if matches!(open.target.host, Host::Service(_)) && !is_known {
+                return Ok(Box::new(near) as Box<dyn FarStream>);
+            }
             let Open { target, class, passenger, claim, .. } = open;
             let (aircraft, carries) = (self.aircraft, Carried::Stream(Box::new(far)));
             let incoming = Incoming { aircraft, target, class, passenger, claim, carries };

@@ -81,6 +81,12 @@ impl Rules {
         !self.deny.names(host) && (self.allow.is_empty() || self.allow.names(host))
     }
 
+    /// Whether `page` is fetched for the cabin: over TLS those of sites alone.
+    pub fn serve(&self, page: &Address) -> bool {
+        let is_of_site = || self.secure.holds(page.host()) && page.origin().port == HTTPS;
+        self.permit(page.host()) && (!page.is_secure() || is_of_site())
+    }
+
     /// Whether the cabin's gateway will be asked for `address` by a browser that shows `page`: over TLS
     /// only what it has a certificate for, and nothing without TLS from a page that came with it.
     pub fn may_be_served(&self, address: &Address, page: &Address) -> bool {
@@ -125,6 +131,12 @@ mod tests {
             rules.permit("www.a.test") && !rules.permit("ads.a.test") && !rules.permit("c.test")
         );
         let url = |text: &str| Address::parse(text).unwrap();
+        let sites = Rules { secure: rules.secure.clone(), ..Rules::default() };
+        assert!(sites.serve(&url("https://owned.test/")) && sites.serve(&url("http://x.test/")));
+        for page in ["https://owned.test:8443/", "https://below.owned.test/", "https://x.test/"] {
+            assert!(!sites.serve(&url(page)), "{page}");
+        }
+        assert!(!rules.serve(&url("https://owned.test/")), "it is not among those allowed");
         let served = |one: &str, page: &str| rules.may_be_served(&url(one), &url(page));
         assert!(served("http://x.test/", "http://a.test/"));
         assert!(!served("https://x.test/", "http://a.test/"));

@@ -5,7 +5,7 @@ use http::StatusCode;
 
 use super::codec::{Missing, Reader, put_counted};
 use super::head::{Head, fields, put_fields};
-use super::{End, MAX_DATA_BYTES, MAX_HEAD_BYTES, WireError};
+use super::{End, MAX_DATA_BYTES, MAX_HEAD_BYTES, PAGE, WireError};
 use crate::MAX_OBJECTS;
 use crate::address::{Address, MAX_URL_BYTES};
 use crate::plan::Promise;
@@ -128,7 +128,8 @@ impl Frames {
             }
             Frame::Head(id, _) => (id, Stage::Promised, Stage::Begun),
             Frame::Data(id, _) => (id, Stage::Begun, Stage::Begun),
-            Frame::End(id, End::Declined) => (id, Stage::Promised, Stage::Over),
+            Frame::End(id, End::Refused(_)) if *id != PAGE => return Err(WireError::Order),
+            Frame::End(id, End::Declined | End::Refused(_)) => (id, Stage::Promised, Stage::Over),
             Frame::End(id, End::Complete | End::Aborted) => (id, Stage::Begun, Stage::Over),
         };
         let stage = self.stages.get_mut(usize::from(*id)).ok_or(WireError::Order)?;

@@ -63,18 +63,40 @@ pub enum End {
     Declined,
     /// It broke off after its head.
     Aborted,
+    /// The page is declined before its origin was asked, and so would others be for a while. A cabin that
+    /// does not know this end breaks the stream off, and the page crosses as ever.
+    Refused(Refusal),
+}
+
+/// Of what the ground gives no pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// Of this origin: the operator's rules leave its name out, or it is no site of theirs.
+    Name,
+    /// Of any at the moment: it works on as many as it may.
+    Busy,
 }
 
 impl End {
+    const ALL: [Self; 5] = [
+        Self::Complete,
+        Self::Declined,
+        Self::Aborted,
+        Self::Refused(Refusal::Name),
+        Self::Refused(Refusal::Busy),
+    ];
+
     fn code(self) -> u8 {
         match self {
             Self::Complete => 0,
             Self::Declined => 1,
             Self::Aborted => 2,
+            Self::Refused(Refusal::Name) => 3,
+            Self::Refused(Refusal::Busy) => 4,
         }
     }
 
     fn of(code: u8) -> Option<Self> {
-        [Self::Complete, Self::Declined, Self::Aborted].into_iter().find(|end| end.code() == code)
+        Self::ALL.into_iter().find(|end| end.code() == code)
     }
 }

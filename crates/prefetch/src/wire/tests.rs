@@ -154,8 +154,19 @@ fn frames_out_of_their_order_are_refused() {
         vec![page.clone(), Frame::End(PAGE, End::Declined)],
         vec![page.clone(), Frame::End(PAGE, End::Complete), Frame::Data(PAGE, "x".into())],
         vec![Frame::End(PAGE, End::Complete)],
+        vec![page.clone(), Frame::End(PAGE, End::Refused(Refusal::Busy))],
+        vec![page.clone(), promise_1.clone(), Frame::End(1, End::Refused(Refusal::Name))],
     ] {
         assert_eq!(refused(&wrong), Err(WireError::Order), "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_page_may_be_refused_for_a_while() {
+    for (why, code) in [(Refusal::Name, 3), (Refusal::Busy, 4)] {
+        let end = [Frame::End(PAGE, End::Refused(why))];
+        assert_eq!(bytes_of(&end), [4, 0, 0, code]);
+        assert_eq!(frames(&bytes_of(&end)).as_deref(), Ok(&end[..]));
     }
 }
 
@@ -166,6 +177,7 @@ fn malformed_frames_are_refused() {
         b"\x09\x00\x00",
         b"\x03\x00\x00\x00\x00",
         b"\x03\x00\x00\xff\xff",
+        b"\x04\x00\x00\x05",
         b"\x04\x00\x00\x09",
         b"\x01\x00\x01\x08\x00\x0chttp://a.test/",
         b"\x01\x00\x01\x01\x00\x0dhttp://a.test",

@@ -71,9 +71,10 @@ impl World {
         let hub_settings = link::hub_config(&ground).map_err(PagesError::told)?;
         let hub = Hub::start_seeded(Box::new(hub_socket), hub_settings, rng.random());
         let far = Arc::new(Air::start_seeded(Box::new(air_node.bind(0)?), settings, rng.random()));
-        let half = GroundPages::new(GroundSplitHttp::default().settings(&[]), Arc::default());
-        tokio::spawn(serve(hub, Arc::new(half)));
-        let pages = AirPages::new(AirSplitHttp::default().settings(), Arc::default());
+        let half = GroundSplitHttp::default().settings(&[], ground.limits.relay().idle);
+        tokio::spawn(serve(hub, Arc::new(GroundPages::new(half, Arc::default()))));
+        let half = AirSplitHttp::default().settings(air.limits.relay().idle);
+        let pages = AirPages::new(half, Arc::default());
         let cache =
             Cache::open(&Settings::default(), Rules::default()).map_err(PagesError::told)?;
         let began = Instant::now();
