@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use bentpipe_lab::contender::ContenderError;
 use bentpipe_lab::contender::aerotcp::AeroTcp;
+use bentpipe_lab::contender::{ContenderError, roomy};
 use bentpipe_lab::experiment::rural_paws;
 use bentpipe_lab::result::Sample;
 use bentpipe_lab::sim::aerotcp::{self, Files};
 use bentpipe_lab::sim::traffic::SimTraffic;
 use bentpipe_lab::sim::transfer::NoSession;
 use bentpipe_lab::traffic::{Carry, Counted, DOWN, Engine, EngineError, Traffic, UP};
-use bentpipe_link::{Class, Settings};
+use bentpipe_link::Class;
 use bentpipe_results::{Content, Workload};
 use bentpipe_units::Span;
 
@@ -136,7 +136,7 @@ fn sequence(job: &Job<'_>, scene: &Scene, seed: u64) -> Result<Vec<Value>, SimEr
         return Err(SimError::Unknown { what: "sequence of anything but objects".into() });
     };
     let (all, up) = (u64::from(count) * bytes, job.is_up());
-    let settings = Settings::default();
+    let settings = roomy();
     let mut cabin = SimTraffic::new(&scene.profile, &settings, &settings, seed)?;
     let way = if up { UP } else { DOWN };
     let (up_bytes, down_bytes) = if up { (all, 1) } else { (REQUEST_BYTES, all) };

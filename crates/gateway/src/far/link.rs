@@ -28,6 +28,10 @@ const IDLE_MARGIN: Duration = Duration::from_secs(60);
 /// the other has not seen end yet.
 const FLOWS_ENDING: u32 = 64;
 
+/// What a flow may send before the first credit from the other side, a round trip later: more fills no
+/// link of up to 10 Mbit/s and 800 ms any sooner.
+const MOST_RESERVE_BYTES: u64 = 1_000_000;
+
 impl From<LinkError> for OpenError {
     fn from(error: LinkError) -> Self {
         match error {
@@ -260,10 +264,9 @@ fn settings(rate: BitRate, mtu_bytes: usize, memory: Memory, max_flows: usize) -
         ..Settings::default()
     };
     let max_flows = u32::try_from(max_flows).unwrap_or(u32::MAX).saturating_add(FLOWS_ENDING);
-    // The reserve shrinks where many flows share the memory: half of it stays free to be lent to
-    // the flows that fill the link.
+    // Half of the memory is the flows' reserves; the other is lent to those that fill the link.
     let share = defaults.receive_memory.bytes() / 2 / u64::from(max_flows);
-    let reserve = share.min(defaults.flow_reserve.bytes()).max(MIN_RESERVE_BYTES);
+    let reserve = share.clamp(MIN_RESERVE_BYTES, MOST_RESERVE_BYTES);
     let flow_reserve = ByteSize::from_bytes(reserve);
     Settings { rate, max_flows, flow_reserve, ..defaults }
 }

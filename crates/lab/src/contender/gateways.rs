@@ -2,6 +2,9 @@
 
 use std::net::SocketAddr;
 
+use bentpipe_link::Settings;
+use bentpipe_units::ByteSize;
+
 use super::aerotcp::AeroTcp;
 use super::pair::{Pair, PairSpec, Transport};
 use super::{Contender, ContenderError, Running, Spread, Stage};
@@ -59,6 +62,7 @@ impl Contender for Gateways {
             intercepts: Some("cabin"),
             coding: self.coding,
             aerotcp,
+            aircraft: if self.transport == Transport::Link { ROOM } else { "" },
             classes: services,
             ..PairSpec::new(stage.profile, socks5, peer)
         };
@@ -66,6 +70,20 @@ impl Contender for Gateways {
         let (air, ground) =
             (stage.world.air.command(&program), stage.world.ground.command(&program));
         Ok(Box::new(Pair::start(&spec, stage.folder, air, ground)?))
+    }
+}
+
+/// What the ground's file says of the aircraft, so that each of a cabin's uploads begins with 1 MB.
+const ROOM: &str =
+    "max-datagram-flows = 256\nmax-ip-flows = 16\nmemory = { receive = \"3 GiB\" }\n";
+
+/// What the ground makes of [`ROOM`], for the same over a link in virtual time.
+pub fn roomy() -> Settings {
+    Settings {
+        receive_memory: ByteSize::from_bytes(3 << 30),
+        flow_reserve: ByteSize::from_bytes(1_000_000),
+        max_flows: 1360,
+        ..Settings::default()
     }
 }
 

@@ -46,6 +46,7 @@ pub use e2e_bbr::E2E_BBR;
 pub use e2e_cubic::E2E_CUBIC;
 pub use e2e_cubic_64k::E2E_CUBIC_64K;
 pub use e2e_reno::E2E_RENO;
+pub use gateways::roomy;
 pub use kcptun::KCPTUN;
 use pair::PairError;
 pub use pep_fixed::PEP_FIXED;

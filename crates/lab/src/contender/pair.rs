@@ -76,6 +76,8 @@ pub struct PairSpec {
     pub coding: bool,
     /// What AeroTCP is told, where it carries the flows.
     pub aerotcp: AeroTcp,
+    /// What else the ground's file says of the aircraft.
+    pub aircraft: &'static str,
     /// What the files say of classes and rules: the ground's, and the air's.
     pub classes: [String; 2],
 }
@@ -171,6 +173,7 @@ impl PairSpec {
             intercepts: None,
             quic: PassedQuic::default(),
             coding: true,
+            aircraft: "",
             aerotcp: AeroTcp::adaptive(profile),
             classes: Default::default(),
         }
@@ -221,7 +224,7 @@ impl PairSpec {
             "[link]\nprivate-key-file = \"ground.key\"\n{listen} = \"{}\"\n{}{}\n\
              [dial]\nallow = {:?}\n\n[dns]\nservers = {:?}\n\n\
              [[aircraft]]\nname = \"lab\"\npublic-key = \"{}\"\nrate = \"{} bit/s\"\n\
-             max-flows = {}\nflows-per-second = {}\nhighest-class = \"operator\"\n",
+             max-flows = {}\nflows-per-second = {}\nhighest-class = \"operator\"\n{}",
             self.peer,
             self.quic.link_setting(),
             self.coding_setting(),
@@ -230,7 +233,8 @@ impl PairSpec {
             air.public(),
             self.forward.bps(),
             self.max_flows,
-            self.flows_per_second
+            self.flows_per_second,
+            self.aircraft
         );
         self.write_aerotcp(&mut text);
         text.push_str("\n[hosts]\n");

@@ -136,39 +136,48 @@ impl Body {
 
 /// The request for resource `place`.
 fn request(dialer: &Dialer, place: usize) -> Result<Request<()>, http::Error> {
-    let (site, resource) = (&dialer.site, &dialer.site.resources[place]);
-    let (path, host) = (site.path(place), site.domains[resource.domain].name.as_str());
-    let mut headers = vec![
-        (header::USER_AGENT, "bentpipe-lab/1 (the light loader)".to_owned()),
-        (header::ACCEPT, accepted(resource.kind).to_owned()),
-    ];
+    let mut headers = fields(dialer, place);
+    headers[0].1.extend(filling(dialer));
+    let (path, host) = (dialer.site.path(place), host(dialer, place));
     let is_http1 = dialer.protocol.version() == Version::Http1;
-    let uri = if is_http1 { path.clone() } else { format!("https://{host}{path}") };
+    let mut request = Request::get(if is_http1 { path } else { format!("https://{host}{path}") });
     if is_http1 {
-        headers.insert(0, (header::HOST, host.to_owned()));
+        request = request.header(header::HOST, host);
     }
-    if dialer.protocol == Protocol::Http1Close {
-        headers.push((header::CONNECTION, "close".to_owned()));
-    }
-    if let Some(wanted) = dialer.header_bytes {
-        // As HTTP/1.1 writes it: "GET path HTTP/1.1", "host: name", and so on, each with its line end.
-        let own = "GET  HTTP/1.1\r\n\r\n".len() + path.len();
-        let host = if is_http1 { 0 } else { "host: \r\n".len() + host.len() };
-        let line =
-            |(name, value): &(header::HeaderName, String)| name.as_str().len() + value.len() + 4;
-        let written = own + host + headers.iter().map(line).sum::<usize>();
-        let missing = wanted.min(MAX_HEADER_BYTES).saturating_sub(written);
-        let filling = FILLING.iter().cycle().take(missing).map(|letter| char::from(*letter));
-        headers
-            .iter_mut()
-            .filter(|it| it.0 == header::USER_AGENT)
-            .for_each(|it| it.1.extend(filling.clone()));
-    }
-    let mut request = Request::get(uri);
     for (name, value) in headers {
         request = request.header(name, value);
     }
     request.body(())
+}
+
+fn host(dialer: &Dialer, place: usize) -> &str {
+    &dialer.site.domains[dialer.site.resources[place].domain].name
+}
+
+/// What is said beside the host; first who asks.
+fn fields(dialer: &Dialer, place: usize) -> Vec<(header::HeaderName, String)> {
+    let mut fields = vec![
+        (header::USER_AGENT, "bentpipe-lab/1 (the light loader)".to_owned()),
+        (header::ACCEPT, accepted(dialer.site.resources[place].kind).to_owned()),
+    ];
+    if dialer.protocol == Protocol::Http1Close {
+        fields.push((header::CONNECTION, "close".to_owned()));
+    }
+    fields
+}
+
+/// What the name of who asks is filled up with, so that the document's header has its size. It is the
+/// same in all requests of a visit: whoever says another name is another client.
+fn filling(dialer: &Dialer) -> impl Iterator<Item = char> {
+    // As HTTP/1.1 writes it: "GET path HTTP/1.1", "host: name", and so on, each with its line end.
+    let line = "GET  HTTP/1.1\r\n\r\nhost: \r\n".len();
+    let own = line + dialer.site.path(0).len() + host(dialer, 0).len();
+    let field =
+        |(name, value): &(header::HeaderName, String)| name.as_str().len() + value.len() + 4;
+    let written = own + fields(dialer, 0).iter().map(field).sum::<usize>();
+    let wanted = dialer.header_bytes.unwrap_or(0).min(MAX_HEADER_BYTES);
+    let missing = wanted.saturating_sub(written);
+    FILLING.iter().cycle().take(missing).map(|letter| char::from(*letter))
 }
 
 /// What browsers say that they take.

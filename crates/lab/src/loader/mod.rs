@@ -69,7 +69,8 @@ pub struct Load<'a> {
     /// Another TCP connection is tried when one is not up in this time (Chrome's
     /// `kMaxConnectRetryIntervalMs`, Rural-PAWS section VIII): up means that TCP's handshake is over.
     pub connect_retry: Option<Duration>,
-    /// What the header of each request is filled up to, as HTTP/1.1 writes it.
+    /// What the header of the document's request is filled up to, as HTTP/1.1 writes it; the others say
+    /// the same of who asks, and so have nearly the same size.
     pub header_bytes: Option<usize>,
     /// TCP Fast Open (RFC 7413): a request leaves with the SYN where the server was met before.
     pub fast_open: bool,

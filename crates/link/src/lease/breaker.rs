@@ -14,6 +14,7 @@
 //! queue is others', or the way is longer. For a minute then a long queue alone is no reason to trip;
 //! packets that arrive much further apart than they were sent are one, and too much loss always is.
 //! And where neither was seen at the trip, giving way helped nobody, and the lease is used again.
+//! Who finds a long queue having sent next to nothing knows the same without a drain.
 //!
 //! A probe is a train of ordinary packets at twice the rate for a quarter of a round trip. Into a
 //! link that cannot carry it, it puts no more than 0.18 RTT of queue, and what the last of it waits
@@ -61,6 +62,8 @@ const ARRIVALS: u32 = 2;
 /// Others in the queue, this side sends too much where what it sent over this part of a span takes
 /// the whole span to arrive: others' growing queue alone stretches it by a few per cent.
 const OUTPACED: f64 = 0.8;
+/// Who sends less than this part of the lease makes no queue of a quarter of a round trip.
+const QUIET: f64 = 0.05;
 /// No more arrivals than this are remembered, 40 bytes each.
 const MAX_ARRIVALS: usize = 512;
 /// A full packet, where its true size does not matter.
@@ -257,6 +260,9 @@ impl Breaker {
         }
         let empty = self.queue < self.unit / EMPTY_PART;
         let excess_loss = self.baseline.judged(judged, lost, empty, self.unit, now);
+        if too_long && self.is_quiet(lease) {
+            self.others.found(now);
+        }
         let stays = too_long && arrived.saturating_sub(since) >= self.unit;
         let is_others = self.others.explain(too_long, stays, now) && !self.is_outpaced();
         if stays && !is_others {
@@ -301,6 +307,11 @@ impl Breaker {
     fn delivery_bps(&self, span: Duration) -> Option<f64> {
         let (first, last) = self.over(span)?;
         Some(8.0 * (last.bytes - first.bytes) as f64 / (last.at - first.at).as_secs_f64())
+    }
+
+    /// Whether next to nothing of ours arrived in a round trip: not what makes a queue.
+    fn is_quiet(&self, lease: BitRate) -> bool {
+        self.delivery_bps(self.unit).is_some_and(|bps| bps < lease.bps() as f64 * QUIET)
     }
 
     /// Whether packets arrived much further apart than they were sent.

@@ -19,6 +19,8 @@ struct Link {
     way: Duration,
     /// Others keep the bottleneck's queue between half of this and all of it.
     others: Duration,
+    /// How much of its rate the sender uses.
+    used: f64,
     /// Until when the bottleneck is busy.
     busy: Duration,
     next_send: Duration,
@@ -41,6 +43,7 @@ impl Link {
             loss,
             way: RTT / 2,
             others: Duration::ZERO,
+            used: 1.0,
             busy: Duration::ZERO,
             next_send: Duration::ZERO,
             sent: VecDeque::new(),
@@ -87,7 +90,8 @@ impl Link {
         self.sent.push_back((self.now, (!lost).then_some(arrived)));
         self.sent_bytes += PACKET as u64;
         self.breaker.sent(PACKET, LEASE, self.now);
-        self.next_send = self.now + self.breaker.rate(LEASE, self.now).time_for(PACKET as u64);
+        let rate = self.breaker.rate(LEASE, self.now);
+        self.next_send = self.now + rate.time_for(PACKET as u64).div_f64(self.used);
     }
 
     /// What a packet waits for others' packets: a sawtooth.
@@ -210,6 +214,21 @@ fn others_in_the_queue_cost_one_drain() {
         assert!(used > 0.95, "{others:?}: {used} of the lease");
         assert_eq!(link.breaker.trips(), 1, "{others:?}");
     }
+}
+
+#[test]
+fn who_was_quiet_when_others_came_does_not_give_way_at_all() {
+    let mut link = Link::new(0.0);
+    link.used = 0.01;
+    link.run(FADE, |_| false);
+    link.others = RTT;
+    link.run(FADE + Duration::from_secs(20), |_| false);
+    link.used = 1.0;
+    let before = link.sent_bytes;
+    link.run(FADE + Duration::from_secs(50), |_| false);
+    let used = 8.0 * (link.sent_bytes - before) as f64 / 30.0 / LEASE.bps() as f64;
+    assert!(used > 0.98, "{used} of the lease");
+    assert_eq!(link.breaker.trips(), 0);
 }
 
 #[test]

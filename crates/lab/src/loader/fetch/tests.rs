@@ -17,9 +17,9 @@ fn made(site: &Site, protocol: Protocol, header_bytes: Option<usize>, place: usi
     request(&Dialer::new(&load, &tickets, tally).unwrap(), place).unwrap()
 }
 
-/// The header of a request as HTTP/1.1 writes it.
+/// The header of the document's request as HTTP/1.1 writes it.
 fn written(protocol: Protocol, header_bytes: Option<usize>) -> usize {
-    let request = made(&Site::page(12, 100, 7), protocol, header_bytes, 11);
+    let request = made(&Site::page(12, 100, 7), protocol, header_bytes, 0);
     let line = format!("GET {} HTTP/1.1\r\n", request.uri().path());
     let host = match request.uri().host() {
         Some(host) => format!("host: {host}\r\n"),
@@ -48,5 +48,8 @@ fn split_http_takes_the_requests() {
         assert!(ask::is_page(method, headers, ask::Condition::OfClient), "{document:?}");
         let address = Address::parse(&site.url("http", 1)).unwrap();
         assert!(ask::is_object(object.method(), &address, object.headers()), "{object:?}");
+        // What was pushed for one client is nothing for another.
+        let name = |request: &Request<()>| request.headers()[header::USER_AGENT].clone();
+        assert_eq!(name(&document), name(&object));
     }
 }
