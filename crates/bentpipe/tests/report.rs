@@ -105,8 +105,13 @@ fn assert_quiet(visit: &Visit, url: &str) {
 fn fill(folder: &Path) -> usize {
     let studies = Study::all().unwrap();
     let named = studies.iter().map(|study| (study.name.clone(), "0123456789abcdef".to_owned()));
-    let manifest =
-        Manifest { version: "0.1.0".into(), studies: named.collect(), seed: 1, quick: true };
+    let manifest = Manifest {
+        version: "0.1.0".into(),
+        builds: Vec::new(),
+        studies: named.collect(),
+        seed: 1,
+        quick: true,
+    };
     Folder::start(folder, &manifest).unwrap();
     let tables = folder.join("tables");
     fs::create_dir(&tables).unwrap();
