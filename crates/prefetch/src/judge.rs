@@ -164,6 +164,11 @@ fn words<'a>(headers: &'a HeaderMap, name: &'a HeaderName) -> impl Iterator<Item
         .filter(|word| !word.is_empty())
 }
 
+/// The length that an answer says its body has.
+pub fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(http::header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,12 +1,13 @@
 //! One page's stream at the cabin's end.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use bentpipe_prefetch::address::Address;
-use bentpipe_prefetch::judge::{self, MAX_DOCUMENT_BYTES, is_download};
+use bentpipe_prefetch::judge::{self, MAX_DOCUMENT_BYTES, content_length, is_download};
 use bentpipe_prefetch::plan::Promise;
 use bentpipe_prefetch::promised::{PageId, Passenger, Withdrawal};
 use bentpipe_prefetch::wire::{End, Frame, Frames, Head, PAGE, Unpacker, Up};
@@ -35,6 +36,8 @@ pub struct Carrier {
     body: Option<mpsc::Sender<Result<Bytes, PromiseBroken>>>,
     /// By their numbers less one; `None` where one is over, or was not wanted.
     objects: Vec<Option<(Address, Arc<Object>)>>,
+    /// How much room is held for what has not come of each object that has begun.
+    expected: BTreeMap<u16, u64>,
     held_bytes: u64,
     pushed_bytes: u64,
     /// Until the page is not held any more.
@@ -58,7 +61,7 @@ impl Carrier {
         place: Place<Passenger>,
     ) -> Self {
         let (head, body, place) = (Some(head), Some(body), Some(place));
-        let (objects, held_bytes, pushed_bytes, page_bytes) = Default::default();
+        let (objects, expected, held_bytes, pushed_bytes, page_bytes) = Default::default();
         let (has_begun, is_download) = (false, false);
         Self {
             half,
@@ -67,6 +70,7 @@ impl Carrier {
             head,
             body,
             objects,
+            expected,
             held_bytes,
             pushed_bytes,
             granted,
@@ -83,9 +87,9 @@ impl Carrier {
         if let Err(error) = carried {
             tracing::debug!(%error, "a page's stream broke off");
         }
-        self.end_page().await;
         self.withdraw_all();
         drop(self.place.take());
+        self.end_page().await;
         self.granted.came(self.pushed_bytes);
         // Of a page that was declined nothing is here.
         if self.has_begun {
@@ -163,7 +167,9 @@ impl Carrier {
             Frame::Data(PAGE, bytes) => {
                 self.page_came(bytes.len() as u64);
                 if let Some(body) = &self.body {
-                    body.send(Ok(bytes)).await.map_err(|_| io::ErrorKind::BrokenPipe)?;
+                    // Over HTTP/2 nobody else sees that a reader takes nothing.
+                    let sent = timeout(self.half.settings.idle, body.send(Ok(bytes))).await?;
+                    sent.map_err(|_| io::ErrorKind::BrokenPipe)?;
                 }
             }
             Frame::End(PAGE, End::Complete) => self.body = None,
@@ -220,17 +226,21 @@ impl Carrier {
         (!wanted).then_some(id)
     }
 
-    /// Keeps an object's head; where there is no room, or it is for one person, it is to be cancelled.
+    /// Keeps an object's head; where there is no room for all that it says will come, or it is for one
+    /// person, it is to be cancelled. Later that would break what a passenger is being given.
     /// The ground has judged it already, and is not the one that passengers must rely on.
     fn begin(&mut self, id: u16, head: Head) -> Option<u16> {
         self.pushed_bytes += head.bytes();
         let (address, object) = self.object(id)?.clone();
-        if judge::may_push(head.status, &head.headers).is_err() || !self.hold(head.bytes()) {
+        let length = content_length(&head.headers).unwrap_or(0);
+        let needed = head.bytes().saturating_add(length);
+        if judge::may_push(head.status, &head.headers).is_err() || !self.hold(needed) {
             self.withdraw(id, Withdrawal::Cancelled);
             self.half.table().late_bytes(self.page, head.bytes());
             return Some(id);
         }
         self.half.table().object_bytes(self.page, &address, head.bytes());
+        *self.expected.entry(id).or_default() += length;
         object.begin(head);
         None
     }
@@ -245,7 +255,10 @@ impl Carrier {
             return None;
         };
         let (address, object) = (address.clone(), object.clone());
-        if !self.hold(count) {
+        let expected = self.expected.entry(id).or_default();
+        let held_already = count.min(*expected);
+        *expected -= held_already;
+        if !self.hold(count - held_already) {
             self.withdraw(id, Withdrawal::Cancelled);
             self.half.table().late_bytes(page, count);
             return Some(id);
@@ -259,7 +272,8 @@ impl Carrier {
     fn hold(&mut self, count: u64) -> bool {
         let AirSettings { page_bytes, memory_bytes, .. } = self.half.settings;
         let held = self.half.held_bytes.load(Relaxed);
-        if self.held_bytes + count > page_bytes || held + count > memory_bytes {
+        let room = page_bytes.saturating_sub(self.held_bytes);
+        if count > room.min(memory_bytes.saturating_sub(held)) {
             return false;
         }
         self.held_bytes += count;
@@ -272,6 +286,9 @@ impl Carrier {
     }
 
     fn over(&mut self, id: u16) -> Option<(Address, Arc<Object>)> {
+        let unused = self.expected.remove(&id).unwrap_or(0);
+        self.held_bytes -= unused;
+        self.half.held_bytes.fetch_sub(unused, Relaxed);
         self.objects.get_mut(usize::from(id).checked_sub(1)?)?.take()
     }
 
@@ -286,8 +303,8 @@ impl Carrier {
     async fn end_page(&mut self) {
         self.head = None;
         if let Some(body) = self.body.take() {
-            // The reader is told, unless it has gone.
-            let _ = body.send(Err(PromiseBroken)).await;
+            // The reader is told, unless it has gone or takes nothing.
+            let _ = timeout(SILENCE, body.send(Err(PromiseBroken))).await;
         }
     }
 

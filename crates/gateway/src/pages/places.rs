@@ -36,7 +36,8 @@ pub struct Share {
 }
 
 /// The places. A page is let in only while it would have a place as a download too, for it may turn out to be
-/// one: so a download always has one, and takes none of pages'.
+/// one: so a download always has one. While there are few downloads, pages have all of theirs; passengers who have
+/// as many downloads as they may, together, leave others no page.
 pub struct Places<Whose: Holder> {
     pages: Share,
     downloads: Share,

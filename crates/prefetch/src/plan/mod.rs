@@ -131,6 +131,8 @@ struct Object {
     /// What its own answer says, for what is found in it.
     within: Option<ReferrerPolicy>,
     bytes: u64,
+    /// What its answer has said that it will take, and has not taken yet: no other object may.
+    reserved: u64,
     state: Fetch,
 }
 
@@ -248,6 +250,7 @@ impl Planner {
             referrer,
             within: None,
             bytes: 0,
+            reserved: 0,
             state,
         });
         // Fits: at most MAX_OBJECTS.
@@ -293,34 +296,42 @@ impl Planner {
     ) -> Result<Urgency, Dropped> {
         let (most, left) = (self.limits.object_bytes, self.bytes_left);
         let object = self.going(id).ok_or(Dropped::Unwanted)?;
+        if object.reserved > 0 {
+            return Err(Dropped::Unwanted); // one answer each
+        }
         object.within = ReferrerPolicy::of(headers);
         if let Some(urgency) = judge::may_push(status, headers)? {
             object.urgency = urgency;
         }
-        let length =
-            headers.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-        let length = length.and_then(|length| length.parse::<u64>().ok());
-        if length.is_some_and(|length| length > most.min(left)) {
+        let length = judge::content_length(headers).unwrap_or(0);
+        if length > most.min(left) {
             return Err(Dropped::Large);
         }
-        Ok(object.urgency)
+        // Once its head is on its way, breaking it off would break what a passenger is being given.
+        object.reserved = length;
+        let urgency = object.urgency;
+        self.bytes_left -= length;
+        Ok(urgency)
     }
 
     /// So many more bytes of the object have come.
     pub fn came(&mut self, id: u16, bytes: u64) -> Result<(), Dropped> {
         let (most, left) = (self.limits.object_bytes, self.bytes_left);
         let object = self.going(id).ok_or(Dropped::Unwanted)?;
-        if bytes > left || object.bytes + bytes > most {
+        let expected = bytes.min(object.reserved);
+        if bytes - expected > left || object.bytes + bytes > most {
             return Err(Dropped::Large);
         }
         object.bytes += bytes;
-        self.bytes_left -= bytes;
+        object.reserved -= expected;
+        self.bytes_left -= bytes - expected;
         Ok(())
     }
 
     /// The object has come, or will not: its place is free.
     pub fn over(&mut self, id: u16) {
         let Some(object) = self.objects.get_mut(usize::from(id).wrapping_sub(1)) else { return };
+        self.bytes_left += std::mem::take(&mut object.reserved);
         match std::mem::replace(&mut object.state, Fetch::Over) {
             Fetch::Waiting => {
                 self.waiting.remove(&(object.urgency, id));

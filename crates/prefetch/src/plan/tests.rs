@@ -117,6 +117,27 @@ fn budgets_end_a_page() {
 }
 
 #[test]
+fn an_object_that_has_begun_finds_its_bytes_left() {
+    let mut plan = planner(Limits { bytes: 1000, ..Limits::default() });
+    for name in ["a", "b", "c"] {
+        find(&mut plan, name, Kind::Image).unwrap();
+        next(&mut plan).unwrap();
+    }
+    let long = |bytes: u64| HeaderMap::from_iter([(http::header::CONTENT_LENGTH, bytes.into())]);
+    let answered =
+        |plan: &mut Planner, id, bytes| plan.answered(id, StatusCode::OK, &long(bytes)).is_ok();
+    assert!(answered(&mut plan, 1, 600));
+    assert!(!answered(&mut plan, 2, 600), "they are promised to the first");
+    assert_eq!(plan.came(2, 401), Err(Dropped::Large));
+    assert_eq!((plan.came(1, 500), plan.came(1, 100)), (Ok(()), Ok(())));
+    assert_eq!(plan.came(1, 401), Err(Dropped::Large), "it is longer than it said");
+    // What one that is over has not taken is free.
+    assert!(answered(&mut plan, 3, 400));
+    plan.over(3);
+    assert_eq!(plan.came(2, 400), Ok(()));
+}
+
+#[test]
 fn time_ends_a_page_and_what_was_promised_is_given_up() {
     let mut plan = planner(Limits { at_once: 1, ..Limits::default() });
     for path in ["a", "b", "c"] {
