@@ -13,8 +13,7 @@
 //! The first packet after a drain finds no queue of ours. Where it finds a long one all the same, the
 //! queue is others', or the way is longer. For a minute then a long queue alone is no reason to trip;
 //! packets that arrive much further apart than they were sent are one, and too much loss always is.
-//! And where neither was seen at the trip, giving way helped nobody, and the lease is used again.
-//! Who finds a long queue having sent next to nothing knows the same without a drain.
+//! And where neither was seen at the trip, giving way helped nobody: a probe follows at once.
 //!
 //! A probe is a train of ordinary packets at twice the rate for a quarter of a round trip. Into a
 //! link that cannot carry it, it puts no more than 0.18 RTT of queue, and what the last of it waits
@@ -62,8 +61,8 @@ const ARRIVALS: u32 = 2;
 /// Others in the queue, this side sends too much where what it sent over this part of a span takes
 /// the whole span to arrive: others' growing queue alone stretches it by a few per cent.
 const OUTPACED: f64 = 0.8;
-/// Who sends less than this part of the lease makes no queue of a quarter of a round trip.
-const QUIET: f64 = 0.05;
+/// This side has not given way to a queue that went while it sent so much of its rate.
+const STEADY: f64 = 0.5;
 /// No more arrivals than this are remembered, 40 bytes each.
 const MAX_ARRIVALS: usize = 512;
 /// A full packet, where its true size does not matter.
@@ -260,15 +259,24 @@ impl Breaker {
         }
         let empty = self.queue < self.unit / EMPTY_PART;
         let excess_loss = self.baseline.judged(judged, lost, empty, self.unit, now);
-        if too_long && self.is_quiet(lease) {
-            self.others.found(now);
-        }
         let stays = too_long && arrived.saturating_sub(since) >= self.unit;
+        let sent = self.delivery_bps(self.unit).unwrap_or(0.0);
+        if sent < STEADY * self.used(lease).bps() as f64 {
+            self.others.given_way();
+        }
         let is_others = self.others.explain(too_long, stays, now) && !self.is_outpaced();
         if stays && !is_others {
             self.trip(false, seen, lease);
         } else if excess_loss {
             self.trip(true, seen, lease);
+        }
+    }
+
+    /// The rate but for probes.
+    fn used(&self, lease: BitRate) -> BitRate {
+        match &self.state {
+            State::Closed => lease,
+            State::Draining { then: limited, .. } | State::Limited(limited) => limited.rate,
         }
     }
 
@@ -307,11 +315,6 @@ impl Breaker {
     fn delivery_bps(&self, span: Duration) -> Option<f64> {
         let (first, last) = self.over(span)?;
         Some(8.0 * (last.bytes - first.bytes) as f64 / (last.at - first.at).as_secs_f64())
-    }
-
-    /// Whether next to nothing of ours arrived in a round trip: not what makes a queue.
-    fn is_quiet(&self, lease: BitRate) -> bool {
-        self.delivery_bps(self.unit).is_some_and(|bps| bps < lease.bps() as f64 * QUIET)
     }
 
     /// Whether packets arrived much further apart than they were sent.
@@ -366,7 +369,7 @@ impl Breaker {
             return;
         }
         if !limited.by_loss && !limited.outpaced {
-            self.state = State::Closed;
+            limited.phase = Phase::Resting { probe_at: seen.now };
         }
         self.others.found(seen.now);
         self.delay.begin_anew();
