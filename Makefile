@@ -16,6 +16,7 @@ demo: setup
 
 test: setup
 	@scripts/setup.sh python
+	@scripts/setup.sh browser
 	@scripts/masque-client/install.sh target/masque-client
 	@scripts/setup.sh vega
 	BENTPIPE_MASQUE_CLIENT=$(CURDIR)/target/masque-client/bin/python $(CARGO) test --workspace

@@ -21,16 +21,17 @@ pub struct Content {
     tail: Bytes,
     bytes: u64,
     noise: Noise,
-    /// Where in the noise it begins, so that no two bodies are alike.
-    start: u64,
+    /// Of the noise, so that no two bodies are alike.
+    key: u64,
 }
 
-/// What fills a body up. Neither kind gives a compressor more than 4 %: the bytes of a site are
+/// What fills a body up. Neither kind gives a compressor more than 4 %, nor do all bodies of a page
+/// together: the bytes of a site are
 /// those that cross the network, where text is compressed already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Noise {
     Binary,
-    /// Of characters that end no comment and no string, in windows-1252.
+    /// Of [`letters`].
     Text,
 }
 
@@ -65,7 +66,7 @@ impl Content {
             }
         }
         let place = format!("{}{}", site.domains[resource.domain].name, site.path(number));
-        Self { head, tail, bytes: resource.bytes, noise, start: hash(place.as_bytes()) }
+        Self { head, tail, bytes: resource.bytes, noise, key: hash(place.as_bytes()) }
     }
 
     /// Its length.
@@ -75,7 +76,11 @@ impl Content {
 
     /// The next bytes from `offset` on, at most 64 KiB of them; none at the end.
     pub fn slice(&self, offset: u64) -> Bytes {
-        let left = self.bytes.saturating_sub(offset).min(SLICE_BYTES) as usize;
+        self.slice_of(offset, SLICE_BYTES)
+    }
+
+    fn slice_of(&self, offset: u64, most: u64) -> Bytes {
+        let left = self.bytes.saturating_sub(offset).min(most) as usize;
         let own = self.head.len() as u64;
         if offset < own {
             let start = offset as usize;
@@ -84,18 +89,23 @@ impl Content {
         let tail_at = self.bytes.saturating_sub(self.tail.len() as u64);
         if offset >= tail_at {
             let start = (offset - tail_at).min(self.tail.len() as u64) as usize;
-            return self.tail.slice(start..);
+            return self.tail.slice(start..self.tail.len().min(start + left));
         }
         let left = left.min((tail_at - offset) as usize);
-        let noise = self.noise.bytes();
-        let start = (self.start.wrapping_add(offset) % noise.len() as u64) as usize;
-        noise.slice(start..noise.len().min(start + left))
+        let noise = noise(self.key, offset, left);
+        match self.noise {
+            Noise::Binary => noise.collect(),
+            Noise::Text => {
+                let letters = letters();
+                noise.map(|byte| letters[usize::from(byte) % letters.len()]).collect()
+            }
+        }
     }
 
     /// Whether `received`, found at `offset`, is what belongs there.
     pub fn matches(&self, mut offset: u64, mut received: &[u8]) -> bool {
         while !received.is_empty() {
-            let expected = self.slice(offset);
+            let expected = self.slice_of(offset, SLICE_BYTES.min(received.len() as u64));
             let common = expected.len().min(received.len());
             if common == 0 || expected[..common] != received[..common] {
                 return false;
@@ -107,22 +117,17 @@ impl Content {
     }
 }
 
-impl Noise {
-    fn bytes(self) -> &'static Bytes {
-        static TEXT: OnceLock<Bytes> = OnceLock::new();
-        match self {
-            Self::Binary => noise(),
-            Self::Text => TEXT.get_or_init(|| {
-                let harmless = |byte: &u8| {
-                    byte.is_ascii_alphanumeric()
-                        || *byte >= 0x80
-                        || b"!#$%()+,.:;=?@[]^_{|}~ ".contains(byte)
-                };
-                let letters: Vec<u8> = (0..=u8::MAX).filter(harmless).collect();
-                noise().iter().map(|byte| letters[usize::from(*byte) % letters.len()]).collect()
-            }),
-        }
-    }
+/// Characters that end no comment and no string, in windows-1252.
+fn letters() -> &'static [u8] {
+    static LETTERS: OnceLock<Vec<u8>> = OnceLock::new();
+    LETTERS.get_or_init(|| {
+        let harmless = |byte: &u8| {
+            byte.is_ascii_alphanumeric()
+                || *byte >= 0x80
+                || b"!#$%()+,.:;=?@[]^_{|}~ ".contains(byte)
+        };
+        (0..=u8::MAX).filter(harmless).collect()
+    })
 }
 
 /// The fewest bytes that a resource made by the rule can have.

@@ -62,21 +62,23 @@ impl Object {
 
     /// The next bytes from `offset` on; empty at the end.
     pub fn slice(&self, offset: u64) -> Bytes {
-        let left = self.bytes.saturating_sub(offset).min(SLICE_BYTES) as usize;
+        self.slice_of(offset, SLICE_BYTES)
+    }
+
+    fn slice_of(&self, offset: u64, most: u64) -> Bytes {
+        let left = self.bytes.saturating_sub(offset).min(most) as usize;
         if let Some(own) = (self.head.len() as u64).checked_sub(offset).filter(|own| *own > 0) {
             let start = offset as usize;
             return self.head.slice(start..start + left.min(own as usize));
         }
-        // Objects of other lengths begin elsewhere in the noise.
-        let start = (offset.wrapping_add(self.bytes.wrapping_mul(7919))) % PERIOD_BYTES as u64;
-        let start = start as usize;
-        noise().slice(start..PERIOD_BYTES.min(start + left))
+        // Objects of other lengths have other noise.
+        noise(self.bytes.wrapping_mul(0x9e37_79b9_7f4a_7c15), offset, left).collect()
     }
 
     /// Whether `received`, found at `offset`, is what belongs there.
     pub fn matches(&self, mut offset: u64, mut received: &[u8]) -> bool {
         while !received.is_empty() {
-            let expected = self.slice(offset);
+            let expected = self.slice_of(offset, SLICE_BYTES.min(received.len() as u64));
             let common = expected.len().min(received.len());
             if common == 0 || expected[..common] != received[..common] {
                 return false;
@@ -103,14 +105,19 @@ fn image_bytes(number: usize) -> u64 {
     IMAGE_BYTES[number % IMAGE_BYTES.len()] + number as u64
 }
 
-/// The noise itself.
-pub(crate) fn noise() -> &'static Bytes {
-    static NOISE: OnceLock<Bytes> = OnceLock::new();
-    NOISE.get_or_init(|| {
+/// Noise of `key` alone from `offset` on, `most` bytes or fewer. What two keys have is not alike
+/// anywhere: a compressor with a window over many bodies finds nothing in one that it has seen in another.
+pub(crate) fn noise(key: u64, offset: u64, most: usize) -> impl Iterator<Item = u8> {
+    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
+    let noise = NOISE.get_or_init(|| {
         let mut noise = vec![0; PERIOD_BYTES];
         ChaCha8Rng::seed_from_u64(0xbe9).fill_bytes(&mut noise);
-        noise.into()
-    })
+        noise
+    });
+    let start = (key.wrapping_add(offset) % PERIOD_BYTES as u64) as usize;
+    let mask = key.rotate_right(8 * (offset % 8) as u32).to_le_bytes();
+    let part = &noise[start..PERIOD_BYTES.min(start.saturating_add(most))];
+    part.iter().zip(mask.into_iter().cycle()).map(|(noise, mask)| noise ^ mask)
 }
 
 /// A picture of noise: a real one, because browsers stop loading what they cannot decode, and
