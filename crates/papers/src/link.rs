@@ -359,7 +359,7 @@ mod tests {
         let far = scene("netforecast", "epb", &[&near[..], &[("condition", "D")]].concat());
         let path = far.profile.terrestrial.as_ref().unwrap();
         assert_eq!(path.rtt(), Duration::from_millis(100));
-        assert!((path.forward.mean_loss(1500) - 0.001).abs() < 1e-9);
+        assert!((path.forward.mean_loss(1500) - 0.0001).abs() < 1e-9);
         let granted = far.granted().link.forward;
         assert_eq!(granted.rate().unwrap().bps(), 2_500_000);
         assert_eq!(granted.mean_delay(), Duration::from_millis(270 + 540));

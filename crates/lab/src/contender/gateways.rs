@@ -77,7 +77,7 @@ impl Contender for Gateways {
 const ROOM: &str =
     "max-datagram-flows = 256\nmax-ip-flows = 16\nmemory = { receive = \"3 GiB\" }\n";
 
-/// What the ground makes of [`ROOM`], for the same over a link in virtual time.
+/// What the ground of a contender over the radio transport makes of its file, for the same over a link in virtual time.
 pub fn roomy() -> Settings {
     Settings {
         receive_memory: ByteSize::from_bytes(3 << 30),
