@@ -242,33 +242,20 @@ async fn what_cannot_be_read_now_is_asked_for_and_stays() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_at_the_start_stays_for_the_next() {
+async fn what_cannot_be_read_at_the_start_is_dropped_and_takes_no_room() {
     let directory = tempfile::tempdir().unwrap();
     let rig = Rig::on_disk(directory.path());
     fill(&rig, 0..2).await;
     drop(rig);
     let heads = files(directory.path());
     let heads: Vec<_> = heads.iter().filter(|it| it.extension().unwrap() == "head").collect();
-    for head in &heads {
-        fs::rename(head, head.with_extension("aside")).unwrap();
-        std::os::unix::fs::symlink(head, head).unwrap();
-    }
+    // A link to itself is there, and cannot be opened (ELOOP).
+    fs::remove_file(heads[0]).unwrap();
+    std::os::unix::fs::symlink(heads[0], heads[0]).unwrap();
     let rig = Rig::on_disk(directory.path());
     rig.cache.settle().await;
-    assert_eq!(rig.cache.occupancy().objects, 0);
-    // A newer one of the first comes meanwhile.
-    let newer = response(FRESH).map(|()| body(100));
-    rig.cache.insert(&key("/0"), &headers(""), newer, false);
-    rig.cache.settle().await;
-    drop(rig);
-    for head in &heads {
-        fs::rename(head.with_extension("aside"), head).unwrap();
-    }
-    let rig = Rig::on_disk(directory.path());
-    rig.cache.settle().await;
-    assert_eq!(rig.get("/0", "").await.body.unwrap(), body(100));
-    assert_eq!(rig.get("/1", "").await.body.unwrap(), body(1));
-    assert_eq!((rig.asked(), files(directory.path()).len()), (0, 4));
+    assert_eq!(rig.cache.occupancy().objects, 1);
+    assert_eq!(files(directory.path()).len(), 2, "a head and a body");
 }
 
 #[tokio::test]

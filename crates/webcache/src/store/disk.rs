@@ -247,11 +247,11 @@ impl Thread {
         for (_, id) in heads {
             match self.take_in(id) {
                 Ok(()) => {}
-                Err(Unread::Gone) => {
-                    lost += 1;
+                Err(why) => {
+                    // What stays unread would count in no budget, and nothing would invalidate it.
+                    *if why == Unread::Gone { &mut lost } else { &mut unread } += 1;
                     self.delete(id);
                 }
-                Err(Unread::NotNow) => unread += 1,
             }
         }
         if lost > 0 {
@@ -260,7 +260,7 @@ impl Thread {
         if unread > 0 {
             tracing::warn!(
                 objects = unread,
-                "the HTTP cache cannot read all: these wait for a restart"
+                "the HTTP cache could not read all that it had, and dropped it"
             );
         }
     }
