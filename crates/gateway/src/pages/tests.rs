@@ -535,7 +535,8 @@ async fn what_comes_of_a_cancelled_object_counts() {
     tokio::join!(whole(pages.0.unwrap().1), whole(pages.1.unwrap().1));
     tokio::time::sleep(2 * KEEP).await;
     let counted = [&bench.at_air.wasted_bytes, &bench.at_air.pushed_bytes].map(|it| it.get());
-    assert!(counted[0] > 100_000, "{counted:?}");
+    // The one that came, and what of the other was on its way when it was cancelled.
+    assert!(counted[0] > picture.len() as u64, "{counted:?}");
     assert_eq!(counted[0], counted[1]);
 }
 
