@@ -213,7 +213,8 @@ impl Fetch {
         }
         let request = self.request.headers().clone();
         let mut pump = Pump::new(self.cache, self.key, request, flowing, room, lead);
-        pump.take(answer.response, self.wanted).await;
+        // Who asks for a part will ask for others, and each fetch begins at the first byte.
+        pump.take(answer.response, self.wanted || self.ranged).await;
     }
 
     /// What is stored, if `answer` says that it holds, or is a failure for which it stands in.

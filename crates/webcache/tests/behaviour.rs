@@ -135,6 +135,24 @@ async fn behind_a_range_the_whole_object_is_fetched() {
 }
 
 #[tokio::test]
+async fn behind_a_range_the_whole_object_is_fetched_although_its_reader_has_gone() {
+    let rig = Rig::new();
+    let (sender, pieces) = mpsc::channel(1);
+    rig.says(Says::Slowly(response("cache-control: max-age=60; content-length: 100"), pieces));
+    sender.send(Ok("0123456789".into())).await.unwrap();
+    let part = rig.get("/", "range: bytes=0-1").await;
+    assert_eq!((part.status.as_u16(), part.text()), (206, "01"));
+    for _ in 1..10 {
+        tokio::task::yield_now().await;
+        sender.send(Ok("0123456789".into())).await.unwrap();
+    }
+    drop(sender);
+    assert_eq!(rig.get("/", "range: bytes=66-68").await.text(), "678");
+    assert_eq!(rig.get("/", "").await.text(), "0123456789".repeat(10));
+    assert_eq!(rig.asked(), 1);
+}
+
+#[tokio::test]
 async fn a_large_object_is_not_fetched_whole_for_a_range() {
     let rig = Rig::new();
     for fields in ["cache-control: max-age=60; content-length: 5000000", FRESH] {

@@ -342,8 +342,11 @@ impl Thread {
 
     /// Gives the file new content at one stroke.
     fn replace(&self, id: u64, kind: &str, content: &[u8]) -> io::Result<()> {
+        use std::os::unix::fs::OpenOptionsExt;
         let temporary = self.path(id, "tmp");
-        fs::write(&temporary, content)?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(true).mode(0o600);
+        io::Write::write_all(&mut options.open(&temporary)?, content)?;
         fs::rename(&temporary, self.path(id, kind))
     }
 
