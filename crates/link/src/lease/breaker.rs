@@ -13,7 +13,8 @@
 //! The first packet after a drain finds no queue of ours. Where it finds a long one all the same, the
 //! queue is others', or the way is longer. For a minute then a long queue alone is no reason to trip;
 //! packets that arrive much further apart than they were sent are one, and too much loss always is.
-//! And where neither was seen at the trip, giving way helped nobody: a probe follows at once.
+//! And where neither was seen at the trip, giving way helped nobody, and the lease is used again: probes
+//! in others' queue fail, and this side would be left with what it had given way to.
 //!
 //! A probe is a train of ordinary packets at twice the rate for a quarter of a round trip. Into a
 //! link that cannot carry it, it puts no more than 0.18 RTT of queue, and what the last of it waits
@@ -369,7 +370,7 @@ impl Breaker {
             return;
         }
         if !limited.by_loss && !limited.outpaced {
-            limited.phase = Phase::Resting { probe_at: seen.now };
+            self.state = State::Closed;
         }
         self.others.found(seen.now);
         self.delay.begin_anew();
