@@ -364,12 +364,11 @@ fn what_does_not_fit_the_study_is_said() {
 }
 
 /// The claims that only the full run measures: their pages or contenders take too long for a quick one.
-const FULL_ONLY: [&str; 5] = [
+const FULL_ONLY: [&str; 4] = [
     "mile-high/quic-gains-with-size",
     "rural-paws/objects-decide-http1-1500k",
     "rural-paws/objects-do-not-matter-http2-1500k",
     "netforecast/resets-strike-large-flows",
-    "bentpipe/engines-agree-rural-paws",
 ];
 
 #[test]
