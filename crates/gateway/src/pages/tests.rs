@@ -319,6 +319,34 @@ async fn a_page_brings_all_that_it_will_ask_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_one_page_has_brought_and_was_used_is_no_loss_to_the_next() {
+    const IMAGE_BYTES: usize = 500_000;
+    let images = |page| (0..5).map(move |image| format!("/{page}-{image}.png"));
+    let mut site = Site::default();
+    for page in 0..6 {
+        let tags: String = images(page).map(|image| format!("<img src={image}>")).collect();
+        site = site.with(&format!("/page{page}"), HTML, &tags);
+        for image in images(page) {
+            site = site.with(&image, &[], &"x".repeat(IMAGE_BYTES));
+        }
+    }
+    let bench = bench(site);
+    for page in 0..6 {
+        let (_, body) = bench.page(&format!("page{page}")).await.unwrap();
+        whole(body).await.unwrap();
+        for image in images(page) {
+            let bytes = bench.object(&image).await.map(|bytes| bytes.len());
+            assert_eq!(bytes, Some(IMAGE_BYTES), "{image}");
+        }
+    }
+    tokio::time::sleep(2 * KEEP).await;
+    assert_eq!(bench.fates(), [30, 30, 0, 0, 0]);
+    let counted = [&bench.at_air.pushed_bytes, &bench.at_air.wasted_bytes];
+    let [pushed, wasted] = counted.map(|count| count.get());
+    assert!((15_000_000..15_010_000).contains(&pushed) && wasted == 0, "{pushed}, {wasted}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn heads_take_room_too() {
     let bench = bench_with(Site::default(), |air| air.memory_bytes = 20_000, |_| {});
     let mut ground = bench.page_of_a_stranger();

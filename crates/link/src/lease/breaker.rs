@@ -261,11 +261,11 @@ impl Breaker {
         let empty = self.queue < self.unit / EMPTY_PART;
         let excess_loss = self.baseline.judged(judged, lost, empty, self.unit, now);
         let stays = too_long && arrived.saturating_sub(since) >= self.unit;
-        let sent = self.delivery_bps(self.unit).unwrap_or(0.0);
-        if sent < STEADY * self.used(lease).bps() as f64 {
-            self.others.given_way();
-        }
-        let is_others = self.others.explain(too_long, stays, now) && !self.is_outpaced();
+        let is_others = self.others.are_known(now) && {
+            let is_steady = self.is_steady(lease);
+            self.others.note(too_long, stays, is_steady, now);
+            !self.is_outpaced()
+        };
         if stays && !is_others {
             self.trip(false, seen, lease);
         } else if excess_loss {
@@ -273,12 +273,13 @@ impl Breaker {
         }
     }
 
-    /// The rate but for probes.
-    fn used(&self, lease: BitRate) -> BitRate {
-        match &self.state {
+    /// Whether this side went on sending at its rate, as far as what arrived shows.
+    fn is_steady(&self, lease: BitRate) -> bool {
+        let rate = match &self.state {
             State::Closed => lease,
             State::Draining { then: limited, .. } | State::Limited(limited) => limited.rate,
-        }
+        };
+        self.delivery_bps(self.unit).unwrap_or(0.0) >= STEADY * rate.bps() as f64
     }
 
     fn rtt(&self) -> Duration {
