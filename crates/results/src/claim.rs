@@ -65,6 +65,8 @@ pub struct Claim {
     pub paper_value: Option<PaperValue>,
     /// How the claim was read, and whose the bound is.
     pub note: Option<String>,
+    /// Why it was not held in the reference run, as far as is known; said wherever it is not.
+    pub differs: Option<String>,
 }
 
 /// How the values of two patterns become one.
@@ -158,6 +160,7 @@ struct Written {
     between: Option<[f64; 2]>,
     paper_value: Option<PaperValue>,
     note: Option<String>,
+    differs: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -224,6 +227,7 @@ impl TryFrom<Written> for Claim {
             bound,
             paper_value: written.paper_value,
             note: written.note,
+            differs: written.differs,
         })
     }
 }
@@ -267,6 +271,13 @@ fn take(written: &Written) -> Result<Take, &'static str> {
             return Err("take = \"fraction\" needs holds-for, a share from 0 to 1");
         }
     })
+}
+
+impl Claim {
+    /// Why it is not held, where it is not and that is known.
+    pub fn differs(&self, held: Held) -> Option<&str> {
+        self.differs.as_deref().filter(|_| held == Held::NotHeld)
+    }
 }
 
 impl Claims {

@@ -64,6 +64,7 @@ fn one(worked: &Worked<'_>, claim: &Claim, verdict: &Verdict) -> Markup {
             " " span.at { "(" (claim.at) ")" }
             span.beside { (verdict.cover.words()) }
         }
+        @if let Some(why) = claim.differs(verdict.held) { p.differs { (why) } }
         details {
             summary {
                 @match verdict.found {

@@ -88,6 +88,7 @@ against = { contender = "e2e-cubic", protocol = "http/1.1" }
 each = ["link"]
 take = "all"
 above = 1.5
+differs = "It is not known why."
 
 [[claim]]
 id = "bentpipe/fast"
@@ -99,6 +100,7 @@ claim = "Bentpipe takes a second."
 metric = "plt"
 of = { contender = "bentpipe", protocol = "http/1.1", link = "mss" }
 below = 1.0
+differs = "Light takes longer."
 
 [[claim]]
 id = "small/kcptun"
@@ -371,6 +373,8 @@ fn the_text_has_the_same_in_80_columns() {
     ] {
         assert!(text.contains(says), "{says}: {text}");
     }
+    assert!(text.contains("\n               Light takes longer.\n"), "{text}");
+    assert!(!text.contains("It is not known why."), "it is held: {text}");
     assert!(text.contains("All claims: 1 held, 1 not held, 0 undecided, 1 not measured"), "{text}");
 }
 

@@ -6,7 +6,7 @@ use super::claims::{Counts, bound, value};
 use super::format::{clipped, folded, name, show, stated, unit};
 use super::section::{Shown, is_greatest};
 use super::{Report, Worked, set_aside};
-use crate::claim::Held;
+use crate::claim::{Claim, Held, Verdict};
 use crate::measured::{Measured, Pattern};
 use crate::study::{Kind, Section, Stated, StatedValue, Study};
 
@@ -36,7 +36,7 @@ pub fn text(report: &Report<'_>) -> String {
             let (study, bound) = (&claim.experiment, bound(claim, verdict));
             let cover = verdict.cover.words();
             let text = format!("{study}: {} ({found}asked {bound}; {cover})", claim.claim);
-            wrapped(&mut out, &format!("  {:<13}", verdict.held.words()), &text);
+            judged(&mut out, claim, verdict, &text);
         }
         out.push('\n');
     }
@@ -89,9 +89,17 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
                 format!("{} ({found}asked {bound}; {cover})", claim.claim)
             }
         };
-        wrapped(out, &format!("  {:<13}", verdict.held.words()), &text);
+        judged(out, claim, verdict, &text);
     }
     out.push('\n');
+}
+
+/// A verdict in words, and why it is not held.
+fn judged(out: &mut String, claim: &Claim, verdict: &Verdict, text: &str) {
+    wrapped(out, &format!("  {:<13}", verdict.held.words()), text);
+    if let Some(why) = claim.differs(verdict.held) {
+        wrapped(out, &" ".repeat(15), why);
+    }
 }
 
 /// What the paper gives in numbers; where it gives none, nothing.
