@@ -35,6 +35,7 @@ type Test = (&'static str, fn());
 const TESTS: &[Test] = &[
     ("datagrams_cross_the_radio_link_in_both_ip_versions", reach::datagrams),
     ("segmented_datagrams_are_many_packets_to_the_model", reach::segmented),
+    ("a_capture_has_every_packet_that_the_model_sees", reach::captured),
     ("tcp_runs_end_to_end_in_both_ip_versions", reach::tcp),
     ("tcp_bulk_crosses_a_limited_link_intact", reach::bulk),
     ("tcp_bulk_crosses_a_clean_link_intact", reach::clean_bulk),
