@@ -54,7 +54,6 @@ const TESTS: &[Test] = &[
     ("a_congestion_control_is_everybodys", tuning::congestion),
     ("windows_and_buffers_bound_the_rate", tuning::windows),
     ("fast_open_saves_a_round_trip", tuning::fast_open),
-    ("bytes_in_the_cabin_are_counted_with_every_header", tuning::cabin_bytes),
     ("other_users_of_the_link_are_counted_apart", tuning::others),
     ("every_protocol_loads_a_page_over_a_lossy_link", loads::protocols),
     ("connections_are_tried_again_and_dropped", loads::retries),

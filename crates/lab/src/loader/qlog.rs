@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub const QLOG_BYTES: usize = 32 << 20;
 
 /// A qlog file in JSON text sequences (RFC 7464), all connections in one trace: an event's `group_id`
-/// is its connection. Whole when this is dropped.
+/// is the server's connection ID, and until the server has answered the one that the client chose
+/// for it. Whole when this is dropped.
 pub struct Qlog {
     stream: quinn::QlogStream,
     file: Shared,
