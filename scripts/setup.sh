@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs what building and the lab need, if it is missing, and says each step aloud; with the
 # argument `python`, what the tests' MASQUE client needs instead; with `browser`, the Chromium that
-# loads pages through the gateways; with `unbound`, the resolver that the cabin's is compared with, and
-# what scripts/bench-dns asks questions with; with `kcptun`, the tunnel that the lab compares the gateways
-# with; with `vega`, what the figures of reports are drawn with.
+# loads pages through the gateways; with `unbound`, the resolver that the cabin's is compared with, what
+# signs a zone for that, and what scripts/bench-dns asks questions with; with `kcptun`, the tunnel that
+# the lab compares the gateways with; with `vega`, what the figures of reports are drawn with.
 set -eu
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -50,6 +50,7 @@ browser_needs() {
 unbound_needs() {
     echo 'unbound unbound unbound unbound unbound'
     echo 'dnsperf dnsperf dnsperf dnsperf dnsperf'
+    echo 'ldns-signzone ldnsutils ldns-utils ldns-tools ldns'
 }
 
 # Debian's and Ubuntu's; where a system has no such package its package manager says so.

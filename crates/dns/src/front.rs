@@ -514,5 +514,4 @@ fn is_address(key: &Key) -> bool {
 }
 
 #[cfg(test)]
-#[path = "front_tests.rs"]
 mod tests;

@@ -12,8 +12,9 @@ const BUCKETS: usize = 1024;
 /// Shares that networks of IPv6 share in their turn: at 96 bytes each, 24 KiB.
 const NETWORK_SHARES: usize = 256;
 
-/// A network of IPv6 may ask like this many clients, and those of it that are not [`Known`] besides. A cabin is often one network, whose passengers are seldom all busy at once; and one
-/// device may choose as many addresses in it as it likes, which have no more than this together.
+/// A network of IPv6 may ask like this many clients, and those of it that are not [`Known`] besides. A cabin
+/// is often one network, whose passengers are seldom all busy at once; and one device may choose as many
+/// addresses in it as it likes, which have no more than this together.
 const CLIENTS_OF_NETWORK: f64 = 64.0;
 
 /// What of its places a network may fill with new questions at a stretch, and in each second: of clients

@@ -52,6 +52,8 @@ struct Page {
     not_foreseen: u32,
     /// What is known of it so far.
     outcome: Outcome,
+    /// Bytes of objects in use that nobody was told of yet.
+    newly_used: u64,
     fates: Fates,
 }
 
@@ -108,7 +110,7 @@ impl<T> Promised<T> {
     pub fn begin(&mut self, page: PageId, passenger: Passenger, site: &str) {
         let (site, open, outcome) = (site.to_owned(), Vec::new(), Outcome::default());
         let fates = Fates::default();
-        let begun = Page { passenger, site, open, not_foreseen: 0, outcome, fates };
+        let begun = Page { passenger, site, open, not_foreseen: 0, outcome, newly_used: 0, fates };
         self.pages.insert(page, begun);
     }
 
@@ -150,9 +152,18 @@ impl<T> Promised<T> {
 
     /// A GET was answered with it.
     pub fn used(&mut self, passenger: Passenger, address: &Address) {
-        if let Some(entry) = self.entries.get_mut(&(passenger, address.clone())) {
-            entry.is_used = true;
+        let Some(entry) = self.entries.get_mut(&(passenger, address.clone())) else { return };
+        if !std::mem::replace(&mut entry.is_used, true)
+            && let Some(page) = self.pages.get_mut(&entry.page)
+        {
+            page.newly_used = page.newly_used.saturating_add(entry.bytes);
         }
+    }
+
+    /// How many bytes of each page's objects were used since this was asked last.
+    pub fn take_used(&mut self) -> Vec<(PageId, u64)> {
+        let pages = self.pages.iter_mut().filter(|(_, page)| page.newly_used > 0);
+        pages.map(|(id, page)| (*id, std::mem::take(&mut page.newly_used))).collect()
     }
 
     /// A passenger's GET, with a `Referer` perhaps, was of no use here: it is counted for the page that
@@ -174,11 +185,14 @@ impl<T> Promised<T> {
 
     /// So many bytes of a promised object have come.
     pub fn object_bytes(&mut self, page: PageId, address: &Address, bytes: u64) {
-        let Some(known) = self.pages.get(&page) else { return };
+        let Some(known) = self.pages.get_mut(&page) else { return };
         if let Some(entry) = self.entries.get_mut(&(known.passenger, address.clone()))
             && entry.page == page
         {
             entry.bytes = entry.bytes.saturating_add(bytes);
+            if entry.is_used {
+                known.newly_used = known.newly_used.saturating_add(bytes);
+            }
         }
     }
 
@@ -290,7 +304,13 @@ mod tests {
         }
         promised.page_bytes(1, 500);
         promised.used(A, &url("a"));
+        assert_eq!(promised.take_used(), [(1, 1000)]);
+        promised.used(A, &url("a"));
         promised.used(A, &url("b"));
+        promised.object_bytes(1, &url("b"), 0);
+        promised.used(B, &url("c"));
+        assert_eq!(promised.take_used(), [(1, 1000)], "each once");
+        assert_eq!(promised.take_used(), []);
         promised.not_foreseen(A, "site.test");
         promised.not_foreseen(A, "other.test");
         let held: Vec<_> = promised.held_by(A).map(|(_, handle)| *handle).collect();
@@ -313,6 +333,21 @@ mod tests {
         assert_eq!(lapsed.not_foreseen, 1);
         assert_eq!((lapsed.passenger, &lapsed.site[..]), (A, "site.test"));
         assert!(promised.is_empty() && promised.find(A, &url("a")).is_none());
+    }
+
+    #[test]
+    fn what_comes_while_it_is_read_is_used() {
+        let mut promised = Promised::new();
+        promised.begin(1, A, "site.test");
+        for path in ["a", "b"] {
+            assert!(promised.promise(1, url(path), path, |_| false));
+        }
+        promised.used(A, &url("a"));
+        assert_eq!(promised.take_used(), []);
+        for path in ["a", "b"] {
+            promised.object_bytes(1, &url(path), 70);
+        }
+        assert_eq!(promised.take_used(), [(1, 70)]);
     }
 
     #[test]

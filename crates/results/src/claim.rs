@@ -5,15 +5,16 @@ mod check;
 mod judge;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
 use std::fs;
 use std::path::Path;
 
 use serde::Deserialize;
 
-pub use judge::{Figure, Held, Verdict};
+pub use verdict::{Cover, Figure, Held, Verdict};
 
-use crate::measured::{Measured, Pattern};
+use crate::measured::{Cell, Measured, Pattern, least_of};
 use crate::statistics::Statistic;
 use crate::study::Study;
 
@@ -44,8 +45,10 @@ pub struct Claim {
     pub statistic: Statistic,
     /// The cells judged.
     pub of: Pattern,
-    /// The cells divided by.
+    /// The cells that those are compared with.
     pub against: Option<Pattern>,
+    /// How.
+    pub compare: Compare,
     /// What `of` and `against` are each divided by before.
     pub bases: Option<(Pattern, Pattern)>,
     /// What restricts the cells of all patterns.
@@ -62,6 +65,20 @@ pub struct Claim {
     pub paper_value: Option<PaperValue>,
     /// How the claim was read, and whose the bound is.
     pub note: Option<String>,
+    /// Why it was not held in the reference run, as far as is known; said wherever it is not.
+    pub differs: Option<String>,
+}
+
+/// How the values of two patterns become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compare {
+    /// One divided by the other.
+    #[default]
+    Quotient,
+    /// One less the other, for what may be nothing or less than nothing: a quotient would lose the
+    /// sign.
+    Difference,
 }
 
 /// How the values of the combinations become one.
@@ -130,6 +147,7 @@ struct Written {
     of_base: Option<Pattern>,
     against: Option<Pattern>,
     against_base: Option<Pattern>,
+    compare: Option<Compare>,
     #[serde(default, rename = "where")]
     cells: Pattern,
     #[serde(default)]
@@ -142,6 +160,7 @@ struct Written {
     between: Option<[f64; 2]>,
     paper_value: Option<PaperValue>,
     note: Option<String>,
+    differs: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -168,6 +187,7 @@ impl TryFrom<Written> for Claim {
         let id = written.id.clone();
         let why = |why: &str| format!("claim {id:?}: {why}");
         let take = take(&written).map_err(why)?;
+        let compare = compare(&written).map_err(why)?;
         let bound = match (written.below, written.above, written.between) {
             (Some(bound), None, None) => Bound::Below(bound),
             (None, Some(bound), None) => Bound::Above(bound),
@@ -198,6 +218,7 @@ impl TryFrom<Written> for Claim {
             statistic: written.statistic,
             of: written.of,
             against: written.against,
+            compare,
             bases,
             cells: written.cells,
             each: written.each,
@@ -206,7 +227,28 @@ impl TryFrom<Written> for Claim {
             bound,
             paper_value: written.paper_value,
             note: written.note,
+            differs: written.differs,
         })
+    }
+}
+
+fn compare(written: &Written) -> Result<Compare, &'static str> {
+    let compare = written.compare.unwrap_or_default();
+    let is_signed = |metric: &String| least_of(metric) < 0.0;
+    match compare {
+        _ if written.over.as_ref().is_some_and(is_signed) => {
+            Err("its metric in over may be less than nothing: nothing can be divided by it")
+        }
+        _ if written.compare.is_some() && written.against.is_none() => {
+            Err("compare goes with against")
+        }
+        Compare::Difference if written.of_base.is_some() => {
+            Err("of-base and against-base go with quotients")
+        }
+        Compare::Quotient if written.against.is_some() && is_signed(&written.metric) => {
+            Err("its metric may be less than nothing: write compare = \"difference\"")
+        }
+        compare => Ok(compare),
     }
 }
 
@@ -229,6 +271,13 @@ fn take(written: &Written) -> Result<Take, &'static str> {
             return Err("take = \"fraction\" needs holds-for, a share from 0 to 1");
         }
     })
+}
+
+impl Claim {
+    /// Why it is not held, where it is not and that is known.
+    pub fn differs(&self, held: Held) -> Option<&str> {
+        self.differs.as_deref().filter(|_| held == Held::NotHeld)
+    }
 }
 
 impl Claims {
@@ -269,18 +318,24 @@ impl Claims {
         Ok(())
     }
 
-    /// Judges every claim about `studies` by what was `measured`, in the order of the file.
+    /// Judges every claim about `studies` by what was `measured` of a full run or a quick one, in
+    /// the order of the file.
     pub fn judge<'a>(
         &'a self,
         studies: &[Study],
         measured: &[Measured],
+        quick: bool,
     ) -> Vec<(&'a Claim, Verdict)> {
         let judge = |claim: &'a Claim| {
             let study = studies.iter().find(|study| study.name == claim.experiment)?;
-            let grid = &study.section(&claim.section)?.grid;
-            let mine = |one: &&Measured| one.paper == study.name && one.grid == *grid;
+            let grid = study.grid(&study.section(&claim.section)?.grid)?;
+            let mine = |one: &&Measured| one.paper == study.name && one.grid == grid.id;
             let cells: Vec<&Measured> = measured.iter().filter(mine).collect();
-            Some((claim, claim.judge(&cells)))
+            let full: Vec<&Cell> = grid.cells.iter().map(|one| &one.cell).collect();
+            let part: Vec<&Cell> = grid.quick.iter().map(|one| &one.cell).collect();
+            let mut verdict = claim.judge(&cells, if quick { &part } else { &full });
+            verdict.cover.full = claim.needs(&full);
+            Some((claim, verdict))
         };
         self.all.iter().filter_map(judge).collect()
     }

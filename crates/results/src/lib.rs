@@ -17,7 +17,8 @@ pub mod statistics;
 mod study;
 
 pub use claim::{
-    Bound, Claim, ClaimError, Claims, Figure as ClaimFigure, Held, PaperValue, Take, Verdict,
+    Bound, Claim, ClaimError, Claims, Compare, Cover, Figure as ClaimFigure, Held, PaperValue,
+    Take, Verdict,
 };
 pub use folder::{Folder, FolderError, Manifest};
 pub use measured::{COLUMNS, Cell, METRICS, Measured, Pattern, Row, number, unit_of};

@@ -53,6 +53,31 @@ pub const METRICS: [(&str, &str); 29] = [
     ("link-loss", "ratio"),
 ];
 
+/// The parts of a whole: more than all of it is no measurement. `rate-fill` is none of them, for a
+/// class may well get more than it should, nor is `epb-fair`, for nobody is kept from taking more
+/// than a fair share.
+const PARTS: [&str; 10] = [
+    "utilization",
+    "ceiling",
+    "jain",
+    "packets-small",
+    "packets-large",
+    "failed",
+    "epb",
+    "epb-received",
+    "below-window",
+    "link-loss",
+];
+
+/// What rounding may add to a part of a whole.
+const ROUNDING: f64 = 1e-6;
+
+/// The least that a metric can be. Of extra traffic that is less than nothing: the link can carry
+/// fewer bytes than passed beside it, by as much as all of them.
+pub(crate) fn least_of(metric: &str) -> f64 {
+    if metric == "extra-traffic" { -1.0 } else { 0.0 }
+}
+
 /// The unit of a metric; `None` if there is no such metric.
 pub fn unit_of(metric: &str) -> Option<&'static str> {
     METRICS.iter().find(|(name, _)| *name == metric).map(|(_, unit)| *unit)
@@ -199,18 +224,32 @@ impl Pattern {
 }
 
 impl Measured {
-    /// The values of a metric, of all runs, each as it [ranks](Row::ranked).
+    /// The values of a metric, of all runs, each as it [ranks](Row::ranked), without those that
+    /// cannot [be](Row::is_possible).
     pub fn values(&self, metric: &str) -> Vec<f64> {
-        self.of(metric).map(Row::ranked).collect()
+        self.of(metric).filter(|row| row.is_possible()).map(Row::ranked).collect()
     }
 
-    /// The rows of a metric.
+    /// How many values of a metric are [left out](Row::is_possible).
+    pub fn set_aside(&self, metric: &str) -> usize {
+        self.of(metric).filter(|row| !row.is_possible()).count()
+    }
+
+    /// The rows of a metric, all of them.
     pub fn of<'a>(&'a self, metric: &'a str) -> impl Iterator<Item = &'a Row> {
         self.rows.iter().filter(move |row| row.metric == metric)
     }
 }
 
 impl Row {
+    /// Whether the value can be true: no part is more than its whole, no time or rate less than
+    /// nothing. What breaks this is a fault of measurement: it is shown as such, and goes into no
+    /// figure and no verdict.
+    pub fn is_possible(&self) -> bool {
+        let most = if PARTS.contains(&self.metric.as_str()) { 1.0 } else { f64::INFINITY };
+        (least_of(&self.metric) - ROUNDING..=most + ROUNDING).contains(&self.value)
+    }
+
     /// The value for whoever ranks it: a time that did not finish is infinitely long, rates and
     /// shares count as they stand.
     pub fn ranked(&self) -> f64 {
@@ -295,20 +334,42 @@ mod tests {
         }
     }
 
-    #[test]
-    fn only_a_time_that_did_not_finish_is_infinite() {
-        let row = |metric: &str, finished| Row {
+    fn row(metric: &str, value: f64) -> Row {
+        Row {
             metric: metric.into(),
             unit: unit_of(metric).unwrap().into(),
             series: String::new(),
             x: None,
             run: 0,
             seed: 1,
-            value: 0.5,
-            finished,
-        };
-        assert_eq!(row("plt", false).ranked(), f64::INFINITY);
-        assert_eq!(row("plt", true).ranked(), 0.5);
-        assert_eq!(row("utilization", false).ranked(), 0.5);
+            value,
+            finished: true,
+        }
+    }
+
+    #[test]
+    fn only_a_time_that_did_not_finish_is_infinite() {
+        let cut = |metric: &str| Row { finished: false, ..row(metric, 0.5) };
+        assert_eq!(cut("plt").ranked(), f64::INFINITY);
+        assert_eq!(row("plt", 0.5).ranked(), 0.5);
+        assert_eq!(cut("utilization").ranked(), 0.5);
+    }
+
+    #[test]
+    fn what_cannot_be_is_in_no_figure() {
+        let possible = |metric: &str, value| row(metric, value).is_possible();
+        for metric in PARTS {
+            assert!(possible(metric, 0.0) && possible(metric, 1.0 + 1e-9), "{metric}");
+            assert!(!possible(metric, 1.001) && !possible(metric, -0.001), "{metric}");
+        }
+        assert!(possible("epb-fair", 1.8) && possible("rate-fill", 1.1) && possible("plt", 90.0));
+        assert!(!possible("epb-fair", -0.1) && !possible("plt", -0.1));
+        assert!(possible("extra-traffic", -0.04) && possible("extra-traffic", 3.0));
+        assert!(!possible("extra-traffic", -1.1));
+        let rows = vec![row("utilization", 0.9), row("utilization", 1.8), row("utilization", 0.7)];
+        let (paper, grid, cell) = ("p".into(), "g".into(), Cell::default());
+        let measured = Measured { paper, grid, cell, rows };
+        assert_eq!(measured.values("utilization"), [0.9, 0.7]);
+        assert_eq!((measured.set_aside("utilization"), measured.set_aside("plt")), (1, 0));
     }
 }

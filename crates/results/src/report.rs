@@ -11,6 +11,8 @@ mod text;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use crate::claim::{Claim, Claims, Verdict};
 use crate::folder::Manifest;
 use crate::measured::Measured;
@@ -49,7 +51,7 @@ impl<'a> Worked<'a> {
         Self {
             report: *report,
             index: index::Index::new(report.measured),
-            verdicts: report.claims.judge(report.studies, report.measured),
+            verdicts: report.claims.judge(report.studies, report.measured, report.manifest.quick),
         }
     }
 
@@ -63,4 +65,14 @@ impl<'a> Worked<'a> {
             .iter()
             .filter(move |(claim, _)| claim.experiment == study && claim.section == section)
     }
+}
+
+/// How many values of each metric cannot be.
+fn set_aside(measured: &[Measured]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    let rows = measured.iter().flat_map(|one| &one.rows).filter(|row| !row.is_possible());
+    for row in rows {
+        *counts.entry(row.metric.as_str()).or_default() += 1;
+    }
+    counts
 }

@@ -1,4 +1,4 @@
-//! Percentiles by nearest rank, and how sure they are.
+//! Medians, percentiles by nearest rank, and how sure they are.
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -12,14 +12,17 @@ pub const RESAMPLES: usize = 1_000;
 /// normal approximation gives, which by then does not differ.
 pub const MOST_RESAMPLED: usize = 300;
 
+/// The least number of values whose 95th percentile is not simply the greatest of them.
+pub const LEAST_FOR_P95: usize = 20;
+
 /// What is made of the runs of one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
-    /// The 50th percentile.
+    /// The value in the middle; of an even number the mean of the two in the middle.
     #[default]
     Median,
-    /// The 95th.
+    /// The 95th percentile; of fewer than [`LEAST_FOR_P95`] values the greatest.
     P95,
     /// The sum by the number.
     Mean,
@@ -44,7 +47,7 @@ impl Statistic {
     /// Of `values` in any order, infinite ones above all others; `None` of nothing.
     pub fn of(self, values: &[f64]) -> Option<f64> {
         match self {
-            Self::Median => percentile(values, 0.5),
+            Self::Median => median(values),
             Self::P95 => percentile(values, 0.95),
             Self::Min => percentile(values, 0.0),
             Self::Max => percentile(values, 1.0),
@@ -100,7 +103,22 @@ impl Statistic {
 
 /// The least of `values` that at least the share `q` (0 to 1) of all does not exceed.
 pub fn percentile(values: &[f64], q: f64) -> Option<f64> {
-    let rank = ((q * values.len() as f64).ceil() as usize).max(1);
+    ranked(values, ((q * values.len() as f64).ceil() as usize).max(1))
+}
+
+/// The mean of the two values in the middle is infinite where the upper one is: of two page loads
+/// one of which never ends, nobody can tell which is typical, and the worse counts.
+fn median(values: &[f64]) -> Option<f64> {
+    let upper = ranked(values, values.len() / 2 + 1)?;
+    if values.len() % 2 == 1 {
+        return Some(upper);
+    }
+    let lower = ranked(values, values.len() / 2)?;
+    Some(if lower == upper { upper } else { lower.midpoint(upper) })
+}
+
+/// The value at this place, from 1, of the values in order.
+fn ranked(values: &[f64], rank: usize) -> Option<f64> {
     if rank > values.len() {
         return None;
     }
@@ -125,6 +143,33 @@ mod tests {
         assert_eq!(percentile(&[], 0.5), None);
         assert_eq!(Statistic::Mean.of(&[1.0, 2.0]), Some(1.5));
         assert_eq!(Statistic::Mean.of(&[]), None);
+    }
+
+    #[test]
+    fn a_median_of_an_even_number_lies_between_the_two_in_the_middle() {
+        let never = f64::INFINITY;
+        for (values, median) in [
+            (&[][..], None),
+            (&[4.0], Some(4.0)),
+            (&[9.0, 1.0], Some(5.0)),
+            (&[3.0, 1.0, 2.0], Some(2.0)),
+            (&[8.0, 1.0, 4.0, 3.0], Some(3.5)),
+            (&[1.0, never], Some(never)),
+            (&[1.0, 2.0, never, never], Some(never)),
+            (&[1.0, 2.0, 3.0, never], Some(2.5)),
+            (&[never, never], Some(never)),
+        ] {
+            assert_eq!(Statistic::Median.of(values), median, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn a_95th_percentile_needs_twenty_values_to_be_less_than_the_greatest() {
+        let some = |n: usize| (1..=n).map(|value| value as f64).collect::<Vec<_>>();
+        for n in 1..LEAST_FOR_P95 {
+            assert_eq!(Statistic::P95.of(&some(n)), Some(n as f64));
+        }
+        assert_eq!(Statistic::P95.of(&some(LEAST_FOR_P95)), Some(19.0));
     }
 
     #[test]
@@ -172,7 +217,10 @@ mod tests {
             for statistic in [Statistic::Median, Statistic::P95] {
                 let Interval { value, low, high } = statistic.with_interval(&values, seed).unwrap();
                 prop_assert!(least <= low && low <= high && high <= most);
-                prop_assert!(values.contains(&value));
+                prop_assert!(least <= value && value <= most);
+                // A percentile is one of the values; so is a median of an odd number.
+                let between = statistic == Statistic::Median && values.len() % 2 == 0;
+                prop_assert!(between || values.contains(&value));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bentpipe_prefetch::account::{Accounts, Grant, Outcome};
+use bentpipe_prefetch::account::Outcome;
 use bentpipe_prefetch::address::{Address, Origin};
 use bentpipe_prefetch::ask::{CONDITIONS, wanted_age};
 use bentpipe_prefetch::digest::{CacheDigest, hash};
@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::carry::Carrier;
+use super::ledger::Ledger;
 use super::object::{Object, ObjectBody, PageFacts, PromiseBroken};
 use super::places::{Place, Places, Share};
 use super::unasked::Unasked;
@@ -66,7 +67,7 @@ pub struct AirPages {
     pub(super) counters: Arc<Counters>,
     pub(super) held_bytes: AtomicU64,
     promised: Mutex<Promised<Arc<Object>>>,
-    accounts: Mutex<Accounts>,
+    ledger: Mutex<Ledger>,
     places: Arc<Places<Passenger>>,
     unasked: Mutex<Unasked>,
     epoch: Instant,
@@ -98,7 +99,6 @@ pub(super) struct Asked {
 pub(super) struct Granted {
     half: Arc<AirPages>,
     page: PageId,
-    grant: Option<Grant>,
 }
 
 /// Where a page's head and bytes go.
@@ -112,7 +112,7 @@ impl AirPages {
     pub fn new(settings: AirSettings, counters: Arc<Counters>) -> Arc<Self> {
         Arc::new(Self {
             promised: Mutex::default(),
-            accounts: Mutex::new(Accounts::new(settings.waste_share)),
+            ledger: Mutex::new(Ledger::new(settings.waste_share)),
             settings,
             counters,
             held_bytes: AtomicU64::new(0),
@@ -146,9 +146,13 @@ impl AirPages {
         let room = self.settings.memory_bytes.saturating_sub(self.held_bytes.load(Relaxed));
         let most = self.settings.page_bytes.min(room);
         let id = self.next_page.fetch_add(1, Relaxed);
-        let grant = lock(&self.accounts).grant(passenger, &origin.host, most, now);
-        let allowance = grant.bytes();
-        let granted = Granted { half: self.clone(), page: id, grant: Some(grant) };
+        let used = lock(&self.promised).take_used();
+        let allowance = {
+            let mut ledger = lock(&self.ledger);
+            used.into_iter().for_each(|(page, bytes)| ledger.used(page, bytes, now));
+            ledger.grant(id, (passenger, &origin.host), most, now)
+        };
+        let granted = Granted { half: self.clone(), page: id };
         let digest = {
             let promised = lock(&self.promised);
             let useful = promised.held_by(passenger).filter(|(_, object)| !object.is_spent());
@@ -221,10 +225,10 @@ impl AirPages {
     }
 
     /// Forgets what was promised for a page, and settles its accounts.
-    fn lapse(&self, page: PageId, grant: Grant) {
+    fn lapse(&self, page: PageId) {
         let lapsed = lock(&self.promised).lapse(page);
         let outcome = lapsed.as_ref().map_or(Outcome::default(), |lapsed| lapsed.outcome);
-        lock(&self.accounts).settle(grant, outcome, self.now());
+        lock(&self.ledger).settle(page, outcome, self.now());
         let Some(Lapsed { fates, not_foreseen, .. }) = lapsed else { return };
         let Fates { used, unused, declined, cancelled } = fates;
         self.counters.objects_used.add(used.into());
@@ -273,18 +277,14 @@ impl Page {
 
 impl Granted {
     /// No more than `bytes` have been pushed, nor will be.
-    pub fn came(&mut self, bytes: u64) {
-        if let Some(grant) = &mut self.grant {
-            lock(&self.half.accounts).came(grant, bytes, self.half.now());
-        }
+    pub fn came(&self, bytes: u64) {
+        lock(&self.half.ledger).came(self.page, bytes, self.half.now());
     }
 }
 
 impl Drop for Granted {
     fn drop(&mut self) {
-        if let Some(grant) = self.grant.take() {
-            self.half.lapse(self.page, grant);
-        }
+        self.half.lapse(self.page);
     }
 }
 

@@ -8,6 +8,7 @@ mod air;
 mod carry;
 mod fetch;
 mod ground;
+mod ledger;
 mod object;
 mod out;
 mod places;

@@ -28,6 +28,8 @@ use super::*;
 use crate::counters::Counters;
 
 mod downloads;
+mod refusals;
+mod whose;
 
 const KEEP: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(7440);
@@ -317,85 +319,31 @@ async fn a_page_brings_all_that_it_will_ask_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_somebodys_own_stays_at_the_ground() {
-    let page = "<img src=private.png><img src=cookie.png><img src=missing.png>\
-                <img src=http://elsewhere.test/x.png><img src=good.png>";
-    let site = Site::default()
-        .with("/", HTML, page)
-        .with("/private.png", &[("cache-control", "private")], "x")
-        .with("/cookie.png", &[("set-cookie", "a=b")], "x")
-        .with("/good.png", &[("cache-control", "public")], "x");
+async fn what_one_page_has_brought_and_was_used_is_no_loss_to_the_next() {
+    const IMAGE_BYTES: usize = 500_000;
+    let images = |page| (0..5).map(move |image| format!("/{page}-{image}.png"));
+    let mut site = Site::default();
+    for page in 0..6 {
+        let tags: String = images(page).map(|image| format!("<img src={image}>")).collect();
+        site = site.with(&format!("/page{page}"), HTML, &tags);
+        for image in images(page) {
+            site = site.with(&image, &[], &"x".repeat(IMAGE_BYTES));
+        }
+    }
     let bench = bench(site);
-    let (_, body) = bench.page("/").await.unwrap();
-    whole(body).await.unwrap();
-    for path in ["private.png", "cookie.png", "missing.png", "http://elsewhere.test/x.png"] {
-        // The promise is broken, or is gone by the time of the request.
-        assert_eq!(bench.object(path).await, None, "{path}");
+    for page in 0..6 {
+        let (_, body) = bench.page(&format!("page{page}")).await.unwrap();
+        whole(body).await.unwrap();
+        for image in images(page) {
+            let bytes = bench.object(&image).await.map(|bytes| bytes.len());
+            assert_eq!(bytes, Some(IMAGE_BYTES), "{image}");
+        }
     }
-    assert_eq!(bench.object("good.png").await, Some("x".into()));
     tokio::time::sleep(2 * KEEP).await;
-    assert_eq!(bench.fates(), [5, 1, 0, 4, 0]);
-    assert_eq!(bench.ground.counters.objects_declined.get(), 4);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_page_that_its_origin_does_not_give_is_asked_for_as_ever() {
-    let bench = bench(Site::default());
-    assert!(bench.page("http://elsewhere.test/").await.is_none());
-    let (status, _) = bench.page("/").await.unwrap();
-    assert_eq!(status, 404, "an error is an answer");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_page_that_its_origin_wants_left_alone_is_passed_on_and_not_read() {
-    let headers = &[("content-type", "text/html"), ("cache-control", "no-transform")];
-    let bench =
-        bench(Site::default().with("/", headers, "<img src=a.png>").with("/a.png", &[], "x"));
-    let (_, body) = bench.page("/").await.unwrap();
-    assert_eq!(whole(body).await.unwrap(), "<img src=a.png>");
-    assert_eq!(bench.site.asked(), ["/"]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_came_for_one_passenger_is_given_to_no_other() {
-    let bench = bench(three_levels());
-    whole(bench.page("page").await.unwrap().1).await.unwrap();
-    for path in ["s.js", "i.png"] {
-        let given = bench.air.object(BOB, &url(path), &browsers()).await;
-        assert!(given.is_none(), "{path} came for Alice");
-        assert!(bench.object(path).await.is_some(), "{path}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_the_ground_says_of_objects_is_judged_again() {
-    let bench = bench(Site::default());
-    let mut ground = bench.page_of_a_stranger();
-    let body = |id| Said::Data(id, Bytes::from_static(b"x"));
-    let all = vec![
-        Said::Head(PAGE, head(HTML)),
-        promised(1, "cookie.png"),
-        Said::Head(1, head(&[("set-cookie", "a=b")])),
-        body(1),
-        promised(2, "private.png"),
-        Said::Head(2, head(&[("cache-control", "private")])),
-        body(2),
-        promised(3, "vary.png"),
-        Said::Head(3, head(&[("vary", "cookie")])),
-        body(3),
-        promised(4, "good.png"),
-        Said::Head(4, head(&[])),
-        body(4),
-        Said::End(4, End::Complete),
-    ];
-    say(&mut ground, all).await;
-    for path in ["cookie.png", "private.png", "vary.png"] {
-        assert_eq!(bench.object(path).await, None, "{path}");
-    }
-    assert_eq!(bench.object("good.png").await, Some("x".into()));
-    drop(ground);
-    tokio::time::sleep(2 * KEEP).await;
-    assert_eq!(bench.fates(), [4, 1, 0, 0, 3]);
+    assert_eq!(bench.fates(), [30, 30, 0, 0, 0]);
+    let counted = [&bench.at_air.pushed_bytes, &bench.at_air.wasted_bytes];
+    let [pushed, wasted] = counted.map(|count| count.get());
+    assert!((15_000_000..15_010_000).contains(&pushed) && wasted == 0, "{pushed}, {wasted}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -491,37 +439,6 @@ async fn a_link_that_breaks_breaks_the_promises_and_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_fresh_is_given_once_and_soon() {
-    let page = "<img src=plain.png><img src=kept.png><img src=asked.png><img src=old.png>";
-    let site = Site::default()
-        .with("/", HTML, page)
-        .with("/plain.png", &[], "x")
-        .with("/asked.png", &[("cache-control", "no-cache")], "x")
-        .with("/old.png", &[("cache-control", "max-age=50"), ("age", "40")], "x")
-        .with("/kept.png", &[("cache-control", "max-age=50"), ("age", "7")], "x");
-    let bench = bench(site);
-    let take = async || whole(bench.page("/").await.unwrap().1).await.unwrap();
-    let given = async |path| bench.given(path, &browsers()).await.map(|(age, _)| age);
-    take().await;
-    // Reading it does not use it up: an answer that nobody gets is none.
-    let other = headers(&[("user-agent", "another")]);
-    assert_eq!(bench.given("plain.png", &other).await, None, "it may have got other bytes");
-    assert_eq!((given("plain.png").await, given("plain.png").await), (Some(0), None));
-    assert_eq!((given("asked.png").await, given("asked.png").await), (Some(0), None));
-    assert_eq!((given("kept.png").await, given("kept.png").await), (Some(7), Some(7)));
-    tokio::time::sleep(Duration::from_secs(20)).await;
-    assert_eq!((given("kept.png").await, given("plain.png").await), (Some(27), None));
-    let fresh = headers(&[("cache-control", "max-age=26"), ("user-agent", "test")]);
-    assert_eq!(bench.given("kept.png", &fresh).await, None, "it is too old for that");
-    assert_eq!((given("old.png").await, given("old.png").await), (Some(60), None), "once");
-
-    take().await;
-    tokio::time::sleep(ONCE_WITHIN).await;
-    assert_eq!(given("plain.png").await, None, "that was for a page of long ago");
-    assert_eq!(given("kept.png").await, None, "its time is over, and it has been given");
-}
-
-#[tokio::test(start_paused = true)]
 async fn what_comes_of_a_cancelled_object_counts() {
     let picture = "image".repeat(12_000);
     let site = Site::default()
@@ -538,31 +455,6 @@ async fn what_comes_of_a_cancelled_object_counts() {
     // The one that came, and what of the other was on its way when it was cancelled.
     assert!(counted[0] > picture.len() as u64, "{counted:?}");
     assert_eq!(counted[0], counted[1]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_page_that_sets_a_cookie_brings_nothing() {
-    let headers = &[("content-type", "text/html"), ("set-cookie", "a=b")];
-    let site = Site::default().with("/", headers, "<img src=a.png>").with("/a.png", &[], "x");
-    let bench = bench(site);
-    whole(bench.page("/").await.unwrap().1).await.unwrap();
-    assert_eq!(bench.site.asked(), ["/"], "the browser will send the cookie with all else");
-}
-
-#[tokio::test(start_paused = true)]
-async fn redirects_are_for_those_who_ask() {
-    let inside = &[("location", "http://127.0.0.1/secret")];
-    let site = Site::default()
-        .with("/", HTML, "<img src=moved.png><img src=http://127.0.0.1/x.png>")
-        .with("/moved.png", inside, "")
-        .with("/moved", inside, "");
-    let bench = bench(site);
-    whole(bench.page("/").await.unwrap().1).await.unwrap();
-    assert_eq!(bench.object("moved.png").await, None);
-    assert_eq!(bench.object("http://127.0.0.1/x.png").await, None);
-    let (status, _) = bench.page("/moved").await.unwrap();
-    assert_eq!(status, StatusCode::FOUND, "the passenger's browser follows it, or not");
-    assert_eq!(bench.site.asked(), ["/", "/moved.png", "/moved"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -627,102 +519,6 @@ async fn a_get_waits_as_long_as_its_page_goes_on() {
     page.heard();
     let silent = Object::new(page).give(patience, Duration::MAX).await.map(|_| ());
     assert_eq!((silent, began.elapsed()), (Err(PromiseBroken), patience));
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_page_holds_a_place_for_ever_and_no_aircraft_all_of_them() {
-    let site = three_levels().with("/hang", HTML, "").with("/endless", HTML, "");
-    let longest = Duration::from_secs(40);
-    let bench =
-        bench_with(site, |_| {}, |ground| (ground.per_aircraft, ground.longest) = (1, longest));
-    let began = Instant::now();
-    let hangs = bench.page("hang");
-    let meanwhile = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(bench.page("page").await.is_none(), "its aircraft has one already");
-    };
-    let (hung, ()) = tokio::join!(hangs, meanwhile);
-    assert!(hung.is_none());
-    assert_eq!(began.elapsed(), longest);
-    assert!(bench.page("page").await.is_some());
-    tokio::time::sleep(2 * KEEP).await;
-    // One that turns out to be a download leaves its place; with two of them nothing could be a third.
-    let mut endless = Vec::new();
-    for place_is_free in [true, false] {
-        let (_, mut body) = bench.page("endless").await.unwrap();
-        let mut came = 0;
-        while came < 18 << 20 {
-            came += body.next().await.unwrap().unwrap().len();
-        }
-        endless.push(body);
-        assert_eq!(bench.page("page").await.is_some(), place_is_free);
-        tokio::time::sleep(longest).await;
-    }
-    let asked = bench.site.asked().len();
-    assert!(bench.page("page").await.is_none());
-    assert_eq!(bench.site.asked().len(), asked, "its origin was not asked");
-    drop(endless);
-    tokio::time::sleep(longest).await;
-    assert!(bench.page("page").await.is_some());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_ground_that_serves_no_pages_is_not_asked_for_a_while() {
-    let bench = bench(three_levels());
-    let ask = || bench.air.ask_for(ALICE, url("page"), &browsers(), []);
-    assert!(ask().is_some());
-    bench.air.not_served();
-    tokio::time::sleep(UNSERVED_FOR - Duration::from_secs(1)).await;
-    assert!(ask().is_none());
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(ask().is_some(), "it may have been told otherwise");
-}
-
-#[tokio::test(start_paused = true)]
-async fn pages_of_names_that_the_operator_leaves_out_are_not_asked_for() {
-    let list = |name: &str| NameList::new([name.to_owned()]).unwrap();
-    for (rules, is_asked) in [
-        (Rules { deny: list("test"), ..Rules::default() }, false),
-        (Rules { allow: list("other.test"), ..Rules::default() }, false),
-        (Rules { allow: list("site.test"), ..Rules::default() }, true),
-    ] {
-        let bench = bench_with(three_levels(), |_| {}, |ground| ground.rules = rules.clone());
-        assert_eq!(bench.page("page").await.is_some(), is_asked, "{rules:?}");
-        assert_eq!(bench.site.asked().is_empty(), !is_asked, "{rules:?}");
-        let ask = |page: &str| bench.air.ask_for(ALICE, url(page), &browsers(), []).is_some();
-        assert_eq!(ask("page"), is_asked, "the next one crosses as ever at once");
-        assert!(ask("http://other.test/"), "others' pages are asked for");
-        tokio::time::sleep(UNSERVED_FOR).await;
-        assert!(ask("page"), "the rules may be others");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_ground_that_is_busy_is_left_alone_for_a_moment() {
-    let site = three_levels().with("/hang", HTML, "");
-    let bench = bench_with(site, |_| {}, |ground| ground.pages = 1);
-    let meanwhile = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(bench.page("page").await.is_none());
-        let ask = || bench.air.ask_for(ALICE, url("page"), &browsers(), []).is_some();
-        tokio::time::sleep(BUSY_FOR - Duration::from_secs(1)).await;
-        assert!(!ask());
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(ask());
-    };
-    tokio::join!(bench.page("hang"), meanwhile);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_ground_that_knows_no_conditions_gets_none_for_a_while() {
-    let bench = bench(three_levels());
-    let conditional = headers(&[("accept", "text/html"), ("if-none-match", "\"1\"")]);
-    let ask = |headers| bench.air.ask_for(ALICE, url("page"), headers, []);
-    assert!(ask(&conditional).unwrap().is_conditional());
-    bench.air.conditions_unknown();
-    assert!(ask(&conditional).is_none() && ask(&browsers()).is_some());
-    tokio::time::sleep(UNSERVED_FOR).await;
-    assert!(bench.page_with("page", &conditional).await.is_some());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,23 +1,21 @@
 //! The resolver on board and the ground's, over the transports themselves, and a name server.
 
+mod encrypted;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use base64::Engine as _;
 use bentpipe_gateway::air::{Air, Resolver};
 use bentpipe_gateway::net::{Inherited, listen_tcp};
 use bentpipe_link::ResetCode;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::rdata::opt::EdnsOption;
-use hickory_proto::rr::rdata::svcb::SvcParamValue;
 use hickory_proto::rr::rdata::{A, NULL, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
-use http_body_util::BodyExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio_rustls::client::TlsStream;
 
 use crate::bench::{echo, echoes, expect_reset, socks_client, soon, until};
 use crate::tproxy::{as_root, new_network};
@@ -237,216 +235,6 @@ async fn names_cross_by_aerotcp() {
     resolves(over_aerotcp).await;
 }
 
-/// A certificate for `dns.example`, in files of `folder`; and who trusts it.
-fn certificate(folder: &std::path::Path) -> rustls::ClientConfig {
-    certificate_for(&["dns.example"], folder)
-}
-
-fn certificate_for(names: &[&str], folder: &std::path::Path) -> rustls::ClientConfig {
-    let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    std::fs::write(folder.join("chain.pem"), made.cert.pem()).unwrap();
-    std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(made.cert.der().clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let client = rustls::ClientConfig::builder_with_provider(provider);
-    let client = client.with_safe_default_protocol_versions().unwrap();
-    client.with_root_certificates(roots).with_no_client_auth()
-}
-
-/// The configurations of both gateways, with the certificate in `folder`.
-fn encrypted_configs(folder: &std::path::Path) -> Configs {
-    encrypted_configs_of("dns.example", folder)
-}
-
-fn encrypted_configs_of(name: &str, folder: &std::path::Path) -> Configs {
-    let at = folder.display();
-    let dns = format!(
-        "dns = {{ {LISTEN}, encrypted = {{ name = \"{name}\", tls = [\"127.0.0.1:0\"], \
-         https = [\"127.0.0.1:0\"], certificate = \"{at}/chain.pem\", key = \"{at}/key.pem\" }} }}"
-    );
-    configs_with(&dns, "")
-}
-
-/// A gateway with a certificate.
-struct Encrypted {
-    /// Where it is: over TLS, and over HTTPS.
-    addresses: [SocketAddr; 2],
-    plain: SocketAddr,
-    /// Trusts the certificate.
-    client: rustls::ClientConfig,
-    live: bentpipe_gateway::air::Live,
-    folder: tempfile::TempDir,
-}
-
-async fn encrypted() -> Encrypted {
-    let folder = tempfile::tempdir().unwrap();
-    let client = certificate(folder.path());
-    let mut configs = encrypted_configs(folder.path());
-    configs.ground.dns.servers = vec![name_server().await.0.to_string().parse().unwrap()];
-    let (far, arrivals) = over_link(&configs);
-    start_ground(&configs, arrivals);
-    let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
-    let addresses = gateway.encrypted_dns_addrs().map(|addresses| addresses[0]);
-    let (plain, live) = (gateway.dns_addrs()[0], gateway.live());
-    tokio::spawn(gateway.serve(std::future::pending()));
-    // The link is up then.
-    ask(plain, &query("up.test.", RecordType::A)).await;
-    Encrypted { addresses, plain, client, live, folder }
-}
-
-async fn tls(to: SocketAddr, mut client: rustls::ClientConfig, alpn: &str) -> TlsStream<TcpStream> {
-    client.alpn_protocols = vec![alpn.as_bytes().to_vec()];
-    let tcp = TcpStream::connect(to).await.unwrap();
-    let name = "dns.example".try_into().unwrap();
-    let tls = tokio_rustls::TlsConnector::from(Arc::new(client)).connect(name, tcp).await.unwrap();
-    assert_eq!(tls.get_ref().1.alpn_protocol(), Some(alpn.as_bytes()));
-    tls
-}
-
-#[tokio::test]
-async fn names_come_over_tls() {
-    let Encrypted { addresses: [dot, _], client, .. } = encrypted().await;
-    let mut tls = tls(dot, client, "dot").await;
-    // All of them at once: what is known need not wait for what is not.
-    let questions = ["new.test.", "up.test.", "other.test."].map(|name| {
-        let message = query(name, RecordType::A).to_vec().unwrap();
-        [&(message.len() as u16).to_be_bytes()[..], &message].concat()
-    });
-    tls.write_all(&questions.concat()).await.unwrap();
-    let mut names = Vec::new();
-    for _ in 0..3 {
-        let length = soon("an answer", tls.read_u16()).await.unwrap();
-        let mut message = vec![0; length.into()];
-        tls.read_exact(&mut message).await.unwrap();
-        let answer = Message::from_vec(&message).unwrap();
-        assert_eq!(answer.answers.len(), 1);
-        names.push(answer.queries[0].name().to_ascii());
-    }
-    assert_eq!(names[0], "up.test.");
-    names.sort();
-    assert_eq!(names, ["new.test.", "other.test.", "up.test."]);
-}
-
-async fn ask_over_tls(tls: &mut TlsStream<TcpStream>, message: &Message) -> Vec<u8> {
-    let message = message.to_vec().unwrap();
-    let framed = [&(message.len() as u16).to_be_bytes()[..], &message].concat();
-    tls.write_all(&framed).await.unwrap();
-    let length = soon("an answer", tls.read_u16()).await.unwrap();
-    let mut answer = vec![0; length.into()];
-    tls.read_exact(&mut answer).await.unwrap();
-    answer
-}
-
-#[tokio::test]
-async fn who_pads_over_tls_is_answered_padded() {
-    let Encrypted { addresses: [dot, _], plain, client, .. } = encrypted().await;
-    let mut message = query("up.test.", RecordType::A);
-    message.set_edns(Edns::new());
-    let mut tls = tls(dot, client, "dot").await;
-    assert!(ask_over_tls(&mut tls, &message).await.len() < 468);
-    let mut edns = Edns::new();
-    edns.options_mut().insert(EdnsOption::Unknown(12, vec![0; 77]));
-    message.set_edns(edns);
-    // What is known, what is not, and what is refused (RFC 8467 section 4.1).
-    for name_of in ["up.test.", "new.test.", "resolver.arpa."] {
-        message.queries[0].set_name(name(name_of));
-        let answer = ask_over_tls(&mut tls, &message).await;
-        assert_eq!(answer.len(), 468, "{name_of}");
-        assert_eq!(Message::from_vec(&answer).unwrap().queries, message.queries);
-    }
-    // In clear it would be of no use.
-    let answer = ask(plain, &message).await;
-    assert!(answer.to_vec().unwrap().len() < 100);
-}
-
-#[tokio::test]
-async fn devices_find_the_encrypted_resolver() {
-    let Encrypted { addresses, plain, .. } = encrypted().await;
-    let answer = ask(plain, &query("_dns.resolver.arpa.", RecordType::SVCB)).await;
-    let ports = answer.answers.iter().map(|record| {
-        let RData::SVCB(svcb) = &record.data else { panic!("{record}") };
-        assert_eq!(svcb.target_name, name("dns.example."));
-        let port = svcb.svc_params.iter().find_map(|(_, value)| match value {
-            SvcParamValue::Port(port) => Some(*port),
-            _ => None,
-        });
-        port.unwrap()
-    });
-    assert_eq!(ports.collect::<Vec<_>>(), addresses.map(|address| address.port()));
-    assert_eq!(answer.additionals[0].name, name("dns.example."));
-    // Without one there is none, and the ground's resolver is not asked for its own.
-    let cabin = start(LISTEN, "", over_link).await;
-    let answer = ask(cabin.resolver, &query("_dns.resolver.arpa.", RecordType::SVCB)).await;
-    assert_eq!((answer.answers.len(), cabin.asked.load(SeqCst)), (0, 0));
-}
-
-#[tokio::test]
-async fn a_new_certificate_is_shown_after_a_reload() {
-    let Encrypted { addresses: [dot, doh], client: old, live, folder, .. } = encrypted().await;
-    let mut open = tls(dot, old, "dot").await;
-    let new = certificate(folder.path());
-    live.apply(&encrypted_configs(folder.path()).air).unwrap();
-    // Each trusts one certificate alone.
-    let mut again = tls(dot, new.clone(), "dot").await;
-    tls(doh, new, "h2").await;
-    let message = query("up.test.", RecordType::A);
-    for tls in [&mut open, &mut again] {
-        let answer = Message::from_vec(&ask_over_tls(tls, &message).await).unwrap();
-        assert_eq!(answer.answers.len(), 1);
-    }
-}
-
-/// What devices are told of: the name and the addresses.
-async fn designated(plain: SocketAddr) -> (Vec<String>, Vec<IpAddr>) {
-    let answer = ask(plain, &query("_dns.resolver.arpa.", RecordType::SVCB)).await;
-    let names = answer.answers.iter().map(|record| {
-        let RData::SVCB(svcb) = &record.data else { panic!("{record}") };
-        svcb.target_name.to_ascii()
-    });
-    let addresses = answer.additionals.iter().filter_map(|record| record.data.ip_addr());
-    (names.collect(), addresses.collect())
-}
-
-#[tokio::test]
-async fn the_name_that_devices_are_told_is_that_of_the_certificate_after_a_reload_too() {
-    let Encrypted { addresses: [dot, _], plain, live, folder, .. } = encrypted().await;
-    assert_eq!(designated(plain).await.0, ["dns.example."; 2]);
-    // The old name is no more in the new certificate's file.
-    let new = certificate_for(&["names.example"], folder.path());
-    live.apply(&encrypted_configs_of("names.example", folder.path()).air).unwrap();
-    assert_eq!(designated(plain).await.0, ["names.example."; 2]);
-    let tcp = TcpStream::connect(dot).await.unwrap();
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(new));
-    connector.connect("names.example".try_into().unwrap(), tcp).await.unwrap();
-}
-
-#[tokio::test]
-async fn devices_are_told_only_of_addresses_that_are_served() {
-    let folder = tempfile::tempdir().unwrap();
-    certificate(folder.path());
-    let at = folder.path().display();
-    for (wildcard, expected) in [("0.0.0.0", &["127.0.0.1"][..]), ("[::]", &["127.0.0.1", "::1"])] {
-        let dns = format!(
-            "dns = {{ listen = [\"127.0.0.1:0\", \"[::1]:0\"], encrypted = {{ name = \"dns.example\", \
-             tls = [\"{wildcard}:0\"], certificate = \"{at}/chain.pem\", key = \"{at}/key.pem\" }} }}"
-        );
-        let configs = configs_with(&dns, "");
-        let (far, arrivals) = over_link(&configs);
-        start_ground(&configs, arrivals);
-        let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
-        let [dot, _] = gateway.encrypted_dns_addrs();
-        let plain = gateway.dns_addrs()[0];
-        tokio::spawn(gateway.serve(std::future::pending()));
-        let (_, told) = designated(plain).await;
-        assert_eq!(told, expected.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>());
-        for ip in told {
-            TcpStream::connect((ip, dot[0].port())).await.expect("it is served there");
-        }
-    }
-}
-
 #[test]
 fn where_every_address_is_listened_at_both_families_are_taken_whatever_the_system_says() {
     as_root(
@@ -460,84 +248,6 @@ fn where_every_address_is_listened_at_both_families_are_taken_whatever_the_syste
             std::net::TcpStream::connect(("::1", port)).expect("IPv6 is taken");
         },
     );
-}
-
-#[tokio::test]
-async fn names_come_over_https() {
-    let Encrypted { addresses: [_, doh], client, .. } = encrypted().await;
-    let message = query("a.test.", RecordType::A).to_vec().unwrap();
-    let dns = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(&message);
-    let request = |method: &str, path: String, kind: &str, body: Vec<u8>| {
-        http::Request::builder()
-            .method(method)
-            .uri(format!("https://dns.example{path}"))
-            .header("host", "dns.example")
-            .header("content-type", kind)
-            .body(http_body_util::Full::<bytes::Bytes>::from(body))
-            .unwrap()
-    };
-    let media = "application/dns-message";
-    for alpn in ["http/1.1", "h2"] {
-        let io = hyper_util::rt::TokioIo::new(tls(doh, client.clone(), alpn).await);
-        let requests = [
-            (200, request("POST", "/dns-query".into(), media, message.clone())),
-            (200, request("GET", format!("/dns-query?dns={dns}"), media, vec![])),
-            (400, request("GET", "/dns-query?dns=!".into(), media, vec![])),
-            (400, request("POST", "/dns-query".into(), media, b"no query".to_vec())),
-            (415, request("POST", "/dns-query".into(), "text/plain", message.clone())),
-            (405, request("PUT", "/dns-query".into(), media, message.clone())),
-            (404, request("GET", "/".into(), media, vec![])),
-        ];
-        let mut send = Sender::new(alpn, io).await;
-        for (status, request) in requests {
-            let response = soon("a response", send.send(request)).await;
-            assert_eq!(response.status(), status, "{alpn}");
-            if status != 200 {
-                response.into_body().collect().await.unwrap();
-                continue;
-            }
-            assert_eq!(response.headers()["content-type"], media);
-            let age = response.headers()["cache-control"].to_str().unwrap().to_owned();
-            let age: u32 = age.strip_prefix("max-age=").unwrap().parse().unwrap();
-            assert!((200..=300).contains(&age), "{age}");
-            let body = response.into_body().collect().await.unwrap().to_bytes();
-            assert_eq!(Message::from_vec(&body).unwrap().answers.len(), 1);
-        }
-    }
-}
-
-/// A client of either version of HTTP.
-enum Sender {
-    One(hyper::client::conn::http1::SendRequest<http_body_util::Full<bytes::Bytes>>),
-    Two(hyper::client::conn::http2::SendRequest<http_body_util::Full<bytes::Bytes>>),
-}
-
-impl Sender {
-    async fn new(alpn: &str, io: hyper_util::rt::TokioIo<TlsStream<TcpStream>>) -> Self {
-        if alpn == "h2" {
-            let executor = hyper_util::rt::TokioExecutor::new();
-            let (send, connection) =
-                hyper::client::conn::http2::handshake(executor, io).await.unwrap();
-            tokio::spawn(connection);
-            return Self::Two(send);
-        }
-        let (send, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
-        tokio::spawn(connection);
-        Self::One(send)
-    }
-
-    async fn send(
-        &mut self,
-        request: http::Request<http_body_util::Full<bytes::Bytes>>,
-    ) -> http::Response<hyper::body::Incoming> {
-        match self {
-            Self::One(send) => {
-                send.ready().await.unwrap();
-                send.send_request(request).await.unwrap()
-            }
-            Self::Two(send) => send.send_request(request).await.unwrap(),
-        }
-    }
 }
 
 #[tokio::test]

@@ -1,13 +1,16 @@
-//! A thousand names of every common type: through both gateways as from Unbound itself.
+//! A thousand names of every common type, and signed ones: through both gateways as from Unbound itself.
 
-use std::fmt::Write as _;
+mod zones;
+
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use std::time::Duration;
 
-use bentpipe_gateway::air::Air;
+use bentpipe_gateway::air::{Air, Resolver};
 use bentpipe_gateway::net::Inherited;
 use hickory_proto::op::{Edns, Message, ResponseCode};
 use hickory_proto::rr::{Record, RecordType};
@@ -16,62 +19,9 @@ use tokio::net::{TcpStream, UdpSocket};
 use crate::bench::soon;
 use crate::dns::{query, read, write};
 use crate::transports::{configs_with, over_link, start_ground};
+use zones::{NAMES, SIGNED_NAMES, Zone, kind, number};
 
-/// The type's name, and what its data is.
-type Type = (&'static str, fn(usize) -> String);
-
-/// What names have, by turns: a type, and its data for the name's number in the zone.
-const TYPES: [Type; 22] = [
-    ("A", |n| format!("198.51.{}.{}", n / 250, 1 + n % 250)),
-    ("AAAA", |n| format!("2001:db8::{n:x}")),
-    ("CNAME", |n| format!("n{}.synthetic.example.", n / 22 * 22)),
-    ("MX", |n| format!("{n} mail.synthetic.example.")),
-    ("TXT", |n| format!("\"v=spf1 include:{n}\" \"and a second text\"")),
-    ("NS", |n| format!("ns{n}.synthetic.example.")),
-    ("SRV", |n| format!("10 {n} 443 n0.synthetic.example.")),
-    ("PTR", |n| format!("host{n}.synthetic.example.")),
-    ("CAA", |n| format!("0 issue \"ca{n}.example\"")),
-    ("NAPTR", |n| format!("100 {n} \"s\" \"SIP+D2U\" \"\" _sip._udp.synthetic.example.")),
-    ("SSHFP", |n| format!("4 2 {n:064x}")),
-    ("TLSA", |n| format!("3 1 1 {n:064x}")),
-    ("DS", |n| format!("{n} 13 2 {n:064x}")),
-    ("DNSKEY", |n| format!("257 3 13 {}", key(n))),
-    ("HTTPS", |n| format!("1 . alpn=h2,h3 port=8443 ech={}", key(n))),
-    ("SVCB", |n| format!("{} svc.synthetic.example. alpn=dot port=853", 1 + n)),
-    ("LOC", |_| "52 22 23.000 N 4 53 32.000 E -2.00m 0.00m 10000m 10m".into()),
-    ("HINFO", |n| format!("\"cpu{n}\" \"os\"")),
-    ("RP", |n| format!("who{n}.synthetic.example. text.synthetic.example.")),
-    ("TYPE65280", |n| format!("\\# 6 c00c{n:08x}")),
-    ("URI", |n| format!("10 1 \"https://www.example/{n}\"")),
-    // More than a packet.
-    ("SPF", |n| (0..20).fold(String::new(), |text, part| format!("{text} \"{part:>0100}{n}\""))),
-];
-
-const NAMES: usize = 1000;
-
-/// Base64 of 16 bytes.
-fn key(n: usize) -> String {
-    use base64::prelude::*;
-    BASE64_STANDARD.encode([n as u8; 16])
-}
-
-fn zone() -> String {
-    let mut zone = String::from(
-        "$ORIGIN synthetic.example.\n$TTL 3600\n\
-         @ SOA ns.synthetic.example. who.synthetic.example. 1 7200 3600 86400 900\n\
-         @ NS ns.synthetic.example.\nns A 198.51.100.1\n*.wild A 198.51.100.2\n",
-    );
-    for n in 0..NAMES {
-        let (kind, data) = TYPES[n % TYPES.len()];
-        // Delegations would lead away from here.
-        let kind = if kind == "NS" { "MX" } else { kind };
-        let data = if TYPES[n % TYPES.len()].0 == "NS" { format!("5 ns{n}") } else { data(n) };
-        writeln!(zone, "n{n} {kind} {data}").unwrap();
-    }
-    zone
-}
-
-/// Unbound with the zone, until it is dropped.
+/// Unbound with zones, until it is dropped.
 struct Unbound(Child, SocketAddr);
 
 impl Drop for Unbound {
@@ -82,8 +32,8 @@ impl Drop for Unbound {
     }
 }
 
-/// `None`, visibly, where there is no Unbound.
-async fn unbound(folder: &Path) -> Option<Unbound> {
+/// With these zones. `None`, visibly, where there is no Unbound.
+async fn unbound(folder: &Path, zones: &[Zone]) -> Option<Unbound> {
     let program = ["unbound", "/usr/sbin/unbound"].into_iter().find(|program| {
         let mut version = Command::new(program);
         version.arg("-V").stdout(Stdio::null()).stderr(Stdio::null());
@@ -96,24 +46,29 @@ async fn unbound(folder: &Path) -> Option<Unbound> {
         writeln!(seen, "SKIPPED: names are not compared with Unbound's: {why}").unwrap();
         return None;
     };
-    // Not one of those that the system gives to other tests meanwhile.
-    let first = 20_000 + (std::process::id() % 10_000) as u16;
+    // Not one of those that the system gives to other tests meanwhile; each test here has others.
+    static TESTS: AtomicU16 = AtomicU16::new(0);
+    let first = 20_000 + (std::process::id() % 10_000) as u16 + 1000 * TESTS.fetch_add(1, Relaxed);
     let is_free = |port: &u16| {
         let at = (std::net::Ipv4Addr::LOCALHOST, *port);
         std::net::UdpSocket::bind(at).is_ok() && std::net::TcpListener::bind(at).is_ok()
     };
     let port = (first..first + 1000).find(is_free).expect("a port is free");
-    std::fs::write(folder.join("zone"), zone()).unwrap();
     let at = folder.display();
-    let config = format!(
+    let mut config = format!(
         "server:\n  interface: 127.0.0.1\n  port: {port}\n  username: \"\"\n  chroot: \"\"\n\
          \x20 directory: \"{at}\"\n  pidfile: \"{at}/pid\"\n  use-syslog: no\n  verbosity: 0\n\
          \x20 do-daemonize: no\n  access-control: 127.0.0.0/8 allow\n  module-config: \"iterator\"\n\
          \x20 num-threads: 1\n  minimal-responses: yes\n\
-         remote-control:\n  control-enable: no\n\
-         auth-zone:\n  name: \"synthetic.example\"\n  zonefile: \"{at}/zone\"\n\
-         \x20 for-downstream: no\n  for-upstream: yes\n  fallback-enabled: no\n"
+         remote-control:\n  control-enable: no\n"
     );
+    for (name, file) in zones {
+        let file = file.display();
+        config += &format!(
+            "auth-zone:\n  name: \"{name}\"\n  zonefile: \"{file}\"\n\
+             \x20 for-downstream: no\n  for-upstream: yes\n  fallback-enabled: no\n"
+        );
+    }
     std::fs::write(folder.join("unbound.conf"), config).unwrap();
     let file = folder.join("unbound.conf");
     let child = Command::new(program).arg("-d").arg("-c").arg(file).spawn().unwrap();
@@ -151,15 +106,18 @@ async fn ask(resolver: SocketAddr, question: &Message) -> Message {
     soon("an answer", read(&mut tcp)).await.unwrap()
 }
 
-/// What of an answer is the zone's: TTLs count down, and records of one set have no order.
+/// What of an answer is the zone's: TTLs count down (denials, what stands beside them, and the zone's SOA have
+/// 900 s, all else 3600), and records of one set have no order.
 fn told(answer: &Message) -> (ResponseCode, [Vec<String>; 2], bool) {
+    let is_of_soa = answer.queries.iter().any(|it| it.query_type() == RecordType::SOA);
+    let least = if is_of_soa || !answer.authorities.is_empty() { 600 } else { 3300 };
     let section = |records: &[Record]| {
         let mut lines: Vec<_> = records
             .iter()
             .map(|it| {
-                assert!((3300..=3600).contains(&it.ttl) || it.record_type() == RecordType::SOA);
-                let data = it.data.clone();
-                format!("{} {} {data:?}", it.name.to_lowercase(), it.record_type())
+                let (kind, data) = (it.record_type(), it.data.clone());
+                assert!((least..=3600).contains(&it.ttl), "{kind} {}", it.ttl);
+                format!("{} {kind} {data:?}", it.name.to_lowercase())
             })
             .collect();
         lines.sort();
@@ -170,21 +128,56 @@ fn told(answer: &Message) -> (ResponseCode, [Vec<String>; 2], bool) {
     (flags.response_code, sections, flags.recursion_available)
 }
 
+/// Both of them, until it is dropped.
+struct Resolvers {
+    unbound: Unbound,
+    cabin: SocketAddr,
+    resolver: Resolver,
+}
+
+impl Resolvers {
+    /// Both gateways, of which the ground asks Unbound with these zones.
+    async fn start(folder: &Path, zones: &[Zone]) -> Option<Self> {
+        let unbound = unbound(folder, zones).await?;
+        let dns = "dns = { listen = [\"127.0.0.1:0\"], queries-per-second-per-passenger = 100000 }";
+        let mut configs = configs_with(dns, "");
+        configs.ground.dns.servers = vec![unbound.1.to_string().parse().unwrap()];
+        let (far, arrivals) = over_link(&configs);
+        start_ground(&configs, arrivals);
+        let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
+        let (cabin, resolver) = (gateway.dns_addrs()[0], gateway.resolver().unwrap());
+        tokio::spawn(gateway.serve(std::future::pending()));
+        Some(Self { unbound, cabin, resolver })
+    }
+
+    /// Asks the cabin twice, of which the ground is asked once, and holds it to what Unbound says.
+    async fn compare(&self, (name, kind): (&str, &str), edns: Edns, id: usize) -> Message {
+        let mut question = query(name, number(kind));
+        question.metadata.id = id as u16;
+        question.set_edns(edns);
+        let expected = ask(self.unbound.1, &question).await;
+        for _ in 0..2 {
+            let answer = ask(self.cabin, &question).await;
+            assert_eq!(told(&answer), told(&expected), "{name} {kind}");
+            assert_eq!(answer.metadata.id, id as u16);
+            assert_eq!(answer.queries, question.queries);
+        }
+        expected
+    }
+}
+
+fn edns() -> Edns {
+    Edns::new().set_max_payload(1232).clone()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_names_are_answered_as_by_unbound_itself() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(unbound) = unbound(folder.path()).await else { return };
-    let dns = "dns = { listen = [\"127.0.0.1:0\"], queries-per-second-per-passenger = 100000 }";
-    let mut configs = configs_with(dns, "");
-    configs.ground.dns.servers = vec![unbound.1.to_string().parse().unwrap()];
-    let (far, arrivals) = over_link(&configs);
-    start_ground(&configs, arrivals);
-    let gateway = Air::bind(&configs.air, &mut Inherited::default(), far).unwrap();
-    let (cabin, resolver) = (gateway.dns_addrs()[0], gateway.resolver().unwrap());
-    tokio::spawn(gateway.serve(std::future::pending()));
-    let mut seen = std::collections::BTreeMap::<String, usize>::new();
+    let zones = zones::write(folder.path());
+    let Some(both) = Resolvers::start(folder.path(), &zones).await else { return };
+    let (mut seen, mut of_zones) = (BTreeMap::<String, usize>::new(), 0);
     for n in 0..NAMES {
-        let kind = match TYPES[n % TYPES.len()].0 {
+        let kind = match kind(n) {
             "CNAME" | "LOC" | "RP" | "URI" | "TYPE65280" | "SPF" | "HINFO" if n % 3 == 0 => "A",
             kind => kind,
         };
@@ -195,37 +188,52 @@ async fn a_thousand_names_are_answered_as_by_unbound_itself() {
             17 => (format!("x{n}.wild"), "A"),
             _ => (format!("N{n}"), kind),
         };
-        let mut question = query(&format!("{label}.Synthetic.example."), number(kind));
-        question.metadata.id = n as u16;
-        question.set_edns(Edns::new().set_max_payload(1232).clone());
-        let expected = ask(unbound.1, &question).await;
-        // The first is asked of the ground, the second is kept.
-        for _ in 0..2 {
-            let answer = ask(cabin, &question).await;
-            assert_eq!(told(&answer), told(&expected), "{label} {kind}");
-            assert_eq!(answer.metadata.id, n as u16);
-            assert_eq!(answer.queries, question.queries);
-        }
+        let name = format!("{label}.Synthetic.example.");
+        let expected = both.compare((&name, kind), edns(), n).await;
         let code = expected.metadata.response_code;
         let answers = usize::from(!expected.answers.is_empty());
         *seen.entry(format!("{code} {answers}")).or_default() += 1;
+        of_zones += usize::from(answers == 1 && matches!(kind, "NS" | "SOA"));
     }
     // It compared something: answers, names without such a record, and no such names.
     assert!(seen.len() >= 3 && seen["No Error 1"] > 700, "{seen:?}");
-    let counts = resolver.counts();
+    assert!(of_zones > 60, "{of_zones} of who serves a zone and since when");
+    let counts = both.resolver.counts();
     assert!(counts.hits >= NAMES as u64 && counts.missed >= 900, "{counts:?}");
 }
 
-fn number(kind: &str) -> RecordType {
-    let number = match kind {
-        "LOC" => 29,
-        "RP" => 17,
-        "DS" => 43,
-        "DNSKEY" => 48,
-        "SPF" => 99,
-        "URI" => 256,
-        "TYPE65280" => 65_280,
-        known => return known.parse().unwrap(),
-    };
-    RecordType::from(number)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signatures_and_signed_denials_pass_untouched_to_those_who_ask_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut zones = zones::write(folder.path());
+    let Some(signed) = zones::write_signed(folder.path()) else { return };
+    zones.push(signed);
+    let Some(both) = Resolvers::start(folder.path(), &zones).await else { return };
+    let with_signatures = || edns().set_dnssec_ok(true).clone();
+    let has = |records: &[Record], kind| records.iter().any(|it| it.record_type() == kind);
+    let (mut answers, mut denials) = (0, 0);
+    for n in 0..SIGNED_NAMES {
+        // Some have no such record, some are not there, some are anything's; so are those of zones below.
+        let (label, kind) = match n % 8 {
+            3 => (format!("n{n}"), if kind(n) == "A" { "MX" } else { "A" }),
+            5 => (format!("none{n}"), kind(n)),
+            7 => (format!("x{n}.wild"), "A"),
+            _ => (format!("N{n}"), kind(n)),
+        };
+        let name = format!("{label}.signed.example.");
+        let answer = both.compare((&name, kind), with_signatures(), n).await;
+        let (told, denied) = (&answer.answers, &answer.authorities);
+        assert!(has(told, RecordType::RRSIG) || has(denied, RecordType::RRSIG), "{name} {kind}");
+        answers += usize::from(has(told, RecordType::RRSIG));
+        denials += usize::from(has(denied, RecordType::NSEC));
+        // Who does not ask for them gets none, although they are on board.
+        let plain = both.compare((&name, kind), edns(), n).await;
+        let all = [&plain.answers[..], &plain.authorities[..]].concat();
+        assert!(kind == "DNSKEY" || !has(&all, RecordType::RRSIG), "{name} {kind}");
+    }
+    for kind in ["SOA", "NS", "DNSKEY"] {
+        let answer = both.compare(("signed.example.", kind), with_signatures(), 7).await;
+        assert!(has(&answer.answers, RecordType::RRSIG), "{kind}");
+    }
+    assert!(answers > 50 && denials > 25, "{answers} answers, {denials} denials");
 }

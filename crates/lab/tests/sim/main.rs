@@ -2,6 +2,7 @@
 //!
 //! `cargo test -p bentpipe-lab --test sim -- NAME` runs the tests whose names contain NAME.
 
+mod cabin;
 mod call;
 mod classes;
 mod fade;

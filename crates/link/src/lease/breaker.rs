@@ -10,11 +10,12 @@
 //!                                                          at once again while probes succeed
 //! ```
 //!
-//! The first packet after a drain finds no queue of ours. Where it finds a long one all the same, the
-//! queue is others', or the way is longer. For a minute then a long queue alone is no reason to trip;
-//! packets that arrive much further apart than they were sent are one, and too much loss always is.
-//! And where neither was seen at the trip, giving way helped nobody, and the lease is used again: probes
-//! in others' queue fail, and this side would be left with what it had given way to.
+//! The first packet after a drain, or after a pause in which all of ours came, finds no queue of ours.
+//! Where it finds a long one all the same, the queue is others', or the way is longer. For a minute then
+//! a long queue alone is no reason to trip; packets that arrive much further apart than they were sent are
+//! one, and too much loss always is. And where neither was seen at the trip, giving way helped nobody, and
+//! the lease is used again: probes in others' queue fail, and this side would be left with what it had
+//! given way to.
 //!
 //! A probe is a train of ordinary packets at twice the rate for a quarter of a round trip. Into a
 //! link that cannot carry it, it puts no more than 0.18 RTT of queue, and what the last of it waits
@@ -81,6 +82,8 @@ pub struct Breaker {
     queue: Duration,
     unit: Duration,
     others: Others,
+    /// Nothing of ours was on the way at this time, and no packet that was sent since is reported.
+    alone: Option<Duration>,
     state: State,
     trips: u64,
 }
@@ -156,6 +159,7 @@ impl Breaker {
             queue: Duration::ZERO,
             unit: LEAST_UNIT,
             others: Others::default(),
+            alone: None,
             state: State::Closed,
             trips: 0,
         }
@@ -241,6 +245,7 @@ impl Breaker {
         self.unit = self.delay.rtt().unwrap_or(rtt).max(LEAST_UNIT);
         self.note_arrival(seen);
         self.check_way(seen);
+        self.check_pause(seen);
         match &self.state {
             State::Draining { capacity_bps, .. } => {
                 // In flight with nothing queued is what fits into a round trip.
@@ -261,11 +266,11 @@ impl Breaker {
         let empty = self.queue < self.unit / EMPTY_PART;
         let excess_loss = self.baseline.judged(judged, lost, empty, self.unit, now);
         let stays = too_long && arrived.saturating_sub(since) >= self.unit;
-        let sent = self.delivery_bps(self.unit).unwrap_or(0.0);
-        if sent < STEADY * self.used(lease).bps() as f64 {
-            self.others.given_way();
-        }
-        let is_others = self.others.explain(too_long, stays, now) && !self.is_outpaced();
+        let is_others = self.others.are_known(now) && {
+            let is_steady = self.is_steady(lease);
+            self.others.note(too_long, stays, is_steady, now);
+            !self.is_outpaced()
+        };
         if stays && !is_others {
             self.trip(false, seen, lease);
         } else if excess_loss {
@@ -273,12 +278,13 @@ impl Breaker {
         }
     }
 
-    /// The rate but for probes.
-    fn used(&self, lease: BitRate) -> BitRate {
-        match &self.state {
+    /// Whether this side went on sending at its rate, as far as what arrived shows.
+    fn is_steady(&self, lease: BitRate) -> bool {
+        let rate = match &self.state {
             State::Closed => lease,
             State::Draining { then: limited, .. } | State::Limited(limited) => limited.rate,
-        }
+        };
+        self.delivery_bps(self.unit).unwrap_or(0.0) >= STEADY * rate.bps() as f64
     }
 
     fn rtt(&self) -> Duration {
@@ -375,6 +381,19 @@ impl Breaker {
         self.others.found(seen.now);
         self.delay.begin_anew();
         self.queue = self.delay.sample(seen.sent_at, seen.arrived, seen.rtt, seen.now);
+    }
+
+    /// Looks at what the first packet found that left when nothing was on the way.
+    fn check_pause(&mut self, seen: &Observation) {
+        let found_alone = self.alone.is_some_and(|at| seen.sent_at >= at);
+        if found_alone && self.queue > self.unit / QUEUE_PART {
+            self.others.found(seen.now);
+        }
+        if seen.in_flight_bytes < PACKET_BYTES {
+            self.alone = Some(seen.now);
+        } else if found_alone {
+            self.alone = None;
+        }
     }
 
     fn judge_probe(&mut self, seen: &Observation, lease: BitRate) {

@@ -144,6 +144,8 @@ impl Link {
 
 const FADE: Duration = Duration::from_secs(60);
 const RISE: Duration = Duration::from_secs(120);
+/// The part of the lease at which one packet is reported before the next is sent, 4.3 s later.
+const ALONE: f64 = 0.0007;
 /// Of others' windows.
 const SAWTOOTH: Duration = Duration::from_secs(6);
 
@@ -213,6 +215,42 @@ fn others_in_the_queue_cost_one_drain() {
         let used = 8.0 * (link.sent_bytes - before) as f64 / 300.0 / LEASE.bps() as f64;
         assert!(used > 0.95, "{others:?}: {used} of the lease");
         assert_eq!(link.breaker.trips(), 1, "{others:?}");
+    }
+}
+
+#[test]
+fn others_who_were_there_before_cost_no_drain() {
+    for others in [RTT, RTT * 2] {
+        let mut link = Link::new(0.0);
+        link.others = others;
+        link.used = ALONE;
+        link.run(FADE, |_| false);
+        link.used = 1.0;
+        let before = link.sent_bytes;
+        link.run(FADE + Duration::from_secs(300), |_| false);
+        let used = 8.0 * (link.sent_bytes - before) as f64 / 300.0 / LEASE.bps() as f64;
+        assert!(used > 0.98, "{others:?}: {used} of the lease");
+        assert_eq!(link.breaker.trips(), 0, "{others:?}");
+    }
+}
+
+#[test]
+fn after_a_pause_with_nothing_on_the_way_a_lower_rate_is_noticed() {
+    let mut link = Link::new(0.0);
+    link.used = ALONE;
+    link.run(FADE, |_| false);
+    for rate in [400_000, 1_000_000, 2_000_000] {
+        link.breaker = Breaker::new();
+        link.rate = BitRate::from_bps(rate);
+        let (began, trips) = (link.now, link.breaker.trips());
+        link.used = ALONE;
+        link.run(began + FADE, |_| false);
+        link.used = 1.0;
+        link.run(link.now + RTT * 3, |_| false);
+        assert_eq!(link.breaker.trips(), trips + 1, "{rate} bit/s");
+        let drained = link.run(began + FADE * 2, |link| link.queue() < RTT / 4);
+        assert!(drained.is_some(), "{rate} bit/s");
+        link.run(link.now + RTT * 40, |_| false);
     }
 }
 

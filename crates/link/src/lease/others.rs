@@ -25,16 +25,71 @@ impl Others {
         self.borne = false;
     }
 
-    /// Whether a long queue is theirs. One that was too long, and went although this side gave way to
-    /// nobody, was theirs once more.
-    pub fn explain(&mut self, too_long: bool, stays: bool, now: Duration) -> bool {
-        if now >= self.until {
-            return false;
-        }
+    /// Whether a long queue may be theirs.
+    pub fn are_known(&self, now: Duration) -> bool {
+        now < self.until
+    }
+
+    /// Notes what a report showed while they are known: whether the queue is too long, whether it has been
+    /// for a round trip, and whether this side went on sending at its rate. A queue that was too long, and
+    /// went although this side gave way to nobody, was theirs once more.
+    pub fn note(&mut self, too_long: bool, stays: bool, is_steady: bool, now: Duration) {
+        self.borne &= is_steady;
         if self.borne && !too_long {
             self.found(now);
         }
         self.borne |= stays;
-        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THEN: Duration = Duration::from_secs(40);
+
+    fn found() -> Others {
+        let mut others = Others::default();
+        assert!(!others.are_known(Duration::ZERO));
+        others.found(Duration::ZERO);
+        others
+    }
+
+    /// Whether they are still known a minute after a queue went at [`THEN`].
+    fn is_renewed(others: &Others) -> bool {
+        assert!(others.are_known(KNOWN - Duration::from_nanos(1)));
+        others.are_known(KNOWN) && !others.are_known(THEN + KNOWN)
+    }
+
+    #[test]
+    fn a_queue_that_went_before_a_side_that_stood_was_others() {
+        let mut others = found();
+        others.note(true, true, true, THEN / 2);
+        others.note(true, true, true, THEN);
+        assert!(!is_renewed(&others), "it is still there");
+        others.note(false, false, true, THEN);
+        assert!(is_renewed(&others));
+    }
+
+    #[test]
+    fn a_queue_that_went_when_this_side_sent_less_says_nothing() {
+        let mut others = found();
+        others.note(true, true, true, THEN / 2);
+        others.note(false, false, false, THEN);
+        assert!(!is_renewed(&others));
+
+        let mut others = found();
+        others.note(true, true, true, THEN / 2);
+        others.given_way();
+        others.note(false, false, true, THEN);
+        assert!(!is_renewed(&others));
+    }
+
+    #[test]
+    fn a_short_queue_says_nothing() {
+        let mut others = found();
+        others.note(true, false, true, THEN / 2);
+        others.note(false, false, true, THEN);
+        assert!(!is_renewed(&others));
     }
 }

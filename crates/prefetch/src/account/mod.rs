@@ -6,9 +6,9 @@
 //! used has no bound but the page's own; one whose pushes are never used soon has
 //! none left.
 //!
-//! Pages that are under way may yet be in vain, and so count until they are settled: at the rate that was
-//! known when they were granted, and at the worst with every byte, which is bounded by a few of the
-//! largest pages however many are under way. Whoever has many addresses has many accounts, but what these lose
+//! Pages that are under way may yet be in vain, and so count until they are settled, but for what of them was used
+//! already: at the rate that was known when they were granted, and at the worst with every byte, which is bounded
+//! by a few of the largest pages however many are under way. Whoever has many addresses has many accounts, but what these lose
 //! of the credit that they began with is bounded for each /64 of IPv6, and for those that were forgotten.
 
 mod book;
@@ -76,7 +76,10 @@ pub struct Outcome {
 pub struct Grant {
     passenger: Passenger,
     site: Bytes,
+    /// So many may be in vain.
     bytes: u64,
+    /// So many were used, and are settled.
+    used: u64,
     /// What it holds of the passenger's account, and of the site's.
     reserved: [f64; 2],
 }
@@ -103,7 +106,7 @@ impl Accounts {
     /// what they may waste.
     pub fn grant(&mut self, passenger: Passenger, site: &str, most: u64, now: Duration) -> Grant {
         let site = Bytes::copy_from_slice(site.as_bytes());
-        let none = Grant { passenger, site: site.clone(), bytes: 0, reserved: [0.0; 2] };
+        let none = Grant { passenger, site: site.clone(), bytes: 0, used: 0, reserved: [0.0; 2] };
         let has_room = self.passengers.make_room(&passenger, now)
             && self.sites.make_room(&site, now)
             && network(passenger).is_none_or(|network| self.networks.make_room(&network, now));
@@ -132,23 +135,38 @@ impl Accounts {
 
     /// No more than `bytes` have come or will come by this grant: the rest is free for other pages.
     pub fn came(&mut self, grant: &mut Grant, bytes: u64, now: Duration) {
-        if bytes >= grant.bytes {
-            return;
-        }
-        let left = bytes as f64 / grant.bytes as f64;
-        let freed = grant.reserved.map(|reserved| reserved * (1.0 - left));
-        let unused = grant.bytes - bytes;
-        self.change(grant, now, |account, which| account.free(freed[which], unused));
-        grant.reserved = grant.reserved.map(|reserved| reserved * left);
-        grant.bytes = bytes;
+        let unused = grant.bytes.saturating_sub(bytes.saturating_sub(grant.used));
+        self.free(grant, unused, Outcome::default(), now);
     }
 
-    /// A page is over.
-    pub fn settle(&mut self, grant: Grant, outcome: Outcome, now: Duration) {
-        self.change(&grant, now, |account, which| {
-            account.free(grant.reserved[which], grant.bytes);
+    /// So many bytes more of what came by this grant were used: they are not in vain, whatever comes of the rest.
+    /// A reader's next page need not wait until this one is settled.
+    pub fn used(&mut self, grant: &mut Grant, bytes: u64, now: Duration) {
+        let bytes = bytes.min(grant.bytes);
+        grant.used += bytes;
+        let outcome = Outcome { page_bytes: bytes, pushed_bytes: bytes, wasted_bytes: 0 };
+        self.free(grant, bytes, outcome, now);
+    }
+
+    /// A page is over, and this came of all of it.
+    pub fn settle(&mut self, mut grant: Grant, outcome: Outcome, now: Duration) {
+        let Outcome { page_bytes, pushed_bytes, wasted_bytes } = outcome;
+        let rest = |bytes: u64| bytes.saturating_sub(grant.used);
+        let (page_bytes, pushed_bytes) = (rest(page_bytes), rest(pushed_bytes));
+        let all = grant.bytes;
+        self.free(&mut grant, all, Outcome { page_bytes, pushed_bytes, wasted_bytes }, now);
+    }
+
+    /// Of a grant's bytes so many will not be in vain any more, or are by now; adds what came of them.
+    fn free(&mut self, grant: &mut Grant, bytes: u64, outcome: Outcome, now: Duration) {
+        let part = if grant.bytes == 0 { 1.0 } else { bytes as f64 / grant.bytes as f64 };
+        let freed = grant.reserved.map(|reserved| reserved * part);
+        self.change(grant, now, |account, which| {
+            account.free(freed[which], bytes);
             account.add(outcome);
         });
+        grant.reserved = grant.reserved.map(|reserved| reserved * (1.0 - part));
+        grant.bytes -= bytes;
     }
 
     /// Changes the passenger's account, the first, and the site's; and with the former its network's.

@@ -70,6 +70,36 @@ fn pages_that_begin_together_have_no_more_to_lose_than_one() {
 }
 
 #[test]
+fn what_was_used_is_at_no_risk_although_its_page_is_held() {
+    let (mut accounts, now) = (Accounts::new(0.15), Duration::ZERO);
+    let mut held = Vec::new();
+    for number in 0..12 {
+        let mut grant = accounts.grant(who(1), "a.test", MOST, now);
+        assert!(grant.bytes() >= 2_500_000, "page {number}: {}", grant.bytes());
+        // Some of it before the rest has come.
+        accounts.used(&mut grant, 1_000_000, now);
+        accounts.came(&mut grant, 2_500_000, now);
+        accounts.used(&mut grant, 1_500_000, now);
+        assert_eq!(grant.bytes(), 0);
+        held.push(grant);
+    }
+    for grant in held {
+        accounts.settle(grant, page(2_500_000, 0), now);
+    }
+    let (found, expected) = (accounts.passengers.get(&who(1), now), with_good_history());
+    let expected = expected.passengers.get(&who(1), now);
+    assert_eq!(format!("{found:?}"), format!("{expected:?}"), "nothing counts twice");
+
+    // No more is used than was granted, and the rest is at risk as ever.
+    let mut grant = accounts.grant(who(1), "a.test", 1000, now);
+    accounts.used(&mut grant, 400, now);
+    assert_eq!(grant.bytes(), 600);
+    accounts.used(&mut grant, 4000, now);
+    assert_eq!(grant.bytes(), 0);
+    accounts.settle(grant, page(1000, 0), now);
+}
+
+#[test]
 fn only_so_many_are_remembered() {
     let mut accounts = Accounts::new(0.15);
     for passenger in 0..2 * MAX_ACCOUNTS as u32 {
@@ -211,7 +241,7 @@ proptest! {
     /// pushed in vain stays within 15 % of what pages take, the credit and two largest pages aside.
     #[test]
     fn waste_is_bounded(
-        pages in prop::collection::vec((0.0..=1.0_f64, 0.0..=1.0_f64), 1..80),
+        pages in prop::collection::vec((0.0..=1.0_f64, 0.0..=1.0_f64, 0.0..=1.0_f64), 1..80),
         at_once in 1_usize..20,
         good in 0_u64..20,
     ) {
@@ -219,15 +249,17 @@ proptest! {
         let mut accounts = Accounts::new(0.15);
         let (mut taken, mut wasted) = (0_u64, 0_u64);
         let mut under_way = VecDeque::new();
-        let good = (0..good).map(|_| (1.0, 1.0));
+        let good = (0..good).map(|_| (1.0, 1.0, 0.5));
         let ends = pages.len() + good.clone().count();
         let pages = good.chain(pages).map(Some).chain(std::iter::repeat_n(None, ends));
         for (number, page_) in pages.enumerate() {
             let now = Duration::from_secs(number as u64);
-            if let Some((come, wanted)) = page_ {
+            if let Some((come, wanted, early)) = page_ {
                 let mut grant = accounts.grant(who(1), "a.test", LARGEST, now);
                 let came = (grant.bytes() as f64 * come) as u64;
                 accounts.came(&mut grant, came, now);
+                let used = (came as f64 * wanted) as u64;
+                accounts.used(&mut grant, (used as f64 * early) as u64, now);
                 under_way.push_back((grant, came, wanted));
             }
             if under_way.len() < at_once && page_.is_some() {

@@ -2,47 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Bound, Claim, Take};
-use crate::measured::{Cell, Measured, Pattern};
+use super::verdict::{Cover, Figure, Held, Verdict};
+use super::{Bound, Claim, Compare, Take};
+use crate::measured::{Cell, Measured, Pattern, least_of};
 use crate::statistics::{Statistic, percentile};
-
-/// What measured cells say of a claim.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
-    /// Whether it holds.
-    pub held: Held,
-    /// What was taken of all combinations, where they are decided: of `all` the one that is nearest
-    /// to breaking the bound or farthest beyond it, of `fraction` the share that keeps it.
-    pub found: Option<f64>,
-    /// Every combination that was measured.
-    pub figures: Vec<Figure>,
-}
-
-/// Whether a claim holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Held {
-    /// It does.
-    Held,
-    /// It does not.
-    NotHeld,
-    /// Quotients of two infinite or of two zero values leave it open.
-    Undecided,
-    /// No cells that judge it were measured.
-    NotMeasured,
-}
-
-/// What a claim judges, for one combination.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Figure {
-    /// The columns of the combination, with their values.
-    pub combination: Vec<(String, String)>,
-    /// The value, infinite where what should end did not; `None` where it is undecided.
-    pub value: Option<f64>,
-    /// Whether it keeps the bound; `None` where it is undecided.
-    pub keeps: Option<bool>,
-    /// The cells that it was made of.
-    pub cells: Vec<Cell>,
-}
 
 /// A combination, with the cells that each pattern has of it.
 pub(super) struct Combination<'a> {
@@ -50,16 +13,13 @@ pub(super) struct Combination<'a> {
     pub cells: Vec<Vec<&'a Cell>>,
 }
 
-impl Held {
-    /// As reports write it.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Held => "held",
-            Self::NotHeld => "not held",
-            Self::Undecided => "undecided",
-            Self::NotMeasured => "not measured",
-        }
-    }
+/// What a cell gave that a claim judges.
+struct Seen {
+    value: f64,
+    /// How many runs the value is of …
+    runs: usize,
+    /// … and how many values of theirs.
+    values: usize,
 }
 
 impl Bound {
@@ -123,78 +83,148 @@ impl Claim {
         keys.into_iter().filter_map(of_key).collect()
     }
 
-    /// Judges it by the measured cells of its grid.
-    pub fn judge(&self, measured: &[&Measured]) -> Verdict {
-        let usable: BTreeMap<&Cell, f64> =
+    /// How many of `cells` it needs, each once.
+    pub(super) fn needs(&self, cells: &[&Cell]) -> usize {
+        needed(&self.combinations(cells)).len()
+    }
+
+    /// Judges it by the measured cells of its grid, of those that were `planned`.
+    pub fn judge(&self, measured: &[&Measured], planned: &[&Cell]) -> Verdict {
+        let seen: BTreeMap<&Cell, Seen> =
             measured.iter().filter_map(|one| Some((&one.cell, self.of_cell(one)?))).collect();
-        let cells = measured.iter().map(|one| &one.cell);
-        let cells: Vec<&Cell> = cells.filter(|cell| usable.contains_key(cell)).collect();
-        let value = |cell: &Cell| usable.get(cell).copied();
-        let figure = |combination: Combination| {
-            let side = |cells: &Vec<&Cell>| match cells.as_slice() {
-                [one] => value(one),
-                many if self.pooled => {
-                    let values: Option<Vec<f64>> = many.iter().map(|cell| value(cell)).collect();
-                    Statistic::Mean.of(&values?)
-                }
+        let combinations = self.combinations(planned);
+        let needed = needed(&combinations);
+        let used: Vec<&Seen> = needed.iter().filter_map(|cell| seen.get(*cell)).collect();
+        let ends = |of: fn(&Seen) -> usize| {
+            let all = || used.iter().map(|one| of(one));
+            (all().min().unwrap_or(0), all().max().unwrap_or(0))
+        };
+        let cover = Cover {
+            measured: used.len(),
+            planned: needed.len(),
+            full: needed.len(),
+            runs: ends(|one| one.runs),
+            values: ends(|one| one.values),
+            faulty: measured.iter().filter(|one| self.is_faulty(one, &needed)).count(),
+        };
+        if used.is_empty() {
+            return Verdict { held: Held::NotMeasured, found: None, figures: Vec::new(), cover };
+        }
+        let figures: Vec<Figure> =
+            combinations.into_iter().map(|one| self.figure(one, &seen)).collect();
+        let (held, found) = self.verdict(&figures);
+        Verdict { held, found, figures, cover }
+    }
+
+    /// What one combination gives, of the cells that were measured.
+    fn figure(&self, combination: Combination<'_>, seen: &BTreeMap<&Cell, Seen>) -> Figure {
+        let (mut sides, mut missing) = (combination.cells, Vec::new());
+        for side in &mut sides {
+            missing.extend(side.iter().filter(|cell| !seen.contains_key(*cell)).copied().cloned());
+            side.retain(|cell| seen.contains_key(cell));
+        }
+        if self.pooled {
+            keep_partners(&self.patterns(), &mut sides);
+        }
+        let of_side = |cells: &Vec<&Cell>| {
+            let values: Vec<f64> =
+                cells.iter().filter_map(|cell| seen.get(cell)).map(|one| one.value).collect();
+            match values.as_slice() {
+                [one] => Some(*one),
+                many if self.pooled => Statistic::Mean.of(many),
                 // Two cells where there should be one: nobody knows which is meant.
                 _ => None,
-            };
-            let sides: Option<Vec<f64>> = combination.cells.iter().map(side).collect();
-            let value = sides.map(|sides| quotient(&sides)).filter(|value| !value.is_nan());
-            let values = combination.values.iter().map(|value| (*value).to_owned());
-            Figure {
-                combination: self.each.iter().cloned().zip(values).collect(),
-                value,
-                keeps: value.map(|value| self.bound.keeps(value)),
-                cells: combination.cells.into_iter().flatten().cloned().collect(),
             }
         };
-        let figures: Vec<Figure> = self.combinations(&cells).into_iter().map(figure).collect();
-        let (held, found) = self.verdict(&figures);
-        Verdict { held, found, figures }
+        let values: Option<Vec<f64>> = sides.iter().map(of_side).collect();
+        let value = values.map(|values| self.compared(&values)).filter(|value| !value.is_nan());
+        let columns = combination.values.iter().map(|value| (*value).to_owned());
+        let is_whole = missing.is_empty();
+        Figure {
+            combination: self.each.iter().cloned().zip(columns).collect(),
+            value,
+            keeps: value.filter(|_| is_whole).map(|value| self.bound.keeps(value)),
+            cells: sides.into_iter().flatten().cloned().collect(),
+            missing,
+        }
     }
 
     /// What a cell gives; `None` if it lacks the metric. Undecided quotients are not numbers.
-    fn of_cell(&self, measured: &Measured) -> Option<f64> {
-        let value = self.statistic.of(&measured.values(&self.metric))?;
-        let Some(over) = &self.over else { return Some(value) };
-        Some(value / self.statistic.of(&measured.values(over))?)
+    fn of_cell(&self, measured: &Measured) -> Option<Seen> {
+        let values = measured.values(&self.metric);
+        let mut value = self.statistic.of(&values)?;
+        if let Some(over) = &self.over {
+            value /= self.statistic.of(&measured.values(over))?;
+        }
+        let rows = measured.of(&self.metric).filter(|row| row.is_possible());
+        let runs = rows.map(|row| row.run).collect::<BTreeSet<u32>>().len();
+        Some(Seen { value, runs, values: values.len() })
     }
 
-    /// An undecided value may be anything from nothing to infinitely much: the verdict is only open
-    /// where it would differ.
-    fn verdict(&self, figures: &[Figure]) -> (Held, Option<f64>) {
-        if figures.is_empty() {
-            return (Held::NotMeasured, None);
+    fn is_faulty(&self, measured: &Measured, needed: &BTreeSet<&Cell>) -> bool {
+        let metrics = [Some(&self.metric), self.over.as_ref()];
+        let is_any = metrics.into_iter().flatten().any(|metric| measured.set_aside(metric) > 0);
+        is_any && needed.contains(&measured.cell)
+    }
+
+    /// Of one value itself; of two their quotient or difference; of four
+    /// (of ÷ its base) ÷ (against ÷ its base).
+    fn compared(&self, sides: &[f64]) -> f64 {
+        match (self.compare, sides) {
+            (_, [of]) => *of,
+            (Compare::Difference, [of, against]) => of - against,
+            (Compare::Quotient, [of, against]) => of / against,
+            (Compare::Quotient, [of, against, of_base, against_base]) => {
+                (of / of_base) / (against / against_base)
+            }
+            _ => f64::NAN,
         }
+    }
+
+    /// The least that a combination can give.
+    fn least(&self) -> f64 {
+        let is_signed = self.compare == Compare::Difference || least_of(&self.metric) < 0.0;
+        if is_signed { f64::NEG_INFINITY } else { 0.0 }
+    }
+
+    /// What is undecided or lacks cells may be anything: the verdict is only open where it would
+    /// differ. While cells are missing no claim is held: what was not measured speaks for nobody.
+    fn verdict(&self, figures: &[Figure]) -> (Held, Option<f64>) {
         let with = |unknown: f64| -> Vec<f64> {
-            figures.iter().map(|figure| figure.value.unwrap_or(unknown)).collect()
+            let one = |one: &Figure| one.value.filter(|_| one.keeps.is_some()).unwrap_or(unknown);
+            figures.iter().map(one).collect()
         };
-        let known: Vec<f64> = figures.iter().filter_map(|figure| figure.value).collect();
-        let decided = known.len() == figures.len();
-        let share = |keeps: usize| keeps as f64 / figures.len() as f64;
-        let kept = figures.iter().filter(|figure| figure.keeps == Some(true)).count();
-        let open = figures.len() - known.len();
-        let (keeps, found) = match self.take {
+        let share = |count: usize, of: usize| count as f64 / of as f64;
+        let keeps = match self.take {
             Take::One(statistic) => {
-                let (low, high) = (statistic.of(&with(0.0)), statistic.of(&with(f64::INFINITY)));
-                let keeps = low.zip(high).and_then(|(low, high)| self.bound.keeps_all(low, high));
-                (keeps, statistic.of(&known).filter(|_| decided))
+                let ends = (statistic.of(&with(self.least())), statistic.of(&with(f64::INFINITY)));
+                ends.0.zip(ends.1).and_then(|(low, high)| self.bound.keeps_all(low, high))
             }
             Take::All | Take::Fraction(_) => {
                 let needed = if let Take::Fraction(share) = self.take { share } else { 1.0 };
-                let least = Bound::Between(needed, 1.0);
-                let found = match self.take {
-                    Take::All => self.nearest(&known),
-                    _ => Some(share(kept)),
-                };
-                (least.keeps_all(share(kept), share(kept + open)), found.filter(|_| decided))
+                let kept = figures.iter().filter(|one| one.keeps == Some(true)).count();
+                let open = figures.iter().filter(|one| one.keeps.is_none()).count();
+                let (low, high) = (share(kept, figures.len()), share(kept + open, figures.len()));
+                Bound::Between(needed, 1.0).keeps_all(low, high)
             }
         };
-        let held =
-            keeps.map_or(Held::Undecided, |keeps| if keeps { Held::Held } else { Held::NotHeld });
-        (held, found)
+        let is_missing = figures.iter().any(|one| !one.missing.is_empty());
+        let held = match keeps {
+            Some(true) if !is_missing => Held::Held,
+            Some(false) => Held::NotHeld,
+            _ => Held::Undecided,
+        };
+        let values: Vec<f64> = figures.iter().filter_map(|one| one.value).collect();
+        let found = match self.take {
+            Take::One(statistic) => statistic.of(&values),
+            Take::All => self.nearest(&values),
+            Take::Fraction(_) => {
+                let kept = values.iter().filter(|value| self.bound.keeps(**value)).count();
+                (!values.is_empty()).then(|| share(kept, values.len()))
+            }
+        };
+        let is_open = figures.iter().any(|one| one.value.is_none() && one.missing.is_empty());
+        (held, found.filter(|_| !is_open))
     }
 
     /// The value that is nearest to breaking the bound, or farthest beyond it.
@@ -214,14 +244,9 @@ impl Claim {
     }
 }
 
-/// Of one value itself; of two their quotient; of four (of ÷ its base) ÷ (against ÷ its base).
-fn quotient(sides: &[f64]) -> f64 {
-    match sides {
-        [of] => *of,
-        [of, against] => of / against,
-        [of, against, of_base, against_base] => (of / of_base) / (against / against_base),
-        _ => f64::NAN,
-    }
+/// The cells of all combinations, each once.
+fn needed<'a>(combinations: &[Combination<'a>]) -> BTreeSet<&'a Cell> {
+    combinations.iter().flat_map(|one| one.cells.iter().flatten().copied()).collect()
 }
 
 fn keep_partners(patterns: &[Pattern], sides: &mut [Vec<&Cell>]) {

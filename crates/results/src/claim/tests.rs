@@ -35,10 +35,16 @@ fn cell(name: &str, values: &[f64]) -> Measured {
     Measured { paper: "spdy".into(), grid: "sites".into(), cell, rows }
 }
 
+/// The verdict where nothing was planned but what was measured.
 fn judge(text: &str, cells: &[Measured]) -> (Held, Option<f64>) {
-    let cells: Vec<&Measured> = cells.iter().collect();
-    let verdict = claim(text).judge(&cells);
+    let verdict = judge_of(text, cells, cells);
     (verdict.held, verdict.found)
+}
+
+fn judge_of(text: &str, measured: &[Measured], planned: &[Measured]) -> Verdict {
+    let measured: Vec<&Measured> = measured.iter().collect();
+    let planned: Vec<&Cell> = planned.iter().map(|one| &one.cell).collect();
+    claim(text).judge(&measured, &planned)
 }
 
 const NEVER: f64 = f64::INFINITY;
@@ -85,7 +91,7 @@ fn each_forms_a_value_for_every_combination_that_all_patterns_have() {
         let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\n";
         judge(&format!("{text}each = ['page']\n{rest}"), &cells)
     };
-    assert_eq!(of("take = 'median'\nabove = 1"), (Held::Held, Some(2.0)));
+    assert_eq!(of("take = 'median'\nabove = 1"), (Held::Held, Some(3.0)));
     assert_eq!(of("take = 'mean'\nabove = 3"), (Held::NotHeld, Some(3.0)));
     assert_eq!(of("take = 'max'\nabove = 3"), (Held::Held, Some(4.0)));
     assert_eq!(of("take = 'min'\nabove = 3"), (Held::NotHeld, Some(2.0)));
@@ -123,6 +129,132 @@ fn an_undecided_combination_leaves_open_only_what_it_could_change() {
     assert_eq!(of("take = 'fraction'\nholds-for = 0.6\nabove = 2"), Held::Held);
     assert_eq!(of("take = 'fraction'\nholds-for = 0.9\nabove = 2"), Held::Undecided);
     assert_eq!(of("take = 'fraction'\nholds-for = 0.9\nabove = 3.5"), Held::NotHeld);
+}
+
+/// Pages a, b and c, of each of which the one takes twice, four times and three times as long.
+fn three_pages() -> [Measured; 6] {
+    [
+        cell("e2e-bbr a", &[2.0]),
+        cell("bentpipe a", &[1.0]),
+        cell("e2e-bbr b", &[8.0]),
+        cell("bentpipe b", &[2.0]),
+        cell("e2e-bbr c", &[9.0]),
+        cell("bentpipe c", &[3.0]),
+    ]
+}
+
+#[test]
+fn a_claim_with_cells_missing_is_not_held() {
+    let all = three_pages();
+    let of = |rest: &str, count: usize| {
+        let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\n";
+        let verdict = judge_of(&format!("{text}each = ['page']\n{rest}"), &all[..count], &all);
+        (verdict.held, verdict.found, verdict.cover.measured)
+    };
+    let each = "take = 'all'\nabove = 1.5";
+    assert_eq!(of(each, 6), (Held::Held, Some(2.0), 6));
+    assert_eq!(of(each, 5), (Held::Undecided, Some(2.0), 5));
+    assert_eq!(of(each, 4), (Held::Undecided, Some(2.0), 4));
+    assert_eq!(of(each, 1), (Held::Undecided, None, 1));
+    assert_eq!(of(each, 0), (Held::NotMeasured, None, 0));
+    // What is there refutes it, whatever the others would give.
+    assert_eq!(of("take = 'all'\nabove = 2.5", 4), (Held::NotHeld, Some(2.0), 4));
+    assert_eq!(of("take = 'max'\nbelow = 3.5", 4), (Held::NotHeld, Some(4.0), 4));
+    assert_eq!(of("take = 'min'\nabove = 2.5", 4), (Held::NotHeld, Some(2.0), 4));
+    let most = "take = 'fraction'\nholds-for = 0.9\nabove = 2.5";
+    assert_eq!(of(most, 4), (Held::NotHeld, Some(0.5), 4));
+    // One page that is slow enough is not all that was to be looked at.
+    assert_eq!(of("take = 'max'\nabove = 3.5", 6), (Held::Held, Some(4.0), 6));
+    assert_eq!(of("take = 'max'\nabove = 3.5", 4), (Held::Undecided, Some(4.0), 4));
+    assert_eq!(of("take = 'median'\nabove = 1", 4), (Held::Undecided, Some(3.0), 4));
+}
+
+#[test]
+fn a_pooled_value_that_lacks_cells_is_open() {
+    let all = three_pages();
+    let text =
+        "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\npool = 'mean'\n";
+    for bound in ["above = 1", "below = 1"] {
+        let verdict = judge_of(&format!("{text}{bound}"), &all[..5], &all);
+        assert_eq!((verdict.held, verdict.found), (Held::Undecided, Some(10.0 / 3.0)), "{bound}");
+        let [one] = verdict.figures.as_slice() else { panic!("{verdict:?}") };
+        assert_eq!((one.keeps, one.cells.len()), (None, 4));
+        assert_eq!(one.missing, [all[5].cell.clone()]);
+    }
+}
+
+#[test]
+fn a_verdict_says_how_many_cells_and_runs_it_is_of() {
+    let all = [cell("bentpipe a", &[1.0]), cell("bentpipe b", &[1.0, 2.0, 3.0])];
+    let text = "of = { contender = 'bentpipe' }\neach = ['page']\ntake = 'all'\nbelow = 9";
+    let of = |measured: &[Measured], planned: &[Measured]| {
+        judge_of(text, measured, planned).cover.words()
+    };
+    assert_eq!(of(&all, &all), "2 of 2 cells, 1 to 3 runs each");
+    assert_eq!(of(&all[1..], &all), "1 of 2 cells, 3 runs each");
+    assert_eq!(of(&all[..1], &all[..1]), "1 of 1 cell, 1 run each");
+    assert_eq!(of(&[], &all), "0 of 2 cells");
+    let quick = Cover { full: 16, ..judge_of(text, &all, &all).cover };
+    assert_eq!(quick.words(), "2 of 2 cells, 1 to 3 runs each; 16 cells in the full run");
+    let full_only = Cover { full: 1, ..judge_of(text, &[], &[]).cover };
+    assert_eq!(full_only.words(), "in the full run only, 1 cell");
+}
+
+#[test]
+fn a_difference_keeps_the_sign_that_a_quotient_loses() {
+    let of_extra = |name: &str, value: f64| {
+        let mut one = cell(name, &[]);
+        one.rows.push(row("extra-traffic", 0, value));
+        one
+    };
+    let of = |one: f64, two: f64, bound: &str| {
+        let cells = [of_extra("pep-fixed a", one), of_extra("pep-fixed b", two)];
+        let text = SETTING.replace("plt", "extra-traffic");
+        let text = format!(
+            "{text}of = {{ page = 'a' }}\nagainst = {{ page = 'b' }}\ncompare = 'difference'\n{bound}"
+        );
+        let claim: Claim = toml::from_str(&text).unwrap();
+        let cells: Vec<&Measured> = cells.iter().collect();
+        let planned: Vec<&Cell> = cells.iter().map(|one| &one.cell).collect();
+        let verdict = claim.judge(&cells, &planned);
+        (verdict.held, verdict.found)
+    };
+    assert_eq!(of(0.25, -0.25, "above = 0"), (Held::Held, Some(0.5)));
+    // As a quotient this were 2, which is above 1.
+    assert_eq!(of(-0.5, -0.25, "above = 0"), (Held::NotHeld, Some(-0.25)));
+    assert_eq!(of(0.25, 0.0, "above = 0"), (Held::Held, Some(0.25)));
+    assert_eq!(of(0.0, 0.0, "above = 0"), (Held::NotHeld, Some(0.0)));
+}
+
+/// A missing difference may be less than nothing, so that it can still break what a missing time
+/// could not.
+#[test]
+fn a_missing_difference_may_be_anything() {
+    let all = three_pages();
+    let text = "of = { contender = 'e2e-bbr' }\nagainst = { contender = 'bentpipe' }\n\
+                each = ['page']\ntake = 'mean'\n";
+    let of = |rest: &str| judge_of(&format!("{text}{rest}"), &all[..4], &all).held;
+    assert_eq!(of("above = 5"), Held::Undecided);
+    assert_eq!(of("below = 1.5"), Held::NotHeld);
+    assert_eq!(of("compare = 'difference'\nbelow = 1.5"), Held::Undecided);
+}
+
+#[test]
+fn what_cannot_be_is_as_if_it_had_not_been_measured() {
+    let text = SETTING.replace("plt", "utilization");
+    let text = format!("{text}of = {{ contender = 'bentpipe' }}\nabove = 0.9");
+    let claim: Claim = toml::from_str(&text).unwrap();
+    let of = |values: &[f64]| {
+        let mut one = cell("bentpipe a", &[]);
+        one.rows.extend(values.iter().enumerate().map(|(run, v)| row("utilization", run, *v)));
+        let verdict = claim.judge(&[&one], &[&one.cell]);
+        (verdict.held, verdict.found, verdict.cover.words())
+    };
+    let of_one = |words: &str| (Held::NotHeld, Some(0.8), words.to_owned());
+    assert_eq!(of(&[0.8]), of_one("1 of 1 cell, 1 run each"));
+    assert_eq!(of(&[0.8, 1.8]), of_one("1 of 1 cell, 1 run each, values of 1 set aside"));
+    let none = "0 of 1 cell, values of 1 set aside";
+    assert_eq!(of(&[1.8]), (Held::NotMeasured, None, none.to_owned()));
 }
 
 #[test]
@@ -190,12 +322,22 @@ fn what_is_wrong_with_a_claim_is_said() {
         ("below = 1\neach = ['page']\ntake = 'fraction'", "needs holds-for"),
         ("below = 1\neach = ['page']\ntake = 'all'\nholds-for = 1", "goes with take"),
         ("below = 1\nbeneath = 2", "unknown field"),
+        ("below = 1\ncompare = 'difference'", "compare goes with against"),
+        ("below = 1\nover = 'extra-traffic'", "nothing can be divided by it"),
+        (
+            "below = 1\ncompare = 'difference'\nagainst = {}\nof-base = {}\nagainst-base = {}",
+            "go with quotients",
+        ),
     ];
     for (rest, says) in wrong {
         let text = format!("[[claim]]{SETTING}of = {{ page = 'a' }}\n{rest}");
         let error = Claims::parse("claims.toml", &text).unwrap_err().to_string();
         assert!(error.starts_with("claims.toml") && error.contains(says), "{rest}: {error}");
     }
+    let signed = SETTING.replace("plt", "extra-traffic");
+    let text = format!("[[claim]]{signed}of = {{}}\nagainst = {{}}\nabove = 1");
+    let error = Claims::parse("claims.toml", &text).unwrap_err().to_string();
+    assert!(error.contains("write compare = \"difference\""), "{error}");
     let twice = format!("[[claim]]{SETTING}of = {{}}\nbelow = 1\n").repeat(2);
     let error = Claims::parse("claims.toml", &twice).unwrap_err().to_string();
     assert!(error.contains("two of claim \"c\""), "{error}");
@@ -222,12 +364,11 @@ fn what_does_not_fit_the_study_is_said() {
 }
 
 /// The claims that only the full run measures: their pages or contenders take too long for a quick one.
-const FULL_ONLY: [&str; 5] = [
+const FULL_ONLY: [&str; 4] = [
     "mile-high/quic-gains-with-size",
     "rural-paws/objects-decide-http1-1500k",
     "rural-paws/objects-do-not-matter-http2-1500k",
     "netforecast/resets-strike-large-flows",
-    "bentpipe/engines-agree-rural-paws",
 ];
 
 #[test]
@@ -243,28 +384,51 @@ fn the_claims_built_in_fit_the_studies_built_in() {
         }
     }
     assert_eq!(open, FULL_ONLY);
-    let verdicts = claims.judge(&studies, &[]);
-    assert_eq!(verdicts.len(), claims.all.len());
-    assert!(verdicts.iter().all(|(_, verdict)| verdict.held == Held::NotMeasured));
+    for quick in [false, true] {
+        let verdicts = claims.judge(&studies, &[], quick);
+        assert_eq!(verdicts.len(), claims.all.len());
+        for (claim, verdict) in verdicts {
+            assert_eq!(verdict.held, Held::NotMeasured, "{}", claim.id);
+            let (cover, is_full) = (verdict.cover, FULL_ONLY.contains(&claim.id.as_str()));
+            assert_eq!(cover.planned == 0, quick && is_full, "{}: {cover:?}", claim.id);
+            assert!(cover.full >= cover.planned && cover.full > 0, "{}: {cover:?}", claim.id);
+        }
+    }
 }
 
-/// With all cells every claim is judged; with a quarter of them nothing but what they are about.
+/// With all cells every claim is judged, by all that it needs; without every fourth nothing is held.
 #[test]
 fn every_claim_is_judged_when_its_cells_are_there() {
     let (claims, studies) = (Claims::all().unwrap(), Study::all().unwrap());
-    let mut measured = Vec::new();
-    for study in &studies {
-        for (grid, planned) in study.plan(false) {
-            let rows = grid.metrics.iter().map(|metric| row(metric, 0, 0.5)).collect();
-            let (paper, cell) = (study.name.clone(), planned.cell.clone());
-            measured.push(Measured { paper, grid: grid.id.clone(), cell, rows });
+    for quick in [true, false] {
+        let mut measured = Vec::new();
+        for study in &studies {
+            for (grid, planned) in study.plan(quick) {
+                let rows = grid.metrics.iter().map(|metric| row(metric, 0, 0.5)).collect();
+                let (paper, cell) = (study.name.clone(), planned.cell.clone());
+                measured.push(Measured { paper, grid: grid.id.clone(), cell, rows });
+            }
         }
+        for (claim, verdict) in claims.judge(&studies, &measured, quick) {
+            if verdict.cover.planned == 0 {
+                assert!(quick && verdict.held == Held::NotMeasured, "{}", claim.id);
+                continue;
+            }
+            let decided = matches!(verdict.held, Held::Held | Held::NotHeld);
+            assert!(decided && verdict.found.is_some(), "{}: {verdict:?}", claim.id);
+            assert_eq!(verdict.cover.measured, verdict.cover.planned, "{}", claim.id);
+        }
+        let part: Vec<Measured> = measured
+            .into_iter()
+            .enumerate()
+            .filter(|(at, _)| at % 4 != 0)
+            .map(|(_, one)| one)
+            .collect();
+        let judged = claims.judge(&studies, &part, quick);
+        for (claim, verdict) in &judged {
+            let is_whole = verdict.cover.measured == verdict.cover.planned;
+            assert!(is_whole || verdict.held != Held::Held, "{}: {verdict:?}", claim.id);
+        }
+        assert!(judged.iter().any(|(_, verdict)| verdict.held == Held::Undecided));
     }
-    for (claim, verdict) in claims.judge(&studies, &measured) {
-        assert!(matches!(verdict.held, Held::Held | Held::NotHeld), "{}: {verdict:?}", claim.id);
-        assert!(verdict.found.is_some(), "{}", claim.id);
-    }
-    let part: Vec<Measured> = measured.into_iter().step_by(4).collect();
-    let judged = claims.judge(&studies, &part);
-    assert!(judged.iter().any(|(_, verdict)| verdict.held == Held::NotMeasured));
 }

@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::Worked;
 use super::format::{digits, show, unit};
-use crate::claim::{Bound, Claim, Figure, Held, PaperValue, Take, Verdict};
-use crate::statistics::Statistic;
+use crate::claim::{Bound, Claim, Compare, Figure, Held, PaperValue, Take, Verdict};
+use crate::statistics::{LEAST_FOR_P95, Statistic};
 
 /// How many claims were judged how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,14 +62,16 @@ fn one(worked: &Worked<'_>, claim: &Claim, verdict: &Verdict) -> Markup {
             @if claim.paper == "bentpipe" { strong { "Bentpipe: " } }
             (claim.claim)
             " " span.at { "(" (claim.at) ")" }
+            span.beside { (verdict.cover.words()) }
         }
+        @if let Some(why) = claim.differs(verdict.held) { p.differs { (why) } }
         details {
             summary {
                 @match verdict.found {
                     Some(found) => { "found " b { (value(claim, found)) } ", " }
                     None => {}
                 }
-                "to hold it must be " (bound(claim))
+                "to hold it must be " (bound(claim, verdict))
                 @if let Some(paper) = claim.paper_value { "; the paper: " (paper_value(claim, paper)) }
             }
             @if let Some(note) = &claim.note { p.note { (note) } }
@@ -91,25 +93,34 @@ fn combination(worked: &Worked<'_>, claim: &Claim, figure: &Figure) -> Markup {
         .map_or("", |section| section.grid.as_str());
     let anchors =
         figure.cells.iter().filter_map(|cell| worked.index.anchor(&claim.experiment, grid, cell));
+    let missing = figure.missing.len();
     let kept = match figure.keeps {
-        Some(true) => "keeps it",
-        Some(false) => "does not",
-        None => "undecided",
+        Some(true) => "keeps it".to_owned(),
+        Some(false) => "does not".into(),
+        None if missing == 0 => "undecided".into(),
+        None => format!("open, {missing} of its cells missing"),
     };
     html! {
         @if values.is_empty() { "All: " } @else { (values.join(" · ")) ": " }
-        b { (figure.value.map_or("undecided".to_owned(), |found| value_of_one(claim, found))) }
-        " " (kept) ", runs of "
+        @match figure.value {
+            Some(value) => { b { (value_of_one(claim, value)) } " " }
+            None => {}
+        }
+        (kept)
         @for (place, anchor) in anchors.enumerate() {
-            @if place > 0 { ", " }
+            (if place == 0 { ", runs of " } else { ", " })
             a href={ "#" (anchor) } { "cell " (place + 1) }
         }
     }
 }
 
 fn value_of_one(claim: &Claim, value: f64) -> String {
-    let quotient = claim.against.is_some() || claim.over.is_some();
-    show(value, unit(&claim.metric, quotient))
+    let is_difference = claim.against.is_some() && claim.compare == Compare::Difference;
+    let is_quotient = claim.over.is_some() || (claim.against.is_some() && !is_difference);
+    match unit(&claim.metric, is_quotient) {
+        "ratio" if is_difference => show(value, "percentage points"),
+        unit => show(value, unit),
+    }
 }
 
 /// What was taken of all combinations: a share where a share of them is asked for.
@@ -121,7 +132,7 @@ pub(super) fn value(claim: &Claim, found: f64) -> String {
 }
 
 /// What the claim asks for, in words.
-pub(super) fn bound(claim: &Claim) -> String {
+pub(super) fn bound(claim: &Claim, verdict: &Verdict) -> String {
     let one = |value| value_of_one(claim, value);
     let bound = match claim.bound {
         Bound::Below(bound) => format!("below {}", one(bound)),
@@ -130,11 +141,11 @@ pub(super) fn bound(claim: &Claim) -> String {
         Bound::Between(low, high) => format!("{} to {}", one(low), one(high)),
     };
     let statistic = match claim.statistic {
-        Statistic::Median => "",
-        Statistic::Mean => ", means of runs",
-        Statistic::P95 => ", 95th percentiles of runs",
-        Statistic::Min => ", least of runs",
-        Statistic::Max => ", greatest of runs",
+        Statistic::Median => String::new(),
+        Statistic::Mean => ", means of runs".into(),
+        Statistic::P95 => p95(verdict.cover.values),
+        Statistic::Min => ", least of runs".into(),
+        Statistic::Max => ", greatest of runs".into(),
     };
     let take = match claim.take {
         _ if claim.each.is_empty() => String::new(),
@@ -146,6 +157,19 @@ pub(super) fn bound(claim: &Claim) -> String {
         Take::One(_) => " in the cell with the least".into(),
     };
     format!("{bound}{take}{statistic}")
+}
+
+/// What the 95th percentile of so many values at least and at most is in truth.
+fn p95((least, most): (usize, usize)) -> String {
+    match (least, most) {
+        (_, 0) | (LEAST_FOR_P95.., _) => ", 95th percentiles of runs".into(),
+        (least, most) => {
+            let count = if least == most { most.to_string() } else { format!("{least} to {most}") };
+            format!(
+                ", 95th percentiles (of fewer than {LEAST_FOR_P95} values the greatest: a cell has {count})"
+            )
+        }
+    }
 }
 
 fn paper_value(claim: &Claim, value: PaperValue) -> String {

@@ -325,11 +325,12 @@ impl<'a> Drawing<'a> {
         rows
     }
 
-    /// A point for each run.
+    /// A point for each run that can be.
     fn run_rows(&self, one: &Measured) -> Vec<Value> {
         let figure = &self.shown.section.figure;
         let of = |x: &Row| {
-            let y = one.of(&figure.y).find(|y| y.run == x.run && y.series == x.series)?;
+            let mut values = one.of(&figure.y).filter(|y| y.is_possible());
+            let y = values.find(|y| y.run == x.run && y.series == x.series)?;
             let mut point = self.base(one);
             point.insert("x".into(), json!(x.value.max(FOOT)));
             point.insert("y".into(), json!(y.value.max(FOOT)));
@@ -337,13 +338,14 @@ impl<'a> Drawing<'a> {
             point.insert("t".into(), format!("{}, {}, run {}", text(x), text(y), x.run).into());
             Some(point.into())
         };
-        one.of(&figure.x).take(MOST_POINTS).filter_map(of).collect()
+        let rows = one.of(&figure.x).filter(|x| x.is_possible());
+        rows.take(MOST_POINTS).filter_map(of).collect()
     }
 
     /// The phases of each object of the run that is nearest to the median.
     fn object_rows(&self, one: &Measured) -> Vec<Value> {
         let y = &self.shown.section.figure.y;
-        let Some(median) = percentile(&one.values(y), 0.5) else { return Vec::new() };
+        let Some(median) = Statistic::Median.of(&one.values(y)) else { return Vec::new() };
         let off = |row: &&Row| (row.ranked() - median).abs();
         let nearest = one.of(y).min_by(|one, two| off(one).total_cmp(&off(two))).map(|row| row.run);
         let mine = |phase| one.of(phase).filter(|row| Some(row.run) == nearest);
@@ -389,7 +391,10 @@ impl<'a> Drawing<'a> {
             FigureKind::Lines if self.is_over_time() => ": the first run.",
             FigureKind::Lines => ": medians, with 95 % intervals by bootstrap.",
             FigureKind::Cdf => ": of all sites and runs.",
-            FigureKind::Box => ": median, quartiles, 5th and 95th percentile.",
+            FigureKind::Box => {
+                ": median, quartiles, 5th and 95th percentile, which of fewer than 20 values are \
+                 the least and the greatest."
+            }
             FigureKind::Scatter => ": each run a point; what is less stands at 0.1 %.",
             FigureKind::Waterfall => {
                 ", of the run nearest to the median; a bar begins when its connection was up."

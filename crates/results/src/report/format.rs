@@ -1,13 +1,14 @@
 //! Numbers and names as people read them.
 
 use crate::measured::unit_of;
-use crate::statistics::{Interval, Statistic, percentile};
+use crate::statistics::{Interval, LEAST_FOR_P95, Statistic};
 use crate::study::StatedValue;
 
 /// What is made of some values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
     pub centre: Interval,
+    /// Of fewer than [`LEAST_FOR_P95`] values the greatest.
     pub p95: f64,
     pub n: usize,
 }
@@ -17,10 +18,10 @@ impl Summary {
     /// that the same values give the same page.
     pub fn of(values: &[f64], statistic: Statistic) -> Option<Self> {
         let centre = statistic.with_interval(values, 1)?;
-        Some(Self { centre, p95: percentile(values, 0.95)?, n: values.len() })
+        Some(Self { centre, p95: Statistic::P95.of(values)?, n: values.len() })
     }
 
-    /// `p95 3 s · n 10 · 1 to 2 s`: what stands beneath the value.
+    /// `1 to 2 s · p95 3 s · n 20`, or `1 to 2 s · max 3 s · n 10`: what stands beneath the value.
     pub fn beside(&self, unit: &str) -> String {
         if self.n == 1 {
             return "one run".into();
@@ -28,9 +29,20 @@ impl Summary {
         let (low, high) = (show(self.centre.low, unit), show(self.centre.high, unit));
         let interval = if low == high { low } else { range(&low, &high) };
         // A line may end at the points only.
-        let parts = [interval, format!("p95 {}", show(self.p95, unit)), format!("n {}", self.n)];
+        let most = format!("{} {}", p95(self.n), show(self.p95, unit));
+        let parts = [interval, most, format!("n {}", self.n)];
         parts.map(|part| part.replace(' ', "\u{a0}")).join(" · ")
     }
+}
+
+/// What the 95th percentile of `n` values is in truth.
+pub(super) fn p95(n: usize) -> &'static str {
+    if n < LEAST_FOR_P95 { "max" } else { "p95" }
+}
+
+/// How many values were left out, for they cannot be; nothing where there are none.
+pub(super) fn aside(count: usize) -> String {
+    if count == 0 { String::new() } else { format!("{count} set aside") }
 }
 
 /// `1 to 2 s`, the unit once where both have the same.
@@ -53,6 +65,7 @@ pub(super) fn show(value: f64, unit: &str) -> String {
     match unit {
         "s" if value != 0.0 && value.abs() < 0.9995 => format!("{} ms", digits(value * 1e3)),
         "ratio" => format!("{} %", digits(value * 1e2)),
+        "percentage points" => format!("{} {unit}", digits(value * 1e2)),
         "count" => digits(value),
         "bit/s" if value.abs() >= 999_500.0 => format!("{} Mbit/s", digits(value / 1e6)),
         "bit/s" if value.abs() >= 999.5 => format!("{} kbit/s", digits(value / 1e3)),
@@ -161,6 +174,7 @@ mod tests {
             (2.5, "×", "2.5 ×"),
             (1234.0, "count", "1234"),
             (-0.02, "ratio", "-2 %"),
+            (0.36, "percentage points", "36 percentage points"),
             (6.0, "round trips", "6 round trips"),
         ];
         for (value, unit, text) in shown {
@@ -176,7 +190,8 @@ mod tests {
         let summary = |values: &[f64]| Summary::of(values, Statistic::Median).unwrap();
         assert_eq!(summary(&[1.0]).beside("s"), "one run");
         let beside = |values: &[f64]| summary(values).beside("s").replace('\u{a0}', " ");
-        assert_eq!(beside(&[2.0, 2.0]), "2 s · p95 2 s · n 2");
+        assert_eq!(beside(&[2.0, 2.0]), "2 s · max 2 s · n 2");
+        assert!(beside(&[3.0; 19]).contains("max 3 s") && beside(&[3.0; 20]).contains("p95 3 s"));
         let many: Vec<f64> = (1..=100).map(f64::from).collect();
         let beside = beside(&many);
         assert!(beside.ends_with("s · p95 95 s · n 100") && beside.contains(" to "), "{beside}");

@@ -6,12 +6,12 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::claims::{Counts, badge, claims};
 use super::figure::figure;
-use super::format::{show, unit};
+use super::format::{name, show, unit};
 use super::index::{anchor, file};
 use super::section::Shown;
-use super::{Report, Worked};
+use super::{Report, Worked, set_aside};
 use crate::measured::{Measured, Row};
-use crate::statistics::percentile;
+use crate::statistics::{LEAST_FOR_P95, Statistic};
 use crate::study::{Grid, Section, Study};
 
 const STYLE: &str = include_str!("style.css");
@@ -113,18 +113,38 @@ fn overview(worked: &Worked<'_>) -> Markup {
             h2 { "How to read it" }
             ul {
                 li { "A number in blue leads to the list of its runs: seed, value, and the file that holds them." }
-                li { "Beneath it stand the 95 % interval by bootstrap, the 95th percentile and the number of values." }
+                li {
+                    "Beneath it stand the 95 % interval by bootstrap, the 95th percentile and the number of values; of fewer than "
+                    (LEAST_FOR_P95) " values the greatest stands in its place, and is called " b { "max" } "."
+                }
+                li {
+                    b { "set aside" } ": more than the whole of which it is a part, or less than nothing. That is a fault of "
+                    "measurement: such values are in no figure, no median and no verdict. "
+                    (aside(report.measured))
+                }
+                li { "Beside every verdict stands how many of the cells that were planned for it it rests on, and of how many runs each." }
                 li { b { "never" } ": what should end did not before the deadline." }
                 li { b { "∞" } " or " b { "0 ×" } ": of two times that were divided one never ended." }
                 li { b { "–" } ", " b { "not in the quick part" } ": only the full run has it." }
                 li { b { "lost" } ": the paper has the value, the text that we have of it has not." }
                 li {
-                    (badge(crate::Held::Undecided)) " two endless or two empty values were to be divided; "
+                    (badge(crate::Held::Undecided)) " cells that judge it are missing, or two endless or two empty values were to be divided; "
                     (badge(crate::Held::NotMeasured)) " this run has no cells that judge it."
                 }
             }
         }
     }
+}
+
+/// What was measured and cannot be, in words.
+fn aside(measured: &[Measured]) -> String {
+    let found = set_aside(measured);
+    if found.is_empty() {
+        return "Here there are none.".into();
+    }
+    let parts: Vec<String> =
+        found.iter().map(|(metric, count)| format!("{} of {}", count, name(metric))).collect();
+    format!("Here: {}.", parts.join(", "))
 }
 
 fn papers(worked: &Worked<'_>) -> Markup {
@@ -168,8 +188,9 @@ fn goals(worked: &Worked<'_>) -> Markup {
                     p {
                         a href={ "#claim-" (claim.id.replace('/', "-")) } { (claim.claim) }
                         @if let Some(found) = verdict.found {
-                            span.beside { "found " (super::claims::value(claim, found)) "; asked: " (super::claims::bound(claim)) }
+                            span.beside { "found " (super::claims::value(claim, found)) "; asked: " (super::claims::bound(claim, verdict)) }
                         }
+                        span.beside { (verdict.cover.words()) }
                     }
                 }
             } }
@@ -298,9 +319,14 @@ fn run_value(rows: &[&Row]) -> String {
     let unit = unit(&first.metric, false);
     if let [one] = rows {
         let cut = if one.finished { "" } else { ", cut off" };
-        return format!("{}{cut}", show(one.value, unit));
+        let aside = if one.is_possible() { "" } else { ", cannot be: set aside" };
+        return format!("{}{cut}{aside}", show(one.value, unit));
     }
-    let values: Vec<f64> = rows.iter().map(|row| row.ranked()).collect();
-    let median = percentile(&values, 0.5).map_or_else(String::new, |median| show(median, unit));
-    format!("{median}, median of {}", rows.len())
+    let possible = rows.iter().filter(|row| row.is_possible());
+    let values: Vec<f64> = possible.map(|row| row.ranked()).collect();
+    let median = Statistic::Median.of(&values);
+    let median = median.map(|one| format!("{}, median of {}", show(one, unit), values.len()));
+    let aside = super::format::aside(rows.len() - values.len());
+    let parts = median.into_iter().chain([aside]).filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(", ")
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 
 use super::Worked;
-use super::format::{Summary, name, show, stated, unit};
+use super::format::{Summary, aside, name, show, stated, unit};
 use crate::measured::{COLUMNS, Cell, Measured, Pattern};
-use crate::statistics::{Statistic, percentile};
-use crate::study::{CONTENDERS, FigureKind, Found, Grid, Section, Stated, Study};
+use crate::statistics::{LEAST_FOR_P95, Statistic, percentile};
+use crate::study::{CONTENDERS, FigureKind, Found, Grid, Kind, Section, Stated, Study};
 
 /// A section with all that is needed to show it.
 pub(super) struct Shown<'a> {
@@ -136,7 +136,7 @@ impl<'a> Shown<'a> {
             tr {
                 th scope="row" {
                     (name(&one.metric))
-                    @if one.kind != crate::study::Kind::Median { ", " (kind) }
+                    @if one.kind != Kind::Median { ", " (kind) }
                     span.where {
                         (self.pattern(&one.cells))
                         @if let Some(against) = &one.against { " ÷ " (self.pattern(against)) }
@@ -198,6 +198,9 @@ impl<'a> Shown<'a> {
                 }
             }
             @if others { code.which { (of_whom(&found).join(", ")) } }
+            @if is_greatest(stated, &found) {
+                span.beside { "the greatest: " (fewest(stated, &found)) " values have no p95" }
+            }
             @if let Some(summary) = summary {
                 span.beside {
                     @if quotient { (pairs(&found.values, unit)) }
@@ -258,7 +261,7 @@ impl<'a> Shown<'a> {
         let open = self.section.paper.is_empty() && rows.len() <= 24;
         html! {
             details.all open[open] {
-                summary { "Every cell: median, 95 % interval, 95th percentile and number of values" }
+                summary { "Every cell: median, 95 % interval, 95th percentile (of fewer than 20 values the greatest, max) and number of values" }
                 @for metric in self.metrics() {
                     div.scroll tabindex="0" role="region" aria-label={ "Every cell: " (name(metric)) } {
                         table {
@@ -297,20 +300,35 @@ impl<'a> Shown<'a> {
         // Most of a page's time nothing comes, so that a rate's median says nothing.
         let statistic = if metric == "rate" { Statistic::Mean } else { Statistic::Median };
         let summary = measured.and_then(|one| Summary::of(&one.values(metric), statistic));
+        let aside = aside(measured.map_or(0, |one| one.set_aside(metric)));
         let bentpipe =
             cell.on("contender").is_some() && cell.on("contender") == self.section.with.as_deref();
         html! {
             td.bentpipe[bentpipe] {
                 @match summary {
-                    None => span.none { "–" },
+                    None if aside.is_empty() => span.none { "–" },
+                    None => {},
                     Some(summary) => {
                         (self.link(cell, &show(summary.centre.value, unit)))
                         span.beside { (summary.beside(unit)) }
                     }
                 }
+                @if !aside.is_empty() { span.beside { (self.link(cell, &aside)) } }
             }
         }
     }
+}
+
+/// Whether what is called a 95th percentile is the greatest value, for want of more of them.
+pub(super) fn is_greatest(stated: &Stated, found: &Found<'_>) -> bool {
+    stated.kind == Kind::P95 && fewest(stated, found) < LEAST_FOR_P95
+}
+
+/// How many values a percentile of it is of: of all runs together, or for a quotient of the cell
+/// that has the fewest.
+fn fewest(stated: &Stated, found: &Found<'_>) -> usize {
+    let of_cells = found.cells.iter().map(|one| one.values(&stated.metric).len());
+    if stated.against.is_some() { of_cells.min().unwrap_or(0) } else { found.values.len() }
 }
 
 /// How many quotients there are, and how far apart.

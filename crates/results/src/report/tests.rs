@@ -88,6 +88,7 @@ against = { contender = "e2e-cubic", protocol = "http/1.1" }
 each = ["link"]
 take = "all"
 above = 1.5
+differs = "It is not known why."
 
 [[claim]]
 id = "bentpipe/fast"
@@ -99,6 +100,7 @@ claim = "Bentpipe takes a second."
 metric = "plt"
 of = { contender = "bentpipe", protocol = "http/1.1", link = "mss" }
 below = 1.0
+differs = "Light takes longer."
 
 [[claim]]
 id = "small/kcptun"
@@ -203,7 +205,7 @@ fn every_number_leads_to_its_runs_and_these_to_their_file() {
         ">41<",
         ">2 s<",
         ">3 s<",
-        "500 ms, median of 2",
+        "600 ms, median of 2",
         "href=\"cells/small/pages/contender=bentpipe,engine=emu,link=mss,page=one,protocol=http%252F1.1.json\"",
     ] {
         assert!(bentpipe.contains(part), "{part}: {bentpipe}");
@@ -217,15 +219,12 @@ fn what_the_paper_says_stands_beside_what_was_measured() {
     let rows = between(&page, "<th scope=\"row\">", "</tr>");
     let of = |text: &str| *rows.iter().find(|row| row.contains(text)).unwrap();
     let range = of("1 to 10 s");
-    assert!(range.contains(">8 s</a>") && range.contains(">2 s</a>"), "{range}");
-    assert!(range.contains("8\u{a0}to\u{a0}12\u{a0}s · p95\u{a0}12\u{a0}s · n\u{a0}2"), "{range}");
+    assert!(range.contains(">10 s</a>") && range.contains(">2.5 s</a>"), "{range}");
+    assert!(range.contains("8\u{a0}to\u{a0}12\u{a0}s · max\u{a0}12\u{a0}s · n\u{a0}2"), "{range}");
     let quotient = of("up to 4.8 times");
+    assert!(quotient.contains("4.8 ×") && quotient.contains("<summary>∞</summary>"), "{quotient}");
     assert!(
-        quotient.contains("4.8 ×") && quotient.contains("<summary>2 ×</summary>"),
-        "{quotient}"
-    );
-    assert!(
-        quotient.contains("2 pairs, 2 × to 2 ×") && quotient.contains("not measured"),
+        quotient.contains("2 pairs, 2 × to ∞") && quotient.contains("not measured"),
         "{quotient}"
     );
     assert!(of("the curve").contains("lost"));
@@ -249,7 +248,89 @@ fn claims_are_held_or_not_and_say_by_what() {
         of("small-slower")
             .contains("found <b>2 ×</b>, to hold it must be above 1.5 × in every cell")
     );
-    assert!(of("bentpipe-fast").contains("found <b>2 s</b>, to hold it must be below 1 s"));
+    assert!(of("bentpipe-fast").contains("found <b>2.5 s</b>, to hold it must be below 1 s"));
+    let cover = |id| between(of(id), "<span class=\"beside\">", "</span>")[0];
+    assert_eq!(cover("small-slower"), "4 of 4 cells, 2 runs each");
+    assert_eq!(cover("bentpipe-fast"), "1 of 1 cell, 2 runs each");
+    assert_eq!(cover("small-kcptun"), "0 of 1 cell");
+    let goals = page.split("class=\"claims goals\"").nth(1).unwrap();
+    assert!(between(goals, "<li>", "</li>")[0].contains("1 of 1 cell, 2 runs each"), "{goals}");
+}
+
+#[test]
+fn a_claim_that_lacks_cells_says_so() {
+    let lacking = |report: &Report<'_>| {
+        let measured = [report.measured[..2].to_vec(), report.measured[3..].to_vec()].concat();
+        let report = Report { measured: &measured, ..*report };
+        (html(&report), text(&report))
+    };
+    let (page, text) = with(None, lacking);
+    let claim = page.split("id=\"claim-small-slower\"").nth(1).unwrap();
+    assert_eq!(between(claim, "class=\"badge ", "\"")[0], "undecided");
+    let claim = claim.split("</li></ul>").next().unwrap();
+    assert!(claim.contains("3 of 4 cells, 2 runs each"), "{claim}");
+    assert!(claim.contains("da2gc: open, 1 of its cells missing, runs of "), "{claim}");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let says = "undecided HTTP/2 is slower. (found ∞, asked above 1.5 × in every cell; 3 of 4 cells, 2 runs each)";
+    assert!(text.contains(says), "{text}");
+    assert!(text.contains("Claims: 0 held, 0 not held, 1 undecided, 1 not measured"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_is_shown_and_counts_for_nothing() {
+    let faulty = |report: &Report<'_>| {
+        let mut measured = report.measured.to_vec();
+        measured[4].rows[1].value = -3.0;
+        let report = Report { measured: &measured, ..*report };
+        (html(&report), text(&report))
+    };
+    let (page, text) = with(None, faulty);
+    let runs = between(&page, "id=\"runs-small-pages-", "</p>");
+    let bentpipe = runs.iter().find(|run| run.contains("bentpipe")).unwrap();
+    assert!(bentpipe.contains(">-3 s, cannot be: set aside<"), "{bentpipe}");
+    assert!(page.contains("1 of page load time") && page.contains(">1 set aside</a>"));
+    let claim = page.split("id=\"claim-bentpipe-fast\"").nth(1).unwrap();
+    assert!(
+        claim.contains("1 of 1 cell, 1 run each, values of 1 set aside")
+            && claim.contains("found <b>2 s</b>")
+    );
+    assert!(text.contains("Set aside: ") && text.contains("plt 1"), "{text}");
+    assert!(!with(None, super::text).contains("Set aside"));
+    assert!(with(None, html).contains("Here there are none."));
+}
+
+#[test]
+fn a_95th_percentile_of_few_values_is_called_the_greatest() {
+    let look = |runs: u32| {
+        move |report: &Report<'_>| {
+            let mut measured = report.measured.to_vec();
+            for place in [0, 4] {
+                let rows = (0..runs).map(|run| row("plt", run, f64::from(run), true));
+                measured[place].rows = rows.collect();
+            }
+            let paper = PAPER.replace("low = 1.0\nhigh = 10.0", "kind = \"p95\"\nvalue = 10.0");
+            let studies = [Study::parse("small", "small.toml", &paper).unwrap()];
+            let claims = "of = { contender = \"e2e-cubic\", protocol = \"http/1.1\", link = \"mss\" }\nstatistic = \"p95\"";
+            let claims = CLAIMS.replace(
+                "of = { contender = \"bentpipe\", protocol = \"http/1.1\", link = \"mss\" }",
+                claims,
+            );
+            let claims = Claims::parse("claims.toml", &claims).unwrap();
+            let report =
+                Report { measured: &measured, studies: &studies, claims: &claims, ..*report };
+            (html(&report), text(&report))
+        }
+    };
+    let few = with(None, look(19));
+    assert!(few.0.contains("the greatest: 19 values have no p95"));
+    assert!(
+        few.0.contains("95th percentiles (of fewer than 20 values the greatest: a cell has 19)")
+    );
+    assert!(few.1.contains("max for p95, page load time"), "{}", few.1);
+    let many = with(None, look(20));
+    assert!(!many.0.contains("values have no p95") && !many.0.contains("a cell has"));
+    assert!(many.0.contains("below 1 s, 95th percentiles of runs"));
+    assert!(!many.1.contains("max for p95"), "{}", many.1);
 }
 
 #[test]
@@ -262,7 +343,7 @@ fn a_figure_is_a_specification_with_its_rows() {
     assert_eq!(data["colours"], serde_json::json!(["http/1.1", "http/2"]));
     assert_eq!(data["contenders"][1]["title"], "with Bentpipe: bentpipe");
     let row = data["rows"].as_array().unwrap().iter().find(|row| row["w"] == "bentpipe").unwrap();
-    assert_eq!((&row["x"], &row["y"], &row["high"]), (&"mss".into(), &2.0.into(), &3.0.into()));
+    assert_eq!((&row["x"], &row["y"], &row["high"]), (&"mss".into(), &2.5.into(), &3.0.into()));
     assert_eq!(data["spec"]["layer"][0]["mark"]["type"], "bar");
     let without = with(None, html);
     assert!(!without.contains("bundle"));
@@ -281,16 +362,19 @@ fn the_text_has_the_same_in_80_columns() {
     }
     let value = text.lines().find(|line| line.contains("mss http/1.1")).unwrap();
     assert!(
-        value.contains("1 to 10 s") && value.contains("8 s") && value.ends_with("2 s"),
+        value.contains("1 to 10 s") && value.contains(" 10 s") && value.ends_with("2.5 s"),
         "{value}"
     );
     assert!(text.contains("Claims: 1 held, 0 not held, 0 undecided, 1 not measured"), "{text}");
-    assert!(
-        text.contains(
-            "  not held     small: Bentpipe takes a second. (found 2 s, asked below 1 s)"
-        ),
-        "{text}"
-    );
+    for says in [
+        "  not held     small: Bentpipe takes a second. (found 2.5 s, asked below 1 s; 1",
+        "               of 1 cell, 2 runs each)",
+        "  held         HTTP/2 is slower. (4 of 4 cells, 2 runs each)",
+    ] {
+        assert!(text.contains(says), "{says}: {text}");
+    }
+    assert!(text.contains("\n               Light takes longer.\n"), "{text}");
+    assert!(!text.contains("It is not known why."), "it is held: {text}");
     assert!(text.contains("All claims: 1 held, 1 not held, 0 undecided, 1 not measured"), "{text}");
 }
 

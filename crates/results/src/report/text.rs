@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use super::claims::{Counts, bound, value};
 use super::format::{clipped, folded, name, show, stated, unit};
-use super::section::Shown;
-use super::{Report, Worked};
-use crate::claim::Held;
-use crate::measured::Pattern;
+use super::section::{Shown, is_greatest};
+use super::{Report, Worked, set_aside};
+use crate::claim::{Claim, Held, Verdict};
+use crate::measured::{Measured, Pattern};
 use crate::study::{Kind, Section, Stated, StatedValue, Study};
 
 /// How many columns a line has.
@@ -18,7 +18,7 @@ const WHAT: usize = 35;
 const NUMBER: usize = 15;
 
 /// A summary in lines of at most 80 columns: for each paper its values beside ours, how many claims
-/// held, and those that did not.
+/// held, and of each that was judged by how many cells and runs; and what was set aside.
 pub fn text(report: &Report<'_>) -> String {
     let worked = Worked::new(report);
     let mut out = String::new();
@@ -33,15 +33,32 @@ pub fn text(report: &Report<'_>) -> String {
             let found = verdict
                 .found
                 .map_or_else(String::new, |found| format!("found {}, ", value(claim, found)));
-            let (study, bound) = (&claim.experiment, bound(claim));
-            let text = format!("{study}: {} ({found}asked {bound})", claim.claim);
-            wrapped(&mut out, &format!("  {:<13}", verdict.held.words()), &text);
+            let (study, bound) = (&claim.experiment, bound(claim, verdict));
+            let cover = verdict.cover.words();
+            let text = format!("{study}: {} ({found}asked {bound}; {cover})", claim.claim);
+            judged(&mut out, claim, verdict, &text);
         }
         out.push('\n');
     }
+    aside(&mut out, report.measured);
     let all = Counts::of(worked.verdicts.iter().map(|(_, verdict)| verdict));
     line(&mut out, &counts("All claims", all));
     out
+}
+
+/// What was measured and cannot be.
+fn aside(out: &mut String, measured: &[Measured]) {
+    let found = set_aside(measured);
+    if found.is_empty() {
+        return;
+    }
+    let of = |(metric, count): (&&str, &usize)| format!("{metric} {count}");
+    let parts: Vec<String> = found.iter().map(of).collect();
+    let text = format!(
+        "more than the whole, or less than nothing: faults of measurement, in no figure and no verdict: {}",
+        parts.join(", ")
+    );
+    wrapped(out, "Set aside: ", &text);
 }
 
 fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
@@ -60,13 +77,29 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
     let own: Vec<_> =
         worked.verdicts.iter().filter(|(claim, _)| claim.paper == study.name).collect();
     line(out, &counts("Claims", Counts::of(own.iter().map(|(_, verdict)| verdict))));
-    for (claim, verdict) in own.iter().filter(|(_, verdict)| verdict.held == Held::NotHeld) {
-        let found = verdict.found.map_or_else(String::new, |found| {
-            format!(" (found {}, asked {})", value(claim, found), bound(claim))
-        });
-        wrapped(out, "  not held     ", &format!("{}{found}", claim.claim));
+    for (claim, verdict) in &own {
+        let cover = verdict.cover.words();
+        let text = match verdict.held {
+            // They are counted above; there is nothing to say of each.
+            Held::NotMeasured => continue,
+            Held::Held => format!("{} ({cover})", claim.claim),
+            Held::NotHeld | Held::Undecided => {
+                let found = verdict.found.map(|found| format!("found {}, ", value(claim, found)));
+                let (found, bound) = (found.unwrap_or_default(), bound(claim, verdict));
+                format!("{} ({found}asked {bound}; {cover})", claim.claim)
+            }
+        };
+        judged(out, claim, verdict, &text);
     }
     out.push('\n');
+}
+
+/// A verdict in words, and why it is not held.
+fn judged(out: &mut String, claim: &Claim, verdict: &Verdict, text: &str) {
+    wrapped(out, &format!("  {:<13}", verdict.held.words()), text);
+    if let Some(why) = claim.differs(verdict.held) {
+        wrapped(out, &" ".repeat(15), why);
+    }
 }
 
 /// What the paper gives in numbers; where it gives none, nothing.
@@ -81,14 +114,15 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
         let (today, with) = shown.found(one);
         let quotient = one.against.is_some();
         let unit = unit(&one.metric, quotient);
-        let number = |found: Option<crate::Found<'_>>| {
-            found.map_or_else(|| "–".into(), |found| show(found.value, unit))
+        let number = |found: &Option<crate::Found<'_>>| {
+            found.as_ref().map_or_else(|| "–".into(), |found| show(found.value, unit))
         };
+        let few = [&today, &with].into_iter().flatten().any(|found| is_greatest(one, found));
         let paper_unit = if quotient && one.unit == "ratio" { "×" } else { &one.unit };
         let paper = clipped(&stated(one.value, paper_unit), NUMBER - 1);
         let numbers =
-            format!("{paper:>NUMBER$}{:>NUMBER$}{:>NUMBER$}", number(today), number(with));
-        let what = folded(&label(one, &given, section), WHAT - 3);
+            format!("{paper:>NUMBER$}{:>NUMBER$}{:>NUMBER$}", number(&today), number(&with));
+        let what = folded(&label(one, &given, section, few), WHAT - 3);
         for (place, part) in what.iter().enumerate() {
             // Numbers stand beside the last line.
             let numbers = if place + 1 < what.len() { "" } else { &numbers };
@@ -99,8 +133,8 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
 }
 
 /// What a value is of: its metric, what tells it from the others that its section has, and who carried it
-/// where that is not today's contender.
-fn label(one: &Stated, given: &[&Stated], section: &Section) -> String {
+/// where that is not today's contender. A 95th percentile of `few` values is called what it is.
+fn label(one: &Stated, given: &[&Stated], section: &Section, few: bool) -> String {
     let today = section.today.as_ref().map(std::slice::from_ref);
     let differs = |column: &str| {
         let is_divided = one.against.as_ref().is_some_and(|against| against.on(column).is_some());
@@ -118,6 +152,7 @@ fn label(one: &Stated, given: &[&Stated], section: &Section) -> String {
     };
     let kind = match one.kind {
         Kind::Median => String::new(),
+        Kind::P95 if few => "max for p95, ".into(),
         kind => format!("{kind:?} ").to_lowercase(),
     };
     let against = one.against.as_ref().map(|against| {

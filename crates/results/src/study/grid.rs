@@ -5,7 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::Workload;
+use serde::Deserialize;
+
 use crate::measured::{Cell, Pattern};
 
 /// The most cells of a grid: ten times the largest there is, and 10 MB in memory.
@@ -29,6 +30,28 @@ pub struct Grid {
     pub cells: Vec<Planned>,
     /// Those of a quick run.
     pub quick: Vec<Planned>,
+}
+
+/// What one run of a cell does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workload {
+    /// The emulator's measurement of its link.
+    MeasureLink,
+    /// A document and its objects.
+    Page,
+    /// A site of several domains, replayed.
+    Archive,
+    /// A file on each of several connections, all begun at once.
+    Files,
+    /// Readers of pages and of files for a fixed time.
+    Mixed,
+    /// The page's objects one after another on one connection.
+    Sequence,
+    /// Endless transfers, measured in steady state.
+    Bulk,
+    /// A reader of public services, with and without saturated lower effort.
+    RuralPolicy,
 }
 
 /// A cell to be run.

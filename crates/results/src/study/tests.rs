@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::measured::Row;
+use crate::measured::{Cell, Measured, Row};
 
 const SMALL: &str = r#"
 paper = "P"

@@ -1,0 +1,56 @@
+//! What the pages that are held may cost in vain, by their numbers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bentpipe_prefetch::account::{Accounts, Grant, Outcome};
+use bentpipe_prefetch::promised::{PageId, Passenger};
+
+/// The accounts of one air gateway, and what is granted of them: as many grants as there are carriers.
+#[derive(Debug)]
+pub struct Ledger {
+    accounts: Accounts,
+    grants: BTreeMap<PageId, Grant>,
+}
+
+impl Ledger {
+    /// `share` is the part of pages' bytes that may be pushed in vain: 0 to 1.
+    pub fn new(share: f64) -> Self {
+        Self { accounts: Accounts::new(share), grants: BTreeMap::new() }
+    }
+
+    /// How many bytes may be pushed for `page`, of `site`, to `passenger`: at most `most`.
+    pub fn grant(
+        &mut self,
+        page: PageId,
+        (passenger, site): (Passenger, &str),
+        most: u64,
+        now: Duration,
+    ) -> u64 {
+        let grant = self.accounts.grant(passenger, site, most, now);
+        let bytes = grant.bytes();
+        self.grants.insert(page, grant);
+        bytes
+    }
+
+    /// So many bytes more of what was pushed for `page` were used.
+    pub fn used(&mut self, page: PageId, bytes: u64, now: Duration) {
+        if let Some(grant) = self.grants.get_mut(&page) {
+            self.accounts.used(grant, bytes, now);
+        }
+    }
+
+    /// No more than `bytes` have been pushed for `page`, nor will be.
+    pub fn came(&mut self, page: PageId, bytes: u64, now: Duration) {
+        if let Some(grant) = self.grants.get_mut(&page) {
+            self.accounts.came(grant, bytes, now);
+        }
+    }
+
+    /// `page` is over.
+    pub fn settle(&mut self, page: PageId, outcome: Outcome, now: Duration) {
+        if let Some(grant) = self.grants.remove(&page) {
+            self.accounts.settle(grant, outcome, now);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Files of a folder: finding, reading and writing them whole.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::FolderError;
+
+/// The files of cells below `root` with this extension, in order.
+pub(super) fn cell_files(root: &Path, extension: &str) -> Result<Vec<PathBuf>, FolderError> {
+    let mut files = Vec::new();
+    for paper in entries(&root.join("cells"))? {
+        for grid in entries(&paper)? {
+            let wanted = |path: &PathBuf| path.extension().is_some_and(|one| one == extension);
+            files.extend(entries(&grid)?.into_iter().filter(wanted));
+        }
+    }
+    Ok(files)
+}
+
+pub(super) fn lines(path: &Path) -> Result<String, FolderError> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        text => text.map_err(io_at(path)),
+    }
+}
+
+/// What a folder holds, in order; nothing where there is no folder.
+pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
+    let listed = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed.map_err(io_at(folder))?,
+    };
+    let paths: Result<Vec<_>, _> = listed.map(|entry| entry.map(|entry| entry.path())).collect();
+    let mut paths = paths.map_err(io_at(folder))?;
+    paths.sort();
+    Ok(paths)
+}
+
+pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
+    let mut bytes = serde_json::to_vec_pretty(value).expect("rows and manifests are plain data");
+    bytes.push(b'\n');
+    bytes
+}
+
+pub(super) fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, FolderError> {
+    let bytes = fs::read(path).map_err(io_at(path))?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| FolderError::Damaged { path: path.into(), why: error.to_string() })
+}
+
+/// All of it or nothing, also when the machine stops.
+pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    let part = PathBuf::from(name);
+    let write = || {
+        let mut file = File::create(&part)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&part, path)
+    };
+    write().map_err(io_at(path))
+}
+
+/// The same in a folder that may have to be made.
+pub(super) fn write_below(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
+    let folder = path.parent().unwrap_or(path);
+    fs::create_dir_all(folder).map_err(io_at(folder))?;
+    write_whole(path, bytes)
+}
+
+pub(super) fn io_at(path: &Path) -> impl FnOnce(io::Error) -> FolderError {
+    let path = path.to_owned();
+    move |source| FolderError::Io { path, source }
+}

@@ -1,0 +1,52 @@
+//! Making one run of its shards.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::files::{cell_files, io_at, lines, read, write_below};
+use super::{Folder, FolderError, LOG, grid_of};
+use crate::measured::Measured;
+
+impl Folder {
+    /// Makes one run of its shards: the same files, whoever ran which part, but for the order of the
+    /// log. What was merged before stays.
+    pub fn merge(into: &Path, shards: &[Self]) -> Result<(), FolderError> {
+        let Some(first) = shards.first() else { return Ok(()) };
+        let merged = Self::start_mixed(into, &first.manifest)?;
+        for shard in shards {
+            if !shard.manifest.is_same_run(&first.manifest) {
+                let (found, wanted) = (shard.manifest.describe(), first.manifest.describe());
+                return Err(FolderError::Another { path: shard.path.clone(), found, wanted });
+            }
+            Self::start_mixed(into, &shard.manifest)?.take(shard)?;
+        }
+        merged.write_tables()
+    }
+
+    fn take(&self, shard: &Self) -> Result<(), FolderError> {
+        for path in cell_files(&shard.path, "json")? {
+            let measured: Measured = read(&path)?;
+            let (paper, grid) = grid_of(&measured);
+            match self.cell(paper, grid, &measured.cell)? {
+                None => self.keep_cell(&measured)?,
+                Some(same) if same == measured => {}
+                Some(_) => {
+                    let (paper, grid, cell) = (paper.into(), grid.into(), measured.cell.clone());
+                    return Err(FolderError::Twice { paper, grid, cell });
+                }
+            }
+        }
+        for path in cell_files(&shard.raw(), "har")? {
+            let name = path.strip_prefix(&shard.path).expect("it was found below it");
+            let copy = self.path.join(name);
+            if !copy.exists() {
+                write_below(&copy, &fs::read(&path).map_err(io_at(&path))?)?;
+            }
+        }
+        let (theirs, ours) = (lines(&shard.path.join(LOG))?, lines(&self.path.join(LOG))?);
+        let ours: BTreeSet<&str> = ours.lines().collect();
+        let new = theirs.lines().filter(|line| !ours.contains(line));
+        self.log(&new.map(|line| format!("{line}\n")).collect::<String>())
+    }
+}

@@ -1,0 +1,32 @@
+//! The contenders and protocols that a cell may name.
+
+/// The contenders that a cell may name; what they are stands in `experiments/README.md`.
+pub const CONTENDERS: [&str; 15] = [
+    "e2e-reno",
+    "e2e-cubic",
+    "e2e-bbr",
+    "e2e-cubic-64k",
+    "split-reno",
+    "split-cubic",
+    "split-bbr",
+    "pep-fixed",
+    "pep-http",
+    "kcptun",
+    "bentpipe",
+    "bentpipe-plain",
+    "bentpipe-aerotcp",
+    "bentpipe-masque",
+    "bentpipe-services",
+];
+
+/// The protocols that a cell may name.
+pub const PROTOCOLS: [&str; 8] = [
+    "http/1.1",
+    "http/1.1-close",
+    "http/1.1-tls",
+    "http/1.1-tls-resumed",
+    "http/2",
+    "http/2-proxied",
+    "http/3",
+    "http/3-0rtt",
+];

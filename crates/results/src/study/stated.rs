@@ -1,0 +1,135 @@
+//! A value that a paper gives, and what was measured in its place.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::Planned;
+use crate::measured::{Cell, Measured, Pattern};
+use crate::statistics::Statistic;
+
+/// A value that the paper gives.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stated {
+    /// The cells that it speaks of.
+    pub cells: Pattern,
+    /// For a quotient, in what the cells divided by differ.
+    pub against: Option<Pattern>,
+    /// Of what.
+    pub metric: String,
+    /// In what unit, the metric's or `ratio` for a quotient.
+    pub unit: String,
+    /// How cells become one number.
+    pub kind: Kind,
+    /// The number.
+    pub value: StatedValue,
+    /// The paper's words, paraphrased, and their place.
+    pub text: String,
+}
+
+/// A number as a paper gives it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum StatedValue {
+    /// One.
+    Number(f64),
+    /// A range, open where it has one bound only.
+    Range(Option<f64>, Option<f64>),
+    /// The text that we have does not hold it.
+    Lost,
+}
+
+/// How the runs of cells, or the quotients of cells, become one number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "their own names")]
+pub enum Kind {
+    #[default]
+    Median,
+    Mean,
+    Max,
+    Min,
+    P95,
+    /// The least of times.
+    Best,
+}
+
+/// What the measured cells say where a paper gives a value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found<'a> {
+    /// The one number.
+    pub value: f64,
+    /// What it was made of: the runs of all the cells, or the quotients of pairs of cells.
+    pub values: Vec<f64>,
+    /// The cells.
+    pub cells: Vec<&'a Measured>,
+}
+
+impl Stated {
+    /// The cells that it speaks of, of those `shown`, with `contender` in place of the one it names.
+    fn asked(&self, shown: &Pattern, contender: Option<&str>) -> Pattern {
+        let asked = self.cells.or(shown);
+        match contender {
+            Some(contender) => Pattern::of([("contender", &[contender][..])]).or(&asked),
+            None => asked,
+        }
+    }
+
+    /// Whether some of `cells` would show what it speaks of, as [`Stated::found`] looks for it.
+    pub fn is_in(&self, cells: &[Planned], shown: &Pattern, contender: Option<&str>) -> bool {
+        let asked = self.asked(shown, contender);
+        let there = |cell: &Cell| cells.iter().any(|planned| planned.cell == *cell);
+        let mut mine = cells.iter().filter(|planned| asked.matches(&planned.cell));
+        mine.any(|one| self.against.as_ref().is_none_or(|other| there(&other.moved(&one.cell))))
+    }
+
+    /// What was measured where the paper gives this value: in the cells that it speaks of, of those
+    /// `shown` by its section, and with `contender` in place of the one that it names, if one is
+    /// given. `among` are all measured cells of the grid. `None` where nothing was measured.
+    pub fn found<'a>(
+        &self,
+        among: &BTreeMap<&Cell, &'a Measured>,
+        shown: &Pattern,
+        contender: Option<&str>,
+    ) -> Option<Found<'a>> {
+        let mut used = Vec::new();
+        let mut values = Vec::new();
+        let statistic = if self.kind == Kind::P95 { Statistic::P95 } else { Statistic::Median };
+        let asked = self.asked(shown, contender);
+        for (cell, measured) in among.iter().filter(|(cell, _)| asked.matches(cell)) {
+            let Some(against) = &self.against else {
+                values.extend(measured.values(&self.metric));
+                used.push(*measured);
+                continue;
+            };
+            let Some(other) = among.get(&against.moved(cell)) else { continue };
+            let of = |one: &Measured| statistic.of(&one.values(&self.metric));
+            if let (Some(one), Some(two)) = (of(measured), of(other)) {
+                values.push(one / two);
+                used.extend([*measured, *other]);
+            }
+        }
+        values.retain(|value| !value.is_nan());
+        let value = self.kind.of(&values, self.against.is_some())?;
+        Some(Found { value, values, cells: used })
+    }
+}
+
+impl Kind {
+    /// Of the values of all runs; or of quotients, which are of the cells' 95th percentiles where
+    /// that is the kind, and are then averaged.
+    fn of(self, values: &[f64], quotients: bool) -> Option<f64> {
+        self.statistic(quotients).of(values)
+    }
+
+    /// What is made of the values of all runs, or of quotients.
+    pub fn statistic(self, quotients: bool) -> Statistic {
+        match self {
+            Self::P95 if quotients => Statistic::Mean,
+            Self::P95 => Statistic::P95,
+            Self::Median => Statistic::Median,
+            Self::Mean => Statistic::Mean,
+            Self::Max => Statistic::Max,
+            Self::Min | Self::Best => Statistic::Min,
+        }
+    }
+}
