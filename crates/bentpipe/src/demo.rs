@@ -5,6 +5,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use bentpipe_lab::browser;
 use bentpipe_lab::contender::{self, BENTPIPE, Contender, E2E_CUBIC};
 use bentpipe_lab::emu;
 use bentpipe_lab::experiment::browse::Browse;
@@ -13,7 +14,7 @@ use bentpipe_lab::experiment::transfers::{Cell, Plan};
 use bentpipe_lab::profile::Profile;
 use bentpipe_lab::result::{Percentile, Row};
 use bentpipe_lab::scratch::Scratch;
-use bentpipe_lab::workload::{Workload, chromium};
+use bentpipe_lab::workload::Workload;
 use clap::Args;
 
 use crate::lab::{check_writable, go, notes, write};
@@ -126,7 +127,7 @@ fn comparison(cells: &[Cell]) -> Option<String> {
 
 /// A page in a real browser, with and without the gateways.
 fn in_chromium(plan: &Plan<'_>) -> Result<Vec<Row>, Box<dyn Error>> {
-    let Some(program) = chromium::find() else {
+    let Some(program) = browser::find() else {
         say!("\nChromium is not installed here, so no page was loaded in a real browser.");
         return Ok(Vec::new());
     };

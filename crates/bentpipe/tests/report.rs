@@ -5,8 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use bentpipe_lab::browser::{Browser, Visit};
-use bentpipe_lab::workload::chromium;
+use bentpipe_lab::browser::{self, Browser, Visit};
 use bentpipe_results::{
     FigureKind, Folder, Manifest, Measured, Row, Study, number, unit_of, write_table,
 };
@@ -32,7 +31,7 @@ const RUNS: u32 = 3;
 
 #[tokio::test]
 async fn the_report_is_whole_readable_and_silent_on_any_screen() {
-    if chromium::find().is_none() {
+    if browser::find().is_none() {
         println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");
         return;
     }

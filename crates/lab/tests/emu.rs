@@ -35,6 +35,7 @@ type Test = (&'static str, fn());
 const TESTS: &[Test] = &[
     ("datagrams_cross_the_radio_link_in_both_ip_versions", reach::datagrams),
     ("segmented_datagrams_are_many_packets_to_the_model", reach::segmented),
+    ("a_capture_has_every_packet_that_the_model_sees", reach::captured),
     ("tcp_runs_end_to_end_in_both_ip_versions", reach::tcp),
     ("tcp_bulk_crosses_a_limited_link_intact", reach::bulk),
     ("tcp_bulk_crosses_a_clean_link_intact", reach::clean_bulk),
@@ -53,7 +54,6 @@ const TESTS: &[Test] = &[
     ("a_congestion_control_is_everybodys", tuning::congestion),
     ("windows_and_buffers_bound_the_rate", tuning::windows),
     ("fast_open_saves_a_round_trip", tuning::fast_open),
-    ("bytes_in_the_cabin_are_counted_with_every_header", tuning::cabin_bytes),
     ("other_users_of_the_link_are_counted_apart", tuning::others),
     ("every_protocol_loads_a_page_over_a_lossy_link", loads::protocols),
     ("connections_are_tried_again_and_dropped", loads::retries),

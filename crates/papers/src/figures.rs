@@ -13,6 +13,9 @@ const REPAIRS: f64 = 1.2;
 /// … beside so much for headers, reports and acknowledgements.
 const OVERHEAD: f64 = 0.03;
 
+/// A full IP packet of a kernel's TCP with timestamps, over the payload in it.
+const IP_BYTES_PER_PAYLOAD: f64 = 1500.0 / 1448.0;
+
 /// One transfer, or several one after another on one connection.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transfer {
@@ -24,8 +27,6 @@ pub struct Transfer {
     pub receiving: Duration,
     /// IP bytes offered to the link in the payload's direction.
     pub offered_bytes: u64,
-    /// IP bytes that passed between gateway and client in that direction.
-    pub cabin_bytes: u64,
     /// The share of packets offered to the link that did not come out of it.
     pub lost: f64,
     /// Connections that were reset before their end.
@@ -40,7 +41,7 @@ impl Transfer {
         let share = |time: Duration| per(8.0 * self.bytes as f64, time) / scene.rate_bps(up);
         let (epb, received) = (share(self.took), share(self.receiving));
         let below = epb < WINDOW_SHARE;
-        let extra = self.offered_bytes as f64 / self.cabin_bytes.max(1) as f64 - 1.0;
+        let extra = extra_traffic(self.offered_bytes, self.bytes);
         let failed = !self.finished || self.resets > 0;
         vec![
             Value::of("epb", epb, self.finished),
@@ -53,6 +54,13 @@ impl Transfer {
             Value::of("failed", f64::from(u8::from(failed)), true),
         ]
     }
+}
+
+/// IP bytes offered to the link over those that the payload is outside of it, less one. A kernel's
+/// own retransmissions towards a gateway are none of the payload's.
+pub fn extra_traffic(offered_bytes: u64, payload_bytes: u64) -> f64 {
+    let passed = payload_bytes as f64 * IP_BYTES_PER_PAYLOAD;
+    offered_bytes as f64 / passed.max(1.0) - 1.0
 }
 
 /// What repairs and control may add to a transfer of whose packets this share is lost.
@@ -83,6 +91,14 @@ mod tests {
         assert_eq!(jain(&[5, 5, 5, 5]), 1.0);
         assert_eq!(jain(&[8, 0, 0, 0]), 0.25);
         assert_eq!(jain(&[0, 0]), 1.0);
+    }
+
+    #[test]
+    fn extra_traffic_is_what_the_link_bore_beyond_each_byte_sent_once() {
+        let payload = 1448 * 1000;
+        assert_eq!(extra_traffic(1500 * 1000, payload), 0.0);
+        assert!((extra_traffic(1500 * 1100, payload) - 0.1).abs() < 1e-9);
+        assert!(extra_traffic(1500, 0).is_finite());
     }
 
     #[test]

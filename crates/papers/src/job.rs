@@ -37,6 +37,15 @@ pub struct Ran {
     pub seed: u64,
     /// What it gave.
     pub values: Vec<Value>,
+    /// Why it counts as failed, where the values alone do not say it.
+    pub failed: Option<String>,
+}
+
+impl Ran {
+    /// A run of which its values say all.
+    pub fn of(run: u32, seed: u64, values: Vec<Value>) -> Self {
+        Self { run, seed, values, failed: None }
+    }
 }
 
 impl Value {

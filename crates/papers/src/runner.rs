@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::budget::{Budget, CARRIED_BPS};
 use crate::cost;
 use crate::job::Ran;
+use crate::left::{Left, Next};
 use crate::plan::{Bundle, Kind, Part, Plan, Worldful};
 use crate::progress::{Progress, Work, minutes};
 use crate::sim;
@@ -26,9 +27,6 @@ const MEASURED_AT_ONCE: usize = 8;
 const WORLDS_PER_CORE: usize = 8;
 /// The same for worlds that wait for the end because the machine was too busy for them.
 const LATER_PER_CORE: usize = 2;
-/// How often in a row a world may fail at the same run before that, or all that is left, counts as not
-/// measured.
-const ATTEMPTS: u32 = 3;
 /// Virtual time that a core simulates in a second, about, before it has shown its pace.
 const SIMULATED_IN_A_SECOND: f64 = 50.0;
 /// Characters of an error that are shown and kept.
@@ -45,7 +43,7 @@ pub struct Options<'a> {
     pub scratch: &'a Path,
     /// The `bentpipe` program, where the gateways come from.
     pub program: &'a Path,
-    /// Where the archives of page loads go, if anywhere.
+    /// Where what is kept of single runs goes, if anywhere.
     pub raw: Option<&'a Path>,
     /// Worlds at once; as many as the cores carry unless said.
     pub jobs: Option<usize>,
@@ -109,15 +107,9 @@ struct RunLine {
     attempt: u32,
     /// Of its packets, on average, in seconds.
     mean_lateness: f64,
-}
-
-/// What is left of a world.
-struct Left {
-    world: Worldful,
-    /// Worlds that were brought up for it.
-    attempt: u32,
-    /// Of these, the last ones that failed at the same run.
-    failures: u32,
+    /// Why it counts as failed, where the values alone do not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failed: Option<String>,
 }
 
 /// The machine.
@@ -251,24 +243,20 @@ impl Desk<'_> {
                 self.progress.spent(Kind::Emu, cost::WORLD);
             }
             let Err(error) = over else { return };
-            left.world.forget(&done);
-            left.attempt += 1;
-            left.failures = if done.is_empty() { left.failures + 1 } else { 1 };
             let why = clipped(&error.to_string());
-            if left.failures < ATTEMPTS && error.may_pass() {
-                let job = &self.plan.jobs[left.world.parts[0].job];
-                let (study, grid) = (&job.study.name, &job.grid.id);
-                self.progress.say(&format!("{study} {grid}: a world is tried again: {why}"));
-                if let Some(later) = later.filter(|_| error.is_of_machine()) {
-                    later.lock().unwrap_or_else(PoisonError::into_inner).push(left);
-                    return;
+            match left.after(&done, &error) {
+                Next::Over => return,
+                Next::Missed(lost) => self.miss(lost.into_iter(), &why),
+                Next::Again => {
+                    let job = &self.plan.jobs[left.world.parts[0].job];
+                    let (study, grid) = (&job.study.name, &job.grid.id);
+                    self.progress.say(&format!("{study} {grid}: another world: {why}"));
+                    if let Some(later) = later.filter(|_| error.is_of_machine()) {
+                        later.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+                        return;
+                    }
                 }
-                continue;
             }
-            // What is not said of the runs behind it does not end them.
-            let lost = if error.is_of_run() { 1 } else { left.world.parts.len() };
-            self.miss(left.world.parts.drain(..lost), &why);
-            left.failures = 0;
         }
     }
 
@@ -281,7 +269,8 @@ impl Desk<'_> {
         let mut state = self.lock();
         let (runs, lines) = state.ran.entry(job).or_default();
         let Conditions { attempt, mean_lateness, .. } = *conditions;
-        lines.push(RunLine { run: ran.run, seed: ran.seed, attempt, mean_lateness });
+        let failed = ran.failed.as_deref().map(clipped);
+        lines.push(RunLine { run: ran.run, seed: ran.seed, attempt, mean_lateness, failed });
         runs.push(ran);
         if runs.len() < planned.planned.runs as usize {
             return;
@@ -343,12 +332,6 @@ impl Desk<'_> {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Left {
-    fn new(world: Worldful) -> Self {
-        Self { world, attempt: 0, failures: 0 }
     }
 }
 

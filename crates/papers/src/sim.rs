@@ -10,18 +10,15 @@ use bentpipe_lab::sim::aerotcp::{self, Files};
 use bentpipe_lab::sim::traffic::SimTraffic;
 use bentpipe_lab::sim::transfer::NoSession;
 use bentpipe_lab::traffic::{Carry, Counted, DOWN, Engine, EngineError, Traffic, UP};
-use bentpipe_link::Class;
+use bentpipe_link::{Class, Settings};
 use bentpipe_results::{Content, Workload};
 use bentpipe_units::Span;
 
-use crate::figures::{Transfer, jain};
+use crate::figures::{Transfer, extra_traffic, jain};
 use crate::job::{Job, Ran, Value};
 use crate::link::{Scene, SceneError, duration, rate, value};
 use crate::plan::{Plan, Worldful};
 
-/// Payload in a full IP packet of a kernel's TCP with timestamps, which stands for the cabin's side
-/// of a gateway where there is none.
-const CABIN_BYTES_PER_PAYLOAD: f64 = 1500.0 / 1448.0;
 /// How far apart looks at a transfer are: its times are right to this.
 const LOOK: Duration = Duration::from_millis(1);
 /// A request that travels with the flow's opening.
@@ -67,12 +64,13 @@ pub fn run(
     for run in 0..runs {
         let seed = worldful.seed + u64::from(run);
         if job.grid.workload != Workload::RuralPolicy {
-            tell(first, Ran { run, seed, values: one(job, scene, seed)? });
+            tell(first, Ran::of(run, seed, one(job, scene, seed)?));
             continue;
         }
-        let found = policy(&Engine::Sim, job, scene, seed)?;
+        let spec = policy_of(job, scene)?;
+        let found = rural_paws::policy(&Engine::Sim, &scene.profile, &spec, seed)?;
         for part in worldful.parts.iter().filter(|part| part.runs.contains(&run)) {
-            tell(part.job, Ran { run, seed, values: of_class(&plan.jobs[part.job], &found) });
+            tell(part.job, Ran::of(run, seed, of_class(&plan.jobs[part.job], &found)));
         }
     }
     Ok(())
@@ -119,8 +117,7 @@ fn files(
         Value::of("failed", f64::from(u8::from(cut)), true),
         Value::of("goodput", 8.0 * found.bytes as f64 / took, !cut),
     ];
-    let passed = found.bytes as f64 * CABIN_BYTES_PER_PAYLOAD;
-    values.push(Value::of("extra-traffic", found.offered_bytes as f64 / passed - 1.0, !cut));
+    values.push(Value::of("extra-traffic", extra_traffic(found.offered_bytes, found.bytes), !cut));
     for (number, file) in found.files.iter().enumerate() {
         let (seconds, finished) = match *file {
             Sample::Finished(seconds) => (seconds + behind.as_secs_f64(), true),
@@ -136,8 +133,7 @@ fn sequence(job: &Job<'_>, scene: &Scene, seed: u64) -> Result<Vec<Value>, SimEr
         return Err(SimError::Unknown { what: "sequence of anything but objects".into() });
     };
     let (all, up) = (u64::from(count) * bytes, job.is_up());
-    let settings = roomy();
-    let mut cabin = SimTraffic::new(&scene.profile, &settings, &settings, seed)?;
+    let mut cabin = SimTraffic::new(&scene.profile, &Settings::default(), &roomy(), seed)?;
     let way = if up { UP } else { DOWN };
     let (up_bytes, down_bytes) = if up { (all, 1) } else { (REQUEST_BYTES, all) };
     let (began, before) = (cabin.now(), cabin.counted());
@@ -163,7 +159,6 @@ fn sequence(job: &Job<'_>, scene: &Scene, seed: u64) -> Result<Vec<Value>, SimEr
         took: end - began + behind,
         receiving: end - first.unwrap_or(end),
         offered_bytes: offered(&after, way).1 - offered(&before, way).1,
-        cabin_bytes: (got as f64 * CABIN_BYTES_PER_PAYLOAD) as u64,
         lost: lost_share(&before, &after, way),
         resets: 0,
         finished,
@@ -186,20 +181,9 @@ fn lost_share(before: &Counted, after: &Counted, way: usize) -> f64 {
     (lost(after) - lost(before)) as f64 / packets.max(1) as f64
 }
 
-/// One run of the policy of Rural-PAWS in either engine, for all classes and directions of the
-/// job's condition.
-pub fn policy(
-    engine: &Engine<'_>,
-    job: &Job<'_>,
-    scene: &Scene,
-    seed: u64,
-) -> Result<rural_paws::Policy, SimError> {
-    Ok(rural_paws::policy(engine, &scene.profile, &policy_of(job, scene)?, seed)?)
-}
-
-/// What the cell declares of it: its page, its grid's settings and its condition. What is not
+/// What the cell declares of the policy of Rural-PAWS: its page, its grid's settings and its condition. What is not
 /// declared is as in the lab's own experiment.
-fn policy_of(job: &Job<'_>, scene: &Scene) -> Result<rural_paws::Spec, SceneError> {
+pub fn policy_of(job: &Job<'_>, scene: &Scene) -> Result<rural_paws::Spec, SceneError> {
     let mut spec = rural_paws::Spec::default();
     let (grid, changes) = (job.grid, &scene.changes);
     if let Some(Content::Objects { count, bytes }) = job.page().map(|page| page.content) {

@@ -1,26 +1,34 @@
 //! One world: brought up, measured, tuned, its contender at work, and run after run in it.
+//!
+//! What is wrong with the measurement (the emulator was late, no socket was free) makes a run
+//! nothing, and it is made again. What is wrong with a contender is its result: where one ends in a
+//! run, or nothing ever comes through it, the run counts as failed, and only those behind it have
+//! another world.
+
+mod error;
 
 use std::path::Path;
 use std::time::Duration;
 
-use bentpipe_lab::browser::BrowserError;
-use bentpipe_lab::contender::{self, Contender, ContenderError, Running, Stage};
-use bentpipe_lab::emu::{EmuError, MeasureError, Measured, Tuning, World};
+use bentpipe_lab::contender::{self, Contender, Running, Stage};
+use bentpipe_lab::emu::{Capture, EmuError, Measured, Tuning, World};
 use bentpipe_lab::experiment::gate::Gate;
-use bentpipe_lab::traffic::{Emulator, Engine};
 use bentpipe_results::Workload;
 use serde::Serialize;
 use tokio::runtime;
 
+pub use error::WorldError;
+
 use crate::budget::Budget;
-use crate::job::Ran;
-use crate::lateness::{Lateness, TooLate};
+use crate::job::{Job, Ran};
+use crate::lateness::Lateness;
 use crate::link::Scene;
 use crate::origin::Origin;
 use crate::plan::{Plan, Worldful};
-use crate::settle::{DRAIN, settle};
-use crate::sim::{self, SimError};
-use crate::workload::page::{SiteError, Sites};
+use crate::policy;
+use crate::raw::{self, RawError};
+use crate::settle::settle;
+use crate::workload::page::Sites;
 use crate::workload::{self, Scope, WorkError, bulk};
 
 /// How long the first byte may take to come through a contender: the gateways' handshake is tried
@@ -38,7 +46,7 @@ pub struct Machine<'a> {
     pub program: &'a Path,
     /// For keys and configs of all worlds.
     pub scratch: &'a Path,
-    /// Where the archives of page loads go, if anywhere.
+    /// Where what is kept of single runs goes, if anywhere.
     pub raw: Option<&'a Path>,
     /// Whose links are measured at once.
     pub measuring: Gate,
@@ -66,107 +74,6 @@ pub struct Conditions {
     pub realtime: bool,
 }
 
-/// Why a world gave nothing, or nothing more.
-#[derive(Debug, thiserror::Error)]
-pub enum WorldError {
-    /// The emulator could not be brought up.
-    #[error(transparent)]
-    Emulator(#[from] EmuError),
-    /// The link is not the declared one.
-    #[error(transparent)]
-    Measure(#[from] MeasureError),
-    /// There is no such contender.
-    #[error(transparent)]
-    Unknown(#[from] contender::UnknownContender),
-    /// A contender could not be set up, or has ended.
-    #[error("{name}: {source}{said}")]
-    Contender {
-        /// Which.
-        name: &'static str,
-        /// Why.
-        source: ContenderError,
-        /// What it said last.
-        said: String,
-    },
-    /// Nothing comes through a contender.
-    #[error("{name}: nothing came through within {} s ({why}){said}", SILENCE.as_secs())]
-    Silent {
-        /// Which.
-        name: &'static str,
-        /// What was last seen.
-        why: String,
-        /// What it said last.
-        said: String,
-    },
-    /// The emulator was late.
-    #[error(transparent)]
-    Late(#[from] TooLate),
-    /// What a run left behind does not go.
-    #[error("{name}: what a run left on the link was still under way {} s later", DRAIN.as_secs())]
-    Undrained {
-        /// Whose.
-        name: &'static str,
-    },
-    /// The emulator itself lost packets.
-    #[error(
-        "the emulator lost {0} packets that its model let pass: this machine is too busy; run \
-         fewer worlds at once (--jobs)"
-    )]
-    Unmodelled(u64),
-    /// What is to be loaded cannot be made.
-    #[error(transparent)]
-    Site(#[from] SiteError),
-    /// A run gave nothing.
-    #[error("{name}: {source}{said}")]
-    Work {
-        /// Whose.
-        name: &'static str,
-        /// Why.
-        source: WorkError,
-        /// What the contender said last.
-        said: String,
-    },
-    /// The policy of Rural-PAWS could not be run.
-    #[error(transparent)]
-    Policy(#[from] SimError),
-    /// A folder for keys and configs could not be made.
-    #[error("cannot make a folder for keys and configs: {0}")]
-    Folder(#[from] std::io::Error),
-}
-
-impl WorldError {
-    /// Whether another attempt may end otherwise.
-    pub fn may_pass(&self) -> bool {
-        match self {
-            Self::Unknown(_) | Self::Site(_) => false,
-            Self::Contender { source, .. } => !matches!(
-                source,
-                ContenderError::Missing { .. }
-                    | ContenderError::Setting { .. }
-                    | ContenderError::Reserve { .. }
-            ),
-            Self::Work { source, .. } => match source {
-                WorkError::Cannot(_) => false,
-                WorkError::Site(error) => {
-                    !matches!(error, SiteError::Browser(BrowserError::NotInstalled))
-                }
-                _ => true,
-            },
-            _ => true,
-        }
-    }
-
-    /// Whether it is this machine's being busy, which may be over later.
-    pub fn is_of_machine(&self) -> bool {
-        matches!(self, Self::Late(_) | Self::Unmodelled(_) | Self::Measure(_))
-    }
-
-    /// Whether it concerns the run that was being made, and says nothing of others in its world.
-    pub fn is_of_run(&self) -> bool {
-        matches!(self, Self::Late(_) | Self::Work { .. })
-    }
-}
-
 /// Who hears of every run.
 pub type Tell<'a> = dyn FnMut(usize, Ran, &Conditions) + 'a;
 
@@ -191,7 +98,7 @@ pub fn run(
     let browser = if in_browser { BROWSER_BPS } else { 0 };
     let _portion = machine.budget.take(carried(scene).saturating_add(browser));
     if job.grid.workload == Workload::RuralPolicy {
-        return policy(machine, plan, worldful, attempt, tell);
+        return policy::run(machine, plan, worldful, attempt, tell);
     }
     let world = World::new(&scene.profile.link, scene.profile.terrestrial.as_ref(), seed)?;
     let links = {
@@ -216,7 +123,11 @@ pub fn run(
     let running = contender.start(&stage);
     let mut running =
         running.map_err(|source| WorldError::Contender { name, source, said: String::new() })?;
-    warm_up(&world, name, running.as_mut())?;
+    let mut ended = warm_up(&world, name, running.as_mut())?;
+    if ended.is_some() {
+        // Unless it was the machine.
+        sound(&world, &links, &Lateness::default())?;
+    }
     let mut number = 0;
     for part in &worldful.parts {
         let job = &plan.jobs[part.job];
@@ -239,17 +150,50 @@ pub fn run(
                 raw: machine.raw,
                 run,
                 number,
+                failed: None,
             };
+            let capture = capture(machine, &world, job, run)?;
             let outcome = workload::run(&mut scope);
-            let said = || running.said();
-            let values =
-                outcome.map_err(|source| WorldError::Work { name, source, said: said() })?;
-            check(name, running.as_mut())?;
+            drop(capture);
+            let found = outcome.map(|values| Ran { run, seed, values, failed: scope.failed });
             let conditions = Conditions { attempt, ..sound(&world, &links, &before)? };
-            tell(part.job, Ran { run, seed, values }, &conditions);
+            ended = ended.or(check(name, running.as_mut()).err());
+            let nothing = || Ran::of(run, seed, workload::nothing(job));
+            let counted = counted(found, nothing, ended.as_ref());
+            let said = || running.said();
+            let ran = counted.map_err(|source| WorldError::Work { name, source, said: said() })?;
+            tell(part.job, ran, &conditions);
+            if let Some(error) = ended {
+                return Err(error);
+            }
         }
     }
     Ok(())
+}
+
+/// What the radio link is offered in a run of `job`, into its file, where that is asked for.
+pub(crate) fn capture(
+    machine: &Machine<'_>,
+    world: &World,
+    job: &Job<'_>,
+    run: u32,
+) -> Result<Option<Capture>, RawError> {
+    let capture = |folder| raw::make(folder, job, run, ".pcapng", |path| world.capture(path));
+    machine.raw.map(capture).transpose()
+}
+
+/// What a soundly measured run counts as: what was found, unless its contender `ended`. Then it
+/// failed, whatever was found, and also where nothing was.
+fn counted(
+    found: Result<Ran, WorkError>,
+    nothing: impl FnOnce() -> Ran,
+    ended: Option<&WorldError>,
+) -> Result<Ran, WorkError> {
+    let Some(why) = ended else { return found };
+    let ran = found.unwrap_or_else(|_| nothing());
+    let (values, why) = (workload::failed(ran.values), why.to_string());
+    let failed = Some(ran.failed.map_or(why.clone(), |own| format!("{own}; {why}")));
+    Ok(Ran { values, failed, ..ran })
 }
 
 /// The traffic of a world at its most, bit/s.
@@ -271,7 +215,7 @@ fn ready(world: &World, scene: &Scene, name: &'static str) -> Result<(), WorldEr
 }
 
 /// How late the emulator was so far.
-fn lateness(world: &World) -> Result<Lateness, EmuError> {
+pub(crate) fn lateness(world: &World) -> Result<Lateness, EmuError> {
     let (radio, behind) = (world.radio_counters()?, world.terrestrial_counters()?);
     Ok(Lateness::of([&radio].into_iter().chain(&behind)))
 }
@@ -288,27 +232,35 @@ fn tune(world: &World, scene: &Scene, contender: &dyn Contender) -> Result<(), E
     if contender.has_tcp_on_link() {
         world.tune_link(&scene.relays)?;
     }
-    world.count_cabin_packets()
+    Ok(())
 }
 
-/// The contest is between tunnels that are up.
-fn warm_up(world: &World, name: &'static str, running: &mut dyn Running) -> Result<(), WorldError> {
+/// The contest is between tunnels that are up; why this one is not.
+fn warm_up(
+    world: &World,
+    name: &'static str,
+    running: &mut dyn Running,
+) -> Result<Option<WorldError>, EmuError> {
     let first = world.client.run(|| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         Ok::<_, EmuError>(runtime.map_err(EmuError::Thread)?.block_on(bulk::first_byte(SILENCE)))
     })??;
-    match (first, running.check()) {
-        (Ok(()), Ok(())) => Ok(()),
-        (_, Err(source)) => Err(WorldError::Contender { name, source, said: running.said() }),
+    Ok(match (first, check(name, running)) {
+        (Ok(()), Ok(())) => None,
+        (_, Err(error)) => Some(error),
         (Err(why), _) => {
-            Err(WorldError::Silent { name, why: why.to_string(), said: running.said() })
+            Some(WorldError::Silent { name, why: why.to_string(), said: running.said() })
         }
-    }
+    })
 }
 
 /// What is known of the links; an error where the emulator did what its model did not say, or was
 /// late since `before`.
-fn sound(world: &World, measured: &Measured, before: &Lateness) -> Result<Conditions, WorldError> {
+pub(crate) fn sound(
+    world: &World,
+    measured: &Measured,
+    before: &Lateness,
+) -> Result<Conditions, WorldError> {
     let since = lateness(world)?.since(before);
     let counters = world.radio_counters()?;
     let behind = world.terrestrial_counters()?.map_or(0, |counters| counters.unmodelled());
@@ -331,53 +283,31 @@ fn sound(world: &World, measured: &Measured, before: &Lateness) -> Result<Condit
     })
 }
 
-/// The policy of Rural-PAWS, which brings up worlds of its own: all classes and directions of a
-/// condition come from the same run.
-fn policy(
-    machine: &Machine<'_>,
-    plan: &Plan<'_>,
-    worldful: &Worldful,
-    attempt: u32,
-    tell: &mut Tell<'_>,
-) -> Result<(), WorldError> {
-    let begun = worldful.parts.iter().map(|part| part.runs.start).min().unwrap_or(0);
-    let runs = worldful.parts.iter().map(|part| part.runs.end).max().unwrap_or(0);
-    for run in begun..runs {
-        let first = worldful.parts[0].job;
-        let seed = worldful.seed_of(attempt) + u64::from(run);
-        let engine = Engine::Emu(Emulator { folder: machine.scratch });
-        let found = sim::policy(&engine, &plan.jobs[first], &plan.scenes[first], seed)?;
-        for part in worldful.parts.iter().filter(|part| part.runs.contains(&run)) {
-            let values = sim::of_class(&plan.jobs[part.job], &found);
-            let conditions = Conditions { attempt, ..Conditions::default() };
-            tell(part.job, Ran { run, seed, values }, &conditions);
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::Value;
+    use bentpipe_lab::contender::ContenderError;
 
     fn missing(source: ContenderError) -> WorldError {
         WorldError::Contender { name: "kcptun", source, said: String::new() }
     }
 
-    fn work(source: WorkError) -> WorldError {
-        WorldError::Work { name: "bentpipe", source, said: String::new() }
-    }
-
     #[test]
-    fn what_is_not_installed_is_not_tried_again() {
-        let error = missing(ContenderError::Missing { program: "kcptun-server" });
-        assert!(!error.may_pass() && error.to_string().contains("scripts/setup.sh kcptun"));
+    fn a_run_in_which_the_contender_ended_failed_whatever_it_gave() {
         let ended = ContenderError::Ended { program: "kcptun-server", said: String::new() };
-        assert!(missing(ended).may_pass());
-        let error = work(SiteError::Browser(BrowserError::NotInstalled).into());
-        assert!(!error.may_pass() && error.to_string().contains("scripts/setup.sh browser"));
-        assert!(error.is_of_run());
-        let late = WorldError::from(TooLate { mean_ms: 2.0, stalled: 0, delivered: 9 });
-        assert!(late.may_pass() && late.is_of_machine() && late.is_of_run());
+        let ended = missing(ended);
+        let plt = |finished| Value::of("plt", 3.0, finished);
+        let whole = || Ran::of(2, 7, vec![plt(true), Value::of("failed", 0.0, true)]);
+        let nothing = || Ran::of(2, 7, vec![Value::of("plt", 60.0, false)]);
+        let ran = counted(Ok(whole()), nothing, Some(&ended)).unwrap();
+        assert_eq!(ran.values, [plt(false), Value::of("failed", 1.0, true)]);
+        assert!(ran.failed.unwrap().contains("kcptun-server ended"));
+        let broken = || Err(WorkError::Cannot("do it".into()));
+        let ran = counted(broken(), nothing, Some(&ended)).unwrap();
+        assert_eq!(ran.values, [Value::of("plt", 60.0, false), Value::of("failed", 1.0, true)]);
+        // Without that it is as it was.
+        assert_eq!(counted(Ok(whole()), nothing, None).unwrap(), whole());
+        assert!(counted(broken(), nothing, None).is_err());
     }
 }

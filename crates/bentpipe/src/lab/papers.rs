@@ -44,7 +44,8 @@ pub struct PapersArgs {
     /// Go on with a folder of results that another build of this program has made.
     #[arg(long)]
     mix_builds: bool,
-    /// Keep a HAR file of every page load, below raw/ in the folder.
+    /// Keep of every run in real time what its link was offered (pcapng), and of page loads also HAR and,
+    /// over HTTP/3, qlog: below raw/ in the folder.
     #[arg(long)]
     raw: bool,
     /// Put the results of shards together.

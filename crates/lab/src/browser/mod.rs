@@ -10,7 +10,7 @@ mod session;
 mod tests;
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -18,11 +18,13 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::contender::process::Process;
-use crate::workload::chromium::find;
 pub use flags::{NotInBrowsers, flags};
 use pipe::Pipe;
 pub use record::{Phases, Record, Request};
 use session::{Event, Session};
+
+/// What it is called on the systems we know.
+const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
 /// What it may take to start, and to end: a busy machine takes some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -71,6 +73,16 @@ pub enum BrowserError {
         /// Its last words.
         said: String,
     },
+}
+
+/// Where Chromium is, if it is installed.
+pub fn find() -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH")?;
+    let folders: Vec<PathBuf> = std::env::split_paths(&paths).collect();
+    PROGRAMS
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|path| path.is_file())
 }
 
 /// A running browser with one tab. Dropping it kills it.

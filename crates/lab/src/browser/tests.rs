@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use super::{Browser, Visit};
+use super::{Browser, Visit, find};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -96,7 +96,7 @@ fn check_har(visit: &Visit) {
 
 #[tokio::test]
 async fn a_page_is_loaded_again_from_the_cache_and_one_that_hangs_is_cut_off() {
-    if crate::workload::chromium::find().is_none() {
+    if find().is_none() {
         println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");
         return;
     }

@@ -77,7 +77,8 @@ impl Contender for Gateways {
 const ROOM: &str =
     "max-datagram-flows = 256\nmax-ip-flows = 16\nmemory = { receive = \"3 GiB\" }\n";
 
-/// What the ground of a contender over the radio transport makes of its file, for the same over a link in virtual time.
+/// What the ground of a contender over the radio transport makes of its file, for the same over a
+/// link in virtual time. The aircraft's file says nothing of memory: that is the defaults'.
 pub fn roomy() -> Settings {
     Settings {
         receive_memory: ByteSize::from_bytes(3 << 30),
@@ -103,5 +104,37 @@ impl Running for Pair {
             self.air.tail(),
             self.ground.tail()
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+    use bentpipe_gateway::config::{AirConfig, GroundConfig};
+    use bentpipe_gateway::far::link::{air_config, hub_config};
+
+    #[test]
+    fn virtual_time_has_the_room_that_the_files_give() {
+        let folder = tempfile::tempdir().unwrap();
+        let [socks5, peer] = ["127.0.0.1:1080", "198.18.2.2:4500"].map(|it| it.parse().unwrap());
+        let profile = Profile::named("mss").unwrap();
+        let spec = PairSpec { aircraft: ROOM, ..PairSpec::new(&profile, socks5, peer) };
+        spec.write(folder.path()).unwrap();
+        let room = |one: &Settings| {
+            let Settings { receive_memory, send_memory, code_memory, .. } = *one;
+            (receive_memory, send_memory, code_memory, one.flow_reserve, one.max_flows)
+        };
+        let ground = GroundConfig::load(&folder.path().join("ground.toml")).unwrap();
+        let ground = hub_config(&ground).unwrap().aircraft.remove(0).settings;
+        assert_eq!(room(&ground), room(&roomy()));
+        let air = AirConfig::load(&folder.path().join("air.toml"), None).unwrap();
+        let air = air_config(&air, peer, 1).unwrap().settings;
+        let defaults = Settings::default();
+        assert_eq!(air.receive_memory, defaults.receive_memory);
+        assert_eq!(
+            (air.send_memory, air.code_memory),
+            (defaults.send_memory, defaults.code_memory)
+        );
     }
 }

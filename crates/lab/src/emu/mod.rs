@@ -8,6 +8,7 @@
 //! [`enter`] comes first in `main`; then [`World::new`]; then [`World::measure`], without which no
 //! figure taken in a world should be believed.
 
+mod capture;
 mod ecn;
 mod error;
 mod estimate;
@@ -24,6 +25,7 @@ mod user;
 mod wire;
 mod world;
 
+pub use capture::{CAPTURE_BYTES, Capture, SNAP_BYTES};
 pub use error::EmuError;
 pub use handover::hand_over;
 pub use host::Host;

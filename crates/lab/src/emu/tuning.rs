@@ -8,13 +8,13 @@
 use std::fs;
 use std::net::Ipv4Addr;
 
+use rtnetlink::RouteMessageBuilder;
 use rtnetlink::packet_core::DefaultNla;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric, RouteScope};
-use rtnetlink::{LinkUnspec, RouteMessageBuilder};
 
 use super::error::EmuError;
 use super::host::Host;
-use super::net::{self, Interface, configure, index_of};
+use super::net::{Interface, configure, index_of};
 use super::world::{AIR, AIR_CABIN, CLIENT, GROUND, GROUND_INTERNET, SERVER, World};
 use crate::workload::origin::Congestion;
 
@@ -119,31 +119,6 @@ impl World {
             lead(host, "radio", tuning, between)?;
         }
         Ok(())
-    }
-
-    /// Lets no host put several packets of a connection into one frame on the cabin's cable, so
-    /// that [`World::cabin_bytes`] counts every packet's headers.
-    pub fn count_cabin_packets(&self) -> Result<(), EmuError> {
-        for host in [&self.client, &self.air] {
-            configure(host, "send single packets into the cabin", async |netlink| {
-                let index = index_of(&netlink, "cabin").await?;
-                let single = rtnetlink::packet_route::link::LinkAttribute::GsoMaxSegs(1);
-                let set = LinkUnspec::new_with_index(index).append_extra_attribute(single);
-                netlink.link().set(set.build()).execute().await
-            })?;
-        }
-        Ok(())
-    }
-
-    /// IP bytes that crossed the cabin's cable so far: towards the client, and from it.
-    pub fn cabin_bytes(&self) -> Result<[u64; 2], EmuError> {
-        const ETHERNET_HEADER_BYTES: u64 = 14;
-        let row = net::device_row(&self.client, "cabin")?;
-        let ip = |bytes: usize, packets: usize| {
-            let column = |at: usize| row.get(at).copied().unwrap_or(0);
-            column(bytes).saturating_sub(ETHERNET_HEADER_BYTES * column(packets))
-        };
-        Ok([ip(0, 1), ip(8, 9)])
     }
 }
 

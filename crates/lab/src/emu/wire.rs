@@ -15,6 +15,7 @@ use nix::sys::prctl;
 use nix::sys::time::TimeSpec;
 use nix::unistd::{read, write};
 
+use super::capture::{Seen, Tap};
 use super::ecn;
 use super::error::EmuError;
 use super::offload::{FRAME_BYTES, HEADER_BYTES, Segments};
@@ -100,6 +101,7 @@ pub struct Wire {
     stop: Arc<EventFd>,
     thread: Option<JoinHandle<()>>,
     counters: [Arc<Mutex<WireCounters>>; 2],
+    tap: Arc<Tap>,
 }
 
 impl Wire {
@@ -114,14 +116,21 @@ impl Wire {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let stop = EventFd::from_flags(flags).map_err(|errno| EmuError::Thread(errno.into()))?;
         let stop = Arc::new(stop);
-        let lanes = directions.map(Lane::new);
+        let tap = Arc::new(Tap::default());
+        let [near, far] = directions;
+        let lanes = [Lane::new(near, 0, tap.clone()), Lane::new(far, 1, tap.clone())];
         let counters = [Arc::clone(&lanes[0].counters), Arc::clone(&lanes[1].counters)];
         let stopped = Arc::clone(&stop);
         let thread = thread::Builder::new()
             .name(format!("wire {name}"))
             .spawn(move || carry(epoch, &devices, lanes, &stopped))
             .map_err(EmuError::Thread)?;
-        Ok(Self { stop, thread: Some(thread), counters })
+        Ok(Self { stop, thread: Some(thread), counters, tap })
+    }
+
+    /// Where it leaves what it sees, the directions in the order given to [`Wire::start`].
+    pub(super) fn tap(&self) -> &Arc<Tap> {
+        &self.tap
     }
 
     /// What happened so far, in the order of the directions given to [`Wire::start`].
@@ -213,6 +222,8 @@ fn wait(devices: &[OwnedFd; 2], stop: &EventFd, timeout: Option<Duration>) -> bo
 /// One direction: its model, and the packets under way.
 struct Lane {
     model: Direction,
+    way: usize,
+    tap: Arc<Tap>,
     /// Ordered by delivery time, then by order of offering.
     under_way: BinaryHeap<Reverse<UnderWay>>,
     offered: u64,
@@ -232,9 +243,11 @@ struct UnderWay {
 }
 
 impl Lane {
-    fn new(model: Direction) -> Self {
+    fn new(model: Direction, way: usize, tap: Arc<Tap>) -> Self {
         Self {
             model,
+            way,
+            tap,
             under_way: BinaryHeap::new(),
             offered: 0,
             in_flight_bytes: 0,
@@ -279,6 +292,7 @@ impl Lane {
             } else {
                 (self.model.offer(now, bytes), false)
             };
+            self.tap.leave(|| Seen::of(frame, segments, index, self.way, now, fate));
             if is_others {
                 self.tally.others.add(bytes, fate);
             } else {

@@ -1,11 +1,14 @@
 //! A world: four hosts, the emulated links between them, and the clock they share.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use bentpipe_channel::{Direction, DirectionSpec, LinkSpec};
 
+use super::capture::Capture;
 use super::error::EmuError;
 use super::host::Host;
 use super::net::{self, Interface, Route};
@@ -179,6 +182,12 @@ impl World {
     /// What happened on the radio link so far.
     pub fn radio_counters(&self) -> Result<LinkCounters, EmuError> {
         self.radio.counters()
+    }
+
+    /// Writes what is offered to the radio link from now on into a new pcapng file at `path`, until
+    /// what is returned is dropped or there is another.
+    pub fn capture(&self, path: &Path) -> io::Result<Capture> {
+        Capture::start(self.radio.wire.tap().clone(), self.radio.epoch, path)
     }
 
     /// What happened on the terrestrial path so far; `None` where it is a cable.

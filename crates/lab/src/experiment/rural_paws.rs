@@ -147,30 +147,33 @@ pub fn policy(
     spec: &Spec,
     seed: u64,
 ) -> Result<Policy, EngineError> {
+    engine.carry(profile, &limits(spec), seed, |cabin| policy_in(cabin, profile, spec, seed))
+}
+
+/// The same in a cabin whose classes have the limits of `spec`.
+pub fn policy_in(cabin: &mut dyn Traffic, profile: &Profile, spec: &Spec, seed: u64) -> Policy {
     let capacity = capacity(profile);
-    engine.carry(profile, &limits(spec), seed, |cabin| {
-        let mut alone = [0.0; 2];
-        if spec.others.0 > 0 {
-            saturate(cabin, spec);
-            cabin.pass(spec.warm);
-            (alone, _) = rates(cabin, spec, &[]);
-        }
-        let pages = pages(cabin, spec, seed);
-        let class = Class::Assured;
-        let bulk = cabin.open(Carry { class, passenger: WORKER, up: ENDLESS, down: ENDLESS });
+    let mut alone = [0.0; 2];
+    if spec.others.0 > 0 {
+        saturate(cabin, spec);
         cabin.pass(spec.warm);
-        let (lower, assured) = rates(cabin, spec, &[bulk]);
-        Policy {
-            pages,
-            assured_fill: [DOWN, UP].map(|way| assured[way] / (capacity[way] - lower[way])),
-            lower_fill: [DOWN, UP].map(|way| alone[way] / spec.ceil[way].bps() as f64),
-        }
-    })
+        (alone, _) = rates(cabin, spec, &[]);
+    }
+    let pages = pages(cabin, spec, seed);
+    let class = Class::Assured;
+    let bulk = cabin.open(Carry { class, passenger: WORKER, up: ENDLESS, down: ENDLESS });
+    cabin.pass(spec.warm);
+    let (lower, assured) = rates(cabin, spec, &[bulk]);
+    Policy {
+        pages,
+        assured_fill: [DOWN, UP].map(|way| assured[way] / (capacity[way] - lower[way])),
+        lower_fill: [DOWN, UP].map(|way| alone[way] / spec.ceil[way].bps() as f64),
+    }
 }
 
 /// Lower effort has what `spec` leaves it, which in the paper is only what is left over, and no more
 /// than its ceiling.
-fn limits(spec: &Spec) -> ClassLimits {
+pub fn limits(spec: &Spec) -> ClassLimits {
     let mut limits = ClassLimits::default();
     for way in [DOWN, UP] {
         let (rate, ceil) = (Some(spec.rate[way]), Some(spec.ceil[way]));

@@ -22,7 +22,7 @@ use tokio_rustls::TlsConnector;
 
 use super::protocol::Version;
 use super::tally::{Handshake, Tally};
-use super::{Load, Protocol, QUIC_WINDOW_BYTES, STREAM_WINDOW_BYTES, Tickets};
+use super::{Load, Protocol, QUIC_WINDOW_BYTES, Qlog, STREAM_WINDOW_BYTES, Tickets};
 use crate::site::{AuthorityError, Content, Site};
 use crate::workload::origin::Congestion;
 
@@ -247,7 +247,8 @@ fn quic(load: &Load<'_>, tickets: &Tickets) -> Result<quinn::ClientConfig, Autho
     let mut transport = TransportConfig::default();
     transport
         .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
-        .receive_window(VarInt::from_u32(QUIC_WINDOW_BYTES as u32));
+        .receive_window(VarInt::from_u32(QUIC_WINDOW_BYTES as u32))
+        .qlog_stream(load.qlog.map(Qlog::stream));
     if load.congestion == Congestion::Bbr {
         transport.congestion_controller_factory(Arc::new(BbrConfig::default()));
     } else {

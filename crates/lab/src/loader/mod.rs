@@ -10,6 +10,7 @@ mod har;
 mod http1;
 mod many;
 mod protocol;
+mod qlog;
 mod tally;
 mod tickets;
 mod visit;
@@ -23,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use protocol::{Protocol, TlsVersion, UnknownProtocol, UnknownTls};
+pub use qlog::{QLOG_BYTES, Qlog};
 pub use tickets::Tickets;
 pub use visit::{Entry, Visit};
 
@@ -80,6 +82,8 @@ pub struct Load<'a> {
     pub deadline: Duration,
     /// Whether the bytes of each connection are counted in slots of [`RATE_SLOT`].
     pub rates: bool,
+    /// Where QUIC's connections say what they do, if anywhere.
+    pub qlog: Option<&'a Qlog>,
     /// Where the servers listen.
     pub ports: Ports,
 }
@@ -99,6 +103,7 @@ impl<'a> Load<'a> {
             congestion: Congestion::Cubic,
             deadline,
             rates: false,
+            qlog: None,
             ports: Ports::default(),
         }
     }
@@ -135,7 +140,7 @@ pub async fn load(load: &Load<'_>, tickets: &mut Tickets) -> Visit {
 /// of each domain on each connection, as visit `visit` sees it; gives the first thing that went wrong.
 pub async fn warm(load: &Load<'_>, tickets: &mut Tickets, visit: u64) -> Result<(), String> {
     let site = load.site.visited(visit);
-    let load = Load { site: &site, connect_retry: None, rates: false, ..*load };
+    let load = Load { site: &site, connect_retry: None, rates: false, qlog: None, ..*load };
     let tally = Arc::new(Tally::new(Instant::now(), &load));
     let dialer = Arc::new(Dialer::new(&load, tickets, tally.clone()).map_err(|it| it.to_string())?);
     let mut fetches = JoinSet::new();

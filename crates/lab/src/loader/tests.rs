@@ -89,6 +89,34 @@ async fn every_protocol_loads_a_page_of_twenty_objects() {
     }
 }
 
+#[tokio::test]
+async fn a_load_over_http3_is_logged_and_none_that_only_brings_tickets() {
+    let served = served(Site::page(3, 5_000, 1), TlsVersion::Tls13);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("1.sqlog");
+    let qlog = Qlog::create(&path).unwrap();
+    let load = Load { qlog: Some(&qlog), ..served.load(Protocol::Http3ZeroRtt) };
+    let mut tickets = served.tickets();
+    warm(&load, &mut tickets, 7).await.unwrap();
+    let events = || -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let records = text.split('\x1e').skip(2);
+        records.map(|record| serde_json::from_str(record).unwrap()).collect()
+    };
+    let visit = super::load(&load, &mut tickets).await;
+    check(&load, &visit);
+    drop(qlog);
+    let events = events();
+    let groups: std::collections::BTreeSet<_> =
+        events.iter().map(|event| event["group_id"].to_string()).collect();
+    // Before the server has answered, and afterwards.
+    assert_eq!(groups.len(), 2 * visit.connections as usize, "{groups:?}");
+    for name in ["packet_sent", "packet_received"] {
+        let is_it = |event: &&serde_json::Value| event["name"].as_str().unwrap().ends_with(name);
+        assert!(events.iter().filter(is_it).count() > 5, "{name}: {events:?}");
+    }
+}
+
 /// More rounds than there may be connections, each object found in the one before: a free connection
 /// waits for the next request.
 #[tokio::test]

@@ -5,10 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::browser::{Browser, Request};
+use crate::browser::{self, Browser, Request};
 use crate::loader::Protocol;
 use crate::site::{Authority, Kind, Ports, ServerSettings, Shape, Site, SiteServer};
-use crate::workload::chromium;
 
 const PORTS: Ports = Ports { http: 18080, https: 18443, proxy: 18843 };
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -41,7 +40,7 @@ fn flags(site: &Site, protocol: Protocol, authority: &Authority) -> Vec<String> 
 /// sheets and scripts once these are there.
 #[tokio::test]
 async fn chromium_loads_what_the_graph_has() {
-    if chromium::find().is_none() {
+    if browser::find().is_none() {
         println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");
         return;
     }

@@ -25,9 +25,8 @@ pub struct Content {
     key: u64,
 }
 
-/// What fills a body up. Neither kind gives a compressor more than 4 %, nor do all bodies of a page
-/// together: the bytes of a site are
-/// those that cross the network, where text is compressed already.
+/// What fills a body up. Neither kind gives a compressor more than 5 %, nor do all bodies of a page
+/// together: the bytes of a site are those that cross the network, where text is compressed already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Noise {
     Binary,

@@ -136,10 +136,15 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 }
 
 /// What `open` opens, tried again while its address is taken.
-fn once_free<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+fn once_free<T>(open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    tried(open, || thread::sleep(BETWEEN_BINDS))
+}
+
+/// What `open` opens, at most [`BINDS`] times, with a `pause` between two of them.
+fn tried<T>(mut open: impl FnMut() -> io::Result<T>, mut pause: impl FnMut()) -> io::Result<T> {
     for _ in 1..BINDS {
         match open() {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => thread::sleep(BETWEEN_BINDS),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => pause(),
             opened => return opened,
         }
     }
@@ -251,15 +256,35 @@ async fn serve(
 mod tests {
     use super::*;
 
+    /// How often an address is tried that gives `errors` one after the other before it is free, how
+    /// often that is waited for, and what comes of it.
+    fn tries(errors: &[io::ErrorKind]) -> (usize, usize, Result<(), io::ErrorKind>) {
+        let (mut opened, mut paused) = (0, 0);
+        let open = || {
+            opened += 1;
+            errors.get(opened - 1).map_or(Ok(()), |kind| Err((*kind).into()))
+        };
+        let result = tried(open, || paused += 1).map_err(|error| error.kind());
+        (opened, paused, result)
+    }
+
     #[test]
-    fn an_address_that_is_still_taken_is_waited_for_and_one_that_stays_taken_is_an_error() {
+    fn an_address_is_tried_again_only_while_it_is_taken_and_not_for_ever() {
+        use io::ErrorKind::{AddrInUse, AddrNotAvailable};
+        assert_eq!(tries(&[]), (1, 0, Ok(())));
+        assert_eq!(tries(&[AddrInUse; 3]), (4, 3, Ok(())));
+        let other = Err(AddrNotAvailable);
+        assert_eq!(tries(&[AddrInUse, AddrNotAvailable]), (2, 1, other));
+        assert_eq!(tries(&[AddrInUse; BINDS - 1]), (BINDS, BINDS - 1, Ok(())));
+        assert_eq!(tries(&[AddrInUse; BINDS]), (BINDS, BINDS - 1, Err(AddrInUse)));
+    }
+
+    #[test]
+    fn an_address_that_stays_taken_is_named() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         let refused = listen(address).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         assert!(refused.to_string().starts_with(&format!("TCP {address}: ")), "{refused}");
-        let waiting = thread::spawn(move || listen(address));
-        drop(taken);
-        assert_eq!(waiting.join().unwrap().unwrap().local_addr().unwrap(), address);
     }
 }

@@ -157,6 +157,19 @@ fn page(objects: usize) -> Object {
     Object { bytes: head.len() as u64, head, kind: "text/html; charset=utf-8" }
 }
 
+/// What Split HTTP's compressor saves on `bodies` one behind the other, as a share.
+#[cfg(test)]
+pub(crate) fn saved<'a>(bodies: impl IntoIterator<Item = &'a Vec<u8>>) -> f64 {
+    let mut packer = bentpipe_prefetch::wire::Packer::new().unwrap();
+    let (mut all, mut packed) = (0, Vec::new());
+    for body in bodies {
+        packer.pack(body, false, &mut packed).unwrap();
+        all += body.len();
+    }
+    packer.finish(&mut packed).unwrap();
+    1.0 - packed.len() as f64 / all as f64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,6 +200,17 @@ mod tests {
         for path in ["/object/x", "/object/1/2", "/image/1", "/page/999", "/other", "object/1"] {
             assert_eq!(Object::at(path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn all_bodies_of_a_page_together_pack_badly() {
+        let paths: Vec<_> = std::iter::once("/page/200".into()).chain(page_paths(200)).collect();
+        let bodies: Vec<_> = paths.iter().map(|path| whole(&Object::at(path).unwrap())).collect();
+        let share = saved(&bodies);
+        assert!(share < 0.05, "{share:.3} of the page is saved");
+        // The same noise in every body would be found.
+        let share = saved(std::iter::repeat_n(&bodies[1], 200));
+        assert!(share > 0.9, "{share:.3}");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Real Chromium behind gateways that intercept what it sends.
 
+use bentpipe_lab::browser;
 use bentpipe_lab::experiment::browser::Choice;
 use bentpipe_lab::experiment::report::Report;
 use bentpipe_lab::experiment::{browser_quic, pages_browser};
 use bentpipe_lab::profile::Profile;
-use bentpipe_lab::workload::chromium;
 use bentpipe_lab::workload::secure::Version;
 
 /// The operator's page may take so much of what it takes through the tunnel. The target is 0.4; what a page
@@ -36,7 +36,7 @@ pub fn pages() {
 
 /// One load of each case over the in-flight satellite; says so where there is no browser.
 fn choice() -> Option<Choice> {
-    if chromium::find().is_none() {
+    if browser::find().is_none() {
         println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");
         return None;
     }

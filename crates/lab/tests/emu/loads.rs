@@ -8,7 +8,6 @@ use bentpipe_lab::browser::{self, Browser};
 use bentpipe_lab::emu::World;
 use bentpipe_lab::loader::{self, Load, Protocol, Tickets, TlsVersion, Visit};
 use bentpipe_lab::site::{Authority, ServerSettings, Shape, Site, SiteServer};
-use bentpipe_lab::workload::chromium;
 use futures_util::future::join_all;
 
 use crate::links;
@@ -113,7 +112,7 @@ pub fn models() {
 /// The light loader stands for a browser: over the same link the same page is the same objects with the
 /// same bytes to both, over no more than six connections, and neither is faster than the link can be.
 pub fn both() {
-    if chromium::find().is_none() {
+    if browser::find().is_none() {
         println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");
         return;
     }

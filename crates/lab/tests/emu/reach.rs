@@ -1,13 +1,15 @@
 //! Hosts reach each other as they should.
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
+use pcap_file::pcapng::{Block, PcapNgReader};
 
-use bentpipe_lab::emu::{AIR, CLIENT, GROUND, SERVER, World};
+use bentpipe_lab::emu::{AIR, CLIENT, GROUND, SERVER, SNAP_BYTES, World};
 
 use crate::links;
 
@@ -50,6 +52,46 @@ pub fn segmented() {
         assert_eq!(counters.return_.model.offered.packets, 22, "the model sees every datagram");
         assert_eq!(counters.unmodelled(), 0);
     }
+}
+
+/// A capture has every packet that the model saw, with its own length, what it begins with, and the
+/// end that it left; and nothing of before and after.
+pub fn captured() {
+    let world = World::new(&links::constant(50_000_000, 5, 0.2), None, 1).expect("a world");
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("radio.pcapng");
+    let near = world.air.udp_socket(SocketAddr::new(AIR.v4.into(), 0)).expect("a socket");
+    let far = world.ground.udp_socket(SocketAddr::new(GROUND.v4.into(), 0)).expect("a socket");
+    let to = far.local_addr().expect("an address");
+    setsockopt(&near, sockopt::UdpGsoSegment, &1000).expect("UDP segmentation");
+    let payload = [7; 10_500];
+    let send = || {
+        near.send_to(&payload, to).expect("sent");
+        thread::sleep(Duration::from_millis(100));
+    };
+    send();
+    let before = world.radio_counters().expect("counters").return_.model;
+    let capture = world.capture(&path).expect("a capture");
+    send();
+    let after = world.radio_counters().expect("counters").return_.model;
+    drop(capture);
+    send();
+    let mut pcap = PcapNgReader::new(File::open(&path).expect("a file")).expect("pcapng");
+    let (mut lengths, mut lost) = (Vec::new(), 0);
+    while let Some(block) = pcap.next_block() {
+        let Block::EnhancedPacket(packet) = block.expect("a block") else { continue };
+        assert_eq!((packet.interface_id, packet.data.len()), (0, SNAP_BYTES));
+        // IPv4 and UDP, the length in each.
+        let field =
+            |at: usize| u32::from(u16::from_be_bytes([packet.data[at], packet.data[at + 1]]));
+        assert_eq!((packet.data[0], packet.data[9]), (0x45, 17));
+        assert_eq!((field(2), field(24) + 20), (packet.original_len, packet.original_len));
+        assert_eq!(packet.data[28..], [7; SNAP_BYTES - 28]);
+        lengths.push(packet.original_len);
+        lost += u64::from(!packet.options.is_empty());
+    }
+    assert_eq!(lengths, [[1028; 10].as_slice(), &[528]].concat());
+    assert_eq!(lost, after.lost.packets - before.lost.packets);
 }
 
 pub fn tcp() {

@@ -203,22 +203,6 @@ fn open_fast(world: &World) -> TcpStream {
     world.client.run(open).expect("a thread").expect("connected")
 }
 
-pub fn cabin_bytes() {
-    let (world, listener) = world(20, Tuning::default(), Tuning::default());
-    world.count_cabin_packets().expect("the kernel takes it");
-    let before = world.cabin_bytes().expect("counters");
-    let server = serve_twice(listener);
-    let mut stream = connect(&world);
-    stream.read_exact(&mut vec![0; 200_000]).expect("the first part");
-    let after = world.cabin_bytes().expect("counters");
-    drop(stream);
-    let _ = server.join();
-    // 139 packets of 52 bytes of headers, two for the handshake.
-    let down = after[0] - before[0];
-    assert!((207_000..209_500).contains(&down), "{down} B towards the client");
-    assert!(after[1] > before[1]);
-}
-
 pub fn others() {
     let (world, _listener) = world(20, Tuning::default(), Tuning::default());
     for towards_air in [true, false] {

@@ -1,12 +1,13 @@
 //! `bulk`: endless downloads on several connections, measured in steady state. A connection that
-//! breaks, or cannot be made, is opened again while the time goes on; such a run counts as failed.
+//! breaks, brings damaged bytes or cannot be made is opened again while the time goes on; such a run
+//! counts as failed.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::time::Duration;
 
 use bentpipe_lab::workload::content::ENDLESS_BYTES;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use tokio::time::{sleep, timeout};
 
 use super::http::{Connection, HttpError};
@@ -29,9 +30,12 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let warm = duration(scope.job.grid, "warm")?.unwrap_or(WARM);
     let length = duration(scope.job.grid, "measured")?.unwrap_or(MEASURED);
     let length = length.min(scope.job.planned.deadline.saturating_sub(warm));
-    let (bytes, broke) = scope.in_client(async || measure(count, warm, length).await)??;
-    let whole = broke == 0;
-    let goodput = per(8.0 * bytes as f64, length);
+    let once =
+        async |arrival: &Cell<Arrival>| Connection::open().await?.get(ENDLESS_BYTES, arrival).await;
+    let found = scope.in_client(async || measure(count, warm, length, once).await)?;
+    let whole = found.broke == 0;
+    scope.failed = found.damage;
+    let goodput = per(8.0 * found.bytes as f64, length);
     Ok(vec![
         Value::of("epb", goodput / scope.scene.rate_bps(false), whole),
         Value::of("goodput", goodput, whole),
@@ -39,39 +43,52 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     ])
 }
 
-/// What comes on all connections together in `length` after `warm`, and how often one broke since the
-/// beginning; an error where bytes are not those that were sent.
-async fn measure(count: usize, warm: Duration, length: Duration) -> Result<(u64, u32), HttpError> {
+/// What came of a run.
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    /// What came on all connections in the time that is measured.
+    bytes: u64,
+    /// How often one broke since the beginning.
+    broke: u32,
+    /// The first that did so over damaged bytes.
+    damage: Option<String>,
+}
+
+/// Measures `length` after `warm`, with `count` downloads at once: `once` is one on a connection of
+/// its own, which goes on behind what came before it.
+async fn measure(
+    count: usize,
+    warm: Duration,
+    length: Duration,
+    once: impl AsyncFn(&Cell<Arrival>) -> Result<(), HttpError>,
+) -> Found {
     let arrivals: Vec<Cell<Arrival>> = (0..count).map(|_| Cell::default()).collect();
-    let broke = Cell::new(0);
+    let (broke, damage) = (Cell::new(0), RefCell::new(None));
     let got = || arrivals.iter().map(|one| one.get().bytes).sum::<u64>();
-    let each = arrivals.iter().map(async |arrival| -> Result<Infallible, HttpError> {
+    let each = arrivals.iter().map(async |arrival| -> Infallible {
         loop {
-            let once = async { Connection::open().await?.get(ENDLESS_BYTES, arrival).await };
-            if let Err(error) = once.await
+            if let Err(error) = once(arrival).await
                 && error.is_damage()
             {
-                return Err(error);
+                damage.borrow_mut().get_or_insert_with(|| error.to_string());
             }
             broke.set(broke.get() + 1);
             sleep(PAUSE).await;
         }
     });
-    let transfers = try_join_all(each);
+    let transfers = join_all(each);
     let clock = async {
         sleep(warm).await;
         let before = got();
         sleep(length).await;
         got() - before
     };
-    tokio::select! {
-        bytes = clock => Ok((bytes, broke.get())),
-        ended = transfers => match ended {
-            Err(error) => Err(error),
-            // Of no connections at all.
-            Ok(_) => Ok((0, 0)),
-        },
-    }
+    let bytes = tokio::select! {
+        bytes = clock => bytes,
+        // Of no connections at all.
+        _ = transfers => 0,
+    };
+    Found { bytes, broke: broke.get(), damage: damage.take() }
 }
 
 /// Asks for a byte until it comes: what a contender needs before its first flow is not measured.
@@ -89,5 +106,29 @@ pub async fn first_byte(patience: Duration) -> Result<(), HttpError> {
             }
             _ => sleep(PAUSE).await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn damaged_bytes_break_a_connection_and_what_comes_on_the_next_counts() {
+        let begun = Cell::new(0);
+        let once = async |arrival: &Cell<Arrival>| {
+            begun.set(begun.get() + 1);
+            let mut all = arrival.get();
+            all.add(1000);
+            arrival.set(all);
+            if begun.get() == 1 {
+                return Err(HttpError::Damaged { path: "/object/9".into(), at: 1000 });
+            }
+            std::future::pending().await
+        };
+        let found = measure(1, Duration::ZERO, 5 * PAUSE, once).await;
+        assert_eq!((found.broke, begun.get()), (1, 2));
+        assert!(found.bytes >= 1000, "{found:?}");
+        assert!(found.damage.unwrap().contains("damaged behind byte 1000"));
     }
 }

@@ -49,7 +49,7 @@ fn view(scope: &Scope<'_>, flags: &[String], url: &str, folder: &Path) -> Result
 
 fn keep_har(scope: &Scope<'_>, visit: &Visit, site: &Site, which: &str) -> Result<(), SiteError> {
     match scope.raw {
-        Some(raw) => keep(raw, scope, which, &visit.har(&site.name).to_string()),
+        Some(raw) => Ok(keep(raw, scope, which, &visit.har(&site.name).to_string())?),
         None => Ok(()),
     }
 }

@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::http::{Connection, HttpError};
-use super::{Scope, WorkError};
-use crate::figures::{jain, per};
+use super::{Scope, WorkError, damage};
+use crate::figures::{extra_traffic, jain, per};
 use crate::job::Value;
 use crate::origin::Arrival;
 
@@ -35,22 +35,19 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let before = scope.look(false)?;
     let found = scope.in_client(async || fetch(count, bytes, deadline).await)?;
     let after = scope.look(false)?;
-    let passed = (after.cabin - before.cabin).max(1) as f64;
-    let offered = (after.link.offered.bytes - before.link.offered.bytes) as f64;
+    let offered = after.offered.bytes - before.offered.bytes;
     let (rate, ceiling) = (scope.scene.rate_bps(false), 1.0 - scope.scene.loss(false));
-    let mut values = values(found, bytes, rate)?;
+    let got = found.arrivals.iter().map(|one| one.bytes).sum();
+    scope.failed = damage(&found.broke);
+    let mut values = values(&found, bytes, rate);
     let finished = values.iter().all(|value| value.finished);
     values.push(Value::of("ceiling", ceiling, true));
-    values.push(Value::of("extra-traffic", offered / passed - 1.0, finished));
+    values.push(Value::of("extra-traffic", extra_traffic(offered, got), finished));
     Ok(values)
 }
 
-/// What the files say of themselves, on a link of this rate; an error where bytes are not those that
-/// were sent.
-fn values(found: Found, bytes: u64, rate_bps: f64) -> Result<Vec<Value>, HttpError> {
-    if let Some(damage) = found.broke.into_iter().find(HttpError::is_damage) {
-        return Err(damage);
-    }
+/// What the files say of themselves, on a link of this rate.
+fn values(found: &Found, bytes: u64, rate_bps: f64) -> Vec<Value> {
     let finished = found.arrivals.iter().all(|one| one.bytes == bytes);
     let got: u64 = found.arrivals.iter().map(|one| one.bytes).sum();
     let first = found.arrivals.iter().filter_map(|one| one.first).min().unwrap_or(found.end);
@@ -69,7 +66,7 @@ fn values(found: Found, bytes: u64, rate_bps: f64) -> Result<Vec<Value>, HttpErr
         let value = Value::of("response-time", took, whole.is_some());
         values.push(value.in_series(number.to_string()));
     }
-    Ok(values)
+    values
 }
 
 /// Opens all connections at once and asks for a file on each as soon as it is there.
@@ -101,6 +98,32 @@ async fn fetch(count: usize, bytes: u64, deadline: Duration) -> Found {
 mod tests {
     use super::*;
 
+    fn of(values: &[Value], metric: &str, series: &str) -> (f64, bool) {
+        let is_it = |value: &&Value| value.metric == metric && value.series == series;
+        let value = values.iter().find(is_it).unwrap();
+        (value.value, value.finished)
+    }
+
+    #[test]
+    fn damaged_bytes_are_a_failed_file() {
+        let began = Instant::now();
+        let at = |seconds| Some(began + Duration::from_secs(seconds));
+        let arrival = |bytes| Arrival { bytes, first: at(1), last: at(2) };
+        let damaged = HttpError::Damaged { path: "/object/1000".into(), at: 400 };
+        let found = Found {
+            began,
+            end: began + Duration::from_secs(10),
+            arrivals: vec![arrival(1000), arrival(400)],
+            abreast: vec![1000, 400],
+            broke: vec![damaged],
+        };
+        let values = values(&found, 1000, 8000.0);
+        assert_eq!(of(&values, "failed", ""), (1.0, true));
+        assert_eq!(of(&values, "response-time", "0"), (2.0, true));
+        assert_eq!(of(&values, "response-time", "1"), (10.0, false));
+        assert!(damage(&found.broke).unwrap().contains("/object/1000 is damaged behind byte 400"));
+    }
+
     #[test]
     fn a_connection_that_never_came_is_a_failed_file() {
         let began = Instant::now();
@@ -114,12 +137,8 @@ mod tests {
             abreast: vec![1000, 0],
             broke: vec![refused],
         };
-        let values = values(found, 1000, 8000.0).unwrap();
-        let of = |metric: &str, series: &str| {
-            let is_it = |value: &&Value| value.metric == metric && value.series == series;
-            let value = values.iter().find(is_it).unwrap();
-            (value.value, value.finished)
-        };
+        let values = values(&found, 1000, 8000.0);
+        let of = |metric, series| of(&values, metric, series);
         assert_eq!(of("failed", ""), (1.0, true));
         assert_eq!(of("response-time", "0"), (2.0, true));
         assert_eq!(of("response-time", "1"), (10.0, false));

@@ -57,8 +57,8 @@ pub struct Connection {
 }
 
 impl HttpError {
-    /// Whether the bytes are not those that were sent: then nothing that was measured is worth
-    /// anything.
+    /// Whether the bytes are not those that were sent: the worst that a contender can do, and a
+    /// failed transfer like any other.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. })
             || matches!(self, Self::Status { status, .. } if *status == StatusCode::BAD_REQUEST)

@@ -14,7 +14,7 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::time::{sleep, timeout};
 
 use super::http::{Connection, HttpError};
-use super::{Scope, WorkError};
+use super::{Scope, WorkError, damage};
 use crate::figures::{jain, per};
 use crate::job::Value;
 use crate::link::duration;
@@ -67,7 +67,8 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let first = arrivals.iter().flatten().filter_map(|one| one.first).min().unwrap_or(began);
     let receiving = (began + length).saturating_duration_since(first);
     let all = 8.0 * got.iter().sum::<u64>() as f64;
-    let mut values = diary.values(pages)?;
+    scope.failed = damage(&diary.broke.borrow());
+    let mut values = diary.values(pages);
     values.push(Value::of("utilization", per(all, receiving) / scope.scene.rate_bps(false), true));
     values.push(Value::of("jain", jain(&got[pages..]), true));
     Ok(values)
@@ -142,11 +143,8 @@ impl Diary {
     }
 
     /// The times of all pages and files, and whether any of them failed; `pages` are the first so many
-    /// readers'. An error where bytes are not those that were sent.
-    fn values(self, pages: usize) -> Result<Vec<Value>, HttpError> {
-        if let Some(damage) = self.broke.into_inner().into_iter().find(HttpError::is_damage) {
-            return Err(damage);
-        }
+    /// readers'.
+    fn values(self, pages: usize) -> Vec<Value> {
         let mut lists = [self.pages.into_inner(), self.files.into_inner()];
         for (reader, began) in self.under_way.iter().enumerate() {
             if let Some(began) = began.get() {
@@ -163,7 +161,7 @@ impl Diary {
                 value.in_series(reader.to_string())
             }));
         }
-        Ok(values)
+        values
     }
 }
 
@@ -222,7 +220,7 @@ mod tests {
         diary.pages.borrow_mut().extend([read(0, 3, true), read(0, 7, false)]);
         diary.broke.borrow_mut().push(HttpError::Connect(std::io::ErrorKind::TimedOut.into()));
         diary.under_way[2].set(Some(Instant::now()));
-        let values = diary.values(1).unwrap();
+        let values = diary.values(1);
         let of = |metric: &str| -> Vec<(&str, bool)> {
             let all = values.iter().filter(|value| value.metric == metric);
             all.map(|value| (value.series.as_str(), value.finished)).collect()
@@ -233,9 +231,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn damaged_bytes_are_a_file_that_failed() {
+        let diary = Diary::new(1, Instant::now() + Duration::from_millis(50));
+        let damaged = || HttpError::Damaged { path: "/object/9".into(), at: 4 };
+        diary.keep(0, THINK, &diary.files, async || Err(damaged())).await;
+        assert!(damage(&diary.broke.borrow()).unwrap().contains("/object/9 is damaged"));
+        let values = diary.values(0);
+        assert_eq!(values[0], Value::of("failed", 1.0, true));
+        assert!(values[1].metric == "response-time" && !values[1].finished, "{values:?}");
+    }
+
+    #[tokio::test]
     async fn nobody_begins_behind_the_time() {
         let diary = Diary::new(1, Instant::now() - Duration::from_secs(1));
         diary.keep(0, THINK, &diary.pages, async || panic!("begun too late")).await;
-        assert_eq!(diary.values(1).unwrap(), [Value::of("failed", 0.0, true)]);
+        assert_eq!(diary.values(1), [Value::of("failed", 0.0, true)]);
     }
 }

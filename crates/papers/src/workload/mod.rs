@@ -49,6 +49,8 @@ pub struct Scope<'a> {
     pub run: u32,
     /// Of the run among all runs of the world, from 1.
     pub number: u64,
+    /// Why the run counts as failed, where its values alone do not say it: for the log.
+    pub failed: Option<String>,
 }
 
 /// Why a run gave nothing.
@@ -57,9 +59,6 @@ pub enum WorkError {
     /// A host of the lab refused.
     #[error(transparent)]
     Emulator(#[from] EmuError),
-    /// A transfer went wrong in a way that is no result.
-    #[error(transparent)]
-    Http(#[from] HttpError),
     /// The grid's settings are wrong.
     #[error(transparent)]
     Scene(#[from] SceneError),
@@ -71,14 +70,8 @@ pub enum WorkError {
     Cannot(String),
 }
 
-/// What was counted so far in one direction.
-#[derive(Debug, Clone, Copy)]
-pub struct Look {
-    /// What the link was offered, other users left out, and what of it was lost.
-    pub link: Share,
-    /// IP bytes between gateway and client.
-    pub cabin: u64,
-}
+/// What a run's failing does not make less true.
+const COUNTED: [&str; 4] = ["ceiling", "connections", "connections-dropped", "resets"];
 
 impl WorkError {
     fn cannot(what: &str) -> Self {
@@ -101,6 +94,32 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     }
 }
 
+/// The first of `broke` that was damage, in words.
+fn damage(broke: &[HttpError]) -> Option<String> {
+    broke.iter().find(|error| error.is_damage()).map(HttpError::to_string)
+}
+
+/// What a run gave, as that of one that failed, whatever it made of it itself.
+pub fn failed(mut values: Vec<Value>) -> Vec<Value> {
+    values.retain(|value| value.metric != "failed");
+    for value in values.iter_mut().filter(|value| !COUNTED.contains(&value.metric)) {
+        value.finished = false;
+    }
+    values.push(Value::of("failed", 1.0, true));
+    values
+}
+
+/// What a run gives that never got as far as giving anything.
+pub fn nothing(job: &Job<'_>) -> Vec<Value> {
+    const TIMES: [&str; 5] = ["plt", "lcp", "repeat-plt", "repeat-lcp", "response-time"];
+    const SHARES: [&str; 5] = ["goodput", "utilization", "epb", "epb-received", "epb-fair"];
+    let deadline = job.planned.deadline.as_secs_f64();
+    let times = TIMES.map(|metric| Value::of(metric, deadline, false));
+    let shares = SHARES.map(|metric| Value::of(metric, 0.0, false));
+    let asked = |value: &Value| job.grid.metrics.iter().any(|metric| metric == value.metric);
+    failed(times.into_iter().chain(shares).filter(asked).collect())
+}
+
 impl Scope<'_> {
     /// Runs `work` inside the client, on a runtime of its own that ends with it.
     fn in_client<T: Send>(&self, work: impl AsyncFnOnce() -> T + Send) -> Result<T, EmuError> {
@@ -110,12 +129,30 @@ impl Scope<'_> {
         })?
     }
 
-    /// What was counted so far: of what goes up, or of what comes down.
-    fn look(&self, up: bool) -> Result<Look, EmuError> {
+    /// What the link was offered so far, other users left out, and what of it was lost: of what goes
+    /// up, or of what comes down.
+    fn look(&self, up: bool) -> Result<Share, EmuError> {
         let counters = self.world.radio_counters()?;
-        let [down_bytes, up_bytes] = self.world.cabin_bytes()?;
-        let (wire, cabin) =
-            if up { (counters.return_, up_bytes) } else { (counters.forward, down_bytes) };
-        Ok(Look { link: wire.own(), cabin })
+        Ok(if up { counters.return_ } else { counters.forward }.own())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_failed_has_no_time_that_ended_whatever_it_made_of_it() {
+        let values = failed(vec![
+            Value::of("plt", 3.0, true),
+            Value::of("connections", 6.0, true),
+            Value::of("failed", 0.0, true),
+        ]);
+        let expected = [
+            Value::of("plt", 3.0, false),
+            Value::of("connections", 6.0, true),
+            Value::of("failed", 1.0, true),
+        ];
+        assert_eq!(values, expected);
     }
 }

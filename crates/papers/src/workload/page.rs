@@ -2,13 +2,13 @@
 //! the light loader, or by real Chromium, with empty caches.
 
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use bentpipe_lab::browser::{BrowserError, NotInBrowsers};
 use bentpipe_lab::emu::EmuError;
 use bentpipe_lab::loader::{
-    DEFAULT_CONNECTIONS, DEFAULT_MAX_STREAMS, Load, Protocol, RATE_SLOT, Tickets, TlsVersion,
+    DEFAULT_CONNECTIONS, DEFAULT_MAX_STREAMS, Load, Protocol, Qlog, RATE_SLOT, Tickets, TlsVersion,
     UnknownProtocol, Visit, load, warm,
 };
 use bentpipe_lab::site::{
@@ -17,9 +17,10 @@ use bentpipe_lab::site::{
 use bentpipe_results::{self as results, Content};
 use time::OffsetDateTime;
 
-use super::{Scope, WorkError, chromium};
+use super::{Scope, WorkError, chromium, nothing};
 use crate::figures::per;
 use crate::job::{Job, Value};
+use crate::raw::{self, RawError};
 use crate::settle::PAUSE;
 
 /// Of all models of sites: the sites are the same in every run of every version.
@@ -73,13 +74,8 @@ pub enum SiteError {
     #[error("{0:?} is no page of objects and no site")]
     NoPage(String),
     /// A file of the raw results.
-    #[error("cannot write {}: {source}", path.display())]
-    Raw {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Raw(#[from] RawError),
 }
 
 impl Sites {
@@ -128,8 +124,14 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
         return chromium::run(scope, &site, protocol);
     }
     let connections = scope.job.whole("connections").map_or(DEFAULT_CONNECTIONS, |n| n as usize);
+    let qlog = scope
+        .raw
+        .filter(|_| protocol.is_quic())
+        .map(|folder| raw::make(folder, scope.job, scope.run, ".sqlog", Qlog::create));
+    let qlog = qlog.transpose().map_err(SiteError::from)?;
     let asked = Load {
         connections,
+        qlog: qlog.as_ref(),
         max_streams: changes.max_streams,
         tls: tls(scope),
         connect_retry: changes.connect_retry_ms.map(Duration::from_millis),
@@ -154,16 +156,19 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
         Ok::<_, EmuError>(Some((before, begun, visit)))
     })??;
     let Some((before, begun, visit)) = visited else {
-        return Ok(not_visited(scope.job.planned.deadline));
+        // A visit that the one before it, which brings tickets, did not allow: a failed load.
+        return Ok(nothing(scope.job));
     };
     let after = scope.world.radio_counters()?;
-    if protocol.resumes() && visit.connections_anew > 0 {
+    // After a connection broke there may be no ticket left for the next: that is a failed load.
+    if protocol.resumes() && visit.connections_anew > 0 && !visit.failed() {
         let (anew, connections) = (visit.connections_anew, visit.connections);
         return Err(SiteError::Anew { protocol: protocol.name(), anew, connections }.into());
     }
     if let Some(raw) = scope.raw {
-        keep(raw, scope, "", &visit.har(&asked, begun).to_string())?;
+        keep(raw, scope, "", &visit.har(&asked, begun).to_string()).map_err(SiteError::from)?;
     }
+    scope.failed = visit.entries.iter().find_map(|entry| entry.failed.clone());
     let mut values = of_visit(&visit, scope.scene.rate_bps(false));
     let ways = [(before.forward, after.forward), (before.return_, after.return_)];
     let sum = |of: fn(&bentpipe_lab::emu::WireCounters) -> u64| -> f64 {
@@ -200,16 +205,6 @@ fn serve(scope: &mut Scope<'_>, site: &Site) -> Result<(), WorkError> {
     let server = SiteServer::start(&scope.world.server, site, &settings)?;
     scope.sites.serving = Some((cell.clone(), server));
     Ok(())
-}
-
-/// A visit that the one before it, which brings tickets, did not allow: a failed load.
-fn not_visited(deadline: Duration) -> Vec<Value> {
-    vec![
-        Value::of("plt", deadline.as_secs_f64(), false),
-        Value::of("goodput", 0.0, false),
-        Value::of("utilization", 0.0, false),
-        Value::of("failed", 1.0, true),
-    ]
 }
 
 /// What a visit says of itself.
@@ -252,13 +247,7 @@ fn of_visit(visit: &Visit, rate_bps: f64) -> Vec<Value> {
 }
 
 /// Keeps a HAR file of the run's `which` view beside the results.
-pub(super) fn keep(raw: &Path, scope: &Scope<'_>, which: &str, har: &str) -> Result<(), SiteError> {
-    let Job { study, grid, planned } = scope.job;
-    let cell = results::Folder::cell_file(&study.name, &grid.id, &planned.cell);
-    let path = raw.join(cell).with_extension(format!("{}{which}.har", scope.run));
-    let write = || {
-        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-        std::fs::write(&path, har)
-    };
-    write().map_err(|source| SiteError::Raw { path: path.clone(), source })
+pub(super) fn keep(raw: &Path, scope: &Scope<'_>, which: &str, har: &str) -> Result<(), RawError> {
+    let what = format!("{which}.har");
+    raw::make(raw, scope.job, scope.run, &what, |path| std::fs::write(path, har))
 }

@@ -1,7 +1,7 @@
 //! `sequence`: the page's objects one after another on one connection, down or up.
 //!
 //! All are asked for, or sent, in one request. When a connection breaks, the rest is asked for on a
-//! new one: the time goes on, the break is counted, and the run counts as failed.
+//! new one: the time goes on, the break is counted, and the run counts as failed. Damaged bytes end it.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -38,34 +38,33 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let uploads = scope.origin.uploads.clone();
     let resets_before = scope.running.resets();
     let before = scope.look(up)?;
-    let (resets, arrival, began, end) = scope.in_client(async || {
+    let (resets, damage, arrival, began, end) = scope.in_client(async || {
         let (resets, arrival) = (Cell::new(0), Cell::default());
         // Before the connection: a handshake across the link is part of the transfer.
         let began = Instant::now();
         let work = async {
             if up { send(all, number, &resets).await } else { fetch(all, &resets, &arrival).await }
         };
-        let outcome = timeout(deadline, work).await;
-        let end = Instant::now();
-        if let Ok(Err(error)) = outcome {
-            return Err(WorkError::from(error));
-        }
+        let (damage, end) = match timeout(deadline, work).await {
+            Ok(Err(damage)) => (Some(damage.to_string()), began + deadline),
+            _ => (None, Instant::now()),
+        };
         let arrival = if up { uploads.of(number) } else { arrival.get() };
-        Ok((resets.get(), arrival, began, end))
-    })??;
+        (resets.get(), damage, arrival, began, end)
+    })?;
     let after = scope.look(up)?;
     drop(others);
-    let finished = arrival.bytes >= all;
+    let finished = damage.is_none() && arrival.bytes >= all;
+    scope.failed = damage;
     let last = if finished { arrival.last.unwrap_or(end) } else { end };
     let seen = scope.running.resets() - resets_before;
-    let offered = after.link.offered.packets - before.link.offered.packets;
+    let offered = after.offered.packets - before.offered.packets;
     let transfer = Transfer {
         bytes: arrival.bytes,
         took: last - began,
         receiving: last - arrival.first.unwrap_or(last),
-        offered_bytes: after.link.offered.bytes - before.link.offered.bytes,
-        cabin_bytes: after.cabin - before.cabin,
-        lost: (after.link.lost.packets - before.link.lost.packets) as f64 / offered.max(1) as f64,
+        offered_bytes: after.offered.bytes - before.offered.bytes,
+        lost: (after.lost.packets - before.lost.packets) as f64 / offered.max(1) as f64,
         resets: resets.max(u32::try_from(seen).unwrap_or(u32::MAX)),
         finished,
     };
@@ -74,40 +73,65 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
 
 /// Downloads all of it, on as many connections as it takes.
 async fn fetch(all: u64, resets: &Cell<u32>, arrival: &Cell<Arrival>) -> Result<(), HttpError> {
-    loop {
-        let once = async { Connection::open().await?.get(all, arrival).await };
-        match once.await {
-            Ok(()) => return Ok(()),
-            Err(error) => again(error, resets).await?,
-        }
-    }
+    persist(resets, async || Connection::open().await?.get(all, arrival).await).await
 }
 
 /// Uploads all of it: after a break the server says how much it has.
 async fn send(all: u64, number: u64, resets: &Cell<u32>) -> Result<(), HttpError> {
+    let once = async || {
+        let mut connection = Connection::open().await?;
+        let from = if resets.get() == 0 { 0 } else { connection.has(number).await? };
+        if from >= all { Ok(()) } else { connection.put(all, from, number).await }
+    };
+    persist(resets, once).await
+}
+
+/// Tries again after every break, which is counted; after as many as one run may lose it waits for
+/// ever. An error where the bytes are not those that were sent.
+async fn persist(
+    resets: &Cell<u32>,
+    once: impl AsyncFn() -> Result<(), HttpError>,
+) -> Result<(), HttpError> {
     loop {
-        let once = async {
-            let mut connection = Connection::open().await?;
-            let from = if resets.get() == 0 { 0 } else { connection.has(number).await? };
-            if from >= all { Ok(()) } else { connection.put(all, from, number).await }
-        };
-        match once.await {
+        match once().await {
             Ok(()) => return Ok(()),
-            Err(error) => again(error, resets).await?,
+            Err(error) if error.is_damage() => return Err(error),
+            Err(_) => resets.set(resets.get() + 1),
         }
+        if resets.get() >= MOST_RESETS {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Counts a break, and waits until another connection may be tried: for ever, after as many as one
-/// run may lose. An error where the bytes are not those that were sent.
-async fn again(error: HttpError, resets: &Cell<u32>) -> Result<(), HttpError> {
-    if error.is_damage() {
-        return Err(error);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broke() -> HttpError {
+        HttpError::Connect(std::io::ErrorKind::ConnectionReset.into())
     }
-    resets.set(resets.get() + 1);
-    if resets.get() >= MOST_RESETS {
-        std::future::pending::<()>().await;
+
+    #[tokio::test]
+    async fn what_breaks_is_tried_again_and_counted() {
+        let resets = Cell::new(0);
+        let once = async || if resets.get() < 2 { Err(broke()) } else { Ok(()) };
+        assert!(persist(&resets, once).await.is_ok());
+        assert_eq!(resets.get(), 2);
     }
-    tokio::time::sleep(PAUSE).await;
-    Ok(())
+
+    #[tokio::test]
+    async fn what_is_damaged_is_not_tried_again() {
+        let (resets, tried) = (Cell::new(0), Cell::new(0));
+        let once = async || {
+            tried.set(tried.get() + 1);
+            if tried.get() == 1 {
+                return Err(broke());
+            }
+            Err(HttpError::Damaged { path: "/object/9".into(), at: 4 })
+        };
+        assert!(persist(&resets, once).await.unwrap_err().is_damage());
+        assert_eq!((tried.get(), resets.get()), (2, 1));
+    }
 }

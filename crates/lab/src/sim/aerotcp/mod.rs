@@ -21,7 +21,7 @@ use bentpipe_units::Ratio;
 use super::pair::{FlowKey, Pair};
 use super::parallel;
 use crate::contender::aerotcp::AeroTcp;
-use crate::contender::{BENTPIPE, BENTPIPE_AEROTCP, Contender};
+use crate::contender::{BENTPIPE, BENTPIPE_AEROTCP, Contender, roomy};
 use crate::profile::{FULL_PACKET_BYTES, Profile};
 use crate::result::{Row, Sample, Samples};
 use pair::{AeroPair, Ends};
@@ -205,7 +205,7 @@ pub fn download(
 ) -> Option<Downloaded> {
     match aerotcp {
         Some(told) => fetch(&mut AeroPair::new(profile, &told.settings(), seed), files),
-        None => fetch(&mut Pair::new(profile, &Settings::default(), seed), files),
+        None => fetch(&mut Pair::between(profile, &Settings::default(), &roomy(), seed), files),
     }
 }
 

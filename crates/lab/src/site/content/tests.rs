@@ -4,6 +4,7 @@ use bentpipe_prefetch::scan::{CssScanner, HtmlScanner, Item};
 
 use super::*;
 use crate::site::Shape;
+use crate::workload::content::saved;
 
 fn whole(content: &Content) -> Vec<u8> {
     let mut all = Vec::new();
@@ -111,6 +112,19 @@ fn text_is_filled_with_what_ends_no_comment_and_packs_badly() {
     let bits = |count: &f64| if *count > 0.0 { -(count / all) * (count / all).log2() } else { 0.0 };
     let entropy: f64 = counts.iter().map(bits).sum();
     assert!(entropy > 8.0 * 0.95, "{entropy} bits each");
+}
+
+#[test]
+fn all_bodies_of_a_page_together_pack_badly() {
+    for site in [Site::page(500, 5_000, 3), model(2)] {
+        let bodies: Vec<_> =
+            (0..site.resources.len()).map(|number| whole(&site.content(number))).collect();
+        let share = saved(&bodies);
+        assert!(share < 0.05, "{share:.3} of {} is saved", site.name);
+        // The same noise in every body would be found.
+        let share = saved(std::iter::repeat_n(&bodies[1], bodies.len()));
+        assert!(share > 0.9, "{share:.3}");
+    }
 }
 
 #[test]

@@ -67,6 +67,16 @@ impl EmuTraffic {
     ) -> Result<Self, ExperimentError> {
         let world = World::new(&profile.link, None, seed)?;
         world.measure()?;
+        Self::on(world, profile, limits, folder)
+    }
+
+    /// The same in a world that has been measured.
+    pub fn on(
+        world: World,
+        profile: &Profile,
+        limits: &ClassLimits,
+        folder: &Path,
+    ) -> Result<Self, ExperimentError> {
         let folder = tempfile::tempdir_in(folder).map_err(ExperimentError::Folder)?;
         let gateways =
             Gateways::start(&world, profile, limits, PassedQuic::default(), folder.path())?;
@@ -76,6 +86,11 @@ impl EmuTraffic {
         let _client = client::start(&world.client, log.clone(), ordered)?;
         gateways.wait()?;
         Ok(Self { log, seen: 0, orders, _client, _server, gateways, world })
+    }
+
+    /// Where it is.
+    pub fn world(&self) -> &World {
+        &self.world
     }
 
     /// Whether everything was in order until now.

@@ -1,0 +1,93 @@
+//! What is left of a world when it has come to its end early, and what becomes of that.
+
+use crate::plan::{Part, Worldful};
+use crate::world::WorldError;
+
+/// How often in a row a world may fail at the same run before that, or all that is left, counts as not
+/// measured.
+const ATTEMPTS: u32 = 3;
+
+/// What is left of a world.
+pub struct Left {
+    /// Its runs that have not been told of.
+    pub world: Worldful,
+    /// Worlds that were brought up for it.
+    pub attempt: u32,
+    /// Of these, the last ones that failed at the same run.
+    failures: u32,
+}
+
+/// What comes after an error.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing: all runs had been told of.
+    Over,
+    /// Another world for what is left.
+    Again,
+    /// The same without these, which are not measured.
+    Missed(Vec<Part>),
+}
+
+impl Left {
+    /// All of it.
+    pub fn new(world: Worldful) -> Self {
+        Self { world, attempt: 0, failures: 0 }
+    }
+
+    /// What follows from an `error` that came when the runs in `done` had been told of.
+    pub fn after(&mut self, done: &[usize], error: &WorldError) -> Next {
+        self.world.forget(done);
+        self.attempt += 1;
+        self.failures = if done.is_empty() { self.failures + 1 } else { 1 };
+        if self.world.parts.is_empty() {
+            return Next::Over;
+        }
+        if self.failures < ATTEMPTS && error.may_pass() {
+            return Next::Again;
+        }
+        self.failures = 0;
+        // What is not said of the runs behind it does not end them.
+        let lost = if error.is_of_run() { 1 } else { self.world.parts.len() };
+        Next::Missed(self.world.parts.drain(..lost).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use bentpipe_lab::contender::ContenderError;
+
+    fn left() -> Left {
+        let part = |job, runs| Part { job, runs: 0..runs };
+        let (parts, seed, cost) = (vec![part(3, 2), part(5, 1)], 1, Duration::ZERO);
+        Left::new(Worldful { parts, seed, cost })
+    }
+
+    fn ended() -> WorldError {
+        let source = ContenderError::Ended { program: "kcptun-server", said: String::new() };
+        WorldError::Contender { name: "kcptun", source, said: String::new() }
+    }
+
+    #[test]
+    fn a_contender_that_ends_in_every_run_has_every_run_counted() {
+        let mut left = left();
+        for done in [3, 3] {
+            assert_eq!(left.after(&[done], &ended()), Next::Again);
+        }
+        assert_eq!(left.after(&[5], &ended()), Next::Over);
+        assert_eq!(left.attempt, 3);
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_missed_after_as_many_attempts() {
+        let mut left = left();
+        for _ in 1..ATTEMPTS {
+            assert_eq!(left.after(&[], &ended()), Next::Again);
+        }
+        let all = left.world.parts.clone();
+        assert_eq!(left.after(&[], &ended()), Next::Missed(all));
+        assert!(left.world.parts.is_empty());
+    }
+}

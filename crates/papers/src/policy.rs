@@ -1,0 +1,58 @@
+//! The policy of Rural-PAWS between real kernels: worlds with gateways of their own, on whose links
+//! it can be seen what each class sends.
+
+use bentpipe_lab::emu::World;
+use bentpipe_lab::experiment::{ExperimentError, rural_paws};
+use bentpipe_lab::traffic::emu::EmuTraffic;
+
+use crate::job::Ran;
+use crate::plan::{Plan, Worldful};
+use crate::sim;
+use crate::workload;
+use crate::world::{Conditions, Machine, Tell, WorldError, capture, lateness, sound};
+
+/// Does the runs of `worldful`, each in a world that is measured before and judged behind it as any
+/// other is. All classes and directions of a condition come from the same run.
+pub fn run(
+    machine: &Machine<'_>,
+    plan: &Plan<'_>,
+    worldful: &Worldful,
+    attempt: u32,
+    tell: &mut Tell<'_>,
+) -> Result<(), WorldError> {
+    let begun = worldful.parts.iter().map(|part| part.runs.start).min().unwrap_or(0);
+    let runs = worldful.parts.iter().map(|part| part.runs.end).max().unwrap_or(0);
+    let first = worldful.parts[0].job;
+    let (job, scene) = (&plan.jobs[first], &plan.scenes[first]);
+    let (spec, profile) = (sim::policy_of(job, scene)?, &scene.profile);
+    for run in begun..runs {
+        let seed = worldful.seed_of(attempt) + u64::from(run);
+        let world = World::new(&profile.link, None, seed)?;
+        let links = {
+            let _pass = machine.measuring.enter();
+            world.measure()?
+        };
+        let limits = rural_paws::limits(&spec);
+        let mut cabin = EmuTraffic::on(world, profile, &limits, machine.scratch)?;
+        let before = lateness(cabin.world())?;
+        let capture = capture(machine, cabin.world(), job, run)?;
+        let found = rural_paws::policy_in(&mut cabin, profile, &spec, seed);
+        drop(capture);
+        let conditions = Conditions { attempt, ..sound(cabin.world(), &links, &before)? };
+        let failed = match cabin.finish() {
+            Ok(()) => None,
+            // A passenger's connection: what a contender does, not what the measurement does to it.
+            Err(ExperimentError::Broke(why)) => Some(why),
+            Err(error) => return Err(error.into()),
+        };
+        for part in worldful.parts.iter().filter(|part| part.runs.contains(&run)) {
+            let mut values = sim::of_class(&plan.jobs[part.job], &found);
+            if failed.is_some() {
+                values = workload::failed(values);
+            }
+            let failed = failed.clone();
+            tell(part.job, Ran { run, seed, values, failed }, &conditions);
+        }
+    }
+    Ok(())
+}
