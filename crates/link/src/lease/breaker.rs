@@ -10,8 +10,8 @@
 //!                                                          at once again while probes succeed
 //! ```
 //!
-//! The first packet after a drain, or after a pause in which all of ours came, finds no queue of ours.
-//! Where it finds a long one all the same, the queue is others', or the way is longer. For a minute then
+//! The first packets after a drain, or after a pause in which all of ours came, find no queue of ours.
+//! Where they find a long one all the same, the queue is others', or the way is longer. For a minute then
 //! a long queue alone is no reason to trip; packets that arrive much further apart than they were sent are
 //! one, and too much loss always is. And where neither was seen at the trip, giving way helped nobody, and
 //! the lease is used again: probes in others' queue fail, and this side would be left with what it had
@@ -33,6 +33,8 @@ use super::{IDLE_GRANT, Observation};
 
 /// A queue of this part of a round trip is one too long.
 const QUEUE_PART: u32 = 4;
+/// One of this part, found when nothing of ours is on the way, is others': above a radio's jitter.
+const OTHERS_PART: u32 = 8;
 /// One of this part counts as empty.
 const EMPTY_PART: u32 = 20;
 /// Shorter round trips count as this long: below, timers and scheduling look like queues.
@@ -245,7 +247,7 @@ impl Breaker {
         self.unit = self.delay.rtt().unwrap_or(rtt).max(LEAST_UNIT);
         self.note_arrival(seen);
         self.check_way(seen);
-        self.check_pause(seen);
+        self.check_pause(seen, lease);
         match &self.state {
             State::Draining { capacity_bps, .. } => {
                 // In flight with nothing queued is what fits into a round trip.
@@ -383,10 +385,12 @@ impl Breaker {
         self.queue = self.delay.sample(seen.sent_at, seen.arrived, seen.rtt, seen.now);
     }
 
-    /// Looks at what the first packet found that left when nothing was on the way.
-    fn check_pause(&mut self, seen: &Observation) {
+    /// Looks at what the first packets found that left when less than one was on the way. Those of half a
+    /// round trip make no queue of an eighth by themselves, unless they arrive much further apart than they were sent.
+    fn check_pause(&mut self, seen: &Observation, lease: BitRate) {
         let found_alone = self.alone.is_some_and(|at| seen.sent_at >= at);
-        if found_alone && self.queue > self.unit / QUEUE_PART {
+        let are_first = lease.time_for(seen.judged_bytes) <= self.unit / 2;
+        if found_alone && are_first && self.queue > self.unit / OTHERS_PART {
             self.others.found(seen.now);
         }
         if seen.in_flight_bytes < PACKET_BYTES {

@@ -31,6 +31,8 @@ struct Link {
     rng: ChaCha8Rng,
     sent_bytes: u64,
     most_queue: Duration,
+    /// Until when no report comes.
+    deaf: Duration,
 }
 
 impl Link {
@@ -52,6 +54,7 @@ impl Link {
             rng: ChaCha8Rng::seed_from_u64(7),
             sent_bytes: 0,
             most_queue: Duration::ZERO,
+            deaf: Duration::ZERO,
         }
     }
 
@@ -102,6 +105,9 @@ impl Link {
 
     /// A report of what was here at `seen_at`.
     fn report(&mut self, seen_at: Duration) {
+        if self.now < self.deaf {
+            return;
+        }
         let here =
             |(_, arrived): &(Duration, Option<Duration>)| arrived.is_some_and(|at| at <= seen_at);
         let Some(newest) = self.sent.iter().rposition(here) else { return };
@@ -252,6 +258,18 @@ fn after_a_pause_with_nothing_on_the_way_a_lower_rate_is_noticed() {
         assert!(drained.is_some(), "{rate} bit/s");
         link.run(link.now + RTT * 40, |_| false);
     }
+}
+
+#[test]
+fn where_the_first_reports_after_a_pause_are_lost_ones_own_queue_is_no_others() {
+    let mut link = Link::new(0.0);
+    link.rate = BitRate::from_bps(LEASE.bps() * 85 / 100);
+    link.used = ALONE;
+    link.run(FADE, |_| false);
+    link.used = 1.0;
+    link.deaf = link.now + RTT * 6;
+    link.run(FADE + RTT * 9, |_| false);
+    assert_eq!(link.breaker.trips(), 1);
 }
 
 #[test]
