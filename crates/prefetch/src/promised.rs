@@ -33,6 +33,8 @@ pub fn network(passenger: Passenger) -> Option<u64> {
 pub struct Promised<T> {
     entries: BTreeMap<(Passenger, Address), Entry<T>>,
     pages: BTreeMap<PageId, Page>,
+    /// Bytes of pages' objects that are in use, and that nobody was told of yet.
+    newly_used: BTreeMap<PageId, u64>,
 }
 
 #[derive(Debug)]
@@ -52,8 +54,6 @@ struct Page {
     not_foreseen: u32,
     /// What is known of it so far.
     outcome: Outcome,
-    /// Bytes of objects in use that nobody was told of yet.
-    newly_used: u64,
     fates: Fates,
 }
 
@@ -103,14 +103,14 @@ impl<T> Default for Promised<T> {
 impl<T> Promised<T> {
     /// Nothing is promised yet.
     pub fn new() -> Self {
-        Self { entries: BTreeMap::new(), pages: BTreeMap::new() }
+        Self { entries: BTreeMap::new(), pages: BTreeMap::new(), newly_used: BTreeMap::new() }
     }
 
     /// A page of `site` is being asked for, for `passenger`.
     pub fn begin(&mut self, page: PageId, passenger: Passenger, site: &str) {
         let (site, open, outcome) = (site.to_owned(), Vec::new(), Outcome::default());
         let fates = Fates::default();
-        let begun = Page { passenger, site, open, not_foreseen: 0, outcome, newly_used: 0, fates };
+        let begun = Page { passenger, site, open, not_foreseen: 0, outcome, fates };
         self.pages.insert(page, begun);
     }
 
@@ -153,17 +153,15 @@ impl<T> Promised<T> {
     /// A GET was answered with it.
     pub fn used(&mut self, passenger: Passenger, address: &Address) {
         let Some(entry) = self.entries.get_mut(&(passenger, address.clone())) else { return };
-        if !std::mem::replace(&mut entry.is_used, true)
-            && let Some(page) = self.pages.get_mut(&entry.page)
-        {
-            page.newly_used = page.newly_used.saturating_add(entry.bytes);
+        if !std::mem::replace(&mut entry.is_used, true) && entry.bytes > 0 {
+            let used = self.newly_used.entry(entry.page).or_default();
+            *used = used.saturating_add(entry.bytes);
         }
     }
 
-    /// How many bytes of each page's objects were used since this was asked last.
-    pub fn take_used(&mut self) -> Vec<(PageId, u64)> {
-        let pages = self.pages.iter_mut().filter(|(_, page)| page.newly_used > 0);
-        pages.map(|(id, page)| (*id, std::mem::take(&mut page.newly_used))).collect()
+    /// How many bytes of each page's objects were used since this was asked last; where none were, nothing.
+    pub fn take_used(&mut self) -> BTreeMap<PageId, u64> {
+        std::mem::take(&mut self.newly_used)
     }
 
     /// A passenger's GET, with a `Referer` perhaps, was of no use here: it is counted for the page that
@@ -185,13 +183,14 @@ impl<T> Promised<T> {
 
     /// So many bytes of a promised object have come.
     pub fn object_bytes(&mut self, page: PageId, address: &Address, bytes: u64) {
-        let Some(known) = self.pages.get_mut(&page) else { return };
+        let Some(known) = self.pages.get(&page) else { return };
         if let Some(entry) = self.entries.get_mut(&(known.passenger, address.clone()))
             && entry.page == page
         {
             entry.bytes = entry.bytes.saturating_add(bytes);
-            if entry.is_used {
-                known.newly_used = known.newly_used.saturating_add(bytes);
+            if entry.is_used && bytes > 0 {
+                let used = self.newly_used.entry(page).or_default();
+                *used = used.saturating_add(bytes);
             }
         }
     }
@@ -226,6 +225,7 @@ impl<T> Promised<T> {
                 self.close(&key, None);
             }
         }
+        self.newly_used.remove(&id);
         let page = self.pages.remove(&id)?;
         let Page { passenger, site, not_foreseen, outcome, fates, .. } = page;
         Some(Lapsed { passenger, site, outcome, fates, not_foreseen })
@@ -304,13 +304,13 @@ mod tests {
         }
         promised.page_bytes(1, 500);
         promised.used(A, &url("a"));
-        assert_eq!(promised.take_used(), [(1, 1000)]);
+        assert_eq!(promised.take_used(), [(1, 1000)].into());
         promised.used(A, &url("a"));
         promised.used(A, &url("b"));
         promised.object_bytes(1, &url("b"), 0);
         promised.used(B, &url("c"));
-        assert_eq!(promised.take_used(), [(1, 1000)], "each once");
-        assert_eq!(promised.take_used(), []);
+        assert_eq!(promised.take_used(), [(1, 1000)].into(), "each once");
+        assert!(promised.take_used().is_empty());
         promised.not_foreseen(A, "site.test");
         promised.not_foreseen(A, "other.test");
         let held: Vec<_> = promised.held_by(A).map(|(_, handle)| *handle).collect();
@@ -343,11 +343,11 @@ mod tests {
             assert!(promised.promise(1, url(path), path, |_| false));
         }
         promised.used(A, &url("a"));
-        assert_eq!(promised.take_used(), []);
+        assert!(promised.take_used().is_empty());
         for path in ["a", "b"] {
             promised.object_bytes(1, &url(path), 70);
         }
-        assert_eq!(promised.take_used(), [(1, 70)]);
+        assert_eq!(promised.take_used(), [(1, 70)].into());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! cells/PAPER/GRID/CELL.json    what one cell gave, once all its runs are over
 //! log.jsonl                     when each cell was run, where, and what its links were measured to be
 //! tables/PAPER.GRID.parquet     all that the cells of a grid gave
-//! raw/cells/PAPER/GRID/*.har    page loads of cells, request by request, where they were asked for
+//! raw/cells/PAPER/GRID/         packets and page loads of cells' runs, where they were asked for
 //! ```
 
 mod error;
@@ -134,7 +134,7 @@ impl Folder {
 
     /// What every finished cell gave, by study and grid.
     pub fn measured(&self) -> Result<Vec<Measured>, FolderError> {
-        cell_files(&self.path, "json")?.iter().map(|path| read(path)).collect()
+        cell_files(&self.path, Some("json"))?.iter().map(|path| read(path)).collect()
     }
 
     /// Writes a table for every grid that has cells.

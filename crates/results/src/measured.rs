@@ -54,9 +54,9 @@ pub const METRICS: [(&str, &str); 29] = [
 ];
 
 /// The parts of a whole: more than all of it is no measurement. `rate-fill` is none of them, for a
-/// class may well get more than it should, nor is `epb-fair`, for nobody is kept from taking more
-/// than a fair share.
-const PARTS: [&str; 10] = [
+/// class may well get more than it should; nor is `epb-fair`, for nobody is kept from taking more than
+/// a fair share, nor `epb-received`: a proxy may hold much by the time that the first byte arrives.
+const PARTS: [&str; 9] = [
     "utilization",
     "ceiling",
     "jain",
@@ -64,7 +64,6 @@ const PARTS: [&str; 10] = [
     "packets-large",
     "failed",
     "epb",
-    "epb-received",
     "below-window",
     "link-loss",
 ];
@@ -72,8 +71,8 @@ const PARTS: [&str; 10] = [
 /// What rounding may add to a part of a whole.
 const ROUNDING: f64 = 1e-6;
 
-/// The least that a metric can be. Of extra traffic that is less than nothing: the link can carry
-/// fewer bytes than passed beside it, by as much as all of them.
+/// The least that a metric can be. Of extra traffic that is less than nothing: payload can cross the link
+/// under fewer headers than full TCP packets have.
 pub(crate) fn least_of(metric: &str) -> f64 {
     if metric == "extra-traffic" { -1.0 } else { 0.0 }
 }

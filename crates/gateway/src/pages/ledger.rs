@@ -54,3 +54,35 @@ impl Ledger {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_used_counts_once_and_what_is_over_not_at_all() {
+        const MOST: u64 = 8_000_000;
+        let (now, who) = (Duration::ZERO, (Passenger::from([10, 0, 0, 7]), "site.test"));
+        let mut ledger = Ledger::new(0.15);
+        let first = ledger.grant(1, who, MOST, now);
+        let without = ledger.grant(2, who, MOST, now);
+        ledger.settle(2, Outcome::default(), now);
+
+        ledger.used(1, 1_000_000, now);
+        ledger.came(1, 2_500_000, now);
+        ledger.used(1, 1_500_000, now);
+        assert!(ledger.grant(3, who, MOST, now) > first, "it has earned some");
+        ledger.settle(3, Outcome::default(), now);
+        let outcome = Outcome { page_bytes: 2_500_000, pushed_bytes: 2_500_000, wasted_bytes: 0 };
+        ledger.settle(1, outcome, now);
+        let after = ledger.grant(4, who, MOST, now);
+        ledger.settle(4, Outcome::default(), now);
+        assert!(after > first && first > without);
+
+        // Told of late, it changes nothing.
+        ledger.used(1, 1_000_000, now);
+        ledger.came(1, 0, now);
+        ledger.settle(1, outcome, now);
+        assert_eq!(ledger.grant(5, who, MOST, now), after);
+    }
+}

@@ -6,9 +6,9 @@
 //! used has no bound but the page's own; one whose pushes are never used soon has
 //! none left.
 //!
-//! Pages that are under way may yet be in vain, and so count until they are settled, but for what of them was used
-//! already: at the rate that was known when they were granted, and at the worst with every byte, which is bounded
-//! by a few of the largest pages however many are under way. Whoever has many addresses has many accounts, but what these lose
+//! Pages that are under way may yet be in vain, and so count until they are settled, but for what of them was
+//! used already: at the rate that was known when they were granted, and at the worst with every byte, which is
+//! bounded by a few of the largest pages however many are under way. Whoever has many addresses has many accounts, but what these lose
 //! of the credit that they began with is bounded for each /64 of IPv6, and for those that were forgotten.
 
 mod book;
@@ -136,6 +136,9 @@ impl Accounts {
     /// No more than `bytes` have come or will come by this grant: the rest is free for other pages.
     pub fn came(&mut self, grant: &mut Grant, bytes: u64, now: Duration) {
         let unused = grant.bytes.saturating_sub(bytes.saturating_sub(grant.used));
+        if unused == 0 {
+            return;
+        }
         self.free(grant, unused, Outcome::default(), now);
     }
 
@@ -143,6 +146,9 @@ impl Accounts {
     /// A reader's next page need not wait until this one is settled.
     pub fn used(&mut self, grant: &mut Grant, bytes: u64, now: Duration) {
         let bytes = bytes.min(grant.bytes);
+        if bytes == 0 {
+            return;
+        }
         grant.used += bytes;
         let outcome = Outcome { page_bytes: bytes, pushed_bytes: bytes, wasted_bytes: 0 };
         self.free(grant, bytes, outcome, now);

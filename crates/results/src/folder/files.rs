@@ -8,12 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use super::FolderError;
 
-/// The files of cells below `root` with this extension, in order.
-pub(super) fn cell_files(root: &Path, extension: &str) -> Result<Vec<PathBuf>, FolderError> {
+/// What files have as extension until they are whole.
+const PART: &str = "part";
+
+/// The whole files of cells below `root` with this extension, or with any, in order.
+pub(super) fn cell_files(root: &Path, only: Option<&str>) -> Result<Vec<PathBuf>, FolderError> {
     let mut files = Vec::new();
     for paper in entries(&root.join("cells"))? {
         for grid in entries(&paper)? {
-            let wanted = |path: &PathBuf| path.extension().is_some_and(|one| one == extension);
+            let wanted = |path: &PathBuf| match (path.extension(), only) {
+                (Some(found), Some(only)) => found == only,
+                (found, None) => found.is_none_or(|found| found != PART),
+                (None, Some(_)) => false,
+            };
             files.extend(entries(&grid)?.into_iter().filter(wanted));
         }
     }
@@ -53,9 +60,7 @@ pub(super) fn read<T: for<'a> Deserialize<'a>>(path: &Path) -> Result<T, FolderE
 
 /// All of it or nothing, also when the machine stops.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".part");
-    let part = PathBuf::from(name);
+    let part = part(path);
     let write = || {
         let mut file = File::create(&part)?;
         file.write_all(bytes)?;
@@ -63,6 +68,21 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), FolderError> 
         fs::rename(&part, path)
     };
     write().map_err(io_at(path))
+}
+
+/// All of a file or nothing, however large it is.
+pub(super) fn copy_whole(from: &Path, to: &Path) -> Result<(), FolderError> {
+    let (folder, part) = (to.parent().unwrap_or(to), part(to));
+    fs::create_dir_all(folder).map_err(io_at(folder))?;
+    fs::copy(from, &part).map_err(io_at(from))?;
+    fs::rename(&part, to).map_err(io_at(to))
+}
+
+fn part(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(PART);
+    name.into()
 }
 
 /// The same in a folder that may have to be made.

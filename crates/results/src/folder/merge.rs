@@ -1,10 +1,9 @@
 //! Making one run of its shards.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
-use super::files::{cell_files, io_at, lines, read, write_below};
+use super::files::{cell_files, copy_whole, lines, read};
 use super::{Folder, FolderError, LOG, grid_of};
 use crate::measured::Measured;
 
@@ -25,7 +24,7 @@ impl Folder {
     }
 
     fn take(&self, shard: &Self) -> Result<(), FolderError> {
-        for path in cell_files(&shard.path, "json")? {
+        for path in cell_files(&shard.path, Some("json"))? {
             let measured: Measured = read(&path)?;
             let (paper, grid) = grid_of(&measured);
             match self.cell(paper, grid, &measured.cell)? {
@@ -37,11 +36,11 @@ impl Folder {
                 }
             }
         }
-        for path in cell_files(&shard.raw(), "har")? {
+        for path in cell_files(&shard.raw(), None)? {
             let name = path.strip_prefix(&shard.path).expect("it was found below it");
             let copy = self.path.join(name);
             if !copy.exists() {
-                write_below(&copy, &fs::read(&path).map_err(io_at(&path))?)?;
+                copy_whole(&path, &copy)?;
             }
         }
         let (theirs, ours) = (lines(&shard.path.join(LOG))?, lines(&self.path.join(LOG))?);

@@ -82,10 +82,15 @@ fn shards_become_the_run_they_are_parts_of() {
     let all = [measured("0.001", hard), measured("0.01", 0.9), measured("0.1", 0.8)];
     all.iter().for_each(|cell| keep(&whole, cell));
     for folder in [&whole, &two] {
-        let har = Folder::cell_file("aerotcp", "files", &all[1].cell).with_extension("0.har");
-        write_below(&folder.raw().join(har), b"{}").unwrap();
+        let cell = folder.raw().join(Folder::cell_file("aerotcp", "files", &all[1].cell));
+        for extension in ["0.har", "0.pcapng", "0.sqlog"] {
+            write_below(&cell.with_extension(extension), extension.as_bytes()).unwrap();
+        }
     }
     whole.write_tables().unwrap();
+    // Not whole: its run was stopped.
+    let cell = two.raw().join(Folder::cell_file("aerotcp", "files", &all[0].cell));
+    write_below(&cell.with_extension("pcapng.part"), b"").unwrap();
     keep(&one, &all[2]);
     keep(&one, &all[0]);
     keep(&two, &all[1]);
