@@ -374,7 +374,7 @@ impl Breaker {
             return;
         }
         limited.resumed = None;
-        if self.queue <= self.unit / QUEUE_PART {
+        if self.queue <= self.unit / OTHERS_PART {
             return;
         }
         if !limited.by_loss && !limited.outpaced {
