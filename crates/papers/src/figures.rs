@@ -41,26 +41,27 @@ impl Transfer {
         let share = |time: Duration| per(8.0 * self.bytes as f64, time) / scene.rate_bps(up);
         let (epb, received) = (share(self.took), share(self.receiving));
         let below = epb < WINDOW_SHARE;
-        let extra = extra_traffic(self.offered_bytes, self.bytes);
         let failed = !self.finished || self.resets > 0;
-        vec![
+        let mut values = vec![
             Value::of("epb", epb, self.finished),
             Value::of("epb-received", received, self.finished),
             Value::of("epb-fair", received / scene.fair_share(), self.finished),
             Value::of("below-window", f64::from(u8::from(below)), self.finished),
-            Value::of("extra-traffic", extra, self.finished),
             Value::of("extra-budget", budget(self.lost), self.finished),
             Value::of("resets", f64::from(self.resets), true),
             Value::of("failed", f64::from(u8::from(failed)), true),
-        ]
+        ];
+        let extra = extra_traffic(self.offered_bytes, self.bytes);
+        values.extend(extra.map(|extra| Value::of("extra-traffic", extra, self.finished)));
+        values
     }
 }
 
 /// IP bytes offered to the link over those that the payload is outside of it, less one. A kernel's
-/// own retransmissions towards a gateway are none of the payload's.
-pub fn extra_traffic(offered_bytes: u64, payload_bytes: u64) -> f64 {
+/// own retransmissions towards a gateway are none of the payload's. Of no payload there is no share.
+pub fn extra_traffic(offered_bytes: u64, payload_bytes: u64) -> Option<f64> {
     let passed = payload_bytes as f64 * IP_BYTES_PER_PAYLOAD;
-    offered_bytes as f64 / passed.max(1.0) - 1.0
+    (payload_bytes > 0).then(|| offered_bytes as f64 / passed - 1.0)
 }
 
 /// What repairs and control may add to a transfer of whose packets this share is lost.
@@ -96,9 +97,9 @@ mod tests {
     #[test]
     fn extra_traffic_is_what_the_link_bore_beyond_each_byte_sent_once() {
         let payload = 1448 * 1000;
-        assert_eq!(extra_traffic(1500 * 1000, payload), 0.0);
-        assert!((extra_traffic(1500 * 1100, payload) - 0.1).abs() < 1e-9);
-        assert!(extra_traffic(1500, 0).is_finite());
+        assert_eq!(extra_traffic(1500 * 1000, payload), Some(0.0));
+        assert!((extra_traffic(1500 * 1100, payload).unwrap() - 0.1).abs() < 1e-9);
+        assert_eq!(extra_traffic(1500, 0), None);
     }
 
     #[test]

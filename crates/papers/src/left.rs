@@ -38,7 +38,12 @@ impl Left {
     pub fn after(&mut self, done: &[usize], error: &WorldError) -> Next {
         self.world.forget(done);
         self.attempt += 1;
-        self.failures = if done.is_empty() { self.failures + 1 } else { 1 };
+        // A contender's end is told of as its run's: the run behind that has not failed yet.
+        let told = matches!(error, WorldError::Contender { .. } | WorldError::Silent { .. });
+        self.failures = match done {
+            [] => self.failures + 1,
+            _ => u32::from(!told),
+        };
         if self.world.parts.is_empty() {
             return Next::Over;
         }
@@ -78,6 +83,16 @@ mod tests {
         }
         assert_eq!(left.after(&[5], &ended()), Next::Over);
         assert_eq!(left.attempt, 3);
+    }
+
+    #[test]
+    fn a_run_behind_one_whose_contender_ended_has_all_its_worlds() {
+        let mut left = left();
+        assert_eq!(left.after(&[3], &ended()), Next::Again);
+        for _ in 1..ATTEMPTS {
+            assert_eq!(left.after(&[], &ended()), Next::Again);
+        }
+        assert!(matches!(left.after(&[], &ended()), Next::Missed(_)));
     }
 
     #[test]

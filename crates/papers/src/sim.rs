@@ -117,7 +117,8 @@ fn files(
         Value::of("failed", f64::from(u8::from(cut)), true),
         Value::of("goodput", 8.0 * found.bytes as f64 / took, !cut),
     ];
-    values.push(Value::of("extra-traffic", extra_traffic(found.offered_bytes, found.bytes), !cut));
+    let extra = extra_traffic(found.offered_bytes, found.bytes);
+    values.extend(extra.map(|extra| Value::of("extra-traffic", extra, !cut)));
     for (number, file) in found.files.iter().enumerate() {
         let (seconds, finished) = match *file {
             Sample::Finished(seconds) => (seconds + behind.as_secs_f64(), true),
@@ -181,8 +182,8 @@ fn lost_share(before: &Counted, after: &Counted, way: usize) -> f64 {
     (lost(after) - lost(before)) as f64 / packets.max(1) as f64
 }
 
-/// What the cell declares of the policy of Rural-PAWS: its page, its grid's settings and its condition. What is not
-/// declared is as in the lab's own experiment.
+/// What the cell declares of the policy of Rural-PAWS: its page, its grid's settings and its condition. What is
+/// not declared is as in the lab's own experiment.
 pub fn policy_of(job: &Job<'_>, scene: &Scene) -> Result<rural_paws::Spec, SceneError> {
     let mut spec = rural_paws::Spec::default();
     let (grid, changes) = (job.grid, &scene.changes);

@@ -3,7 +3,8 @@
 //! What is wrong with the measurement (the emulator was late, no socket was free) makes a run
 //! nothing, and it is made again. What is wrong with a contender is its result: where one ends in a
 //! run, or nothing ever comes through it, the run counts as failed, and only those behind it have
-//! another world.
+//! another world. One exception: a link that does not fall quiet before a run has that run made again,
+//! since whose packets those are is not known.
 
 mod error;
 

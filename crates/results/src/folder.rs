@@ -114,7 +114,7 @@ impl Folder {
         Path::new("cells").join(paper).join(grid).join(name + ".json")
     }
 
-    /// Where the files of page loads go that belong to no table: below it as `cell_file` has it.
+    /// Where what is kept of single runs goes, captures, page loads and qlogs: below it as `cell_file` has it.
     pub fn raw(&self) -> PathBuf {
         self.path.join(RAW)
     }

@@ -27,8 +27,8 @@ pub const SNAP_BYTES: usize = 128;
 /// The largest file: at least 150,000 packets, 225 MB of full ones. What comes behind is left out.
 pub const CAPTURE_BYTES: usize = 32 << 20;
 
-/// Packets that wait to be written, 0.7 MB: the wire waits for no disk. The file says of those
-/// beyond how many they were.
+/// Packets that wait to be written, 0.7 MB: the wire waits for no disk. The next packet in the file
+/// says how many were beyond; of those behind the last one it has, it says nothing.
 const WAITING: usize = 4096;
 
 /// A packet in the file: 32 bytes, what is kept of it, and options of 60 at most.
@@ -62,7 +62,7 @@ pub(super) struct Tap(Mutex<Option<Flow>>);
 #[derive(Debug)]
 struct Flow {
     to: SyncSender<(Seen, u64)>,
-    /// Packets for which there was no room since the last one.
+    /// Packets for which there was no room since the last one: told with the next, if one comes.
     missed: u64,
 }
 

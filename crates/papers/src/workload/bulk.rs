@@ -34,7 +34,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
         async |arrival: &Cell<Arrival>| Connection::open().await?.get(ENDLESS_BYTES, arrival).await;
     let found = scope.in_client(async || measure(count, warm, length, once).await)?;
     let whole = found.broke == 0;
-    scope.failed = found.damage;
+    scope.failed = found.why;
     let goodput = per(8.0 * found.bytes as f64, length);
     Ok(vec![
         Value::of("epb", goodput / scope.scene.rate_bps(false), whole),
@@ -50,8 +50,8 @@ struct Found {
     bytes: u64,
     /// How often one broke since the beginning.
     broke: u32,
-    /// The first that did so over damaged bytes.
-    damage: Option<String>,
+    /// Why the first did so over damaged bytes, or else the first of all.
+    why: Option<String>,
 }
 
 /// Measures `length` after `warm`, with `count` downloads at once: `once` is one on a connection of
@@ -63,14 +63,16 @@ async fn measure(
     once: impl AsyncFn(&Cell<Arrival>) -> Result<(), HttpError>,
 ) -> Found {
     let arrivals: Vec<Cell<Arrival>> = (0..count).map(|_| Cell::default()).collect();
-    let (broke, damage) = (Cell::new(0), RefCell::new(None));
+    let (broke, why) = (Cell::new(0), RefCell::new(None));
     let got = || arrivals.iter().map(|one| one.get().bytes).sum::<u64>();
     let each = arrivals.iter().map(async |arrival| -> Infallible {
         loop {
-            if let Err(error) = once(arrival).await
-                && error.is_damage()
-            {
-                damage.borrow_mut().get_or_insert_with(|| error.to_string());
+            if let Err(error) = once(arrival).await {
+                let mut why = why.borrow_mut();
+                if why.as_ref().is_none_or(|why: &HttpError| error.is_damage() && !why.is_damage())
+                {
+                    *why = Some(error);
+                }
             }
             broke.set(broke.get() + 1);
             sleep(PAUSE).await;
@@ -88,7 +90,7 @@ async fn measure(
         // Of no connections at all.
         _ = transfers => 0,
     };
-    Found { bytes, broke: broke.get(), damage: damage.take() }
+    Found { bytes, broke: broke.get(), why: why.take().map(|why| why.to_string()) }
 }
 
 /// Asks for a byte until it comes: what a contender needs before its first flow is not measured.
@@ -113,7 +115,7 @@ pub async fn first_byte(patience: Duration) -> Result<(), HttpError> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn damaged_bytes_break_a_connection_and_what_comes_on_the_next_counts() {
         let begun = Cell::new(0);
         let once = async |arrival: &Cell<Arrival>| {
@@ -129,6 +131,6 @@ mod tests {
         let found = measure(1, Duration::ZERO, 5 * PAUSE, once).await;
         assert_eq!((found.broke, begun.get()), (1, 2));
         assert!(found.bytes >= 1000, "{found:?}");
-        assert!(found.damage.unwrap().contains("damaged behind byte 1000"));
+        assert!(found.why.unwrap().contains("damaged behind byte 1000"));
     }
 }

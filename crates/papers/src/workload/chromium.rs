@@ -16,22 +16,30 @@ use crate::job::Value;
 const REPEATED: [&str; 2] = ["repeat-plt", "repeat-lcp"];
 
 /// Loads the site over the protocol.
-pub fn run(scope: &Scope<'_>, site: &Site, protocol: Protocol) -> Result<Vec<Value>, WorkError> {
+pub fn run(
+    scope: &mut Scope<'_>,
+    site: &Site,
+    protocol: Protocol,
+) -> Result<Vec<Value>, WorkError> {
     let hash = scope.sites.key_hash();
     let flags = browser::flags(site, protocol, &hash).map_err(SiteError::NotInBrowsers)?;
     let scheme = if protocol == Protocol::Http1 { "http" } else { "https" };
     let folder = tempfile::tempdir_in(scope.folder).map_err(SiteError::Folder)?;
-    let view = || view(scope, &flags, &site.url(scheme, 0), folder.path());
+    let of: &Scope<'_> = scope;
+    let view = || view(of, &flags, &site.url(scheme, 0), folder.path());
     let first = view()?;
     keep_har(scope, &first, site, "")?;
+    let mut failed = why(&first, site, scheme);
     let deadline = scope.job.planned.deadline.as_secs_f64();
     let mut values = values(&first, site, scheme, deadline, scope.scene.rate_bps(false));
     if scope.job.grid.metrics.iter().any(|metric| REPEATED.contains(&metric.as_str())) {
         let again = view()?;
         keep_har(scope, &again, site, ".repeat")?;
+        failed = failed.or_else(|| why(&again, site, scheme));
         let [plt, lcp] = REPEATED;
         values.extend(times(&again, site, scheme, deadline, [plt, lcp]));
     }
+    scope.failed = failed;
     Ok(values)
 }
 
@@ -63,6 +71,13 @@ fn requests<'a>(visit: &'a Visit, site: &Site, scheme: &str) -> Vec<&'a Request>
 
 fn came(request: &Request) -> bool {
     request.failed.is_none() && request.status == 200
+}
+
+/// Why a view failed, or else its first request that did.
+fn why(visit: &Visit, site: &Site, scheme: &str) -> Option<String> {
+    let requests = requests(visit, site, scheme);
+    let of = || requests.iter().find_map(|one| one.failed.clone());
+    visit.failed.clone().or_else(of)
 }
 
 /// Whether the page was loaded, with every object.

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use tokio::time::timeout;
 
 use super::http::{Connection, HttpError};
-use super::{Scope, WorkError, damage};
+use super::{Scope, WorkError, reason};
 use crate::figures::{extra_traffic, jain, per};
 use crate::job::Value;
 use crate::origin::Arrival;
@@ -38,11 +38,12 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let offered = after.offered.bytes - before.offered.bytes;
     let (rate, ceiling) = (scope.scene.rate_bps(false), 1.0 - scope.scene.loss(false));
     let got = found.arrivals.iter().map(|one| one.bytes).sum();
-    scope.failed = damage(&found.broke);
+    scope.failed = reason(&found.broke);
     let mut values = values(&found, bytes, rate);
     let finished = values.iter().all(|value| value.finished);
     values.push(Value::of("ceiling", ceiling, true));
-    values.push(Value::of("extra-traffic", extra_traffic(offered, got), finished));
+    let extra = extra_traffic(offered, got);
+    values.extend(extra.map(|extra| Value::of("extra-traffic", extra, finished)));
     Ok(values)
 }
 
@@ -121,7 +122,7 @@ mod tests {
         assert_eq!(of(&values, "failed", ""), (1.0, true));
         assert_eq!(of(&values, "response-time", "0"), (2.0, true));
         assert_eq!(of(&values, "response-time", "1"), (10.0, false));
-        assert!(damage(&found.broke).unwrap().contains("/object/1000 is damaged behind byte 400"));
+        assert!(reason(&found.broke).unwrap().contains("/object/1000 is damaged behind byte 400"));
     }
 
     #[test]
@@ -143,5 +144,6 @@ mod tests {
         assert_eq!(of("response-time", "0"), (2.0, true));
         assert_eq!(of("response-time", "1"), (10.0, false));
         assert_eq!(of("utilization", ""), (8000.0 / 9.0 / 8000.0, false));
+        assert!(reason(&found.broke).unwrap().contains("cannot connect"));
     }
 }

@@ -14,7 +14,7 @@ use futures_util::future::{join_all, try_join_all};
 use tokio::time::{sleep, timeout};
 
 use super::http::{Connection, HttpError};
-use super::{Scope, WorkError, damage};
+use super::{Scope, WorkError, reason};
 use crate::figures::{jain, per};
 use crate::job::Value;
 use crate::link::duration;
@@ -67,7 +67,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let first = arrivals.iter().flatten().filter_map(|one| one.first).min().unwrap_or(began);
     let receiving = (began + length).saturating_duration_since(first);
     let all = 8.0 * got.iter().sum::<u64>() as f64;
-    scope.failed = damage(&diary.broke.borrow());
+    scope.failed = reason(&diary.broke.borrow());
     let mut values = diary.values(pages);
     values.push(Value::of("utilization", per(all, receiving) / scope.scene.rate_bps(false), true));
     values.push(Value::of("jain", jain(&got[pages..]), true));
@@ -232,10 +232,11 @@ mod tests {
 
     #[tokio::test]
     async fn damaged_bytes_are_a_file_that_failed() {
-        let diary = Diary::new(1, Instant::now() + Duration::from_millis(50));
+        let diary = Diary::new(1, Instant::now() + Duration::from_secs(3600));
         let damaged = || HttpError::Damaged { path: "/object/9".into(), at: 4 };
-        diary.keep(0, THINK, &diary.files, async || Err(damaged())).await;
-        assert!(damage(&diary.broke.borrow()).unwrap().contains("/object/9 is damaged"));
+        let keep = diary.keep(0, THINK, &diary.files, async || Err(damaged()));
+        let _ = tokio::time::timeout(Duration::from_millis(50), keep).await;
+        assert!(reason(&diary.broke.borrow()).unwrap().contains("/object/9 is damaged"));
         let values = diary.values(0);
         assert_eq!(values[0], Value::of("failed", 1.0, true));
         assert!(values[1].metric == "response-time" && !values[1].finished, "{values:?}");

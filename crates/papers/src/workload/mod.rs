@@ -43,7 +43,7 @@ pub struct Scope<'a> {
     pub ends: Congestion,
     /// A folder of the world's own.
     pub folder: &'a Path,
-    /// Where the archives of page loads go, if anywhere.
+    /// Where what is kept of single runs goes, if anywhere.
     pub raw: Option<&'a Path>,
     /// Of the run among those of its cell, from 0.
     pub run: u32,
@@ -94,9 +94,10 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     }
 }
 
-/// The first of `broke` that was damage, in words.
-fn damage(broke: &[HttpError]) -> Option<String> {
-    broke.iter().find(|error| error.is_damage()).map(HttpError::to_string)
+/// The first of `broke` that was damage, or else the first of any kind, in words.
+fn reason(broke: &[HttpError]) -> Option<String> {
+    let damage = broke.iter().find(|error| error.is_damage());
+    damage.or(broke.first()).map(HttpError::to_string)
 }
 
 /// What a run gave, as that of one that failed, whatever it made of it itself.
@@ -117,7 +118,8 @@ pub fn nothing(job: &Job<'_>) -> Vec<Value> {
     let times = TIMES.map(|metric| Value::of(metric, deadline, false));
     let shares = SHARES.map(|metric| Value::of(metric, 0.0, false));
     let asked = |value: &Value| job.grid.metrics.iter().any(|metric| metric == value.metric);
-    failed(times.into_iter().chain(shares).filter(asked).collect())
+    let below = Value::of("below-window", 1.0, false);
+    failed(times.into_iter().chain(shares).chain([below]).filter(asked).collect())
 }
 
 impl Scope<'_> {

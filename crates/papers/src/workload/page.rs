@@ -145,19 +145,23 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let (world, number, farewells) = (scope.world, scope.number, PAUSE + 2 * scope.scene.rtt());
     let visited = scope.in_client(async || {
         if protocol.resumes() {
-            if warm(&asked, &mut tickets, WARMING + number).await.is_err() {
-                return Ok(None);
+            if let Err(error) = warm(&asked, &mut tickets, WARMING + number).await {
+                return Ok(Err(error.to_string()));
             }
             // Its connections close meanwhile: none of their packets is the measured visit's.
             tokio::time::sleep(farewells).await;
         }
         let (before, begun) = (world.radio_counters()?, OffsetDateTime::now_utc());
         let visit = load(&asked, &mut tickets).await;
-        Ok::<_, EmuError>(Some((before, begun, visit)))
+        Ok::<_, EmuError>(Ok((before, begun, visit)))
     })??;
-    let Some((before, begun, visit)) = visited else {
+    let (before, begun, visit) = match visited {
+        Ok(visited) => visited,
         // A visit that the one before it, which brings tickets, did not allow: a failed load.
-        return Ok(nothing(scope.job));
+        Err(why) => {
+            scope.failed = Some(format!("the visit that brings tickets: {why}"));
+            return Ok(nothing(scope.job));
+        }
     };
     let after = scope.world.radio_counters()?;
     // After a connection broke there may be no ticket left for the next: that is a failed load.
