@@ -49,8 +49,12 @@ struct Pace {
 }
 
 impl Progress {
-    /// Of so many cells, with the work of each [`Kind`].
+    /// Of so many cells, with the work of each [`Kind`]; says how long it will take.
     pub fn new(all_cells: usize, work: [Work; 2]) -> Self {
+        let takes: Duration = work.iter().map(|work| work.takes).sum();
+        if all_cells > 0 {
+            eprintln!("{all_cells} cells, about {}", minutes(takes));
+        }
         let bar = ProgressBar::with_draw_target(
             Some(all_cells as u64),
             ProgressDrawTarget::stderr_with_hz(4),

@@ -13,6 +13,11 @@ use bentpipe_lab::emu::{AIR, CLIENT, GROUND, SERVER, SNAP_BYTES, World};
 
 use crate::links;
 
+/// 10,500 bytes in datagrams of 1,000.
+const SEGMENTS: u64 = 11;
+/// So often it is looked whether they are there, 10 ms apart.
+const TRIES: usize = 500;
+
 pub fn datagrams() {
     let world = World::new(&links::constant(1_000_000, 30, 0.0), None, 1).expect("a world");
     for (air, ground) in AIR.both().into_iter().zip(GROUND.both()) {
@@ -65,15 +70,23 @@ pub fn captured() {
     let to = far.local_addr().expect("an address");
     setsockopt(&near, sockopt::UdpGsoSegment, &1000).expect("UDP segmentation");
     let payload = [7; 10_500];
+    let offered = || world.radio_counters().expect("counters").return_.model;
     let send = || {
+        let wanted = offered().offered.packets + SEGMENTS;
         near.send_to(&payload, to).expect("sent");
-        thread::sleep(Duration::from_millis(100));
+        for _ in 0..TRIES {
+            if offered().offered.packets >= wanted {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(offered().offered.packets, wanted);
     };
     send();
-    let before = world.radio_counters().expect("counters").return_.model;
+    let before = offered();
     let capture = world.capture(&path).expect("a capture");
     send();
-    let after = world.radio_counters().expect("counters").return_.model;
+    let after = offered();
     drop(capture);
     send();
     let mut pcap = PcapNgReader::new(File::open(&path).expect("a file")).expect("pcapng");
