@@ -153,9 +153,8 @@ impl<T> Promised<T> {
     /// A GET was answered with it.
     pub fn used(&mut self, passenger: Passenger, address: &Address) {
         let Some(entry) = self.entries.get_mut(&(passenger, address.clone())) else { return };
-        if !std::mem::replace(&mut entry.is_used, true) && entry.bytes > 0 {
-            let used = self.newly_used.entry(entry.page).or_default();
-            *used = used.saturating_add(entry.bytes);
+        if !std::mem::replace(&mut entry.is_used, true) {
+            add(&mut self.newly_used, entry.page, entry.bytes);
         }
     }
 
@@ -188,9 +187,8 @@ impl<T> Promised<T> {
             && entry.page == page
         {
             entry.bytes = entry.bytes.saturating_add(bytes);
-            if entry.is_used && bytes > 0 {
-                let used = self.newly_used.entry(page).or_default();
-                *used = used.saturating_add(bytes);
+            if entry.is_used {
+                add(&mut self.newly_used, page, bytes);
             }
         }
     }
@@ -267,6 +265,13 @@ impl<T> Promised<T> {
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+}
+
+fn add(used: &mut BTreeMap<PageId, u64>, page: PageId, bytes: u64) {
+    if bytes > 0 {
+        let sum = used.entry(page).or_default();
+        *sum = sum.saturating_add(bytes);
     }
 }
 

@@ -8,8 +8,9 @@
 //!
 //! Pages that are under way may yet be in vain, and so count until they are settled, but for what of them was
 //! used already: at the rate that was known when they were granted, and at the worst with every byte, which is
-//! bounded by a few of the largest pages however many are under way. Whoever has many addresses has many accounts, but what these lose
-//! of the credit that they began with is bounded for each /64 of IPv6, and for those that were forgotten.
+//! bounded by a few of the largest pages however many are under way. Whoever has many addresses has many
+//! accounts, but what these lose of the credit that they began with is bounded for each /64 of IPv6, and for those
+//! that were forgotten.
 
 mod book;
 #[cfg(test)]
