@@ -1,7 +1,7 @@
 //! The breaker: what protects others when a lease is wrong.
 //!
 //! ```text
-//!            queue > RTT/4 over one RTT, or too much loss
+//!            queue > RTT/4 over one RTT, two or four, or too much loss
 //!   Closed ─────────────────────────────────────────────► Draining: no data
 //!     ▲                                                       │ the excess is gone
 //!     │ a probe at the lease succeeds, or a                    ▼
@@ -9,6 +9,11 @@
 //!                                                          every 3 RTT a probe at twice that,
 //!                                                          at once again while probes succeed
 //! ```
+//!
+//! How long a queue is borne goes by how packets arrive. At half of the rate at which they were sent or less,
+//! this side sends too much: one round trip. At a rate in between, it may be that others begin, whose growing
+//! queue stretches ours too: another one. About as they were sent, the queue is hardly of this side's making: four,
+//! so that others have the time to let it go. If it went while this side did not send less, it was theirs.
 //!
 //! The first packets after a drain, or after a pause in which all of ours came, find no queue of ours.
 //! Where they find a long one all the same, the queue is others', or the way is longer. For a minute then
@@ -62,9 +67,17 @@ const MOST_DRAIN: Duration = Duration::from_secs(40);
 /// After too much loss, what arrived over so many round trips counts: the rounds that showed it
 /// took longer, and losses in bursts want more than one.
 const ARRIVALS: u32 = 2;
-/// Others in the queue, this side sends too much where what it sent over this part of a span takes
-/// the whole span to arrive: others' growing queue alone stretches it by a few per cent.
+/// This side may send too much where what it sent over this part of a span takes the whole span to
+/// arrive: others' standing queue stretches it by a few per cent.
 const OUTPACED: f64 = 0.8;
+/// It surely does where it is this part: others who begin double what they send in a round trip, and
+/// stretch what was sent in one by less than another, as long as the queue holds no more than a round trip.
+const FAR_OUTPACED: f64 = 0.5;
+/// A queue is borne for so many round trips where others may just be beginning: it grows by another
+/// round trip meanwhile at most.
+const DOUBTFUL_ROUNDS: u32 = 2;
+/// The same where packets arrive about as they were sent: it grows by a quarter of that.
+const PATIENT_ROUNDS: u32 = 4;
 /// This side has not given way to a queue that went while it sent so much of its rate.
 const STEADY: f64 = 0.5;
 /// No more arrivals than this are remembered, 40 bytes each.
@@ -267,13 +280,11 @@ impl Breaker {
         }
         let empty = self.queue < self.unit / EMPTY_PART;
         let excess_loss = self.baseline.judged(judged, lost, empty, self.unit, now);
-        let stays = too_long && arrived.saturating_sub(since) >= self.unit;
-        let is_others = self.others.are_known(now) && {
-            let is_steady = self.is_steady(lease);
-            self.others.note(too_long, stays, is_steady, now);
-            !self.is_outpaced()
-        };
-        if stays && !is_others {
+        let stood = arrived.saturating_sub(since);
+        let stays = too_long && stood >= self.unit;
+        let is_steady = self.is_steady(lease);
+        self.others.note(too_long, stays, is_steady, now);
+        if too_long && self.bears(now).is_some_and(|rounds| stood >= self.unit * rounds) {
             self.trip(false, seen, lease);
         } else if excess_loss {
             self.trip(true, seen, lease);
@@ -326,10 +337,21 @@ impl Breaker {
         Some(8.0 * (last.bytes - first.bytes) as f64 / (last.at - first.at).as_secs_f64())
     }
 
-    /// Whether packets arrived much further apart than they were sent.
-    fn is_outpaced(&self) -> bool {
+    /// For how many round trips a queue is borne; `None` for as long as others are known to be there.
+    fn bears(&self, now: Duration) -> Option<u32> {
+        if self.outpaces(FAR_OUTPACED) {
+            Some(1)
+        } else if self.outpaces(OUTPACED) {
+            Some(DOUBTFUL_ROUNDS)
+        } else {
+            Some(PATIENT_ROUNDS).filter(|_| !self.others.are_known(now))
+        }
+    }
+
+    /// Whether what was sent over this part of the last round trip took the whole to arrive.
+    fn outpaces(&self, part: f64) -> bool {
         self.over(self.unit).is_some_and(|(first, last)| {
-            last.sent.saturating_sub(first.sent) < (last.at - first.at).mul_f64(OUTPACED)
+            last.sent.saturating_sub(first.sent) < (last.at - first.at).mul_f64(part)
         })
     }
 
@@ -343,7 +365,7 @@ impl Breaker {
         let drain = Duration::try_from_secs_f64(1.5 * excess / capacity_bps).unwrap_or(MOST_DRAIN);
         let until = seen.now + (drain + self.unit).min(MOST_DRAIN);
         let phase = Phase::Resting { probe_at: until };
-        let outpaced = self.is_outpaced();
+        let outpaced = self.outpaces(OUTPACED);
         let then = Limited { rate, lease, by_loss, outpaced, resumed: None, phase };
         tracing::info!(by_loss, queue = ?self.queue, %rate, %lease, "the breaker trips");
         self.trips += 1;

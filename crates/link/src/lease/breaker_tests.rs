@@ -17,8 +17,11 @@ struct Link {
     queue_limit: Duration,
     loss: f64,
     way: Duration,
-    /// Others keep the bottleneck's queue between half of this and all of it.
+    /// Others keep the bottleneck's queue between a part of this and all of it.
     others: Duration,
+    others_least: f64,
+    /// Others fill the queue within a round trip from then, and let it go two later.
+    burst: Option<Duration>,
     /// How much of its rate the sender uses.
     used: f64,
     /// Until when the bottleneck is busy.
@@ -45,6 +48,8 @@ impl Link {
             loss,
             way: RTT / 2,
             others: Duration::ZERO,
+            others_least: 0.5,
+            burst: None,
             used: 1.0,
             busy: Duration::ZERO,
             next_send: Duration::ZERO,
@@ -97,10 +102,14 @@ impl Link {
         self.next_send = self.now + rate.time_for(PACKET as u64).div_f64(self.used);
     }
 
-    /// What a packet waits for others' packets: a sawtooth.
+    /// What a packet waits for others' packets: a sawtooth, or one burst.
     fn behind_others(&self) -> Duration {
+        if let Some(burst) = self.burst {
+            let into = self.now.saturating_sub(burst);
+            return if into < RTT * 3 { into.min(RTT) } else { Duration::ZERO };
+        }
         let into = self.now.as_secs_f64() % SAWTOOTH.as_secs_f64() / SAWTOOTH.as_secs_f64();
-        self.others.mul_f64(0.5 + into / 2.0)
+        self.others.mul_f64(self.others_least + into * (1.0 - self.others_least))
     }
 
     /// A report of what was here at `seen_at`.
@@ -252,7 +261,7 @@ fn after_a_pause_with_nothing_on_the_way_a_lower_rate_is_noticed() {
         link.used = ALONE;
         link.run(began + FADE, |_| false);
         link.used = 1.0;
-        link.run(link.now + RTT * 3, |_| false);
+        link.run(link.now + RTT * (2 + DOUBTFUL_ROUNDS), |_| false);
         assert_eq!(link.breaker.trips(), trips + 1, "{rate} bit/s");
         let drained = link.run(began + FADE * 2, |link| link.queue() < RTT / 4);
         assert!(drained.is_some(), "{rate} bit/s");
@@ -268,8 +277,39 @@ fn where_the_first_reports_after_a_pause_are_lost_ones_own_queue_is_no_others() 
     link.run(FADE, |_| false);
     link.used = 1.0;
     link.deaf = link.now + RTT * 6;
-    link.run(FADE + RTT * 9, |_| false);
+    link.run(FADE + RTT * (9 + PATIENT_ROUNDS), |_| false);
     assert_eq!(link.breaker.trips(), 1);
+}
+
+#[test]
+fn others_who_let_their_queue_go_in_time_cost_no_drain() {
+    let mut link = Link::new(0.0);
+    link.run(FADE, |_| false);
+    (link.others, link.others_least) = (RTT / 3, 0.0);
+    link.run(FADE * 3, |_| false);
+    assert_eq!(link.breaker.trips(), 0);
+}
+
+#[test]
+fn others_who_begin_cost_no_drain_though_they_stretch_what_arrives() {
+    let mut link = Link::new(0.0);
+    link.run(FADE, |_| false);
+    link.burst = Some(FADE);
+    link.run(FADE + RTT * 10, |_| false);
+    assert_eq!(link.breaker.trips(), 0);
+    assert!(link.breaker.others.are_known(link.now), "their queue went while this side stood");
+}
+
+#[test]
+fn a_lease_that_is_a_little_too_high_is_borne_for_some_round_trips() {
+    for part in [85, 90, 95] {
+        let mut link = Link::new(0.0);
+        link.rate = BitRate::from_bps(LEASE.bps() * part / 100);
+        link.run(FADE, |_| false);
+        assert!(link.breaker.trips() > 0, "{part} %");
+        // A quarter of a round trip, and what comes in patience and the round trip that a report takes.
+        assert!(link.most_queue < RTT * 5 / 4, "{part} %: a queue of {:?}", link.most_queue);
+    }
 }
 
 #[test]
