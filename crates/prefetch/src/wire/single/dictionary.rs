@@ -1,3 +1,5 @@
+//! What both ends know of heads before the first one.
+
 /// What heads of browsers' requests have in common, as the cabin's half writes them: what is usual stands
 /// last. It is part of the protocol: another text is another version.
 pub const DICTIONARY: &[u8] = concat!(

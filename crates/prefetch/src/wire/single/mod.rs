@@ -11,7 +11,7 @@
 //! | a head | 2 | of the body | length of the frame u16, zstd frame without its magic number, what was kept out |
 //!
 //! The frame (RFC 8878, with [`DICTIONARY`] as raw content) holds the head's text. Where that has a byte
-//! 0, something was kept out of the compressor ([`split`]); these pieces follow the frame in their order,
+//! 0, something was kept out of the compressor (`split.rs`); these pieces follow the frame in their order,
 //! each behind its length in two bytes.
 
 mod dictionary;
