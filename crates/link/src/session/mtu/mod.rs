@@ -10,7 +10,7 @@
 //! Every question is answered by a [`Trial`]: probes of the size in question, each beside one that
 //! the path is known to carry. Any packet of the size that arrives, probe or not, says yes at once.
 //! The size in use is doubted when [`ENOUGH_UNVERIFIED`] large packets have left and in well over a
-//! round trip none was heard to have come, or when the peer has gone silent; a size found too large
+//! round trip none as large as the largest of them was heard to have come, or when the peer has gone silent; a size found too large
 //! in use gives way to the least, from which the search goes up again, halving what is left.
 //! Sizes found too large are tried again after [`RAISE_AFTER`], if there is something to send.
 
@@ -51,9 +51,8 @@ pub struct Mtu {
     has_refused: bool,
     trial: Option<Trial>,
     raise_at: Option<Duration>,
-    /// When the first large packet left of which, or of any since, nothing was heard.
-    unverified_since: Option<Duration>,
-    unverified: u32,
+    /// The large packets that have left since one as large was heard to have come.
+    unverified: Option<Unverified>,
     /// Loss while the size in use was known to pass, and what was counted since.
     known: Loss,
     counted: Loss,
@@ -62,6 +61,15 @@ pub struct Mtu {
     proved_below: u64,
     /// Losses among packets below were the size's fault.
     blamed_below: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unverified {
+    /// When the first of them left.
+    since: Duration,
+    packets: u32,
+    /// The largest of them: who sends nothing larger need not know whether that would pass.
+    bytes: usize,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -80,8 +88,7 @@ impl Mtu {
             has_refused: false,
             trial: None,
             raise_at: None,
-            unverified_since: None,
-            unverified: 0,
+            unverified: None,
             known: Loss::default(),
             counted: Loss::default(),
             next_packet: 0,
@@ -134,8 +141,10 @@ impl Mtu {
     /// A packet of `bytes` leaves that is no probe.
     pub fn used(&mut self, bytes: usize, now: Duration) {
         if bytes > MIN_MTU_BYTES {
-            self.unverified_since.get_or_insert(now);
-            self.unverified = self.unverified.saturating_add(1);
+            let none = Unverified { since: now, packets: 0, bytes: 0 };
+            let unverified = self.unverified.get_or_insert(none);
+            unverified.packets = unverified.packets.saturating_add(1);
+            unverified.bytes = unverified.bytes.max(bytes);
         }
         // Only who sends much gains by larger packets: an idle session asks for none.
         if 2 * bytes > self.current && self.raise_at.is_some_and(|at| at <= now) {
@@ -146,12 +155,12 @@ impl Mtu {
 
     /// The peer has `packet`, of `bytes`.
     pub fn arrived(&mut self, packet: u64, bytes: usize, now: Duration) {
+        let largest = self.unverified.map_or(self.current, |unverified| unverified.bytes);
         // A full symbol leaves room for the head of its repair: it is a few bytes shorter.
-        let proves = bytes + GRAIN_BYTES > self.current && packet >= self.proved_below;
+        let proves = bytes + GRAIN_BYTES > largest && packet >= self.proved_below;
         if proves {
             self.proved_below = packet + 1;
-            self.unverified_since = None;
-            self.unverified = 0;
+            self.unverified = None;
             self.known.add(std::mem::take(&mut self.counted));
         }
         let Some(trial) = &mut self.trial else { return };
@@ -229,8 +238,9 @@ impl Mtu {
     }
 
     fn doubt_at(&self, rtt: &Rtt) -> Option<Duration> {
-        let large = self.current > MIN_MTU_BYTES && self.unverified >= ENOUGH_UNVERIFIED;
-        let since = self.unverified_since.filter(|_| large && self.trial.is_none())?;
+        let suspicious = |it: &Unverified| it.packets >= ENOUGH_UNVERIFIED;
+        let in_use = self.current > MIN_MTU_BYTES && self.trial.is_none();
+        let since = self.unverified.filter(suspicious).filter(|_| in_use)?.since;
         Some(since + rtt.overdue_after() + rtt.get() / 2)
     }
 
@@ -247,8 +257,7 @@ impl Mtu {
     fn shrink(&mut self, now: Duration) {
         tracing::info!(was = self.current, is = MIN_MTU_BYTES, "the path carries smaller packets");
         self.current = MIN_MTU_BYTES;
-        self.unverified_since = None;
-        self.unverified = 0;
+        self.unverified = None;
         self.counted = Loss::default();
         self.blamed_below = Some(self.next_packet);
         self.search(now);

@@ -84,6 +84,11 @@ impl Bench {
 
     /// Data of full packets, or nothing, for `span`.
     fn run(&mut self, span: Duration, data: bool) {
+        self.run_with(span, if data { usize::MAX } else { 0 });
+    }
+
+    /// The same with packets of `bytes`, where the size in use allows them.
+    fn run_with(&mut self, span: Duration, bytes: usize) {
         let end = self.now + span;
         while self.now < end {
             while let Some((&(at, packet), &bytes)) = self.told.first_key_value()
@@ -97,8 +102,8 @@ impl Bench {
                 let packet = self.send(bytes);
                 self.mtu.probed(packet, &self.rtt, self.now);
                 self.probes += 1;
-            } else if data {
-                let bytes = self.mtu.current();
+            } else if bytes > 0 {
+                let bytes = bytes.min(self.mtu.current());
                 self.mtu.used(bytes, self.now);
                 self.send(bytes);
             }
@@ -116,6 +121,20 @@ fn the_provisioned_maximum_is_in_use_after_one_round_trip() {
     assert_eq!((bench.mtu.current(), bench.probes), (1500, 2));
     bench.run(Duration::from_secs(3600), true);
     assert_eq!(bench.probes, 2, "data that arrives is proof enough");
+}
+
+#[test]
+fn packets_below_the_size_in_use_are_proof_enough_of_themselves() {
+    let mut bench = Bench::new(1500, 1500, 0.033, 1, 5);
+    bench.run(RTT * 20, false);
+    let probes = bench.probes;
+    assert_eq!(bench.mtu.current(), 1500);
+    bench.run_with(Duration::from_secs(600), 1450);
+    assert_eq!((bench.mtu.current(), bench.probes), (1500, probes));
+    // Of a path that does not carry even these any more they are no proof.
+    bench.carries = 1400;
+    bench.run_with(RTT * 40, 1450);
+    assert!((1400 - GRAIN_BYTES..=1400).contains(&bench.mtu.current()));
 }
 
 #[test]
