@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use bentpipe_results::{Claims, Folder, Manifest, Report, Study, html, text};
+use bentpipe_results::{Claims, Files, Folder, Manifest, Report, Study, html, text};
 use clap::Args;
 
 use crate::out::{say, show};
@@ -33,10 +33,14 @@ pub struct ReportArgs {
 pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
     let folder = Folder::open(&args.folder)?;
     // A copy of a run may have its tables only.
-    let measured = if args.folder.join("cells").exists() {
-        folder.measured()?
-    } else {
-        Folder::read_tables(&args.folder.join("tables"))?
+    let has_cells = args.folder.join("cells").exists();
+    let measured = match has_cells {
+        true => folder.measured()?,
+        false => Folder::read_tables(&args.folder.join("tables"))?,
+    };
+    let files = match &args.out {
+        Some(out) => files(&args.folder, out, has_cells)?,
+        None => Files::default(),
     };
     let named =
         |study: &Study| folder.manifest().studies.iter().any(|(name, _)| *name == study.name);
@@ -51,6 +55,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
         measured: &measured,
         manifest: folder.manifest(),
         made: &made,
+        files: &files,
         vega: vega.as_deref(),
     };
     show!("{}", text(&report));
@@ -69,6 +74,15 @@ pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// What a page at `out` leads to.
+fn files(folder: &Path, out: &Path, has_cells: bool) -> Result<Files, Box<dyn Error>> {
+    let page = out.parent().filter(|path| !path.as_os_str().is_empty());
+    let page = page.unwrap_or(Path::new("."));
+    let whole =
+        |path: &Path| path.canonicalize().map_err(|error| format!("{}: {error}", path.display()));
+    Ok(Files::new(&whole(folder)?, &whole(page)?, has_cells))
 }
 
 /// The text of a file; `None` where there is none.

@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+use percent_encoding::percent_decode_str;
+use yaml_rust2::{Yaml, YamlLoader};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
 
@@ -19,6 +23,42 @@ fn run(seed: &str, rest: &[&str]) -> String {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     said
+}
+
+/// What the page leads to beside itself: all of it is there.
+fn led_to(page: &Path) -> Vec<PathBuf> {
+    let text = fs::read_to_string(page).expect("a page");
+    let mut files = Vec::new();
+    let after = |what: &'static str| text.split(what).skip(1);
+    for rest in after("href=\"").chain(after("src=\"")) {
+        let address = rest.split('"').next().expect("an address");
+        if address.starts_with("data:") {
+            continue;
+        }
+        if let Some(place) = address.strip_prefix('#') {
+            assert!(text.contains(&format!("id=\"{place}\"")), "{address} leads nowhere");
+            continue;
+        }
+        let path = percent_decode_str(address).decode_utf8().expect("a path");
+        let path = page.parent().expect("a folder").join(&*path);
+        assert!(path.is_file(), "{address}: there is no {}", path.display());
+        files.push(path);
+    }
+    files
+}
+
+fn deploy(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name)
+}
+
+/// A folder for the search path with one program in it, a shell script.
+fn search_path(folder: &Path, name: &str, script: &str) -> String {
+    fs::create_dir_all(folder).expect("a folder");
+    let program = folder.join(name);
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("a script");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("its mode");
+    let others = std::env::var("PATH").expect("a search path");
+    format!("{}:{others}", folder.display())
 }
 
 /// Every file of a run's folder but the log, which has the time in it.
@@ -47,7 +87,7 @@ fn shards_run_by_two_processes_make_the_whole() {
     let said = run("5", &[&whole]);
     assert!(said.contains("2 cells measured"), "{said}");
 
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/lab-slurm.sh");
+    let script = deploy("lab-slurm.sh");
     let slurm = |variable: &str, value: &str, rest: &[&str]| {
         let mut command = Command::new(&script);
         command.env("BENTPIPE", PROGRAM).env(variable, value).arg(&results).args(rest);
@@ -67,12 +107,111 @@ fn shards_run_by_two_processes_make_the_whole() {
     assert!(slurm("BENTPIPE_MERGE", "1", &[]).wait().expect("the merge").success());
 
     let merged = at.path().join("results/whole");
-    let (whole, merged) = (contents(Path::new(&whole)), contents(&merged));
-    assert_eq!(whole.keys().collect::<Vec<_>>(), merged.keys().collect::<Vec<_>>());
-    assert!(whole == merged, "the same files have other contents");
+    let (whole, same) = (contents(Path::new(&whole)), contents(&merged));
+    assert_eq!(whole.keys().collect::<Vec<_>>(), same.keys().collect::<Vec<_>>());
+    assert!(whole == same, "the same files have other contents");
     assert!(whole.len() == 5, "a manifest, two cells, a table and a HAR: {:?}", whole.keys());
-    let page = fs::read_to_string(at.path().join("results/report.html")).expect("a report");
-    assert!(page.contains("NFR5132"));
+    let page = at.path().join("results/report.html");
+    assert!(fs::read_to_string(&page).expect("a report").contains("NFR5132"));
+    let led_to = led_to(&page);
+    assert!(led_to.len() == 2 && led_to.iter().all(|path| path.starts_with(&merged)), "{led_to:?}");
+}
+
+/// The reference run is a copy without the files of its cells.
+#[test]
+fn the_report_of_a_copy_leads_to_nothing_that_is_not_there() {
+    let at = tempfile::tempdir().unwrap();
+    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference");
+    assert!(!reference.join("cells").exists());
+    let page = at.path().join("report.html");
+    let output = Command::new(PROGRAM)
+        .arg("report")
+        .arg(&reference)
+        .arg("--out")
+        .arg(&page)
+        .output()
+        .expect("the program starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let led_to = led_to(&page);
+    assert!(led_to.len() > 100 && led_to.iter().all(|path| path.extension().unwrap() == "parquet"));
+    let text = fs::read_to_string(&page).expect("a page");
+    assert!(text.contains("This copy of the run has no raw files of its cells"));
+}
+
+#[test]
+fn the_slurm_script_queues_its_tasks_and_the_report_behind_them() {
+    let at = tempfile::tempdir().unwrap();
+    let queued = at.path().join("queued");
+    let script = format!("echo \"$@\" >> {}; echo 42", queued.display());
+    let output = Command::new(deploy("lab-slurm.sh"))
+        .env("PATH", search_path(&at.path().join("bin"), "sbatch", &script))
+        .arg(at.path().join("results"))
+        .args(["3", "--quick"])
+        .output()
+        .expect("the script starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let queued = fs::read_to_string(queued).expect("what was queued");
+    let [array, report] = queued.lines().collect::<Vec<_>>()[..] else { panic!("{queued}") };
+    assert!(array.contains("--array=1-3 ") && array.contains("--cpus-per-task=2"), "{array}");
+    assert!(array.ends_with("/results 3 --quick"), "{array}");
+    assert!(report.contains("--dependency=afterok:42 "), "{report}");
+    assert!(report.contains("--export=ALL,BENTPIPE_MERGE=1 ") && report.ends_with("/results"));
+}
+
+/// The containers' commands, run here: every shard of the Indexed Job, and the Job behind it.
+#[test]
+fn the_jobs_of_a_cluster_run_all_shards_and_put_them_together() {
+    let at = tempfile::tempdir().unwrap();
+    let text = fs::read_to_string(deploy("lab-k8s.yaml")).expect("the jobs");
+    let documents = YamlLoader::load_from_str(&text).expect("YAML");
+    let job = |name| {
+        let is_it = |one: &&Yaml| {
+            (one["kind"].as_str(), one["metadata"]["name"].as_str()) == (Some("Job"), Some(name))
+        };
+        &documents.iter().find(is_it).expect(name)["spec"]
+    };
+    let (lab, report) = (job("bentpipe-lab"), job("bentpipe-lab-report"));
+    let shards = lab["completions"].as_i64().expect("a number of shards");
+    assert_eq!(lab["completionMode"].as_str(), Some("Indexed"));
+    assert_eq!(lab["parallelism"].as_i64(), Some(shards));
+    assert_eq!(report["suspend"].as_bool(), Some(true));
+
+    // The whole would take hours: of it the tiny part.
+    let tiny = [&TINY[..], &["5"]].concat().join(" ");
+    let script = format!(
+        "case \"$*\" in \"lab papers --shard \"*) shift 2; exec {PROGRAM} lab papers {tiny} \"$@\";; esac\n\
+         exec {PROGRAM} \"$@\""
+    );
+    let path = search_path(&at.path().join("bin"), "bentpipe", &script);
+    let results = at.path().join("results");
+    fs::create_dir(&results).expect("a folder");
+    let run = |job: &Yaml, index: i64| {
+        let container = &job["template"]["spec"]["containers"][0];
+        let words = |key: &str| container[key].as_vec().expect(key).iter();
+        let texts = words("command").chain(words("args")).map(|word| word.as_str().expect("text"));
+        let here = texts.map(|text| text.replace("/results", &results.to_string_lossy()));
+        let words: Vec<String> = here.collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env("PATH", &path).env("JOB_COMPLETION_INDEX", index.to_string());
+        for one in container["env"].as_vec().into_iter().flatten() {
+            command
+                .env(one["name"].as_str().expect("a name"), one["value"].as_str().expect("text"));
+        }
+        let output = command.output().expect("the shell starts");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        words.join(" ")
+    };
+    for index in 0..shards {
+        run(lab, index);
+    }
+    let said = run(report, 0);
+    let count = fs::read_dir(results.join("whole/cells/netforecast/epb")).expect("cells").count();
+    assert_eq!(count, 2, "every cell is in one of the shards");
+    assert_eq!(led_to(&results.join("report.html")).len(), 2);
+    let (_, vega) = said.split_once("--vega ").expect("figures");
+    let vega = vega.split_whitespace().next().expect("a file");
+    let image = fs::read_to_string(deploy("Dockerfile")).expect("the image");
+    assert!(image.contains(vega), "the image has no {vega}");
 }
 
 #[test]

@@ -31,24 +31,48 @@ const RUNS: u32 = 3;
 
 #[tokio::test]
 async fn the_report_is_whole_readable_and_silent_on_any_screen() {
-    if browser::find().is_none() {
-        println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");
-        return;
-    }
-    if !Path::new(VEGA).exists() {
-        println!("SKIPPED: no Vega for the figures; `scripts/setup.sh vega` fetches it");
+    if !is_possible() {
         return;
     }
     let at = tempfile::tempdir().unwrap();
-    let (results, page) = (at.path().join("results"), at.path().join("report.html"));
-    let drawn = fill(&results);
+    let results = at.path().join("results");
+    fill(&results);
+    open(&results, at.path()).await;
+}
+
+/// Real values have other lengths than made-up ones.
+#[tokio::test]
+async fn the_report_of_the_reference_run_is_so_too() {
+    if !is_possible() {
+        return;
+    }
+    let at = tempfile::tempdir().unwrap();
+    let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference");
+    open(&reference, at.path()).await;
+}
+
+fn is_possible() -> bool {
+    if browser::find().is_none() {
+        println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");
+        return false;
+    }
+    if !Path::new(VEGA).exists() {
+        println!("SKIPPED: no Vega for the figures; `scripts/setup.sh vega` fetches it");
+        return false;
+    }
+    true
+}
+
+/// Makes the page of `results` in `folder`, and looks at it.
+async fn open(results: &Path, folder: &Path) {
+    let page = folder.join("report.html");
     let report = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
         .args(["report".as_ref(), results.as_os_str(), "--out".as_ref(), page.as_os_str()])
         .args(["--vega", VEGA])
         .output()
         .expect("the program starts");
     assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
-    let look = look_at(&page, drawn, at.path());
+    let look = look_at(&page, drawn(), folder);
     tokio::time::timeout(LONGEST, look).await.expect("it comes to an end");
 }
 
@@ -99,9 +123,15 @@ fn assert_quiet(visit: &Visit, url: &str) {
     assert_eq!(asked, [url]);
 }
 
-/// A folder of results with something in every quick cell of every study; how many figures its report
-/// has.
-fn fill(folder: &Path) -> usize {
+/// How many figures a report has that has something of every section.
+fn drawn() -> usize {
+    let studies = Study::all().unwrap();
+    let sections = studies.iter().flat_map(|study| &study.sections);
+    sections.filter(|section| section.figure.kind != FigureKind::Table).count()
+}
+
+/// A folder of results with something in every quick cell of every study.
+fn fill(folder: &Path) {
     let studies = Study::all().unwrap();
     let named = studies.iter().map(|study| (study.name.clone(), "0123456789abcdef".to_owned()));
     let manifest = Manifest {
@@ -130,8 +160,6 @@ fn fill(folder: &Path) -> usize {
             write_table(&path, &cells.collect::<Vec<_>>()).unwrap();
         }
     }
-    let sections = studies.iter().flat_map(|study| &study.sections);
-    sections.filter(|section| section.figure.kind != FigureKind::Table).count()
 }
 
 /// What every run of a cell gave: of objects and connections several values, at places of their own

@@ -17,6 +17,7 @@ pub mod passengers;
 pub(crate) mod path_memory;
 mod raw;
 mod recent;
+mod request;
 pub mod rules;
 mod secret;
 mod silence;

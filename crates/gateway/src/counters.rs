@@ -138,6 +138,10 @@ counters! {
     http_bytes_saved,
     /// HTTP requests answered without waiting for the far side of the link.
     http_round_trips_saved,
+    /// Heads of requests that crossed the link packed (air).
+    http_heads_packed,
+    /// Bytes that they were shorter by.
+    http_head_bytes_saved,
     /// Objects of the HTTP cache that stayed in memory alone because too much waited for the disk.
     http_unwritten,
     /// Objects that the HTTP cache stored, those that were fetched ahead included.

@@ -5,18 +5,17 @@ pub mod eyeballs;
 pub mod fleet;
 mod names;
 mod origins;
+mod pages;
 pub mod policy;
 pub mod resolve;
 mod udp;
 
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_link::{Class, Host, PublicKey, ResetCode, Service, SettingsError, Target};
-use bentpipe_prefetch::wire::WireError;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -236,8 +235,7 @@ impl Ground {
 impl Shared {
     async fn serve_flow(&self, incoming: Incoming, permit: Permit) {
         if let Host::Service(service) = incoming.target.host {
-            let Incoming { aircraft, carries, .. } = incoming;
-            return self.serve_service(service, &aircraft, carries, &permit).await;
+            return self.serve_service(service, incoming, permit).await;
         }
         let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
         match carries {
@@ -265,55 +263,20 @@ impl Shared {
     }
 
     /// What the gateway does itself.
-    async fn serve_service(
-        &self,
-        service: Service,
-        aircraft: &[u8; 32],
-        carries: Carried,
-        permit: &Permit,
-    ) {
+    async fn serve_service(&self, service: Service, incoming: Incoming, permit: Permit) {
         if service == Service::Pages {
-            return self.serve_page(carries, permit.aircraft()).await;
+            return self.serve_pages(incoming, permit).await;
         }
+        let Incoming { aircraft, carries, .. } = incoming;
         let idle = self.limits.datagram_idle(ip::UDP, RESOLVER_PORT);
         match carries {
-            Carried::Stream(stream) => self.names.serve_stream(aircraft, stream, idle).await,
+            Carried::Stream(stream) => self.names.serve_stream(&aircraft, stream, idle).await,
             Carried::Datagrams { protocol: ip::UDP, flow, .. } => {
-                let code = self.names.serve_datagrams(aircraft, flow, idle).await;
+                let code = self.names.serve_datagrams(&aircraft, flow, idle).await;
                 self.counters.count_reset(code);
             }
             Carried::Datagrams { flow, .. } => flow.reset(ResetCode::Forbidden),
         }
-    }
-
-    /// One page with what it will ask for, where that is done here.
-    async fn serve_page(&self, carries: Carried, aircraft: &str) {
-        match (&self.pages, carries) {
-            (Some(pages), Carried::Stream(mut stream)) => {
-                stream.connected();
-                if let Err(error) = pages.serve(self, aircraft, &mut stream).await {
-                    self.broke_off(stream, error);
-                }
-            }
-            (_, mut carries) => {
-                self.counters.count_reset(ResetCode::Forbidden);
-                carries.reset(ResetCode::Forbidden);
-            }
-        }
-    }
-
-    /// Ends a page's stream. One that asks in an unknown version ends with no code of ours, by which the cabin
-    /// knows it; all others do with one.
-    fn broke_off(&self, mut stream: Box<dyn FarStream>, error: io::Error) {
-        let wire = error.get_ref().and_then(|error| error.downcast_ref::<WireError>());
-        if let Some(unknown @ WireError::Version(_)) = wire {
-            return self
-                .quiet
-                .warn("an aircraft asks for a page as this ground does not know it", unknown);
-        }
-        tracing::debug!(%error, "a page's stream broke off");
-        let is_late = error.kind() == io::ErrorKind::TimedOut;
-        stream.reset(if is_late { ResetCode::Timeout } else { ResetCode::Internal });
     }
 
     /// Where datagrams for `target` go, if they may.

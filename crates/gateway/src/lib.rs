@@ -6,6 +6,7 @@
 //! radio comes by [`rate`]; what a flow's class is, [`classify`] says, and
 //! [`usage`] what passengers used, and
 //! [`status`] what is carried now. [`pages`] are the two ends of Split HTTP,
+//! `single` packs the heads of what is asked for beside them,
 //! [`preload`] fetches the portal's content at night.
 
 pub mod air;
@@ -28,5 +29,7 @@ mod quic;
 mod quiet;
 pub mod rate;
 pub mod relay;
+mod replay;
+mod single;
 pub mod status;
 pub mod usage;

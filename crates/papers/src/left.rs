@@ -62,6 +62,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::lateness::TooLate;
     use bentpipe_lab::contender::ContenderError;
 
     fn left() -> Left {
@@ -85,14 +86,30 @@ mod tests {
         assert_eq!(left.attempt, 3);
     }
 
+    /// Of the run that was being made, of which nothing is told then.
+    fn late() -> WorldError {
+        TooLate { mean_ms: 2.0, stalled: 0, delivered: 9 }.into()
+    }
+
     #[test]
     fn a_run_behind_one_whose_contender_ended_has_all_its_worlds() {
         let mut left = left();
         assert_eq!(left.after(&[3], &ended()), Next::Again);
         for _ in 1..ATTEMPTS {
-            assert_eq!(left.after(&[], &ended()), Next::Again);
+            assert_eq!(left.after(&[], &late()), Next::Again);
         }
-        assert!(matches!(left.after(&[], &ended()), Next::Missed(_)));
+        assert!(matches!(left.after(&[], &late()), Next::Missed(_)));
+    }
+
+    #[test]
+    fn a_run_that_was_late_behind_one_that_was_not_has_had_one_of_its_worlds() {
+        let mut left = left();
+        assert_eq!(left.after(&[3], &late()), Next::Again);
+        for _ in 2..ATTEMPTS {
+            assert_eq!(left.after(&[], &late()), Next::Again);
+        }
+        let second = vec![left.world.parts[0].clone()];
+        assert_eq!(left.after(&[], &late()), Next::Missed(second));
     }
 
     #[test]

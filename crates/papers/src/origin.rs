@@ -33,7 +33,14 @@ pub struct Arrival {
 
 /// The uploads that the server has seen, by their number: as many as a world has runs.
 #[derive(Debug, Clone, Default)]
-pub struct Uploads(Arc<Mutex<HashMap<u64, Arrival>>>);
+pub struct Uploads(Arc<Mutex<HashMap<u64, Upload>>>);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Upload {
+    arrival: Arrival,
+    /// Where its bytes were first not those that should be there.
+    damaged_at: Option<u64>,
+}
 
 /// A running server; dropping it ends it.
 pub struct Origin {
@@ -55,21 +62,29 @@ impl Arrival {
 impl Uploads {
     /// What has come of an upload.
     pub fn of(&self, number: u64) -> Arrival {
-        self.lock().get(&number).copied().unwrap_or_default()
+        self.lock().get(&number).map(|upload| upload.arrival).unwrap_or_default()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Arrival>> {
+    /// Behind which byte an upload was damaged, if it was. The server knows it before its client can
+    /// see anything of it, and the client may see no more than a connection that breaks: whoever
+    /// answers while the other end still sends has its answer thrown away by the kernel.
+    pub fn damage(&self, number: u64) -> Option<u64> {
+        self.lock().get(&number)?.damaged_at
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, Upload>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Bytes of an upload at `offset`; `false` where they are not what should be there. What was
     /// there before counts once; what leaves a gap does not count.
     fn take(&self, number: u64, object: &Object, offset: u64, data: &[u8]) -> bool {
+        let mut all = self.lock();
+        let Upload { arrival, damaged_at } = all.entry(number).or_default();
         if !object.matches(offset, data) {
+            damaged_at.get_or_insert(offset);
             return false;
         }
-        let mut all = self.lock();
-        let arrival = all.entry(number).or_default();
         let new = (offset + data.len() as u64).saturating_sub(arrival.bytes);
         if offset <= arrival.bytes && new > 0 {
             arrival.add(new as usize);
@@ -94,7 +109,7 @@ impl Origin {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, uploads: Uploads) {
+pub(crate) async fn serve(listener: std::net::TcpListener, uploads: Uploads) {
     let set = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
     let Ok(listener) = set else { return };
     while let Ok((tcp, _)) = listener.accept().await {
@@ -171,7 +186,10 @@ mod tests {
         assert_eq!(uploads.of(7).bytes, 600);
         assert!(uploads.take(7, &object, 800, &part(800, 1000)), "a gap");
         assert_eq!(uploads.of(7).bytes, 600);
+        assert_eq!(uploads.damage(7), None);
         assert!(!uploads.take(7, &object, 600, &part(0, 100)), "other bytes");
-        assert_eq!(uploads.of(8), Arrival::default());
+        assert!(!uploads.take(7, &object, 700, &part(0, 100)), "and again");
+        assert_eq!((uploads.of(7).bytes, uploads.damage(7)), (600, Some(600)));
+        assert_eq!((uploads.of(8), uploads.damage(8)), (Arrival::default(), None));
     }
 }

@@ -39,12 +39,7 @@ pub fn run(
         let found = rural_paws::policy_in(&mut cabin, profile, &spec, seed);
         drop(capture);
         let conditions = Conditions { attempt, ..sound(cabin.world(), &links, &before)? };
-        let failed = match cabin.finish() {
-            Ok(()) => None,
-            // A passenger's connection: what a contender does, not what the measurement does to it.
-            Err(ExperimentError::Broke(why)) => Some(why),
-            Err(error) => return Err(error.into()),
-        };
+        let failed = failed(cabin.finish())?;
         for part in worldful.parts.iter().filter(|part| part.runs.contains(&run)) {
             let mut values = sim::of_class(&plan.jobs[part.job], &found);
             if failed.is_some() {
@@ -55,4 +50,29 @@ pub fn run(
         }
     }
     Ok(())
+}
+
+/// Why a run that came to this end counts as failed, if it does. What breaks of a passenger's is what
+/// a contender does; whatever else goes wrong the measurement does to it.
+fn failed(end: Result<(), ExperimentError>) -> Result<Option<String>, WorldError> {
+    match end {
+        Ok(()) => Ok(None),
+        Err(ExperimentError::Passenger(why)) => Ok(Some(why)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_passengers_fault_fails_the_run_and_the_labs_has_it_made_again() {
+        assert_eq!(failed(Ok(())).unwrap(), None);
+        let reset = ExperimentError::Passenger("stream 3: reset".into());
+        assert_eq!(failed(Err(reset)).unwrap().unwrap(), "stream 3: reset");
+        for error in [ExperimentError::Lab("no socket".into()), ExperimentError::Unmodelled(3)] {
+            assert!(failed(Err(error)).unwrap_err().may_pass());
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! What the fuzz targets and property tests do with hostile bytes.
 
 use crate::scan::{CssScanner, HtmlScanner, Item};
+use crate::wire::single::{HeadPacker, HeadUnpacker, MAX_CHUNK_BYTES, MAX_TEXT_BYTES};
 use crate::wire::{Frames, Request, Unpacker, Up, Ups, WireError};
 
 /// Unpacked bytes that one input may come to: what a page's stream may hold is bounded by the cabin.
@@ -49,6 +50,44 @@ pub fn push(bytes: &[u8]) {
     read_frames(bytes);
     // The outcome is the same as without an error: whatever came before it was read.
     let _ = unpack(bytes);
+}
+
+/// Reads `bytes` as the ground reads a single request, whole and in two parts, the first byte saying where
+/// they are cut; and packs them as if they went to an origin. Panics when a cut shows, when more comes out
+/// than may, or when what comes out of what was packed is something else.
+pub fn single(bytes: &[u8]) {
+    let Some((cut, bytes)) = bytes.split_first() else { return };
+    let (first, second) = bytes.split_at(usize::from(*cut).min(bytes.len()));
+    let whole = unpack_single(&[bytes]);
+    assert_eq!(whole, unpack_single(&[first, second]), "a cut shows");
+    let (mut packer, mut packed) = (HeadPacker::default(), Vec::new());
+    packer.push(first, &mut packed);
+    packer.push(second, &mut packed);
+    packer.flush(&mut packed);
+    assert_eq!(unpack_single(&[&packed]), (bytes.to_vec(), None), "bytes change on the way");
+}
+
+/// What came out, and the error that ended it.
+fn unpack_single(parts: &[&[u8]]) -> (Vec<u8>, Option<WireError>) {
+    let (mut unpacker, mut out) = (HeadUnpacker::default(), Vec::new());
+    for part in parts {
+        let mut rest = *part;
+        while !rest.is_empty() && out.len() < MOST_BYTES {
+            let before = out.len();
+            let taken = match unpacker.unpack(rest, &mut out) {
+                Ok(taken) => taken,
+                Err(error) => {
+                    // Half a head is none.
+                    out.truncate(before);
+                    return (out, Some(error));
+                }
+            };
+            assert!(taken > 0, "it does not go on");
+            assert!(out.len() - before <= MAX_TEXT_BYTES + MAX_CHUNK_BYTES, "more than may");
+            rest = &rest[taken..];
+        }
+    }
+    (out, None)
 }
 
 fn goes_and_comes(request: &Request) {

@@ -9,7 +9,7 @@
 //! | [`plan`] | which of them are fetched, in what order, within which budgets |
 //! | [`ask`] | which requests may be answered so |
 //! | [`judge`] | which answers may travel unasked |
-//! | [`wire`] | the protocol between the two halves: one stream for each page |
+//! | [`wire`] | the protocol between the two halves: one stream for each page, or for single requests with packed heads |
 //! | [`digest`] | what the cabin has already, in a few hundred bytes |
 //! | [`promised`] | on board: what is on its way, so that a GET waits for it |
 //! | [`account`] | on board: how many pushed bytes were in vain, and so how many more may be risked |

@@ -31,6 +31,7 @@ use files::{cell_files, entries, io_at, json, read, write_below, write_whole};
 
 const MANIFEST: &str = "manifest.json";
 const LOG: &str = "log.jsonl";
+const TABLES: &str = "tables";
 const RAW: &str = "raw";
 
 /// What stands for itself in a file's name.
@@ -114,6 +115,11 @@ impl Folder {
         Path::new("cells").join(paper).join(grid).join(name + ".json")
     }
 
+    /// The table of a grid, from the folder.
+    pub fn table_file(paper: &str, grid: &str) -> PathBuf {
+        Path::new(TABLES).join(format!("{paper}.{grid}.parquet"))
+    }
+
     /// Where what is kept of single runs goes, captures, page loads and qlogs: below it as `cell_file` has it.
     pub fn raw(&self) -> PathBuf {
         self.path.join(RAW)
@@ -139,12 +145,12 @@ impl Folder {
 
     /// Writes a table for every grid that has cells.
     pub fn write_tables(&self) -> Result<(), FolderError> {
-        let folder = self.path.join("tables");
+        let folder = self.path.join(TABLES);
         fs::create_dir_all(&folder).map_err(io_at(&folder))?;
         // By study and grid, as the folders of their files are in order.
         for cells in self.measured()?.chunk_by(|one, two| grid_of(one) == grid_of(two)) {
             let (paper, grid) = grid_of(&cells[0]);
-            write_table(&folder.join(format!("{paper}.{grid}.parquet")), cells)?;
+            write_table(&self.path.join(Self::table_file(paper, grid)), cells)?;
         }
         Ok(())
     }

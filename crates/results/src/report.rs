@@ -1,5 +1,6 @@
 //! What was measured beside what the papers say: one HTML page that needs nothing else, and a text.
 
+mod address;
 mod claims;
 mod figure;
 mod format;
@@ -18,6 +19,7 @@ use crate::folder::Manifest;
 use crate::measured::Measured;
 use crate::study::Study;
 
+pub use address::Files;
 pub use page::html;
 pub use text::text;
 
@@ -34,6 +36,8 @@ pub struct Report<'a> {
     pub manifest: &'a Manifest,
     /// How it was made, in pairs of name and value: the command, the date, the machine.
     pub made: &'a [(String, String)],
+    /// What the lists of runs lead to.
+    pub files: &'a Files,
     /// The text of the bundle of Vega, Vega-Lite and Vega-Embed, which `scripts/setup.sh vega`
     /// fetches; without it the page has no figures and says so.
     pub vega: Option<&'a str>,

@@ -29,6 +29,8 @@ pub struct Ended {
     pub code: ResetCode,
     /// How the link was just then: where it was not up, the destination is not to blame.
     pub reach: Reach,
+    /// Whether anything had come before.
+    pub is_answered: bool,
 }
 
 /// A flow still to be opened, or open.
@@ -94,8 +96,8 @@ impl FirstWrite {
             far.reset(code);
         }
         self.stage = Stage::Broken;
-        let reach = self.intake.far.reach();
-        if self.ending.set(Ended { code, reach }).is_ok() {
+        let (reach, is_answered) = (self.intake.far.reach(), self.answered);
+        if self.ending.set(Ended { code, reach, is_answered }).is_ok() {
             self.intake.counters.count_reset(code);
         }
         io::Error::new(io::ErrorKind::ConnectionReset, code)

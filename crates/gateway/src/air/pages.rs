@@ -66,6 +66,11 @@ impl Came {
     }
 }
 
+/// The ground's half, which is asked for pages and for single requests.
+pub fn service() -> Target {
+    Target { host: Host::Service(Service::Pages), port: PORT }
+}
+
 async fn page(
     pages: &Arc<AirPages>,
     intake: &Arc<Intake>,
@@ -77,7 +82,7 @@ async fn page(
     let origin = address.origin();
     let meant = Target { host: origin.host.parse().ok()?, port: origin.port };
     let mut open = intake.open(meant, ticket, Dscp::DF, Bytes::new());
-    open.target = Target { host: Host::Service(Service::Pages), port: PORT };
+    open.target = service();
     // It would be held against the target.
     open.claim = None;
     let meter = intake.meter(ticket, open.class);
@@ -89,7 +94,7 @@ async fn page(
         match ending.get() {
             Some(Ended { code: ResetCode::Forbidden, .. }) => pages.not_served(),
             // So a ground's half ends what it cannot read.
-            Some(Ended { code: ResetCode::Aborted, reach: Reach::Up }) if is_conditional => {
+            Some(Ended { code: ResetCode::Aborted, reach: Reach::Up, .. }) if is_conditional => {
                 pages.conditions_unknown();
             }
             _ => {}

@@ -9,7 +9,6 @@ mod intercept;
 mod look;
 mod origins;
 mod page;
-mod replay;
 mod site;
 mod strict;
 

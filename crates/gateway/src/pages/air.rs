@@ -24,6 +24,7 @@ use super::object::{Object, ObjectBody, PageFacts, PromiseBroken};
 use super::places::{Place, Places, Share};
 use super::unasked::Unasked;
 use crate::counters::Counters;
+use crate::single::Taken;
 
 /// Parts of a page that may wait for its reader: at 16 KiB each, 1 MiB.
 const PAGE_PARTS: usize = 64;
@@ -65,6 +66,8 @@ pub struct AirSettings {
 pub struct AirPages {
     pub(super) settings: AirSettings,
     pub(super) counters: Arc<Counters>,
+    /// Whether the ground takes heads of single requests packed.
+    pub(crate) single: Taken,
     pub(super) held_bytes: AtomicU64,
     promised: Mutex<Promised<Arc<Object>>>,
     ledger: Mutex<Ledger>,
@@ -115,6 +118,7 @@ impl AirPages {
             ledger: Mutex::new(Ledger::new(settings.waste_share)),
             settings,
             counters,
+            single: Taken::default(),
             held_bytes: AtomicU64::new(0),
             places: Places::new(
                 Share { all: MAX_PAGES, each: MAX_PAGES_EACH },
@@ -191,7 +195,10 @@ impl AirPages {
 
     /// The ground has said that it serves no pages: none is asked for a while.
     pub fn not_served(&self) {
-        lock(&self.unasked).unserved(Instant::now());
+        let now = Instant::now();
+        lock(&self.unasked).unserved(now);
+        // It is the same half that takes packed heads.
+        self.single.unserved(now);
     }
 
     /// The ground has said that it does not give this page, and why.

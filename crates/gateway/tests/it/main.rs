@@ -13,6 +13,7 @@ mod policy;
 mod preload;
 mod relay;
 mod reload;
+mod single;
 mod site;
 mod socks;
 mod status;

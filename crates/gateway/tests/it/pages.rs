@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use bentpipe_link::io::Open;
 use bentpipe_link::{Host, Service};
+use bentpipe_prefetch::wire::single::VERSION_SINGLE;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -51,6 +53,11 @@ async fn origin(pages: &'static [(&'static str, &'static str)]) -> (SocketAddr, 
         }
     });
     (address, asked)
+}
+
+/// Whether a page was asked for, and not a single object with its head packed.
+fn is_page(open: &Open) -> bool {
+    open.target.host == Host::Service(Service::Pages) && open.first[0] != VERSION_SINGLE
 }
 
 /// What the proxy answers to a GET with these `lines`.
@@ -124,9 +131,7 @@ async fn where_a_half_is_missing_pages_cross_as_ever() {
             let page = get(bench.http, &format!("http://{origin}/"), HTML).await;
             assert!(page.ends_with(SITE[0].1), "{page}");
         }
-        let is_pages =
-            |open: &&bentpipe_link::io::Open| open.target.host == Host::Service(Service::Pages);
-        let asked = bench.up.opened().iter().filter(is_pages).count();
+        let asked = bench.up.opened().iter().filter(|open| is_page(open)).count();
         assert_eq!(asked, usize::from(!air.is_empty()), "a ground without it is asked once");
     }
     assert_eq!(asked.lock().unwrap().len(), 4, "the pages and nothing else");
@@ -250,9 +255,7 @@ async fn a_page_that_the_cache_asks_about_brings_its_objects_where_it_has_change
         assert!(picture.ends_with("png"), "{who}: {picture}");
         assert_eq!(bench.up.opened().len(), number + 1, "flows after passenger {who}");
     }
-    let is_pages =
-        |open: &bentpipe_link::io::Open| open.target.host == Host::Service(Service::Pages);
-    assert!(bench.up.opened().iter().all(is_pages));
+    assert!(bench.up.opened().iter().all(is_page));
     let asked = asked.lock().unwrap().clone();
     let conditions = asked.iter().filter(|head| head.contains("if-none-match")).count();
     assert_eq!((asked.len(), conditions), (7, 3), "four pages, three pictures: {asked:?}");
@@ -262,7 +265,7 @@ async fn a_page_that_the_cache_asks_about_brings_its_objects_where_it_has_change
     // What a browser asks about its own copy crosses as ever.
     let own = format!("{HTML}If-None-Match: \"3\"\r\n");
     get_from("127.0.0.5", bench.http, &format!("http://{origin}/own"), &own).await;
-    assert!(!is_pages(&bench.up.opened()[4]));
+    assert!(!is_page(&bench.up.opened()[4]));
 }
 
 #[tokio::test]
@@ -278,10 +281,8 @@ async fn a_ground_that_knows_no_conditions_is_asked_by_one_once() {
         assert!(page.ends_with("<img src=1.png>"), "{who}: {page}");
         assert_eq!(bench.up.opened().len(), opened, "flows after passenger {who}");
     }
-    let is_pages =
-        |open: &bentpipe_link::io::Open| open.target.host == Host::Service(Service::Pages);
-    let to_pages: Vec<_> = bench.up.opened().iter().map(is_pages).collect();
-    assert_eq!(to_pages, [true, true, false, false, false]);
+    let of_pages: Vec<_> = bench.up.opened().iter().map(is_page).collect();
+    assert_eq!(of_pages, [true, true, false, false, false]);
     let of_pages = asked.lock().unwrap().iter().filter(|head| head.starts_with("get / ")).count();
     assert_eq!(of_pages, 4, "what was broken off nobody saw");
 }

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -49,7 +49,20 @@ async fn connect(
     name: &str,
     alpn: &[&str],
 ) -> std::io::Result<TlsStream<TcpStream>> {
-    let mut tcp = TcpStream::connect(bench.http).await?;
+    connect_from("127.0.0.1", bench, root, name, alpn).await
+}
+
+/// The same for a passenger at the address `from`.
+async fn connect_from(
+    from: &str,
+    bench: &Bench,
+    root: &CertificateDer<'static>,
+    name: &str,
+    alpn: &[&str],
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::new(from.parse().unwrap(), 0))?;
+    let mut tcp = socket.connect(bench.http).await?;
     let request = format!("CONNECT {name}:443 HTTP/1.1\r\nHost: {name}:443\r\n\r\n");
     tcp.write_all(request.as_bytes()).await?;
     assert!(head(&mut tcp).await.unwrap().starts_with("HTTP/1.1 200 OK"));
@@ -68,7 +81,17 @@ async fn connect(
 
 /// Asks for `path` on one connection, in HTTP/1.1 and to its end.
 pub async fn get(bench: &Bench, root: &CertificateDer<'static>, host: &str, path: &str) -> String {
-    let mut tls = connect(bench, root, NAME, &["http/1.1"]).await.unwrap();
+    get_from("127.0.0.1", bench, root, (host, path)).await
+}
+
+/// The same for a passenger at the address `from`.
+pub async fn get_from(
+    from: &str,
+    bench: &Bench,
+    root: &CertificateDer<'static>,
+    (host, path): (&str, &str),
+) -> String {
+    let mut tls = connect_from(from, bench, root, NAME, &["http/1.1"]).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     tls.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();

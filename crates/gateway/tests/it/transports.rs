@@ -7,13 +7,14 @@ use bentpipe_gateway::config::{AirConfig, GroundConfig, Listen, Tproxy, Transpor
 use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::far::datagram::MOST_HEADER_BYTES;
 use bentpipe_gateway::far::{
-    Arrivals, FarEnd, Open, OpenDatagrams, OpenError, aerotcp, link, masque,
+    Arrivals, FarEnd, FarStream, Open, OpenDatagrams, OpenError, aerotcp, link, masque,
 };
 use bentpipe_gateway::net::{Inherited, bind_udp};
 use bentpipe_gateway::{air, ground};
 use bentpipe_link::io::{Air, Hub, UdpSocket};
-use bentpipe_link::{Class, PublicKey, ResetCode, SecretKey};
+use bentpipe_link::{Class, Host, PublicKey, ResetCode, SecretKey, Service, Target};
 use bentpipe_masque::{Client, Server};
+use bentpipe_prefetch::wire::single::{HeadPacker, VERSION_SINGLE};
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -264,6 +265,50 @@ async fn aerotcp_carries_flows() {
     carries_flows(over_aerotcp).await;
 }
 
+/// A request with its head packed, and one that leads nowhere.
+async fn carries_packed_heads(over: impl Fn(&Configs) -> Ends, refused: ResetCode) {
+    let configs = configs_with("", "[split-http]");
+    let (far, arrivals) = over(&configs);
+    start_ground(&configs, arrivals);
+    let head = b"GET / HTTP/1.1\r\nhost: origin.test\r\nuser-agent: curl/8\r\naccept: */*\r\n\r\n";
+    for to in [echo("127.0.0.1:0").await, closed_port().await] {
+        let mut first = vec![VERSION_SINGLE];
+        Target::from(to).encode(&mut first).unwrap();
+        HeadPacker::default().push(head, &mut first);
+        assert!(first.len() < head.len());
+        let target = Target { host: Host::Service(Service::Pages), port: 80 };
+        let class = Class::default();
+        let open = Open { target, class, passenger: 1, claim: None, first: first.into() };
+        let mut flow = opened(&*far, open).await;
+        let mut back = vec![0; head.len()];
+        match soon("an end", flow.read_exact(&mut back)).await {
+            Ok(_) => assert_eq!(back, head),
+            Err(_) => assert_eq!(flow.reset_code(), Some(refused), "{to}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn every_transport_carries_packed_heads() {
+    carries_packed_heads(over_link, ResetCode::Refused).await;
+    carries_packed_heads(over_aerotcp, ResetCode::Refused).await;
+    // Behind the 200 HTTP/3 has one code for all that befalls a connection (RFC 9114 section 4.4).
+    carries_packed_heads(over_http3, ResetCode::Aborted).await;
+}
+
+/// The flow that `open` asks for, once there is a session.
+async fn opened(far: &dyn FarEnd, open: Open) -> Box<dyn FarStream> {
+    soon("a session", async {
+        loop {
+            match far.open(open.clone()).await {
+                Err(OpenError::Down(_)) => tokio::task::yield_now().await,
+                opened => break opened.unwrap(),
+            }
+        }
+    })
+    .await
+}
+
 /// Datagrams of several sizes, to two destinations, and an error that comes back.
 async fn carries_datagrams(over: impl Fn(&Configs) -> Ends) {
     let configs = configs();
@@ -318,15 +363,7 @@ async fn classes_are_limited(over: impl Fn(&Configs) -> Ends) {
     for class in Class::ALL {
         let (target, first) = (origin.parse().unwrap(), Bytes::from_static(b"a"));
         let open = Open { target, class, passenger: 1, claim: None, first };
-        let mut flow = soon("a session", async {
-            loop {
-                match far.open(open.clone()).await {
-                    Err(OpenError::Down(_)) => tokio::task::yield_now().await,
-                    opened => break opened.unwrap(),
-                }
-            }
-        })
-        .await;
+        let mut flow = opened(&*far, open).await;
         let mut back = [0];
         soon("the echo", flow.read_exact(&mut back)).await.unwrap();
         held.push(flow);

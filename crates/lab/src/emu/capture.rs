@@ -16,7 +16,10 @@ use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPa
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
-use pcap_file::{DataLink, PcapError};
+use pcap_file::pcapng::blocks::interface_statistics::{
+    InterfaceStatisticsBlock, InterfaceStatisticsOption,
+};
+use pcap_file::{DataLink, Endianness, PcapError};
 
 use super::offload::{HEADER_BYTES, Segments};
 
@@ -24,11 +27,12 @@ use super::offload::{HEADER_BYTES, Segments};
 /// not much of what they carry.
 pub const SNAP_BYTES: usize = 128;
 
-/// The largest file: at least 150,000 packets, 225 MB of full ones. What comes behind is left out.
+/// The most of packets in a file: at least 150,000 of them, 225 MB of full ones. What comes behind is
+/// counted only.
 pub const CAPTURE_BYTES: usize = 32 << 20;
 
-/// Packets that wait to be written, 0.7 MB: the wire waits for no disk. The next packet in the file
-/// says how many were beyond; of those behind the last one it has, it says nothing.
+/// Packets that wait to be written, 0.7 MB: the wire waits for no disk. How many were beyond is said by
+/// the next packet of their direction in the file, and of all of them at its end.
 const WAITING: usize = 4096;
 
 /// A packet in the file: 32 bytes, what is kept of it, and options of 60 at most.
@@ -62,15 +66,31 @@ pub(super) struct Tap(Mutex<Option<Flow>>);
 #[derive(Debug)]
 struct Flow {
     to: SyncSender<(Seen, u64)>,
-    /// Packets for which there was no room since the last one: told with the next, if one comes.
-    missed: u64,
+    ways: [Tally; 2],
 }
+
+/// What was offered of a direction since the capture began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Tally {
+    offered: u64,
+    /// Of these, those for which there was no room …
+    missed: u64,
+    /// … and those among them since the last for which there was: told with the next, if one comes.
+    since: u64,
+}
+
+/// What writes packets gives the file back behind the last of them, and how many of each direction it
+/// left out.
+type Writing = JoinHandle<Result<(PcapNgWriter<BufWriter<File>>, [u64; 2]), PcapError>>;
 
 /// A capture, until it is dropped; the file is whole then.
 #[derive(Debug)]
 pub struct Capture {
     tap: Arc<Tap>,
-    writing: Option<JoinHandle<()>>,
+    writing: Option<Writing>,
+    /// When the link's time began, on the clock on the wall.
+    began: Duration,
+    epoch: Instant,
 }
 
 impl Seen {
@@ -102,11 +122,17 @@ impl Tap {
     /// Leaves what `seen` gives, if anybody wants it.
     pub fn leave(&self, seen: impl FnOnce() -> Seen) {
         let mut flow = self.lock();
-        let Some(open) = &mut *flow else { return };
-        match open.to.try_send((seen(), open.missed)) {
-            Ok(()) => open.missed = 0,
-            Err(TrySendError::Full(_)) => open.missed += 1,
-            // The file is as large as it may be.
+        let Some(Flow { to, ways }) = &mut *flow else { return };
+        let seen = seen();
+        let tally = &mut ways[seen.way];
+        tally.offered += 1;
+        match to.try_send((seen, tally.since)) {
+            Ok(()) => tally.since = 0,
+            Err(TrySendError::Full(_)) => {
+                tally.missed += 1;
+                tally.since += 1;
+            }
+            // The disk is full.
             Err(TrySendError::Disconnected(_)) => *flow = None,
         }
     }
@@ -120,25 +146,34 @@ impl Capture {
         let mut pcap = open(BufWriter::new(File::create(path)?)).map_err(io::Error::other)?;
         let (to, seen) = sync_channel(WAITING);
         let writing = thread::Builder::new().name("capture".into());
-        // An error is a full disk: the file ends there.
-        let writing = writing.spawn(move || drop(write(&mut pcap, &seen, began, CAPTURE_BYTES)))?;
-        *tap.lock() = Some(Flow { to, missed: 0 });
-        Ok(Self { tap, writing: Some(writing) })
+        let write = move || {
+            let left_out = write(&mut pcap, &seen, began, CAPTURE_BYTES)?;
+            Ok((pcap, left_out))
+        };
+        let writing = Some(writing.spawn(write)?);
+        *tap.lock() = Some(Flow { to, ways: Default::default() });
+        Ok(Self { tap, writing, began, epoch })
     }
 }
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        *self.tap.lock() = None;
-        if let Some(writing) = self.writing.take() {
-            let _ = writing.join();
+        let flow = self.tap.lock().take();
+        let at = self.began + self.epoch.elapsed();
+        // Without its sender the writing ends.
+        let ways = flow.map(|flow| flow.ways).unwrap_or_default();
+        let written = self.writing.take().map(JoinHandle::join);
+        // Anything else is a full disk: the file ends there.
+        if let Some(Ok(Ok((mut pcap, left_out)))) = written {
+            let _ = close(&mut pcap, ways, left_out, at);
         }
     }
 }
 
 /// A file with both directions declared.
 fn open<W: Write>(file: W) -> Result<PcapNgWriter<W>, PcapError> {
-    let mut pcap = PcapNgWriter::new(file)?;
+    // The crate writes the times of statistics as the format has them in this order of bytes only.
+    let mut pcap = PcapNgWriter::with_endianness(file, Endianness::Big)?;
     for name in DIRECTIONS {
         let options = vec![
             InterfaceDescriptionOption::IfName(name.into()),
@@ -154,24 +189,26 @@ fn open<W: Write>(file: W) -> Result<PcapNgWriter<W>, PcapError> {
     Ok(pcap)
 }
 
-/// Writes until nothing more comes, or there is no room for another in `most` bytes.
+/// Writes until nothing more comes, but no more than `most` bytes; how many packets of each direction
+/// that left out.
 fn write<W: Write>(
     pcap: &mut PcapNgWriter<W>,
     seen: &Receiver<(Seen, u64)>,
     began: Duration,
     most: usize,
-) -> Result<(), PcapError> {
-    let mut left = most;
+) -> Result<[u64; 2], PcapError> {
+    let (mut left, mut left_out) = (most, [0; 2]);
     for (Seen { way, at, bytes, head, fate }, missed) in seen {
+        if left < MOST_BLOCK_BYTES {
+            left_out[way] += 1;
+            continue;
+        }
         let mut options = Vec::new();
         if let Some(comment) = comment(fate) {
             options.push(EnhancedPacketOption::Comment(comment.into()));
         }
         if missed > 0 {
             options.push(EnhancedPacketOption::DropCount(missed));
-        }
-        if left < MOST_BLOCK_BYTES {
-            break;
         }
         left -= pcap.write_pcapng_block(EnhancedPacketBlock {
             interface_id: way as u32,
@@ -180,6 +217,26 @@ fn write<W: Write>(
             data: Cow::Owned(head),
             options,
         })?;
+    }
+    Ok(left_out)
+}
+
+/// Says at the end of a file, for each direction, how many packets were offered and how many of them
+/// the file lacks.
+fn close<W: Write>(
+    pcap: &mut PcapNgWriter<W>,
+    ways: [Tally; 2],
+    left_out: [u64; 2],
+    at: Duration,
+) -> Result<(), PcapError> {
+    for (way, (tally, left_out)) in (0..).zip(ways.into_iter().zip(left_out)) {
+        let options = vec![
+            InterfaceStatisticsOption::IsbIfRecv(tally.offered),
+            InterfaceStatisticsOption::IsbIfDrop(tally.missed + left_out),
+        ];
+        let nanoseconds = u64::try_from(at.as_nanos()).unwrap_or(u64::MAX);
+        let block = InterfaceStatisticsBlock { interface_id: way, timestamp: nanoseconds, options };
+        pcap.write_pcapng_block(block)?;
     }
     Ok(())
 }
@@ -250,22 +307,61 @@ mod tests {
         }
         drop(to);
         let mut pcap = open(File::create(&path).unwrap()).unwrap();
-        write(&mut pcap, &from, Duration::ZERO, 2000).unwrap();
+        let left_out = write(&mut pcap, &from, Duration::ZERO, 2000).unwrap();
         let bytes = std::fs::metadata(&path).unwrap().len();
         assert!((1500..2200).contains(&bytes), "{bytes}");
         let count = packets(&path).len();
         assert!((10..100).contains(&count), "{count}");
+        assert_eq!(left_out, [100 - count as u64, 0]);
     }
 
     #[test]
-    fn what_there_was_no_room_for_is_counted() {
+    fn what_there_was_no_room_for_is_counted_by_direction_also_behind_the_last() {
         let (tap, (to, from)) = (Tap::default(), sync_channel(1));
-        *tap.lock() = Some(Flow { to, missed: 0 });
-        for _ in 0..3 {
-            tap.leave(|| seen(0, 1500, Fate::Lost));
+        *tap.lock() = Some(Flow { to, ways: Default::default() });
+        let leave = |way| tap.leave(|| seen(way, 1500, Fate::Lost));
+        let ways = || tap.lock().as_ref().unwrap().ways;
+        for way in [0, 0, 0, 1] {
+            leave(way);
         }
         assert_eq!(from.recv().unwrap().1, 0);
-        tap.leave(|| seen(0, 1500, Fate::Lost));
+        leave(0);
         assert_eq!(from.recv().unwrap().1, 2);
+        leave(1);
+        assert_eq!(from.recv().unwrap().1, 1);
+        for way in [0, 0, 1] {
+            leave(way);
+        }
+        assert_eq!(ways()[0], Tally { offered: 6, missed: 3, since: 1 });
+        assert_eq!(ways()[1], Tally { offered: 3, missed: 2, since: 1 });
+    }
+
+    #[test]
+    fn a_file_ends_with_what_it_lacks() {
+        let folder = tempfile::tempdir().unwrap();
+        let (tap, path) = (Arc::new(Tap::default()), folder.path().join("1.pcapng"));
+        let capture = Capture::start(tap.clone(), Instant::now(), &path).unwrap();
+        tap.leave(|| seen(0, 1500, Fate::Lost));
+        // As where the wire was faster than the disk.
+        if let Some(flow) = &mut *tap.lock() {
+            flow.ways =
+                [(2, 1), (1, 1)].map(|(offered, missed)| Tally { offered, missed, since: 1 });
+        }
+        drop(capture);
+        assert_eq!(packets(&path).len(), 1);
+        let mut pcap = PcapNgReader::new(File::open(&path).unwrap()).unwrap();
+        let mut ends = Vec::new();
+        while let Some(block) = pcap.next_block() {
+            if let Block::InterfaceStatistics(end) = block.unwrap() {
+                ends.push((end.interface_id, end.into_owned().options));
+            }
+        }
+        let of = |offered, missed| {
+            vec![
+                InterfaceStatisticsOption::IsbIfRecv(offered),
+                InterfaceStatisticsOption::IsbIfDrop(missed),
+            ]
+        };
+        assert_eq!(ends, [(0, of(2, 1)), (1, of(1, 1))]);
     }
 }

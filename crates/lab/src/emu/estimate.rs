@@ -88,6 +88,20 @@ pub fn replay(spec: &DirectionSpec, seed: u64, sent: &Schedule) -> Vec<Option<Du
     sent.0.iter().map(offer).collect()
 }
 
+/// The rate that the bursts of `sent` would show of a link of `spec` had all packets of each been there
+/// at once: its own, unless it has none. `None` where too few came through.
+pub fn full_rate_bps(spec: &DirectionSpec, seed: u64, sent: &Schedule) -> Option<f64> {
+    let mut begins: Option<(usize, Duration)> = None;
+    let at_once = sent.0.iter().map(|&(at, purpose)| {
+        let Purpose::Burst(burst) = purpose else { return (at, purpose) };
+        let began = begins.filter(|(of, _)| *of == burst).map_or(at, |(_, began)| began);
+        begins = Some((burst, began));
+        (began, purpose)
+    });
+    let at_once = Schedule(at_once.collect());
+    Estimate::of(&at_once, &replay(spec, seed, &at_once)).rate_bps
+}
+
 /// How many packets make a burst that keeps a link of `spec` busy for long enough to measure its
 /// rate and still fits its queue.
 pub fn burst_packets(spec: &DirectionSpec, now: Duration) -> usize {
@@ -163,6 +177,21 @@ mod tests {
         assert!((estimate.delay_s.unwrap() - 0.05).abs() < 1e-9);
         assert!((estimate.rate_bps.unwrap() - 800e3).abs() < 1.0);
         assert!((estimate.loss - 6.0 / 30.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn bursts_that_were_sent_slowly_show_less_than_the_full_rate() {
+        let text = "rate = \"200 Mbit/s\"\ndelay = \"50 ms\"\nqueue = \"100 ms\"";
+        let spec: DirectionSpec = toml::from_str(text).unwrap();
+        // A packet every 150 us: 75 Mbit/s.
+        let at = |n: u32| Duration::from_micros(150) * n;
+        let sent = Schedule((0..600).map(|n| (at(n), Purpose::Burst(0))).collect());
+        let shown = Estimate::of(&sent, &replay(&spec, 0, &sent)).rate_bps.unwrap();
+        assert!((shown / 1e6 - 74.67).abs() < 0.01, "{shown}");
+        let full = full_rate_bps(&spec, 0, &sent).unwrap();
+        assert!((full / 200e6 - 1.0).abs() < 1e-3, "{full}");
+        let unlimited: DirectionSpec = toml::from_str("delay = \"50 ms\"").unwrap();
+        assert_eq!(full_rate_bps(&unlimited, 0, &sent), Some(f64::INFINITY));
     }
 
     #[test]

@@ -28,6 +28,13 @@ pub const RATE_TOLERANCE: f64 = 0.01;
 /// An unlimited link must carry a burst at least at this rate.
 pub const UNLIMITED_FLOOR_BPS: f64 = 100e6;
 
+/// What a terrestrial path must be seen to carry, as a multiple of what the radio link in front of it
+/// does: it is there to be far, never to be the bottleneck.
+pub const TERRESTRIAL_HEADROOM: f64 = 2.0;
+
+/// Bursts that were sent at nearly the link's rate kept it busy: at least so much of it is then seen.
+const FILLED: f64 = 0.99;
+
 /// How often a direction is measured before a difference is believed, as a busy machine can delay
 /// any thread: at most three times about 5 s.
 pub const ATTEMPTS: usize = 3;
@@ -54,6 +61,10 @@ pub struct DirectionMeasured {
     pub delay_s: Option<Figure>,
     /// The rate within a burst in bit/s; `None` when, as declared, nearly no packets came.
     pub rate_bps: Option<Figure>,
+    /// Whether the bursts kept the link busy. Where this machine sent them more slowly than that, or no
+    /// rate is declared, the link carries at least what was measured: exactly what the declared one
+    /// would have shown of the same bursts.
+    pub is_filled: bool,
     /// The ratio of probes lost.
     pub loss: Figure,
     /// How many probes were sent.
@@ -68,7 +79,10 @@ impl fmt::Display for DirectionMeasured {
             write!(f, "{:.2} ms, ", delay.measured * 1e3)?;
         }
         match self.rate_bps {
-            Some(rate) if rate.high.is_infinite() => f.write_str("no limit of rate, ")?,
+            Some(rate) if rate.measured.is_infinite() => f.write_str("no limit of rate, ")?,
+            Some(rate) if !self.is_filled => {
+                write!(f, "at least {:.4} Mbit/s, ", rate.measured / 1e6)?;
+            }
             Some(rate) => write!(f, "{:.4} Mbit/s, ", rate.measured / 1e6)?,
             None => {}
         }
@@ -172,8 +186,10 @@ impl World {
     ) -> Result<Measured, MeasureError> {
         thread::scope(|scope| {
             let path = self.terrestrial.as_ref().zip(terrestrial);
-            let path = path.map(|(link, spec)| scope.spawn(|| measure_link(link, spec)));
-            let radio = measure_link(&self.radio, radio)?;
+            let needed = [&radio.return_, &radio.forward].map(needed_bps);
+            let path =
+                path.map(|(link, spec)| scope.spawn(move || measure_link(link, spec, needed)));
+            let radio = measure_link(&self.radio, radio, [0.0; 2])?;
             let terrestrial = path.map(|path| path.join().unwrap_or_else(resume)).transpose()?;
             Ok(Measured { radio, terrestrial })
         })
@@ -184,10 +200,23 @@ fn resume<T>(panic: Box<dyn std::any::Any + Send>) -> T {
     std::panic::resume_unwind(panic)
 }
 
-fn measure_link(link: &EmulatedLink, declared: &LinkSpec) -> Result<LinkMeasured, MeasureError> {
+/// What a path behind a radio link must carry in its direction.
+fn needed_bps(radio: &DirectionSpec) -> f64 {
+    radio.rate().map_or(0.0, |rate| TERRESTRIAL_HEADROOM * rate.bps() as f64)
+}
+
+/// `needed` is what must be seen of it in bit/s where bursts do not fill it, from either end.
+fn measure_link(
+    link: &EmulatedLink,
+    declared: &LinkSpec,
+    needed: [f64; 2],
+) -> Result<LinkMeasured, MeasureError> {
     thread::scope(|scope| {
-        let return_ = scope.spawn(|| measure_direction(link, 0, direction_from(declared, 0)));
-        let forward = measure_direction(link, 1, direction_from(declared, 1));
+        let measure = |from: usize| {
+            measure_direction(link, from, direction_from(declared, from), needed[from])
+        };
+        let return_ = scope.spawn(move || measure(0));
+        let forward = measure(1);
         let return_ = return_.join().unwrap_or_else(resume);
         Ok(LinkMeasured { forward: forward?, return_: return_? })
     })
@@ -203,10 +232,11 @@ fn measure_direction(
     link: &EmulatedLink,
     from: usize,
     declared: &DirectionSpec,
+    needed_bps: f64,
 ) -> Result<DirectionMeasured, MeasureError> {
     let mut attempt = 1;
     loop {
-        match try_direction(link, from, declared)? {
+        match try_direction(link, from, declared, needed_bps)? {
             Ok(measured) => return Ok(DirectionMeasured { attempt, ..measured }),
             Err(Difference { quantity, figure }) if attempt < ATTEMPTS => {
                 let link = link.name;
@@ -232,6 +262,7 @@ fn try_direction(
     link: &EmulatedLink,
     from: usize,
     declared: &DirectionSpec,
+    needed_bps: f64,
 ) -> Result<Result<DirectionMeasured, Difference>, EmuError> {
     let before = link.wire_counters(from).model;
     let burst = estimate::burst_packets(declared, link.epoch.elapsed());
@@ -241,6 +272,7 @@ fn try_direction(
     let after = link.wire_counters(from).model;
 
     let measured = Estimate::of(&run.sent, &run.arrived);
+    let full_bps = estimate::full_rate_bps(declared, 0, &run.sent);
     // One replica has the wire's own seed, and with it the same random outages.
     let declared: Vec<_> = (0..REPLICAS)
         .chain([link.seeds[from]])
@@ -251,7 +283,14 @@ fn try_direction(
         counters.lost.packets + counters.queue_dropped.packets + counters.too_long.packets
     };
     let dropped = dropped_until(&after) - dropped_until(&before);
-    Ok(compare(&run.sent, measured, &declared).and_then(|agreed| {
+    let compared = compare(&run.sent, measured, &declared).and_then(|agreed| {
+        // Of one seed, so that what is random in the link is the same in both.
+        let both = declared[0].rate_bps.zip(full_bps);
+        let is_filled =
+            both.is_some_and(|(shown, full)| full.is_finite() && shown >= FILLED * full);
+        enough(DirectionMeasured { is_filled, ..agreed }, needed_bps)
+    });
+    Ok(compared.and_then(|agreed| {
         // Packets of others may be among the dropped, so fewer missing probes prove nothing.
         let unmodelled = missing.saturating_sub(dropped) as f64;
         let figure = Figure { measured: unmodelled, low: 0.0, high: 0.0 };
@@ -285,9 +324,20 @@ fn compare(
         loss: within(Quantity::Loss, measured.loss, loss)?,
         delay_s: optional(Quantity::Delay, measured.delay_s, delay, silent(|d| d.delay_s))?,
         rate_bps: optional(Quantity::Rate, measured.rate_bps, rate, silent(|d| d.rate_bps))?,
+        is_filled: false,
         probes: sent.len(),
         attempt: 1,
     })
+}
+
+/// What bursts did not fill must at least be seen to carry what is needed of it.
+fn enough(agreed: DirectionMeasured, needed_bps: f64) -> Result<DirectionMeasured, Difference> {
+    match agreed.rate_bps {
+        Some(rate) if !agreed.is_filled => {
+            within(Quantity::Rate, rate.measured, (needed_bps, f64::INFINITY)).map(|_| agreed)
+        }
+        _ => Ok(agreed),
+    }
 }
 
 fn bounds(values: impl Iterator<Item = Option<f64>>) -> Option<(f64, f64)> {
@@ -318,4 +368,38 @@ fn optional(
     }
     let bounds = bounds.unwrap_or((f64::NAN, f64::NAN));
     within(quantity, measured.unwrap_or(f64::NAN), bounds).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(mbps: f64, is_filled: bool) -> DirectionMeasured {
+        let bps = mbps * 1e6;
+        let rate = Figure { measured: bps, low: 0.99 * bps, high: 1.01 * bps };
+        DirectionMeasured {
+            delay_s: Some(Figure { measured: 0.05, low: 0.049, high: 0.051 }),
+            rate_bps: Some(rate),
+            is_filled,
+            loss: Figure { measured: 0.0, low: 0.0, high: 0.0 },
+            probes: 2300,
+            attempt: 1,
+        }
+    }
+
+    #[test]
+    fn a_path_that_was_not_filled_must_be_seen_to_carry_what_is_needed_of_it() {
+        assert!(enough(seen(68.0, false), 20e6).is_ok());
+        let short = enough(seen(19.0, false), 20e6).err().unwrap();
+        assert_eq!((short.quantity, short.figure.low), (Quantity::Rate, 20e6));
+        // One that is declared to be narrow, and is: that is meant.
+        assert!(enough(seen(1.0, true), 20e6).is_ok());
+    }
+
+    #[test]
+    fn what_was_not_filled_is_said_to_carry_at_least_what_was_seen() {
+        let says = "at least 68.3459 Mbit/s, 0.00 % of 2300 probes lost";
+        assert_eq!(seen(68.3459, false).to_string(), format!("50.00 ms, {says}"));
+        assert!(seen(199.9978, true).to_string().contains("199.9978 Mbit/s"));
+    }
 }

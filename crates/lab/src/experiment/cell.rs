@@ -147,12 +147,12 @@ struct Fetching {
 fn hold_window(world: &World, bytes: u32) -> Result<(), ExperimentError> {
     let route = format!("route change default via {} window {bytes}", AIR_CABIN.v4);
     let output = world.client.command("ip").args(route.split(' ')).output();
-    let output = output.map_err(|error| ExperimentError::Broke(format!("ip {route}: {error}")))?;
+    let output = output.map_err(|error| ExperimentError::Lab(format!("ip {route}: {error}")))?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(ExperimentError::Broke(format!("ip {route}: {said}")))
+    Err(ExperimentError::Lab(format!("ip {route}: {said}")))
 }
 
 /// The client's part: wait until the contender carries anything, then run after run.

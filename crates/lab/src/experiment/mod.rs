@@ -55,9 +55,13 @@ pub enum ExperimentError {
         /// Why.
         why: String,
     },
-    /// What passengers had open came to a premature end.
+    /// What a passenger had open came to a premature end, or brought what nobody had sent: what
+    /// whoever carries it did.
     #[error("{0}")]
-    Broke(String),
+    Passenger(String),
+    /// The lab could not do its own part.
+    #[error("{0}")]
+    Lab(String),
     /// Nothing comes through a contender.
     #[error("{contender}: nothing came through within {seconds} s{why}")]
     Silent {

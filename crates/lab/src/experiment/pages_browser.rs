@@ -192,7 +192,7 @@ fn untouched(
         going.abort();
         Ok::<_, Box<dyn std::error::Error>>(all)
     };
-    runtime.block_on(get).map_err(|error| ExperimentError::Broke(format!("{name}: {error}")))
+    runtime.block_on(get).map_err(|error| ExperimentError::Passenger(format!("{name}: {error}")))
 }
 
 impl Case {

@@ -14,6 +14,7 @@ pub fn agrees() {
         let world = World::new(&radio, Some(&path), 7).expect("a world");
         let measured = world.measure().unwrap_or_else(|error| panic!("{name}: {error}"));
         println!("  {name}: {}", measured.radio);
+        assert_eq!(measured.radio.forward.is_filled, name == "mss");
         println!("  terrestrial: {}", measured.terrestrial.expect("a declared path"));
         assert_eq!(world.radio_counters().expect("counters").unmodelled(), 0);
     }
@@ -66,6 +67,8 @@ pub fn varying() {
                 let world = World::new(&links::written(text), None, 11).expect("a world");
                 let measured = world.measure().unwrap_or_else(|error| panic!("{name}: {error}"));
                 println!("  {name}: {}", measured.radio);
+                let ways = [&measured.radio.forward, &measured.radio.return_];
+                assert!(ways.iter().all(|way| way.is_filled), "{name}: bursts fill narrow links");
             });
         }
     });

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
+use pcap_file::pcapng::blocks::interface_statistics::InterfaceStatisticsOption;
 use pcap_file::pcapng::{Block, PcapNgReader};
 
 use bentpipe_lab::emu::{AIR, CLIENT, GROUND, SERVER, SNAP_BYTES, World};
@@ -90,9 +91,16 @@ pub fn captured() {
     drop(capture);
     send();
     let mut pcap = PcapNgReader::new(File::open(&path).expect("a file")).expect("pcapng");
-    let (mut lengths, mut lost) = (Vec::new(), 0);
+    let (mut lengths, mut lost, mut ends) = (Vec::new(), 0, Vec::new());
     while let Some(block) = pcap.next_block() {
-        let Block::EnhancedPacket(packet) = block.expect("a block") else { continue };
+        let packet = match block.expect("a block") {
+            Block::EnhancedPacket(packet) => packet,
+            Block::InterfaceStatistics(end) => {
+                ends.push(end.into_owned().options);
+                continue;
+            }
+            _ => continue,
+        };
         assert_eq!((packet.interface_id, packet.data.len()), (0, SNAP_BYTES));
         // IPv4 and UDP, the length in each.
         let field =
@@ -105,6 +113,10 @@ pub fn captured() {
     }
     assert_eq!(lengths, [[1028; 10].as_slice(), &[528]].concat());
     assert_eq!(lost, after.lost.packets - before.lost.packets);
+    let of = |offered| {
+        vec![InterfaceStatisticsOption::IsbIfRecv(offered), InterfaceStatisticsOption::IsbIfDrop(0)]
+    };
+    assert_eq!(ends, [of(SEGMENTS), of(0)]);
 }
 
 pub fn tcp() {

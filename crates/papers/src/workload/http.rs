@@ -1,6 +1,7 @@
 //! A client for transfers: connections to the server on which objects come and go.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -68,7 +69,12 @@ impl HttpError {
 impl Connection {
     /// Opens one.
     pub async fn open() -> Result<Self, HttpError> {
-        let tcp = TcpStream::connect(Origin::address()).await?;
+        Self::to(Origin::address()).await
+    }
+
+    /// Opens one to a server at this address.
+    pub async fn to(server: SocketAddr) -> Result<Self, HttpError> {
+        let tcp = TcpStream::connect(server).await?;
         tcp.set_nodelay(true)?;
         let again = Socket::from(tcp.as_fd().try_clone_to_owned()?);
         let (sender, connection) = http1::handshake(TokioIo::new(tcp)).await?;

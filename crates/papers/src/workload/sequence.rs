@@ -1,9 +1,10 @@
 //! `sequence`: the page's objects one after another on one connection, down or up.
 //!
 //! All are asked for, or sent, in one request. When a connection breaks, the rest is asked for on a
-//! new one: the time goes on, the break is counted, and the run counts as failed. Damaged bytes end it.
+//! new one: the time goes on, the break is counted, and the run counts as failed; the log has the first
+//! break's reason. Damaged bytes end it.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
 
 use bentpipe_results::Content;
@@ -13,7 +14,7 @@ use super::http::{Connection, HttpError};
 use super::{Scope, WorkError};
 use crate::figures::Transfer;
 use crate::job::Value;
-use crate::origin::Arrival;
+use crate::origin::{Arrival, Uploads};
 
 /// Others are under way for so long before the transfer begins.
 const OTHERS_FIRST: Duration = Duration::from_secs(20);
@@ -21,6 +22,14 @@ const OTHERS_FIRST: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(100);
 /// Connections that one run may lose; with the last of them it has failed, and waits for its deadline.
 const MOST_RESETS: u32 = 1000;
+
+/// The connections of a run that broke.
+#[derive(Default)]
+struct Broke {
+    count: Cell<u32>,
+    /// Why the first did.
+    first: RefCell<Option<HttpError>>,
+}
 
 /// One run.
 pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
@@ -38,24 +47,29 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     let uploads = scope.origin.uploads.clone();
     let resets_before = scope.running.resets();
     let before = scope.look(up)?;
-    let (resets, damage, arrival, began, end) = scope.in_client(async || {
-        let (resets, arrival) = (Cell::new(0), Cell::default());
+    let (broke, damage, arrival, began, end) = scope.in_client(async || {
+        let (broke, arrival) = (Broke::default(), Cell::default());
         // Before the connection: a handshake across the link is part of the transfer.
         let began = Instant::now();
         let work = async {
-            if up { send(all, number, &resets).await } else { fetch(all, &resets, &arrival).await }
+            match up {
+                true => send(Connection::open, all, number, &uploads, &broke).await,
+                false => fetch(all, &broke, &arrival).await,
+            }
         };
-        let (damage, end) = match timeout(deadline, work).await {
-            Ok(Err(damage)) => (Some(damage.to_string()), began + deadline),
-            _ => (None, Instant::now()),
+        let damage = match timeout(deadline, work).await {
+            Ok(Err(damage)) => Some(damage),
+            // The client may have been told of another break before, and gone on.
+            _ => uploads.damage(number).map(|at| damaged(all, at)),
         };
+        let end = if damage.is_some() { began + deadline } else { Instant::now() };
         let arrival = if up { uploads.of(number) } else { arrival.get() };
-        (resets.get(), damage, arrival, began, end)
+        (broke, damage, arrival, began, end)
     })?;
     let after = scope.look(up)?;
     drop(others);
     let finished = damage.is_none() && arrival.bytes >= all;
-    scope.failed = damage;
+    scope.failed = damage.map(|damage| damage.to_string()).or_else(|| broke.words());
     let last = if finished { arrival.last.unwrap_or(end) } else { end };
     let seen = scope.running.resets() - resets_before;
     let offered = after.offered.packets - before.offered.packets;
@@ -65,40 +79,72 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
         receiving: last - arrival.first.unwrap_or(last),
         offered_bytes: after.offered.bytes - before.offered.bytes,
         lost: (after.lost.packets - before.lost.packets) as f64 / offered.max(1) as f64,
-        resets: resets.max(u32::try_from(seen).unwrap_or(u32::MAX)),
+        resets: broke.count.get().max(u32::try_from(seen).unwrap_or(u32::MAX)),
         finished,
     };
     Ok(transfer.values(scope.scene, up))
 }
 
-/// Downloads all of it, on as many connections as it takes.
-async fn fetch(all: u64, resets: &Cell<u32>, arrival: &Cell<Arrival>) -> Result<(), HttpError> {
-    persist(resets, async || Connection::open().await?.get(all, arrival).await).await
+impl Broke {
+    fn add(&self, error: HttpError) {
+        self.count.set(self.count.get() + 1);
+        self.first.borrow_mut().get_or_insert(error);
+    }
+
+    /// For the log; nothing where none did.
+    fn words(&self) -> Option<String> {
+        let first = self.first.borrow();
+        let first = first.as_ref()?;
+        Some(match self.count.get() {
+            1 => format!("a connection broke: {first}"),
+            count => format!("{count} connections broke, the first: {first}"),
+        })
+    }
 }
 
-/// Uploads all of it: after a break the server says how much it has.
-async fn send(all: u64, number: u64, resets: &Cell<u32>) -> Result<(), HttpError> {
+/// Downloads all of it, on as many connections as it takes.
+async fn fetch(all: u64, broke: &Broke, arrival: &Cell<Arrival>) -> Result<(), HttpError> {
+    persist(broke, async || Connection::open().await?.get(all, arrival).await).await
+}
+
+/// Uploads all of it on connections that `open` makes: after a break the server says how much it has.
+/// A break over bytes that the server found damaged is that damage.
+async fn send(
+    open: impl AsyncFn() -> Result<Connection, HttpError>,
+    all: u64,
+    number: u64,
+    uploads: &Uploads,
+    broke: &Broke,
+) -> Result<(), HttpError> {
     let once = async || {
-        let mut connection = Connection::open().await?;
-        let from = if resets.get() == 0 { 0 } else { connection.has(number).await? };
+        let mut connection = open().await?;
+        let from = if broke.count.get() == 0 { 0 } else { connection.has(number).await? };
         if from >= all { Ok(()) } else { connection.put(all, from, number).await }
     };
-    persist(resets, once).await
+    let judged = async || {
+        let outcome = once().await;
+        outcome.map_err(|error| uploads.damage(number).map_or(error, |at| damaged(all, at)))
+    };
+    persist(broke, judged).await
 }
 
-/// Tries again after every break, which is counted; after as many as one run may lose it waits for
+fn damaged(all: u64, at: u64) -> HttpError {
+    HttpError::Damaged { path: format!("the upload of /object/{all}"), at }
+}
+
+/// Tries again after every break, which is noted; after as many as one run may lose it waits for
 /// ever. An error where the bytes are not those that were sent.
 async fn persist(
-    resets: &Cell<u32>,
+    broke: &Broke,
     once: impl AsyncFn() -> Result<(), HttpError>,
 ) -> Result<(), HttpError> {
     loop {
         match once().await {
             Ok(()) => return Ok(()),
             Err(error) if error.is_damage() => return Err(error),
-            Err(_) => resets.set(resets.get() + 1),
+            Err(error) => broke.add(error),
         }
-        if resets.get() >= MOST_RESETS {
+        if broke.count.get() >= MOST_RESETS {
             return std::future::pending().await;
         }
         tokio::time::sleep(PAUSE).await;
@@ -107,31 +153,102 @@ async fn persist(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::net::SocketAddr;
 
-    fn broke() -> HttpError {
+    use socket2::SockRef;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::origin;
+
+    fn reset() -> HttpError {
         HttpError::Connect(std::io::ErrorKind::ConnectionReset.into())
     }
 
-    #[tokio::test]
-    async fn what_breaks_is_tried_again_and_counted() {
-        let resets = Cell::new(0);
-        let once = async || if resets.get() < 2 { Err(broke()) } else { Ok(()) };
-        assert!(persist(&resets, once).await.is_ok());
-        assert_eq!(resets.get(), 2);
+    #[tokio::test(start_paused = true)]
+    async fn what_breaks_is_tried_again_and_noted() {
+        let broke = Broke::default();
+        assert_eq!(broke.words(), None);
+        let once = async || match broke.count.get() {
+            0 => Err(reset()),
+            1 => Err(HttpError::Connect(std::io::ErrorKind::TimedOut.into())),
+            _ => Ok(()),
+        };
+        assert!(persist(&broke, once).await.is_ok());
+        let words = broke.words().unwrap();
+        assert!(words.starts_with("2 connections broke, the first: cannot connect: "), "{words}");
+        assert!(words.contains("reset"), "{words}");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_is_damaged_is_not_tried_again() {
-        let (resets, tried) = (Cell::new(0), Cell::new(0));
+        let (broke, tried) = (Broke::default(), Cell::new(0));
         let once = async || {
             tried.set(tried.get() + 1);
             if tried.get() == 1 {
-                return Err(broke());
+                return Err(reset());
             }
             Err(HttpError::Damaged { path: "/object/9".into(), at: 4 })
         };
-        assert!(persist(&resets, once).await.unwrap_err().is_damage());
-        assert_eq!((tried.get(), resets.get()), (2, 1));
+        assert!(persist(&broke, once).await.unwrap_err().is_damage());
+        assert_eq!((tried.get(), broke.count.get()), (2, 1));
+    }
+
+    /// A gateway that changes a byte of what the first client sends, and resets that client as soon as
+    /// the server says anything, which nobody hears. Those after it are served well.
+    async fn damage_one(listener: TcpListener, server: SocketAddr, mut at: usize) {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut behind = TcpStream::connect(server).await.unwrap();
+        let (mut heard, mut said) = behind.split();
+        let pass = async {
+            let mut chunk = [0; 16 << 10];
+            loop {
+                let bytes = client.read(&mut chunk).await.unwrap();
+                if let Some(byte) = chunk[..bytes].get_mut(at) {
+                    *byte ^= 0xff;
+                }
+                at = at.wrapping_sub(bytes);
+                if bytes == 0 || said.write_all(&chunk[..bytes]).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = pass => {}
+            _ = heard.read_u8() => {}
+        }
+        SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut behind = TcpStream::connect(server).await.unwrap();
+            let _ = copy_bidirectional(&mut client, &mut behind).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn an_upload_that_was_damaged_fails_as_such_though_its_client_saw_a_reset() {
+        const BYTES: u64 = 4_000_000;
+        let uploads = Uploads::default();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        tokio::spawn(origin::serve(listener, uploads.clone()));
+        let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = gateway.local_addr().unwrap();
+        tokio::spawn(damage_one(gateway, server, 1_000_000));
+        let (broke, opened) = (Broke::default(), Cell::new(0));
+        let open = async || {
+            opened.set(opened.get() + 1);
+            Connection::to(near).await
+        };
+        let sent = timeout(Duration::from_secs(60), send(open, BYTES, 7, &uploads, &broke));
+        let error = sent.await.expect("it ends").unwrap_err();
+        assert!(error.is_damage(), "{error}");
+        assert_eq!((opened.get(), broke.count.get()), (1, 0));
+        assert!(uploads.damage(7).unwrap() <= 1_000_000 && uploads.of(7).bytes < BYTES);
+        // Another upload behind the same gateway is whole.
+        let open = async || Connection::to(near).await;
+        send(open, BYTES, 8, &uploads, &broke).await.unwrap();
+        assert_eq!((uploads.of(8).bytes, uploads.damage(8)), (BYTES, None));
     }
 }

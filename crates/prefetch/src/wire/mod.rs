@@ -1,6 +1,8 @@
 //! The protocol between the halves: one stream of the link for each page.
 //!
-//! Up go one [`Request`] and then cancellations; down come [`Frame`]s inside one zstd stream. What is
+//! Single requests go beside them, a stream each: see [`single`].
+//!
+//! Of a page up go one [`Request`] and then cancellations; down come [`Frame`]s inside one zstd stream. What is
 //! learned for the compression of one page's stream is never used for another's, so no passenger can
 //! tell from lengths what somebody else was sent. Byte layouts are in `docs/split-http.md`.
 
@@ -9,6 +11,7 @@ mod down;
 mod head;
 mod pack;
 mod request;
+pub mod single;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::Worked;
-use super::format::{digits, show, unit};
+use super::format::{DIGITS, digits_apart, digits_to, show_to, unit};
 use crate::claim::{Bound, Claim, Compare, Figure, Held, PaperValue, Take, Verdict};
 use crate::statistics::{LEAST_FOR_P95, Statistic};
 
@@ -103,7 +103,7 @@ fn combination(worked: &Worked<'_>, claim: &Claim, figure: &Figure) -> Markup {
     html! {
         @if values.is_empty() { "All: " } @else { (values.join(" · ")) ": " }
         @match figure.value {
-            Some(value) => { b { (value_of_one(claim, value)) } " " }
+            Some(value) => { b { (value_of_one(claim, value, apart(claim, value))) } " " }
             None => {}
         }
         (kept)
@@ -114,26 +114,48 @@ fn combination(worked: &Worked<'_>, claim: &Claim, figure: &Figure) -> Markup {
     }
 }
 
-fn value_of_one(claim: &Claim, value: f64) -> String {
+/// The digits that show whether a combination's value keeps the bound.
+fn apart(claim: &Claim, value: f64) -> usize {
+    match claim.bound {
+        Bound::Below(bound) | Bound::Above(bound) => digits_apart(value, &[bound]),
+        Bound::Between(low, high) => digits_apart(value, &[low, high]),
+    }
+}
+
+/// The digits that show the verdict by what was found, for that and for what is asked.
+fn telling(claim: &Claim, found: f64) -> usize {
+    match claim.take {
+        Take::Fraction(share) => digits_apart(found, &[share]),
+        _ => apart(claim, found),
+    }
+}
+
+fn value_of_one(claim: &Claim, value: f64, count: usize) -> String {
     let is_difference = claim.against.is_some() && claim.compare == Compare::Difference;
     let is_quotient = claim.over.is_some() || (claim.against.is_some() && !is_difference);
     match unit(&claim.metric, is_quotient) {
-        "ratio" if is_difference => show(value, "percentage points"),
-        unit => show(value, unit),
+        "ratio" if is_difference => show_to(value, "percentage points", count),
+        unit => show_to(value, unit, count),
     }
 }
 
 /// What was taken of all combinations: a share where a share of them is asked for.
 pub(super) fn value(claim: &Claim, found: f64) -> String {
+    let count = telling(claim, found);
     match claim.take {
-        Take::Fraction(_) => format!("{} of the cells", show(found, "ratio")),
-        _ => value_of_one(claim, found),
+        Take::Fraction(_) => format!("{} of the cells", show_to(found, "ratio", count)),
+        _ => value_of_one(claim, found, count),
     }
 }
 
 /// What the claim asks for, in words.
 pub(super) fn bound(claim: &Claim, verdict: &Verdict) -> String {
-    let one = |value| value_of_one(claim, value);
+    let count = verdict.found.map_or(DIGITS, |found| telling(claim, found));
+    let (of_value, of_share) = match claim.take {
+        Take::Fraction(_) => (DIGITS, count),
+        _ => (count, DIGITS),
+    };
+    let one = |value| value_of_one(claim, value, of_value);
     let bound = match claim.bound {
         Bound::Below(bound) => format!("below {}", one(bound)),
         Bound::Above(bound) => format!("above {}", one(bound)),
@@ -150,7 +172,9 @@ pub(super) fn bound(claim: &Claim, verdict: &Verdict) -> String {
     let take = match claim.take {
         _ if claim.each.is_empty() => String::new(),
         Take::All => " in every cell".into(),
-        Take::Fraction(share) => format!(" in at least {} % of the cells", digits(share * 100.0)),
+        Take::Fraction(share) => {
+            format!(" in at least {} % of the cells", digits_to(share * 100.0, of_share))
+        }
         Take::One(Statistic::Median) => " at the median of the cells".into(),
         Take::One(Statistic::Mean) => " on average of the cells".into(),
         Take::One(Statistic::Max) => " in the cell with the most".into(),
@@ -173,10 +197,9 @@ fn p95((least, most): (usize, usize)) -> String {
 }
 
 fn paper_value(claim: &Claim, value: PaperValue) -> String {
+    let one = |value| value_of_one(claim, value, DIGITS);
     match value {
-        PaperValue::Number(value) => value_of_one(claim, value),
-        PaperValue::Range([low, high]) => {
-            format!("{} to {}", value_of_one(claim, low), value_of_one(claim, high))
-        }
+        PaperValue::Number(value) => one(value),
+        PaperValue::Range([low, high]) => format!("{} to {}", one(low), one(high)),
     }
 }

@@ -53,9 +53,40 @@ fn range(low: &str, high: &str) -> String {
     }
 }
 
+/// Digits of a value where nothing asks for more.
+pub(super) const DIGITS: usize = 3;
+
+/// The most digits of a value: more are those of binary fractions.
+const MOST_DIGITS: usize = 12;
+
 /// A value with its unit, with three digits: `12.3 s`, `1.89 Mbit/s`, `93 %`, `2.5 ×`. The unit of
 /// a quotient is `×`.
 pub(super) fn show(value: f64, unit: &str) -> String {
+    show_to(value, unit, DIGITS)
+}
+
+/// How many digits it takes to see of all `bounds` on which side of them `value` is.
+pub(super) fn digits_apart(value: f64, bounds: &[f64]) -> usize {
+    let is_seen = |count: &usize| {
+        bounds.iter().all(|bound| {
+            let shown = rounded(value, *count).total_cmp(&rounded(*bound, *count));
+            shown == value.total_cmp(bound)
+        })
+    };
+    (DIGITS..=MOST_DIGITS).find(is_seen).unwrap_or(DIGITS)
+}
+
+/// What is read of a value that is written with so many digits.
+fn rounded(value: f64, count: usize) -> f64 {
+    if !value.is_finite() || value == 0.0 {
+        return value;
+    }
+    format!("{value:.*e}", count - 1).parse().unwrap_or(value)
+}
+
+/// The same as [`show`] with so many digits.
+pub(super) fn show_to(value: f64, unit: &str, count: usize) -> String {
+    let digits = |value| digits_to(value, count);
     if value.is_infinite() {
         return if unit == "s" { "never" } else { "∞" }.into();
     }
@@ -73,13 +104,13 @@ pub(super) fn show(value: f64, unit: &str) -> String {
     }
 }
 
-/// Three digits, or all that stand before the point.
-pub(super) fn digits(value: f64) -> String {
+/// So many digits, or all that stand before the point.
+pub(super) fn digits_to(value: f64, count: usize) -> String {
     if value == 0.0 {
         return "0".into();
     }
     let before = value.abs().log10().floor() as i32;
-    let after = (2 - before).clamp(0, 6) as usize;
+    let after = (count as i32 - 1 - before).clamp(0, 3 + count as i32) as usize;
     let text = format!("{value:.after$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
@@ -183,6 +214,28 @@ mod tests {
         let range = StatedValue::Range(Some(1.0), Some(10.0));
         assert_eq!(stated(range, "s"), "1 s to 10 s".replacen(" s", "", 1));
         assert_eq!(stated(StatedValue::Range(None, Some(0.1)), "ratio"), "at most 10 %");
+    }
+
+    #[test]
+    fn a_value_has_the_digits_that_tell_it_from_its_bounds() {
+        let shown = |value: f64, bounds: &[f64], unit: &str| {
+            let count = digits_apart(value, bounds);
+            let bounds = bounds.iter().map(|bound| show_to(*bound, unit, count));
+            (show_to(value, unit, count), bounds.collect::<Vec<_>>().join(", "))
+        };
+        for (value, bounds, unit, found, asked) in [
+            (0.672, &[1.0][..], "×", "0.672 ×", "1 ×"),
+            (0.99951, &[1.0], "×", "0.9995 ×", "1 ×"),
+            (1.0496, &[1.05], "×", "1.0496 ×", "1.05 ×"),
+            (0.99999, &[1.0], "s", "0.99999 s", "1 s"),
+            (0.900_04, &[0.9, 1.1], "×", "0.90004 ×", "0.9 ×, 1.1 ×"),
+            (0.895, &[0.9], "ratio", "89.5 %", "90 %"),
+            (0.0, &[0.0, 0.0], "count", "0", "0, 0"),
+            (1.05, &[1.05], "×", "1.05 ×", "1.05 ×"),
+            (f64::INFINITY, &[5.0], "s", "never", "5 s"),
+        ] {
+            assert_eq!(shown(value, bounds, unit), (found.into(), asked.into()));
+        }
     }
 
     #[test]

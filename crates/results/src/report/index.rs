@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::folder::Folder;
 use crate::measured::{Cell, Measured};
 
 /// The measured cells of every grid.
@@ -47,11 +46,4 @@ impl<'a> Index<'a> {
 /// What the page calls the runs of the cell at this place of its grid.
 pub(super) fn anchor(paper: &str, grid: &str, place: usize) -> String {
     format!("runs-{paper}-{grid}-{place}")
-}
-
-/// The address of a cell's file from the folder of its run. What the file's name has encoded is
-/// encoded once more.
-pub(super) fn file(measured: &Measured) -> String {
-    let path = Folder::cell_file(&measured.paper, &measured.grid, &measured.cell);
-    path.to_string_lossy().replace('%', "%25")
 }

@@ -7,7 +7,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::claims::{Counts, badge, claims};
 use super::figure::figure;
 use super::format::{name, show, unit};
-use super::index::{anchor, file};
+use super::index::anchor;
 use super::section::Shown;
 use super::{Report, Worked, set_aside};
 use crate::measured::{Measured, Row};
@@ -21,6 +21,11 @@ const SCRIPT: &str = include_str!("page.js");
 /// hence `unsafe-eval`; without `connect-src` nothing of it can reach a network.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
                       script-src 'unsafe-inline' 'unsafe-eval'; img-src data:";
+
+/// What is said of a copy of a run that has its tables only.
+const NO_CELLS: &str = "This copy of the run has no raw files of its cells: the lists have the values of each run, \
+                        of many values of a metric the median, and the table of the grid, to which they lead, has \
+                        all of them.";
 
 /// The whole report as one HTML file that needs no other.
 pub fn html(report: &Report<'_>) -> String {
@@ -112,7 +117,10 @@ fn overview(worked: &Worked<'_>) -> Markup {
             }
             h2 { "How to read it" }
             ul {
-                li { "A number in blue leads to the list of its runs: seed, value, and the file that holds them." }
+                li {
+                    "A number in blue leads to the list of its runs: seed, value, and the file that holds them. "
+                    @if !report.files.has_cells() { (NO_CELLS) }
+                }
                 li {
                     "Beneath it stand the 95 % interval by bootstrap, the 95th percentile and the number of values; of fewer than "
                     (LEAST_FOR_P95) " values the greatest stands in its place, and is called " b { "max" } "."
@@ -228,6 +236,7 @@ fn paper(worked: &Worked<'_>, study: &Study) -> Markup {
             }
             section.runs {
                 h3 { "Every run" }
+                @if !worked.report.files.has_cells() { p.note { (NO_CELLS) } }
                 @for grid in &study.grids { (runs(worked, study, grid)) }
             }
         }
@@ -274,6 +283,7 @@ fn settings(grid: &Grid) -> String {
 
 fn runs(worked: &Worked<'_>, study: &Study, grid: &Grid) -> Markup {
     let cells = worked.index.grid(&study.name, &grid.id);
+    let files = worked.report.files;
     html! {
         @if !cells.is_empty() {
             details.grid {
@@ -282,7 +292,9 @@ fn runs(worked: &Worked<'_>, study: &Study, grid: &Grid) -> Markup {
                     div.run id=(anchor(&study.name, &grid.id, place)) tabindex="-1" {
                         h4 { @for (column, value) in cell.columns() { span title=(column) { (super::section::label(column, value)) } " " } }
                         (run_table(grid, measured))
-                        p { a href=(file(measured)) { "the file of this cell" } }
+                        p { a href=(files.of(measured)) {
+                            @if files.has_cells() { "the file of this cell" } @else { "the table of its grid" }
+                        } }
                     }
                 }
             }

@@ -1,3 +1,5 @@
+use std::path::Path;
+
 use super::*;
 use crate::measured::{Cell, Row, unit_of};
 
@@ -158,12 +160,14 @@ fn with<T>(vega: Option<&str>, look: impl FnOnce(&Report<'_>) -> T) -> T {
         builds: Vec::new(),
     };
     let made = [("command".to_owned(), "bentpipe papers <x>".to_owned())];
+    let files = Files::new(Path::new("/run"), Path::new("/run"), true);
     look(&Report {
         studies: &studies,
         claims: &claims,
         measured: &measured,
         manifest: &manifest,
         made: &made,
+        files: &files,
         vega,
     })
 }
@@ -214,6 +218,22 @@ fn every_number_leads_to_its_runs_and_these_to_their_file() {
 }
 
 #[test]
+fn a_run_without_files_of_its_cells_leads_to_its_tables_and_says_so() {
+    let page = with(None, |report| {
+        let files = Files::new(Path::new("/a/run"), Path::new("/b"), false);
+        html(&Report { files: &files, ..*report })
+    });
+    let runs = between(&page, "id=\"runs-small-pages-", "</p>");
+    assert_eq!(runs.len(), 5);
+    for run in runs {
+        assert!(run.contains("href=\"../a/run/tables/small.pages.parquet\""), "{run}");
+    }
+    assert!(!page.contains("cells/"));
+    assert_eq!(page.matches("This copy of the run has no raw files of its cells").count(), 2);
+    assert!(!with(None, html).contains("This copy"));
+}
+
+#[test]
 fn what_the_paper_says_stands_beside_what_was_measured() {
     let page = with(None, html);
     let rows = between(&page, "<th scope=\"row\">", "</tr>");
@@ -255,6 +275,23 @@ fn claims_are_held_or_not_and_say_by_what() {
     assert_eq!(cover("small-kcptun"), "0 of 1 cell");
     let goals = page.split("class=\"claims goals\"").nth(1).unwrap();
     assert!(between(goals, "<li>", "</li>")[0].contains("1 of 1 cell, 2 runs each"), "{goals}");
+}
+
+/// Where three digits hide the verdict there are more, the same in the page and in the text.
+#[test]
+fn what_was_found_can_be_told_from_what_was_asked() {
+    let look = |report: &Report<'_>| {
+        let claims = CLAIMS.replace("below = 1.0", "below = 2.4999");
+        let claims = Claims::parse("claims.toml", &claims).unwrap();
+        let report = Report { claims: &claims, ..*report };
+        (html(&report), text(&report))
+    };
+    let (page, text) = with(None, look);
+    let claim = page.split("id=\"claim-bentpipe-fast\"").nth(1).unwrap();
+    assert!(claim.contains("found <b>2.5 s</b>, to hold it must be below 2.4999 s"), "{claim}");
+    assert!(page.contains("found 2.5 s; asked: below 2.4999 s"));
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("(found 2.5 s, asked below 2.4999 s;"), "{text}");
 }
 
 #[test]
@@ -406,6 +443,7 @@ fn every_section_of_the_studies_built_in_is_shown() {
         measured: &measured,
         manifest: &manifest,
         made: &[],
+        files: &Files::default(),
         vega: Some("bundle"),
     };
     let page = html(&report);

@@ -1,5 +1,7 @@
 //! Absolute-form requests, passed to their origin over a flow of their own.
 
+use std::sync::Arc;
+
 use bentpipe_link::{ResetCode, Target};
 use bentpipe_prefetch::address::Address;
 use bentpipe_schedule::Dscp;
@@ -12,8 +14,10 @@ use hyper_util::rt::TokioIo;
 
 use super::head::{self, PSEUDONYM};
 use super::{Body, MAX_BUFFER_BYTES, Proxy, no_link, text};
-use crate::air::first::{Ended, FirstWrite};
+use crate::air::first::{Ended, Ending};
+use crate::air::intake::Intake;
 use crate::air::pages;
+use crate::air::passengers::Ticket;
 use crate::far::Reach;
 use crate::pages::Condition;
 
@@ -31,27 +35,71 @@ pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) 
         return pushed;
     }
     intake.counters.relayed.add(1);
-    let open = intake.open(target.clone(), &proxy.ticket, Dscp::DF, Bytes::new());
-    let meter = intake.meter(&proxy.ticket, open.class);
-    let (flow, ending) = FirstWrite::new(intake.clone(), open, meter);
-    let client = http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
-    let Ok((mut sender, connection)) = client.await else {
-        return failure(&target, ResetCode::Internal);
-    };
-    intake.flows.spawn(async move {
-        // Why it ended is in the flow's ending.
-        let _ = connection.await;
-    });
-    match sender.send_request(outbound(request)).await {
-        Ok(response) => {
+    match ask(intake, &proxy.ticket, &target, outbound(request)).await {
+        (Some(response), _) => {
             intake.counters.finished.add(1);
             inbound(response)
         }
-        Err(_) => match ending.get() {
+        (None, ending) => match ending.get() {
             Some(ended) if is_the_links_fault(*ended) => no_link(),
             ended => failure(&target, ended.map_or(ResetCode::Aborted, |ended| ended.code)),
         },
     }
+}
+
+/// Asks with the head packed, and plainly where the ground does not take that. Without an answer the ending
+/// says why.
+async fn ask(
+    intake: &Arc<Intake>,
+    ticket: &Ticket,
+    target: &Target,
+    request: Request<Incoming>,
+) -> (Option<Response<Incoming>>, Ending) {
+    let (parts, body) = request.into_parts();
+    let may_repeat = matches!(parts.method, Method::GET | Method::HEAD) && body.is_end_stream();
+    let again = may_repeat.then(|| parts.clone());
+    let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
+    let packs = intake.packs_heads(may_repeat);
+    let (response, ending, is_packed) = send(intake, ticket, target, request, packs).await;
+    match (response, again) {
+        (Some(response), _) => {
+            if is_packed {
+                intake.packed_answered();
+            }
+            (Some(response), ending)
+        }
+        (None, again) if is_packed && intake.is_packed_refused(&ending) => {
+            let Some(parts) = again else { return (None, ending) };
+            let request = Request::from_parts(parts, super::body(""));
+            let (response, ending, _) = send(intake, ticket, target, request, false).await;
+            if response.is_some() {
+                intake.answered_plainly();
+            }
+            (response, ending)
+        }
+        (None, _) => (None, ending),
+    }
+}
+
+/// Sends `request` on a flow of its own; says also whether its head was packed.
+async fn send(
+    intake: &Arc<Intake>,
+    ticket: &Ticket,
+    target: &Target,
+    request: Request<Body>,
+    packs: bool,
+) -> (Option<Response<Incoming>>, Ending, bool) {
+    let open = intake.open(target.clone(), ticket, Dscp::DF, Bytes::new());
+    let meter = intake.meter(ticket, open.class);
+    let (flow, ending, is_packed) = intake.request_flow(open, meter, packs);
+    let client = http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
+    // It begins when something is sent.
+    let Ok((mut sender, connection)) = client.await else { return (None, ending, is_packed) };
+    intake.flows.spawn(async move {
+        // Why it ended is in the flow's ending.
+        let _ = connection.await;
+    });
+    (sender.send_request(request).await.ok(), ending, is_packed)
 }
 
 /// What Split HTTP has for `request`, if anything.

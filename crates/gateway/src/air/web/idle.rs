@@ -61,6 +61,8 @@ struct Idle {
 pub struct Connection {
     pub sender: SendRequest<Outbound>,
     pub ending: Ending,
+    /// Whether its requests' heads cross the link packed.
+    pub is_packed: bool,
 }
 
 impl Origins {

@@ -22,11 +22,12 @@ use tokio_rustls::TlsConnector;
 
 use super::idle::{Connection, Origins, Place, Whose, Wire};
 use super::{Destination, Outbound};
-use crate::air::first::{Ending, FirstWrite};
+use crate::air::first::Ending;
 use crate::air::http::{MAX_BUFFER_BYTES, is_the_links_fault};
 use crate::air::intake::Intake;
 use crate::air::pages::{self, Came};
 use crate::air::passengers::Ticket;
+use crate::air::request::RequestFlow;
 use crate::far::Reach;
 use crate::pages::Condition;
 
@@ -88,8 +89,14 @@ impl Asker {
             return Err(offline());
         }
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        let (mut connection, _) = shared.open(shared.meant().clone()).await?;
-        shared.exchange(&mut connection, request).await.map_err(|(failure, _)| failure)
+        let packs = shared.intake.packs_heads(false);
+        let (mut connection, _) = shared.open(shared.meant().clone(), packs).await?;
+        let response = shared.exchange(&mut connection, request).await;
+        if response.is_err() && connection.is_packed {
+            // The next is not.
+            shared.intake.is_packed_refused(&connection.ending);
+        }
+        response.map_err(|(failure, _)| failure)
     }
 }
 
@@ -210,8 +217,17 @@ impl Shared {
                 Err((failure, false)) => return Err(failure),
             }
         }
-        let (mut connection, place) = self.open(target).await?;
-        let response = self.exchange(&mut connection, bodiless()).await;
+        let packs = self.intake.packs_heads(true);
+        let (mut connection, place) = self.open(target.clone(), packs).await?;
+        let mut response = self.exchange(&mut connection, bodiless()).await;
+        let is_packed = response.is_err() && connection.is_packed;
+        if is_packed && self.intake.is_packed_refused(&connection.ending) {
+            (connection, _) = self.open(target, false).await?;
+            response = self.exchange(&mut connection, bodiless()).await;
+            if response.is_ok() {
+                self.intake.answered_plainly();
+            }
+        }
         let response = response.map_err(|(failure, _)| failure)?;
         self.answer(place, connection, response)
     }
@@ -256,7 +272,8 @@ impl Shared {
         [b"GET / HTTP/1.1\r\nHost: ", host, b"\r\n\r\n"].concat().into()
     }
 
-    async fn open(&self, target: Target) -> Result<(Connection, Place), Failure> {
+    /// A flow to `target`; with `packs` the heads on it cross packed, where the ground may see them.
+    async fn open(&self, target: Target, packs: bool) -> Result<(Connection, Place), Failure> {
         let intake = &self.intake;
         let place = self.place(&target);
         let (open, meter) = match &self.asks {
@@ -269,7 +286,8 @@ impl Shared {
             }
             Asks::Preload(class) => (intake.open_own(target, *class), None),
         };
-        let (flow, ending) = FirstWrite::new(intake.clone(), open, meter);
+        let is_clear = self.to.site.as_ref().is_none_or(|site| site.client.is_none());
+        let (flow, ending, is_packed) = intake.request_flow(open, meter, packs && is_clear);
         let flow = self.wire(flow, &place.target, &ending).await?;
         let client =
             http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
@@ -278,14 +296,14 @@ impl Shared {
             // Why it ended is in the flow's ending.
             let _ = connection.await;
         });
-        Ok((Connection { sender, ending }, place))
+        Ok((Connection { sender, ending, is_packed }, place))
     }
 
     /// What HTTP is spoken on: the flow, or TLS to the origin of a site over it. The ground sees neither
     /// what is asked nor what is answered there.
     async fn wire(
         &self,
-        flow: FirstWrite,
+        flow: RequestFlow,
         target: &Target,
         ending: &Ending,
     ) -> Result<Box<dyn Wire>, Failure> {
@@ -324,7 +342,12 @@ impl Shared {
     ) -> Result<Response<Incoming>, (Failure, bool)> {
         let patience = self.intake.limits.answer_timeout.duration();
         match timeout(patience, connection.sender.send_request(request)).await {
-            Ok(Ok(response)) => Ok(response),
+            Ok(Ok(response)) => {
+                if connection.is_packed {
+                    self.intake.packed_answered();
+                }
+                Ok(response)
+            }
             Ok(Err(error)) => {
                 let unheard = connection.ending.get().is_none()
                     && (error.is_canceled() || error.is_closed() || error.is_incomplete_message());

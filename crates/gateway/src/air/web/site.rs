@@ -14,7 +14,6 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
-use super::replay::Replay;
 use super::strict::{Gate, Strict};
 use super::{Destination, Web, closing, refusal};
 use crate::air::http::{Body, MAX_BUFFER_BYTES};
@@ -23,6 +22,7 @@ use crate::air::passengers::Ticket;
 use crate::air::stall::StallGuard;
 use crate::classify::{Visible, visible};
 use crate::config::SiteLoaded;
+use crate::replay::Replay;
 
 /// The port whose connections are looked into.
 pub const PORT: u16 = 443;

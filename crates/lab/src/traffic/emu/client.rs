@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpSocket, UdpSocket};
+use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{sleep, sleep_until, timeout};
 
+use super::fault::Fault;
 use super::log::Log;
 use super::{Order, port};
 use crate::emu::{EmuError, Host, SERVER, be_punctual, passenger};
@@ -43,13 +44,13 @@ pub fn start(
             let log = log.clone();
             match order {
                 Order::Carry(number, carry) => drop(tokio::spawn(async move {
-                    if let Err(error) = stream(&log, number, carry).await {
-                        log.failed(format!("stream {number} ({carry:?}) broke: {error}"));
+                    if let Err(fault) = stream(&log, number, carry).await {
+                        log.failed(fault);
                     }
                 })),
                 Order::Talk(number, talk) => drop(tokio::spawn(async move {
-                    if let Err(error) = beat(&log, number, talk).await {
-                        log.failed(format!("datagrams {number} broke: {error}"));
+                    if let Err(fault) = beat(&log, number, talk).await {
+                        log.failed(fault);
                     }
                 })),
             }
@@ -57,11 +58,24 @@ pub fn start(
     })
 }
 
-async fn stream(log: &Log, number: usize, carry: Carry) -> io::Result<()> {
+async fn stream(log: &Log, number: usize, carry: Carry) -> Result<(), Fault> {
+    let name = format!("stream {number} ({carry:?})");
+    let socket = tcp_socket(carry.passenger);
+    let socket = socket.map_err(|error| Fault::lab(format!("a socket for {name}"), error))?;
+    let server = SocketAddr::new(SERVER.v4.into(), port(carry.class));
+    let carried = async { carried(log, number, carry, socket.connect(server).await?).await };
+    carried.await.map_err(|error| Fault::crossing(name, &error))
+}
+
+fn tcp_socket(number: u32) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
-    socket.bind(SocketAddr::new(passenger(carry.passenger).into(), 0))?;
+    socket.bind(SocketAddr::new(passenger(number).into(), 0))?;
     socket.set_nodelay(true)?;
-    let tcp = socket.connect(SocketAddr::new(SERVER.v4.into(), port(carry.class))).await?;
+    Ok(socket)
+}
+
+/// What a stream carries, on its connection.
+async fn carried(log: &Log, number: usize, carry: Carry, tcp: TcpStream) -> io::Result<()> {
     let (mut read, mut write) = tcp.into_split();
     let mut first = vec![0; HEAD_BYTES.max(carry.up.min(CHUNK_BYTES as u64) as usize)];
     first[..8].copy_from_slice(&(number as u64).to_be_bytes());
@@ -102,10 +116,27 @@ pub(super) async fn receive(
 }
 
 /// Ends only when it breaks.
-async fn beat(log: &Log, number: usize, talk: Talk) -> io::Result<()> {
-    let socket = UdpSocket::bind((passenger(talk.passenger), 0)).await?;
+async fn beat(log: &Log, number: usize, talk: Talk) -> Result<(), Fault> {
+    let name = format!("datagrams {number}");
     let to = SocketAddr::new(SERVER.v4.into(), port(talk.class));
-    socket.connect(to).await?;
+    let socket = async {
+        let socket = UdpSocket::bind((passenger(talk.passenger), 0)).await?;
+        socket.connect(to).await.map(|()| socket)
+    };
+    let socket = socket.await;
+    let socket = socket.map_err(|error| Fault::lab(format!("a socket for {name}"), error))?;
+    let talked = talked(log, number, &talk, &socket, to).await;
+    talked.map_err(|error| Fault::crossing(name, &error))
+}
+
+/// What a passenger says and hears.
+async fn talked(
+    log: &Log,
+    number: usize,
+    talk: &Talk,
+    socket: &UdpSocket,
+    to: SocketAddr,
+) -> io::Result<()> {
     let hear = async {
         let mut datagram = [0; MOST_DATAGRAM_BYTES];
         loop {
@@ -125,7 +156,7 @@ async fn beat(log: &Log, number: usize, talk: Talk) -> io::Result<()> {
             };
             let _ = timeout(HELLO_GAP, heard).await;
         }
-        speak(log, number, &talk, UP, &socket, to).await?;
+        speak(log, number, talk, UP, socket, to).await?;
         // What it is answered is still to come.
         std::future::pending().await
     };
@@ -165,4 +196,40 @@ pub(super) fn head(datagram: &[u8]) -> Option<(usize, u32)> {
     let (head, _) = datagram.split_first_chunk::<DATAGRAM_HEAD_BYTES>()?;
     let [a, b, c, d, e, f, g, h] = *head;
     Some((u32::from_be_bytes([a, b, c, d]) as usize, u32::from_be_bytes([e, f, g, h])))
+}
+
+#[cfg(test)]
+mod tests {
+    use bentpipe_link::Class;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const CARRY: Carry = Carry { class: Class::Assured, passenger: 1, up: 100, down: 1000 };
+
+    #[tokio::test]
+    async fn a_socket_that_cannot_be_had_is_the_labs_fault() {
+        // Passengers live in the lab's hosts only: here nobody has their addresses.
+        let log = Log::new();
+        let fault = stream(&log, log.opened(&CARRY), CARRY).await.unwrap_err();
+        assert!(fault.is_of_lab(), "{fault}");
+        let (gap, sizes) = (Duration::from_millis(20), vec![160]);
+        let class = Class::Network;
+        let talk = Talk { class, passenger: 2, gap, sizes, phase: Duration::ZERO };
+        let fault = beat(&log, log.talks(&talk), talk).await.unwrap_err();
+        assert!(fault.is_of_lab(), "{fault}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_ends_early_is_a_passengers_fault() {
+        let log = Log::new();
+        let number = log.opened(&CARRY);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (open, there) = tokio::join!(TcpStream::connect(address), listener.accept());
+        drop(there);
+        let error = carried(&log, number, CARRY, open.unwrap()).await.unwrap_err();
+        let fault = Fault::crossing("stream 0", &error);
+        assert!(!fault.is_of_lab(), "{fault}");
+    }
 }

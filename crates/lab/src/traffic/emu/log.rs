@@ -3,6 +3,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::fault::Fault;
 use crate::traffic::{Carry, Course, Talk, Transit};
 
 /// The log; everybody of a world writes to it.
@@ -18,7 +19,7 @@ struct State {
     events: u64,
     streams: Vec<Course>,
     talks: Vec<Beat>,
-    fault: Option<String>,
+    fault: Option<Fault>,
 }
 
 struct Beat {
@@ -129,7 +130,8 @@ impl Log {
         let place = state.talks.get_mut(number).and_then(|beat| beat.came[way].get_mut(which));
         let is_new = place.is_some_and(|place| place.replace(now).is_none());
         if !is_new {
-            state.fault = Some(format!("datagram {which} of flow {number} came twice or unasked"));
+            let what = format!("datagram {which} of flow {number}");
+            state.fail(Fault::passenger(what, "came twice or unasked"));
         }
         drop(state);
         self.happened();
@@ -142,13 +144,14 @@ impl Log {
         came.map(|(left, came)| (*left, came.map(|came| came.saturating_sub(*left)))).collect()
     }
 
-    /// Something went wrong: no figure counts.
-    pub fn failed(&self, why: String) {
-        self.lock().fault.get_or_insert(why);
+    /// Something went wrong.
+    pub fn failed(&self, fault: Fault) {
+        self.lock().fail(fault);
         self.happened();
     }
 
-    pub fn fault(&self) -> Option<String> {
+    /// The first fault of the lab, or else the first of all.
+    pub fn fault(&self) -> Option<Fault> {
         self.lock().fault.clone()
     }
 
@@ -156,7 +159,7 @@ impl Log {
         let mut state = self.lock();
         match state.streams.get_mut(stream) {
             Some(course) => what(course),
-            None => state.fault = Some(format!("a stream says it is number {stream}")),
+            None => state.fail(Fault::passenger("a stream", format!("says it is number {stream}"))),
         }
     }
 
@@ -167,5 +170,45 @@ impl Log {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn fail(&mut self, fault: Fault) {
+        let is_worse = |one: &Fault| fault.is_of_lab() && !one.is_of_lab();
+        if self.fault.as_ref().is_none_or(is_worse) {
+            self.fault = Some(fault);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_of_the_lab_outweighs_those_of_passengers_before_it() {
+        let log = Log::new();
+        assert_eq!(log.fault(), None);
+        let faults = [
+            Fault::passenger("stream 1", "reset"),
+            Fault::passenger("stream 2", "reset"),
+            Fault::lab("the server", "ended"),
+            Fault::lab("the clients", "ended"),
+        ];
+        for (fault, kept) in faults.iter().zip([0, 0, 2, 2]) {
+            log.failed(fault.clone());
+            assert_eq!(log.fault().as_ref(), Some(&faults[kept]));
+        }
+    }
+
+    #[test]
+    fn what_nobody_sent_is_a_passengers_fault() {
+        let log = Log::new();
+        log.heard(7);
+        assert!(!log.fault().unwrap().is_of_lab());
+        let log = Log::new();
+        log.arrived(3, 0, 0);
+        assert!(!log.fault().unwrap().is_of_lab());
     }
 }

@@ -11,6 +11,7 @@
 //! packet counts for nothing.
 
 mod client;
+mod fault;
 pub(crate) mod gateways;
 mod log;
 mod server;
@@ -28,6 +29,7 @@ use crate::emu::World;
 use crate::experiment::ExperimentError;
 use crate::profile::Profile;
 use crate::workload::service::Service;
+use fault::Fault;
 use gateways::Gateways;
 use log::Log;
 
@@ -95,8 +97,8 @@ impl EmuTraffic {
 
     /// Whether everything was in order until now.
     pub fn finish(&self) -> Result<(), ExperimentError> {
-        if let Some(why) = self.log.fault() {
-            return Err(ExperimentError::Broke(why));
+        if let Some(fault) = self.log.fault() {
+            return Err(fault.into());
         }
         match self.world.radio_counters()?.unmodelled() {
             0 => Ok(()),
@@ -106,7 +108,7 @@ impl EmuTraffic {
 
     fn order(&self, order: Order) {
         if self.orders.send(order).is_err() {
-            self.log.failed("the clients have ended".into());
+            self.log.failed(Fault::lab("the clients", "have ended"));
         }
     }
 }
@@ -148,7 +150,7 @@ impl Traffic for EmuTraffic {
         let link = match self.world.radio_counters() {
             Ok(counters) => [counters.forward.model, counters.return_.model],
             Err(error) => {
-                self.log.failed(error.to_string());
+                self.log.failed(Fault::lab("the link's counters", error));
                 Default::default()
             }
         };

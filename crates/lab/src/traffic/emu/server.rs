@@ -10,6 +10,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 use super::client::{HEAD_BYTES, HELLO, head, receive, send, speak};
+use super::fault::Fault;
 use super::log::Log;
 use super::port;
 use crate::emu::{EmuError, Host, SERVER, be_punctual};
@@ -33,7 +34,7 @@ pub fn start(host: &Host, log: Arc<Log>) -> Result<Service, EmuError> {
             let log = log.clone();
             async move {
                 if let Err(error) = tokio::try_join!(streams(tcp, &log), datagrams(udp, &log)) {
-                    log.failed(format!("the server broke: {error}"));
+                    log.failed(Fault::lab("the server", error));
                 }
             }
         });
@@ -88,7 +89,10 @@ async fn datagrams(socket: std::net::UdpSocket, log: &Arc<Log>) -> io::Result<()
             let (log, socket) = (log.clone(), socket.clone());
             tokio::spawn(async move {
                 if let Err(error) = speak(&log, number, &talk, DOWN, &socket, from).await {
-                    log.failed(format!("datagrams {number} broke at the server: {error}"));
+                    log.failed(Fault::crossing(
+                        format!("datagrams {number} at the server"),
+                        &error,
+                    ));
                 }
             });
         }

@@ -6,7 +6,8 @@ const SPLIT: &str = "<p><strong>It fetches whole pages ahead.</strong> When you 
 unencrypted HTTP{or_ours} and your browser sends no login and no cookie with it, the gateway on the ground \
 reads the page as it comes, finds the pictures and style sheets that it needs, and sends them along before \
 your browser asks. It runs no scripts and shows no website who you are. What your browser does not ask for \
-is thrown away.</p>";
+is thrown away. What it asks for itself over unencrypted HTTP is shortened for the way to the ground, and \
+reaches the website whole.</p>";
 
 const DNS: &str = "<p><strong>It answers names.</strong> Before your device can open a website it asks which \
 address the name has. That question is answered on board{whoever}. Encrypted questions to a resolver of your \

@@ -14,8 +14,14 @@ pub struct Replay<T> {
 }
 
 impl<T> Replay<T> {
+    /// What is in `read` comes before what `io` has.
     pub fn new(io: T, read: Bytes) -> Self {
         Self { io, read }
+    }
+
+    /// The connection as it is; what was not read again is lost.
+    pub fn into_inner(self) -> T {
+        self.io
     }
 }
 

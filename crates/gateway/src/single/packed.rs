@@ -1,0 +1,124 @@
+//! The cabin's end.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bentpipe_prefetch::wire::single::HeadPacker;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::counters::Counters;
+
+/// The most that is taken at once; what it came to waits until the flow has it, and nothing more is taken.
+const MOST_BYTES: usize = 16 << 10;
+
+/// A flow whose uplink is packed, or one that is left as it is.
+pub struct Packed<S> {
+    flow: S,
+    packing: Option<Box<Packing>>,
+}
+
+struct Packing {
+    packer: HeadPacker,
+    /// The opening, before anything is written; then what the flow has not taken yet.
+    out: Vec<u8>,
+    sent: usize,
+    has_begun: bool,
+    counters: Arc<Counters>,
+}
+
+impl<S> Packed<S> {
+    /// `flow`, which leads to the ground's half and begins with `opening`.
+    pub fn new(flow: S, opening: Vec<u8>, counters: Arc<Counters>) -> Self {
+        let packer = HeadPacker::default();
+        let packing = Packing { packer, out: opening, sent: 0, has_begun: false, counters };
+        Self { flow, packing: Some(Box::new(packing)) }
+    }
+
+    /// `flow` as it is.
+    pub fn plain(flow: S) -> Self {
+        Self { flow, packing: None }
+    }
+}
+
+impl Packing {
+    fn push(&mut self, bytes: &[u8]) {
+        self.has_begun = true;
+        self.packer.push(bytes, &mut self.out);
+        let (heads, saved_bytes) = self.packer.take_saved();
+        self.counters.http_heads_packed.add(heads);
+        self.counters.http_head_bytes_saved.add(saved_bytes);
+    }
+
+    /// Gives `flow` what waits for it.
+    fn poll_drain<S: AsyncWrite + Unpin>(
+        &mut self,
+        cx: &mut Context<'_>,
+        flow: &mut S,
+    ) -> Poll<io::Result<()>> {
+        while self.has_begun && self.sent < self.out.len() {
+            let count = ready!(Pin::new(&mut *flow).poll_write(cx, &self.out[self.sent..]))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.sent += count;
+        }
+        if self.has_begun {
+            // An idle flow holds nothing.
+            (self.out, self.sent) = (Vec::new(), 0);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Packed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.flow).poll_read(cx, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Packed<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let this = &mut *self;
+        let Some(packing) = &mut this.packing else {
+            return Pin::new(&mut this.flow).poll_write(cx, bytes);
+        };
+        ready!(packing.poll_drain(cx, &mut this.flow))?;
+        let part = &bytes[..bytes.len().min(MOST_BYTES)];
+        if !part.is_empty() {
+            packing.push(part);
+        }
+        // What it does not take now it takes before the next, or when it is flushed.
+        match packing.poll_drain(cx, &mut this.flow) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            _ => Poll::Ready(Ok(part.len())),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(packing) = &mut this.packing {
+            packing.packer.flush(&mut packing.out);
+            ready!(packing.poll_drain(cx, &mut this.flow))?;
+        }
+        Pin::new(&mut this.flow).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(packing) = &mut this.packing {
+            packing.packer.flush(&mut packing.out);
+            ready!(packing.poll_drain(cx, &mut this.flow))?;
+        }
+        Pin::new(&mut this.flow).poll_shutdown(cx)
+    }
+}

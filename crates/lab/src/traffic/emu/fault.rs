@@ -1,0 +1,83 @@
+//! What goes wrong with passengers' traffic, and whose fault it is.
+
+use std::fmt::Display;
+use std::io;
+
+use crate::experiment::ExperimentError;
+
+/// Something went wrong. Whose fault it is decides what a run is worth: what a contender does is its
+/// result, what the lab does makes the run none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// What a passenger had open broke behind the gateways, or brought what nobody had sent.
+    #[error("{what}: {why}")]
+    Passenger {
+        /// Which connection or flow.
+        what: String,
+        /// What happened to it.
+        why: String,
+    },
+    /// The lab could not do its own part.
+    #[error("the lab failed: {what}: {why}")]
+    Lab {
+        /// What it was about to do.
+        what: String,
+        /// Why it could not.
+        why: String,
+    },
+}
+
+impl Fault {
+    /// Of a passenger's connection or flow.
+    pub fn passenger(what: impl Display, why: impl Display) -> Self {
+        Self::Passenger { what: what.to_string(), why: why.to_string() }
+    }
+
+    /// Of the lab.
+    pub fn lab(what: impl Display, why: impl Display) -> Self {
+        Self::Lab { what: what.to_string(), why: why.to_string() }
+    }
+
+    /// Of connecting, reading or writing, which crosses the gateways: a passenger's, unless this
+    /// host's kernel had no port, descriptor or memory for it.
+    pub fn crossing(what: impl Display, error: &io::Error) -> Self {
+        const LOCAL: [i32; 5] =
+            [libc::EADDRNOTAVAIL, libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+        match error.raw_os_error() {
+            Some(code) if LOCAL.contains(&code) => Self::lab(what, error),
+            _ => Self::passenger(what, error),
+        }
+    }
+
+    /// Whether no figure of the run counts.
+    pub fn is_of_lab(&self) -> bool {
+        matches!(self, Self::Lab { .. })
+    }
+}
+
+impl From<Fault> for ExperimentError {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Passenger { .. } => Self::Passenger(fault.to_string()),
+            Fault::Lab { .. } => Self::Lab(fault.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_host_lacks_is_no_passengers_fault() {
+        let of = |code| Fault::crossing("stream 1", &io::Error::from_raw_os_error(code));
+        for code in [libc::ECONNRESET, libc::ECONNREFUSED, libc::ETIMEDOUT, libc::EHOSTUNREACH] {
+            assert!(matches!(of(code).into(), ExperimentError::Passenger(_)), "{code}");
+        }
+        for code in [libc::EADDRNOTAVAIL, libc::EMFILE, libc::ENOBUFS] {
+            assert!(matches!(of(code).into(), ExperimentError::Lab(_)), "{code}");
+        }
+        let early = Fault::crossing("stream 1", &io::ErrorKind::UnexpectedEof.into());
+        assert!(!early.is_of_lab(), "{early}");
+    }
+}

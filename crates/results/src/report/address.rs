@@ -1,0 +1,73 @@
+//! Where the files of a run are, seen from the page.
+
+use std::path::{Component, Path};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::folder::Folder;
+use crate::measured::Measured;
+
+/// What stands for itself in a part of a path.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The files of a run that a report leads to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Files {
+    folder: String,
+    has_cells: bool,
+}
+
+impl Files {
+    /// Those of the run in `folder` for a page in the folder `page`, both as absolute paths without
+    /// links; `has_cells` says whether each cell has a file, as a copy of a run may have its tables
+    /// only.
+    pub fn new(folder: &Path, page: &Path, has_cells: bool) -> Self {
+        let parts = |path: &Path| path.components().map(part).collect::<Vec<_>>();
+        let (to, from) = (parts(folder), parts(page));
+        let common = to.iter().zip(&from).take_while(|(one, two)| one == two).count();
+        let up = from[common..].iter().map(|_| "../".to_owned());
+        let down = to[common..].iter().map(|part| format!("{part}/"));
+        Self { folder: up.chain(down).collect(), has_cells }
+    }
+
+    /// Whether each cell has a file.
+    pub(super) fn has_cells(&self) -> bool {
+        self.has_cells
+    }
+
+    /// The address of what has a cell's values: its own file, or else the table of its grid.
+    pub(super) fn of(&self, measured: &Measured) -> String {
+        let Measured { paper, grid, cell, .. } = measured;
+        let path = match self.has_cells {
+            true => Folder::cell_file(paper, grid, cell),
+            false => Folder::table_file(paper, grid),
+        };
+        // What the file's name has encoded is encoded once more.
+        format!("{}{}", self.folder, path.to_string_lossy().replace('%', "%25"))
+    }
+}
+
+fn part(component: Component<'_>) -> String {
+    utf8_percent_encode(&component.as_os_str().to_string_lossy(), PLAIN).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measured::Cell;
+
+    #[test]
+    fn a_page_leads_to_its_run_wherever_that_is() {
+        let cell = Cell::of([("protocol", "http/1.1")]);
+        let (paper, grid) = ("spdy".to_owned(), "sites".to_owned());
+        let measured = Measured { paper, grid, cell, rows: Vec::new() };
+        let of = |folder: &str, page: &str, has_cells| {
+            Files::new(Path::new(folder), Path::new(page), has_cells).of(&measured)
+        };
+        let cell = "cells/spdy/sites/protocol=http%252F1.1.json";
+        assert_eq!(of("/a/run", "/a/run", true), cell);
+        assert_eq!(of("/a/run", "/a", true), format!("run/{cell}"));
+        assert_eq!(of("/a/my run", "/b/c", true), format!("../../a/my%20run/{cell}"));
+        assert_eq!(of("/a/run", "/a/run", false), "tables/spdy.sites.parquet");
+    }
+}
