@@ -26,14 +26,15 @@
 //! link that cannot carry it, it puts no more than 0.18 RTT of queue, and what the last of it waits
 //! longer than the first tells so. Where no data waits there is nothing to probe for.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
 use super::baseline::Baseline;
 use super::delay::Delay;
+use super::deliveries::Deliveries;
 use super::others::Others;
+use super::probe::{Probe, Verdict};
 use super::{IDLE_GRANT, Observation};
 
 /// A queue of this part of a round trip is one too long.
@@ -54,10 +55,6 @@ const FIRST_PROBE_AFTER_LOSS: u32 = 4;
 const PROBE_PART: u32 = 4;
 /// … and for so many packets at least.
 const LEAST_PROBE_PACKETS: u64 = 8;
-/// A probe that makes a queue of this part of its length has failed.
-const PROBE_QUEUE_PART: u32 = 5;
-/// A probe without so much of what it could have sent says nothing.
-const PROBE_FILLED: f64 = 0.7;
 /// Nobody reported on a probe for so many round trips: it says nothing.
 const PROBE_PATIENCE: u32 = 4;
 /// A lease this much better than the one that failed is tried at once.
@@ -80,8 +77,6 @@ const DOUBTFUL_ROUNDS: u32 = 2;
 const PATIENT_ROUNDS: u32 = 4;
 /// This side has not given way to a queue that went while it sent so much of its rate.
 const STEADY: f64 = 0.5;
-/// No more arrivals than this are remembered, 40 bytes each.
-const MAX_ARRIVALS: usize = 512;
 /// A full packet, where its true size does not matter.
 const PACKET_BYTES: u64 = 1500;
 
@@ -90,8 +85,7 @@ const PACKET_BYTES: u64 = 1500;
 pub struct Breaker {
     delay: Delay,
     baseline: Baseline,
-    arrivals: VecDeque<Arrival>,
-    delivered_bytes: u64,
+    deliveries: Deliveries,
     /// Since when, on the peer's clock, every packet found a queue too long.
     over_since: Option<Duration>,
     queue: Duration,
@@ -101,17 +95,6 @@ pub struct Breaker {
     alone: Option<Duration>,
     state: State,
     trips: u64,
-}
-
-/// A reported packet.
-#[derive(Debug, Clone, Copy)]
-struct Arrival {
-    /// On our clock.
-    sent: Duration,
-    /// On the peer's.
-    at: Duration,
-    /// How many bytes had come by then.
-    bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -140,36 +123,13 @@ enum Phase {
     Probing(Probe),
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Probe {
-    from: Duration,
-    until: Duration,
-    rate: BitRate,
-    /// What the last reported packet before the probe waited.
-    queue_before: Duration,
-    most_queue: Duration,
-    sent_bytes: u64,
-    judged: u64,
-    lost: u64,
-}
-
-/// What a probe came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
-    Succeeded,
-    Failed,
-    /// There was not enough to send.
-    Nothing,
-}
-
 impl Breaker {
     /// Closed: the lease is used.
     pub fn new() -> Self {
         Self {
             delay: Delay::default(),
             baseline: Baseline::new(),
-            arrivals: VecDeque::new(),
-            delivered_bytes: 0,
+            deliveries: Deliveries::default(),
             over_since: None,
             queue: Duration::ZERO,
             unit: LEAST_UNIT,
@@ -237,16 +197,10 @@ impl Breaker {
             Phase::Resting { probe_at } if *probe_at <= now => {
                 let rate = BitRate::from_bps(limited.rate.bps().saturating_mul(2)).min(lease);
                 let packets = rate.time_for(LEAST_PROBE_PACKETS * PACKET_BYTES);
-                limited.phase = Phase::Probing(Probe {
-                    from: now,
-                    until: now + (unit / PROBE_PART).max(packets),
-                    rate,
-                    queue_before: queue,
-                    most_queue: Duration::ZERO,
-                    sent_bytes: bytes as u64,
-                    judged: 0,
-                    lost: 0,
-                });
+                let length = (unit / PROBE_PART).max(packets);
+                let mut probe = Probe::new(now, length, rate, queue);
+                probe.sent_bytes = bytes as u64;
+                limited.phase = Phase::Probing(probe);
             }
             Phase::Probing(probe) if now < probe.until => probe.sent_bytes += bytes as u64,
             _ => {}
@@ -258,7 +212,7 @@ impl Breaker {
         let Observation { now, rtt, sent_at, arrived, judged, lost, .. } = *seen;
         self.queue = self.delay.sample(sent_at, arrived, rtt, now);
         self.unit = self.delay.rtt().unwrap_or(rtt).max(LEAST_UNIT);
-        self.note_arrival(seen);
+        self.deliveries.note(seen, self.unit * ARRIVALS);
         self.check_way(seen);
         self.check_pause(seen, lease);
         match &self.state {
@@ -297,67 +251,27 @@ impl Breaker {
             State::Closed => lease,
             State::Draining { then: limited, .. } | State::Limited(limited) => limited.rate,
         };
-        self.delivery_bps(self.unit).unwrap_or(0.0) >= STEADY * rate.bps() as f64
+        self.deliveries.bps(self.unit).unwrap_or(0.0) >= STEADY * rate.bps() as f64
     }
 
     fn rtt(&self) -> Duration {
         self.delay.rtt().unwrap_or(self.unit)
     }
 
-    fn note_arrival(&mut self, seen: &Observation) {
-        let arrived = seen.judged.saturating_sub(seen.lost);
-        let bytes =
-            u128::from(seen.judged_bytes) * u128::from(arrived) / u128::from(seen.judged.max(1));
-        self.delivered_bytes = self.delivered_bytes.saturating_add(bytes as u64);
-        if self.arrivals.back().is_some_and(|last| seen.arrived <= last.at) {
-            return; // a clock that goes backwards is not believed
-        }
-        let (sent, at, bytes) = (seen.sent_at, seen.arrived, self.delivered_bytes);
-        self.arrivals.push_back(Arrival { sent, at, bytes });
-        let keep_from = seen.arrived.saturating_sub(self.unit * ARRIVALS);
-        while self.arrivals.len() > MAX_ARRIVALS
-            || self.arrivals.get(1).is_some_and(|second| second.at < keep_from)
-        {
-            self.arrivals.pop_front();
-        }
-    }
-
-    /// The arrivals that the last `span` began and ended with.
-    fn over(&self, span: Duration) -> Option<(Arrival, Arrival)> {
-        let last = *self.arrivals.back()?;
-        let from = last.at.saturating_sub(span);
-        let first = self.arrivals.partition_point(|arrival| arrival.at <= from).saturating_sub(1);
-        let first = *self.arrivals.get(first)?;
-        (last.at > first.at).then_some((first, last))
-    }
-
-    /// What arrived per second over the last `span`, in bits.
-    fn delivery_bps(&self, span: Duration) -> Option<f64> {
-        let (first, last) = self.over(span)?;
-        Some(8.0 * (last.bytes - first.bytes) as f64 / (last.at - first.at).as_secs_f64())
-    }
-
     /// For how many round trips a queue is borne; `None` for as long as others are known to be there.
     fn bears(&self, now: Duration) -> Option<u32> {
-        if self.outpaces(FAR_OUTPACED) {
+        if self.deliveries.are_stretched(self.unit, FAR_OUTPACED) {
             Some(1)
-        } else if self.outpaces(OUTPACED) {
+        } else if self.deliveries.are_stretched(self.unit, OUTPACED) {
             Some(DOUBTFUL_ROUNDS)
         } else {
             Some(PATIENT_ROUNDS).filter(|_| !self.others.are_known(now))
         }
     }
 
-    /// Whether what was sent over this part of the last round trip took the whole to arrive.
-    fn outpaces(&self, part: f64) -> bool {
-        self.over(self.unit).is_some_and(|(first, last)| {
-            last.sent.saturating_sub(first.sent) < (last.at - first.at).mul_f64(part)
-        })
-    }
-
     fn trip(&mut self, by_loss: bool, seen: &Observation, lease: BitRate) {
         let span = if by_loss { self.unit * ARRIVALS } else { self.unit };
-        let Some(delivery_bps) = self.delivery_bps(span) else { return };
+        let Some(delivery_bps) = self.deliveries.bps(span) else { return };
         let capacity_bps = delivery_bps / (1.0 - self.baseline.loss());
         let rate = BitRate::from_bps((CAUTION * capacity_bps) as u64).max(IDLE_GRANT).min(lease);
         let full = capacity_bps * self.rtt().as_secs_f64();
@@ -365,7 +279,7 @@ impl Breaker {
         let drain = Duration::try_from_secs_f64(1.5 * excess / capacity_bps).unwrap_or(MOST_DRAIN);
         let until = seen.now + (drain + self.unit).min(MOST_DRAIN);
         let phase = Phase::Resting { probe_at: until };
-        let outpaced = self.outpaces(OUTPACED);
+        let outpaced = self.deliveries.are_stretched(self.unit, OUTPACED);
         let then = Limited { rate, lease, by_loss, outpaced, resumed: None, phase };
         tracing::info!(by_loss, queue = ?self.queue, %rate, %lease, "the breaker trips");
         self.trips += 1;
@@ -433,9 +347,7 @@ impl Breaker {
             }
             return;
         }
-        probe.judged += seen.judged;
-        probe.lost += seen.lost;
-        probe.most_queue = probe.most_queue.max(queue);
+        probe.reported(seen.judged, seen.lost, queue);
         if seen.sent_at < probe.until {
             return;
         }
@@ -453,22 +365,6 @@ impl Breaker {
                 limited.phase = Phase::Resting { probe_at };
             }
             Verdict::Nothing => limited.phase = Phase::Resting { probe_at: seen.now },
-        }
-    }
-}
-
-impl Probe {
-    fn verdict(&self, excess_loss: bool) -> Verdict {
-        let length = self.until - self.from;
-        let grown = self.most_queue.saturating_sub(self.queue_before);
-        if excess_loss || grown > length / PROBE_QUEUE_PART {
-            return Verdict::Failed;
-        }
-        let could = self.rate.bytes_in(length) as f64;
-        if (self.sent_bytes as f64) < PROBE_FILLED * could {
-            Verdict::Nothing
-        } else {
-            Verdict::Succeeded
         }
     }
 }

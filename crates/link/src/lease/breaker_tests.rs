@@ -1,5 +1,7 @@
 //! The breaker over a link of packets: a queue, a rate that changes, losses.
 
+use std::collections::VecDeque;
+
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

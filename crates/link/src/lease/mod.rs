@@ -24,9 +24,11 @@ mod breaker;
 mod claim;
 mod control;
 mod delay;
+mod deliveries;
 mod divide;
 mod leases;
 mod others;
+mod probe;
 
 use std::time::Duration;
 
