@@ -178,9 +178,12 @@ fn the_jobs_of_a_cluster_run_all_shards_and_put_them_together() {
 
     // The whole would take hours: of it the tiny part.
     let tiny = [&TINY[..], &["5"]].concat().join(" ");
+    let asked = at.path().join("asked");
     let script = format!(
-        "case \"$*\" in \"lab papers --shard \"*) shift 2; exec {PROGRAM} lab papers {tiny} \"$@\";; esac\n\
-         exec {PROGRAM} \"$@\""
+        "case \"$*\" in \"lab papers --shard \"*) shift 2; echo \"$2\" >> {}; \
+         exec {PROGRAM} lab papers {tiny} \"$@\";; esac\n\
+         exec {PROGRAM} \"$@\"",
+        asked.display(),
     );
     let path = search_path(&at.path().join("bin"), "bentpipe", &script);
     let results = at.path().join("results");
@@ -204,9 +207,12 @@ fn the_jobs_of_a_cluster_run_all_shards_and_put_them_together() {
     for index in 0..shards {
         run(lab, index);
     }
+    let asked = fs::read_to_string(asked).expect("shards");
+    let all: Vec<String> = (1..=shards).map(|shard| format!("{shard}/{shards}")).collect();
+    assert_eq!(asked.lines().collect::<Vec<_>>(), all);
     let said = run(report, 0);
     let count = fs::read_dir(results.join("whole/cells/netforecast/epb")).expect("cells").count();
-    assert_eq!(count, 2, "every cell is in one of the shards");
+    assert_eq!(count, 2);
     assert_eq!(led_to(&results.join("report.html")).len(), 2);
     let (_, vega) = said.split_once("--vega ").expect("figures");
     let vega = vega.split_whitespace().next().expect("a file");

@@ -315,7 +315,7 @@ fn a_lease_that_is_too_high_makes_no_queue_beyond_what_is_borne() {
         let part = percent as f64 / 100.0;
         let rounds = match percent {
             ..=50 => 1,
-            ..80 => DOUBTFUL_ROUNDS,
+            51..80 => DOUBTFUL_ROUNDS,
             _ => PATIENT_ROUNDS,
         };
         let borne = 1.0 / f64::from(QUEUE_PART) + f64::from(rounds) * (1.0 - part);

@@ -78,10 +78,7 @@ pub(super) fn digits_apart(value: f64, bounds: &[f64]) -> usize {
 
 /// What is read of a value that is written with so many digits.
 fn rounded(value: f64, count: usize) -> f64 {
-    if !value.is_finite() || value == 0.0 {
-        return value;
-    }
-    format!("{value:.*e}", count - 1).parse().unwrap_or(value)
+    if value.is_finite() { digits_to(value, count).parse().unwrap_or(value) } else { value }
 }
 
 /// The same as [`show`] with so many digits.

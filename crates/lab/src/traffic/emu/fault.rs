@@ -41,18 +41,20 @@ impl Fault {
     /// Of connecting, reading or writing, which crosses the gateways: a passenger's, unless this
     /// host's kernel had no port, descriptor or memory for it.
     pub fn crossing(what: impl Display, error: &io::Error) -> Self {
-        const LOCAL: [i32; 5] =
-            [libc::EADDRNOTAVAIL, libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
-        match error.raw_os_error() {
-            Some(code) if LOCAL.contains(&code) => Self::lab(what, error),
-            _ => Self::passenger(what, error),
-        }
+        if is_of_this_host(error) { Self::lab(what, error) } else { Self::passenger(what, error) }
     }
 
     /// Whether no figure of the run counts.
     pub fn is_of_lab(&self) -> bool {
         matches!(self, Self::Lab { .. })
     }
+}
+
+/// Whether this host's kernel had no port, descriptor or memory.
+pub fn is_of_this_host(error: &io::Error) -> bool {
+    const LOCAL: [i32; 5] =
+        [libc::EADDRNOTAVAIL, libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];
+    error.raw_os_error().is_some_and(|code| LOCAL.contains(&code))
 }
 
 impl From<Fault> for ExperimentError {

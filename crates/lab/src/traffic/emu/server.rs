@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
 use super::client::{HEAD_BYTES, HELLO, head, receive, send, speak};
 use super::fault::Fault;
+use super::fault::is_of_this_host;
 use super::log::Log;
 use super::port;
 use crate::emu::{EmuError, Host, SERVER, be_punctual};
@@ -46,7 +47,12 @@ async fn streams(listener: std::net::TcpListener, log: &Arc<Log>) -> io::Result<
     listener.set_nonblocking(true)?;
     let listener = TcpListener::from_std(listener)?;
     loop {
-        let (tcp, _) = listener.accept().await?;
+        let tcp = match listener.accept().await {
+            Ok((tcp, _)) => tcp,
+            Err(error) if is_of_this_host(&error) => return Err(error),
+            // What became of the new connection (accept(2)): its client sees it.
+            Err(_) => continue,
+        };
         let log = log.clone();
         // A client sees what breaks.
         tokio::spawn(async move { drop(serve(tcp, &log).await) });
