@@ -181,6 +181,12 @@ fn a_bomb_and_what_is_no_chunk_are_refused() {
     more[2] += 1;
     more.push(0);
     assert_eq!(unpack(&more), Err(WireError::Malformed));
+    // A head of nothing: so is a frame that is empty, and one that is all piece, of no bytes.
+    assert_eq!(unpack(&[HEAD, 0, 7, 0, 5, 0x20, 0, 1, 0, 0]), Err(WireError::Malformed));
+    let mut nothing = chunk_of(&frame(b"\0"));
+    nothing[2] += 2;
+    nothing.extend([0, 0]);
+    assert_eq!(unpack(&nothing), Err(WireError::Malformed));
     for (wrong, error) in [
         (&[AS_IT_IS, 0, 0][..], WireError::Malformed),
         (&[0, 0, 1], WireError::Malformed),
