@@ -175,6 +175,12 @@ fn a_bomb_and_what_is_no_chunk_are_refused() {
     // Few bytes that come to 8 KiB and no more are too many for their frame.
     assert_eq!(unpack(&chunk_of(&frame(&[b'a'; 4096]))), Err(WireError::Packed));
     assert_eq!(unpack(&chunk_of(&frame(b"plain"))).as_deref(), Ok(&b"plain"[..]));
+    // One frame, and no second nor one to skip behind it.
+    let skipped = [0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, b'x'];
+    for more in [&frame(b"more")[..], &skipped] {
+        let two = [&frame(b"plain"), more].concat();
+        assert_eq!(unpack(&chunk_of(&two)), Err(WireError::Packed));
+    }
     // A piece is missing, or one too many.
     assert_eq!(unpack(&chunk_of(&frame(b"a\0b"))), Err(WireError::Malformed));
     let mut more = chunk_of(&frame(b"ab"));
