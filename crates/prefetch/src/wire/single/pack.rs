@@ -68,7 +68,8 @@ impl HeadPacker {
 
     fn put_head(&mut self, head: &[u8], out: &mut Vec<u8>) {
         self.is_as_it_is |= !is_followed_by_a_head(head);
-        match packed(head) {
+        let chunk = (head.len() <= MAX_PACKED_HEAD_BYTES).then(|| packed(head)).flatten();
+        match chunk {
             Some(chunk) if chunk.len() < head.len() => {
                 self.packed += 1;
                 self.saved_bytes += (head.len() - chunk.len()) as u64;

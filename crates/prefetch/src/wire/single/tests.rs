@@ -168,6 +168,26 @@ fn what_is_cut_short_or_too_long_crosses_as_it_is() {
 }
 
 #[test]
+fn a_head_of_more_than_16_kib_is_not_packed_though_it_comes_at_once() {
+    // What is packed of it would do with less than a chunk.
+    let of = |bytes: usize| {
+        let accept: String = (0..300).map(|n| format!("text/{n},")).collect();
+        let begin = format!("GET / HTTP/1.1\r\nhost: a.test\r\naccept: {accept}\r\ncookie: ");
+        let cookie = "c".repeat(bytes - begin.len() - 4);
+        format!("{begin}{cookie}\r\n\r\n")
+    };
+    let longest = pack(&[of(MAX_PACKED_HEAD_BYTES).as_bytes()]);
+    assert_eq!(longest[0], HEAD);
+    for bytes in [MAX_PACKED_HEAD_BYTES + 1, 17 << 10] {
+        let head = of(bytes);
+        for parts in [vec![head.as_bytes()], head.as_bytes().chunks(1000).collect()] {
+            let packed = pack(&parts);
+            assert_eq!((packed[0], unpack(&packed).as_deref()), (AS_IT_IS, Ok(head.as_bytes())));
+        }
+    }
+}
+
+#[test]
 fn a_bomb_and_what_is_no_chunk_are_refused() {
     let frame = |text: &[u8]| zstd::bulk::compress(text, 3).unwrap();
     let bomb = chunk_of(&frame(&[b'a'; 1 << 20]));
