@@ -89,10 +89,23 @@ fn what_may_be_a_secret_is_not_in_the_compressor() {
         ("Host: site.test", "Host: site.test"),
         ("none", "\0"),
         ("empty:", "empty:"),
+        ("Cookie: a=b;\r\n c=d; e:f", "Cookie: \0\r\n\0"),
+        ("Cookie: a=b;\r\n\tHost: c", "Cookie: \0\r\n\0"),
+        ("Host: site.test\r\n accept: a", "Host: site.test\r\n\0"),
     ] {
         let head = format!("GET / HTTP/1.1\r\n{field}\r\n\r\n");
         let (text, _) = split(head.as_bytes()).unwrap();
         assert_eq!(text, format!("GET / HTTP/1.1\r\n{open}\r\n\r\n").as_bytes());
+    }
+    for (address, open) in [
+        ("/basket;jsessionid=c2Vzc2lvbg", "/basket;\0"),
+        ("/basket;jsessionid=c2Vzc2lvbg/next?a=b", "/basket;\0"),
+        ("/basket?a=b;c=d", "/basket?\0"),
+        ("/basket;", "/basket;"),
+    ] {
+        let head = format!("GET {address} HTTP/1.1\r\n\r\n");
+        let (text, _) = split(head.as_bytes()).unwrap();
+        assert_eq!(text, format!("GET {open} HTTP/1.1\r\n\r\n").as_bytes());
     }
     // The lengths that an onlooker sees do not tell whether a guess is right.
     let with = |path: &str| {
