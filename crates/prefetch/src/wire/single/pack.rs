@@ -86,8 +86,8 @@ fn is_followed_by_a_head(head: &[u8]) -> bool {
     let is_read = head.starts_with(b"GET ") || head.starts_with(b"HEAD ");
     is_read
         && head.split(|byte| *byte == b'\n').all(|line| {
-            let name = &line[..find(line, b":").unwrap_or(0)].trim_ascii();
-            let value = line.get(name.len() + 1..).unwrap_or_default().trim_ascii();
+            let Some(colon) = find(line, b":") else { return true };
+            let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
             !(name.eq_ignore_ascii_case(b"transfer-encoding")
                 || name.eq_ignore_ascii_case(b"upgrade")
                 || name.eq_ignore_ascii_case(b"content-length") && value != b"0")
