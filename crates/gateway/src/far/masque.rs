@@ -55,6 +55,10 @@ impl FarEnd for Client {
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarDatagrams>) })
     }
 
+    fn session(&self) -> Option<u64> {
+        Client::session(self)
+    }
+
     fn reach(&self) -> Reach {
         if self.status().is_ok() { Reach::Up } else { Reach::Down }
     }

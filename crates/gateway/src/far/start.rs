@@ -248,6 +248,10 @@ impl FarEnd for Awaited {
         self.far.borrow().as_ref().and_then(|far| far.traffic(most))
     }
 
+    fn session(&self) -> Option<u64> {
+        self.far.borrow().as_ref().and_then(|far| far.session())
+    }
+
     fn reach(&self) -> Reach {
         self.far.borrow().as_ref().map_or(Reach::Down, |far| far.reach())
     }
