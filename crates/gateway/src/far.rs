@@ -125,6 +125,12 @@ pub trait FarEnd: Send + Sync + 'static {
         None
     }
 
+    /// Whether a flow that its other end had begun to read tells why it was reset. Where it does not, it ends with
+    /// [`ResetCode::Aborted`], whatever the reason.
+    fn tells_why(&self) -> bool {
+        true
+    }
+
     /// Whether the far gateway answers at the moment.
     fn reach(&self) -> Reach;
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bentpipe_link::ResetCode;
 use tokio::time::Instant;
 
 use super::first::{Ending, FirstWrite};
@@ -50,15 +51,16 @@ impl Intake {
         }
     }
 
-    /// Whether a packed request may have failed because the ground does not know such. Then nothing of it has
-    /// reached an origin, if it was that.
-    pub fn is_packed_refused(&self, asked: AskedPacked, ending: &Ending) -> bool {
+    /// Whether a packed request that ended like that should be asked again plainly, if it may be: the ground may
+    /// not know such, or the transport does not tell why, as it would of a plain one.
+    pub fn should_ask_plainly(&self, asked: AskedPacked, ending: &Ending) -> bool {
         let (Some(ended), Some(pages)) = (ending.get(), &self.pages) else { return false };
-        let is_told = ended.reach == Reach::Up && !ended.is_answered;
-        is_told && pages.single.is_refusal(asked, ended.code)
+        let is_vague = ended.code == ResetCode::Aborted && !self.far.tells_why();
+        let is_heard = ended.reach == Reach::Up && !ended.is_answered;
+        is_heard && (is_vague || pages.single.is_refusal(asked, ended.code))
     }
 
-    /// What was refused packed has been answered plainly.
+    /// What failed packed has been answered plainly.
     pub fn answered_plainly(&self, asked: AskedPacked) {
         if let Some(pages) = &self.pages {
             pages.single.answered_plainly(asked, self.far.session(), Instant::now());

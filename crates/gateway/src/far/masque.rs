@@ -59,6 +59,11 @@ impl FarEnd for Client {
         Client::session(self)
     }
 
+    /// Behind its 200 a CONNECT ends with one code for all (RFC 9114 section 4.4).
+    fn tells_why(&self) -> bool {
+        false
+    }
+
     fn reach(&self) -> Reach {
         if self.status().is_ok() { Reach::Up } else { Reach::Down }
     }

@@ -37,12 +37,7 @@ const REFUSALS: [ResetCode; 2] = [ResetCode::Forbidden, ResetCode::Aborted];
 
 impl Taken {
     /// How a request should be packed, if it should, that may be sent again plainly, if need be, or may not.
-    pub fn ask(
-        &self,
-        may_repeat: bool,
-        session: Option<u64>,
-        now: Instant,
-    ) -> Option<AskedPacked> {
+    pub fn ask(&self, may_repeat: bool, session: Option<u64>, now: Instant) -> Option<AskedPacked> {
         let (state, asked) = (self.lock(), AskedPacked { session });
         let is_unserved = state.unserved_until.is_some_and(|until| now < until);
         let packs = if may_repeat { !is_unserved } else { state.is_known_to(asked) };

@@ -184,6 +184,9 @@ async fn an_older_ground_is_asked_once_and_nothing_fails() {
             }
             post(&bench, port).await;
             assert_eq!(singles(&bench), [true, false, false, false], "{air}, {version:?}");
+            let counters = &bench.air;
+            let counted = (counters.http_heads_packed.get(), counters.http_head_bytes_saved.get());
+            assert_eq!(counted, (0, 0), "it was not answered, and saved nothing");
         }
     }
 }
@@ -238,6 +241,20 @@ async fn an_origin_that_breaks_off_is_not_taken_for_the_ground() {
         assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
         post(&bench, port).await;
         assert_eq!(singles(&bench), [true; 5], "{air}: others' are packed as before");
+    }
+}
+
+#[tokio::test]
+async fn where_no_reason_is_told_it_is_asked_for_plainly() {
+    let (port, flaky) = (reader(BODY_BYTES).await.port(), resetter().await.port());
+    for air in ["[split-http]", BOTH] {
+        let bench = start(air, &ground());
+        bench.up.tell_no_reasons();
+        get(&bench, port, "/a.png", FIELDS).await;
+        let answer = get(&bench, flaky, "/b.png", FIELDS).await;
+        assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+        post(&bench, port).await;
+        assert_eq!(singles(&bench), [true, true, false, true], "{air}: no longer than that");
     }
 }
 

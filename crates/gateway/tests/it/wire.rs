@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -197,6 +197,7 @@ pub struct Up {
     classes: Mutex<Option<PerClass<ClassSettings>>>,
     reach: Mutex<Reach>,
     session: AtomicU64,
+    tells_why: AtomicBool,
     breaks_off: Mutex<Option<u8>>,
 }
 
@@ -213,7 +214,17 @@ pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
     let down = Down { flows: arrivals.into(), classes: Mutex::default() };
     let breaks_off = Mutex::default();
     let session = AtomicU64::new(1);
-    let up = Up { aircraft, flows, opened, opened_datagrams, classes, reach, session, breaks_off };
+    let up = Up {
+        aircraft,
+        flows,
+        opened,
+        opened_datagrams,
+        classes,
+        reach,
+        session,
+        tells_why: AtomicBool::new(true),
+        breaks_off,
+    };
     (Arc::new(up), Arc::new(down))
 }
 
@@ -226,6 +237,11 @@ impl Up {
     /// From now on it is another session, as with another ground.
     pub fn next_session(&self) {
         self.session.fetch_add(1, Relaxed);
+    }
+
+    /// The link is one that does not tell why a flow was reset that had begun.
+    pub fn tell_no_reasons(&self) {
+        self.tells_why.store(false, Relaxed);
     }
 
     /// The ground breaks off, from now on, what asks a service of its own and begins so: it does not know it.
@@ -257,6 +273,10 @@ impl FarEnd for Up {
 
     fn session(&self) -> Option<u64> {
         Some(self.session.load(Relaxed))
+    }
+
+    fn tells_why(&self) -> bool {
+        self.tells_why.load(Relaxed)
     }
 
     fn reach(&self) -> Reach {

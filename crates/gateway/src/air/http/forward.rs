@@ -67,7 +67,7 @@ async fn ask(
         intake.packed_answered(packed);
         return (response, ending);
     }
-    let again = again.filter(|_| intake.is_packed_refused(packed, &ending));
+    let again = again.filter(|_| intake.should_ask_plainly(packed, &ending));
     let Some(parts) = again else { return (None, ending) };
     let request = Request::from_parts(parts, super::body(""));
     let (response, ending, _) = send(intake, ticket, target, request, None).await;

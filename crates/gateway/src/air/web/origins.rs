@@ -218,12 +218,12 @@ impl Shared {
         let (mut connection, place) = self.open(target.clone(), packed).await?;
         let mut response = self.exchange(&mut connection, bodiless()).await;
         let failed = connection.packed.filter(|_| response.is_err());
-        let refused = failed.filter(|it| self.intake.is_packed_refused(*it, &connection.ending));
-        if let Some(refused) = refused {
+        let again = failed.filter(|it| self.intake.should_ask_plainly(*it, &connection.ending));
+        if let Some(packed) = again {
             (connection, _) = self.open(target, None).await?;
             response = self.exchange(&mut connection, bodiless()).await;
             if response.is_ok() {
-                self.intake.answered_plainly(refused);
+                self.intake.answered_plainly(packed);
             }
         }
         let response = response.map_err(|(failure, _)| failure)?;
