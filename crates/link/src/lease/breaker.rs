@@ -12,8 +12,8 @@
 //!
 //! How long a queue is borne goes by how packets arrive. At half of the rate at which they were sent or less,
 //! this side sends too much: one round trip. At a rate in between, it may be that others begin, whose growing
-//! queue stretches ours too: another one. About as they were sent, the queue is hardly of this side's making: four,
-//! so that others have the time to let it go. If it went while this side did not send less, it was theirs.
+//! queue stretches ours too: two of that. Nearly as they were sent, the queue is hardly of this side's making:
+//! four, so that others have the time to let it go, but two where it is longer than a round trip.
 //!
 //! The first packets after a drain, or after a pause in which all of ours came, find no queue of ours.
 //! Where they find a long one all the same, the queue is others', or the way is longer. For a minute then
@@ -64,19 +64,21 @@ const MOST_DRAIN: Duration = Duration::from_secs(40);
 /// After too much loss, what arrived over so many round trips counts: the rounds that showed it
 /// took longer, and losses in bursts want more than one.
 const ARRIVALS: u32 = 2;
-/// This side may send too much where what it sent over this part of a span takes the whole span to
-/// arrive: others' standing queue stretches it by a few per cent.
+/// This side may send too much where packets arrive at less than this part of the rate at which they were
+/// sent: others' standing queue takes a few per cent of it.
 const OUTPACED: f64 = 0.8;
-/// It surely does where it is this part: others who begin double what they send in a round trip, and
-/// stretch what was sent in one by less than another, as long as the queue holds no more than a round trip.
+/// It surely does where they arrive at this part or less: others who begin double what they send in a
+/// round trip, and stretch what was sent in one by less than another, as long as the queue holds no more than
+/// a round trip.
 const FAR_OUTPACED: f64 = 0.5;
-/// A queue is borne for so many round trips where others may just be beginning: it grows by another
-/// round trip meanwhile at most.
+/// A queue is borne for so many round trips where others may just be beginning. Of this side's own making, of
+/// a lease of twice what there is, it is three and a half by the time that the drain begins.
 const DOUBTFUL_ROUNDS: u32 = 2;
-/// The same where packets arrive about as they were sent: it grows by a quarter of that.
+/// The same where packets arrive nearly as they were sent: at a lease a quarter too high, one and a half.
 const PATIENT_ROUNDS: u32 = 4;
-/// This side has not given way to a queue that went while it sent so much of its rate.
-const STEADY: f64 = 0.5;
+/// This side has not given way to a queue that went while it sent so much of its rate: its own goes only
+/// where it sends less than the link carries.
+const STEADY: f64 = 0.9;
 /// A full packet, where its true size does not matter.
 const PACKET_BYTES: u64 = 1500;
 
@@ -88,6 +90,9 @@ pub struct Breaker {
     deliveries: Deliveries,
     /// Since when, on the peer's clock, every packet found a queue too long.
     over_since: Option<Duration>,
+    /// Since when, on the peer's clock, packets arrived so much slower than they were sent that others may
+    /// be the reason, or this side.
+    stretched_since: Option<Duration>,
     queue: Duration,
     unit: Duration,
     others: Others,
@@ -131,6 +136,7 @@ impl Breaker {
             baseline: Baseline::new(),
             deliveries: Deliveries::default(),
             over_since: None,
+            stretched_since: None,
             queue: Duration::ZERO,
             unit: LEAST_UNIT,
             others: Others::default(),
@@ -227,6 +233,7 @@ impl Breaker {
             State::Limited(_) => self.judge_probe(seen, lease),
             State::Closed => {}
         }
+        self.note_stretch(arrived);
         let too_long = self.queue > self.unit / QUEUE_PART;
         let since = if too_long { *self.over_since.get_or_insert(arrived) } else { Duration::MAX };
         if !too_long {
@@ -235,38 +242,52 @@ impl Breaker {
         let empty = self.queue < self.unit / EMPTY_PART;
         let excess_loss = self.baseline.judged(judged, lost, empty, self.unit, now);
         let stood = arrived.saturating_sub(since);
-        let stays = too_long && stood >= self.unit;
-        let is_steady = self.is_steady(lease);
-        self.others.note(too_long, stays, is_steady, now);
-        if too_long && self.bears(now).is_some_and(|rounds| stood >= self.unit * rounds) {
+        if self.others.are_known(now) {
+            let is_steady = self.is_steady(lease);
+            self.others.note(too_long, too_long && stood >= self.unit, is_steady, now);
+        }
+        if too_long && self.is_enough(stood, arrived, now) {
             self.trip(false, seen, lease);
         } else if excess_loss {
             self.trip(true, seen, lease);
         }
     }
 
-    /// Whether this side went on sending at its rate, as far as what arrived shows.
+    /// Whether this side went on sending at its rate up to the packet that was reported last.
     fn is_steady(&self, lease: BitRate) -> bool {
         let rate = match &self.state {
             State::Closed => lease,
             State::Draining { then: limited, .. } | State::Limited(limited) => limited.rate,
         };
-        self.deliveries.bps(self.unit).unwrap_or(0.0) >= STEADY * rate.bps() as f64
+        self.deliveries.sending_bps().unwrap_or(0.0) >= STEADY * rate.bps() as f64
     }
 
     fn rtt(&self) -> Duration {
         self.delay.rtt().unwrap_or(self.unit)
     }
 
-    /// For how many round trips a queue is borne; `None` for as long as others are known to be there.
-    fn bears(&self, now: Duration) -> Option<u32> {
-        if self.deliveries.are_stretched(self.unit, FAR_OUTPACED) {
-            Some(1)
-        } else if self.deliveries.are_stretched(self.unit, OUTPACED) {
-            Some(DOUBTFUL_ROUNDS)
-        } else {
-            Some(PATIENT_ROUNDS).filter(|_| !self.others.are_known(now))
+    /// Whether a queue that is too long, and `stood` until `arrived`, has been borne for long enough.
+    fn is_enough(&self, stood: Duration, arrived: Duration, now: Duration) -> bool {
+        if self.part() <= FAR_OUTPACED {
+            return stood >= self.unit;
         }
+        if let Some(since) = self.stretched_since {
+            return stood.min(arrived.saturating_sub(since)) >= self.unit * DOUBTFUL_ROUNDS;
+        }
+        let longer = self.queue > self.unit;
+        let rounds = if longer { DOUBTFUL_ROUNDS } else { PATIENT_ROUNDS };
+        stood >= self.unit * rounds && !self.others.are_known(now)
+    }
+
+    /// Notes since when packets arrive much slower than they were sent.
+    fn note_stretch(&mut self, arrived: Duration) {
+        let since = self.stretched_since.unwrap_or(arrived);
+        self.stretched_since = (self.part() < OUTPACED).then_some(since);
+    }
+
+    /// As what part of the rate at which it was sent the last round trip's arrived, known losses aside.
+    fn part(&self) -> f64 {
+        self.deliveries.part(self.unit).unwrap_or(1.0) / (1.0 - self.baseline.loss())
     }
 
     fn trip(&mut self, by_loss: bool, seen: &Observation, lease: BitRate) {
@@ -279,7 +300,7 @@ impl Breaker {
         let drain = Duration::try_from_secs_f64(1.5 * excess / capacity_bps).unwrap_or(MOST_DRAIN);
         let until = seen.now + (drain + self.unit).min(MOST_DRAIN);
         let phase = Phase::Resting { probe_at: until };
-        let outpaced = self.deliveries.are_stretched(self.unit, OUTPACED);
+        let outpaced = self.part() < OUTPACED;
         let then = Limited { rate, lease, by_loss, outpaced, resumed: None, phase };
         tracing::info!(by_loss, queue = ?self.queue, %rate, %lease, "the breaker trips");
         self.trips += 1;

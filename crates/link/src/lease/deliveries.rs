@@ -1,4 +1,4 @@
-//! What came to the peer of late: how fast, and how much further apart than it was sent.
+//! What came to the peer of late: how fast, and how much slower than it was sent.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,6 +12,7 @@ const MAX_ARRIVALS: usize = 512;
 #[derive(Debug, Default)]
 pub struct Deliveries {
     arrivals: VecDeque<Arrival>,
+    sent_bytes: u64,
     bytes: u64,
 }
 
@@ -22,7 +23,9 @@ struct Arrival {
     sent: Duration,
     /// On the peer's.
     at: Duration,
-    /// How many bytes had come by then.
+    /// How many bytes had been sent with it, those of lost packets among them.
+    sent_bytes: u64,
+    /// How many of these had come.
     bytes: u64,
 }
 
@@ -33,12 +36,14 @@ impl Deliveries {
         let bytes =
             u128::from(seen.judged_bytes) * u128::from(arrived) / u128::from(seen.judged.max(1));
         self.bytes = self.bytes.saturating_add(bytes as u64);
+        self.sent_bytes = self.sent_bytes.saturating_add(seen.judged_bytes);
         if self.arrivals.back().is_some_and(|last| seen.arrived <= last.at) {
             return; // a clock that goes backwards is not believed
         }
         self.arrivals.push_back(Arrival {
             sent: seen.sent_at,
             at: seen.arrived,
+            sent_bytes: self.sent_bytes,
             bytes: self.bytes,
         });
         let keep_from = seen.arrived.saturating_sub(keep);
@@ -55,11 +60,21 @@ impl Deliveries {
         Some(8.0 * (last.bytes - first.bytes) as f64 / (last.at - first.at).as_secs_f64())
     }
 
-    /// Whether what was sent over this part of the last `span` took the whole of it to arrive.
-    pub fn are_stretched(&self, span: Duration, part: f64) -> bool {
-        self.over(span).is_some_and(|(first, last)| {
-            last.sent.saturating_sub(first.sent) < (last.at - first.at).mul_f64(part)
-        })
+    /// What was sent per second from the last arrival but one to the last, in bits.
+    pub fn sending_bps(&self) -> Option<f64> {
+        let mut newest = self.arrivals.iter().rev();
+        let (last, before) = (newest.next()?, newest.next()?);
+        let span = last.sent.checked_sub(before.sent).filter(|span| !span.is_zero())?;
+        Some(8.0 * (last.sent_bytes - before.sent_bytes) as f64 / span.as_secs_f64())
+    }
+
+    /// As what part of the rate at which it was sent the last `span` arrived.
+    pub fn part(&self, span: Duration) -> Option<f64> {
+        let (first, last) = self.over(span)?;
+        let sent_bytes = last.sent_bytes - first.sent_bytes;
+        let arrived = (last.bytes - first.bytes) as f64 / sent_bytes.max(1) as f64;
+        let span = last.sent.saturating_sub(first.sent);
+        Some(arrived * span.div_duration_f64(last.at - first.at))
     }
 
     /// The arrivals that the last `span` began and ended with.

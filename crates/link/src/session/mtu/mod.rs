@@ -156,8 +156,10 @@ impl Mtu {
     /// The peer has `packet`, of `bytes`.
     pub fn arrived(&mut self, packet: u64, bytes: usize, now: Duration) {
         let largest = self.unverified.map_or(self.current, |unverified| unverified.bytes);
-        // A full symbol leaves room for the head of its repair: it is a few bytes shorter.
-        let proves = bytes + GRAIN_BYTES > largest && packet >= self.proved_below;
+        // A full symbol leaves room for the head of its repair: it is a few bytes shorter. What every path
+        // carries proves nothing of a larger one.
+        let is_large = bytes > MIN_MTU_BYTES || largest <= MIN_MTU_BYTES;
+        let proves = is_large && bytes + GRAIN_BYTES > largest && packet >= self.proved_below;
         if proves {
             self.proved_below = packet + 1;
             self.unverified = None;
@@ -190,6 +192,7 @@ impl Mtu {
     /// The peer is silent. Probes wait until it is heard; then the size in use has to prove itself.
     pub fn silence(&mut self, now: Duration) {
         if self.current > MIN_MTU_BYTES && !self.is_in_doubt() {
+            self.unverified = Some(Unverified { since: now, packets: 0, bytes: self.current });
             self.doubt(now);
         } else if let Some(trial) = &mut self.trial {
             trial.interrupt(now);

@@ -138,6 +138,30 @@ fn packets_below_the_size_in_use_are_proof_enough_of_themselves() {
 }
 
 #[test]
+fn what_every_path_carries_is_no_proof_of_a_little_more() {
+    let mut bench = Bench::new(1500, 1500, 0.0, 1, 5);
+    bench.run(RTT * 20, false);
+    bench.carries = MIN_MTU_BYTES;
+    bench.run_with(RTT * 40, MIN_MTU_BYTES + 5);
+    assert_eq!(bench.mtu.current(), MIN_MTU_BYTES);
+}
+
+#[test]
+fn after_silence_smaller_packets_are_no_proof() {
+    let mut mtu = Mtu::new(1500, Duration::ZERO);
+    mtu.arrived(1, 1500, RTT);
+    mtu.silence(RTT * 2);
+    assert!(mtu.is_in_doubt());
+    mtu.sent(2);
+    mtu.used(1300, RTT * 3);
+    mtu.arrived(2, 1300, RTT * 4);
+    assert!(mtu.is_in_doubt(), "1500 bytes are in question");
+    mtu.sent(3);
+    mtu.arrived(3, 1500, RTT * 4);
+    assert!(!mtu.is_in_doubt());
+}
+
+#[test]
 fn a_smaller_path_is_found_within_a_few_bytes_and_tried_again_later() {
     let mut bench = Bench::new(1500, 1400, 0.06, 1, 2);
     bench.run(RTT * 40, true);
