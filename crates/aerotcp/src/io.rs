@@ -53,6 +53,11 @@ impl Air {
         self.0.look(|core, _| core.current().is_some())
     }
 
+    /// The number of the association: of two the later has the larger. `None` while there is none.
+    pub fn session(&self) -> Option<u64> {
+        self.0.look(|core, _| core.current().map(|(id, _)| id))
+    }
+
     /// What the association counts; `None` before the first.
     pub fn counters(&self) -> Option<Counters> {
         self.0.look(|core, _| core.current().map(|(_, session)| session.counters()))

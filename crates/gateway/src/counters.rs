@@ -138,7 +138,7 @@ counters! {
     http_bytes_saved,
     /// HTTP requests answered without waiting for the far side of the link.
     http_round_trips_saved,
-    /// Heads of requests that crossed the link packed (air).
+    /// Heads of requests that crossed the link packed and were answered (air).
     http_heads_packed,
     /// Bytes that they were shorter by.
     http_head_bytes_saved,

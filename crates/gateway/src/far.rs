@@ -119,6 +119,18 @@ pub trait FarEnd: Send + Sync + 'static {
         None
     }
 
+    /// The number of the session with the far gateway, in which that stays what it is: of two the later has the
+    /// larger. `None` while there is none, and of a transport that does not tell.
+    fn session(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether a flow that its other end had begun to read tells why it was reset. Where it does not, it ends with
+    /// [`ResetCode::Aborted`], whatever the reason.
+    fn tells_why(&self) -> bool {
+        true
+    }
+
     /// Whether the far gateway answers at the moment.
     fn reach(&self) -> Reach;
 

@@ -132,6 +132,8 @@ pub(crate) enum State {
 /// A proven connection.
 #[derive(Clone)]
 pub(crate) struct Live {
+    /// Which of the client's connections it is.
+    number: u64,
     pub(crate) conn: quinn::Connection,
     pub(crate) peer: watch::Receiver<Peer>,
     pub(crate) router: Router,
@@ -202,6 +204,14 @@ impl Client {
         match &*self.state.borrow() {
             State::Up(_) => Ok(()),
             State::Down(why) => Err(why.clone()),
+        }
+    }
+
+    /// The number of the connection: of two the later has the larger. `None` while there is none.
+    pub fn session(&self) -> Option<u64> {
+        match &*self.state.borrow() {
+            State::Up(live) => Some(live.number),
+            State::Down(_) => None,
         }
     }
 

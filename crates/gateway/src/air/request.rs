@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use bentpipe_link::ResetCode;
 use tokio::time::Instant;
 
 use super::first::{Ending, FirstWrite};
 use super::intake::Intake;
 use super::pages;
 use crate::far::{Open, Reach};
-use crate::single::{Packed, opening};
+use crate::single::{AskedPacked, Packed, opening};
 use crate::usage::Meter;
 
 /// A flow to an origin, of which heads are packed or not.
@@ -16,49 +17,53 @@ pub type RequestFlow = Packed<FirstWrite>;
 
 impl Intake {
     /// Whether heads may cross packed now, of requests that may be sent again, if need be, or may not.
-    pub fn packs_heads(&self, may_repeat: bool) -> bool {
-        let pages = self.pages.as_ref();
-        pages.is_some_and(|pages| pages.single.may_pack(may_repeat, Instant::now()))
+    pub fn packs_heads(&self, may_repeat: bool) -> Option<AskedPacked> {
+        let pages = self.pages.as_ref()?;
+        pages.single.ask(may_repeat, self.far.session(), Instant::now())
     }
 
-    /// A flow that asks for `open` with what is written first, with `packs` by the ground's half of Split
+    /// A flow that asks for `open` with what is written first, where it is `asked` by the ground's half of Split
     /// HTTP. Says also whether it is so.
     pub fn request_flow(
         self: &Arc<Self>,
         mut open: Open,
         meter: Option<Meter>,
-        packs: bool,
-    ) -> (RequestFlow, Ending, bool) {
+        asked: Option<AskedPacked>,
+    ) -> (RequestFlow, Ending, Option<AskedPacked>) {
         // What cannot be written fails as ever.
-        let opening = if packs { opening(&open.target).ok() } else { None };
-        if opening.is_some() {
+        let packed = asked.and_then(|asked| Some((asked, opening(&open.target).ok()?)));
+        if packed.is_some() {
             open.target = pages::service();
         }
         let (flow, ending) = FirstWrite::new(self.clone(), open, meter);
-        match opening {
-            Some(opening) => (Packed::new(flow, opening, self.counters.clone()), ending, true),
-            None => (Packed::plain(flow), ending, false),
+        match packed {
+            Some((asked, opening)) => {
+                (Packed::new(flow, opening, self.counters.clone()), ending, Some(asked))
+            }
+            None => (Packed::plain(flow), ending, None),
         }
     }
 
     /// The ground has answered a packed request.
-    pub fn packed_answered(&self) {
+    pub fn packed_answered(&self, asked: AskedPacked) {
         if let Some(pages) = &self.pages {
-            pages.single.answered(Instant::now());
+            pages.single.answered(asked);
         }
     }
 
-    /// Whether a packed request may have failed because the ground does not know such. Then nothing of it has
-    /// reached an origin, if it was that.
-    pub fn is_packed_refused(&self, ending: &Ending) -> bool {
+    /// Whether a packed request that ended like that should be asked again plainly, if it may be: the ground may
+    /// not know such, or the transport does not tell why, as it would of a plain one.
+    pub fn should_ask_plainly(&self, asked: AskedPacked, ending: &Ending) -> bool {
         let (Some(ended), Some(pages)) = (ending.get(), &self.pages) else { return false };
-        ended.reach == Reach::Up && !ended.is_answered && pages.single.is_refusal(ended.code)
+        let is_vague = ended.code == ResetCode::Aborted && !self.far.tells_why();
+        let is_heard = ended.reach == Reach::Up && !ended.is_answered;
+        is_heard && (is_vague || pages.single.is_refusal(asked, ended.code))
     }
 
-    /// What was refused packed has been answered plainly: it was the ground, then, and not where it led.
-    pub fn answered_plainly(&self) {
+    /// What failed packed has been answered plainly.
+    pub fn answered_plainly(&self, asked: AskedPacked) {
         if let Some(pages) = &self.pages {
-            pages.single.answered_plainly(Instant::now());
+            pages.single.answered_plainly(asked, self.far.session(), Instant::now());
         }
     }
 }

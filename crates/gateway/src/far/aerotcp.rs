@@ -62,6 +62,10 @@ impl FarEnd for Air {
         Box::pin(std::future::ready(Err(OpenError::Unsupported)))
     }
 
+    fn session(&self) -> Option<u64> {
+        Air::session(self)
+    }
+
     fn reach(&self) -> Reach {
         if self.is_up() { Reach::Up } else { Reach::Down }
     }

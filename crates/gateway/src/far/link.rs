@@ -71,6 +71,10 @@ impl FarEnd for Air {
         Air::traffic(self, most)
     }
 
+    fn session(&self) -> Option<u64> {
+        Air::session(self)
+    }
+
     fn reach(&self) -> Reach {
         match self.is_heard() {
             Some(true) => Reach::Up,

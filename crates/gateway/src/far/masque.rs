@@ -55,6 +55,15 @@ impl FarEnd for Client {
         Box::pin(async move { Ok(Box::new(flow) as Box<dyn FarDatagrams>) })
     }
 
+    fn session(&self) -> Option<u64> {
+        Client::session(self)
+    }
+
+    /// Behind its 200 a CONNECT ends with one code for all (RFC 9114 section 4.4).
+    fn tells_why(&self) -> bool {
+        false
+    }
+
     fn reach(&self) -> Reach {
         if self.status().is_ok() { Reach::Up } else { Reach::Down }
     }

@@ -248,6 +248,14 @@ impl FarEnd for Awaited {
         self.far.borrow().as_ref().and_then(|far| far.traffic(most))
     }
 
+    fn session(&self) -> Option<u64> {
+        self.far.borrow().as_ref().and_then(|far| far.session())
+    }
+
+    fn tells_why(&self) -> bool {
+        self.far.borrow().as_ref().is_none_or(|far| far.tells_why())
+    }
+
     fn reach(&self) -> Reach {
         self.far.borrow().as_ref().map_or(Reach::Down, |far| far.reach())
     }

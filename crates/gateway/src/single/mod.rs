@@ -12,5 +12,5 @@ mod unpacked;
 
 pub use opening::{Opening, opening};
 pub use packed::Packed;
-pub use taken::Taken;
+pub use taken::{AskedPacked, Taken};
 pub use unpacked::Unpacked;

@@ -25,6 +25,8 @@ struct Packing {
     out: Vec<u8>,
     sent: usize,
     has_begun: bool,
+    /// Heads that were packed and have not been answered, and by how many bytes they are shorter.
+    unanswered: (u64, u64),
     counters: Arc<Counters>,
 }
 
@@ -32,7 +34,8 @@ impl<S> Packed<S> {
     /// `flow`, which leads to the ground's half and begins with `opening`.
     pub fn new(flow: S, opening: Vec<u8>, counters: Arc<Counters>) -> Self {
         let packer = HeadPacker::default();
-        let packing = Packing { packer, out: opening, sent: 0, has_begun: false, counters };
+        let (sent, has_begun, unanswered) = Default::default();
+        let packing = Packing { packer, out: opening, sent, has_begun, unanswered, counters };
         Self { flow, packing: Some(Box::new(packing)) }
     }
 
@@ -47,6 +50,13 @@ impl Packing {
         self.has_begun = true;
         self.packer.push(bytes, &mut self.out);
         let (heads, saved_bytes) = self.packer.take_saved();
+        self.unanswered.0 += heads;
+        self.unanswered.1 += saved_bytes;
+    }
+
+    /// Something has come back: what was refused, and crosses once more, is not counted.
+    fn answered(&mut self) {
+        let (heads, saved_bytes) = std::mem::take(&mut self.unanswered);
         self.counters.http_heads_packed.add(heads);
         self.counters.http_head_bytes_saved.add(saved_bytes);
     }
@@ -78,7 +88,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Packed<S> {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.flow).poll_read(cx, buffer)
+        let this = &mut *self;
+        let before_bytes = buffer.filled().len();
+        let polled = Pin::new(&mut this.flow).poll_read(cx, buffer);
+        if let Some(packing) =
+            this.packing.as_mut().filter(|_| buffer.filled().len() > before_bytes)
+        {
+            packing.answered();
+        }
+        polled
     }
 }
 

@@ -184,20 +184,78 @@ async fn an_older_ground_is_asked_once_and_nothing_fails() {
             }
             post(&bench, port).await;
             assert_eq!(singles(&bench), [true, false, false, false], "{air}, {version:?}");
+            let counters = &bench.air;
+            let counted = (counters.http_heads_packed.get(), counters.http_head_bytes_saved.get());
+            assert_eq!(counted, (0, 0), "it was not answered, and saved nothing");
         }
     }
 }
 
 #[tokio::test]
-async fn a_ground_that_becomes_older_is_noticed() {
+async fn a_ground_that_is_replaced_by_an_older_one_is_noticed() {
     let port = reader(BODY_BYTES).await.port();
-    let bench = start(BOTH, &ground());
-    get(&bench, port, "/a.png", FIELDS).await;
-    bench.up.break_off(VERSION_SINGLE);
-    let answer = get(&bench, port, "/b.png", FIELDS).await;
-    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
-    post(&bench, port).await;
-    assert_eq!(singles(&bench), [true, true, false, false]);
+    for air in ["[split-http]", BOTH] {
+        let bench = start(air, &ground());
+        get(&bench, port, "/a.png", FIELDS).await;
+        bench.up.next_session();
+        bench.up.break_off(VERSION_SINGLE);
+        // What must not be sent twice is not the first to find out.
+        post(&bench, port).await;
+        assert_eq!(singles(&bench), [true, false], "{air}: one flow for it");
+        let body_bytes = bench.air.to_far_bytes.get();
+        assert!(body_bytes < BODY_BYTES as u64 + 2000, "{body_bytes} bytes: the body once");
+        post(&bench, port).await;
+        let answer = get(&bench, port, "/b.png", FIELDS).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        post(&bench, port).await;
+        assert_eq!(singles(&bench), [true, false, false, true, false, false], "{air}");
+    }
+}
+
+/// An origin that resets every connection as soon as something comes.
+async fn resetter() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            // What is unread when it is closed makes it a reset.
+            tcp.peek(&mut [0]).await.unwrap();
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn an_origin_that_breaks_off_is_not_taken_for_the_ground() {
+    let (port, flaky) = (reader(BODY_BYTES).await.port(), resetter().await.port());
+    for air in ["[split-http]", BOTH] {
+        let bench = start(air, &ground());
+        get(&bench, port, "/a.png", FIELDS).await;
+        for _ in 0..2 {
+            let answer = get(&bench, flaky, "/b.png", FIELDS).await;
+            assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+            assert!(answer.contains("error=http_response_incomplete"), "{answer}");
+        }
+        assert_eq!(singles(&bench), [true, true, true], "{air}: asked once each, as ever");
+        let answer = get(&bench, port, "/c.png", FIELDS).await;
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        post(&bench, port).await;
+        assert_eq!(singles(&bench), [true; 5], "{air}: others' are packed as before");
+    }
+}
+
+#[tokio::test]
+async fn where_no_reason_is_told_it_is_asked_for_plainly() {
+    let (port, flaky) = (reader(BODY_BYTES).await.port(), resetter().await.port());
+    for air in ["[split-http]", BOTH] {
+        let bench = start(air, &ground());
+        bench.up.tell_no_reasons();
+        get(&bench, port, "/a.png", FIELDS).await;
+        let answer = get(&bench, flaky, "/b.png", FIELDS).await;
+        assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+        post(&bench, port).await;
+        assert_eq!(singles(&bench), [true, true, false, true], "{air}: no longer than that");
+    }
 }
 
 #[tokio::test]
@@ -309,6 +367,8 @@ async fn hostile_bytes_break_their_flow_off_and_no_other() {
         (&b"\x01\x00\x02ab\x07\x00\x01"[..], "ab"),
         (b"\x01\x00\x02ab\x02\xff\xff", "ab"),
         (b"\x01\x00\x02ab\x02\x00\x04\x00\x02xy", "ab"),
+        // A head that comes to nothing.
+        (b"\x01\x00\x02ab\x02\x00\x07\x00\x05\x20\x00\x01\x00\x00", "ab"),
         (&bomb, ""),
         // Its end comes in the middle of a chunk.
         (b"\x01\x00\x05ab", "ab"),

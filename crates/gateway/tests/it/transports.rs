@@ -271,7 +271,7 @@ async fn carries_packed_heads(over: impl Fn(&Configs) -> Ends, refused: ResetCod
     let (far, arrivals) = over(&configs);
     start_ground(&configs, arrivals);
     let head = b"GET / HTTP/1.1\r\nhost: origin.test\r\nuser-agent: curl/8\r\naccept: */*\r\n\r\n";
-    for to in [echo("127.0.0.1:0").await, closed_port().await] {
+    for (to, leads) in [(echo("127.0.0.1:0").await, true), (closed_port().await, false)] {
         let mut first = vec![VERSION_SINGLE];
         Target::from(to).encode(&mut first).unwrap();
         HeadPacker::default().push(head, &mut first);
@@ -281,10 +281,13 @@ async fn carries_packed_heads(over: impl Fn(&Configs) -> Ends, refused: ResetCod
         let open = Open { target, class, passenger: 1, claim: None, first: first.into() };
         let mut flow = opened(&*far, open).await;
         let mut back = vec![0; head.len()];
-        match soon("an end", flow.read_exact(&mut back)).await {
+        let read = soon("an end", flow.read_exact(&mut back)).await;
+        assert_eq!(read.is_ok(), leads, "{to}: {read:?}");
+        match read {
             Ok(_) => assert_eq!(back, head),
             Err(_) => assert_eq!(flow.reset_code(), Some(refused), "{to}"),
         }
+        assert!(far.session().is_some(), "what is known of the ground is of a session");
     }
 }
 

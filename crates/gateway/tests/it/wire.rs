@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
@@ -195,6 +196,8 @@ pub struct Up {
     opened_datagrams: Mutex<Vec<OpenDatagrams>>,
     classes: Mutex<Option<PerClass<ClassSettings>>>,
     reach: Mutex<Reach>,
+    session: AtomicU64,
+    tells_why: AtomicBool,
     breaks_off: Mutex<Option<u8>>,
 }
 
@@ -210,7 +213,18 @@ pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
     let reach = Mutex::new(Reach::Up);
     let down = Down { flows: arrivals.into(), classes: Mutex::default() };
     let breaks_off = Mutex::default();
-    let up = Up { aircraft, flows, opened, opened_datagrams, classes, reach, breaks_off };
+    let session = AtomicU64::new(1);
+    let up = Up {
+        aircraft,
+        flows,
+        opened,
+        opened_datagrams,
+        classes,
+        reach,
+        session,
+        tells_why: AtomicBool::new(true),
+        breaks_off,
+    };
     (Arc::new(up), Arc::new(down))
 }
 
@@ -218,6 +232,16 @@ impl Up {
     /// How the link is from now on.
     pub fn set_reach(&self, reach: Reach) {
         *self.reach.lock().unwrap() = reach;
+    }
+
+    /// From now on it is another session, as with another ground.
+    pub fn next_session(&self) {
+        self.session.fetch_add(1, Relaxed);
+    }
+
+    /// The link is one that does not tell why a flow was reset that had begun.
+    pub fn tell_no_reasons(&self) {
+        self.tells_why.store(false, Relaxed);
     }
 
     /// The ground breaks off, from now on, what asks a service of its own and begins so: it does not know it.
@@ -245,6 +269,14 @@ impl FarEnd for Up {
     fn set_classes(&self, classes: PerClass<ClassSettings>) -> Result<(), SettingsError> {
         *self.classes.lock().unwrap() = Some(classes);
         Ok(())
+    }
+
+    fn session(&self) -> Option<u64> {
+        Some(self.session.load(Relaxed))
+    }
+
+    fn tells_why(&self) -> bool {
+        self.tells_why.load(Relaxed)
     }
 
     fn reach(&self) -> Reach {

@@ -126,6 +126,11 @@ impl Air {
         self.0.look(|core, now| core.current().map(|(_, session)| session.traffic(most, now)))
     }
 
+    /// The number of the session: of two the later has the larger. `None` while there is none.
+    pub fn session(&self) -> Option<u64> {
+        self.0.look(|core, _| core.current().map(|(id, _)| id))
+    }
+
     /// Whether the hub is heard at the moment; `None` while there is no session.
     pub fn is_heard(&self) -> Option<bool> {
         self.0.look(|core, _| core.current().map(|(_, session)| !session.is_quiet()))

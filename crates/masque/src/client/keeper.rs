@@ -49,9 +49,9 @@ impl Keeper {
         let places: Vec<_> =
             [self.config.server].iter().chain(&self.config.others).copied().collect();
         let mut place = 0;
-        loop {
+        for number in 1.. {
             let server = places[place];
-            let attempt = timeout(CONNECT_TIMEOUT, self.establish(server)).await;
+            let attempt = timeout(CONNECT_TIMEOUT, self.establish(server, number)).await;
             let why = match attempt.unwrap_or(Err(ConnectError::Timeout)) {
                 Ok(live) => {
                     let since = Instant::now();
@@ -81,7 +81,7 @@ impl Keeper {
         }
     }
 
-    async fn establish(&self, server: SocketAddr) -> Result<Live, ConnectError> {
+    async fn establish(&self, server: SocketAddr, number: u64) -> Result<Live, ConnectError> {
         let failed = |error: &dyn std::fmt::Display| ConnectError::Quic(error.to_string());
         let conn = self
             .endpoint
@@ -115,7 +115,7 @@ impl Keeper {
             .await
         });
         let router = Router::new(conn.clone(), peer.clone(), self.ledger.clone());
-        let mut live = Live { conn, peer, router, requests, handed };
+        let mut live = Live { number, conn, peer, router, requests, handed };
         self.prove(&mut live).await?;
         tokio::spawn(live.router.clone().run());
         Ok(live)

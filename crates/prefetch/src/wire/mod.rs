@@ -43,7 +43,9 @@ pub enum WireError {
     Malformed,
     /// Another version.
     #[error(
-        "the peer speaks version {0} of the Split HTTP protocol, not {VERSION} or {VERSION_CONDITIONAL}: update one of them"
+        "the peer speaks version {0} of the Split HTTP protocol, not {VERSION}, {VERSION_CONDITIONAL} or {single}: \
+         update one of them",
+        single = single::VERSION_SINGLE
     )]
     Version(u8),
     /// Larger than this protocol has it.

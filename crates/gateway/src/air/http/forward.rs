@@ -20,6 +20,7 @@ use crate::air::pages;
 use crate::air::passengers::Ticket;
 use crate::far::Reach;
 use crate::pages::Condition;
+use crate::single::AskedPacked;
 
 /// Sends `request` to `target` and gives its answer, or one of the proxy's own.
 pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) -> Response<Body> {
@@ -59,26 +60,21 @@ async fn ask(
     let may_repeat = matches!(parts.method, Method::GET | Method::HEAD) && body.is_end_stream();
     let again = may_repeat.then(|| parts.clone());
     let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
-    let packs = intake.packs_heads(may_repeat);
-    let (response, ending, is_packed) = send(intake, ticket, target, request, packs).await;
-    match (response, again) {
-        (Some(response), _) => {
-            if is_packed {
-                intake.packed_answered();
-            }
-            (Some(response), ending)
-        }
-        (None, again) if is_packed && intake.is_packed_refused(&ending) => {
-            let Some(parts) = again else { return (None, ending) };
-            let request = Request::from_parts(parts, super::body(""));
-            let (response, ending, _) = send(intake, ticket, target, request, false).await;
-            if response.is_some() {
-                intake.answered_plainly();
-            }
-            (response, ending)
-        }
-        (None, _) => (None, ending),
+    let packed = intake.packs_heads(may_repeat);
+    let (response, ending, packed) = send(intake, ticket, target, request, packed).await;
+    let Some(packed) = packed else { return (response, ending) };
+    if response.is_some() {
+        intake.packed_answered(packed);
+        return (response, ending);
     }
+    let again = again.filter(|_| intake.should_ask_plainly(packed, &ending));
+    let Some(parts) = again else { return (None, ending) };
+    let request = Request::from_parts(parts, super::body(""));
+    let (response, ending, _) = send(intake, ticket, target, request, None).await;
+    if response.is_some() {
+        intake.answered_plainly(packed);
+    }
+    (response, ending)
 }
 
 /// Sends `request` on a flow of its own; says also whether its head was packed.
@@ -87,19 +83,19 @@ async fn send(
     ticket: &Ticket,
     target: &Target,
     request: Request<Body>,
-    packs: bool,
-) -> (Option<Response<Incoming>>, Ending, bool) {
+    packed: Option<AskedPacked>,
+) -> (Option<Response<Incoming>>, Ending, Option<AskedPacked>) {
     let open = intake.open(target.clone(), ticket, Dscp::DF, Bytes::new());
     let meter = intake.meter(ticket, open.class);
-    let (flow, ending, is_packed) = intake.request_flow(open, meter, packs);
+    let (flow, ending, packed) = intake.request_flow(open, meter, packed);
     let client = http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
     // It begins when something is sent.
-    let Ok((mut sender, connection)) = client.await else { return (None, ending, is_packed) };
+    let Ok((mut sender, connection)) = client.await else { return (None, ending, packed) };
     intake.flows.spawn(async move {
         // Why it ended is in the flow's ending.
         let _ = connection.await;
     });
-    (sender.send_request(request).await.ok(), ending, is_packed)
+    (sender.send_request(request).await.ok(), ending, packed)
 }
 
 /// What Split HTTP has for `request`, if anything.

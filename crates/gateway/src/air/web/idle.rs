@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use super::Outbound;
 use crate::air::first::Ending;
 use crate::classify::Name;
+use crate::single::AskedPacked;
 
 /// Flows kept open for a next request, of all passengers: each costs some 40 KiB at either end.
 const MOST_IDLE: usize = 128;
@@ -61,8 +62,8 @@ struct Idle {
 pub struct Connection {
     pub sender: SendRequest<Outbound>,
     pub ending: Ending,
-    /// Whether its requests' heads cross the link packed.
-    pub is_packed: bool,
+    /// Where its requests' heads cross the link packed.
+    pub packed: Option<AskedPacked>,
 }
 
 impl Origins {

@@ -30,6 +30,7 @@ use crate::air::passengers::Ticket;
 use crate::air::request::RequestFlow;
 use crate::far::Reach;
 use crate::pages::Condition;
+use crate::single::AskedPacked;
 
 /// How often it is looked whether the link is there, where something stale could stand in.
 const LOOK: Duration = Duration::from_millis(100);
@@ -89,13 +90,9 @@ impl Asker {
             return Err(offline());
         }
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        let packs = shared.intake.packs_heads(false);
-        let (mut connection, _) = shared.open(shared.meant().clone(), packs).await?;
+        let packed = shared.intake.packs_heads(false);
+        let (mut connection, _) = shared.open(shared.meant().clone(), packed).await?;
         let response = shared.exchange(&mut connection, request).await;
-        if response.is_err() && connection.is_packed {
-            // The next is not.
-            shared.intake.is_packed_refused(&connection.ending);
-        }
         response.map_err(|(failure, _)| failure)
     }
 }
@@ -217,15 +214,16 @@ impl Shared {
                 Err((failure, false)) => return Err(failure),
             }
         }
-        let packs = self.intake.packs_heads(true);
-        let (mut connection, place) = self.open(target.clone(), packs).await?;
+        let packed = self.intake.packs_heads(true);
+        let (mut connection, place) = self.open(target.clone(), packed).await?;
         let mut response = self.exchange(&mut connection, bodiless()).await;
-        let is_packed = response.is_err() && connection.is_packed;
-        if is_packed && self.intake.is_packed_refused(&connection.ending) {
-            (connection, _) = self.open(target, false).await?;
+        let failed = connection.packed.filter(|_| response.is_err());
+        let again = failed.filter(|it| self.intake.should_ask_plainly(*it, &connection.ending));
+        if let Some(packed) = again {
+            (connection, _) = self.open(target, None).await?;
             response = self.exchange(&mut connection, bodiless()).await;
             if response.is_ok() {
-                self.intake.answered_plainly();
+                self.intake.answered_plainly(packed);
             }
         }
         let response = response.map_err(|(failure, _)| failure)?;
@@ -272,8 +270,12 @@ impl Shared {
         [b"GET / HTTP/1.1\r\nHost: ", host, b"\r\n\r\n"].concat().into()
     }
 
-    /// A flow to `target`; with `packs` the heads on it cross packed, where the ground may see them.
-    async fn open(&self, target: Target, packs: bool) -> Result<(Connection, Place), Failure> {
+    /// A flow to `target`; heads on it cross `packed`, where the ground may see them.
+    async fn open(
+        &self,
+        target: Target,
+        packed: Option<AskedPacked>,
+    ) -> Result<(Connection, Place), Failure> {
         let intake = &self.intake;
         let place = self.place(&target);
         let (open, meter) = match &self.asks {
@@ -287,7 +289,8 @@ impl Shared {
             Asks::Preload(class) => (intake.open_own(target, *class), None),
         };
         let is_clear = self.to.site.as_ref().is_none_or(|site| site.client.is_none());
-        let (flow, ending, is_packed) = intake.request_flow(open, meter, packs && is_clear);
+        let packed = packed.filter(|_| is_clear);
+        let (flow, ending, packed) = intake.request_flow(open, meter, packed);
         let flow = self.wire(flow, &place.target, &ending).await?;
         let client =
             http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
@@ -296,7 +299,7 @@ impl Shared {
             // Why it ended is in the flow's ending.
             let _ = connection.await;
         });
-        Ok((Connection { sender, ending, is_packed }, place))
+        Ok((Connection { sender, ending, packed }, place))
     }
 
     /// What HTTP is spoken on: the flow, or TLS to the origin of a site over it. The ground sees neither
@@ -343,8 +346,8 @@ impl Shared {
         let patience = self.intake.limits.answer_timeout.duration();
         match timeout(patience, connection.sender.send_request(request)).await {
             Ok(Ok(response)) => {
-                if connection.is_packed {
-                    self.intake.packed_answered();
+                if let Some(packed) = connection.packed {
+                    self.intake.packed_answered(packed);
                 }
                 Ok(response)
             }

@@ -68,7 +68,8 @@ impl HeadPacker {
 
     fn put_head(&mut self, head: &[u8], out: &mut Vec<u8>) {
         self.is_as_it_is |= !is_followed_by_a_head(head);
-        match packed(head) {
+        let chunk = (head.len() <= MAX_PACKED_HEAD_BYTES).then(|| packed(head)).flatten();
+        match chunk {
             Some(chunk) if chunk.len() < head.len() => {
                 self.packed += 1;
                 self.saved_bytes += (head.len() - chunk.len()) as u64;
@@ -85,8 +86,8 @@ fn is_followed_by_a_head(head: &[u8]) -> bool {
     let is_read = head.starts_with(b"GET ") || head.starts_with(b"HEAD ");
     is_read
         && head.split(|byte| *byte == b'\n').all(|line| {
-            let name = &line[..find(line, b":").unwrap_or(0)].trim_ascii();
-            let value = line.get(name.len() + 1..).unwrap_or_default().trim_ascii();
+            let Some(colon) = find(line, b":") else { return true };
+            let (name, value) = (line[..colon].trim_ascii(), line[colon + 1..].trim_ascii());
             !(name.eq_ignore_ascii_case(b"transfer-encoding")
                 || name.eq_ignore_ascii_case(b"upgrade")
                 || name.eq_ignore_ascii_case(b"content-length") && value != b"0")

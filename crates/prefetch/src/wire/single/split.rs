@@ -1,9 +1,10 @@
 //! What of a head goes into the compressor, and what does not.
 //!
 //! Who can make a browser ask for addresses of their choice and sees how long the packed requests are
-//! can guess at what is in them, piece by piece (RFC 7541 section 7.1). So nothing that may be a secret
-//! shares a compressor with an address: the values of all fields but those that say of whom and what
-//! browsers ask, what follows a `?`, and of a `Referer` all but its origin.
+//! can guess at what is in them, piece by piece (RFC 7541 section 7.1). So what is likely to be a secret
+//! shares no compressor with an address: the values of all fields but those that say of whom and what
+//! browsers ask, what follows a `?` or a `;` (`;jsessionid=`), and of a `Referer` all but its origin. Hosts
+//! and the paths before these are in it: a secret among a path's segments can be guessed at.
 
 use std::ops::Range;
 
@@ -68,16 +69,18 @@ pub fn split(head: &[u8]) -> Option<(Vec<u8>, Vec<&[u8]>)> {
     Some((text, kept))
 }
 
-/// What follows the `?` of the address.
+/// What follows the first `?` or `;` of the address.
 fn of_request_line(line: &[u8]) -> Range<usize> {
-    let Some(query) = find(line, b"?") else { return 0..0 };
+    let said = line.iter().position(|byte| matches!(byte, b'?' | b';'));
+    let Some(said) = said else { return 0..0 };
     let end = line.iter().rposition(|byte| *byte == b' ').unwrap_or(line.len());
-    query + 1..end.max(query + 1)
+    said + 1..end.max(said + 1)
 }
 
 fn of_field(line: &[u8]) -> Range<usize> {
-    // What is none may go on a secret (RFC 9112 section 5.2).
-    let Some(colon) = find(line, b":") else { return 0..line.len() };
+    // What is none goes on the line before, which may be a secret (RFC 9112 section 5.2).
+    let is_folded = matches!(line.first(), Some(b' ' | b'\t'));
+    let Some(colon) = find(line, b":").filter(|_| !is_folded) else { return 0..line.len() };
     let (name, value) = (&line[..colon], &line[colon + 1..]);
     let begin = colon + 1 + value.iter().take_while(|byte| **byte == b' ').count();
     if OPEN.iter().any(|open| name.eq_ignore_ascii_case(open.as_bytes())) {

@@ -89,10 +89,23 @@ fn what_may_be_a_secret_is_not_in_the_compressor() {
         ("Host: site.test", "Host: site.test"),
         ("none", "\0"),
         ("empty:", "empty:"),
+        ("Cookie: a=b;\r\n c=d; e:f", "Cookie: \0\r\n\0"),
+        ("Cookie: a=b;\r\n\tHost: c", "Cookie: \0\r\n\0"),
+        ("Host: site.test\r\n accept: a", "Host: site.test\r\n\0"),
     ] {
         let head = format!("GET / HTTP/1.1\r\n{field}\r\n\r\n");
         let (text, _) = split(head.as_bytes()).unwrap();
         assert_eq!(text, format!("GET / HTTP/1.1\r\n{open}\r\n\r\n").as_bytes());
+    }
+    for (address, open) in [
+        ("/basket;jsessionid=c2Vzc2lvbg", "/basket;\0"),
+        ("/basket;jsessionid=c2Vzc2lvbg/next?a=b", "/basket;\0"),
+        ("/basket?a=b;c=d", "/basket?\0"),
+        ("/basket;", "/basket;"),
+    ] {
+        let head = format!("GET {address} HTTP/1.1\r\n\r\n");
+        let (text, _) = split(head.as_bytes()).unwrap();
+        assert_eq!(text, format!("GET {open} HTTP/1.1\r\n\r\n").as_bytes());
     }
     // The lengths that an onlooker sees do not tell whether a guess is right.
     let with = |path: &str| {
@@ -168,6 +181,26 @@ fn what_is_cut_short_or_too_long_crosses_as_it_is() {
 }
 
 #[test]
+fn a_head_of_more_than_16_kib_is_not_packed_though_it_comes_at_once() {
+    // What is packed of it would do with less than a chunk.
+    let of = |bytes: usize| {
+        let accept: String = (0..300).map(|n| format!("text/{n},")).collect();
+        let begin = format!("GET / HTTP/1.1\r\nhost: a.test\r\naccept: {accept}\r\ncookie: ");
+        let cookie = "c".repeat(bytes - begin.len() - 4);
+        format!("{begin}{cookie}\r\n\r\n")
+    };
+    let longest = pack(&[of(MAX_PACKED_HEAD_BYTES).as_bytes()]);
+    assert_eq!(longest[0], HEAD);
+    for bytes in [MAX_PACKED_HEAD_BYTES + 1, 17 << 10] {
+        let head = of(bytes);
+        for parts in [vec![head.as_bytes()], head.as_bytes().chunks(1000).collect()] {
+            let packed = pack(&parts);
+            assert_eq!((packed[0], unpack(&packed).as_deref()), (AS_IT_IS, Ok(head.as_bytes())));
+        }
+    }
+}
+
+#[test]
 fn a_bomb_and_what_is_no_chunk_are_refused() {
     let frame = |text: &[u8]| zstd::bulk::compress(text, 3).unwrap();
     let bomb = chunk_of(&frame(&[b'a'; 1 << 20]));
@@ -175,12 +208,24 @@ fn a_bomb_and_what_is_no_chunk_are_refused() {
     // Few bytes that come to 8 KiB and no more are too many for their frame.
     assert_eq!(unpack(&chunk_of(&frame(&[b'a'; 4096]))), Err(WireError::Packed));
     assert_eq!(unpack(&chunk_of(&frame(b"plain"))).as_deref(), Ok(&b"plain"[..]));
+    // One frame, and no second nor one to skip behind it.
+    let skipped = [0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, b'x'];
+    for more in [&frame(b"more")[..], &skipped] {
+        let two = [&frame(b"plain"), more].concat();
+        assert_eq!(unpack(&chunk_of(&two)), Err(WireError::Packed));
+    }
     // A piece is missing, or one too many.
     assert_eq!(unpack(&chunk_of(&frame(b"a\0b"))), Err(WireError::Malformed));
     let mut more = chunk_of(&frame(b"ab"));
     more[2] += 1;
     more.push(0);
     assert_eq!(unpack(&more), Err(WireError::Malformed));
+    // A head of nothing: so is a frame that is empty, and one that is all piece, of no bytes.
+    assert_eq!(unpack(&[HEAD, 0, 7, 0, 5, 0x20, 0, 1, 0, 0]), Err(WireError::Malformed));
+    let mut nothing = chunk_of(&frame(b"\0"));
+    nothing[2] += 2;
+    nothing.extend([0, 0]);
+    assert_eq!(unpack(&nothing), Err(WireError::Malformed));
     for (wrong, error) in [
         (&[AS_IT_IS, 0, 0][..], WireError::Malformed),
         (&[0, 0, 1], WireError::Malformed),

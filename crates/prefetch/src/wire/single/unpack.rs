@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use zstd::bulk::Decompressor;
 use zstd::dict::DecoderDictionary;
+use zstd::zstd_safe::find_frame_compressed_size;
 
 use super::{
     AS_IT_IS, CHUNK_HEAD_BYTES, DICTIONARY, HEAD, MAGIC, MARK, MAX_CHUNK_BYTES, MAX_RATIO,
@@ -79,12 +80,19 @@ fn head(body: &[u8], out: &mut Vec<u8>) -> Result<(), WireError> {
     let unpacker = Decompressor::with_prepared_dictionary(&PREPARED);
     let mut unpacker = unpacker.map_err(|_| WireError::Packed)?;
     let frame = [&MAGIC, frame].concat();
+    if find_frame_compressed_size(&frame) != Ok(frame.len()) {
+        // Others behind it, or what decoders skip.
+        return Err(WireError::Packed);
+    }
     let text = unpacker.decompress(&frame, most).map_err(|_| WireError::Packed)?;
+    let before_bytes = out.len();
     let mut pieces = text.split(|byte| *byte == MARK);
     out.extend_from_slice(pieces.next().unwrap_or_default());
     for piece in pieces {
         out.extend_from_slice(from.counted()?);
         out.extend_from_slice(piece);
     }
-    if from.is_empty() { Ok(()) } else { Err(WireError::Malformed) }
+    // One that comes to nothing would cost the ground work, and its reader nothing to wait for.
+    let is_whole = from.is_empty() && out.len() > before_bytes;
+    if is_whole { Ok(()) } else { Err(WireError::Malformed) }
 }
