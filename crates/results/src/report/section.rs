@@ -48,8 +48,8 @@ impl<'a> Shown<'a> {
         all
     }
 
-    /// What the cells show of what a paper states, today and with Bentpipe. A value that names its
-    /// contender is that one's.
+    /// What the cells show of what a paper states, today and with Bentpipe: there of cells alone that were
+    /// measured today too. A value that names its contender is that one's.
     pub fn found(&self, stated: &'a Stated) -> (Option<Found<'a>>, Option<Found<'a>>) {
         let (section, shown) = (self.section, &self.section.cells);
         let find = |contender: Option<&str>| stated.found(self.among, shown, contender);
@@ -60,7 +60,9 @@ impl<'a> Shown<'a> {
         // A section that leaves a contender out has nothing to say of it.
         let part =
             |one: &&str| shown.on("contender").is_none_or(|all| all.iter().any(|it| it == one));
-        let with = section.with.as_deref().filter(part).and_then(|with| find(Some(with)));
+        let among = self.compared();
+        let with = section.with.as_deref().filter(part);
+        let with = with.and_then(|with| stated.found(&among, shown, Some(with)));
         let own = |all: &[String]| Some(all) == section.with.as_ref().map(std::slice::from_ref);
         if named && stated.cells.on("contender").is_some_and(own) {
             return (None, with);
@@ -71,6 +73,20 @@ impl<'a> Shown<'a> {
             (None, false) => None,
         };
         (today, with)
+    }
+
+    /// All cells but those of Bentpipe that today's contender has no like of; where it has none at all, all.
+    fn compared(&self) -> BTreeMap<&'a Cell, &'a Measured> {
+        let all = || self.among.iter().map(|(cell, measured)| (*cell, *measured));
+        let (Some(today), Some(with)) = (&self.section.today, &self.section.with) else {
+            return all().collect();
+        };
+        let is_with = |cell: &Cell| cell.on("contender") == Some(with);
+        let has_like = |cell: &Cell| self.among.contains_key(&cell.with("contender", today));
+        if !all().any(|(cell, _)| is_with(cell) && has_like(cell)) {
+            return all().collect();
+        }
+        all().filter(|(cell, _)| !is_with(cell) || has_like(cell)).collect()
     }
 
     /// The metrics that the section is about, the figure's first.
@@ -129,6 +145,7 @@ impl<'a> Shown<'a> {
 
     fn stated_row(&self, one: &'a Stated) -> Markup {
         let (today, with) = self.found(one);
+        let fewer = fewer(today.as_ref(), with.as_ref());
         let quotient = one.against.is_some();
         let kind = format!("{:?}", one.kind).to_lowercase();
         let paper_unit = if quotient && one.unit == "ratio" { "×" } else { one.unit.as_str() };
@@ -150,7 +167,12 @@ impl<'a> Shown<'a> {
                     td data-label="Measured today" { (self.found_cell(one, today, None)) }
                 }
                 @if let Some(contender) = &self.section.with {
-                    td.bentpipe data-label="With Bentpipe" { (self.found_cell(one, with, Some(contender))) }
+                    td.bentpipe data-label="With Bentpipe" {
+                        (self.found_cell(one, with, Some(contender)))
+                        @if let Some((of, all)) = fewer {
+                            span.beside { "of " (of) " of the " (all) " cells measured today" }
+                        }
+                    }
                 }
             }
         }
@@ -322,6 +344,12 @@ impl<'a> Shown<'a> {
 /// Whether what is called a 95th percentile is the greatest value, for want of more of them.
 pub(super) fn is_greatest(stated: &Stated, found: &Found<'_>) -> bool {
     stated.kind == Kind::P95 && fewest(stated, found) < LEAST_FOR_P95
+}
+
+/// Of how many cells Bentpipe's value is, and of how many today's, where those are more.
+pub(super) fn fewer(today: Option<&Found<'_>>, with: Option<&Found<'_>>) -> Option<(usize, usize)> {
+    let (of, all) = (with?.cells.len(), today?.cells.len());
+    (of < all).then_some((of, all))
 }
 
 /// How many values a percentile of it is of: of all runs together, or for a quotient of the cell

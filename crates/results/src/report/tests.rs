@@ -141,6 +141,10 @@ fn cell(contender: &str, link: &str, protocol: &str, values: [f64; 2]) -> Measur
 }
 
 fn with<T>(vega: Option<&str>, look: impl FnOnce(&Report<'_>) -> T) -> T {
+    with_more(Vec::new(), vega, look)
+}
+
+fn with_more<T>(more: Vec<Measured>, vega: Option<&str>, look: impl FnOnce(&Report<'_>) -> T) -> T {
     let studies = [Study::parse("small", "small.toml", PAPER).unwrap()];
     let claims = Claims::parse("claims.toml", CLAIMS).unwrap();
     claims.check(&studies).unwrap();
@@ -152,6 +156,7 @@ fn with<T>(vega: Option<&str>, look: impl FnOnce(&Report<'_>) -> T) -> T {
         cell("bentpipe", "mss", "http/1.1", [2.0, 3.0]),
     ];
     measured[4].rows.extend([row("wait", 0, 0.5, true), row("wait", 0, 0.7, true)]);
+    measured.extend(more);
     let manifest = Manifest {
         version: "0.1.0".into(),
         studies: vec![("small".into(), "0123456789abcdef".into())],
@@ -389,6 +394,26 @@ fn a_figure_is_a_specification_with_its_rows() {
 #[test]
 fn the_same_measurements_make_the_same_page() {
     assert_eq!(with(Some("bundle"), html), with(Some("bundle"), html));
+}
+
+#[test]
+fn bentpipe_is_compared_where_today_was_measured_and_fewer_cells_are_marked() {
+    let line = |text: &str| {
+        text.lines().find(|line| line.contains("mss http/1.1")).expect("a row").to_owned()
+    };
+    // Of another page than today's: no part of the row.
+    let other = cell("bentpipe", "mss", "http/1.1", [20.0, 30.0]);
+    let other = Measured { cell: other.cell.with("page", "two"), ..other };
+    let said = with_more(vec![other], None, text);
+    assert!(line(&said).ends_with(" 2.5 s") && !said.contains("of fewer cells"), "{said}");
+    // Today's of another page, which Bentpipe has not.
+    let other = cell("e2e-cubic", "mss", "http/1.1", [20.0, 30.0]);
+    let other = || Measured { cell: other.cell.with("page", "two"), ..other.clone() };
+    let said = with_more(vec![other()], None, text);
+    assert!(line(&said).ends_with(" 2.5 s*"), "{said}");
+    assert!(said.contains("  * of fewer cells than are measured today\n"), "{said}");
+    let page = with_more(vec![other()], None, html);
+    assert!(page.contains("of 1 of the 2 cells measured today"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::claims::{Counts, bound, value};
 use super::format::{clipped, folded, name, show, stated, unit};
-use super::section::{Shown, is_greatest};
+use super::section::{Shown, fewer, is_greatest};
 use super::{Report, Worked, set_aside};
 use crate::claim::{Claim, Held, Verdict};
 use crate::measured::{Measured, Pattern};
@@ -110,6 +110,7 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
         return;
     }
     line(out, &clipped(&section.title, WIDTH));
+    let mut any_fewer = false;
     for one in &given {
         let (today, with) = shown.found(one);
         let quotient = one.against.is_some();
@@ -120,8 +121,11 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
         let few = [&today, &with].into_iter().flatten().any(|found| is_greatest(one, found));
         let paper_unit = if quotient && one.unit == "ratio" { "×" } else { &one.unit };
         let paper = clipped(&stated(one.value, paper_unit), NUMBER - 1);
-        let numbers =
-            format!("{paper:>NUMBER$}{:>NUMBER$}{:>NUMBER$}", number(&today), number(&with));
+        let fewer = fewer(today.as_ref(), with.as_ref()).is_some();
+        any_fewer |= fewer;
+        let (now, mark) = (number(&today), if fewer { "*" } else { "" });
+        let with = number(&with) + mark;
+        let numbers = format!("{paper:>NUMBER$}{now:>NUMBER$}{with:>NUMBER$}");
         let what = folded(&label(one, &given, section, few), WHAT - 3);
         for (place, part) in what.iter().enumerate() {
             // Numbers stand beside the last line.
@@ -129,6 +133,9 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
             let indent = if place == 0 { "  " } else { "   " };
             line(out, &format!("{:<WHAT$}{numbers}", format!("{indent}{part}")));
         }
+    }
+    if any_fewer {
+        line(out, "  * of fewer cells than are measured today");
     }
 }
 
