@@ -82,6 +82,15 @@ impl Packing {
     }
 }
 
+impl<S: AsyncWrite + Unpin> Packed<S> {
+    /// Gives the flow all that was written, a head that is cut short among it.
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let Some(packing) = &mut self.packing else { return Poll::Ready(Ok(())) };
+        packing.packer.flush(&mut packing.out);
+        packing.poll_drain(cx, &mut self.flow)
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Packed<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -124,19 +133,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Packed<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if let Some(packing) = &mut this.packing {
-            packing.packer.flush(&mut packing.out);
-            ready!(packing.poll_drain(cx, &mut this.flow))?;
-        }
+        ready!(this.poll_all(cx))?;
         Pin::new(&mut this.flow).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if let Some(packing) = &mut this.packing {
-            packing.packer.flush(&mut packing.out);
-            ready!(packing.poll_drain(cx, &mut this.flow))?;
-        }
+        ready!(this.poll_all(cx))?;
         Pin::new(&mut this.flow).poll_shutdown(cx)
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Observation;
 
-/// No more arrivals than this are remembered, 40 bytes each.
+/// No more arrivals than this are remembered, 48 bytes each.
 const MAX_ARRIVALS: usize = 512;
 
 /// The arrivals that reports told of.

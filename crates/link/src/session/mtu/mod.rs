@@ -10,8 +10,9 @@
 //! Every question is answered by a [`Trial`]: probes of the size in question, each beside one that
 //! the path is known to carry. Any packet of the size that arrives, probe or not, says yes at once.
 //! The size in use is doubted when [`ENOUGH_UNVERIFIED`] large packets have left and in well over a
-//! round trip none as large as the largest of them was heard to have come, or when the peer has gone silent; a size found too large
-//! in use gives way to the least, from which the search goes up again, halving what is left.
+//! round trip none as large as the largest of them was heard to have come, or when the peer has gone
+//! silent; a size found too large in use gives way to the least, from which the search goes up again,
+//! halving what is left.
 //! Sizes found too large are tried again after [`RAISE_AFTER`], if there is something to send.
 
 mod trial;
