@@ -27,7 +27,8 @@ pub fn pages() {
     let folder = tempfile::tempdir().unwrap();
     let report = pages_browser::run(&choice, &[Version::Http1], folder.path()).unwrap();
     assert_goals(&report, |name| name.contains("untouched") || name.contains("pushed"));
-    let ratio = report.goals.iter().find(|goal| goal.name.starts_with(pages_browser::WITH_SERVICES));
+    let ratio =
+        report.goals.iter().find(|goal| goal.name.starts_with(pages_browser::WITH_SERVICES));
     let ratio = ratio.and_then(|goal| goal.found).unwrap();
     assert!(ratio <= MOST_WITH_SERVICES, "{ratio}\n{}", report.text);
     // Three cases, and the operator's page for a second passenger.
