@@ -15,7 +15,7 @@ use futures_util::Stream;
 use http::HeaderMap;
 use http::header::REFERER;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::carry::Carrier;
@@ -43,6 +43,10 @@ const MAX_DOWNLOADS: usize = 16;
 
 /// Those of one passenger.
 const MAX_DOWNLOADS_EACH: usize = 4;
+
+/// Pages whose streams are over, and whose objects are held for a while. Each is a task and some hundred bytes
+/// beside its objects, whose bytes and number have bounds of their own. One beyond these is given up at once.
+pub(super) const MAX_HELD: usize = 1024;
 
 /// How the cabin's half works.
 #[derive(Debug, Clone)]
@@ -72,6 +76,7 @@ pub struct AirPages {
     promised: Mutex<Promised<Arc<Object>>>,
     ledger: Mutex<Ledger>,
     places: Arc<Places<Passenger>>,
+    pub(super) held: Semaphore,
     unasked: Mutex<Unasked>,
     epoch: Instant,
     next_page: AtomicU64,
@@ -120,6 +125,7 @@ impl AirPages {
             counters,
             single: Taken::default(),
             held_bytes: AtomicU64::new(0),
+            held: Semaphore::new(MAX_HELD),
             places: Places::new(
                 Share { all: MAX_PAGES, each: MAX_PAGES_EACH },
                 Share { all: MAX_DOWNLOADS, each: MAX_DOWNLOADS_EACH },

@@ -92,7 +92,9 @@ impl Carrier {
         self.end_page().await;
         self.granted.came(self.pushed_bytes);
         // Of a page that was declined nothing is here.
-        if self.has_begun {
+        if self.has_begun
+            && let Ok(_held) = self.half.held.try_acquire()
+        {
             sleep(self.half.settings.keep).await;
         }
     }

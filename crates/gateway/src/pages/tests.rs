@@ -28,6 +28,7 @@ use super::*;
 use crate::counters::Counters;
 
 mod downloads;
+mod held;
 mod refusals;
 mod whose;
 
