@@ -1,5 +1,6 @@
 //! The air gateway: ends the passengers' TCP connections and asks the far end for flows.
 
+mod answers;
 mod board;
 mod capture;
 mod classes;
@@ -20,6 +21,7 @@ mod recent;
 mod request;
 pub mod rules;
 mod secret;
+mod sent;
 mod silence;
 pub mod socks;
 mod stall;

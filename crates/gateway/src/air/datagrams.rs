@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bentpipe_link::{Class, Dscp, ResetCode, Target};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::intake::Intake;
 use super::recent::Recent;
+use super::sent::Sent;
 use crate::far::datagram::{Datagram, IcmpError, MOST_HEADER_BYTES};
 use crate::far::{DatagramError, FarDatagrams, OpenDatagrams};
 use crate::net::ip;
@@ -24,10 +25,6 @@ use crate::usage::Meter;
 
 /// Bytes of packets that wait while their flow is being opened: a QUIC client's first flight.
 const MOST_WAITING_BYTES: usize = 16 * 1024;
-
-/// A packet with at least this many hops left has enough for any path (hosts start with 64 or
-/// more), and needs not cross with their number; probes of traceroute have fewer.
-const PLENTY_OF_HOPS: u8 = 48;
 
 /// Which flow a packet belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -39,19 +36,6 @@ pub struct Key {
     pub client: SocketAddr,
     /// Where it sends to; the port is 0 where the protocol has none.
     pub target: Target,
-}
-
-/// A packet of a client.
-#[derive(Debug, Clone, Copy)]
-pub struct Sent<'a> {
-    /// Hops it had left when it came.
-    pub hop_limit: u8,
-    /// Its traffic class.
-    pub traffic_class: u8,
-    /// What it carries.
-    pub payload: &'a [u8],
-    /// Bytes that followed `payload`, where that is cut short.
-    pub cut_bytes: usize,
 }
 
 /// Why a packet did not arrive.
@@ -384,21 +368,6 @@ impl Stage {
                 }
             }
         }
-    }
-}
-
-impl Sent<'_> {
-    /// As the link has it.
-    fn encoded(&self) -> BytesMut {
-        let datagram = if self.hop_limit >= PLENTY_OF_HOPS {
-            Datagram::Payload(self.payload)
-        } else {
-            // This gateway is one hop, as any router on the way.
-            Datagram::HopLimit(self.hop_limit.saturating_sub(1), self.payload)
-        };
-        let mut out = BytesMut::new();
-        datagram.encode(&mut out);
-        out
     }
 }
 

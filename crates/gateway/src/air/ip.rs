@@ -7,12 +7,13 @@ use std::sync::Arc;
 use bentpipe_link::Target;
 use etherparse::{IpNumber, IpSlice};
 
+use super::answers::Answers;
 use super::capture::Capture;
-use super::datagrams::{Key, Sent, Table};
+use super::datagrams::{Key, Table};
 use super::echo;
 use super::intake::Intake;
 use super::packet::Message;
-use super::udp::Answers;
+use super::sent::Sent;
 use crate::config::Raw;
 use crate::net::ip;
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::datagrams::Sent;
+use super::sent::Sent;
 use crate::far::datagram::Quote;
 use crate::net::ip;
 

@@ -155,3 +155,8 @@ pub(super) fn class<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Class, 
         serde::de::Error::custom(format!("{name:?} is no class: write one of \"{names}\""))
     })
 }
+
+/// What may be asked for where nothing is written.
+pub(super) const fn default_class() -> Class {
+    Class::BestEffort
+}

@@ -11,7 +11,7 @@ use bentpipe_units::{BitRate, Span};
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use super::classes::class;
+use super::classes::{class, default_class};
 use super::hosts::{self, HostAddresses};
 use super::least;
 use super::radio::{coded, default_mtu, in_order, marked};
@@ -215,10 +215,6 @@ const fn default_max_flows() -> usize {
 
 const fn default_max_ip_flows() -> usize {
     1_024
-}
-
-pub(super) const fn default_class() -> Class {
-    Class::BestEffort
 }
 
 const fn default_flows_per_second() -> u32 {

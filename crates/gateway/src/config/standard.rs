@@ -11,8 +11,7 @@ use bentpipe_masque::{Certificate, Login, token_hash};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::classes::class;
-use super::ground::default_class;
+use super::classes::{class, default_class};
 use super::{ConfigError, Source, least};
 
 /// Flows of one client at once, and as many of datagrams: a browser's worth many times over, 5 MiB where all of them idle.

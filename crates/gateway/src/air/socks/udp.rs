@@ -11,8 +11,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{TcpStream, UdpSocket};
 
 use super::wire::{self, Reply};
-use crate::air::datagrams::{Back, Key, Problem, Sent, Table};
+use crate::air::datagrams::{Back, Key, Problem, Table};
 use crate::air::intake::Intake;
+use crate::air::sent::Sent;
 use crate::config::Quic;
 use crate::net::ip;
 use crate::net::udp::{self, Control, Heard};
