@@ -225,10 +225,13 @@ pub(crate) fn lateness(world: &World) -> Result<Lateness, EmuError> {
 /// what the contender leaves or does to them.
 fn tune(world: &World, scene: &Scene, contender: &dyn Contender) -> Result<(), EmuError> {
     let ends = contender.ends();
-    let of = |tuning: Tuning| Tuning { congestion: tuning.congestion.or(Some(ends)), ..tuning };
-    let windows = [scene.client.receive_window_bytes, contender.receive_window()];
-    let receive_window_bytes = windows.into_iter().flatten().min();
-    world.tune_client(&Tuning { receive_window_bytes, ..of(scene.client) })?;
+    let of = |tuning: Tuning| {
+        let windows = [tuning.receive_window_bytes, contender.receive_window()];
+        let receive_window_bytes = windows.into_iter().flatten().min();
+        let congestion = tuning.congestion.or(Some(ends));
+        Tuning { congestion, receive_window_bytes, ..tuning }
+    };
+    world.tune_client(&of(scene.client))?;
     world.tune_server(&of(scene.server))?;
     if contender.has_tcp_on_link() {
         world.tune_link(&scene.relays)?;

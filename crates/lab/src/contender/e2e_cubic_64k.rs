@@ -3,10 +3,10 @@
 use super::routed::Routed;
 use crate::workload::origin::Congestion;
 
-/// The kernel's CUBIC to a client whose receive window is held to 65,536 bytes.
+/// The kernel's CUBIC between ends whose receive windows are held to 65,536 bytes.
 pub static E2E_CUBIC_64K: Routed = Routed {
     name: "e2e-cubic-64k",
-    about: "The kernel's CUBIC to a client whose receive window is held to 65,536 bytes.",
+    about: "The kernel's CUBIC between ends whose receive windows are held to 65,536 bytes.",
     ends: Congestion::Cubic,
     receive_window: Some(65_536),
 };

@@ -68,7 +68,7 @@ pub trait Contender: Sync + fmt::Debug {
         Congestion::Cubic
     }
 
-    /// What the client's receive window is held to, in bytes, if to anything.
+    /// What the receive windows of client and server are held to, in bytes, if to anything.
     fn receive_window(&self) -> Option<u32> {
         None
     }

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::ExperimentError;
 use crate::contender::{Contender, Running, Stage};
-use crate::emu::{AIR_CABIN, EmuError, LinkCounters, SERVER, WireCounters, World};
+use crate::emu::{EmuError, LinkCounters, SERVER, Tuning, WireCounters, World};
 use crate::profile::Profile;
 use crate::result::{Sample, Samples};
 use crate::workload::fetch::{Client, FetchError, Route};
@@ -109,7 +109,9 @@ pub fn run(
     measured();
     let origin = Origin::start(&world.server, SERVER.v4.into())?;
     if let Some(bytes) = job.contender.receive_window() {
-        hold_window(&world, bytes)?;
+        let window = Tuning { receive_window_bytes: Some(bytes), ..Tuning::default() };
+        world.tune_client(&window)?;
+        world.tune_server(&window)?;
     }
     let stage = Stage {
         world: &world,
@@ -141,18 +143,6 @@ pub fn run(
 struct Fetching {
     client: Client,
     running: Box<dyn Running>,
-}
-
-/// Holds the client's receive window to `bytes`.
-fn hold_window(world: &World, bytes: u32) -> Result<(), ExperimentError> {
-    let route = format!("route change default via {} window {bytes}", AIR_CABIN.v4);
-    let output = world.client.command("ip").args(route.split(' ')).output();
-    let output = output.map_err(|error| ExperimentError::Lab(format!("ip {route}: {error}")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(ExperimentError::Lab(format!("ip {route}: {said}")))
 }
 
 /// The client's part: wait until the contender carries anything, then run after run.
