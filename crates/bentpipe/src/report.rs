@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use bentpipe_results::{Claims, Files, Folder, Manifest, Report, Study, html, text};
+use bentpipe_results::{Claims, Files, Folder, Host, Manifest, Report, Study, html, text};
 use clap::Args;
 
 use crate::out::{say, show};
@@ -113,12 +113,24 @@ fn made(args: &ReportArgs, manifest: &Manifest) -> Vec<(String, String)> {
         [one] => one.clone(),
         several => format!("several, which may differ: {}", several.join(", ")),
     };
-    [
+    let made = [
         ("report", format!("bentpipe report {}", args.folder.display())),
         ("date", date),
         ("machine", format!("{cores} cores{kernel}")),
         ("build", builds),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .to_vec()
+    ];
+    let measured_on = manifest.hosts.iter().map(|host| ("measured on", measured_on(host)));
+    made.into_iter().chain(measured_on).map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// A machine that gave results, in words.
+fn measured_on(host: &Host) -> String {
+    let programs = host.programs.iter().map(|(name, version)| format!(", {name} {version}"));
+    format!(
+        "{}: {} cores, Linux {}{}",
+        host.name,
+        host.cores,
+        host.kernel,
+        programs.collect::<String>()
+    )
 }

@@ -137,6 +137,7 @@ fn fill(folder: &Path) {
     let manifest = Manifest {
         version: "0.1.0".into(),
         builds: Vec::new(),
+        hosts: Vec::new(),
         studies: named.collect(),
         seed: 1,
         quick: true,

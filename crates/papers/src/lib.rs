@@ -10,6 +10,7 @@
 mod budget;
 mod cost;
 mod figures;
+mod host;
 mod job;
 mod lateness;
 mod left;
@@ -26,6 +27,7 @@ mod sim;
 mod workload;
 mod world;
 
+pub use host::with_programs as host;
 pub use link::SceneError;
 pub use plan::{Kind, Plan, Wanted};
 pub use runner::{Missed, Options, Outcome, RunError, run};

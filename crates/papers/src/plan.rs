@@ -267,8 +267,8 @@ mod tests {
 
     fn folder() -> (tempfile::TempDir, Folder) {
         let at = tempfile::tempdir().unwrap();
-        let (version, studies, builds) = ("1".into(), Vec::new(), Vec::new());
-        let manifest = Manifest { version, studies, seed: 1, quick: true, builds };
+        let (version, studies, builds, hosts) = ("1".into(), Vec::new(), Vec::new(), Vec::new());
+        let manifest = Manifest { version, studies, seed: 1, quick: true, builds, hosts };
         let folder = Folder::start(at.path(), &manifest).unwrap();
         (at, folder)
     }

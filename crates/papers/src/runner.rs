@@ -1,7 +1,6 @@
 //! Does a plan: what is simulated first, on all cores; then worlds, as many at once as are on time.
 
 use std::collections::BTreeMap;
-use std::num::NonZero;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -9,11 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bentpipe_lab::experiment::gate::Gate;
 use bentpipe_lab::sim::parallel;
-use bentpipe_results::{Folder, FolderError, Shard};
+use bentpipe_results::{Folder, FolderError, Host, Shard};
 use serde::Serialize;
 
 use crate::budget::{Budget, CARRIED_BPS};
 use crate::cost;
+use crate::host;
 use crate::job::Ran;
 use crate::left::{Left, Next};
 use crate::plan::{Bundle, Kind, Part, Plan, Worldful};
@@ -112,14 +112,6 @@ struct RunLine {
     failed: Option<String>,
 }
 
-/// The machine.
-#[derive(Debug, Clone, Serialize)]
-struct Host {
-    name: String,
-    kernel: String,
-    cores: usize,
-}
-
 /// What is done so far, for whoever does more.
 struct Desk<'a> {
     plan: &'a Plan<'a>,
@@ -143,14 +135,14 @@ pub fn run(plan: &Plan<'_>, options: &Options<'_>) -> Result<Outcome, RunError> 
     let left = plan.left(options.shard, options.folder)?;
     let to_do: usize = left.iter().map(|bundle| bundle.jobs().len()).sum();
     let all = plan.cells(options.shard);
-    let cores = Host::here().cores;
+    let cores = host::here().cores;
     let jobs = options.jobs.unwrap_or(WORLDS_PER_CORE * cores).max(1);
     let carried = CARRIED_BPS * cores.max(2) as u64 / 2;
     let desk = Desk {
         plan,
         folder: options.folder,
         progress: Progress::new(to_do, work(plan, &left, cores, jobs, carried)),
-        host: Host::here(),
+        host: host::here(),
         state: Mutex::default(),
     };
     let (simulated, emulated): (Vec<_>, Vec<_>) =
@@ -332,20 +324,6 @@ impl Desk<'_> {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Host {
-    fn here() -> Self {
-        let system = nix::sys::utsname::uname();
-        let word = |what: &std::ffi::OsStr| what.to_string_lossy().into_owned();
-        let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        match system {
-            Ok(system) => {
-                Self { name: word(system.nodename()), kernel: word(system.release()), cores }
-            }
-            Err(_) => Self { name: String::new(), kernel: String::new(), cores },
-        }
     }
 }
 

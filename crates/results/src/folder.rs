@@ -23,7 +23,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 pub use error::FolderError;
-pub use manifest::Manifest;
+pub use manifest::{Host, Manifest};
 
 use crate::measured::{Cell, Measured, Row};
 use crate::parquet::{read_table, write_table};
@@ -77,11 +77,7 @@ impl Folder {
             let (found, wanted) = (folder.manifest.describe(), manifest.describe());
             return Err(FolderError::Another { path: path.into(), found, wanted });
         }
-        let known = &mut folder.manifest.builds;
-        let new: Vec<String> =
-            manifest.builds.iter().filter(|build| !known.contains(build)).cloned().collect();
-        if !new.is_empty() {
-            known.extend(new);
+        if folder.manifest.take_givers(manifest) {
             write_whole(&file, &json(&folder.manifest))?;
         }
         Ok(folder)

@@ -129,6 +129,7 @@ fn manifest(studies: &[Study], args: &PapersArgs, build: String) -> Manifest {
         seed: args.seed,
         quick: args.quick,
         builds: vec![build],
+        hosts: vec![bentpipe_papers::host()],
     }
 }
 

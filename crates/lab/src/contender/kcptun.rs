@@ -13,7 +13,10 @@ use super::{Contender, ContenderError, Running, Spread, Stage};
 use crate::emu::{GROUND, Host};
 use crate::workload::origin::Congestion;
 
-const CLIENT: &str = "kcptun-client";
+/// Debian's package of it.
+pub const PACKAGE: &str = "kcptun";
+/// The program in front of clients.
+pub const CLIENT: &str = "kcptun-client";
 const SERVER: &str = "kcptun-server";
 
 /// Where the client takes connections, on the air host's loopback, and the server datagrams.

@@ -17,7 +17,7 @@ mod e2e_cubic_64k;
 mod e2e_reno;
 mod gateways;
 mod intercept;
-mod kcptun;
+pub mod kcptun;
 pub mod pair;
 mod pep_fixed;
 mod pep_http;

@@ -1,6 +1,23 @@
 //! What a folder holds the results of.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+
+/// A machine that gave results.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Host {
+    /// What it calls itself.
+    pub name: String,
+    /// Its kernel's release.
+    pub kernel: String,
+    /// Of its processors.
+    pub cores: usize,
+    /// The programs that are measured and not ours, with their versions: browsers, tunnels.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, String>,
+}
 
 /// What is run, whoever runs which part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,13 +34,32 @@ pub struct Manifest {
     /// Every build of the program that gave results, each by a digest of its executable.
     #[serde(default)]
     pub builds: Vec<String>,
+    /// Every machine that gave results.
+    #[serde(default)]
+    pub hosts: Vec<Host>,
 }
 
 impl Manifest {
     /// Whether it is of the same run, by whatever builds.
     pub(super) fn is_same_run(&self, other: &Self) -> bool {
-        let of = |one: &Self| Self { builds: Vec::new(), ..one.clone() };
+        let of = |one: &Self| Self { builds: Vec::new(), hosts: Vec::new(), ..one.clone() };
         of(self) == of(other)
+    }
+
+    /// Takes the builds and machines of `other` that it has not; whether there were any.
+    pub(super) fn take_givers(&mut self, other: &Self) -> bool {
+        let had = (self.builds.len(), self.hosts.len());
+        for build in &other.builds {
+            if !self.builds.contains(build) {
+                self.builds.push(build.clone());
+            }
+        }
+        for host in &other.hosts {
+            if !self.hosts.contains(host) {
+                self.hosts.push(host.clone());
+            }
+        }
+        had != (self.builds.len(), self.hosts.len())
     }
 
     pub(super) fn describe(&self) -> String {

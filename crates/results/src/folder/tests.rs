@@ -3,7 +3,8 @@ use super::*;
 fn manifest() -> Manifest {
     let studies = vec![("aerotcp".into(), "0123456789abcdef".into())];
     let builds = vec!["0011".into()];
-    Manifest { version: "0.1.0".into(), studies, seed: 1, quick: true, builds }
+    let host = Host { name: "one".into(), kernel: "6.1".into(), cores: 2, programs: [].into() };
+    Manifest { version: "0.1.0".into(), studies, seed: 1, quick: true, builds, hosts: vec![host] }
 }
 
 fn measured(ber: &str, value: f64) -> Measured {
@@ -58,11 +59,19 @@ fn another_build_goes_on_only_where_it_is_told_to_and_is_named() {
     let merged = place.path().join("merged");
     Folder::merge(&merged, &[shard("one", "44"), shard("two", "55")]).unwrap();
     assert_eq!(Folder::open(&merged).unwrap().manifest().builds, ["44", "55"]);
-    // A folder that was made before builds were named.
+    // And of all machines.
+    let mut elsewhere = by("55");
+    elsewhere.hosts[0].name = "two".into();
+    let further = Folder::start(&place.path().join("three"), &elsewhere).unwrap();
+    Folder::merge(&merged, &[further]).unwrap();
+    let hosts = Folder::open(&merged).unwrap().manifest().hosts.clone();
+    assert_eq!(hosts.iter().map(|host| &host.name[..]).collect::<Vec<_>>(), ["one", "two"]);
+    // A folder that was made before builds and machines were named.
     let text = fs::read_to_string(place.path().join(MANIFEST)).unwrap();
     let old: serde_json::Value = serde_json::from_str(&text).unwrap();
     let mut old = old.as_object().unwrap().clone();
     old.remove("builds");
+    old.remove("hosts");
     fs::write(place.path().join(MANIFEST), serde_json::to_vec(&old).unwrap()).unwrap();
     let error = Folder::start(place.path(), &manifest()).unwrap_err().to_string();
     assert!(error.contains("an unknown one, not 0011"), "{error}");

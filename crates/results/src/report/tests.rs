@@ -163,6 +163,7 @@ fn with_more<T>(more: Vec<Measured>, vega: Option<&str>, look: impl FnOnce(&Repo
         seed: 7,
         quick: true,
         builds: Vec::new(),
+        hosts: Vec::new(),
     };
     let made = [("command".to_owned(), "bentpipe papers <x>".to_owned())];
     let files = Files::new(Path::new("/run"), Path::new("/run"), true);
@@ -461,6 +462,7 @@ fn every_section_of_the_studies_built_in_is_shown() {
         seed: 1,
         quick: true,
         builds: Vec::new(),
+        hosts: Vec::new(),
     };
     let report = Report {
         studies: &studies,
