@@ -1,15 +1,18 @@
 //! A message kept as it came.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::key::Key;
-use crate::query::{MOST_OPT, Query, Room, put_opt};
-use crate::wire::{self, HEADER, Malformed, Record, flag, rcode, record};
+use hickory_proto::op::{EdnsFlags, HeaderCounts, MessageType, Metadata, OpCode, ResponseCode};
+use hickory_proto::rr::rdata::opt::EdnsCode;
+use hickory_proto::rr::{RData, RecordType};
+use hickory_proto::serialize::binary::{BinDecoder, Restrict};
 
-/// Extended errors (RFC 8914 section 4).
-const EXTENDED_ERROR: u16 = 15;
+use crate::key::Key;
+use crate::parts::{EXTENDED_ERROR, MOST_OPT, Parts};
+use crate::query::{Query, Room};
+use crate::wire::{self, Malformed, Record, ttl_seconds};
 
 /// Extended error "Other": there is no room.
 pub const OTHER_ERROR: u16 = 0;
@@ -50,12 +53,16 @@ pub struct Answer {
     /// Where TTLs stand in it.
     ttls: Box<[u16]>,
     question_end: u16,
+    /// Answers, authorities and additional records.
+    counts: [u16; 3],
     /// What it says.
     pub kind: Kind,
     /// For how long, in seconds; of a failure and of a denial that does not say, 0.
     pub lifetime_s: u32,
-    /// The upper eight bits of the response code.
-    rcode_high: u8,
+    /// The whole response code.
+    rcode: ResponseCode,
+    /// Whether the resolver has found it authentic (AD).
+    authentic: bool,
     /// The resolver's extended error.
     error: Option<u16>,
 }
@@ -63,48 +70,51 @@ pub struct Answer {
 impl Answer {
     /// Reads `message` as the answer to `key`.
     pub fn parse(key: &Key, message: &[u8]) -> Result<Self, NotAnAnswer> {
-        let flags = wire::word(message, 1)?;
-        let is_answer = flags & flag::RESPONSE != 0 && flags & flag::OPCODE == 0;
-        let end = wire::plain_name_end(message, HEADER)?;
-        let question = (wire::number(message, end)?, wire::number(message, end + 2)?);
-        let same = wire::word(message, 2)? == 1
-            && message[HEADER..end].eq_ignore_ascii_case(key.name())
-            && question == (key.kind(), key.class());
+        let (mut header, mut rest) = wire::header(message)?;
+        let asked = wire::question(&mut rest)?;
+        let is_answer =
+            header.message_type == MessageType::Response && header.op_code == OpCode::Query;
+        let same = header.counts.queries == 1
+            && asked.name.eq_ignore_ascii_case(key.name())
+            && (asked.kind, asked.class) == (key.kind(), key.class());
         if !is_answer || !same {
             return Err(NotAnAnswer::Mismatch);
         }
-        if flags & flag::TRUNCATED != 0 {
+        if header.truncation {
             return Err(NotAnAnswer::Truncated);
         }
-        let mut reading = Reading::new(message, key, end + 4);
-        reading.sections()?;
-        let Reading { ttls, kept, counts, opt, .. } = &reading;
-        let (rcode_high, error) = opt.unwrap_or((0, None));
-        let rcode = flags & flag::RCODE | u16::from(rcode_high) << 4;
-        let (kind, lifetime_s) = reading.outcome(rcode);
-        let mut message = message[..*kept].to_vec();
-        for (index, count) in counts.iter().enumerate() {
-            wire::set(&mut message, 2 * (3 + index), *count);
+        if message.len() > usize::from(u16::MAX) {
+            return Err(Malformed.into());
         }
-        let message = message.into();
-        let ttls = ttls.as_slice().into();
-        let question_end = (end + 4) as u16;
-        Ok(Self { message, ttls, question_end, kind, lifetime_s, rcode_high, error })
+        let question_end = rest.index() as u16;
+        let mut reading = Reading::new(rest, key);
+        reading.sections(&header.counts)?;
+        let Reading { ref ttls, kept, counts, opt, .. } = reading;
+        let (rcode_high, error) = opt.unwrap_or((0, None));
+        let rcode = ResponseCode::from(rcode_high, header.response_code.low());
+        let (kind, lifetime_s) = reading.outcome(rcode);
+        let [answers, authorities, additionals] = counts;
+        header.counts = HeaderCounts { queries: 1, answers, authorities, additionals };
+        let mut message = message[..kept].to_vec();
+        wire::set_header(&mut message, &header);
+        let (message, ttls) = (message.into(), ttls.as_slice().into());
+        let authentic = header.authentic_data;
+        Ok(Self { message, ttls, question_end, counts, kind, lifetime_s, rcode, authentic, error })
     }
 
     /// What stands for the answer to `key` that never came.
     pub(crate) fn none(key: &Key) -> Self {
-        let flags = flag::RESPONSE | flag::RECURSION_DESIRED | flag::RECURSION_AVAILABLE;
-        let mut message = Vec::with_capacity(HEADER + key.name().len() + 4);
-        for word in [0, flags | rcode::SERVFAIL, 1, 0, 0, 0] {
-            message.extend(word.to_be_bytes());
-        }
-        message.extend_from_slice(key.name());
-        message.extend(key.kind().to_be_bytes());
-        message.extend(key.class().to_be_bytes());
+        let (rcode, counts) = (ResponseCode::ServFail, [0; 3]);
+        let mut metadata = Metadata::new(0, MessageType::Response, OpCode::Query);
+        metadata.recursion_desired = true;
+        metadata.recursion_available = true;
+        metadata.response_code = rcode;
+        let (question, edns) = (Some(key.asked()), None);
+        let message = Parts { metadata, question, counts, records: &[], edns }.write();
         let (ttls, question_end) = (Box::default(), message.len() as u16);
-        let (kind, lifetime_s, rcode_high, error) = (Kind::Failure, 0, 0, None);
-        Self { message: message.into(), ttls, question_end, kind, lifetime_s, rcode_high, error }
+        let (kind, lifetime_s, authentic, error) = (Kind::Failure, 0, false, None);
+        let message = message.into();
+        Self { message, ttls, question_end, counts, kind, lifetime_s, rcode, authentic, error }
     }
 
     /// The message, for the journal; its OPT record is left out, so a response code above 15 is not
@@ -127,9 +137,8 @@ impl Answer {
     }
 
     /// Its whole response code.
-    pub fn rcode(&self) -> u16 {
-        let low = wire::word(&self.message, 1).unwrap_or(0) & flag::RCODE;
-        low | u16::from(self.rcode_high) << 4
+    pub fn rcode(&self) -> ResponseCode {
+        self.rcode
     }
 
     /// The answer to `query` as it came: nobody has kept it meanwhile.
@@ -146,58 +155,35 @@ impl Answer {
 
     /// The same at a time when every TTL has these `ages`.
     pub(crate) fn write(&self, query: &Query, room: Room, ages: &Ages) -> Vec<u8> {
-        let opt = if query.edns.is_some() { MOST_OPT } else { 0 };
-        let mut flags = query.low_rcode(self.rcode());
-        if query.wants_authentic() {
-            flags |= wire::word(&self.message, 1).unwrap_or(0) & flag::AUTHENTIC;
+        let mut metadata = query.answered(self.rcode);
+        metadata.authentic_data = self.authentic && query.wants_authentic();
+        let stale = match self.rcode {
+            ResponseCode::NXDomain => STALE_DENIAL,
+            _ => STALE_ANSWER,
+        };
+        let edns = query.opt(self.rcode, if ages.stale { Some(stale) } else { self.error });
+        let question = Some(query.asked());
+        if !self.fits(query, room) {
+            metadata.truncation = true;
+            return Parts { metadata, question, counts: [0; 3], records: &[], edns }.write();
         }
-        let mut out = Vec::with_capacity(self.message.len() + opt);
-        if self.fits(query, room) {
-            query.head(flags, &mut out);
-            out.extend_from_slice(&self.message[usize::from(self.question_end)..]);
-            out[6..HEADER].copy_from_slice(&self.message[6..HEADER]);
-            for at in self.ttls.iter().map(|at| usize::from(*at)) {
-                let ttl = ages.shown(wire::long(&self.message, at).unwrap_or(0));
-                out[at..at + 4].copy_from_slice(&ttl.to_be_bytes());
+        let records = &self.message[usize::from(self.question_end)..];
+        let mut out = Parts { metadata, question, counts: self.counts, records, edns }.write();
+        for at in self.ttls.iter().map(|at| usize::from(*at)) {
+            // The question is as long as the one that was answered, so they stand where they stood.
+            if let Some(ttl) = out.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<4>()) {
+                *ttl = ages.shown(u32::from_be_bytes(*ttl)).to_be_bytes();
             }
-        } else {
-            query.head(flags | flag::TRUNCATED, &mut out);
-        }
-        if query.edns.is_some() {
-            let stale = match self.rcode() {
-                rcode::NXDOMAIN => STALE_DENIAL,
-                _ => STALE_ANSWER,
-            };
-            let error = if ages.stale { Some(stale) } else { self.error };
-            put_opt(&mut out, self.rcode_high, query.key.dnssec_ok(), error);
         }
         out
     }
 
     /// The addresses in it, whatever the names that they stand behind (CNAME).
     pub fn addresses(&self) -> Vec<IpAddr> {
-        let count = wire::word(&self.message, 3).unwrap_or(0);
-        let mut at = usize::from(self.question_end);
-        let mut addresses = Vec::new();
-        for _ in 0..count {
-            let Ok(record) = Record::parse(&self.message, at) else { break };
-            at = record.data.end;
-            let data = &self.message[record.data];
-            match record.kind {
-                record::A => {
-                    addresses.extend(
-                        <[u8; 4]>::try_from(data).map(|ip| IpAddr::from(Ipv4Addr::from(ip))),
-                    );
-                }
-                record::AAAA => {
-                    addresses.extend(
-                        <[u8; 16]>::try_from(data).map(|ip| IpAddr::from(Ipv6Addr::from(ip))),
-                    );
-                }
-                _ => {}
-            }
-        }
-        addresses
+        let mut rest = BinDecoder::new(&self.message).clone(self.question_end);
+        let records = (0..self.counts[0]).map_while(|_| Record::read(&mut rest).ok());
+        let addresses = records.filter(|it| matches!(it.kind, RecordType::A | RecordType::AAAA));
+        addresses.filter_map(|it| typed(&mut BinDecoder::new(it.data), &it)?.ip_addr()).collect()
     }
 
     /// What it costs to keep, in bytes.
@@ -208,13 +194,12 @@ impl Answer {
 
 /// The smallest TTL among the answers and authorities of `message`, in seconds.
 pub fn least_ttl(message: &[u8]) -> Option<u32> {
-    let count = u32::from(wire::word(message, 3).ok()?) + u32::from(wire::word(message, 4).ok()?);
-    let mut at = wire::plain_name_end(message, HEADER).ok()? + 4;
+    let (header, mut rest) = wire::header(message).ok()?;
+    wire::question(&mut rest).ok()?;
+    let count = u32::from(header.counts.answers) + u32::from(header.counts.authorities);
     let mut least = None;
     for _ in 0..count {
-        let record = Record::parse(message, at).ok()?;
-        at = record.data.end;
-        let ttl = record.ttl(message);
+        let ttl = Record::read(&mut rest).ok()?.ttl();
         least = Some(least.map_or(ttl, |least: u32| least.min(ttl)));
     }
     least
@@ -222,23 +207,26 @@ pub fn least_ttl(message: &[u8]) -> Option<u32> {
 
 /// What `message` answers, by its question, its flag CD and the DO of its OPT record.
 pub fn key_of(message: &[u8]) -> Result<Key, Malformed> {
-    let flags = wire::word(message, 1)?;
-    let end = wire::plain_name_end(message, HEADER)?;
-    let question = (wire::number(message, end)?, wire::number(message, end + 2)?);
-    let mut count = 0u32;
-    for section in 3..6 {
-        count += u32::from(wire::word(message, section)?);
-    }
-    let (mut at, mut dnssec_ok) = (end + 4, false);
-    for _ in 0..count {
-        let record = Record::parse(message, at)?;
-        at = record.data.end;
-        if record.kind == record::OPT {
-            dnssec_ok = wire::long(message, record.ttl_at)? & 0x8000 != 0;
+    let (header, mut rest) = wire::header(message)?;
+    let question = wire::question(&mut rest)?;
+    let mut dnssec_ok = false;
+    for _ in 0..sections(&header.counts).map(u32::from).iter().sum() {
+        let record = Record::read(&mut rest)?;
+        if record.kind == RecordType::OPT {
+            dnssec_ok = EdnsFlags::from(record.ttl_field as u16).dnssec_ok;
         }
     }
-    let checking_disabled = flags & flag::CHECKING_DISABLED != 0;
-    Ok(Key::new(&message[HEADER..end], question, dnssec_ok, checking_disabled))
+    Ok(Key::new(question, dnssec_ok, header.checking_disabled))
+}
+
+/// Records of each section.
+fn sections(counts: &HeaderCounts) -> [u16; 3] {
+    [counts.answers, counts.authorities, counts.additionals]
+}
+
+/// The data of `record`, which `at` begins with, as hickory reads them.
+fn typed(at: &mut BinDecoder<'_>, record: &Record<'_>) -> Option<RData> {
+    RData::read(at, record.kind, Restrict::new(record.data.len() as u16)).ok()
 }
 
 /// How TTLs are shown.
@@ -258,8 +246,7 @@ pub struct Ages {
 
 impl Ages {
     fn shown(&self, ttl: u32) -> u32 {
-        let ttl = if ttl > i32::MAX as u32 { 0 } else { ttl };
-        let left = ttl.max(self.least_s).min(self.most_s).saturating_sub(self.age_s);
+        let left = ttl_seconds(ttl).max(self.least_s).min(self.most_s).saturating_sub(self.age_s);
         if self.stale { self.cap_s } else { left.min(self.cap_s) }
     }
 }
@@ -271,9 +258,8 @@ pub fn seconds(time: Duration) -> u32 {
 
 /// A message while its records are being read.
 struct Reading<'a> {
-    message: &'a [u8],
+    rest: BinDecoder<'a>,
     key: &'a Key,
-    at: usize,
     ttls: Vec<u16>,
     /// The message up to here is kept.
     kept: usize,
@@ -288,26 +274,22 @@ struct Reading<'a> {
 }
 
 /// What cannot stay in a message that is kept: OPT is of one hop, TSIG and SIG(0) of one message.
-fn of_one_hop(kind: u16) -> bool {
-    kind == record::OPT || kind == 250 || kind == 24
+fn of_one_hop(kind: RecordType) -> bool {
+    matches!(kind, RecordType::OPT | RecordType::TSIG | RecordType::SIG)
 }
 
 impl<'a> Reading<'a> {
-    fn new(message: &'a [u8], key: &'a Key, at: usize) -> Self {
-        let (ttls, counts) = (Vec::new(), [0; 3]);
+    fn new(rest: BinDecoder<'a>, key: &'a Key) -> Self {
+        let (ttls, kept, counts) = (Vec::new(), rest.index(), [0; 3]);
         let (opt, found, least_answer_s, denial_s) = (None, false, None, None);
-        Self { message, key, at, ttls, kept: at, counts, opt, found, least_answer_s, denial_s }
+        Self { rest, key, ttls, kept, counts, opt, found, least_answer_s, denial_s }
     }
 
-    fn sections(&mut self) -> Result<(), Malformed> {
-        if self.message.len() > usize::from(u16::MAX) {
-            return Err(Malformed);
-        }
+    fn sections(&mut self, counts: &HeaderCounts) -> Result<(), Malformed> {
         let mut whole = true;
-        for section in 0..3 {
-            for _ in 0..wire::word(self.message, 3 + section)? {
-                let record = Record::parse(self.message, self.at)?;
-                self.at = record.data.end;
+        for (section, count) in sections(counts).into_iter().enumerate() {
+            for _ in 0..count {
+                let record = Record::read(&mut self.rest)?;
                 if of_one_hop(record.kind) {
                     if section < 2 {
                         return Err(Malformed);
@@ -318,45 +300,49 @@ impl<'a> Reading<'a> {
                     whole = false;
                 } else if whole {
                     self.counts[section] += 1;
-                    self.kept = self.at;
-                    self.record(section, &record)?;
+                    self.kept = record.end();
+                    self.record(section, &record);
                 }
             }
         }
         Ok(())
     }
 
-    fn record(&mut self, section: usize, record: &Record) -> Result<(), Malformed> {
+    fn record(&mut self, section: usize, record: &Record<'_>) {
         self.ttls.push(record.ttl_at as u16);
-        let ttl = record.ttl(self.message);
+        let ttl = record.ttl();
         match section {
             0 => {
-                self.found |= record.kind == self.key.kind() || self.key.kind() == record::ANY;
+                let asked = self.key.kind();
+                self.found |= record.kind == asked || asked == RecordType::ANY;
                 self.least_answer_s = Some(self.least_answer_s.map_or(ttl, |least| least.min(ttl)));
             }
-            1 if record.kind == record::SOA => {
+            1 if record.kind == RecordType::SOA => {
                 // RFC 2308 section 5: the lesser of its TTL and its last field.
-                let last = record.data.end.checked_sub(4).filter(|at| *at >= record.data.start);
-                let minimum = wire::long(self.message, last.ok_or(Malformed)?)?;
-                self.denial_s = Some(ttl.min(minimum));
+                let mut at = self.rest.clone(record.data_at as u16);
+                // One that cannot be read is passed on as it is, and says nothing of how long.
+                if let Some(RData::SOA(soa)) = typed(&mut at, record) {
+                    self.denial_s = Some(ttl.min(soa.minimum));
+                }
             }
             _ => {}
         }
-        Ok(())
     }
 
-    fn hop(&mut self, record: &Record) {
-        if record.kind == record::OPT && self.opt.is_none() {
-            let high = self.message[record.ttl_at];
-            self.opt = Some((high, extended_error(&self.message[record.data.clone()])));
+    fn hop(&mut self, record: &Record<'_>) {
+        if record.kind == RecordType::OPT && self.opt.is_none() {
+            let rcode_high = (record.ttl_field >> 24) as u8;
+            self.opt = Some((rcode_high, extended_error(record.data)));
         }
     }
 
-    fn outcome(&self, rcode: u16) -> (Kind, u32) {
+    fn outcome(&self, rcode: ResponseCode) -> (Kind, u32) {
         match rcode {
-            rcode::NOERROR if self.found => (Kind::Positive, self.least_answer_s.unwrap_or(0)),
+            ResponseCode::NoError if self.found => {
+                (Kind::Positive, self.least_answer_s.unwrap_or(0))
+            }
             // An alias may lead to the denial, and both have to hold.
-            rcode::NOERROR | rcode::NXDOMAIN => {
+            ResponseCode::NoError | ResponseCode::NXDomain => {
                 let denial = self.denial_s.unwrap_or(0);
                 (Kind::Negative, self.least_answer_s.map_or(denial, |least| least.min(denial)))
             }
@@ -366,15 +352,10 @@ impl<'a> Reading<'a> {
 }
 
 /// The first extended error among EDNS options.
-fn extended_error(mut options: &[u8]) -> Option<u16> {
-    loop {
-        let (code, length) =
-            (wire::number(options, 0).ok()?, usize::from(wire::number(options, 2).ok()?));
-        if code == EXTENDED_ERROR {
-            return wire::number(options.get(4..4 + length)?, 0).ok();
-        }
-        options = options.get(4 + length..)?;
-    }
+fn extended_error(options: &[u8]) -> Option<u16> {
+    let (_, error) =
+        wire::options(options).find(|(code, _)| *code == EdnsCode::Unknown(EXTENDED_ERROR))?;
+    error.first_chunk().map(|code| u16::from_be_bytes(*code))
 }
 
 #[cfg(test)]

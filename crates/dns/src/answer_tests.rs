@@ -1,8 +1,8 @@
 use super::*;
 use crate::testing::{address, answer_with, denial, failure, key, name, query, query_with, soa};
-use hickory_proto::op::{Edns, Message, ResponseCode};
+use crate::wire::HEADER;
+use hickory_proto::op::{Edns, Message};
 use hickory_proto::rr::rdata::{CNAME, NULL, opt::EdnsOption};
-use hickory_proto::rr::{RData, RecordType};
 use proptest::prelude::*;
 
 const FRESH: Ages = Ages { age_s: 0, least_s: 0, most_s: u32::MAX, cap_s: u32::MAX, stale: false };
@@ -102,7 +102,10 @@ fn the_resolvers_own_edns_stays_behind() {
         message.set_edns(edns);
     });
     let answer = parsed(&asked, &bad).unwrap();
-    assert_eq!((answer.kind, answer.rcode(), answer.error), (Kind::Failure, 16, Some(9)));
+    assert_eq!(
+        (answer.kind, u16::from(answer.rcode()), answer.error),
+        (Kind::Failure, 16, Some(9))
+    );
     assert!(Message::from_vec(answer.message()).unwrap().edns.is_none());
     let written = answer.write(&Query::parse(&asked).unwrap(), Room::Stream, &FRESH);
     let read = Message::from_vec(&written).unwrap();
@@ -143,6 +146,68 @@ fn data() -> impl Strategy<Value = RData> {
     ]
 }
 
+/// Why messages are kept as bytes: `docs/decisions/0008-dns-messages.md`.
+#[test]
+fn what_hickory_would_change_is_untouched_by_us() {
+    let asked = query("a.test.", RecordType::ANY);
+    // An alias whose name is whole, and SVCB whose keys are not in their order.
+    let alias = &b"\xc0\x0c\0\x05\0\x01\0\0\0\x3c\0\x08\x01b\x04test\0"[..];
+    let broken = &b"\xc0\x0c\0\x40\0\x01\0\0\0\x3c\0\x0d\0\x01\0\0\x05\0\x01x\0\x03\0\0\0"[..];
+    for (record, is_read) in [(alias, true), (broken, false)] {
+        let mut came = [&asked[..], record].concat();
+        (came[2], came[7]) = (0x81, 1);
+        let theirs = Message::from_vec(&came).ok().map(|it| it.to_vec().unwrap());
+        assert_eq!((theirs.is_some(), theirs.as_ref() == Some(&came)), (is_read, false));
+        let ours = parsed(&asked, &came).unwrap();
+        let ours = ours.write(&Query::parse(&asked).unwrap(), Room::Stream, &FRESH);
+        assert_eq!(ours[asked.len()..], *record);
+    }
+}
+
+/// A record of any type, also of those that nobody knows, with any data: only what is of one hop, of which
+/// there may be some in the last section alone, and SOA, whose data are read, are rarer.
+fn raw_record() -> impl Strategy<Value = Vec<u8>> {
+    let owner = prop_oneof![
+        Just(b"\xc0\x0c".to_vec()),
+        Just(b"\x00".to_vec()),
+        "[a-zA-Z]{1,20}".prop_map(|it| [&[it.len() as u8], it.as_bytes(), b"\xc0\x0e"].concat()),
+    ];
+    let kind = prop_oneof![
+        9 => prop::sample::select(vec![1u16, 2, 5, 28, 43, 46, 47, 48, 50, 64, 65, 257, 65_280]),
+        9 => any::<u16>(),
+        1 => prop::sample::select(vec![6u16, 24, 41, 250]),
+    ];
+    let data = prop::collection::vec(any::<u8>(), 0..40);
+    (owner, kind, any::<u16>(), prop_oneof![0u32..1000, any::<u32>()], data).prop_map(
+        |(owner, kind, class, ttl, data)| {
+            let length = (data.len() as u16).to_be_bytes();
+            let fixed =
+                [&kind.to_be_bytes()[..], &class.to_be_bytes(), &ttl.to_be_bytes(), &length];
+            [owner, fixed.concat(), data].concat()
+        },
+    )
+}
+
+/// Where TTLs stand in `message`, which has one question and is well formed: told apart from how it is done
+/// in `wire`.
+fn places_of_ttls(message: &[u8]) -> Vec<usize> {
+    let count = |at: usize| usize::from(message[at]) << 8 | usize::from(message[at + 1]);
+    let after_name = |mut at: usize| loop {
+        match usize::from(message[at]) {
+            0 => break at + 1,
+            192.. => break at + 2,
+            length => at += 1 + length,
+        }
+    };
+    let mut at = after_name(12) + 4;
+    let mut places = Vec::new();
+    for _ in 0..count(6) + count(8) + count(10) {
+        places.push(after_name(at) + 4);
+        at = after_name(at) + 10 + count(after_name(at) + 8);
+    }
+    places
+}
+
 /// What libFuzzer found to break `fuzz::fuzz_message`: an answer whose number is not that of the question.
 #[test]
 fn an_answer_is_the_same_under_another_number() {
@@ -179,6 +244,44 @@ proptest! {
             record.ttl = record.ttl.saturating_sub(age_s);
         }
         prop_assert_eq!(Message::from_vec(&written).unwrap(), expected);
+    }
+
+    /// Whatever records come, those that are given on are the same bytes but for their TTLs, behind the
+    /// question as it was asked.
+    #[test]
+    fn records_leave_as_the_bytes_that_came(
+        records in prop::collection::vec(raw_record(), 0..8), authority in 0usize..8, additional in 0usize..8,
+        age_s in 0u32..400, broken in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3),
+    ) {
+        let asked = query("a.TEST.", RecordType::ANY);
+        let spelled = query("A.test.", RecordType::ANY);
+        let (mut came, question_end) = (asked.clone(), asked.len());
+        came[2] |= 0x80;
+        came.extend(records.concat());
+        let (answers, rest) = records.split_at(authority.min(records.len()));
+        let authorities = additional.min(rest.len());
+        for (at, count) in [(7, answers.len()), (9, authorities), (11, rest.len() - authorities)] {
+            came[at] = count as u8;
+        }
+        for (at, byte) in broken {
+            let at = at.index(came.len());
+            came[at] = byte;
+        }
+        let Ok(answer) = parsed(&asked, &came) else { return Ok(()) };
+        let client = Query::parse(&spelled).unwrap();
+        let written = answer.write(&client, Room::Stream, &Ages { age_s, ..FRESH });
+        prop_assert_eq!(&written[HEADER..question_end], &spelled[HEADER..]);
+        prop_assert!(written.len() <= came.len(), "it has grown");
+        // Sections end where they ended, but where what is of one hop was left out, and all behind it.
+        let ttls = places_of_ttls(&written);
+        prop_assert_eq!(&ttls, &places_of_ttls(&came)[..ttls.len()]);
+        let mut expected = came[..written.len()].to_vec();
+        expected[..question_end].copy_from_slice(&written[..question_end]);
+        for at in ttls {
+            let ttl = i32::from_be_bytes(came[at..at + 4].try_into().unwrap()).max(0) as u32;
+            expected[at..at + 4].copy_from_slice(&ttl.saturating_sub(age_s).to_be_bytes());
+        }
+        prop_assert_eq!(written, expected);
     }
 
     #[test]

@@ -4,9 +4,16 @@
 
 use std::net::IpAddr;
 
+use hickory_proto::op::{self, Message, OpCode};
+use hickory_proto::rr::rdata::SVCB;
+use hickory_proto::rr::rdata::svcb::{Alpn, IpHint, SvcParamKey, SvcParamValue, Unknown};
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+use hickory_proto::serialize::binary::BinDecodable;
+
 use crate::answer::Answer;
+use crate::key::Key;
 use crate::query::{Query, Room};
-use crate::wire::{self, MAX_NAME, rcode, record};
+use crate::wire::Question;
 
 /// The zone that every resolver has its own of, and the name in it that devices ask for.
 const ZONE: &[u8] = b"\x08resolver\x04arpa\x00";
@@ -18,12 +25,8 @@ const TTL_S: u32 = 300;
 /// Endpoints that are told; with the longest name that is some 3 KiB.
 pub const MOST_ENDPOINTS: usize = 8;
 
-/// Keys of service parameters (RFC 9460 section 14.3.2, RFC 9461 section 5).
-const ALPN: u16 = 1;
-const PORT: u16 = 3;
-const IPV4_HINT: u16 = 4;
-const IPV6_HINT: u16 = 6;
-const DOH_PATH: u16 = 7;
+/// The key of the service parameter `dohpath` (RFC 9461 section 5), for which hickory has no name.
+const DOH_PATH: SvcParamKey = SvcParamKey::Unknown(7);
 
 /// Where the resolver is reached encrypted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,9 +42,7 @@ pub struct Endpoint {
 /// The resolver's encrypted siblings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Designated {
-    records: Vec<u8>,
-    answers: u16,
-    additional: u16,
+    answer: Answer,
 }
 
 /// Whether `name`, on the wire and in lower case, is `resolver.arpa` or below it.
@@ -61,92 +62,69 @@ impl Designated {
     /// A resolver whose certificate is for `name`, at the first [`MOST_ENDPOINTS`] of `endpoints`; `None`
     /// where there are none, or `name` is no name.
     pub fn new(name: &str, endpoints: &[Endpoint]) -> Option<Self> {
-        let name = to_wire(name)?;
+        let name = Name::from_ascii(name).ok().filter(|name| name.num_labels() > 0)?;
+        let mut name = name.to_lowercase();
+        name.set_fqdn(true);
         let endpoints = &endpoints[..endpoints.len().min(MOST_ENDPOINTS)];
-        let (mut records, mut ips) = (Vec::new(), Vec::new());
+        if endpoints.is_empty() {
+            return None;
+        }
+        let (kind, class) = (RecordType::SVCB, DNSClass::IN);
+        let asked = Name::from_bytes(ASKED).ok()?;
+        let mut message = Message::response(0, OpCode::Query);
+        message.add_query(op::Query::query(asked.clone(), kind));
+        let mut ips = Vec::new();
         for (endpoint, priority) in endpoints.iter().zip(1u16..) {
-            // The owner is the question's.
-            records.extend([0xc0, wire::HEADER as u8]);
-            let target = [&priority.to_be_bytes()[..], &name].concat();
-            put(&mut records, record::SVCB, &[target, endpoint.parameters()].concat());
+            let service = SVCB::new(priority, name.clone(), endpoint.parameters());
+            message.add_answer(Record::from_rdata(asked.clone(), TTL_S, RData::SVCB(service)));
             if !ips.contains(&endpoint.ip) {
                 ips.push(endpoint.ip);
             }
         }
         // RFC 9462 section 4: the addresses too.
-        for ip in &ips {
-            records.extend_from_slice(&name);
-            match ip {
-                IpAddr::V4(ip) => put(&mut records, record::A, &ip.octets()),
-                IpAddr::V6(ip) => put(&mut records, record::AAAA, &ip.octets()),
-            }
+        for ip in ips {
+            message.add_additional(Record::from_rdata(name.clone(), TTL_S, ip.into()));
         }
-        let (answers, additional) = (endpoints.len() as u16, ips.len() as u16);
-        (answers > 0).then_some(Self { records, answers, additional })
+        let key = Key::new(Question { name: ASKED, kind, class }, false, false);
+        let answer = Answer::parse(&key, &message.to_vec().ok()?).ok()?;
+        Some(Self { answer })
     }
 
     /// The answer to `query`, where it is the question for this.
     pub fn answer(&self, query: &Query, room: Room) -> Option<Vec<u8>> {
-        if query.key.name() != ASKED || query.key.kind() != record::SVCB {
-            return None;
-        }
-        let mut message = Vec::with_capacity(64 + self.records.len());
-        query.head(rcode::NOERROR, &mut message);
-        wire::set(&mut message, 6, self.answers);
-        wire::set(&mut message, 10, self.additional);
-        message.extend_from_slice(&self.records);
-        Some(Answer::parse(&query.key, &message).ok()?.relay(query, room))
+        let is_asked = query.key.name() == ASKED && query.key.kind() == RecordType::SVCB;
+        is_asked.then(|| self.answer.relay(query, room))
     }
 }
 
 impl Endpoint {
     /// By their keys, as they have to be (RFC 9460 section 2.2).
-    fn parameters(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut put = |key: u16, value: &[u8]| {
-            out.extend(key.to_be_bytes());
-            out.extend((value.len() as u16).to_be_bytes());
-            out.extend_from_slice(value);
+    fn parameters(&self) -> Vec<(SvcParamKey, SvcParamValue)> {
+        let protocol = if self.doh_path.is_some() { "h2" } else { "dot" };
+        let hint = match self.ip {
+            IpAddr::V4(ip) => {
+                (SvcParamKey::Ipv4Hint, SvcParamValue::Ipv4Hint(IpHint(vec![ip.into()])))
+            }
+            IpAddr::V6(ip) => {
+                (SvcParamKey::Ipv6Hint, SvcParamValue::Ipv6Hint(IpHint(vec![ip.into()])))
+            }
         };
-        put(ALPN, if self.doh_path.is_some() { b"\x02h2" } else { b"\x03dot" });
-        put(PORT, &self.port.to_be_bytes());
-        match self.ip {
-            IpAddr::V4(ip) => put(IPV4_HINT, &ip.octets()),
-            IpAddr::V6(ip) => put(IPV6_HINT, &ip.octets()),
-        }
+        let mut parameters = vec![
+            (SvcParamKey::Alpn, SvcParamValue::Alpn(Alpn(vec![protocol.to_owned()]))),
+            (SvcParamKey::Port, SvcParamValue::Port(self.port)),
+            hint,
+        ];
         if let Some(path) = self.doh_path {
-            put(DOH_PATH, path.as_bytes());
+            parameters.push((DOH_PATH, SvcParamValue::Unknown(Unknown(path.into()))));
         }
-        out
+        parameters
     }
-}
-
-/// What of a record follows its owner.
-fn put(out: &mut Vec<u8>, kind: u16, data: &[u8]) {
-    out.extend(kind.to_be_bytes());
-    out.extend(1u16.to_be_bytes());
-    out.extend(TTL_S.to_be_bytes());
-    out.extend((data.len() as u16).to_be_bytes());
-    out.extend_from_slice(data);
-}
-
-fn to_wire(name: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(name.len() + 2);
-    for label in name.strip_suffix('.').unwrap_or(name).split('.') {
-        let length = u8::try_from(label.len()).ok().filter(|length| (1..64).contains(length))?;
-        out.push(length);
-        out.extend(label.bytes().map(|b| b.to_ascii_lowercase()));
-    }
-    out.push(0);
-    (out.len() <= MAX_NAME).then_some(out)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::query;
-    use hickory_proto::op::Message;
-    use hickory_proto::rr::{RData, RecordType};
 
     fn told(designated: &Designated, name: &str, kind: RecordType) -> Option<Message> {
         let query = Query::parse(&query(name, kind)).unwrap();

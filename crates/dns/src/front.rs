@@ -7,6 +7,9 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+
 use crate::answer::{Ages, Answer, Kind, NotAnAnswer, OTHER_ERROR, seconds};
 use crate::ask::{Ask, Asks, Late, Place, Waiting};
 use crate::cache::{self, Ahead, Cache, State};
@@ -20,7 +23,7 @@ use crate::push;
 use crate::query::{Query, Refusal, Room};
 use crate::settings::Settings;
 use crate::share::Source;
-use crate::wire::{self, rcode, record};
+use crate::wire;
 use keep::Unwritten;
 use warm::WarmStart;
 
@@ -192,7 +195,7 @@ impl<C> Front<C> {
         let (rate, burst) = (self.settings.client_per_second, self.settings.client_burst);
         if !self.clients.take(source.ip(), rate, burst, now) {
             self.counts.refused += 1;
-            return Some(query.reply(rcode::REFUSED, None));
+            return Some(query.reply(ResponseCode::Refused, None));
         }
         if is_of_resolver(query.key.name()) {
             return Some(self.of_resolver(&query, source, room));
@@ -214,7 +217,7 @@ impl<C> Front<C> {
         designated.and_then(|it| it.answer(query, room)).unwrap_or_else(|| {
             // RFC 9462 section 6.4.
             self.counts.negative += 1;
-            query.reply(rcode::NOERROR, None)
+            query.reply(ResponseCode::NoError, None)
         })
     }
 
@@ -288,7 +291,7 @@ impl<C> Front<C> {
 
     /// The client waits for a question, or is told why not.
     fn wait(&mut self, waiting: Waiting<C>, now: Duration) -> Option<Vec<u8>> {
-        let failure = |error| Some(waiting.query.reply(rcode::SERVFAIL, Some(error)));
+        let failure = |error| Some(waiting.query.reply(ResponseCode::ServFail, Some(error)));
         if !self.is_up {
             self.counts.cut_off += 1;
             return failure(NETWORK_ERROR);
@@ -308,7 +311,7 @@ impl<C> Front<C> {
         }
         for Waiting { client, query, .. } in self.asks.join(waiting) {
             self.counts.crowded += 1;
-            let message = query.reply(rcode::SERVFAIL, Some(OTHER_ERROR));
+            let message = query.reply(ResponseCode::ServFail, Some(OTHER_ERROR));
             self.actions.push_back(Action::Reply { client, message });
         }
         None
@@ -355,7 +358,7 @@ impl<C> Front<C> {
         if let Some(pushed) = push::read_pushed(message) {
             return self.pushed(pushed, now);
         }
-        let id = wire::word(message, 0).ok();
+        let id = wire::header(message).ok().map(|(header, _)| header.id);
         let asked = id.and_then(|id| Some((id, self.asks.get(id)?)));
         let Some((id, ask)) = asked else {
             self.counts.unasked += 1;
@@ -452,7 +455,7 @@ impl<C> Front<C> {
         self.counts.unanswered += 1;
         let error = Some(reason.unwrap_or(UNREACHABLE));
         for Waiting { client, query, .. } in ask.waiting {
-            let message = query.reply(rcode::SERVFAIL, error);
+            let message = query.reply(ResponseCode::ServFail, error);
             self.actions.push_back(Action::Reply { client, message });
         }
         // RFC 9520 section 3.2: what nobody answers is not asked for again at once either.
@@ -510,7 +513,7 @@ fn fresh(answer: &Answer, settings: &Settings) -> Ages {
 }
 
 fn is_address(key: &Key) -> bool {
-    matches!(key.kind(), record::A | record::AAAA)
+    matches!(key.kind(), RecordType::A | RecordType::AAAA)
 }
 
 #[cfg(test)]

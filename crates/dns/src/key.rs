@@ -2,8 +2,12 @@
 
 use std::fmt;
 
-use crate::query::{PLAIN_OPT, put_opt};
-use crate::wire::{self, HEADER, Malformed, flag};
+use hickory_proto::op::{MessageType, Metadata, OpCode, ResponseCode};
+use hickory_proto::rr::{DNSClass, RecordType};
+use hickory_proto::serialize::binary::BinDecoder;
+
+use crate::parts::{PLAIN_OPT, Parts, edns};
+use crate::wire::{self, HEADER, Malformed, Question};
 
 const DNSSEC_OK: u8 = 1;
 const CHECKING_DISABLED: u8 = 2;
@@ -14,18 +18,17 @@ const CHECKING_DISABLED: u8 = 2;
 pub struct Key(Box<[u8]>);
 
 impl Key {
-    /// Of a plain `name` on the wire.
+    /// Of what is asked, and how.
     pub(crate) fn new(
-        name: &[u8],
-        (kind, class): (u16, u16),
+        Question { name, kind, class }: Question<'_>,
         dnssec_ok: bool,
         checking_disabled: bool,
     ) -> Self {
         let mut bytes = Vec::with_capacity(name.len() + 5);
         // Lengths of labels are below 64 and stay as they are.
         bytes.extend(name.iter().map(u8::to_ascii_lowercase));
-        bytes.extend(kind.to_be_bytes());
-        bytes.extend(class.to_be_bytes());
+        bytes.extend(u16::from(kind).to_be_bytes());
+        bytes.extend(u16::from(class).to_be_bytes());
         let dnssec = if dnssec_ok { DNSSEC_OK } else { 0 };
         let checking = if checking_disabled { CHECKING_DISABLED } else { 0 };
         bytes.push(dnssec | checking);
@@ -34,7 +37,7 @@ impl Key {
 
     /// From [`as_bytes`](Self::as_bytes).
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
-        let end = wire::plain_name_end(bytes, 0)?;
+        let end = wire::plain_name(&mut BinDecoder::new(bytes))?.len();
         let good = bytes.len() == end + 5
             && bytes[end + 4] <= DNSSEC_OK | CHECKING_DISABLED
             && !bytes[..end].iter().any(u8::is_ascii_uppercase);
@@ -52,13 +55,18 @@ impl Key {
     }
 
     /// The type of records asked for.
-    pub fn kind(&self) -> u16 {
-        self.number(5)
+    pub fn kind(&self) -> RecordType {
+        self.number(5).into()
     }
 
-    /// Their class, 1 for the Internet.
-    pub fn class(&self) -> u16 {
-        self.number(3)
+    /// Their class.
+    pub fn class(&self) -> DNSClass {
+        self.number(3).into()
+    }
+
+    /// The question of it, in lower case.
+    pub(crate) fn asked(&self) -> Question<'_> {
+        Question { name: self.name(), kind: self.kind(), class: self.class() }
     }
 
     /// Whether signatures are wanted too (DO, RFC 3225).
@@ -93,16 +101,13 @@ impl Key {
     /// The message that asks for it, with the id `id`. AD asks for what the resolver has found
     /// authentic (RFC 6840 section 5.7).
     pub fn question(&self, id: u16) -> Vec<u8> {
-        let checking = if self.checking_disabled() { flag::CHECKING_DISABLED } else { 0 };
-        let mut out = Vec::with_capacity(40 + self.name().len());
-        for word in [id, flag::RECURSION_DESIRED | flag::AUTHENTIC | checking, 1, 0, 0, 0] {
-            out.extend(word.to_be_bytes());
-        }
-        out.extend_from_slice(self.name());
-        out.extend(self.kind().to_be_bytes());
-        out.extend(self.class().to_be_bytes());
-        put_opt(&mut out, 0, self.dnssec_ok(), None);
-        out
+        let mut metadata = Metadata::new(id, MessageType::Query, OpCode::Query);
+        metadata.recursion_desired = true;
+        metadata.authentic_data = true;
+        metadata.checking_disabled = self.checking_disabled();
+        let edns = Some(edns(ResponseCode::NoError, self.dnssec_ok(), None));
+        let (question, counts) = (Some(self.asked()), [0; 3]);
+        Parts { metadata, question, counts, records: &[], edns }.write()
     }
 
     /// The bytes of that message.
@@ -133,8 +138,10 @@ mod tests {
 
     #[test]
     fn a_key_is_its_bytes() {
-        let key = Key::new(b"\x03wWw\x03Gov\x02uk\x00", (28, 1), true, false);
-        assert_eq!((key.kind(), key.class()), (28, 1));
+        let (kind, class) = (RecordType::AAAA, DNSClass::IN);
+        let name = b"\x03wWw\x03Gov\x02uk\x00";
+        let key = Key::new(Question { name, kind, class }, true, false);
+        assert_eq!((key.kind(), key.class()), (kind, class));
         assert_eq!((key.dnssec_ok(), key.checking_disabled()), (true, false));
         assert_eq!(key.host_name().as_deref(), Some("www.gov.uk"));
         assert_eq!(Key::from_bytes(key.as_bytes()), Ok(key.clone()));
@@ -148,7 +155,8 @@ mod tests {
 
     #[test]
     fn only_names_of_hosts_are_text() {
-        let host = |name: &[u8]| Key::new(name, (1, 1), false, false).host_name();
+        let (kind, class) = (RecordType::A, DNSClass::IN);
+        let host = |name: &[u8]| Key::new(Question { name, kind, class }, false, false).host_name();
         assert_eq!(host(b"\x04_dmc\x01A\x00").as_deref(), Some("_dmc.a"));
         assert_eq!(host(b"\x03a.b\x00"), None);
         assert_eq!(host(b"\x01\xff\x00"), None);

@@ -5,7 +5,8 @@
 //!
 //! | module | one idea |
 //! |---|---|
-//! | `wire` | where names and records of a message begin and end |
+//! | `wire` | what stands in a message, and where, by hickory-proto's decoder |
+//! | `parts` | a message put together, by its encoder |
 //! | [`Query`], [`Key`] | what a client asks, and what two questions must share to have one answer |
 //! | [`Answer`] | a message kept as it came: only its id, flags, question's spelling and TTLs are written anew |
 //! | `cache` | answers within a bound of bytes, their age, and who still wants them |
@@ -35,6 +36,7 @@ mod key;
 mod known;
 mod limit;
 mod pad;
+mod parts;
 mod pool;
 pub mod push;
 mod query;
@@ -43,6 +45,8 @@ mod share;
 #[cfg(test)]
 mod testing;
 mod wire;
+
+pub use hickory_proto::op::ResponseCode;
 
 pub use answer::{Answer, Kind, NotAnAnswer, least_ttl};
 pub use counts::Counts;
@@ -56,4 +60,4 @@ pub use pool::{NotAPool, Pool};
 pub use query::{Query, Refusal, Room};
 pub use settings::Settings;
 pub use share::{Source, may_hold};
-pub use wire::{Malformed, rcode, record};
+pub use wire::Malformed;

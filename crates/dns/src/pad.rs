@@ -1,9 +1,9 @@
 //! Padding of answers that cross encrypted (RFC 7830), so that their length says little of the name.
 
-use crate::wire::{self, HEADER, Record, record};
+use hickory_proto::rr::RecordType;
+use hickory_proto::rr::rdata::opt::EdnsCode;
 
-/// EDNS option (RFC 7830 section 3).
-const PADDING: u16 = 12;
+use crate::wire::{self, Record};
 
 /// Answers are padded to a multiple of this (RFC 8467 section 4.1).
 const BLOCK: usize = 468;
@@ -11,44 +11,35 @@ const BLOCK: usize = 468;
 /// Whether who sent `query` wants its answer padded: it is then, where it crosses encrypted (RFC 7830
 /// section 4).
 pub fn wants_padding(query: &[u8]) -> bool {
-    let Some(opt) = opt(query) else { return false };
-    let mut options = &query[opt.data];
-    while let (Ok(code), Ok(length)) = (wire::number(options, 0), wire::number(options, 2)) {
-        if code == PADDING {
-            return true;
-        }
-        let Some(rest) = options.get(4 + usize::from(length)..) else { return false };
-        options = rest;
-    }
-    false
+    opt(query).is_some_and(|opt| wire::options(opt.data).any(|(code, _)| code == EdnsCode::Padding))
 }
 
 /// Pads `answer`, one that a [`Front`](crate::Front) has written: its OPT record is the last.
 pub fn pad(answer: &mut Vec<u8>) {
-    let Some(opt) = opt(answer).filter(|opt| opt.data.end == answer.len()) else { return };
+    let Some(opt) = opt(answer).filter(|opt| opt.end() == answer.len()) else { return };
+    let (data_at, length) = (opt.data_at, opt.data.len());
     let with_option = answer.len() + 4;
     let target = with_option.next_multiple_of(BLOCK).min(usize::from(u16::MAX));
     let Some(padding) = target.checked_sub(with_option) else { return };
-    wire::set(answer, opt.data.start - 2, (opt.data.len() + 4 + padding) as u16);
-    answer.extend(PADDING.to_be_bytes());
+    let longer = (length + 4 + padding) as u16;
+    answer[data_at - 2..data_at].copy_from_slice(&longer.to_be_bytes());
+    answer.extend(u16::from(EdnsCode::Padding).to_be_bytes());
     answer.extend((padding as u16).to_be_bytes());
     answer.resize(target, 0);
 }
 
 /// The OPT record of `message`.
-fn opt(message: &[u8]) -> Option<Record> {
-    let counts = [3, 4, 5].map(|section| wire::word(message, section).map(u32::from));
-    let [Ok(answers), Ok(authorities), Ok(additional)] = counts else { return None };
-    let mut at = HEADER;
-    for _ in 0..wire::word(message, 2).ok()? {
-        at = wire::name_end(message, at).ok()? + 4;
+fn opt(message: &[u8]) -> Option<Record<'_>> {
+    let (header, mut rest) = wire::header(message).ok()?;
+    for _ in 0..header.counts.queries {
+        wire::skip_question(&mut rest).ok()?;
     }
-    for _ in 0..answers + authorities + additional {
-        let record = Record::parse(message, at).ok()?;
-        if record.kind == record::OPT {
+    let counts = [header.counts.answers, header.counts.authorities, header.counts.additionals];
+    for _ in 0..counts.map(u32::from).iter().sum() {
+        let record = Record::read(&mut rest).ok()?;
+        if record.kind == RecordType::OPT {
             return Some(record);
         }
-        at = record.data.end;
     }
     None
 }
@@ -67,7 +58,8 @@ mod tests {
         query_with(name, RecordType::A, |message| {
             let mut edns = Edns::new();
             edns.options_mut().insert(EdnsOption::Unknown(10, vec![7; 8]));
-            edns.options_mut().insert(EdnsOption::Unknown(PADDING, vec![0; padding]));
+            edns.options_mut()
+                .insert(EdnsOption::Unknown(EdnsCode::Padding.into(), vec![0; padding]));
             message.set_edns(edns);
         })
     }

@@ -9,9 +9,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use hickory_proto::op::ResponseCode;
+use hickory_proto::rr::RecordType;
+
 use crate::journal::Record;
 use crate::query::Query;
-use crate::wire::{rcode, record};
 
 /// What the TTL of such an answer says: soon the real one is known.
 const TTL_S: u32 = 30;
@@ -128,12 +130,12 @@ impl Pool {
     /// Who wants signatures would find none, and is left to the ground.
     pub fn answer(&mut self, query: &Query, now: Duration) -> Option<(Vec<u8>, Option<Record>)> {
         let kind = query.key.kind();
-        let wanted = matches!(kind, record::A | record::AAAA) && !query.key.dnssec_ok();
+        let wanted = matches!(kind, RecordType::A | RecordType::AAAA) && !query.key.dnssec_ok();
         let name = query.key.host_name().filter(|name| wanted && self.may(name))?;
         let (number, record) = self.assign(name, now)?;
         let reply = match (kind, self.v6) {
             // The name may have one; its client shall use the other family, whichever it asks for first.
-            (record::AAAA, None) => query.reply(rcode::NOERROR, None),
+            (RecordType::AAAA, None) => query.reply(ResponseCode::NoError, None),
             _ => self.write(query, number),
         };
         Some((reply, record))
@@ -240,7 +242,7 @@ impl Pool {
 
     fn write(&self, query: &Query, number: u32) -> Vec<u8> {
         let ip = match (query.key.kind(), self.v6) {
-            (record::AAAA, Some(prefix)) => {
+            (RecordType::AAAA, Some(prefix)) => {
                 Ipv6Addr::from_bits(prefix.to_bits() | u128::from(number)).into()
             }
             _ => Ipv4Addr::from_bits(self.v4.0.to_bits() | number).into(),

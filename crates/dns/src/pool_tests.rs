@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::{query, query_with};
 use hickory_proto::op::{Edns, Message};
-use hickory_proto::rr::{RData, RecordType};
+use hickory_proto::rr::RData;
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)

@@ -8,8 +8,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use hickory_proto::op::{MessageType, Metadata, OpCode};
+
 use crate::key::Key;
-use crate::wire::{self, HEADER, flag};
+use crate::parts::Parts;
+use crate::wire::{self, HEADER};
 
 /// Names that are counted: at some 200 bytes each, 100 KiB for an aircraft.
 pub const MOST_NAMES: usize = 512;
@@ -24,17 +27,14 @@ const AT_MOST_EVERY: Duration = Duration::from_secs(60);
 const DATAGRAM_BYTES: usize = 40;
 
 /// The opcode of what is between the gateways alone: passengers' queries that have it are refused.
-const OPCODE: u16 = flag::OPCODE;
+const OPCODE: OpCode = OpCode::Unknown(15);
 
 /// Says "I begin, and take so many bytes", where the other direction says "I have heard that".
 pub fn beginning(bytes: u32, is_reply: bool) -> Vec<u8> {
-    let response = if is_reply { flag::RESPONSE } else { 0 };
-    let mut out = Vec::with_capacity(HEADER + 4);
-    for word in [0, OPCODE | response, 0, 0, 0, 0] {
-        out.extend(word.to_be_bytes());
-    }
-    out.extend(bytes.to_be_bytes());
-    out
+    let kind = if is_reply { MessageType::Response } else { MessageType::Query };
+    let metadata = Metadata::new(0, kind, OPCODE);
+    let records = &bytes.to_be_bytes();
+    Parts { metadata, question: None, counts: [0; 3], records, edns: None }.write()
 }
 
 /// The bytes that the air gateway takes that has sent `message`, if it says that it begins.
@@ -45,19 +45,21 @@ pub fn read_beginning(message: &[u8]) -> Option<u32> {
 
 /// `message`, which is an answer, as one that nobody has asked for.
 pub fn mark_pushed(message: &mut [u8]) {
-    if let Ok(flags) = wire::word(message, 1) {
-        wire::set(message, 2, flags | OPCODE);
+    if let Ok((mut header, _)) = wire::header(message) {
+        header.metadata.op_code = OPCODE;
+        wire::set_header(message, &header);
     }
 }
 
 /// The answer in a message that [`mark_pushed`] has marked, or nothing in one that says only that the
 /// beginning was heard. `None` for every other.
 pub fn read_pushed(message: &[u8]) -> Option<Option<Vec<u8>>> {
-    let flags = wire::word(message, 1).ok()?;
-    let is_pushed = flags & OPCODE == OPCODE && flags & flag::RESPONSE != 0;
+    let (mut header, _) = wire::header(message).ok()?;
+    let is_pushed = header.op_code == OPCODE && header.message_type == MessageType::Response;
     let mut answer = is_pushed.then(|| message.to_vec())?;
-    wire::set(&mut answer, 2, flags & !OPCODE);
-    Some((wire::word(message, 2) == Ok(1)).then_some(answer))
+    header.metadata.op_code = OpCode::Query;
+    wire::set_header(&mut answer, &header);
+    Some((header.counts.queries == 1).then_some(answer))
 }
 
 /// What one aircraft asks for often, and what of it is being pushed.
@@ -152,6 +154,8 @@ impl Pusher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Question;
+    use hickory_proto::rr::{DNSClass, RecordType};
     use proptest::prelude::*;
 
     const fn s(seconds: u64) -> Duration {
@@ -161,7 +165,8 @@ mod tests {
     fn key(n: u32) -> Key {
         let name = format!("n{n}");
         let name = [&[name.len() as u8][..], name.as_bytes(), &[0]].concat();
-        Key::new(&name, (1, 1), false, false)
+        let (kind, class) = (RecordType::A, DNSClass::IN);
+        Key::new(Question { name: &name, kind, class }, false, false)
     }
 
     #[test]

@@ -1,187 +1,261 @@
-//! Where the parts of a DNS message begin and end (RFC 1035 section 4). Nothing is copied, and
-//! nothing is believed: every read is within the message.
+//! DNS messages by hickory-proto's decoder, without copying them: what stands in a message, and where.
+//!
+//! Numbers, types, the header and strings are read as hickory reads them. Names are read to their end and
+//! not into a `Name`: the cache goes by their bytes, and where pointers lead is for whoever asked. Data are
+//! not looked at. `docs/decisions/0008-dns-messages.md` says why.
 
-use std::ops::Range;
+use hickory_proto::op::Header;
+use hickory_proto::rr::rdata::opt::EdnsCode;
+use hickory_proto::rr::{DNSClass, Name, RecordType};
+use hickory_proto::serialize::binary::{
+    BinDecodable, BinDecoder, BinEncodable, DecodeError, EncodedSize, Restrict,
+};
 
 /// A header's bytes.
-pub const HEADER: usize = 12;
+pub const HEADER: usize = Header::LEN;
 
-/// The longest name on the wire, its last zero included (RFC 1035 section 2.3.4).
-pub const MAX_NAME: usize = 255;
-
-/// Types of records that something is done about here.
-pub mod record {
-    /// An IPv4 address.
-    pub const A: u16 = 1;
-    /// Another name for this one.
-    pub const CNAME: u16 = 5;
-    /// Who is in charge of a zone, and how long denials hold.
-    pub const SOA: u16 = 6;
-    /// An IPv6 address.
-    pub const AAAA: u16 = 28;
-    /// EDNS (RFC 6891).
-    pub const OPT: u16 = 41;
-    /// Where a service is, and how it is spoken to (RFC 9460).
-    pub const SVCB: u16 = 64;
-    /// Everything there is (RFC 8482).
-    pub const ANY: u16 = 255;
-}
-
-/// Response codes that are answered here.
-pub mod rcode {
-    /// There is an answer, or the name has none of this type.
-    pub const NOERROR: u16 = 0;
-    /// The question is broken.
-    pub const FORMERR: u16 = 1;
-    /// Nobody could be asked.
-    pub const SERVFAIL: u16 = 2;
-    /// There is no such name.
-    pub const NXDOMAIN: u16 = 3;
-    /// Questions of that kind are not answered here.
-    pub const NOTIMP: u16 = 4;
-    /// The client may not ask that, or not so much.
-    pub const REFUSED: u16 = 5;
-    /// A version of EDNS that is not known here (RFC 6891).
-    pub const BADVERS: u16 = 16;
-}
-
-/// Flags of the header's second word.
-pub mod flag {
-    pub const RESPONSE: u16 = 0x8000;
-    pub const OPCODE: u16 = 0x7800;
-    pub const TRUNCATED: u16 = 0x0200;
-    pub const RECURSION_DESIRED: u16 = 0x0100;
-    pub const RECURSION_AVAILABLE: u16 = 0x0080;
-    pub const AUTHENTIC: u16 = 0x0020;
-    pub const CHECKING_DISABLED: u16 = 0x0010;
-    pub const RCODE: u16 = 0x000f;
-}
+/// Bytes of type and class behind a question's name.
+const AFTER_NAME: usize = 4;
 
 /// Bytes that are no DNS message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a DNS message: it ends too soon, or a name in it does not end")]
 pub struct Malformed;
 
-/// One of a header's words: 0 is the id, 1 the flags, then the counts of questions, answers,
-/// authorities and additional records.
-pub fn word(message: &[u8], index: usize) -> Result<u16, Malformed> {
-    number(message, 2 * index)
-}
-
-/// Two bytes at `at`.
-pub fn number(message: &[u8], at: usize) -> Result<u16, Malformed> {
-    let bytes = message.get(at..).and_then(|rest| rest.first_chunk::<2>()).ok_or(Malformed)?;
-    Ok(u16::from_be_bytes(*bytes))
-}
-
-/// Four bytes at `at`.
-pub fn long(message: &[u8], at: usize) -> Result<u32, Malformed> {
-    let bytes = message.get(at..).and_then(|rest| rest.first_chunk::<4>()).ok_or(Malformed)?;
-    Ok(u32::from_be_bytes(*bytes))
-}
-
-/// Writes two bytes, which have to be there.
-pub fn set(message: &mut [u8], at: usize, value: u16) {
-    message[at..at + 2].copy_from_slice(&value.to_be_bytes());
-}
-
-/// Where the name at `at`, which may end in a pointer, ends.
-pub fn name_end(message: &[u8], mut at: usize) -> Result<usize, Malformed> {
-    let began = at;
-    loop {
-        let length = usize::from(*message.get(at).ok_or(Malformed)?);
-        match length {
-            0 => return Ok(at + 1),
-            1..=63 => at += 1 + length,
-            192.. => return number(message, at).map(|_| at + 2),
-            _ => return Err(Malformed),
-        }
-        if at - began >= MAX_NAME {
-            return Err(Malformed);
-        }
+impl From<DecodeError> for Malformed {
+    fn from(_: DecodeError) -> Self {
+        Self
     }
 }
 
-/// Where the name at `at`, which has no pointers, ends.
-pub fn plain_name_end(message: &[u8], at: usize) -> Result<usize, Malformed> {
-    let end = name_end(message, at)?;
-    // A pointer's second byte may be zero, so its first tells.
-    if end - at > 1 && pointer_in(&message[at..end]) { Err(Malformed) } else { Ok(end) }
+/// A question whose name stands there whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question<'a> {
+    /// The name as it is spelled, on the wire.
+    pub name: &'a [u8],
+    /// The type of records asked for.
+    pub kind: RecordType,
+    /// Their class.
+    pub class: DNSClass,
 }
 
-fn pointer_in(name: &[u8]) -> bool {
-    let mut at = 0;
-    while let Some(length) = name.get(at).map(|length| usize::from(*length)) {
-        if length >= 192 {
-            return true;
-        }
-        at += 1 + length;
+/// The header of `message`, and what is left to be read.
+pub fn header(message: &[u8]) -> Result<(Header, BinDecoder<'_>), Malformed> {
+    let mut rest = BinDecoder::new(message);
+    Ok((Header::read(&mut rest)?, rest))
+}
+
+/// Writes the header of `message` anew, where it has one.
+pub fn set_header(message: &mut [u8], header: &Header) {
+    if let (Some(head), Ok(bytes)) = (message.get_mut(..HEADER), header.to_bytes()) {
+        head.copy_from_slice(&bytes);
     }
-    false
 }
 
-/// A resource record, as places in its message.
+/// Reads a question. A name that points to another is none here: in a question there is no other.
+pub fn question<'a>(rest: &mut BinDecoder<'a>) -> Result<Question<'a>, Malformed> {
+    let name = plain_name(rest)?;
+    Ok(Question { name, kind: RecordType::read(rest)?, class: DNSClass::read(rest)? })
+}
+
+/// Reads a name that has no pointers.
+pub fn plain_name<'a>(rest: &mut BinDecoder<'a>) -> Result<&'a [u8], Malformed> {
+    let start = rest.index();
+    if skip_name(rest)? { Err(Malformed) } else { Ok(rest.slice_from(start)?) }
+}
+
+/// A resource record, and its place in its message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Record {
+pub struct Record<'a> {
     /// Where its name begins.
     pub start: usize,
     /// Its type.
-    pub kind: u16,
+    pub kind: RecordType,
     /// Its class; what OPT says the sender's buffer is.
     pub class: u16,
     /// Where its TTL stands.
     pub ttl_at: usize,
+    /// What stands there; of OPT, the upper bits of the response code, a version and flags.
+    pub ttl_field: u32,
+    /// Where its data begin.
+    pub data_at: usize,
     /// Its data.
-    pub data: Range<usize>,
+    pub data: &'a [u8],
 }
 
-impl Record {
-    /// Reads the record at `at`.
-    pub fn parse(message: &[u8], at: usize) -> Result<Self, Malformed> {
-        let name_end = name_end(message, at)?;
-        let (kind, class) = (number(message, name_end)?, number(message, name_end + 2)?);
-        let ttl_at = name_end + 4;
-        let length = usize::from(number(message, ttl_at + 4)?);
-        let data = ttl_at + 6..ttl_at + 6 + length;
-        if data.end > message.len() {
-            return Err(Malformed);
-        }
-        Ok(Self { start: at, kind, class, ttl_at, data })
+impl<'a> Record<'a> {
+    /// Reads the next record.
+    pub fn read(rest: &mut BinDecoder<'a>) -> Result<Self, Malformed> {
+        let start = rest.index();
+        skip_name(rest)?;
+        let kind = RecordType::read(rest)?;
+        let class = rest.read_u16()?.unverified();
+        let ttl_at = rest.index();
+        let ttl_field = rest.read_u32()?.unverified();
+        let length = rest.read_u16()?.unverified();
+        let data_at = rest.index();
+        let data = rest.read_slice(length.into())?.unverified();
+        Ok(Self { start, kind, class, ttl_at, ttl_field, data_at, data })
     }
 
-    /// Its TTL in seconds; one with the highest bit counts as 0 (RFC 2181 section 8).
-    pub fn ttl(&self, message: &[u8]) -> u32 {
-        let ttl = long(message, self.ttl_at).unwrap_or(0);
-        if ttl > i32::MAX as u32 { 0 } else { ttl }
+    /// Its TTL in seconds.
+    pub fn ttl(&self) -> u32 {
+        ttl_seconds(self.ttl_field)
     }
+
+    /// Where it ends.
+    pub fn end(&self) -> usize {
+        self.data_at + self.data.len()
+    }
+
+    /// Whether it is the root's.
+    pub fn is_of_root(&self) -> bool {
+        // A name of one byte, then type and class.
+        self.ttl_at == self.start + 1 + AFTER_NAME
+    }
+}
+
+/// A TTL as it is meant: one with the highest bit counts as 0 (RFC 2181 section 8).
+pub fn ttl_seconds(ttl_field: u32) -> u32 {
+    if ttl_field > i32::MAX as u32 { 0 } else { ttl_field }
+}
+
+/// Reads past a question, whatever its name.
+pub fn skip_question(rest: &mut BinDecoder<'_>) -> Result<(), Malformed> {
+    skip_name(rest)?;
+    rest.read_slice(AFTER_NAME)?;
+    Ok(())
+}
+
+/// Reads to the end of a name; whether that is a pointer. Where it leads is not followed: hickory's `Name`
+/// follows it, and a message of 64 KiB may have thousands of pointers to one name of 126 labels.
+fn skip_name(rest: &mut BinDecoder<'_>) -> Result<bool, Malformed> {
+    const POINTER: u8 = 0xc0;
+    let start = rest.index();
+    while rest.index() - start < Name::MAX_LENGTH {
+        let length = rest.peek().map(Restrict::unverified).ok_or(Malformed)?;
+        match length & POINTER {
+            0 if rest.read_character_data()?.unverified().is_empty() => return Ok(false),
+            0 => {}
+            POINTER => return Ok(rest.read_u16().map(|_| true)?),
+            _ => break,
+        }
+    }
+    Err(Malformed)
+}
+
+/// The options in the data of an OPT record, up to the first that is not whole. Hickory's `OPT` copies each
+/// of them byte by byte, and writes a line into the log where one is broken, as often as somebody sends it.
+pub fn options(data: &[u8]) -> impl Iterator<Item = (EdnsCode, &[u8])> {
+    let mut rest = BinDecoder::new(data);
+    std::iter::from_fn(move || {
+        let code = rest.read_u16().ok()?.unverified();
+        let length = rest.read_u16().ok()?.unverified();
+        Some((code.into(), rest.read_slice(length.into()).ok()?.unverified()))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    fn owner_end(bytes: &[u8]) -> Result<usize, Malformed> {
+        let mut rest = BinDecoder::new(bytes);
+        skip_name(&mut rest).map(|_| rest.index())
+    }
+
+    fn plain_end(bytes: &[u8]) -> Result<usize, Malformed> {
+        plain_name(&mut BinDecoder::new(bytes)).map(<[u8]>::len)
+    }
 
     #[test]
     fn names_end_where_they_end() {
-        assert_eq!(name_end(b"\x03www\x00rest", 0), Ok(5));
-        assert_eq!(name_end(b"\x03www\xc0\x0crest", 0), Ok(6));
-        assert_eq!(plain_name_end(b"\x03www\xc0\x00", 0), Err(Malformed));
-        assert_eq!(plain_name_end(b"\x00", 0), Ok(1));
+        assert_eq!(owner_end(b"\x03www\x00rest"), Ok(5));
+        assert_eq!(owner_end(b"\x03www\xc0\x0crest"), Ok(6));
+        assert_eq!(plain_end(b"\x03www\xc0\x00"), Err(Malformed));
+        assert_eq!(plain_end(b"\x00"), Ok(1));
         for broken in [&b"\x03ww"[..], b"\x03www", b"\x40a\x00", b"\xc0", b""] {
-            assert_eq!(name_end(broken, 0), Err(Malformed), "{broken:?}");
+            assert_eq!(owner_end(broken), Err(Malformed), "{broken:?}");
+            assert_eq!(plain_end(broken), Err(Malformed), "{broken:?}");
         }
         let longest = [&[63; 64 * 3][..], &[62; 63], b"\x00"].concat();
-        assert!(name_end(&[&longest[..], b"x"].concat(), 0).is_err(), "256 bytes");
+        assert!(owner_end(&[&longest[..], b"x"].concat()).is_err(), "256 bytes");
+        assert!(plain_end(&longest).is_err(), "256 bytes");
         let longest = [&[63; 64 * 3][..], &[61; 62], b"\x00"].concat();
-        assert_eq!(name_end(&longest, 0), Ok(MAX_NAME));
+        assert_eq!(owner_end(&longest), Ok(Name::MAX_LENGTH));
+        assert_eq!(plain_end(&longest), Ok(Name::MAX_LENGTH));
+    }
+
+    #[test]
+    fn a_question_is_its_bytes_and_has_no_pointer() {
+        let read = |message: &[u8]| {
+            let mut rest = header(message)?.1;
+            question(&mut rest)
+                .map(|question| (question.name.to_vec(), question.kind, rest.index()))
+        };
+        // The header has zeros, which a pointer could lead to as the root.
+        let message = |name: &[u8]| [&[0; 12], name, &[0, 28, 0, 1]].concat();
+        let spelled = b"\x03wWw\x03g.v\x02\xffk\x00";
+        let expected = (spelled.to_vec(), RecordType::AAAA, 12 + spelled.len() + 4);
+        assert_eq!(read(&message(spelled)), Ok(expected));
+        assert_eq!(read(&message(b"\x00")), Ok((vec![0], RecordType::AAAA, 17)));
+        for pointer in [&b"\xc0\x0b"[..], b"\x03www\xc0\x0b", b"\x03www\xc0\x00", b"\xc0\x0c"] {
+            assert_eq!(read(&message(pointer)), Err(Malformed), "{pointer:?}");
+        }
     }
 
     #[test]
     fn records_stay_within_their_message() {
         let bytes = b"\x00\x00\x01\x00\x01\x00\x00\x00\x3c\x00\x04\x01\x02\x03\x04";
-        let record = Record::parse(bytes, 0).unwrap();
-        assert_eq!((record.kind, record.ttl(bytes), record.data), (record::A, 60, 11..15));
+        let read = |bytes| Record::read(&mut BinDecoder::new(bytes));
+        let record = read(&bytes[..]).unwrap();
+        assert_eq!((record.kind, record.ttl(), record.data), (RecordType::A, 60, &bytes[11..]));
+        assert!(record.is_of_root() && record.end() == bytes.len());
         for short in 0..bytes.len() {
-            assert_eq!(Record::parse(&bytes[..short], 0), Err(Malformed));
+            assert_eq!(read(&bytes[..short]), Err(Malformed));
+        }
+    }
+
+    #[test]
+    fn options_end_where_one_is_broken() {
+        let data = b"\x00\x0f\x00\x02\x00\x09\x00\x0c\x00\x00\x00\x0a\x00\x04abc";
+        let read: Vec<_> = options(data).collect();
+        let expected: [(_, &[u8]); 2] =
+            [(EdnsCode::Unknown(15), &[0, 9]), (EdnsCode::Padding, &[])];
+        assert_eq!(read, expected);
+    }
+
+    proptest! {
+        /// A record that hickory reads is one here, and ends where hickory says.
+        #[test]
+        fn whatever_hickory_reads_is_read(
+            labels in prop::collection::vec("[a-z]{1,63}", 0..6), pointer in prop::option::of(0u16..16),
+            kind in 60_000u16..60_010, data in prop::collection::vec(any::<u8>(), 1..20),
+        ) {
+            // The root, and names that end with it or in the middle of one another.
+            let mut bytes = b"\x00\x03abc\x00\x02de\xc0\x01\x01f\xc0\x06".to_vec();
+            let at = bytes.len() as u16;
+            for label in &labels {
+                bytes.push(label.len() as u8);
+                bytes.extend(label.as_bytes());
+            }
+            match pointer {
+                Some(to) => bytes.extend((0xc000 | to).to_be_bytes()),
+                None => bytes.push(0),
+            }
+            bytes.extend(kind.to_be_bytes());
+            bytes.extend([0, 1, 0, 0, 0, 9, 0, data.len() as u8]);
+            bytes.extend(&data);
+            let [mut theirs, mut ours] = [(); 2].map(|()| BinDecoder::new(&bytes).clone(at));
+            let read = hickory_proto::rr::Record::read(&mut theirs);
+            prop_assert!(read.is_ok() || pointer.is_some() || labels.concat().len() > 240);
+            if let Ok(read) = read {
+                let record = Record::read(&mut ours).unwrap();
+                prop_assert_eq!(ours.index(), theirs.index());
+                let fields = (record.kind, record.class, record.ttl_field, record.data);
+                prop_assert_eq!(fields, (read.record_type(), 1, read.ttl, &data[..]));
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bentpipe_dns::push::{beginning, read_beginning};
-use bentpipe_dns::{Key, Kind, Query, Refusal, Room, rcode};
+use bentpipe_dns::{Key, Kind, Query, Refusal, ResponseCode, Room};
 use bentpipe_link::ResetCode;
 use bytes::BytesMut;
 use futures_util::StreamExt;
@@ -162,7 +162,7 @@ impl Names {
             Some(place) => Taken::Open(query, place),
             None => {
                 self.counters.names_failed.add(1);
-                Taken::Answered(query.reply(rcode::SERVFAIL, Some(OTHER_ERROR)))
+                Taken::Answered(query.reply(ResponseCode::ServFail, Some(OTHER_ERROR)))
             }
         }
     }
@@ -189,7 +189,7 @@ impl Names {
             () = place.taken() => OTHER_ERROR,
         };
         self.counters.names_failed.add(1);
-        query.reply(rcode::SERVFAIL, Some(error))
+        query.reply(ResponseCode::ServFail, Some(error))
     }
 }
 
@@ -226,16 +226,16 @@ impl<'a> Work<'a> {
             }
             return self.send(&beginning(bytes, true));
         }
-        let is_open = |query: &Query| self.open.contains(&(query.id, query.key.clone()));
+        let is_open = |query: &Query| self.open.contains(&(query.metadata.id, query.key.clone()));
         match self.names.take(self.aircraft, message, is_open) {
             Taken::Nothing => {}
             Taken::Answered(answer) => self.send(&answer),
             Taken::Open(query, place) => {
-                self.open.insert((query.id, query.key.clone()));
+                self.open.insert((query.metadata.id, query.key.clone()));
                 let (names, room) = (self.names, self.room());
                 self.asked.push(Box::pin(async move {
                     let answer = names.forward(&query, place, room).await;
-                    ((query.id, query.key), answer)
+                    ((query.metadata.id, query.key), answer)
                 }));
             }
         }

@@ -116,7 +116,7 @@ async fn an_aircraft_that_asks_too_much_is_refused_or_loses_what_it_asked_long_a
     assert_eq!(said.iter().map(|message| message[1]).collect::<Vec<_>>(), [2, 0, 1]);
     assert_eq!(came.load(SeqCst), 4);
     for message in &said {
-        assert_eq!(u16::from(message[3] & 0xf), rcode::SERVFAIL);
+        assert_eq!(ResponseCode::from_low(message[3]), ResponseCode::ServFail);
         // Its extended error is "Other", by which those on board know that it is no failure of the name.
         assert!(message.ends_with(&[0, 15, 0, 2, 0, 0]), "{message:?}");
     }

@@ -1,0 +1,116 @@
+//! What a message costs: `cargo run --release -p bentpipe-dns --example message_cost`.
+//!
+//! Prints how long an answer from the cache takes, from the query's bytes to the answer's, and beside it how
+//! long hickory-proto takes to read the query and the answer into records and to write the answer again; then
+//! how long it takes to read a query of 64 KiB made to be slow. Each is the best of several rounds that
+//! alternate.
+
+use std::hint::black_box;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use bentpipe_dns::{Action, Front, Query, Room, Settings, Source};
+use hickory_proto::op::{self, Edns, Message, MessageType, OpCode};
+use hickory_proto::rr::rdata::CNAME;
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+
+const NOW: Duration = Duration::from_secs(1_800_000_000);
+const FROM: ((), Source) = ((), Source::Stream(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)));
+const ROUNDS: u32 = 15;
+
+fn main() {
+    println!("{:36} {:>10} {:>10} {:>7}", "", "here", "hickory", "ratio");
+    for addresses in [1, 8] {
+        let (query, answer) = messages(addresses);
+        let mut front = holding(&query, &answer);
+        let records = Message::from_vec(&answer).expect("it is one").answers;
+        let mut ours = || {
+            black_box(front.query(FROM, black_box(&query), Room::Packet(1232), NOW));
+        };
+        let theirs = || {
+            let asked = Message::from_vec(black_box(&query)).expect("it is one");
+            let mut answer = Message::response(asked.metadata.id, OpCode::Query);
+            answer.queries = asked.queries;
+            answer.answers.clone_from(&records);
+            answer.answers.iter_mut().for_each(|record| _ = record.decrement_ttl(1));
+            answer.set_edns(Edns::new());
+            black_box(answer.to_vec().expect("it fits"));
+        };
+        show(&format!("hit of {} records", addresses + 1), 20_000, &mut ours, theirs);
+    }
+    let slow = slow_query();
+    let ours = || _ = black_box(Query::parse(black_box(&slow)).is_ok());
+    let theirs = || _ = black_box(Message::from_vec(black_box(&slow)).is_ok());
+    assert!(
+        Query::parse(&slow).is_ok() && Message::from_vec(&slow).is_ok(),
+        "it is read to its end"
+    );
+    show(&format!("query of {} bytes", slow.len()), 5, ours, theirs);
+}
+
+fn show(what: &str, times: u32, mut ours: impl FnMut(), mut theirs: impl FnMut()) {
+    let mut best = [f64::MAX; 2];
+    for _ in 0..ROUNDS {
+        best[0] = best[0].min(nanoseconds(times, &mut ours));
+        best[1] = best[1].min(nanoseconds(times, &mut theirs));
+    }
+    let [ours, theirs] = best;
+    println!("{what:36} {ours:7.0} ns {theirs:7.0} ns {:7.2}", theirs / ours);
+}
+
+fn nanoseconds(times: u32, work: &mut impl FnMut()) -> f64 {
+    let began = Instant::now();
+    (0..times).for_each(|_| work());
+    began.elapsed().as_nanos() as f64 / f64::from(times)
+}
+
+fn name(text: &str) -> Name {
+    Name::from_ascii(text).expect("it is one")
+}
+
+/// A query as a phone sends it, and its answer: an alias and so many addresses.
+fn messages(addresses: u8) -> (Vec<u8>, Vec<u8>) {
+    let (alias, real) = (name("www.images.example.com."), name("edge-17.cdn.example.net."));
+    let mut query = Message::new(7, MessageType::Query, OpCode::Query);
+    query.metadata.recursion_desired = true;
+    query.add_query(op::Query::query(alias.clone(), RecordType::A));
+    query.set_edns(Edns::new());
+    let mut answer = query.clone().into_response();
+    answer.add_answer(Record::from_rdata(alias, 300, RData::CNAME(CNAME(real.clone()))));
+    for n in 0..addresses {
+        let ip = IpAddr::from([192, 0, 2, n]);
+        answer.add_answer(Record::from_rdata(real.clone(), 300, ip.into()));
+    }
+    [query, answer].map(|it| it.to_vec().expect("it fits")).into()
+}
+
+/// A resolver on board that has the answer.
+fn holding(query: &[u8], answer: &[u8]) -> Front<()> {
+    let settings = Settings { client_per_second: 1e12, client_burst: 1e12, ..Settings::default() };
+    let mut front = Front::new(settings, false);
+    assert!(front.query(FROM, query, Room::Packet(1232), NOW).is_none(), "it is not known yet");
+    while let Some(action) = front.poll() {
+        let Action::Ask { id, .. } = action else { continue };
+        let mut answer = answer.to_vec();
+        answer[..2].copy_from_slice(&id.to_be_bytes());
+        front.answered(&answer, NOW);
+    }
+    assert!(front.query(FROM, query, Room::Packet(1232), NOW).is_some(), "it is known");
+    front
+}
+
+/// A query as long as can be, whose additional records all point to one name as long as can be.
+fn slow_query() -> Vec<u8> {
+    let mut message = [&[0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], b"\0\0\x01\0\x01"].concat();
+    let at = message.len() as u16;
+    message.extend(b"\x01a".repeat(126));
+    message.extend(b"\0\0\x0a\0\x01\0\0\0\0\0\x01x");
+    let mut count = 1u16;
+    while message.len() + 13 < usize::from(u16::MAX) {
+        message.extend((0xc000 | at).to_be_bytes());
+        message.extend(b"\0\x0a\0\x01\0\0\0\0\0\x01x");
+        count += 1;
+    }
+    message[10..12].copy_from_slice(&count.to_be_bytes());
+    message
+}
