@@ -6,6 +6,7 @@ pub use crate::air::fuzz_packet as packet;
 use crate::air::path_memory;
 use crate::preload::manifest::key_of;
 use crate::preload::{Manifest, Report, Spent, asked_in};
+use crate::single::{Leads, opening, opening_of_site};
 
 /// When the files are read.
 const NOW: Duration = Duration::from_secs(1_800_000_000);
@@ -51,10 +52,38 @@ fn manifest(text: &str) {
     assert_eq!(Report::parse(&written), Ok(report));
 }
 
+/// Reads `bytes` as the ground reads what a stream to its half of Split HTTP begins with. Panics if what was read
+/// is written as something else, or where it leads changes with what follows.
+pub fn stream_opening(bytes: &[u8]) {
+    let Ok(Some((leads, taken))) = Leads::parse(bytes) else { return };
+    let written = match &leads {
+        Leads::To(target) => opening(target).expect("what was read can be written"),
+        Leads::ToSite(name) => opening_of_site(name),
+        Leads::Nowhere => return assert_eq!(taken, 0, "a page's is read by its own"),
+    };
+    let length = written.len();
+    assert_eq!(Leads::parse(&bytes[..taken]), Leads::parse(bytes), "what follows changes it");
+    assert_eq!(Leads::parse(&written), Ok(Some((leads, length))), "it changes on the way");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn openings_are_read_or_refused(
+            version in 3..7u8,
+            length in 0..70u8,
+            text in "[A-Za-z0-9.:-]{0,70}",
+            more in prop::collection::vec(any::<u8>(), 0..20),
+        ) {
+            stream_opening(&[&[version, length], text.as_bytes(), &more].concat());
+            stream_opening(&[&[version, 1, length], text.as_bytes(), &more].concat());
+            stream_opening(&[&[version], &more[..]].concat());
+        }
+    }
 
     #[test]
     fn whatever_lies_there_is_read_to_its_end() {

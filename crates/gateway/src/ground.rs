@@ -28,7 +28,7 @@ use crate::net::{self, Inherited, StartError, ip};
 use crate::pages::GroundPages;
 use crate::police::policed;
 use crate::quiet::Quiet;
-use crate::relay::{Outcome, Relay, RelayLimits};
+use crate::relay::{Local, Outcome, Relay, RelayLimits};
 use crate::status::{self, Gateway, Reporter, Session};
 use eyeballs::Connect;
 use fleet::{Fleet, Most, Permit};
@@ -303,33 +303,60 @@ impl Shared {
     async fn serve_stream(
         &self,
         target: Target,
-        (mut class, passenger): (Class, u32),
+        (class, passenger): (Class, u32),
         claim: Option<Claim>,
         mut stream: Box<dyn FarStream>,
         permit: Permit,
     ) {
-        let verdict = self.verify(claim, &target, &permit);
+        if let Some((tcp, class)) = self.dial(&target, (class, claim), &mut *stream, &permit).await
+        {
+            self.relay(tcp, &target, (class, passenger), stream, permit).await;
+        }
+    }
+
+    /// Connects to `target`, and says of which class the flow is then. Where that fails `stream` is reset.
+    async fn dial(
+        &self,
+        target: &Target,
+        (class, claim): (Class, Option<Claim>),
+        stream: &mut dyn FarStream,
+        permit: &Permit,
+    ) -> Option<(TcpStream, Class)> {
+        let verdict = self.verify(claim, target, permit);
         let tcp = Tcp(&self.policy);
-        let (dialled, verdict) = tokio::join!(self.reach(&tcp, &target), verdict);
+        let (dialled, verdict) = tokio::join!(self.reach(&tcp, target), verdict);
         match dialled {
             Ok(tcp) => {
                 if let Some(verified) = verdict {
-                    class = verified;
-                    stream.confirm_class(class);
+                    stream.confirm_class(verified);
                 }
                 stream.connected();
+                let class = verdict.unwrap_or(class);
                 net::mark(&tcp, class);
-                let relay = Relay::new(tcp, stream, Vec::new(), self.relay, self.counters.clone());
-                let police = permit.police(class, passenger);
-                if let Outcome::Reset(code) = relay.with_police(police).await {
-                    tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
-                }
+                Some((tcp, class))
             }
             Err(code) => {
                 tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "dial failed");
                 self.counters.count_reset(code);
                 stream.reset(code);
+                None
             }
+        }
+    }
+
+    /// Carries the flow between `local`, which leads to `target`, and `stream` to its end.
+    async fn relay(
+        &self,
+        local: impl Local,
+        target: &Target,
+        (class, passenger): (Class, u32),
+        stream: Box<dyn FarStream>,
+        permit: Permit,
+    ) {
+        let relay = Relay::new(local, stream, Vec::new(), self.relay, self.counters.clone());
+        let police = permit.police(class, passenger);
+        if let Outcome::Reset(code) = relay.with_police(police).await {
+            tracing::debug!(aircraft = permit.aircraft(), %target, %class, %code, "flow reset");
         }
     }
 

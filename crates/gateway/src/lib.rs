@@ -6,7 +6,7 @@
 //! radio comes by [`rate`]; what a flow's class is, [`classify`] says, and
 //! [`usage`] what passengers used, and
 //! [`status`] what is carried now. [`pages`] are the two ends of Split HTTP,
-//! `single` packs the heads of what is asked for beside them,
+//! `single` packs the heads of what is asked for beside them, `origin_tls` is TLS with the origins of sites,
 //! [`preload`] fetches the portal's content at night.
 
 pub mod air;
@@ -22,6 +22,7 @@ mod flows;
 pub mod fuzz;
 pub mod ground;
 pub mod net;
+mod origin_tls;
 pub mod pages;
 mod police;
 pub mod preload;

@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bentpipe_link::{Class, ResetCode};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -49,11 +50,29 @@ pub enum Outcome {
 /// What is done when the ground confirms a flow's class.
 pub type Verdict = Box<dyn FnOnce(Class, &TcpStream) + Send>;
 
+/// What a flow is relayed to: a TCP connection, or what is spoken over one.
+pub trait Local: AsyncRead + AsyncWrite + Unpin {
+    /// The connection.
+    fn tcp(&self) -> &TcpStream;
+}
+
+impl Local for TcpStream {
+    fn tcp(&self) -> &TcpStream {
+        self
+    }
+}
+
+impl Local for tokio_rustls::client::TlsStream<TcpStream> {
+    fn tcp(&self) -> &TcpStream {
+        self.get_ref().0
+    }
+}
+
 /// A flow being relayed; a future that is done when the flow is.
 ///
 /// Dropping it early breaks both connections off, never pretending a clean end.
-pub struct Relay {
-    tcp: TcpStream,
+pub struct Relay<L: Local = TcpStream> {
+    tcp: L,
     far: Box<dyn FarStream>,
     to_far: Half,
     to_tcp: Half,
@@ -69,17 +88,17 @@ pub struct Relay {
     police: Option<Police>,
 }
 
-impl Relay {
+impl<L: Local> Relay<L> {
     /// Relays between `tcp` and `far`; `pending` was already read from `tcp`.
     pub fn new(
-        tcp: TcpStream,
+        tcp: L,
         far: Box<dyn FarStream>,
         pending: Vec<u8>,
         limits: RelayLimits,
         counters: Arc<Counters>,
     ) -> Self {
         counters.relayed.add(1);
-        crate::net::size_buffers(&tcp, far.local_buffers());
+        crate::net::size_buffers(tcp.tcp(), far.local_buffers());
         let now = Instant::now();
         let mut relay = Self {
             tcp,
@@ -141,7 +160,7 @@ impl Relay {
             && let Some(class) = self.far.class()
             && let Some(verdict) = self.verdict.take()
         {
-            verdict(class, &self.tcp);
+            verdict(class, self.tcp.tcp());
             if let Some(meter) = &mut self.meter {
                 meter.reclass(class);
             }
@@ -266,7 +285,7 @@ impl Relay {
     }
 }
 
-impl Future for Relay {
+impl<L: Local> Future for Relay<L> {
     type Output = Outcome;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
@@ -282,10 +301,10 @@ impl Future for Relay {
     }
 }
 
-impl Drop for Relay {
+impl<L: Local> Drop for Relay<L> {
     fn drop(&mut self) {
         if !self.ended {
-            reset_on_close(&self.tcp);
+            reset_on_close(self.tcp.tcp());
         }
     }
 }

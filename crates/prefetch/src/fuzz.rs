@@ -1,7 +1,11 @@
 //! What the fuzz targets and property tests do with hostile bytes.
 
+use bytes::Bytes;
+
 use crate::scan::{CssScanner, HtmlScanner, Item};
-use crate::wire::single::{HeadPacker, HeadUnpacker, MAX_CHUNK_BYTES, MAX_TEXT_BYTES};
+use crate::wire::single::{
+    Downs, End, HeadPacker, HeadUnpacker, MAX_CHUNK_BYTES, MAX_TEXT_BYTES, put_said,
+};
 use crate::wire::{Frames, Request, Unpacker, Up, Ups, WireError};
 
 /// Unpacked bytes that one input may come to: what a page's stream may hold is bounded by the cabin.
@@ -53,7 +57,8 @@ pub fn push(bytes: &[u8]) {
 }
 
 /// Reads `bytes` as the ground reads a single request, whole and in two parts, the first byte saying where
-/// they are cut; and packs them as if they went to an origin. Panics when a cut shows, when more comes out
+/// they are cut; and packs them as if they went to an origin; and reads them as the cabin reads what a site's
+/// origin says. Panics when a cut shows, when more comes out
 /// than may, or when what comes out of what was packed is something else.
 pub fn single(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
@@ -65,6 +70,31 @@ pub fn single(bytes: &[u8]) {
     packer.push(second, &mut packed);
     packer.flush(&mut packed);
     assert_eq!(unpack_single(&[&packed]), (bytes.to_vec(), None), "bytes change on the way");
+    let came = downs(&[bytes]);
+    assert_eq!(came, downs(&[first, second]), "a cut shows");
+    assert!(came.0.len() <= bytes.len(), "more comes out than went in");
+    let mut said = Vec::new();
+    put_said(bytes, &mut said);
+    End::Whole.put(&mut said);
+    let whole = (bytes.to_vec(), Ok(Some(End::Whole)));
+    assert_eq!(downs(&[&said]), whole, "bytes change on the way down");
+}
+
+/// What an origin has said, and how that ended.
+fn downs(parts: &[&[u8]]) -> (Vec<u8>, Result<Option<End>, WireError>) {
+    let (mut downs, mut out) = (Downs::default(), Vec::new());
+    for part in parts {
+        let mut rest = Bytes::copy_from_slice(part);
+        loop {
+            match downs.take(&mut rest, usize::MAX) {
+                Ok(said) if said.is_empty() => break,
+                Ok(said) => out.extend(said),
+                Err(error) => return (out, Err(error)),
+            }
+        }
+        assert!(rest.is_empty() || downs.end().is_some(), "it does not go on");
+    }
+    (out, Ok(downs.end()))
 }
 
 /// What came out, and the error that ended it.

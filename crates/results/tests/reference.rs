@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use bentpipe_results::{Claim, Claims, Folder, Held, Measured, Study};
+use bentpipe_results::{Claim, Claims, FigureKind, Folder, Held, Measured, Study};
 
 const PAPERS: usize = 5;
 
@@ -28,17 +28,60 @@ fn every_claim_that_is_not_held_says_why_and_no_other() {
 }
 
 #[test]
-fn every_section_has_values() {
+fn every_section_has_what_is_drawn_of_today_and_of_bentpipe() {
     let (measured, _) = reference();
     let studies = Study::all().unwrap();
     assert_eq!(studies.len(), PAPERS);
+    let mut missing = Vec::new();
     for study in &studies {
         for section in &study.sections {
-            let has = measured.iter().any(|one| {
-                let is_its = one.paper == study.name && one.grid == section.grid;
-                is_its && section.cells.matches(&one.cell) && !one.rows.is_empty()
-            });
-            assert!(has, "{}: {}", study.name, section.id);
+            // Along a distribution stands what it is of.
+            let drawn = match section.figure.kind {
+                FigureKind::Cdf => &section.figure.x,
+                _ => &section.figure.y,
+            };
+            let shown: Vec<&Measured> = (measured.iter())
+                .filter(|one| one.paper == study.name && one.grid == section.grid)
+                .filter(|one| section.cells.matches(&one.cell))
+                .collect();
+            let has = |contender: Option<&str>| {
+                let its = |one: &&&Measured| {
+                    contender.is_none_or(|it| one.cell.on("contender") == Some(it))
+                };
+                let values = |one: &&Measured| one.of(drawn).next().is_some();
+                shown.iter().filter(its).any(values)
+            };
+            let wanted = [section.today.as_deref(), section.with.as_deref()];
+            // A section of no contender's, as that of the links, has values of some.
+            let all = if wanted == [None, None] { &wanted[..1] } else { &wanted[..] };
+            for contender in all.iter().filter(|one| wanted == [None, None] || one.is_some()) {
+                if !has(*contender) {
+                    missing.push(format!("{}: {} of {contender:?}", study.name, section.id));
+                }
+            }
         }
     }
+    assert!(missing.is_empty(), "nothing of what is drawn: {missing:#?}");
+}
+
+#[test]
+fn what_papers_state_has_a_value_beside_it() {
+    let (measured, _) = reference();
+    let mut missing = Vec::new();
+    for study in &Study::all().unwrap() {
+        for section in &study.sections {
+            for stated in &section.paper {
+                let has = measured.iter().any(|one| {
+                    one.paper == study.name
+                        && one.grid == section.grid
+                        && stated.cells.matches(&one.cell)
+                        && one.of(&stated.metric).next().is_some()
+                });
+                if !has {
+                    missing.push(format!("{}: {}: {:?}", study.name, section.id, stated.text));
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "nothing was measured beside: {missing:#?}");
 }

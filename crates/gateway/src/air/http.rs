@@ -24,7 +24,7 @@ use super::stall::StallGuard;
 use super::web::{self, BoxError, Destination, Gate, Strict};
 use crate::config::Auth;
 
-pub(super) use forward::{failure, is_the_links_fault};
+pub(super) use forward::{failure, is_the_links_fault, no_tls};
 
 /// The most a connection buffers: request heads beyond it are refused with 431.
 pub(super) const MAX_BUFFER_BYTES: usize = 64 * 1024;

@@ -29,6 +29,7 @@ use super::intake::Intake;
 use super::passengers::Ticket;
 use crate::config::{AirConfig, SiteLoaded};
 use crate::counters::Counters;
+use crate::origin_tls::NO_TLS;
 pub use ahead::{Ahead, let_go};
 use changed::Changed;
 use idle::Origins;
@@ -261,6 +262,7 @@ fn outbound(target: &Target, answered: Result<Response<Body>, Failure>) -> Respo
             response
         }
         Err(failure) if failure.offline => super::http::no_link(),
+        Err(failure) if failure.code == NO_TLS => super::http::no_tls(target),
         Err(failure) => {
             let stalled = failure.code == bentpipe_webcache::STALLED;
             let code = if stalled { ResetCode::Timeout } else { ResetCode::from_u8(failure.code) };

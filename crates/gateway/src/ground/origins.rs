@@ -1,14 +1,17 @@
 //! Where the ground's half of Split HTTP connects to.
 
-use bentpipe_link::{Host, ResetCode, Target};
+use std::sync::Arc;
+
+use bentpipe_link::{ResetCode, Target};
 use bentpipe_prefetch::address::Origin;
 use futures_util::future::BoxFuture;
-use rustls::pki_types::ServerName;
-use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
+use rustls::ClientConfig;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
 use super::{Shared, Tcp};
 use crate::config::Upstream;
+use crate::origin_tls::{self, Failed};
 use crate::pages::{Connection, Origins};
 
 /// The port that the pages of sites are on.
@@ -21,8 +24,8 @@ impl Origins for Shared {
         let Origin { is_secure, host, port } = origin.clone();
         Box::pin(async move {
             if is_secure {
-                let site = self.sites.iter().find(|site| site.name.as_str() == host);
-                let site = site.filter(|_| port == HTTPS).ok_or(ResetCode::Forbidden)?;
+                let site = self.site(&host).filter(|_| port == HTTPS);
+                let site = site.ok_or(ResetCode::Forbidden)?;
                 return self.connect_site(site).await;
             }
             let host = host.parse().map_err(|_| ResetCode::Forbidden)?;
@@ -33,24 +36,31 @@ impl Origins for Shared {
 }
 
 impl Shared {
+    /// The site that aircraft call `name`.
+    pub(super) fn site(&self, name: &str) -> Option<&Upstream> {
+        self.sites.iter().find(|site| site.name.as_str() == name)
+    }
+
     /// Connects to a site's origin, which has to show that it is.
     async fn connect_site(&self, site: &Upstream) -> Result<Box<dyn Connection>, ResetCode> {
         let tcp = self.reach(&Tcp(&self.policy), &site.origin).await?;
         let Some(client) = site.client.clone() else { return Ok(Box::new(tcp)) };
-        let name = match &site.origin.host {
-            Host::Name(name) => ServerName::try_from(name.clone()).ok(),
-            Host::Ip(address) => Some(ServerName::from(*address)),
-            // No setting names one.
-            Host::Service(_) => None,
-        };
-        let connecting = TlsConnector::from(client).connect(name.ok_or(ResetCode::Internal)?, tcp);
-        match timeout(self.connect_timeout, connecting).await {
-            Ok(Ok(tls)) => Ok(Box::new(tls)),
-            Ok(Err(error)) => {
-                self.quiet.warn("TLS to the origin of a site failed", &error);
-                Err(ResetCode::Aborted)
-            }
-            Err(_) => Err(ResetCode::Timeout),
+        match self.secure(site, client, tcp).await {
+            Ok(tls) => Ok(Box::new(tls)),
+            Err(Failed::Tls(_)) => Err(ResetCode::Aborted),
+            Err(Failed::Late) => Err(ResetCode::Timeout),
         }
+    }
+
+    /// Makes TLS over `tcp`, which leads to the origin of `site`.
+    pub(super) async fn secure(
+        &self,
+        site: &Upstream,
+        client: Arc<ClientConfig>,
+        tcp: TcpStream,
+    ) -> Result<TlsStream<TcpStream>, Failed> {
+        let to = (&site.name, &site.origin);
+        let made = origin_tls::connect(client, to, tcp, self.connect_timeout).await;
+        made.inspect_err(|failed| self.quiet.warn("a site cannot be asked", failed))
     }
 }

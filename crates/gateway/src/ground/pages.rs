@@ -1,17 +1,23 @@
 //! Streams to the ground's half of Split HTTP: pages, and single requests with packed heads.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use bentpipe_link::ResetCode;
+use bentpipe_link::{Class, ResetCode};
 use bentpipe_prefetch::wire::WireError;
+use bentpipe_prefetch::wire::single::End;
+use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::Shared;
 use super::fleet::Permit;
-use crate::far::{Carried, FarStream, Incoming};
+use crate::classify::Name;
+use crate::far::{Carried, Claim, FarStream, Incoming};
+use crate::origin_tls::Failed;
 use crate::replay::Replay;
-use crate::single::{Opening, Unpacked};
+use crate::single::{Cuts, Opening, Said, Unpacked, end};
 
 /// How long the cabin may take to say what a stream is for: that travels with its opening.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,6 +41,9 @@ impl Shared {
                 let flow = Box::new(Unpacked::new(stream, packed));
                 self.serve_stream(target, (class, passenger), claim, flow, permit).await;
             }
+            Ok(Opening::Site(name, packed)) => {
+                self.serve_site(&name, (class, passenger), claim, (stream, packed), permit).await;
+            }
             Ok(Opening::Page(read)) => {
                 let mut stream = Replay::new(stream, read);
                 if let Err(error) = pages.serve(self, permit.aircraft(), &mut stream).await {
@@ -42,6 +51,48 @@ impl Shared {
                 }
             }
             Err(error) => self.broke_off(stream, error),
+        }
+    }
+
+    /// A flow of single requests to a site of ours, over TLS where its origin speaks that.
+    async fn serve_site(
+        &self,
+        name: &Name,
+        (class, passenger): (Class, u32),
+        claim: Option<Claim>,
+        (stream, packed): (Box<dyn FarStream>, Bytes),
+        permit: Permit,
+    ) {
+        let Some(site) = self.site(name.as_str()) else {
+            self.counters.count_reset(ResetCode::Forbidden);
+            return told(stream, End::NoSite).await;
+        };
+        let mut stream = stream;
+        let dialled = self.dial(&site.origin, (class, claim), &mut *stream, &permit).await;
+        let Some((tcp, class)) = dialled else { return };
+        let is_cut = Arc::<AtomicBool>::default();
+        let (of, to) = ((class, passenger), &site.origin);
+        let said = Said::new(is_cut.clone());
+        let tls = match &site.client {
+            Some(client) => self.secure(site, client.clone(), tcp).await,
+            None => {
+                let stream = Box::new(Unpacked::saying(stream, packed, said));
+                return self.relay(Cuts::new(tcp, is_cut), to, of, stream, permit).await;
+            }
+        };
+        match tls {
+            Ok(tls) => {
+                let stream = Box::new(Unpacked::saying(stream, packed, said));
+                self.relay(Cuts::new(tls, is_cut), to, of, stream, permit).await;
+            }
+            Err(Failed::Tls(_)) => {
+                self.counters.count_reset(ResetCode::Aborted);
+                told(stream, End::Tls).await;
+            }
+            Err(Failed::Late) => {
+                self.counters.count_reset(ResetCode::Timeout);
+                stream.reset(ResetCode::Timeout);
+            }
         }
     }
 
@@ -58,4 +109,10 @@ impl Shared {
         let is_late = error.kind() == io::ErrorKind::TimedOut;
         stream.reset(if is_late { ResetCode::Timeout } else { ResetCode::Internal });
     }
+}
+
+/// Ends the stream of a site, by which nothing was said, like that.
+async fn told(mut stream: Box<dyn FarStream>, how: End) {
+    // Where it cannot be said there is nobody to hear it.
+    let _ = timeout(PATIENCE, end(&mut *stream, how)).await;
 }

@@ -24,7 +24,7 @@ use super::object::{Object, ObjectBody, PageFacts, PromiseBroken};
 use super::places::{Place, Places, Share};
 use super::unasked::Unasked;
 use crate::counters::Counters;
-use crate::single::Taken;
+use crate::single::Known;
 
 /// Parts of a page that may wait for its reader: at 16 KiB each, 1 MiB.
 const PAGE_PARTS: usize = 64;
@@ -70,8 +70,8 @@ pub struct AirSettings {
 pub struct AirPages {
     pub(super) settings: AirSettings,
     pub(super) counters: Arc<Counters>,
-    /// Whether the ground takes heads of single requests packed.
-    pub(crate) single: Taken,
+    /// How the ground takes single requests.
+    pub(crate) single: Known,
     pub(super) held_bytes: AtomicU64,
     promised: Mutex<Promised<Arc<Object>>>,
     ledger: Mutex<Ledger>,
@@ -123,7 +123,7 @@ impl AirPages {
             ledger: Mutex::new(Ledger::new(settings.waste_share)),
             settings,
             counters,
-            single: Taken::default(),
+            single: Known::default(),
             held_bytes: AtomicU64::new(0),
             held: Semaphore::new(MAX_HELD),
             places: Places::new(

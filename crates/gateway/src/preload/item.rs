@@ -7,6 +7,7 @@ use http::{HeaderMap, HeaderValue, Request, header};
 
 use super::manifest::key_of;
 use crate::air::http::head::add_via;
+use crate::origin_tls::NO_TLS;
 
 /// What browsers accept in clear, and over TLS: what varies by it has to fit what they will ask.
 const ENCODINGS: &str = "gzip, deflate";
@@ -57,6 +58,9 @@ pub fn shown(error: &NotAhead) -> String {
     match error {
         NotAhead::Failed(failure) if failure.code == STALLED => {
             "the origin stopped in the middle of its answer".to_owned()
+        }
+        NotAhead::Failed(failure) if failure.code == NO_TLS => {
+            "there is no TLS with the origin, or its certificate is not to be trusted".to_owned()
         }
         NotAhead::Failed(failure) => {
             format!("the origin gave no answer: {}", ResetCode::from_u8(failure.code))

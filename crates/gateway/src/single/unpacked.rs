@@ -10,10 +10,11 @@ use bentpipe_prefetch::wire::single::HeadUnpacker;
 use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::said::Said;
 use crate::far::{FarStream, LocalBuffers};
 
 /// Packed bytes that are read at once. A flow holds these, one chunk and what that comes to: 44 KiB at most,
-/// and nothing while it is idle.
+/// and nothing while it is idle; to a site 16 KiB more, of what its origin says.
 const READ_BYTES: usize = 4096;
 
 /// A flow of single requests as if they had not been packed: what is read are the bytes for the origin.
@@ -22,6 +23,8 @@ pub struct Unpacked {
     unpacker: HeadUnpacker,
     packed: Bytes,
     out: Bytes,
+    /// What is written, where it is cut into chunks.
+    said: Option<Said>,
     is_broken: bool,
 }
 
@@ -29,7 +32,12 @@ impl Unpacked {
     /// `flow`, from which `packed` was read behind its opening.
     pub fn new(flow: Box<dyn FarStream>, packed: Bytes) -> Self {
         let (unpacker, out) = (HeadUnpacker::default(), Bytes::new());
-        Self { flow, unpacker, packed, out, is_broken: false }
+        Self { flow, unpacker, packed, out, said: None, is_broken: false }
+    }
+
+    /// The same where what is written crosses as `said`.
+    pub fn saying(flow: Box<dyn FarStream>, packed: Bytes, said: Said) -> Self {
+        Self { said: Some(said), ..Self::new(flow, packed) }
     }
 
     /// Unpacks some of what has been read.
@@ -94,15 +102,27 @@ impl AsyncWrite for Unpacked {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.flow).poll_write(cx, bytes)
+        let this = &mut *self;
+        match &mut this.said {
+            Some(said) => said.poll_write(cx, &mut this.flow, bytes),
+            None => Pin::new(&mut this.flow).poll_write(cx, bytes),
+        }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.flow).poll_flush(cx)
+        let this = &mut *self;
+        if let Some(said) = &mut this.said {
+            ready!(said.poll_flush(cx, &mut this.flow))?;
+        }
+        Pin::new(&mut this.flow).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.flow).poll_shutdown(cx)
+        let this = &mut *self;
+        if let Some(said) = &mut this.said {
+            ready!(said.poll_end(cx, &mut this.flow))?;
+        }
+        Pin::new(&mut this.flow).poll_shutdown(cx)
     }
 }
 

@@ -14,6 +14,7 @@ mod preload;
 mod relay;
 mod reload;
 mod single;
+mod single_sites;
 mod site;
 mod socks;
 mod status;

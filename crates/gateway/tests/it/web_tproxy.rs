@@ -2,29 +2,46 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use bentpipe_gateway::air::Air;
-use bentpipe_gateway::config::AirConfig;
+use bentpipe_gateway::config::{AirConfig, GroundConfig};
 use bentpipe_gateway::counters::Counters;
 use bentpipe_gateway::far::{Arrivals, Carried, Incoming};
+use bentpipe_gateway::ground::Ground;
 use bentpipe_gateway::net::Inherited;
-use bentpipe_link::{Host, ResetCode};
+use bentpipe_link::{Host, ResetCode, Service};
+use bentpipe_prefetch::wire::single::VERSION_SINGLE;
+use futures_util::future::BoxFuture;
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::bench::until;
+use crate::bench::{LOOPBACK, until};
 use crate::tproxy::{PATIENCE, as_root, new_network, sh};
+use crate::web::{head, whole};
 use crate::wire;
 
 #[test]
 fn what_is_stored_is_what_the_name_means() {
-    as_root("web_tproxy::what_is_stored_is_what_the_name_means", in_gateway);
+    as_root("web_tproxy::what_is_stored_is_what_the_name_means", || {
+        in_gateway(as_client, |ready, back| Box::pin(serve(ready, back)));
+    });
 }
 
-fn in_gateway() {
+#[test]
+fn what_is_asked_on_port_80_crosses_packed() {
+    as_root("web_tproxy::what_is_asked_on_port_80_crosses_packed", || {
+        in_gateway(as_asking_client, |ready, back| Box::pin(serve_packed(ready, back)));
+    });
+}
+
+/// The air's side of a test, which says when it is ready and hears when the client is.
+type Serve = fn(mpsc::Sender<()>, mpsc::Receiver<()>) -> BoxFuture<'static, ()>;
+
+fn in_gateway(as_client: fn(), serve: Serve) {
     new_network();
     let (send_tid, tid) = mpsc::channel();
     let (send_ready, ready) = mpsc::channel::<()>();
@@ -51,17 +68,72 @@ fn in_gateway() {
     client.join().expect("the client's side succeeds");
 }
 
-async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
-    let folder = tempfile::tempdir().unwrap();
-    let key = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
-    std::fs::write(folder.path().join("a.key"), key).unwrap();
+const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+/// An air gateway's config, with the files for it in `folder`.
+fn air_config(folder: &Path, more: &str) -> AirConfig {
+    std::fs::write(folder.join("a.key"), KEY).unwrap();
     let text = format!(
-        "http-cache = {{}}\n\
+        "{more}[http-cache]\n\
          [link]\nprivate-key-file = \"a.key\"\npeer = \"127.0.0.1:4500\"\n\
-         peer-public-key = \"{key}\"\nrate = \"1 Mbit/s\"\n\
+         peer-public-key = \"{KEY}\"\nrate = \"1 Mbit/s\"\n\
          [listen]\ntproxy = {{ port = 1081, interfaces = [\"cabin0\"] }}\n"
     );
-    let config = AirConfig::parse(&folder.path().join("air.toml"), &text).unwrap();
+    AirConfig::parse(&folder.join("air.toml"), &text).unwrap()
+}
+
+/// Says that it is `ready`, and waits for the client.
+async fn until_back(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
+    ready.send(()).unwrap();
+    tokio::task::spawn_blocking(move || back.recv_timeout(PATIENCE)).await.unwrap().unwrap();
+}
+
+/// With a ground gateway, whose `shop.test` is an origin here.
+async fn serve_packed(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = air_config(folder.path(), "[split-http]\n");
+    let text = format!(
+        "{LOOPBACK}\n[split-http]\n[link]\nprivate-key-file = \"a.key\"\nlisten = \"127.0.0.1:0\"\n\
+         [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{KEY}\"\nrate = \"2 Mbit/s\"\n\
+         [dns]\nservers = [\"127.0.0.1:9\"]\n[hosts]\n\"shop.test\" = \"127.0.0.1\"\n"
+    );
+    let ground = GroundConfig::parse(&folder.path().join("ground.toml"), &text).unwrap();
+    let (up, down) = wire::link(*ground.aircraft[0].key().as_bytes());
+    let (air, ground) =
+        (Air::bind(&config, &mut Inherited::default(), up.clone()).unwrap(), Ground::new(&ground));
+    let counters = air.counters();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:80").await.unwrap();
+    let asked = tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        let asked = head(&mut tcp).await.unwrap();
+        tcp.write_all(whole("", "hello").as_bytes()).await.unwrap();
+        asked
+    });
+    let serving = tokio::spawn(async move {
+        ground.unwrap().serve(vec![down], std::future::pending()).await;
+    });
+    let served = air.serve(until_back(ready, back));
+    tokio::time::timeout(PATIENCE, served).await.expect("it stops");
+    serving.abort();
+    let opened = up.opened();
+    assert_eq!(opened.len(), 1, "{opened:?}");
+    assert_eq!(opened[0].target.host, Host::Service(Service::Pages));
+    assert_eq!(opened[0].first[0], VERSION_SINGLE);
+    assert_eq!(counters.http_heads_packed.get(), 1);
+    let asked = asked.await.unwrap();
+    assert!(asked.starts_with("GET /a.png HTTP/1.1\r\n"), "{asked}");
+    assert!(asked.contains("host: shop.test\r\n"), "{asked}");
+    assert!(opened[0].first.len() < asked.len(), "{} of {}", opened[0].first.len(), asked.len());
+}
+
+fn as_asking_client() {
+    let answer = get("198.51.100.7:80", "shop.test", "/a.png");
+    assert!(answer.ends_with("hello"), "{answer}");
+}
+
+async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
+    let folder = tempfile::tempdir().unwrap();
+    let config = air_config(folder.path(), "");
     let (up, down) = wire::link([0; 32]);
     let air = Air::bind(&config, &mut Inherited::default(), up.clone()).unwrap();
     let counters = air.counters();
@@ -73,11 +145,8 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     });
     let known = "known.test".parse().unwrap();
     air.learn(&known, &["203.0.113.99".parse().unwrap()], std::time::Duration::from_secs(60));
-    let stop = async move {
-        ready.send(()).unwrap();
-        tokio::task::spawn_blocking(move || back.recv_timeout(PATIENCE)).await.unwrap().unwrap();
-    };
-    tokio::time::timeout(PATIENCE, air.serve(stop)).await.expect("it stops");
+    let served = air.serve(until_back(ready, back));
+    tokio::time::timeout(PATIENCE, served).await.expect("it stops");
     assert_eq!(counters.http_hits.get(), 5);
     assert_eq!(counters.http_refused.get(), 1);
 }

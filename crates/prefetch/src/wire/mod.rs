@@ -43,9 +43,10 @@ pub enum WireError {
     Malformed,
     /// Another version.
     #[error(
-        "the peer speaks version {0} of the Split HTTP protocol, not {VERSION}, {VERSION_CONDITIONAL} or {single}: \
-         update one of them",
-        single = single::VERSION_SINGLE
+        "the peer speaks version {0} of the Split HTTP protocol, not {VERSION}, {VERSION_CONDITIONAL}, {single} or \
+         {site}: update one of them",
+        single = single::VERSION_SINGLE,
+        site = single::VERSION_SITE
     )]
     Version(u8),
     /// Larger than this protocol has it.

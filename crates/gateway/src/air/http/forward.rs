@@ -18,6 +18,7 @@ use crate::air::first::{Ended, Ending};
 use crate::air::intake::Intake;
 use crate::air::pages;
 use crate::air::passengers::Ticket;
+use crate::air::request::Attempt;
 use crate::far::Reach;
 use crate::pages::Condition;
 use crate::single::AskedPacked;
@@ -59,43 +60,35 @@ async fn ask(
     let (parts, body) = request.into_parts();
     let may_repeat = matches!(parts.method, Method::GET | Method::HEAD) && body.is_end_stream();
     let again = may_repeat.then(|| parts.clone());
-    let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
-    let packed = intake.packs_heads(may_repeat);
-    let (response, ending, packed) = send(intake, ticket, target, request, packed).await;
-    let Some(packed) = packed else { return (response, ending) };
-    if response.is_some() {
-        intake.packed_answered(packed);
-        return (response, ending);
+    let mut request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
+    let mut attempt = Attempt::new(intake, None, may_repeat);
+    loop {
+        let (response, ending) = send(intake, ticket, target, request, attempt.packed()).await;
+        let is_again = attempt.is_again(intake, &ending, response.is_some());
+        let Some(parts) = again.clone().filter(|_| is_again) else { return (response, ending) };
+        request = Request::from_parts(parts, super::body(""));
     }
-    let again = again.filter(|_| intake.should_ask_plainly(packed, &ending));
-    let Some(parts) = again else { return (None, ending) };
-    let request = Request::from_parts(parts, super::body(""));
-    let (response, ending, _) = send(intake, ticket, target, request, None).await;
-    if response.is_some() {
-        intake.answered_plainly(packed);
-    }
-    (response, ending)
 }
 
-/// Sends `request` on a flow of its own; says also whether its head was packed.
+/// Sends `request` on a flow of its own.
 async fn send(
     intake: &Arc<Intake>,
     ticket: &Ticket,
     target: &Target,
     request: Request<Body>,
     packed: Option<AskedPacked>,
-) -> (Option<Response<Incoming>>, Ending, Option<AskedPacked>) {
+) -> (Option<Response<Incoming>>, Ending) {
     let open = intake.open(target.clone(), ticket, Dscp::DF, Bytes::new());
     let meter = intake.meter(ticket, open.class);
-    let (flow, ending, packed) = intake.request_flow(open, meter, packed);
+    let (flow, ending, _) = intake.request_flow(open, meter, packed);
     let client = http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
     // It begins when something is sent.
-    let Ok((mut sender, connection)) = client.await else { return (None, ending, packed) };
+    let Ok((mut sender, connection)) = client.await else { return (None, ending) };
     intake.flows.spawn(async move {
         // Why it ended is in the flow's ending.
         let _ = connection.await;
     });
-    (sender.send_request(request).await.ok(), ending, packed)
+    (sender.send_request(request).await.ok(), ending)
 }
 
 /// What Split HTTP has for `request`, if anything.
@@ -143,6 +136,16 @@ fn inbound(mut response: Response<Incoming>) -> Response<Body> {
     response.map(|body| body.map_err(Into::into).boxed_unsync())
 }
 
+/// The proxy's own answer where a gateway could not speak TLS with a site's origin, or does not believe that it
+/// is the origin.
+pub fn no_tls(target: &Target) -> Response<Body> {
+    let why = format!(
+        "There is no TLS with {target}, or its certificate is not to be trusted. The operator finds why in the log \
+         of the gateway that tried."
+    );
+    refusal(StatusCode::BAD_GATEWAY, "tls_protocol_error", &why)
+}
+
 /// The proxy's own answer where the origin gave none, with its reason also in
 /// Proxy-Status (RFC 9209).
 pub fn failure(target: &Target, code: ResetCode) -> Response<Body> {
@@ -157,7 +160,11 @@ pub fn failure(target: &Target, code: ResetCode) -> Response<Body> {
         ResetCode::Aborted => (StatusCode::BAD_GATEWAY, "http_response_incomplete"),
         ResetCode::Internal => (StatusCode::BAD_GATEWAY, "proxy_internal_error"),
     };
-    let mut response = text(status, &format!("{target} gave no answer: {code}."));
+    refusal(status, error, &format!("{target} gave no answer: {code}."))
+}
+
+fn refusal(status: StatusCode, error: &str, why: &str) -> Response<Body> {
+    let mut response = text(status, why);
     if let Ok(value) = HeaderValue::from_str(&format!("{PSEUDONYM}; error={error}")) {
         response.headers_mut().insert("proxy-status", value);
     }

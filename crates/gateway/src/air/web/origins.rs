@@ -7,6 +7,7 @@ use bentpipe_link::{Host, ResetCode, Target};
 use bentpipe_prefetch::address::Address;
 use bentpipe_prefetch::ask::CARRIED;
 use bentpipe_prefetch::digest::MAX_ENTRIES;
+use bentpipe_prefetch::wire::single::End;
 use bentpipe_schedule::{Class, Dscp};
 use bentpipe_webcache::{Answer, Confirming, Failure, ForOthers, Origin, Scheme, StandIn};
 use bytes::Bytes;
@@ -16,9 +17,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsConnector;
 
 use super::idle::{Connection, Origins, Place, Whose, Wire};
 use super::{Destination, Outbound};
@@ -27,8 +26,9 @@ use crate::air::http::{MAX_BUFFER_BYTES, is_the_links_fault};
 use crate::air::intake::Intake;
 use crate::air::pages::{self, Came};
 use crate::air::passengers::Ticket;
-use crate::air::request::RequestFlow;
+use crate::air::request::{Attempt, RequestFlow};
 use crate::far::Reach;
+use crate::origin_tls::{self, Failed, NO_TLS};
 use crate::pages::Condition;
 use crate::single::AskedPacked;
 
@@ -90,9 +90,10 @@ impl Asker {
             return Err(offline());
         }
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-        let packed = shared.intake.packs_heads(false);
-        let (mut connection, _) = shared.open(shared.meant().clone(), packed).await?;
+        let mut attempt = shared.attempt(false);
+        let (mut connection, _) = shared.open(shared.meant().clone(), attempt.packed()).await?;
         let response = shared.exchange(&mut connection, request).await;
+        attempt.is_again(&shared.intake, &connection.ending, response.is_ok());
         response.map_err(|(failure, _)| failure)
     }
 }
@@ -214,20 +215,26 @@ impl Shared {
                 Err((failure, false)) => return Err(failure),
             }
         }
-        let packed = self.intake.packs_heads(true);
-        let (mut connection, place) = self.open(target.clone(), packed).await?;
-        let mut response = self.exchange(&mut connection, bodiless()).await;
-        let failed = connection.packed.filter(|_| response.is_err());
-        let again = failed.filter(|it| self.intake.should_ask_plainly(*it, &connection.ending));
-        if let Some(packed) = again {
-            (connection, _) = self.open(target, None).await?;
-            response = self.exchange(&mut connection, bodiless()).await;
-            if response.is_ok() {
-                self.intake.answered_plainly(packed);
+        let mut attempt = self.attempt(true);
+        loop {
+            let (mut connection, place) = self.open(target.clone(), attempt.packed()).await?;
+            let response = self.exchange(&mut connection, bodiless()).await;
+            if !attempt.is_again(&self.intake, &connection.ending, response.is_ok()) {
+                return self.answer(place, connection, response.map_err(|(failure, _)| failure)?);
             }
         }
-        let response = response.map_err(|(failure, _)| failure)?;
-        self.answer(place, connection, response)
+    }
+
+    /// How a request may cross, which may be sent again or may not: the ground sees what goes to an origin in
+    /// clear, and what goes to a site where that says so.
+    fn attempt(&self, may_repeat: bool) -> Attempt {
+        match self.to.site.as_ref().filter(|site| site.client.is_some()) {
+            None => Attempt::new(&self.intake, None, may_repeat),
+            Some(site) if site.split_http => {
+                Attempt::new(&self.intake, Some(&site.name), may_repeat)
+            }
+            Some(_) => Attempt::plain(),
+        }
     }
 
     fn answer(
@@ -270,7 +277,7 @@ impl Shared {
         [b"GET / HTTP/1.1\r\nHost: ", host, b"\r\n\r\n"].concat().into()
     }
 
-    /// A flow to `target`; heads on it cross `packed`, where the ground may see them.
+    /// A flow to `target`, which is `packed` or has TLS from here where it is to a site.
     async fn open(
         &self,
         target: Target,
@@ -288,10 +295,11 @@ impl Shared {
             }
             Asks::Preload(class) => (intake.open_own(target, *class), None),
         };
-        let is_clear = self.to.site.as_ref().is_none_or(|site| site.client.is_none());
-        let packed = packed.filter(|_| is_clear);
         let (flow, ending, packed) = intake.request_flow(open, meter, packed);
-        let flow = self.wire(flow, &place.target, &ending).await?;
+        let flow: Box<dyn Wire> = match &packed {
+            Some(_) => Box::new(flow),
+            None => self.wire(flow, &place.target, &ending).await?,
+        };
         let client =
             http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
         let (sender, connection) = client.await.map_err(|_| failed(&ending))?;
@@ -303,34 +311,24 @@ impl Shared {
     }
 
     /// What HTTP is spoken on: the flow, or TLS to the origin of a site over it. The ground sees neither
-    /// what is asked nor what is answered there.
+    /// what is asked nor what is answered then.
     async fn wire(
         &self,
         flow: RequestFlow,
         target: &Target,
         ending: &Ending,
     ) -> Result<Box<dyn Wire>, Failure> {
-        let client = self.to.site.as_ref().and_then(|site| site.client.clone());
-        let Some(client) = client else { return Ok(Box::new(flow)) };
-        let name = match &target.host {
-            Host::Name(name) => ServerName::try_from(name.clone()).ok(),
-            Host::Ip(address) => Some(ServerName::from(*address)),
-            // No request can name one.
-            Host::Service(_) => None,
-        };
-        let wrong = Failure { offline: false, code: ResetCode::Aborted.to_u8() };
-        let Some(name) = name else { return Err(wrong) };
+        let Some(site) = &self.to.site else { return Ok(Box::new(flow)) };
+        let Some(client) = site.client.clone() else { return Ok(Box::new(flow)) };
         let patience = self.intake.limits.answer_timeout.duration();
-        match timeout(patience, TlsConnector::from(client).connect(name, flow)).await {
-            Ok(Ok(tls)) => Ok(Box::new(tls)),
-            Ok(Err(error)) => {
-                if ending.get().is_some() {
-                    return Err(failed(ending));
-                }
-                self.intake.quiet.warn("TLS to the origin of a site failed", &error);
-                Err(wrong)
+        match origin_tls::connect(client, (&site.name, target), flow, patience).await {
+            Ok(tls) => Ok(Box::new(tls)),
+            Err(Failed::Tls(_)) if ending.get().is_some() => Err(failed(ending)),
+            Err(Failed::Tls(error)) => {
+                self.intake.quiet.warn("a site cannot be asked", &error);
+                Err(Failure { offline: false, code: NO_TLS })
             }
-            Err(_) => {
+            Err(Failed::Late) => {
                 let offline = self.intake.far.reach() != Reach::Up;
                 Err(Failure { offline, code: ResetCode::Timeout.to_u8() })
             }
@@ -345,16 +343,21 @@ impl Shared {
     ) -> Result<Response<Incoming>, (Failure, bool)> {
         let patience = self.intake.limits.answer_timeout.duration();
         match timeout(patience, connection.sender.send_request(request)).await {
-            Ok(Ok(response)) => {
-                if let Some(packed) = connection.packed {
-                    self.intake.packed_answered(packed);
-                }
-                Ok(response)
-            }
+            Ok(Ok(response)) => Ok(response),
             Ok(Err(error)) => {
-                let unheard = connection.ending.get().is_none()
-                    && (error.is_canceled() || error.is_closed() || error.is_incomplete_message());
-                Err((failed(&connection.ending), unheard))
+                let told = connection.packed.as_ref().and_then(AskedPacked::told);
+                let is_over =
+                    error.is_canceled() || error.is_closed() || error.is_incomplete_message();
+                let unheard =
+                    connection.ending.get().is_none() && (is_over || told == Some(End::Cut));
+                let failure = match told {
+                    Some(End::Tls) => Failure { offline: false, code: NO_TLS },
+                    Some(End::NoSite) => {
+                        Failure { offline: false, code: ResetCode::Forbidden.to_u8() }
+                    }
+                    Some(End::Whole | End::Cut) | None => failed(&connection.ending),
+                };
+                Err((failure, unheard))
             }
             Err(_) => {
                 let offline = self.intake.far.reach() != Reach::Up;

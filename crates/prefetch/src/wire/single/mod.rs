@@ -13,8 +13,16 @@
 //! The frame (RFC 8878, with [`DICTIONARY`] as raw content) holds the head's text. Where that has a byte
 //! 0, something was kept out of the compressor (`split.rs`); these pieces follow the frame in their order,
 //! each behind its length in two bytes.
+//!
+//! What comes down is the origin's bytes; of a site, to whose origin the ground makes TLS, they are in chunks
+//! too, of the first kind and of one that says how they end:
+//!
+//! | chunk | kind u8 | length u16 | body |
+//! |---|---|---|---|
+//! | the end | 3 | 1 | 0 whole, 1 cut, 2 the ground has no such site, 3 no TLS with its origin |
 
 mod dictionary;
+mod down;
 mod pack;
 mod split;
 #[cfg(test)]
@@ -22,12 +30,18 @@ mod tests;
 mod unpack;
 
 pub use dictionary::DICTIONARY;
+pub use down::{Downs, End, put_said};
 pub use pack::HeadPacker;
 pub use unpack::HeadUnpacker;
 
 /// The first byte of a stream that carries a single request, on the service of pages. A ground that knows
 /// pages alone ends such a stream as one of a version that it does not know.
 pub const VERSION_SINGLE: u8 = 4;
+
+/// The first byte of a stream that carries single requests to a site, to whose origin the ground makes TLS. What
+/// comes down is in chunks too, as they are, and ends with how it ended ([`End`]): the end of a TLS connection
+/// says whether all is there, and that of a stream cannot without losing what waits to be sent.
+pub const VERSION_SITE: u8 = 5;
 
 /// The most bytes of a head that is packed, what is kept out of the compressor included: browsers' are
 /// shorter, and a longer one crosses as it is.
@@ -51,6 +65,7 @@ const CHUNK_HEAD_BYTES: usize = 3;
 
 const AS_IT_IS: u8 = 1;
 const HEAD: u8 = 2;
+const END: u8 = 3;
 
 /// What begins each zstd frame, and so needs no saying.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];

@@ -5,10 +5,11 @@ use std::sync::LazyLock;
 use zstd::bulk::Compressor;
 use zstd::dict::EncoderDictionary;
 
+use super::down::put_said;
 use super::split::{find, split};
 use super::{
-    AS_IT_IS, CHUNK_HEAD_BYTES, DICTIONARY, HEAD, MAGIC, MAX_CHUNK_BYTES, MAX_PACKED_HEAD_BYTES,
-    MAX_RATIO, MAX_TEXT_BYTES,
+    CHUNK_HEAD_BYTES, DICTIONARY, HEAD, MAGIC, MAX_CHUNK_BYTES, MAX_PACKED_HEAD_BYTES, MAX_RATIO,
+    MAX_TEXT_BYTES,
 };
 
 /// Three bytes more than the most that zstd does, in a sixth of the time.
@@ -34,7 +35,7 @@ impl HeadPacker {
     /// [`flush`](Self::flush). Holds 16 KiB at most, and never more than it was given at once beside them.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         if self.is_as_it_is {
-            return put_as_it_is(bytes, out);
+            return put_said(bytes, out);
         }
         let looked_at = self.head.len().saturating_sub(END.len() - 1);
         self.head.extend_from_slice(bytes);
@@ -58,7 +59,7 @@ impl HeadPacker {
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         let head = std::mem::take(&mut self.head);
         self.is_as_it_is |= !head.is_empty();
-        put_as_it_is(&head, out);
+        put_said(&head, out);
     }
 
     /// How many heads were packed since this was last asked, and how many bytes less they have now.
@@ -75,7 +76,7 @@ impl HeadPacker {
                 self.saved_bytes += (head.len() - chunk.len()) as u64;
                 out.extend(chunk);
             }
-            _ => put_as_it_is(head, out),
+            _ => put_said(head, out),
         }
     }
 }
@@ -92,14 +93,6 @@ fn is_followed_by_a_head(head: &[u8]) -> bool {
                 || name.eq_ignore_ascii_case(b"upgrade")
                 || name.eq_ignore_ascii_case(b"content-length") && value != b"0")
         })
-}
-
-fn put_as_it_is(bytes: &[u8], out: &mut Vec<u8>) {
-    for part in bytes.chunks(MAX_CHUNK_BYTES) {
-        out.push(AS_IT_IS);
-        out.extend((part.len() as u16).to_be_bytes());
-        out.extend_from_slice(part);
-    }
 }
 
 /// The chunk of a head, or `None` where the other end would not take it.

@@ -2,6 +2,7 @@ use super::split::split;
 use super::*;
 use crate::fuzz;
 use crate::wire::WireError;
+use bytes::Bytes;
 use proptest::prelude::*;
 
 /// What Chromium asks for a picture in clear, as the cabin's half writes it; names are made up.
@@ -261,6 +262,29 @@ fn heads() -> impl Strategy<Value = Vec<u8>> {
     ];
     ("(GET|HEAD|POST) /[!-~]{0,40} HTTP/1.1\r\n", prop::collection::vec(field, 0..8))
         .prop_map(|(line, fields)| (line + &fields.concat() + "\r\n").into_bytes())
+}
+
+#[test]
+fn an_end_is_told_and_what_is_no_chunk_is_refused() {
+    let take = |bytes: &[u8]| {
+        let (mut downs, mut bytes) = (Downs::default(), Bytes::copy_from_slice(bytes));
+        downs.take(&mut bytes, usize::MAX).map(|said| (said, downs.end()))
+    };
+    for (byte, end) in [End::Whole, End::Cut, End::NoSite, End::Tls].into_iter().enumerate() {
+        let mut put = Vec::new();
+        end.put(&mut put);
+        assert_eq!(put, [3, 0, 1, byte as u8]);
+        assert_eq!(take(&put), Ok((Bytes::new(), Some(end))));
+        put.extend(b"more");
+        assert_eq!(take(&put), Ok((Bytes::new(), Some(end))), "nothing follows it");
+    }
+    assert_eq!(take(b"\x01\x00\x02hi"), Ok((Bytes::from_static(b"hi"), None)));
+    for wrong in
+        [&b"\x00"[..], b"\x02\x00\x01", b"\x01\x00\x00", b"\x03\x00\x02", b"\x03\x00\x01\x04"]
+    {
+        assert_eq!(take(wrong), Err(WireError::Malformed), "{wrong:?}");
+    }
+    assert_eq!(take(b"\x01\x40\x01"), Err(WireError::Large));
 }
 
 proptest! {

@@ -1,0 +1,198 @@
+//! How the ground takes single requests, as far as that is known, and how one is asked accordingly.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use bentpipe_link::ResetCode;
+use bentpipe_prefetch::wire::single::End;
+use tokio::time::Instant;
+
+use super::taken::{Session, Taken};
+use crate::classify::Name;
+
+/// What is known of the ground.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// Whether it takes packed heads.
+    packed: Taken,
+    /// … and knows requests to sites, to whose origins it makes TLS.
+    sites: Taken,
+    /// … and has this one. They are the operator's own, of which a file has 64 at most.
+    each: Mutex<BTreeMap<Name, Arc<Taken>>>,
+}
+
+/// A request that is packed, and in which session that was decided.
+#[derive(Debug, Clone)]
+pub struct AskedPacked {
+    session: Session,
+    site: Option<OfSite>,
+}
+
+/// What a request to a site has besides.
+#[derive(Debug, Clone)]
+pub struct OfSite {
+    /// The site.
+    pub name: Name,
+    /// How the ground has said that it ended.
+    pub told: Told,
+}
+
+/// Filled once the ground has said how it ended.
+pub type Told = Arc<OnceLock<End>>;
+
+impl AskedPacked {
+    /// The site to whose origin the ground makes TLS, if it does.
+    pub fn site(&self) -> Option<&OfSite> {
+        self.site.as_ref()
+    }
+
+    /// How the ground has said that it ended, if it has.
+    pub fn told(&self) -> Option<End> {
+        self.site.as_ref()?.told.get().copied()
+    }
+}
+
+impl Known {
+    /// How a request should be packed, if it should, that may be sent again plainly, if need be, or may not: to
+    /// `site`, by TLS from the ground, or to an origin in clear.
+    pub fn ask(
+        &self,
+        site: Option<&Name>,
+        may_repeat: bool,
+        session: Session,
+        now: Instant,
+    ) -> Option<AskedPacked> {
+        let packs = match site {
+            None => self.packed.packs(may_repeat, session, now),
+            // That it has answered for one site does not say that it has another.
+            Some(name) => {
+                let may_know = self.sites.packs(true, session, now);
+                may_know && self.each(name).packs(may_repeat, session, now)
+            }
+        };
+        let site = site.map(|name| OfSite { name: name.clone(), told: Told::default() });
+        packs.then_some(AskedPacked { session, site })
+    }
+
+    /// The ground has answered it.
+    pub fn answered(&self, asked: &AskedPacked) {
+        match &asked.site {
+            None => self.packed.answered(asked.session),
+            Some(site) => {
+                self.sites.answered(asked.session);
+                self.each(&site.name).answered(asked.session);
+            }
+        }
+    }
+
+    /// Whether that it ended with `code`, before anything came, may be because the ground does not know such.
+    pub fn is_refusal(&self, asked: &AskedPacked, code: ResetCode) -> bool {
+        let taken = if asked.site.is_some() { &self.sites } else { &self.packed };
+        taken.is_refusal(asked.session, code)
+    }
+
+    /// The ground has said that it does not have the site.
+    pub fn no_site(&self, asked: &AskedPacked, now: Instant) {
+        let Some(OfSite { name, .. }) = &asked.site else { return };
+        self.sites.answered(asked.session);
+        if self.each(name).unserved(now) {
+            tracing::warn!(
+                site = name.as_str(),
+                "the ground has no [[site]] of this name: what is asked for beside its pages crosses over TLS from \
+                 on board; write one into ground.toml, or leave out split-http = true here; it is asked again in \
+                 10 minutes"
+            );
+        }
+    }
+
+    /// What was refused has been answered plainly.
+    pub fn answered_plainly(&self, asked: &AskedPacked, session: Session, now: Instant) {
+        if asked.told().is_some() {
+            return; // It was the site, and that is noted.
+        }
+        match &asked.site {
+            None if self.packed.answered_plainly(asked.session, session, now) => tell_packed(),
+            Some(_) if self.sites.answered_plainly(asked.session, session, now) => tell_sites(),
+            _ => {}
+        }
+    }
+
+    /// The ground has no Split HTTP.
+    pub fn unserved(&self, now: Instant) {
+        self.sites.unserved(now);
+        if self.packed.unserved(now) {
+            tell_packed();
+        }
+    }
+
+    fn each(&self, name: &Name) -> Arc<Taken> {
+        // Nothing in here panics half-way.
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        each.entry(name.clone()).or_default().clone()
+    }
+}
+
+fn tell_packed() {
+    tracing::info!(
+        "the ground does not seem to take packed heads of single requests: it has no [split-http], or is older than \
+         this gateway; they cross as they are, and it is asked again in 10 minutes"
+    );
+}
+
+fn tell_sites() {
+    tracing::info!(
+        "the ground does not seem to take single requests to sites: it has no [split-http], or is older than this \
+         gateway; they cross over TLS from on board, and it is asked again in 10 minutes"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::single::taken::UNSERVED_FOR;
+
+    const SESSION: Session = Some(1);
+
+    fn names() -> [Name; 2] {
+        ["a.test", "b.test"].map(|name| name.parse().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_repeated_waits_for_each_site() {
+        let (known, now, [a, b]) = (Known::default(), Instant::now(), names());
+        let may = |site, repeat| known.ask(site, repeat, SESSION, now).is_some();
+        known.answered(&known.ask(None, true, SESSION, now).unwrap());
+        assert!(may(Some(&a), true) && !may(Some(&a), false), "one may know heads alone");
+        known.answered(&known.ask(Some(&a), true, SESSION, now).unwrap());
+        assert!(may(Some(&a), false) && may(None, false));
+        assert!(may(Some(&b), true) && !may(Some(&b), false), "it may not have that one");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_site_that_the_ground_does_not_have_is_remembered_alone() {
+        let (known, now, [a, b]) = (Known::default(), Instant::now(), names());
+        let asked = known.ask(Some(&a), true, SESSION, now).unwrap();
+        asked.site().unwrap().told.set(End::NoSite).unwrap();
+        known.no_site(&asked, now);
+        known.answered_plainly(&asked, SESSION, now);
+        let may = |site, at| known.ask(Some(site), true, SESSION, at).is_some();
+        assert!(!may(&a, now) && may(&b, now) && may(&a, now + UNSERVED_FOR));
+        let other = known.ask(Some(&b), true, SESSION, now).unwrap();
+        assert!(!known.is_refusal(&other, ResetCode::Aborted), "the ground knows such requests");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_older_ground_is_remembered_for_all_sites_and_not_for_heads() {
+        let (known, now, [a, b]) = (Known::default(), Instant::now(), names());
+        let asked = known.ask(Some(&a), true, SESSION, now).unwrap();
+        assert!(known.is_refusal(&asked, ResetCode::Aborted));
+        known.answered_plainly(&asked, SESSION, now);
+        for name in [&a, &b] {
+            assert!(known.ask(Some(name), true, SESSION, now).is_none());
+            assert!(known.ask(Some(name), true, SESSION, now + UNSERVED_FOR).is_some());
+        }
+        assert!(known.ask(None, true, SESSION, now).is_some());
+        known.unserved(now);
+        assert!(known.ask(None, true, SESSION, now).is_none());
+    }
+}
