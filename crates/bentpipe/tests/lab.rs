@@ -226,24 +226,25 @@ fn an_archive_replays_through_the_gateways_from_two_addresses() {
 fn what_cannot_be_replayed_is_said_before_anything_is_loaded() {
     let folder = tempfile::tempdir().unwrap();
     archive(folder.path());
-    let place = folder.path().to_string_lossy().into_owned();
+    let place = folder.path().to_string_lossy();
+    let place: &str = &place;
     for (arguments, expected) in [
         (&["/nowhere/at-all"][..], "`bentpipe lab record DIR` has written"),
-        (&[&place, "--contender", "pepsal"], "split-bbr, pep-fixed"),
-        (&[&place, "--protocol", "http/9"], "http/3-0rtt"),
-        (&[&place, "--engine", "sim", "--contender", "e2e-bbr"], "--engine emu"),
-        (&[&place, "--engine", "sim", "--protocol", "http/2"], "--engine emu"),
-        (&[&place, "--engine", "sim", "--browser"], "--engine emu"),
-        (&[&place, "--browser", "--protocol", "http/3-0rtt"], "Chromium"),
-        (&[&place, "--har", "/nowhere/x.har"], "name one --contender"),
-        (&[&place, "--engine", "sim", "--har", "/nowhere/x.har"], "cannot write /nowhere/x.har"),
+        (&[place, "--contender", "pepsal"][..], "split-bbr, pep-fixed"),
+        (&[place, "--protocol", "http/9"][..], "http/3-0rtt"),
+        (&[place, "--engine", "sim", "--contender", "e2e-bbr"][..], "--engine emu"),
+        (&[place, "--engine", "sim", "--protocol", "http/2"][..], "--engine emu"),
+        (&[place, "--engine", "sim", "--browser"][..], "--engine emu"),
+        (&[place, "--browser", "--protocol", "http/3-0rtt"][..], "Chromium"),
+        (&[place, "--har", "/nowhere/x.har"][..], "name one --contender"),
+        (&[place, "--engine", "sim", "--har", "/nowhere/x.har"][..], "cannot write /nowhere/x.har"),
     ] {
         let output = bentpipe(&[&["lab", "replay"], arguments].concat());
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
     }
     std::fs::write(folder.path().join("body/1"), [7; 10]).unwrap();
-    let output = bentpipe(&["lab", "replay", &place, "--engine", "sim"]);
+    let output = bentpipe(&["lab", "replay", place, "--engine", "sim"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("body/1 has 10 bytes, and the index says 30000"), "{said}");
 }
