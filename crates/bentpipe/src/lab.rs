@@ -5,6 +5,7 @@ mod grid;
 mod mixes;
 mod papers;
 mod record;
+mod replay;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -53,6 +54,9 @@ pub enum Lab {
     Papers(papers::PapersArgs),
     /// Be a proxy that keeps a site which a browser loads, until Ctrl-C.
     Record(record::RecordArgs),
+    /// Load a recorded site over a link: by any contender and protocol, in real Chromium, or in virtual
+    /// time.
+    Replay(replay::ReplayArgs),
     /// Find out what this machine can carry.
     #[command(subcommand)]
     Bench(Bench),
@@ -227,6 +231,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Modem(args) => modem(args),
         Lab::Papers(args) => papers::run(args),
         Lab::Record(args) => record::record(args),
+        Lab::Replay(args) => replay::replay(args),
         Lab::Bench(Bench::Relay { json }) => relay(json.as_deref()),
         Lab::Bench(Bench::Coding { json }) => coding(json.as_deref()),
         Lab::Bench(Bench::Schedule { json }) => schedule(json.as_deref()),

@@ -152,3 +152,99 @@ fn a_simulation_is_repeatable_to_the_byte() {
     });
     assert_eq!(files[0], files[1]);
 }
+
+/// A document, and a picture on another domain that is found in it, as `lab record` writes them.
+fn archive(folder: &Path) {
+    let index = r#"
+        format = 1
+        name = "two"
+        visit = 0
+        domain = [
+            { name = "www.two.test", address = "198.19.0.1" },
+            { name = "img.two.test", address = "198.19.0.2" },
+        ]
+        [[resource]]
+        domain = 0
+        path = "/"
+        bytes = 47
+        kind = "document"
+        content-type = "text/html"
+        [[resource]]
+        domain = 1
+        path = "/a.bin?v=1"
+        bytes = 30000
+        kind = "other"
+        after = 0
+        content-type = "application/octet-stream"
+    "#;
+    std::fs::create_dir_all(folder.join("body")).unwrap();
+    std::fs::write(folder.join("site.toml"), index).unwrap();
+    let document = b"<!doctype html><title>two</title><p>a page</p>\n";
+    std::fs::write(folder.join("body/0"), document).unwrap();
+    std::fs::write(folder.join("body/1"), [7; 30_000]).unwrap();
+}
+
+#[test]
+fn an_archive_replays_to_the_byte_in_virtual_time() {
+    let folder = tempfile::tempdir().unwrap();
+    archive(folder.path());
+    let of = |which: &str| {
+        let [rows, har] = ["json", "har"].map(|kind| folder.path().join(format!("{which}.{kind}")));
+        let place = folder.path().to_string_lossy();
+        let arguments = ["lab", "replay", &place, "--engine", "sim", "--runs", "2"];
+        let files = ["--json", &rows.to_string_lossy(), "--har", &har.to_string_lossy()];
+        let output = bentpipe(&[&arguments[..], &files].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        (output.stdout, std::fs::read(rows).unwrap(), std::fs::read(har).unwrap())
+    };
+    let first = of("first");
+    assert_eq!(first, of("again"));
+    let rows: Vec<Value> = serde_json::from_slice(&first.1).unwrap();
+    let plt = figure(&rows, "bentpipe", "archive-two http/1.1-close", "plt");
+    assert_eq!((&plt["engine"], &plt["n"]), (&"sim".into(), &2.into()));
+    // Two objects, one found in the other.
+    assert!(plt["p50"].as_f64().unwrap() > 2.0 * 0.76, "{plt}");
+    let har: Value = serde_json::from_slice(&first.2).unwrap();
+    let url = &har["log"]["entries"][1]["request"]["url"];
+    assert_eq!(url, "http://img.two.test/a.bin?v=1");
+}
+
+#[test]
+fn an_archive_replays_through_the_gateways_from_two_addresses() {
+    let folder = tempfile::tempdir().unwrap();
+    archive(folder.path());
+    let place = folder.path().to_string_lossy().into_owned();
+    let arguments = ["replay", &place, "--contender", "bentpipe", "--runs", "1"];
+    let Some(rows) = rows(&arguments) else { return };
+    let failed = figure(&rows, "bentpipe", "archive-two http/2", "failed");
+    assert_eq!((&failed["engine"], failed["mean"].as_f64()), (&"emu".into(), Some(0.0)));
+    let plt = figure(&rows, "bentpipe", "archive-two http/2", "plt")["p50"].as_f64().unwrap();
+    assert!(plt > 2.0 * 0.76, "{plt}");
+}
+
+#[test]
+fn what_cannot_be_replayed_is_said_before_anything_is_loaded() {
+    let folder = tempfile::tempdir().unwrap();
+    archive(folder.path());
+    let place = folder.path().to_string_lossy();
+    let place: &str = &place;
+    for (arguments, expected) in [
+        (&["/nowhere/at-all"][..], "`bentpipe lab record DIR` has written"),
+        (&[place, "--contender", "pepsal"][..], "split-bbr, pep-fixed"),
+        (&[place, "--protocol", "http/9"][..], "http/3-0rtt"),
+        (&[place, "--engine", "sim", "--contender", "e2e-bbr"][..], "--engine emu"),
+        (&[place, "--engine", "sim", "--protocol", "http/2"][..], "--engine emu"),
+        (&[place, "--engine", "sim", "--browser"][..], "--engine emu"),
+        (&[place, "--browser", "--protocol", "http/3-0rtt"][..], "Chromium"),
+        (&[place, "--har", "/nowhere/x.har"][..], "name one --contender"),
+        (&[place, "--engine", "sim", "--har", "/nowhere/x.har"][..], "cannot write /nowhere/x.har"),
+    ] {
+        let output = bentpipe(&[&["lab", "replay"], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{arguments:?}: {said}");
+    }
+    std::fs::write(folder.path().join("body/1"), [7; 10]).unwrap();
+    let output = bentpipe(&["lab", "replay", place, "--engine", "sim"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("body/1 has 10 bytes, and the index says 30000"), "{said}");
+}

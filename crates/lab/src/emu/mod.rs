@@ -39,5 +39,5 @@ pub use user::enter;
 pub use wire::{IN_FLIGHT_BYTES, LATE, STALL, WireCounters, be_punctual};
 pub use world::{
     AIR, AIR_CABIN, Addresses, CLIENT, GROUND, GROUND_INTERNET, LinkCounters, SERVER, World,
-    passenger, site,
+    is_site, passenger, site,
 };

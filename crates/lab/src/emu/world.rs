@@ -52,6 +52,12 @@ pub fn site(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(SITES.0.to_bits() | (number & 0xffff))
 }
 
+/// Whether a site may live there.
+pub fn is_site(address: IpAddr) -> bool {
+    let IpAddr::V4(address) = address else { return false };
+    address.to_bits() >> (32 - SITES.1) == SITES.0.to_bits() >> (32 - SITES.1)
+}
+
 /// An interface's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {

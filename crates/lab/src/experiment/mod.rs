@@ -17,6 +17,7 @@ pub mod measure;
 pub mod pages;
 pub mod pages_browser;
 pub mod progress;
+pub mod replay;
 pub mod report;
 pub mod rural_paws;
 pub mod table;

@@ -16,6 +16,8 @@ use super::{Domain, Kind, Recorded, Resource, Site};
 /// The most resources of a site: more than twice the requests of the 90th percentile of the HTTP
 /// Archive.
 pub const MAX_RESOURCES: usize = 1024;
+/// The most domains of a site: four sockets each, 1024 in all.
+pub const MAX_DOMAINS: usize = 256;
 /// The longest body: a recorded film is not replayed.
 pub const MAX_BODY_BYTES: u64 = 32 << 20;
 /// All recorded bodies of a site together: what reading one may take of memory.
@@ -179,6 +181,10 @@ fn wrong(path: &Path, why: impl Into<String>) -> ArchiveError {
 fn file(path: &Path, most: u64) -> Result<Vec<u8>, ArchiveError> {
     use io::Read;
     let failed = |source| ArchiveError::File { doing: "read", path: path.to_owned(), source };
+    // A pipe or a device in its place would never end, or never begin.
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(wrong(path, "it is no file"));
+    }
     let mut bytes = Vec::new();
     let file = fs::File::open(path).map_err(failed)?;
     file.take(most + 1).read_to_end(&mut bytes).map_err(failed)?;
@@ -235,6 +241,11 @@ impl Index {
         let resources = self.resource.len();
         if !(1..=MAX_RESOURCES).contains(&resources) {
             return Err(format!("{resources} resources: 1 to {MAX_RESOURCES} are taken"));
+        }
+        // Each has sockets of its own.
+        let domains = self.domain.len();
+        if !(1..=MAX_DOMAINS).contains(&domains) {
+            return Err(format!("{domains} domains: 1 to {MAX_DOMAINS} are taken"));
         }
         let mut seen = HashSet::new();
         for NamedDomain { name, .. } in &self.domain {

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use archive::{ArchiveError, MAX_BODY_BYTES, MAX_RESOURCES, MAX_SITE_BYTES};
+pub use archive::{ArchiveError, MAX_BODY_BYTES, MAX_DOMAINS, MAX_RESOURCES, MAX_SITE_BYTES};
 pub(crate) use authority::provider;
 pub use authority::{Authority, AuthorityError};
 pub use content::Content;

@@ -43,6 +43,30 @@ fn read_changed(from: &str, to: &str) -> String {
 }
 
 #[test]
+fn what_is_no_file_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    recorded().write(folder.path()).unwrap();
+    let body = folder.path().join(BODIES).join("5");
+    fs::remove_file(&body).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &body).unwrap();
+    let error = Site::read(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("body/5: it is no file"), "{error}");
+}
+
+#[test]
+fn a_site_has_no_more_domains_than_there_are_sockets_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut site = model();
+    while site.domains.len() <= MAX_DOMAINS {
+        let name = format!("more{}.test", site.domains.len());
+        site.domains.push(Domain { name, ..site.domains[0].clone() });
+    }
+    site.write(folder.path()).unwrap();
+    let error = Site::read(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("257 domains"), "{error}");
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_a_reason() {
     for (from, to, why) in [
         ("format = 1", "format = 2", "reads 1"),

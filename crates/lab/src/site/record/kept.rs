@@ -1,6 +1,6 @@
 //! What is kept of what passed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri, header};
@@ -8,13 +8,16 @@ use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri, he
 use super::relay::Origin;
 use crate::emu;
 use crate::site::archive::MAX_PATH_BYTES;
-use crate::site::{Domain, Kind, MAX_RESOURCES, MAX_SITE_BYTES, Recorded, Resource, Site};
+use crate::site::{
+    Domain, Kind, MAX_DOMAINS, MAX_RESOURCES, MAX_SITE_BYTES, Recorded, Resource, Site,
+};
 
 /// All that was asked for, in that order.
 #[derive(Default)]
 pub(super) struct Kept {
     asked: Vec<Asked>,
     places: HashMap<Name, usize>,
+    hosts: HashSet<String>,
     bytes: u64,
     /// Answers for which there was no room.
     pub left_out: u64,
@@ -55,11 +58,13 @@ impl Kept {
         if !is_fit || self.places.contains_key(&name) {
             return None;
         }
-        if self.asked.len() >= MAX_RESOURCES {
+        let is_one_too_many = self.hosts.len() >= MAX_DOMAINS && !self.hosts.contains(&name.host);
+        if self.asked.len() >= MAX_RESOURCES || is_one_too_many {
             self.left_out += 1;
             return None;
         }
         let referer = text(request.headers(), &header::REFERER).and_then(|it| Name::of(&it));
+        self.hosts.insert(name.host.clone());
         self.places.insert(name.clone(), self.asked.len());
         self.asked.push(Asked { name, referer, answer: None });
         Some(self.asked.len() - 1)

@@ -1,0 +1,168 @@
+//! `bentpipe lab replay`: loads what `lab record` has kept.
+
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bentpipe_lab::contender::{self, BENTPIPE, Contender};
+use bentpipe_lab::emu;
+use bentpipe_lab::experiment::progress::Sessions;
+use bentpipe_lab::experiment::replay::emu::{By, check, run as run_emu};
+use bentpipe_lab::experiment::replay::sim::{PROTOCOL, run as run_sim};
+use bentpipe_lab::experiment::replay::{Choice, DEFAULT_RUNS, Found, Loaded, text};
+use bentpipe_lab::loader::Protocol;
+use bentpipe_lab::profile::Profile;
+use bentpipe_lab::scratch::Scratch;
+use bentpipe_lab::site::Site;
+use clap::{Args, ValueEnum};
+
+use super::{LinkArgs, Outcome, check_writable, write};
+use crate::out::{say, show};
+
+/// What `lab replay` is told.
+#[derive(Args)]
+pub struct ReplayArgs {
+    /// The archive: a folder that `bentpipe lab record` has written.
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    #[command(flatten)]
+    link: LinkArgs,
+    /// Real kernels, any contender and protocol; or virtual time, where Bentpipe alone carries
+    /// http/1.1-close, exactly the same each time.
+    #[arg(long, value_enum, default_value_t = Engine::Emu)]
+    engine: Engine,
+    /// Who carries the traffic; may be repeated [default: those of the demo; in virtual time, bentpipe].
+    #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
+    contenders: Vec<&'static dyn Contender>,
+    /// Over what it is loaded: http/1.1, http/1.1-close, http/1.1-tls, http/1.1-tls-resumed, http/2,
+    /// http/2-proxied, http/3 or http/3-0rtt [default: http/2; in virtual time, http/1.1-close].
+    #[arg(long, value_name = "NAME")]
+    protocol: Option<Protocol>,
+    /// Load it in real Chromium, which parses it and runs its scripts, not by the light loader: over
+    /// http/1.1, http/1.1-tls, http/2 or http/3.
+    #[arg(long)]
+    browser: bool,
+    /// Loads by each contender, each with empty caches on a link of its own; the link of each has the
+    /// seed after that of the one before.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
+    /// A load, in seconds; what is unfinished then counts as such.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    deadline: u64,
+    /// Write the first load's waterfall there, as HAR 1.2; with one --contender.
+    #[arg(long, value_name = "FILE")]
+    har: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Engine {
+    /// Virtual time.
+    Sim,
+    /// Real kernels.
+    Emu,
+}
+
+/// Loads the archive by each contender.
+pub fn replay(args: &ReplayArgs) -> Outcome {
+    let (contenders, protocol) = (contenders(args)?, protocol(args)?);
+    let profile = Profile::find(&args.link.profile)?;
+    let site = Site::read(&args.folder).map_err(|error| {
+        format!("{error}\nan archive is a folder that `bentpipe lab record DIR` has written")
+    })?;
+    if args.har.is_some() && contenders.len() > 1 {
+        return Err("--har keeps one load: name one --contender".into());
+    }
+    let folder = args.folder.display();
+    check(&site, protocol, args.browser).map_err(|why| format!("{folder}: {why}"))?;
+    check_writable(args.link.json.as_deref())?;
+    check_writable(args.har.as_deref())?;
+    let deadline = Duration::from_secs(args.deadline);
+    let choice = Choice { site: &site, profile: &profile, protocol, deadline };
+    let found = match args.engine {
+        Engine::Sim => simulated(args, &choice)?,
+        Engine::Emu => emulated(args, &choice, &contenders)?,
+    };
+    say!("{}", profile.about);
+    let (resources, domains) = (site.resources.len(), site.domains.len());
+    say!("{}: {resources} objects of {domains} domains, {} bytes", site.name, site.bytes());
+    show!("{}", text(&choice, &found));
+    for found in &found {
+        let failed: Vec<_> = found.loads.iter().filter_map(|load| load.failed.as_ref()).collect();
+        if let Some(first) = failed.first() {
+            say!("{}: {} loads failed; the first: {first}", found.contender, failed.len());
+        }
+    }
+    if let (Some(path), Some(first)) = (&args.har, found[0].loads.first()) {
+        fs::write(path, format!("{:#}\n", first.har))
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
+    let engine = if args.engine == Engine::Sim { "sim" } else { "emu" };
+    let rows = found.iter().flat_map(|found| found.rows(&choice, engine, args.link.seed));
+    write(args.link.json.as_deref(), &rows.collect::<Vec<_>>())
+}
+
+fn contenders(args: &ReplayArgs) -> Result<Vec<&'static dyn Contender>, Box<dyn Error>> {
+    let named = args.contenders.clone();
+    match args.engine {
+        Engine::Emu if named.is_empty() => Ok(contender::demo()),
+        Engine::Emu => Ok(named),
+        Engine::Sim => match named.iter().find(|one| one.name() != BENTPIPE.name()) {
+            Some(other) => Err(format!(
+                "{other} is not there in virtual time: leave it out, or take --engine emu"
+            )
+            .into()),
+            None => Ok(vec![&BENTPIPE]),
+        },
+    }
+}
+
+fn protocol(args: &ReplayArgs) -> Result<Protocol, Box<dyn Error>> {
+    match (args.engine, args.protocol) {
+        (Engine::Emu, protocol) => Ok(protocol.unwrap_or(Protocol::Http2)),
+        (Engine::Sim, _) if args.browser => {
+            Err("a browser needs real time: take --engine emu".into())
+        }
+        (Engine::Sim, None | Some(PROTOCOL)) => Ok(PROTOCOL),
+        (Engine::Sim, Some(other)) => {
+            Err(format!("in virtual time there is {PROTOCOL}, but no {other}: take --engine emu")
+                .into())
+        }
+    }
+}
+
+/// The seeds of one contender's runs.
+fn seeds(args: &ReplayArgs) -> impl Iterator<Item = u64> {
+    let first = args.link.seed;
+    (0..u64::from(args.runs)).map(move |run| first.wrapping_add(run))
+}
+
+fn simulated(args: &ReplayArgs, choice: &Choice<'_>) -> Result<Vec<Found>, Box<dyn Error>> {
+    let loads: Result<Vec<Loaded>, _> = seeds(args).map(|seed| run_sim(choice, seed)).collect();
+    Ok(vec![Found { contender: &BENTPIPE, loads: loads? }])
+}
+
+fn emulated(
+    args: &ReplayArgs,
+    choice: &Choice<'_>,
+    contenders: &[&'static dyn Contender],
+) -> Result<Vec<Found>, Box<dyn Error>> {
+    emu::enter()?;
+    let (scratch, live) = (Scratch::new()?, Sessions::new());
+    let (program, all) = (std::env::current_exe()?, contenders.len() * usize::from(args.runs));
+    let (mut found, mut over) = (Vec::new(), 0);
+    for &contender in contenders {
+        let mut loads = Vec::new();
+        for seed in seeds(args) {
+            live.tell(over, all);
+            let folder = scratch.path().join(over.to_string());
+            fs::create_dir(&folder)?;
+            let (browser, program) = (args.browser, program.as_path());
+            let by = By { contender, browser, program, folder: &folder };
+            loads.push(run_emu(choice, &by, seed)?);
+            over += 1;
+        }
+        found.push(Found { contender, loads });
+    }
+    Ok(found)
+}

@@ -1,0 +1,142 @@
+//! A load in virtual time: the radio transport and the graph of the site, exactly and repeatably.
+//!
+//! Every object is a flow of its own, at most six at once to each domain, as a browser over HTTP/1.1
+//! with a connection for each object opens them through the gateways. The server answers a request
+//! the moment that the ground gateway hands it over; the way between those two is added as two round
+//! trips, its connection's and the request's. Names are known, and nothing is computed at either end.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bentpipe_link::{Class, Settings};
+use time::OffsetDateTime;
+
+use super::{Choice, Loaded};
+use crate::contender::roomy;
+use crate::loader::{Entry, Load, Protocol, Visit};
+use crate::sim::traffic::SimTraffic;
+use crate::sim::transfer::NoSession;
+use crate::traffic::{Carry, DOWN, REQUEST_BYTES, Traffic};
+
+/// The one protocol whose connections are flows one by one.
+pub const PROTOCOL: Protocol = Protocol::Http1Close;
+/// An answer's header, as the lab's servers write one.
+const HEADER_BYTES: u64 = 200;
+/// Who loads it.
+const READER: u32 = 1;
+
+/// The site once, over Bentpipe.
+pub fn run(choice: &Choice<'_>, seed: u64) -> Result<Loaded, NoSession> {
+    let asked = Load::new(choice.site, PROTOCOL, choice.deadline);
+    let visit = load(&asked, choice, seed)?;
+    // There is no clock on the wall here, and two runs are to give the same file.
+    Ok(Loaded::of(&visit, &asked, OffsetDateTime::UNIX_EPOCH))
+}
+
+/// A request under way.
+struct Asked {
+    resource: usize,
+    stream: usize,
+    at: Duration,
+    first: Option<Duration>,
+    /// When the last byte is here, the way behind the ground gateway included.
+    ends: Option<Duration>,
+}
+
+pub(super) fn load(load: &Load<'_>, choice: &Choice<'_>, seed: u64) -> Result<Visit, NoSession> {
+    let mut cabin = SimTraffic::new(choice.profile, &Settings::default(), &roomy(), seed)?;
+    let behind = choice.profile.terrestrial.as_ref().map_or(Duration::ZERO, |path| 2 * path.rtt());
+    let (site, began) = (load.site, cabin.now());
+    let deadline = began + load.deadline;
+    let mut waiting = vec![VecDeque::new(); site.domains.len()];
+    let mut busy = vec![0; site.domains.len()];
+    let mut found: Vec<Option<Duration>> = vec![None; site.resources.len()];
+    let mut entries: Vec<Option<Entry>> = vec![None; site.resources.len()];
+    let mut under_way: Vec<Asked> = Vec::new();
+    let mut connections = 0;
+    found[0] = Some(began);
+    waiting[site.resources[0].domain].push_back(0);
+    loop {
+        for (waiting, busy) in waiting.iter_mut().zip(&mut busy) {
+            while *busy < load.connections {
+                let Some(resource) = waiting.pop_front() else { break };
+                let down = HEADER_BYTES + site.resources[resource].bytes;
+                let (class, passenger) = (Class::BestEffort, READER);
+                let carry = Carry { class, passenger, up: REQUEST_BYTES, down };
+                let (stream, at) = (cabin.open(carry), cabin.now());
+                under_way.push(Asked { resource, stream, at, first: None, ends: None });
+                *busy += 1;
+                connections += 1;
+            }
+        }
+        if under_way.is_empty() || cabin.now() >= deadline {
+            break;
+        }
+        let next = under_way.iter().filter_map(|one| one.ends).fold(deadline, Duration::min);
+        cabin.step(next);
+        let now = cabin.now();
+        for one in &mut under_way {
+            let course = cabin.course(one.stream);
+            if one.first.is_none() && course.got[DOWN] > 0 {
+                one.first = Some(now + behind);
+            }
+            if one.ends.is_none() && course.is_done() {
+                one.ends = Some(now + behind);
+            }
+        }
+        under_way.retain(|one| {
+            let Some(ends) = one.ends.filter(|ends| *ends <= now) else { return true };
+            let domain = site.resources[one.resource].domain;
+            busy[domain] -= 1;
+            let since = found[one.resource].unwrap_or(began);
+            let bytes = site.resources[one.resource].bytes;
+            entries[one.resource] =
+                Some(Entry { status: Some(200), bytes, ..entry(load, one, since, began, ends) });
+            for next in site.found_in(one.resource) {
+                found[next] = Some(now);
+                waiting[site.resources[next].domain].push_back(next);
+            }
+            false
+        });
+    }
+    let (end, finished) = (cabin.now(), under_way.is_empty());
+    for one in &under_way {
+        let since = found[one.resource].unwrap_or(began);
+        let got = cabin.course(one.stream).got[DOWN].saturating_sub(HEADER_BYTES);
+        let failed = Some("the deadline came before its last byte".into());
+        let status = one.first.filter(|first| *first <= end).map(|_| 200);
+        let cut = entry(load, one, since, began, end);
+        entries[one.resource] = Some(Entry { status, bytes: got, failed, ..cut });
+    }
+    Ok(Visit {
+        entries: entries.into_iter().flatten().collect(),
+        connections,
+        connections_dropped: 0,
+        connections_resumed: 0,
+        connections_anew: 0,
+        took: end - began,
+        finished,
+        rates: Vec::new(),
+        protocol: load.protocol,
+    })
+}
+
+/// What became of a request until `ends`, without what came of it.
+fn entry(load: &Load<'_>, one: &Asked, found: Duration, began: Duration, ends: Duration) -> Entry {
+    let first = one.first.unwrap_or(ends).min(ends);
+    Entry {
+        resource: one.resource,
+        url: load.site.url(load.scheme(), one.resource),
+        connection: Some(one.stream),
+        started: found - began,
+        block: one.at - found,
+        connect: None,
+        secure: None,
+        send: Duration::ZERO,
+        wait: first - one.at,
+        receive: ends - first,
+        bytes: 0,
+        status: None,
+        failed: None,
+    }
+}
