@@ -18,6 +18,9 @@ use crate::classify::Name;
 /// trusted: none of the link's.
 pub const NO_TLS: u8 = 254;
 
+/// The most that waits in a TLS session to be sent: a record.
+const MOST_WAITING_BYTES: usize = 16 << 10;
+
 /// Why there is none.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
@@ -55,6 +58,10 @@ pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
         Host::Ip(address) => Ok(ServerName::from(*address)),
         Host::Service(_) => Err(io::Error::other("no setting names a service")),
     };
-    let connecting = TlsConnector::from(client).connect(name.map_err(failed)?, io);
+    let bounded = |session: &mut rustls::ClientConnection| {
+        session.set_buffer_limit(Some(MOST_WAITING_BYTES));
+    };
+    let connector = TlsConnector::from(client);
+    let connecting = connector.connect_with(name.map_err(failed)?, io, bounded);
     timeout(patience, connecting).await.map_err(|_| Failed::Late)?.map_err(failed)
 }

@@ -58,8 +58,11 @@ impl Attempt {
             known.answered(&packed);
             return false;
         }
-        if packed.told() == Some(End::NoSite) {
-            known.no_site(&packed, now);
+        if let Some(told) = packed.told() {
+            known.heard(&packed);
+            if told == End::NoSite {
+                known.no_site(&packed, now);
+            }
         }
         let is_again = self.may_repeat && intake.may_be_unknown(&packed, ending);
         self.refused = Some(packed).filter(|_| is_again);

@@ -19,6 +19,8 @@ pub struct Known {
     sites: Taken,
     /// … and has this one. They are the operator's own, of which a file has 64 at most.
     each: Mutex<BTreeMap<Name, Arc<Taken>>>,
+    /// The last for which one was refused, and then answered plainly, since the ground has answered for any.
+    refused: Mutex<Option<Name>>,
 }
 
 /// A request that is packed, and in which session that was decided.
@@ -79,10 +81,16 @@ impl Known {
         match &asked.site {
             None => self.packed.answered(asked.session),
             Some(site) => {
-                self.sites.answered(asked.session);
+                self.heard(asked);
                 self.each(&site.name).answered(asked.session);
             }
         }
+    }
+
+    /// The ground has said how it ended, or answered: it knows requests to sites.
+    pub fn heard(&self, asked: &AskedPacked) {
+        self.sites.answered(asked.session);
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Whether that it ended with `code`, before anything came, may be because the ground does not know such.
@@ -94,7 +102,6 @@ impl Known {
     /// The ground has said that it does not have the site.
     pub fn no_site(&self, asked: &AskedPacked, now: Instant) {
         let Some(OfSite { name, .. }) = &asked.site else { return };
-        self.sites.answered(asked.session);
         if self.each(name).unserved(now) {
             tracing::warn!(
                 site = name.as_str(),
@@ -112,8 +119,27 @@ impl Known {
         }
         match &asked.site {
             None if self.packed.answered_plainly(asked.session, session, now) => tell_packed(),
-            Some(_) if self.sites.answered_plainly(asked.session, session, now) => tell_sites(),
-            _ => {}
+            Some(site) => self.site_answered_plainly(&site.name, asked, session, now),
+            None => {}
+        }
+    }
+
+    /// One site's origin may break off whoever asks it from the ground. Where another's does too, the ground is an
+    /// older one.
+    fn site_answered_plainly(
+        &self,
+        name: &Name,
+        asked: &AskedPacked,
+        session: Session,
+        now: Instant,
+    ) {
+        self.each(name).answered_plainly(asked.session, session, now);
+        let refused = &mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let other = refused.replace(name.clone());
+        if other.is_some_and(|other| other != *name)
+            && self.sites.answered_plainly(asked.session, session, now)
+        {
+            tell_sites();
         }
     }
 
@@ -173,6 +199,7 @@ mod tests {
         let (known, now, [a, b]) = (Known::default(), Instant::now(), names());
         let asked = known.ask(Some(&a), true, SESSION, now).unwrap();
         asked.site().unwrap().told.set(End::NoSite).unwrap();
+        known.heard(&asked);
         known.no_site(&asked, now);
         known.answered_plainly(&asked, SESSION, now);
         let may = |site, at| known.ask(Some(site), true, SESSION, at).is_some();
@@ -184,10 +211,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_older_ground_is_remembered_for_all_sites_and_not_for_heads() {
         let (known, now, [a, b]) = (Known::default(), Instant::now(), names());
-        let asked = known.ask(Some(&a), true, SESSION, now).unwrap();
-        assert!(known.is_refusal(&asked, ResetCode::Aborted));
-        known.answered_plainly(&asked, SESSION, now);
+        let other = "c.test".parse().unwrap();
         for name in [&a, &b] {
+            let asked = known.ask(Some(name), true, SESSION, now).unwrap();
+            assert!(known.is_refusal(&asked, ResetCode::Aborted));
+            known.answered_plainly(&asked, SESSION, now);
+            assert!(known.ask(Some(name), true, SESSION, now).is_none());
+            assert_eq!(known.ask(Some(&other), true, SESSION, now).is_some(), *name == a);
+        }
+        for name in [&a, &b, &other] {
             assert!(known.ask(Some(name), true, SESSION, now).is_none());
             assert!(known.ask(Some(name), true, SESSION, now + UNSERVED_FOR).is_some());
         }

@@ -77,7 +77,8 @@ pub async fn end(flow: &mut dyn FarStream, end: End) -> io::Result<()> {
 }
 
 /// A connection to an origin, which ends cleanly however it ends; whether that was so is told beside it. A TLS
-/// connection that ends without saying so is one that somebody may have cut.
+/// connection that ends without saying so is one that somebody may have cut. An origin that takes no more, as one that
+/// has answered and closes, may still be read.
 pub struct Cuts<L> {
     io: L,
     is_cut: Arc<AtomicBool>,
@@ -103,7 +104,10 @@ impl<L: AsyncRead + Unpin> AsyncRead for Cuts<L> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = ready!(Pin::new(&mut self.io).poll_read(cx, buffer));
-        self.is_cut.fetch_or(read.is_err(), Relaxed);
+        if let Err(error) = read {
+            tracing::debug!(%error, "a site's origin broke off");
+            self.is_cut.store(true, Relaxed);
+        }
         Poll::Ready(Ok(()))
     }
 }
@@ -114,14 +118,28 @@ impl<L: AsyncWrite + Unpin> AsyncWrite for Cuts<L> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        let written = ready!(Pin::new(&mut self.io).poll_write(cx, bytes));
+        Poll::Ready(self.taken(written))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let flushed = ready!(Pin::new(&mut self.io).poll_flush(cx));
+        Poll::Ready(self.taken(flushed))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let shut = ready!(Pin::new(&mut self.io).poll_shutdown(cx));
+        Poll::Ready(self.taken(shut))
+    }
+}
+
+impl<L> Cuts<L> {
+    /// However it broke, what has come from the origin is still to be read, and then it may be all or not.
+    fn taken<T>(&self, done: io::Result<T>) -> io::Result<T> {
+        done.map_err(|error| {
+            tracing::debug!(%error, "a site's origin takes no more");
+            self.is_cut.store(true, Relaxed);
+            io::ErrorKind::BrokenPipe.into()
+        })
     }
 }

@@ -14,7 +14,8 @@ use super::said::Said;
 use crate::far::{FarStream, LocalBuffers};
 
 /// Packed bytes that are read at once. A flow holds these, one chunk and what that comes to: 44 KiB at most,
-/// and nothing while it is idle; to a site 16 KiB more, of what its origin says.
+/// and nothing while it is idle. To a site there are 16 KiB more, of what its origin says, and its TLS session, which
+/// keeps up to a record to be sent, and as much that was received.
 const READ_BYTES: usize = 4096;
 
 /// A flow of single requests as if they had not been packed: what is read are the bytes for the origin.

@@ -237,6 +237,100 @@ async fn an_answer_that_may_have_been_cut_is_broken_off_and_none_loses_what_came
     }
 }
 
+/// Asks by a flow of its own for what `head` says, and gives what came down.
+async fn by_a_flow(bench: &Bench, head: &str) -> Vec<u8> {
+    let target = Target { host: Host::Service(Service::Pages), port: 80 };
+    let name = [&[VERSION_SITE, NAME.len() as u8], NAME.as_bytes()].concat();
+    let chunk = [&[1, 0, head.len() as u8], head.as_bytes()].concat();
+    let (class, first) = (Class::default(), [name, chunk].concat().into());
+    let open = Open { target, class, passenger: 1, claim: None, first };
+    let mut flow = bench.up.open(open).await.unwrap();
+    let mut came = Vec::new();
+    soon("its end", flow.read_to_end(&mut came)).await.unwrap();
+    came
+}
+
+/// The bytes of its chunks, and how it ended.
+fn unpacked(mut came: &[u8]) -> (Vec<u8>, u8) {
+    let mut said = Vec::new();
+    loop {
+        match came {
+            [3, 0, 1, end] => return (said, *end),
+            [1, high, low, rest @ ..] => {
+                let (chunk, rest) = rest.split_at(u16::from_be_bytes([*high, *low]).into());
+                said.extend_from_slice(chunk);
+                came = rest;
+            }
+            _ => panic!("{} bytes that are no chunk", came.len()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn all_that_came_crosses_with_how_it_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let origin = closer(folder.path()).await;
+    let world = World::of(folder, origin);
+    for (path, end) in [("/close", 0), ("/close-cut", 1), ("/length-cut", 1)] {
+        let bench = world.bench();
+        let came = by_a_flow(&bench, &format!("GET {path} HTTP/1.1\r\nHost: {NAME}\r\n\r\n")).await;
+        let (said, ended) = unpacked(&came);
+        assert!(said.starts_with(b"HTTP/1.1 200 OK"), "{path}");
+        assert_eq!(said.iter().filter(|byte| **byte == b'x').count(), BODY_BYTES, "{path}");
+        assert_eq!(ended, end, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_before_the_end_of_an_upload_crosses() {
+    /// More than all buffers on the way take.
+    const UPLOAD_BYTES: usize = 32 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let tls = acceptor(folder.path(), "origin.test");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let origin = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            // Or the answer would wait for the tickets before it, and be thrown away with the connection.
+            tcp.set_nodelay(true).unwrap();
+            let mut io = tls.accept(tcp).await.unwrap();
+            let Some(asked) = head(&mut io).await else { continue };
+            let answer = match asked.starts_with("POST") {
+                true => {
+                    "HTTP/1.1 413 Content Too Large\r\nContent-Length: 5\r\nConnection: close\r\n\r\nlarge"
+                }
+                false => "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nCache-Control: no-store\r\n\r\n",
+            };
+            io.write_all(answer.as_bytes()).await.unwrap();
+            io.flush().await.unwrap();
+            // It closes with what is uploaded unread, by which the kernel resets the connection.
+        }
+    });
+    let world = World::of(folder, origin);
+    let bench = world.bench();
+    assert!(world.get(&bench, "/").await.starts_with("HTTP/1.1 200 OK"));
+    let mut tls = connect(&bench, &world.root, NAME, &["http/1.1"]).await.unwrap();
+    let request = format!(
+        "POST /form HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: {UPLOAD_BYTES}\r\nConnection: close\r\n\r\n"
+    );
+    tls.write_all(request.as_bytes()).await.unwrap();
+    let (mut read, mut write) = tokio::io::split(tls);
+    let upload = tokio::spawn(async move {
+        let part = vec![7; 64 << 10];
+        for _ in 0..UPLOAD_BYTES / part.len() {
+            if write.write_all(&part).await.is_err() {
+                break;
+            }
+        }
+    });
+    let mut answer = Vec::new();
+    let _ = soon("an answer", read.read_to_end(&mut answer)).await;
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.ends_with("large"), "{answer}");
+    assert_eq!(began(&bench).last(), Some(&VERSION_SITE));
+    upload.abort();
+}
+
 #[tokio::test]
 async fn nothing_but_the_grounds_own_sites_is_reached() {
     let (world, asked) = World::start(hello).await;

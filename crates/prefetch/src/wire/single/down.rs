@@ -45,6 +45,7 @@ pub struct Downs {
     head: Vec<u8>,
     /// To come of a chunk.
     left_bytes: usize,
+    has_said: bool,
     end: Option<End>,
 }
 
@@ -77,6 +78,7 @@ impl Downs {
             [AS_IT_IS, high, low] => {
                 self.left_bytes = u16::from_be_bytes([high, low]).into();
                 self.head = Vec::new();
+                self.has_said = true;
                 match self.left_bytes {
                     0 => Err(WireError::Malformed),
                     1..=MAX_CHUNK_BYTES => Ok(()),
@@ -84,8 +86,12 @@ impl Downs {
                 }
             }
             [END, 0, 1, end] => {
-                let end = End::ALL.get(usize::from(end)).ok_or(WireError::Malformed)?;
-                self.end = Some(*end);
+                let end = *End::ALL.get(usize::from(end)).ok_or(WireError::Malformed)?;
+                // Whoever has said something was reached.
+                if self.has_said && matches!(end, End::NoSite | End::Tls) {
+                    return Err(WireError::Malformed);
+                }
+                self.end = Some(end);
                 Ok(())
             }
             [AS_IT_IS | END] | [AS_IT_IS | END, _] | [END, 0, 1] => Ok(()),
