@@ -428,6 +428,14 @@ fn idle(flows: usize, json: Option<&Path>) -> Outcome {
     write(json, &found.rows())
 }
 
+/// What is said where so many targets are missed.
+fn missed_words(count: usize) -> String {
+    match count {
+        1 => "a target is missed".into(),
+        _ => format!("{count} targets are missed"),
+    }
+}
+
 /// Minutes of measuring should not end at a folder that is not there.
 pub fn check_writable(json: Option<&Path>) -> Outcome {
     if let Some(path) = json {

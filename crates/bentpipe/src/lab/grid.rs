@@ -12,7 +12,7 @@ use bentpipe_lab::scratch::Scratch;
 use bentpipe_units::Ratio;
 use clap::{Args, ValueEnum};
 
-use super::{Outcome as Done, check_writable, write};
+use super::{Outcome as Done, check_writable, missed_words, write};
 use crate::out::{say, show};
 
 /// What `lab run grid` is told.
@@ -96,7 +96,7 @@ pub fn run(args: &GridArgs) -> Done {
     write(args.json.as_deref(), &rows)?;
     let missed = targets::judge(&outcomes).iter().filter(|verdict| !verdict.holds).count();
     if args.check && missed > 0 {
-        return Err(format!("{missed} targets are missed").into());
+        return Err(missed_words(missed).into());
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ use bentpipe_units::{ByteSize, Ratio};
 use clap::Args;
 
 use super::grid::{Engine as Engines, per_cent};
-use super::{Outcome, check_writable, write};
+use super::{Outcome, check_writable, missed_words, write};
 use crate::out::{say, show};
 
 /// What becomes of the figures.
@@ -261,7 +261,7 @@ impl Kept {
     fn keep(&self, rows: &[Row], missed: usize) -> Outcome {
         write(self.json.as_deref(), rows)?;
         if self.check && missed > 0 {
-            return Err(format!("{missed} targets are missed").into());
+            return Err(missed_words(missed).into());
         }
         Ok(())
     }
