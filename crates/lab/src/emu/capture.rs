@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -67,6 +68,8 @@ pub(super) struct Tap(Mutex<Option<Flow>>);
 struct Flow {
     to: SyncSender<(Seen, u64)>,
     ways: [Tally; 2],
+    /// Whether the file takes no more: packets are then counted, and nothing of them is copied.
+    is_full: Arc<AtomicBool>,
 }
 
 /// What was offered of a direction since the capture began.
@@ -119,14 +122,17 @@ impl Tap {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leaves what `seen` gives, if anybody wants it.
-    pub fn leave(&self, seen: impl FnOnce() -> Seen) {
+    /// Leaves what `seen` gives of a packet that went `way`, if anybody wants it.
+    pub fn leave(&self, way: usize, seen: impl FnOnce() -> Seen) {
         let mut flow = self.lock();
-        let Some(Flow { to, ways }) = &mut *flow else { return };
-        let seen = seen();
-        let tally = &mut ways[seen.way];
+        let Some(Flow { to, ways, is_full }) = &mut *flow else { return };
+        let tally = &mut ways[way];
         tally.offered += 1;
-        match to.try_send((seen, tally.since)) {
+        if is_full.load(Ordering::Relaxed) {
+            tally.missed += 1;
+            return;
+        }
+        match to.try_send((seen(), tally.since)) {
             Ok(()) => tally.since = 0,
             Err(TrySendError::Full(_)) => {
                 tally.missed += 1;
@@ -145,13 +151,15 @@ impl Capture {
         let began = began.saturating_sub(epoch.elapsed());
         let mut pcap = open(BufWriter::new(File::create(path)?)).map_err(io::Error::other)?;
         let (to, seen) = sync_channel(WAITING);
+        let is_full = Arc::new(AtomicBool::new(false));
+        let full = is_full.clone();
         let writing = thread::Builder::new().name("capture".into());
         let write = move || {
-            let left_out = write(&mut pcap, &seen, began, CAPTURE_BYTES)?;
+            let left_out = write(&mut pcap, &seen, began, CAPTURE_BYTES, &full)?;
             Ok((pcap, left_out))
         };
         let writing = Some(writing.spawn(write)?);
-        *tap.lock() = Some(Flow { to, ways: Default::default() });
+        *tap.lock() = Some(Flow { to, ways: Default::default(), is_full });
         Ok(Self { tap, writing, began, epoch })
     }
 }
@@ -189,17 +197,19 @@ fn open<W: Write>(file: W) -> Result<PcapNgWriter<W>, PcapError> {
     Ok(pcap)
 }
 
-/// Writes until nothing more comes, but no more than `most` bytes; how many packets of each direction
-/// that left out.
+/// Writes until nothing more comes, but no more than `most` bytes, and says by `is_full` when there is
+/// room for no packet more; how many packets of each direction came all the same and were left out.
 fn write<W: Write>(
     pcap: &mut PcapNgWriter<W>,
     seen: &Receiver<(Seen, u64)>,
     began: Duration,
     most: usize,
+    is_full: &AtomicBool,
 ) -> Result<[u64; 2], PcapError> {
     let (mut left, mut left_out) = (most, [0; 2]);
     for (Seen { way, at, bytes, head, fate }, missed) in seen {
         if left < MOST_BLOCK_BYTES {
+            is_full.store(true, Ordering::Relaxed);
             left_out[way] += 1;
             continue;
         }
@@ -277,13 +287,13 @@ mod tests {
     fn a_file_says_when_which_way_how_long_and_what_was_lost() {
         let folder = tempfile::tempdir().unwrap();
         let (tap, path) = (Arc::new(Tap::default()), folder.path().join("1.pcapng"));
-        tap.leave(|| panic!("nobody wants it yet"));
+        tap.leave(0, || panic!("nobody wants it yet"));
         let capture = Capture::start(tap.clone(), Instant::now(), &path).unwrap();
         let delivered = Fate::Delivered { at: Duration::from_secs(2) };
-        tap.leave(|| seen(0, 1500, delivered));
-        tap.leave(|| seen(1, 40, Fate::Lost));
+        tap.leave(0, || seen(0, 1500, delivered));
+        tap.leave(1, || seen(1, 40, Fate::Lost));
         drop(capture);
-        tap.leave(|| panic!("nobody wants it any more"));
+        tap.leave(0, || panic!("nobody wants it any more"));
         let found = packets(&path);
         let of = |one: &EnhancedPacketBlock<'_>| (one.interface_id, one.original_len);
         assert_eq!(found.iter().map(of).collect::<Vec<_>>(), [(0, 1500), (1, 40)]);
@@ -307,7 +317,9 @@ mod tests {
         }
         drop(to);
         let mut pcap = open(File::create(&path).unwrap()).unwrap();
-        let left_out = write(&mut pcap, &from, Duration::ZERO, 2000).unwrap();
+        let is_full = AtomicBool::new(false);
+        let left_out = write(&mut pcap, &from, Duration::ZERO, 2000, &is_full).unwrap();
+        assert!(is_full.into_inner());
         let bytes = std::fs::metadata(&path).unwrap().len();
         assert!((1500..2200).contains(&bytes), "{bytes}");
         let count = packets(&path).len();
@@ -318,8 +330,9 @@ mod tests {
     #[test]
     fn what_there_was_no_room_for_is_counted_by_direction_also_behind_the_last() {
         let (tap, (to, from)) = (Tap::default(), sync_channel(1));
-        *tap.lock() = Some(Flow { to, ways: Default::default() });
-        let leave = |way| tap.leave(|| seen(way, 1500, Fate::Lost));
+        let is_full = Arc::new(AtomicBool::new(false));
+        *tap.lock() = Some(Flow { to, ways: Default::default(), is_full: is_full.clone() });
+        let leave = |way| tap.leave(way, || seen(way, 1500, Fate::Lost));
         let ways = || tap.lock().as_ref().unwrap().ways;
         for way in [0, 0, 0, 1] {
             leave(way);
@@ -334,6 +347,10 @@ mod tests {
         }
         assert_eq!(ways()[0], Tally { offered: 6, missed: 3, since: 1 });
         assert_eq!(ways()[1], Tally { offered: 3, missed: 2, since: 1 });
+        // A full file has packets counted and not copied.
+        is_full.store(true, Ordering::Relaxed);
+        tap.leave(0, || panic!("the file is full"));
+        assert_eq!((ways()[0].offered, ways()[0].missed), (7, 4));
     }
 
     #[test]
@@ -341,7 +358,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (tap, path) = (Arc::new(Tap::default()), folder.path().join("1.pcapng"));
         let capture = Capture::start(tap.clone(), Instant::now(), &path).unwrap();
-        tap.leave(|| seen(0, 1500, Fate::Lost));
+        tap.leave(0, || seen(0, 1500, Fate::Lost));
         // As where the wire was faster than the disk.
         if let Some(flow) = &mut *tap.lock() {
             flow.ways =

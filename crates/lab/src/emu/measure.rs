@@ -62,8 +62,10 @@ pub struct DirectionMeasured {
     /// The rate within a burst in bit/s; `None` when, as declared, nearly no packets came.
     pub rate_bps: Option<Figure>,
     /// Whether the bursts kept the link busy. Where this machine sent them more slowly than that, or no
-    /// rate is declared, the link carries at least what was measured: exactly what the declared one
-    /// would have shown of the same bursts.
+    /// rate is declared, the link carries at least what was measured. That is then what the declared
+    /// one would have shown of the same bursts, to [`RATE_TOLERANCE`], or, where it would have slowed
+    /// them by less than a tenth, at least half of the rate they were sent at or
+    /// [`UNLIMITED_FLOOR_BPS`], whichever is less.
     pub is_filled: bool,
     /// The ratio of probes lost.
     pub loss: Figure,

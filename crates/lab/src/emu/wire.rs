@@ -292,7 +292,7 @@ impl Lane {
             } else {
                 (self.model.offer(now, bytes), false)
             };
-            self.tap.leave(|| Seen::of(frame, segments, index, self.way, now, fate));
+            self.tap.leave(self.way, || Seen::of(frame, segments, index, self.way, now, fate));
             if is_others {
                 self.tally.others.add(bytes, fate);
             } else {

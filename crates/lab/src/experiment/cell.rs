@@ -107,12 +107,12 @@ pub fn run(
     let world = World::new(&job.profile.link, job.profile.terrestrial.as_ref(), job.seed)?;
     world.measure()?;
     measured();
-    let origin = Origin::start(&world.server, SERVER.v4.into())?;
     if let Some(bytes) = job.contender.receive_window() {
         let window = Tuning { receive_window_bytes: Some(bytes), ..Tuning::default() };
         world.tune_client(&window)?;
         world.tune_server(&window)?;
     }
+    let origin = Origin::start(&world.server, SERVER.v4.into())?;
     let stage = Stage {
         world: &world,
         profile: job.profile,

@@ -138,6 +138,7 @@ pub fn windows() {
     // A hundred of them would fill the link.
     for (server, client, up, bytes) in [
         (Tuning::default(), window, false, Some(65_536.0)),
+        (window, window, true, Some(65_536.0)),
         (buffers, buffers, false, Some(130_000.0)),
         (buffers, buffers, true, Some(130_000.0)),
         (large, large, false, None),

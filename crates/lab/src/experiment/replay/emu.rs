@@ -61,9 +61,9 @@ pub fn run(choice: &Choice<'_>, by: &By<'_>, seed: u64) -> Result<Loaded, Experi
     let world = World::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
     world.measure()?;
     let ends = by.contender.ends();
-    let tuning = Tuning { congestion: Some(ends), ..Tuning::default() };
     let receive_window_bytes = by.contender.receive_window();
-    world.tune_client(&Tuning { receive_window_bytes, ..tuning })?;
+    let tuning = Tuning { congestion: Some(ends), receive_window_bytes, ..Tuning::default() };
+    world.tune_client(&tuning)?;
     world.tune_server(&tuning)?;
     let origin = Origin::start(&world.server, SERVER.v4.into())?;
     let authority = Authority::new().map_err(lab)?;
