@@ -34,7 +34,7 @@ fn what_is_used_first_is_fetched_first() {
     assert_eq!(find(&mut plan, "page", Kind::Image), Err(Skipped::Known), "the page itself");
     assert_eq!(
         [(); 6].map(|()| next(&mut plan)),
-        [Some(3), Some(5), Some(4), Some(2), Some(1), None]
+        [Some(3), Some(5), Some(2), Some(4), Some(1), None]
     );
     assert_eq!(plan.address(3), Some(&url("http://site.test/c.css")));
 }

@@ -92,13 +92,13 @@ impl Urgency {
 }
 
 impl Kind {
-    /// How soon an object of this kind is wanted where nobody says otherwise: style sheets 1, fonts 3,
-    /// scripts 4 (2 in the head, where they block), images 5, icons 7.
+    /// How soon an object of this kind is wanted where nobody says otherwise: style sheets 1,
+    /// scripts 3 (2 in the head, where they block), fonts 4, images 5, icons 7.
     pub fn urgency(self) -> Urgency {
         Urgency(match self {
             Self::Style => 1,
-            Self::Font => 3,
-            Self::Script => 4,
+            Self::Script => 3,
+            Self::Font => 4,
             Self::Image => 5,
             Self::Icon => 7,
         })

@@ -6,7 +6,7 @@ const SPLIT: &str = "<p><strong>It fetches whole pages ahead.</strong> When you 
 unencrypted HTTP{or_ours} and your browser sends no login and no cookie with it, the gateway on the ground \
 reads the page as it comes, finds the pictures and style sheets that it needs, and sends them along before \
 your browser asks. It runs no scripts and shows no website who you are. What your browser does not ask for \
-is thrown away. What it asks for itself over unencrypted HTTP is shortened for the way to the ground, and \
+is thrown away. What it asks for itself over unencrypted HTTP{or_ours} is shortened for the way to the ground, and \
 reaches the website whole.</p>";
 
 const DNS: &str = "<p><strong>It answers names.</strong> Before your device can open a website it asks which \
@@ -108,14 +108,23 @@ pub fn known(config: &AirConfig) -> String {
     told.join("\n")
 }
 
-/// Which encrypted connections end here.
+/// Which encrypted connections end here, and who else reads them.
 pub fn except(config: &AirConfig) -> String {
     let but = |names| {
         format!(
             ", but those to the operator\u{2019}s own pages ({names}), whose certificates it has"
         )
     };
-    names(config, |_| true).map(but).unwrap_or_default()
+    let ours = names(config, |_| true).map(but).unwrap_or_default();
+    if config.split_http.is_none() {
+        return ours;
+    }
+    let too = |names| {
+        format!(
+            "; what you say to {names}, logins included, the operator\u{2019}s gateway on the ground reads too"
+        )
+    };
+    ours + &names(config, |site| site.split_http).map(too).unwrap_or_default()
 }
 
 /// How to be without all this.
@@ -214,6 +223,7 @@ mod tests {
             assert!(all.contains(says), "{table}: {all}");
         }
         assert!(all.contains("HTTP, or of the operator\u{2019}s own (<span"), "{all}");
+        assert!(all.contains("gateway on the ground reads too"), "{all}");
         for page in [none, all] {
             assert_eq!(page.matches('{').count(), FRAME_BRACES, "{page}");
         }
