@@ -271,6 +271,7 @@ struct Reading<'a> {
     found: bool,
     least_answer_s: Option<u32>,
     denial_s: Option<u32>,
+    has_soa: bool,
 }
 
 /// What cannot stay in a message that is kept: OPT is of one hop, TSIG and SIG(0) of one message.
@@ -282,7 +283,8 @@ impl<'a> Reading<'a> {
     fn new(rest: BinDecoder<'a>, key: &'a Key) -> Self {
         let (ttls, kept, counts) = (Vec::new(), rest.index(), [0; 3]);
         let (opt, found, least_answer_s, denial_s) = (None, false, None, None);
-        Self { rest, key, ttls, kept, counts, opt, found, least_answer_s, denial_s }
+        let has_soa = false;
+        Self { rest, key, ttls, kept, counts, opt, found, least_answer_s, denial_s, has_soa }
     }
 
     fn sections(&mut self, counts: &HeaderCounts) -> Result<(), Malformed> {
@@ -317,7 +319,8 @@ impl<'a> Reading<'a> {
                 self.found |= record.kind == asked || asked == RecordType::ANY;
                 self.least_answer_s = Some(self.least_answer_s.map_or(ttl, |least| least.min(ttl)));
             }
-            1 if record.kind == RecordType::SOA => {
+            // The first alone: reading one follows pointers, and a hostile answer may have hundreds.
+            1 if record.kind == RecordType::SOA && !std::mem::replace(&mut self.has_soa, true) => {
                 // RFC 2308 section 5: the lesser of its TTL and its last field.
                 let mut at = self.rest.clone(record.data_at as u16);
                 // One that cannot be read is passed on as it is, and says nothing of how long.

@@ -45,7 +45,7 @@ pub fn record(args: &RecordArgs) -> Outcome {
     let site = recorder.site(&name)?;
     site.write(&args.folder)?;
     say!(
-        "{}: {} resources of {} domains, {} bytes; {} left out for want of room",
+        "{}: {} resources of {} domains, {} bytes; {} left out, for want of room or of a name",
         args.folder.display(),
         site.resources.len(),
         site.domains.len(),

@@ -111,7 +111,8 @@ impl Recorder {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).site(name)
     }
 
-    /// Answers that were not kept because they, or all of them, were too long or too many.
+    /// Answers that were not kept because they, or all of them, were too long or too many, or because their host is
+    /// an address and has no name.
     pub fn left_out(&self) -> u64 {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).left_out
     }

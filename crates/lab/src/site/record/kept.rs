@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri, header};
+use rustls::pki_types::DnsName;
 
 use super::relay::Origin;
 use crate::emu;
@@ -12,14 +13,20 @@ use crate::site::{
     Domain, Kind, MAX_DOMAINS, MAX_RESOURCES, MAX_SITE_BYTES, Recorded, Resource, Site,
 };
 
+/// URLs that are remembered, whatever the answer: those of a page, and as many that lead elsewhere, count visits, or
+/// are not there.
+const MAX_ASKED: usize = 4 * MAX_RESOURCES;
+
 /// All that was asked for, in that order.
 #[derive(Default)]
 pub(super) struct Kept {
     asked: Vec<Asked>,
     places: HashMap<Name, usize>,
+    /// Those of which something is kept.
     hosts: HashSet<String>,
+    resources: usize,
     bytes: u64,
-    /// Answers for which there was no room.
+    /// Answers for which there was no room, or whose host has no name.
     pub left_out: u64,
 }
 
@@ -55,16 +62,19 @@ impl Kept {
             && path.starts_with('/')
             && path.len() <= MAX_PATH_BYTES;
         let name = Name { host: origin.name.clone(), path: path.to_owned() };
-        if !is_fit || self.places.contains_key(&name) {
+        if !is_fit {
             return None;
         }
-        let is_one_too_many = self.hosts.len() >= MAX_DOMAINS && !self.hosts.contains(&name.host);
-        if self.asked.len() >= MAX_RESOURCES || is_one_too_many {
+        // A redirection to the same place by another scheme, or a second try, may bring what is to be kept.
+        if let Some(place) = self.places.get(&name) {
+            return self.asked[*place].answer.is_none().then_some(*place);
+        }
+        // Archives have names alone.
+        if self.asked.len() >= MAX_ASKED || DnsName::try_from(name.host.as_str()).is_err() {
             self.left_out += 1;
             return None;
         }
         let referer = text(request.headers(), &header::REFERER).and_then(|it| Name::of(&it));
-        self.hosts.insert(name.host.clone());
         self.places.insert(name.clone(), self.asked.len());
         self.asked.push(Asked { name, referer, answer: None });
         Some(self.asked.len() - 1)
@@ -72,22 +82,28 @@ impl Kept {
 
     /// Its answer is here.
     pub(super) fn answered(&mut self, place: usize, answer: &Response<Bytes>) {
+        let Some(asked) = self.asked.get_mut(place).filter(|asked| asked.answer.is_none()) else {
+            return;
+        };
         if answer.status() != StatusCode::OK {
             return;
         }
         let body = answer.body().clone();
-        if self.bytes + body.len() as u64 > MAX_SITE_BYTES {
+        let host = &asked.name.host;
+        let is_one_too_many = self.hosts.len() >= MAX_DOMAINS && !self.hosts.contains(host);
+        let is_full = self.resources >= MAX_RESOURCES || is_one_too_many;
+        if is_full || self.bytes + body.len() as u64 > MAX_SITE_BYTES {
             self.left_out += 1;
             return;
         }
+        self.hosts.insert(host.clone());
+        self.resources += 1;
         self.bytes += body.len() as u64;
         let content_type = text(answer.headers(), &header::CONTENT_TYPE)
             .unwrap_or_else(|| "application/octet-stream".to_owned());
         let kind = kind(&content_type);
         let content_encoding = text(answer.headers(), &header::CONTENT_ENCODING);
-        if let Some(asked) = self.asked.get_mut(place) {
-            asked.answer = Some((Recorded { body, content_type, content_encoding }, kind));
-        }
+        asked.answer = Some((Recorded { body, content_type, content_encoding }, kind));
     }
 
     /// The site that was recorded: the first HTML and what followed it.
@@ -148,5 +164,58 @@ fn kind(content_type: &str) -> Kind {
         _ if essence.ends_with("/javascript") || essence.ends_with("/ecmascript") => Kind::Script,
         _ if essence.starts_with("image/") => Kind::Image,
         _ => Kind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::relay::Scheme;
+    use super::*;
+
+    /// Asks for it, and is answered so; whether it may be kept.
+    fn pass(kept: &mut Kept, url: &str, status: u16, body: &str) -> bool {
+        let request = Request::get(url).body(()).unwrap();
+        let origin = Origin::of(request.uri(), Scheme::Http).unwrap();
+        let Some(place) = kept.asked(&origin, &request) else { return false };
+        let answer = Response::builder().status(status).header(header::CONTENT_TYPE, "text/html");
+        kept.answered(place, &answer.body(Bytes::copy_from_slice(body.as_bytes())).unwrap());
+        true
+    }
+
+    #[test]
+    fn what_was_led_elsewhere_or_failed_is_kept_when_it_comes() {
+        let mut kept = Kept::default();
+        assert!(pass(&mut kept, "http://www.a.test/", 301, ""));
+        assert!(pass(&mut kept, "http://www.a.test/", 503, "later"));
+        assert!(kept.site("a").is_err());
+        assert!(pass(&mut kept, "http://www.a.test/", 200, "<p>"));
+        assert!(!pass(&mut kept, "http://www.a.test/", 200, "another"), "the first is kept");
+        let site = kept.site("a").unwrap();
+        assert_eq!((site.resources.len(), site.bytes(), kept.left_out), (1, 3, 0));
+    }
+
+    #[test]
+    fn hosts_without_names_are_left_out_and_said() {
+        let mut kept = Kept::default();
+        assert!(pass(&mut kept, "http://www.a.test/", 200, "<p>"));
+        assert!(!pass(&mut kept, "http://127.0.0.1/a", 200, "a"));
+        assert!(!pass(&mut kept, "http://[::1]/a", 200, "a"));
+        assert_eq!(kept.left_out, 2);
+        let folder = tempfile::tempdir().unwrap();
+        kept.site("a").unwrap().write(folder.path()).unwrap();
+        Site::read(folder.path()).unwrap();
+    }
+
+    #[test]
+    fn what_is_not_kept_takes_no_domains() {
+        let mut kept = Kept::default();
+        for number in 0..2 * MAX_DOMAINS {
+            pass(&mut kept, &format!("http://counter{number}.test/"), 204, "");
+        }
+        for number in 0..=MAX_DOMAINS {
+            pass(&mut kept, &format!("http://www{number}.test/"), 200, "<p>");
+        }
+        assert_eq!(kept.site("a").unwrap().domains.len(), MAX_DOMAINS);
+        assert_eq!(kept.left_out, 1);
     }
 }

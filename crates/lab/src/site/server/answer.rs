@@ -68,6 +68,13 @@ impl Shelf {
             Kind::Document => put(header::CACHE_CONTROL, "no-cache"),
             _ => put(header::CACHE_CONTROL, &format!("public, max-age={}", KEEP.as_secs())),
         }
+        // Fonts and modules of another domain are taken by browsers only where it lets them be read.
+        if let Some(origin) = request.headers().get(header::ORIGIN).and_then(|it| it.to_str().ok())
+        {
+            put(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+            put(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, "true");
+            put(header::VARY, "origin");
+        }
         let content = site.content(number);
         put(header::CONTENT_LENGTH, &content.bytes().to_string());
         response.body_mut().content = Some(content);
