@@ -138,6 +138,7 @@ fn fill(folder: &Path) {
         version: "0.1.0".into(),
         builds: Vec::new(),
         hosts: Vec::new(),
+        links: Vec::new(),
         studies: named.collect(),
         seed: 1,
         quick: true,

@@ -268,7 +268,8 @@ mod tests {
     fn folder() -> (tempfile::TempDir, Folder) {
         let at = tempfile::tempdir().unwrap();
         let (version, studies, builds, hosts) = ("1".into(), Vec::new(), Vec::new(), Vec::new());
-        let manifest = Manifest { version, studies, seed: 1, quick: true, builds, hosts };
+        let manifest =
+            Manifest { version, studies, seed: 1, quick: true, builds, hosts, links: Vec::new() };
         let folder = Folder::start(at.path(), &manifest).unwrap();
         (at, folder)
     }

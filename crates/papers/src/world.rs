@@ -12,9 +12,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use bentpipe_lab::contender::{self, Contender, Running, Stage};
-use bentpipe_lab::emu::{Capture, EmuError, Measured, Tuning, World};
+use bentpipe_lab::emu::{self, Capture, EmuError, Measured, Tuning, World};
 use bentpipe_lab::experiment::gate::Gate;
-use bentpipe_results::Workload;
+use bentpipe_results::{LinkMeasured, Workload};
 use serde::Serialize;
 use tokio::runtime;
 
@@ -59,8 +59,8 @@ pub struct Machine<'a> {
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Conditions {
-    /// The links as measured, in words.
-    pub links: Vec<String>,
+    /// The links as measured.
+    pub links: Vec<LinkMeasured>,
     /// Packets of the radio link delivered more than a millisecond late, of all.
     pub late: u64,
     /// All that were delivered.
@@ -274,8 +274,12 @@ pub(crate) fn sound(
     }
     since.judge()?;
     let ways = [&counters.forward, &counters.return_];
-    let mut links = vec![format!("radio: {}", measured.radio)];
-    links.extend(measured.terrestrial.iter().map(|path| format!("terrestrial: {path}")));
+    let links = [Some(("radio", &measured.radio))]
+        .into_iter()
+        .chain([measured.terrestrial.as_ref().map(|behind| ("terrestrial", behind))])
+        .flatten()
+        .flat_map(|(path, link)| both_ways(path, link))
+        .collect();
     Ok(Conditions {
         links,
         late: ways.iter().map(|way| way.late).sum(),
@@ -284,6 +288,18 @@ pub(crate) fn sound(
         realtime: ways.iter().all(|way| way.realtime),
         mean_lateness: since.mean().as_secs_f64(),
         attempt: 0,
+    })
+}
+
+fn both_ways(path: &str, link: &emu::LinkMeasured) -> [LinkMeasured; 2] {
+    [("forward", &link.forward), ("return", &link.return_)].map(|(direction, way)| LinkMeasured {
+        path: path.into(),
+        direction: direction.into(),
+        delay_ms: way.delay_s.map(|delay| delay.measured * 1e3),
+        rate_mbps: way.rate_bps.map(|rate| rate.measured / 1e6).filter(|rate| rate.is_finite()),
+        filled: way.is_filled,
+        loss: way.loss.measured,
+        probes: way.probes,
     })
 }
 

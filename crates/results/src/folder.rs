@@ -1,7 +1,8 @@
 //! The folder of a run.
 //!
 //! ```text
-//! manifest.json                 what is run: the same for every shard of it
+//! manifest.json                 what is run: the same for every shard of it; by what builds and machines,
+//!                               and what the links were measured to be
 //! cells/PAPER/GRID/CELL.json    what one cell gave, once all its runs are over
 //! log.jsonl                     when each cell was run, where, and what its links were measured to be
 //! tables/PAPER.GRID.parquet     all that the cells of a grid gave
@@ -10,6 +11,7 @@
 
 mod error;
 mod files;
+mod links;
 mod manifest;
 mod merge;
 #[cfg(test)]
@@ -23,11 +25,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 pub use error::FolderError;
+pub use links::{LinkMeasured, LinkRange};
 pub use manifest::{Host, Manifest};
 
 use crate::measured::{Cell, Measured, Row};
 use crate::parquet::{read_table, write_table};
-use files::{cell_files, entries, io_at, json, read, write_below, write_whole};
+use files::{cell_files, entries, io_at, json, lines, read, write_below, write_whole};
 
 const MANIFEST: &str = "manifest.json";
 const LOG: &str = "log.jsonl";
@@ -139,7 +142,8 @@ impl Folder {
         cell_files(&self.path, Some("json"))?.iter().map(|path| read(path)).collect()
     }
 
-    /// Writes a table for every grid that has cells.
+    /// Writes a table for every grid that has cells, and into the manifest what the links were measured
+    /// to be.
     pub fn write_tables(&self) -> Result<(), FolderError> {
         let folder = self.path.join(TABLES);
         fs::create_dir_all(&folder).map_err(io_at(&folder))?;
@@ -148,7 +152,10 @@ impl Folder {
             let (paper, grid) = grid_of(&cells[0]);
             write_table(&self.path.join(Self::table_file(paper, grid)), cells)?;
         }
-        Ok(())
+        // As the file has it: shards that were merged meanwhile have brought their builds and machines.
+        let mut manifest = Self::open(&self.path)?.manifest;
+        manifest.links = links::ranges(&lines(&self.path.join(LOG))?);
+        write_whole(&self.path.join(MANIFEST), &json(&manifest))
     }
 
     /// What all tables in `folder` hold, a run's `tables` or a copy of them.

@@ -20,7 +20,7 @@ pub use claim::{
     Bound, Claim, ClaimError, Claims, Compare, Cover, Figure as ClaimFigure, Held, PaperValue,
     Take, Verdict,
 };
-pub use folder::{Folder, FolderError, Host, Manifest};
+pub use folder::{Folder, FolderError, Host, LinkMeasured, LinkRange, Manifest};
 pub use measured::{COLUMNS, Cell, METRICS, Measured, Pattern, Row, number, unit_of};
 pub use parquet::{TableError, read_table, write_table};
 pub use report::{Files, Report, html, text};

@@ -5,6 +5,7 @@ mod claims;
 mod figure;
 mod format;
 mod index;
+mod links;
 mod page;
 mod section;
 mod text;

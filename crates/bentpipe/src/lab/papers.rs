@@ -130,6 +130,7 @@ fn manifest(studies: &[Study], args: &PapersArgs, build: String) -> Manifest {
         quick: args.quick,
         builds: vec![build],
         hosts: vec![bentpipe_papers::host()],
+        links: Vec::new(),
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::links::LinkRange;
+
 /// A machine that gave results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -20,7 +22,7 @@ pub struct Host {
 }
 
 /// What is run, whoever runs which part of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Manifest {
     /// Of this program.
@@ -37,12 +39,15 @@ pub struct Manifest {
     /// Every machine that gave results.
     #[serde(default)]
     pub hosts: Vec<Host>,
+    /// What the links of all its cells were measured to be, written with the tables.
+    #[serde(default)]
+    pub links: Vec<LinkRange>,
 }
 
 impl Manifest {
     /// Whether it is of the same run, by whatever builds.
     pub(super) fn is_same_run(&self, other: &Self) -> bool {
-        let of = |one: &Self| Self { builds: Vec::new(), hosts: Vec::new(), ..one.clone() };
+        let of = |one: &Self| (one.version.clone(), one.studies.clone(), one.seed, one.quick);
         of(self) == of(other)
     }
 

@@ -4,7 +4,8 @@ fn manifest() -> Manifest {
     let studies = vec![("aerotcp".into(), "0123456789abcdef".into())];
     let builds = vec!["0011".into()];
     let host = Host { name: "one".into(), kernel: "6.1".into(), cores: 2, programs: [].into() };
-    Manifest { version: "0.1.0".into(), studies, seed: 1, quick: true, builds, hosts: vec![host] }
+    let (hosts, links) = (vec![host], Vec::new());
+    Manifest { version: "0.1.0".into(), studies, seed: 1, quick: true, builds, hosts, links }
 }
 
 fn measured(ber: &str, value: f64) -> Measured {
@@ -27,7 +28,18 @@ fn measured(ber: &str, value: f64) -> Measured {
 }
 
 fn keep(folder: &Folder, measured: &Measured) {
-    folder.keep(measured, &("took", measured.rows[0].value)).unwrap();
+    let value = measured.rows[0].value;
+    let line = serde_json::json!({"paper": measured.paper, "grid": measured.grid,
+    "cell": measured.cell.to_string(), "links": [LinkMeasured {
+        path: "radio".into(),
+        direction: "forward".into(),
+        delay_ms: Some(100.0 * value),
+        rate_mbps: Some(2.0),
+        filled: true,
+        loss: value / 10.0,
+        probes: 100,
+    }]});
+    folder.keep(measured, &line).unwrap();
 }
 
 #[test]
@@ -36,7 +48,9 @@ fn a_run_goes_on_where_it_was() {
     let folder = Folder::start(place.path(), &manifest()).unwrap();
     let (done, open) = (measured("0.1", 0.8), measured("0.01", 0.9));
     keep(&folder, &done);
+    folder.write_tables().unwrap();
     let again = Folder::start(place.path(), &manifest()).unwrap();
+    assert_eq!(again.manifest().links[0].delay_ms, Some([80.0, 80.0]));
     assert_eq!(again.cell("aerotcp", "files", &done.cell).unwrap(), Some(done));
     assert_eq!(again.cell("aerotcp", "files", &open.cell).unwrap(), None);
     let other = Manifest { seed: 2, ..manifest() };
@@ -109,6 +123,7 @@ fn shards_become_the_run_they_are_parts_of() {
         assert_eq!(files(&merged), files(&place.path().join("whole")));
         assert_eq!(Folder::read_tables(&merged.join("tables")).unwrap(), all);
         assert_eq!(fs::read_to_string(merged.join(LOG)).unwrap().lines().count(), 3);
+        assert_eq!(Folder::open(&merged).unwrap().manifest().links.len(), 3);
     }
     keep(&two, &measured("0.1", 0.1));
     let error = Folder::merge(&place.path().join("other"), &[one, two]).unwrap_err();

@@ -8,6 +8,7 @@ use super::claims::{Counts, badge, claims};
 use super::figure::figure;
 use super::format::{name, show, unit};
 use super::index::anchor;
+use super::links::links;
 use super::section::Shown;
 use super::{Report, Worked, set_aside};
 use crate::measured::{Measured, Row};
@@ -236,6 +237,7 @@ fn paper(worked: &Worked<'_>, study: &Study) -> Markup {
             }
             section.runs {
                 h3 { "Every run" }
+                (links(worked, study))
                 @if !worked.report.files.has_cells() { p.note { (NO_CELLS) } }
                 @for grid in &study.grids { (runs(worked, study, grid)) }
             }

@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::*;
+use crate::folder::LinkRange;
 use crate::measured::{Cell, Row, unit_of};
 
 const PAPER: &str = r#"
@@ -164,6 +165,16 @@ fn with_more<T>(more: Vec<Measured>, vega: Option<&str>, look: impl FnOnce(&Repo
         quick: true,
         builds: Vec::new(),
         hosts: Vec::new(),
+        links: vec![LinkRange {
+            paper: "small".into(),
+            place: [("link".to_owned(), "mss".to_owned())].into(),
+            path: "radio".into(),
+            direction: "return".into(),
+            cells: 5,
+            delay_ms: Some([380.74, 380.86]),
+            rate_mbps: None,
+            loss: [0.0444, 0.0812],
+        }],
     };
     let made = [("command".to_owned(), "bentpipe papers <x>".to_owned())];
     let files = Files::new(Path::new("/run"), Path::new("/run"), true);
@@ -181,6 +192,14 @@ fn with_more<T>(more: Vec<Measured>, vega: Option<&str>, look: impl FnOnce(&Repo
 /// The texts between `from` and `to`.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
     text.split(from).skip(1).filter_map(|rest| rest.split_once(to)).map(|(one, _)| one).collect()
+}
+
+#[test]
+fn a_study_shows_what_its_links_were_measured_to_be() {
+    let page = with(None, html);
+    let line = "<tr><th scope=\"row\">mss</th><td>radio, return</td><td class=\"number\">380.7 to 380.9</td>\
+                <td class=\"number\">–</td><td class=\"number\">4.44 to 8.12</td><td class=\"number\">5</td></tr>";
+    assert!(page.contains(line), "{page}");
 }
 
 #[test]
@@ -463,6 +482,7 @@ fn every_section_of_the_studies_built_in_is_shown() {
         quick: true,
         builds: Vec::new(),
         hosts: Vec::new(),
+        links: Vec::new(),
     };
     let report = Report {
         studies: &studies,
