@@ -64,7 +64,8 @@ impl FlowTable {
                 break;
             }
             self.led_bytes = 0;
-            if !self.flows.get(&id).is_some_and(|flow| self.goes_on(flow, lane, now)) {
+            let goes_on = self.flows.get(&id).is_some_and(|flow| self.goes_on(flow, lane, now));
+            if !goes_on && !passenger.is_some_and(|passenger| self.backlogged(passenger, lane)) {
                 ended = Some(class);
             }
         }
@@ -243,6 +244,7 @@ impl Flow {
 pub(super) mod tests {
     use super::*;
     use crate::claim::Claim;
+    use crate::code::ResetCode;
     use crate::flow::send::URGENT_BYTES;
     use crate::flow::{Terms, Write};
     use crate::wire::frame::Frame;
@@ -358,6 +360,55 @@ pub(super) mod tests {
             assert_eq!(last.is_none(), goes_on, "{follow} bytes follow");
             assert!(others.iter().all(Option::is_none));
         }
+    }
+
+    #[test]
+    fn an_object_of_a_page_ends_nothing_while_a_round_trip_of_the_page_follows() {
+        const OBJECTS: usize = 12;
+        const BYTES: usize = 10 * ROOM;
+        let mut table = empty(OBJECTS + 1, 1 << 20);
+        table.tell_in_flight(IN_FLIGHT);
+        let mut open = |passenger| {
+            let flow = table.open(b"target".to_vec(), Class::BestEffort, passenger, NOW);
+            table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW);
+            flow.expect("there is room")
+        };
+        let page: Vec<u64> = (0..OBJECTS).map(|_| open(1)).collect();
+        let other = open(2);
+        for flow in &page {
+            write(&mut table, *flow, BYTES);
+        }
+        write(&mut table, other, ROOM / 2);
+        let (mut ends, mut sent) = (Vec::new(), 0);
+        while table.next_lane(NOW) == Some(Lane::Urgent) {
+            let before = unsent(&table);
+            let ended = table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW).ended;
+            sent += before - unsent(&table);
+            ends.extend(ended.map(|_| (sent, unsent(&table))));
+        }
+        assert_eq!(unsent(&table), 0);
+        // The other passenger's is protected at once; of the page what ends with less behind it.
+        assert!(ends[0].0 < 4 * ROOM as u64, "{ends:?}");
+        let behind: Vec<u64> = ends[1..].iter().map(|(_, behind)| *behind).collect();
+        assert!(behind.iter().all(|behind| *behind < IN_FLIGHT), "{ends:?}");
+        assert_eq!(behind.last(), Some(&0));
+        // What is over counts no more.
+        table.reset(page[0], ResetCode::Aborted);
+        table.release(page[0]);
+        assert!(!table.backlogged(1, Lane::Urgent) && !table.backlogged(1, Lane::Bulk));
+    }
+
+    #[test]
+    fn what_is_reset_follows_no_more() {
+        let mut table = empty(2, 1 << 20);
+        table.tell_in_flight(IN_FLIGHT);
+        let flow =
+            table.open(b"target".to_vec(), Class::BestEffort, 1, NOW).expect("there is room");
+        table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW);
+        write(&mut table, flow, IN_FLIGHT as usize);
+        assert!(table.backlogged(1, Lane::Urgent));
+        table.reset(flow, ResetCode::Aborted);
+        assert!(!table.backlogged(1, Lane::Urgent));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Flows: a passenger's byte streams, each way with its own credit, and its datagrams.
 
+mod backlog;
 mod bill;
 mod claims;
 mod classes;

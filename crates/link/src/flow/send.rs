@@ -106,6 +106,11 @@ impl SendFlow {
         self.unsent.len()
     }
 
+    /// What left since it was last quiet.
+    pub fn burst_bytes(&self) -> u64 {
+        self.burst_bytes
+    }
+
     /// Raises the credit; older news is ignored.
     pub fn credit(&mut self, limit: u64) {
         self.limit = self.limit.max(limit);

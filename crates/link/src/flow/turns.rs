@@ -121,6 +121,7 @@ impl FlowTable {
 
     /// Turns of the scheduler follow what the flow could send.
     pub(super) fn refresh(&mut self, id: u64, now: Duration) {
+        self.count_ready(id);
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let sends = flow.control.open.is_some() || (flow.opened && flow.send.is_ready());
         if sends && flow.ended.is_none() {
