@@ -4,15 +4,20 @@ use std::error::Error;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use bentpipe_results::{Claims, Files, Folder, Host, Manifest, Report, Study, html, text};
+use bentpipe_results::{
+    Claims, Files, Folder, FolderError, Host, Report, Study, html, markdown, text,
+};
 use clap::Args;
 
 use crate::out::{say, show};
 
 /// What figures are drawn with, where `scripts/setup.sh vega` has put it.
 const VEGA: &str = "target/vega/vega.js";
+
+/// The last second of the year 9999, the last that is a date, since 1970.
+const LAST_DATE: u64 = 253_402_300_799;
 
 /// What `report` is told.
 #[derive(Args)]
@@ -23,6 +28,9 @@ pub struct ReportArgs {
     /// Write the page there.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Write the summary there as Markdown, of the run alone: the same run gives the same page.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
     /// The bundle of Vega that figures are drawn with; `scripts/setup.sh vega` fetches it. Without
     /// it the page has no figures and says so.
     #[arg(long, value_name = "FILE", default_value = VEGA)]
@@ -48,7 +56,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
     let claims = Claims::all()?;
     claims.check(&studies)?;
     let vega = read(&args.vega)?;
-    let made = made(args, folder.manifest());
+    let made = made(args, &folder)?;
     let report = Report {
         studies: &studies,
         claims: &claims,
@@ -65,6 +73,12 @@ pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
              theirs.",
             folder.manifest().builds.join(", ")
         );
+    }
+    if let Some(out) = &args.markdown {
+        let made = &run_made(args, &folder, Study::all()?.len())?;
+        let page = markdown(&Report { made, ..report });
+        fs::write(out, page).map_err(|error| format!("{}: {error}", out.display()))?;
+        say!("\nThe page of Markdown is {}.", out.display());
     }
     if let Some(out) = &args.out {
         fs::write(out, html(&report)).map_err(|error| format!("{}: {error}", out.display()))?;
@@ -94,7 +108,7 @@ fn read(path: &Path) -> Result<Option<String>, Box<dyn Error>> {
     }
 }
 
-fn made(args: &ReportArgs, manifest: &Manifest) -> Vec<(String, String)> {
+fn made(args: &ReportArgs, folder: &Folder) -> Result<Vec<(String, String)>, FolderError> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let system = nix::sys::utsname::uname();
     let kernel = system.map_or_else(
@@ -107,20 +121,56 @@ fn made(args: &ReportArgs, manifest: &Manifest) -> Vec<(String, String)> {
             )
         },
     );
-    let date = httpdate::fmt_http_date(SystemTime::now());
+    let made = [
+        ("report", format!("bentpipe report {}", args.folder.display())),
+        ("date", httpdate::fmt_http_date(SystemTime::now())),
+        ("machine", format!("{cores} cores{kernel}")),
+    ];
+    Ok(named(made.into_iter().chain(measured(folder)?)))
+}
+
+/// The same of the run alone, of `known` studies.
+fn run_made(
+    args: &ReportArgs,
+    folder: &Folder,
+    known: usize,
+) -> Result<Vec<(String, String)>, FolderError> {
+    let manifest = folder.manifest();
+    let quick = if manifest.quick { " --quick" } else { "" };
+    let seed =
+        if manifest.seed == 1 { String::new() } else { format!(" --seed {}", manifest.seed) };
+    let names: String = match manifest.studies.len() {
+        all if all == known => String::new(),
+        _ => manifest.studies.iter().map(|(name, _)| format!(" {name}")).collect(),
+    };
+    let made = [
+        ("run", format!("`bentpipe lab papers{quick}{seed}{names} DIR`")),
+        ("page", format!("`bentpipe report {} --markdown FILE`", args.folder.display())),
+    ];
+    Ok(named(made.into_iter().chain(measured(folder)?)))
+}
+
+fn named(all: impl Iterator<Item = (&'static str, String)>) -> Vec<(String, String)> {
+    all.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// When, by which builds and where a run was measured.
+fn measured(folder: &Folder) -> Result<impl Iterator<Item = (&'static str, String)>, FolderError> {
+    let manifest = folder.manifest();
+    let at = |seconds: u64| {
+        let since = Duration::from_secs(seconds.min(LAST_DATE));
+        httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since)
+    };
+    let when = folder
+        .measured_between()?
+        .map(|[first, last]| ("measured", format!("{} to {}", at(first), at(last))));
     let builds = match &manifest.builds[..] {
         [] => "unknown".to_owned(),
         [one] => one.clone(),
         several => format!("several, which may differ: {}", several.join(", ")),
     };
-    let made = [
-        ("report", format!("bentpipe report {}", args.folder.display())),
-        ("date", date),
-        ("machine", format!("{cores} cores{kernel}")),
-        ("build", builds),
-    ];
-    let measured_on = manifest.hosts.iter().map(|host| ("measured on", measured_on(host)));
-    made.into_iter().chain(measured_on).map(|(name, value)| (name.to_owned(), value)).collect()
+    let hosts = manifest.hosts.iter().map(|host| ("measured on", measured_on(host)));
+    Ok(when.into_iter().chain([("build", builds)]).chain(hosts))
 }
 
 /// A machine that gave results, in words.

@@ -51,6 +51,26 @@ async fn the_report_of_the_reference_run_is_so_too() {
     open(&reference, at.path()).await;
 }
 
+#[test]
+fn the_committed_page_is_of_the_committed_run() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let at = tempfile::tempdir().unwrap();
+    let page = at.path().join("results.md");
+    let made = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
+        .args(["report", "results/reference", "--markdown"])
+        .arg(&page)
+        .current_dir(&root)
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let (now, committed) =
+        (fs::read_to_string(&page), fs::read_to_string(root.join("docs/results.md")));
+    let (now, committed) = (now.unwrap(), committed.unwrap());
+    let differs = now.lines().zip(committed.lines()).find(|(now, then)| now != then);
+    assert_eq!(differs, None, "bentpipe report results/reference --markdown docs/results.md");
+    assert_eq!(now.lines().count(), committed.lines().count());
+}
+
 fn is_possible() -> bool {
     if browser::find().is_none() {
         println!("SKIPPED: no Chromium on the PATH; `scripts/setup.sh browser` installs one");

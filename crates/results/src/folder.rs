@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! manifest.json                 what is run: the same for every shard of it; by what builds and machines,
-//!                               and what the links were measured to be
+//!                               and what its links were measured to be
 //! cells/PAPER/GRID/CELL.json    what one cell gave, once all its runs are over
 //! log.jsonl                     when each cell was run, where, and what its links were measured to be
 //! tables/PAPER.GRID.parquet     all that the cells of a grid gave
@@ -16,6 +16,7 @@ mod manifest;
 mod merge;
 #[cfg(test)]
 mod tests;
+mod times;
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -142,8 +143,13 @@ impl Folder {
         cell_files(&self.path, Some("json"))?.iter().map(|path| read(path)).collect()
     }
 
-    /// Writes a table for every grid that has cells, and into the manifest what the links were measured
-    /// to be.
+    /// When the first and the last cell were over, in seconds since 1970; `None` of a run that has no log.
+    pub fn measured_between(&self) -> Result<Option<[u64; 2]>, FolderError> {
+        Ok(times::ends(&lines(&self.path.join(LOG))?))
+    }
+
+    /// Writes a table for every grid that has cells, and into the manifest what their links were
+    /// measured to be.
     pub fn write_tables(&self) -> Result<(), FolderError> {
         let folder = self.path.join(TABLES);
         fs::create_dir_all(&folder).map_err(io_at(&folder))?;

@@ -23,7 +23,7 @@ pub use claim::{
 pub use folder::{Folder, FolderError, Host, LinkMeasured, LinkRange, Manifest};
 pub use measured::{COLUMNS, Cell, METRICS, Measured, Pattern, Row, number, unit_of};
 pub use parquet::{TableError, read_table, write_table};
-pub use report::{Files, Report, html, text};
+pub use report::{Files, Report, html, markdown, text};
 pub use study::{
     CONTENDERS, Changes, Condition, Congestion, Content, Figure, FigureKind, Found, Grid, Kind,
     PROTOCOLS, Page, Planned, Section, Shard, ShardError, Stated, StatedValue, Study, StudyError,

@@ -6,9 +6,11 @@ mod figure;
 mod format;
 mod index;
 mod links;
+mod markdown;
 mod page;
 mod section;
 mod text;
+mod values;
 
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ use crate::measured::Measured;
 use crate::study::Study;
 
 pub use address::Files;
+pub use markdown::markdown;
 pub use page::html;
 pub use text::text;
 

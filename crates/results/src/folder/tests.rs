@@ -30,7 +30,7 @@ fn measured(ber: &str, value: f64) -> Measured {
 fn keep(folder: &Folder, measured: &Measured) {
     let value = measured.rows[0].value;
     let line = serde_json::json!({"paper": measured.paper, "grid": measured.grid,
-    "cell": measured.cell.to_string(), "links": [LinkMeasured {
+    "cell": measured.cell.to_string(), "at": (value * 1e3) as u64, "links": [LinkMeasured {
         path: "radio".into(),
         direction: "forward".into(),
         delay_ms: Some(100.0 * value),
@@ -123,7 +123,9 @@ fn shards_become_the_run_they_are_parts_of() {
         assert_eq!(files(&merged), files(&place.path().join("whole")));
         assert_eq!(Folder::read_tables(&merged.join("tables")).unwrap(), all);
         assert_eq!(fs::read_to_string(merged.join(LOG)).unwrap().lines().count(), 3);
-        assert_eq!(Folder::open(&merged).unwrap().manifest().links.len(), 3);
+        let manifest = Folder::open(&merged).unwrap().manifest().clone();
+        assert_eq!(manifest.links.len(), 3);
+        assert_eq!(Folder::open(&merged).unwrap().measured_between().unwrap(), Some([800, 3812]));
     }
     keep(&two, &measured("0.1", 0.1));
     let error = Folder::merge(&place.path().join("other"), &[one, two]).unwrap_err();

@@ -195,6 +195,26 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> Vec<&'a str> {
 }
 
 #[test]
+fn markdown_has_the_papers_numbers_beside_ours_and_what_is_not_held() {
+    let page = with(None, markdown);
+    for line in [
+        "- command: bentpipe papers \\<x>",
+        "- seed 7, 5 cells",
+        "## On \\<b>links\\</b> & \"loss\"",
+        "| **Times \\<i>** (figure 1) |  | `e2e-cubic` | `bentpipe` |",
+    ] {
+        assert!(page.lines().any(|one| one == line), "{line}\n{page}");
+    }
+    let lines: Vec<&str> = page.lines().filter(|line| line.starts_with('|')).collect();
+    let columns = |line: &str| line.replace("\\|", "").matches('|').count();
+    assert!(lines.iter().any(|line| line.contains("| 1 to 10 s | 10 s | 2.5 s |")), "{page}");
+    assert!(lines.iter().all(|line| [5, 7].contains(&columns(line))), "{page}");
+    assert!(
+        page.lines().filter(|line| !line.starts_with('|')).all(|line| line.chars().count() <= 112)
+    );
+}
+
+#[test]
 fn a_study_shows_what_its_links_were_measured_to_be() {
     let page = with(None, html);
     let line = "<tr><th scope=\"row\">mss</th><td>radio, return</td><td class=\"number\">380.7 to 380.9</td>\

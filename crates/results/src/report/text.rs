@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 use super::claims::{Counts, bound, value};
-use super::format::{clipped, folded, name, show, stated, unit};
-use super::section::{Shown, fewer, is_greatest};
+use super::format::{clipped, folded};
+use super::section::Shown;
+use super::values::given;
 use super::{Report, Worked, set_aside};
 use crate::claim::{Claim, Held, Verdict};
-use crate::measured::{Measured, Pattern};
-use crate::study::{Kind, Section, Stated, StatedValue, Study};
+use crate::measured::Measured;
+use crate::study::{Section, Study};
 
 /// How many columns a line has.
 const WIDTH: usize = 80;
@@ -104,29 +105,16 @@ fn judged(out: &mut String, claim: &Claim, verdict: &Verdict, text: &str) {
 
 /// What the paper gives in numbers; where it gives none, nothing.
 fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
-    let given: Vec<&Stated> =
-        section.paper.iter().filter(|one| one.value != StatedValue::Lost).collect();
-    if given.is_empty() {
+    let all = given(shown);
+    if all.is_empty() {
         return;
     }
     line(out, &clipped(&section.title, WIDTH));
-    let mut any_fewer = false;
-    for one in &given {
-        let (today, with) = shown.found(one);
-        let quotient = one.against.is_some();
-        let unit = unit(&one.metric, quotient);
-        let number = |found: &Option<crate::Found<'_>>| {
-            found.as_ref().map_or_else(|| "–".into(), |found| show(found.value, unit))
-        };
-        let few = [&today, &with].into_iter().flatten().any(|found| is_greatest(one, found));
-        let paper_unit = if quotient && one.unit == "ratio" { "×" } else { &one.unit };
-        let paper = clipped(&stated(one.value, paper_unit), NUMBER - 1);
-        let fewer = fewer(today.as_ref(), with.as_ref()).is_some();
-        any_fewer |= fewer;
-        let (now, mark) = (number(&today), if fewer { "*" } else { "" });
-        let with = number(&with) + mark;
-        let numbers = format!("{paper:>NUMBER$}{now:>NUMBER$}{with:>NUMBER$}");
-        let what = folded(&label(one, &given, section, few), WHAT - 3);
+    for one in &all {
+        let paper = clipped(&one.paper, NUMBER - 1);
+        let with = format!("{}{}", one.with, if one.is_of_fewer { "*" } else { "" });
+        let numbers = format!("{paper:>NUMBER$}{:>NUMBER$}{with:>NUMBER$}", one.today);
+        let what = folded(&one.what, WHAT - 3);
         for (place, part) in what.iter().enumerate() {
             // Numbers stand beside the last line.
             let numbers = if place + 1 < what.len() { "" } else { &numbers };
@@ -134,39 +122,9 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
             line(out, &format!("{:<WHAT$}{numbers}", format!("{indent}{part}")));
         }
     }
-    if any_fewer {
+    if all.iter().any(|one| one.is_of_fewer) {
         line(out, "  * of fewer cells than are measured today");
     }
-}
-
-/// What a value is of: its metric, what tells it from the others that its section has, and who carried it
-/// where that is not today's contender. A 95th percentile of `few` values is called what it is.
-fn label(one: &Stated, given: &[&Stated], section: &Section, few: bool) -> String {
-    let today = section.today.as_ref().map(std::slice::from_ref);
-    let differs = |column: &str| {
-        let is_divided = one.against.as_ref().is_some_and(|against| against.on(column).is_some());
-        is_divided
-            || given.len() == 1
-            || given.iter().any(|other| other.cells.on(column) != one.cells.on(column))
-    };
-    let words = |pattern: &Pattern| {
-        let columns = pattern.columns().filter(|(column, values)| match *column {
-            "loader" | "engine" => false,
-            "contender" => Some(*values) != today,
-            column => differs(column),
-        });
-        columns.map(|(_, values)| values.join(", ")).collect::<Vec<_>>().join(" ")
-    };
-    let kind = match one.kind {
-        Kind::Median => String::new(),
-        Kind::P95 if few => "max for p95, ".into(),
-        kind => format!("{kind:?} ").to_lowercase(),
-    };
-    let against = one.against.as_ref().map(|against| {
-        let columns = against.columns().map(|(_, values)| values.join(", "));
-        format!(" ÷ {}", columns.collect::<Vec<_>>().join(" "))
-    });
-    format!("{kind}{} {}{}", name(&one.metric), words(&one.cells), against.unwrap_or_default())
 }
 
 fn counts(what: &str, counts: Counts) -> String {

@@ -1,0 +1,188 @@
+//! The report as a page of Markdown: what is asked of Bentpipe, each paper's numbers beside ours, and every
+//! claim that does not hold.
+
+use std::fmt::Write;
+
+use super::claims::{Counts, bound, value};
+use super::format::folded;
+use super::section::Shown;
+use super::values::given;
+use super::{Report, Worked};
+use crate::claim::{Claim, Held, Verdict};
+use crate::study::Study;
+
+/// How many columns a line has that is not of a table.
+const WIDTH: usize = 112;
+
+type Judged<'a> = (&'a Claim, Verdict);
+
+/// The whole report as Markdown with tables as GitHub has them.
+pub fn markdown(report: &Report<'_>) -> String {
+    let worked = Worked::new(report);
+    let mut out = String::new();
+    head(&mut out, report);
+    goals(&mut out, &worked);
+    for study in report.studies {
+        paper(&mut out, &worked, study);
+    }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+fn head(out: &mut String, report: &Report<'_>) {
+    let extent = if report.manifest.quick { "the quick part of each grid" } else { "all grids" };
+    heading(out, "#", "Results of the studies");
+    paragraph(
+        out,
+        &format!(
+            "What each paper reported, what the same method gives today, and what it gives through Bentpipe, by one \
+             run of {extent}. `bentpipe report` wrote this page; its page of HTML has the figures, every cell and \
+             every run besides."
+        ),
+    );
+    for (name, value) in report.made {
+        item(out, &format!("{name}: {}", plain(value)));
+    }
+    item(out, &format!("seed {}, {} cells", report.manifest.seed, report.measured.len()));
+    out.push('\n');
+}
+
+fn goals(out: &mut String, worked: &Worked<'_>) {
+    let goals: Vec<&Judged<'_>> = of_paper(worked, "bentpipe").collect();
+    if goals.is_empty() {
+        return;
+    }
+    heading(out, "##", "What Bentpipe is to show");
+    paragraph(out, &format!("Of what is asked of it: {}.", counts(&goals)));
+    row(out, &["study", "asked", "found", "bound", "", "by"]);
+    row(out, &["---", "---", "---", "---", "---", "---"]);
+    for (claim, verdict) in &goals {
+        let found = verdict.found.map_or_else(|| "–".into(), |found| value(claim, found));
+        let (bound, by) = (bound(claim, verdict), verdict.cover.words());
+        let held = verdict.held.words();
+        row(out, &[&claim.experiment, &claim.claim, &found, &bound, held, &by]);
+    }
+    out.push('\n');
+    let why: Vec<_> = goals.iter().filter(|(_, verdict)| verdict.held == Held::NotHeld).collect();
+    if !why.is_empty() {
+        paragraph(out, "Why those are not held that are not:");
+        for (claim, verdict) in why {
+            let why = claim.differs(verdict.held).unwrap_or("It is not known why.");
+            item(out, &format!("*{}: {}* {}", claim.experiment, plain(&claim.claim), plain(why)));
+        }
+        out.push('\n');
+    }
+}
+
+fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
+    heading(out, "##", &study.paper);
+    let own: Vec<&Judged<'_>> = of_paper(worked, &study.name).collect();
+    paragraph(
+        out,
+        &format!("`experiments/{}.toml`. Of the paper's claims: {}.", study.name, counts(&own)),
+    );
+    numbers(out, worked, study);
+    let open = own.iter().filter(|(_, verdict)| verdict.held != Held::Held);
+    for (claim, verdict) in open {
+        item(out, &open_claim(claim, verdict));
+    }
+    out.push('\n');
+}
+
+/// The numbers of the paper, each section's under its title.
+fn numbers(out: &mut String, worked: &Worked<'_>, study: &Study) {
+    let shown = study.sections.iter().filter_map(|section| Shown::new(worked, study, section));
+    let sections: Vec<_> =
+        shown.map(|shown| (given(&shown), shown)).filter(|(given, _)| !given.is_empty()).collect();
+    if sections.is_empty() {
+        return;
+    }
+    row(out, &["", "the paper says", "today", "with Bentpipe"]);
+    row(out, &["---", "---:", "---:", "---:"]);
+    let mut any_fewer = false;
+    for (given, shown) in &sections {
+        let section = shown.section;
+        let by = |contender: &Option<String>| {
+            contender.as_ref().map_or_else(String::new, |name| format!("`{name}`"))
+        };
+        let title = format!("**{}** ({})", plain(&section.title), plain(&section.at));
+        raw_row(out, &[&title, "", &by(&section.today), &by(&section.with)]);
+        for one in given {
+            any_fewer |= one.is_of_fewer;
+            let with = format!("{}{}", one.with, if one.is_of_fewer { "¹" } else { "" });
+            row(out, &[&one.what, &one.paper, &one.today, &with]);
+        }
+    }
+    out.push('\n');
+    if any_fewer {
+        paragraph(out, "¹ Of fewer cells than are measured today.");
+    }
+}
+
+/// A claim that is not held, or of which that is not known.
+fn open_claim(claim: &Claim, verdict: &Verdict) -> String {
+    let said = plain(&claim.claim);
+    if verdict.held == Held::NotMeasured {
+        return format!("*In the full run only:* {said}");
+    }
+    let found = verdict.found.map(|found| format!("found {}, ", value(claim, found)));
+    let (found, bound) = (found.unwrap_or_default(), bound(claim, verdict));
+    let why = claim.differs(verdict.held).map(|why| format!(" {}", plain(why)));
+    let held = match verdict.held {
+        Held::Undecided => "Undecided",
+        _ => "Not held",
+    };
+    let cover = verdict.cover.words();
+    format!("*{held}:* {said} ({found}asked {bound}; {cover}.){}", why.unwrap_or_default())
+}
+
+fn of_paper<'a>(worked: &'a Worked<'a>, paper: &'a str) -> impl Iterator<Item = &'a Judged<'a>> {
+    worked.verdicts.iter().filter(move |(claim, _)| claim.paper == paper)
+}
+
+/// `3 held, 1 not held, 2 undecided, 4 not measured`.
+fn counts(of: &[&Judged<'_>]) -> String {
+    let counts = Counts::of(of.iter().map(|(_, verdict)| verdict));
+    let Counts { held, not_held, undecided, not_measured } = counts;
+    format!("{held} held, {not_held} not held, {undecided} undecided, {not_measured} not measured")
+}
+
+fn heading(out: &mut String, level: &str, text: &str) {
+    // Writing to a text cannot fail.
+    let _ = writeln!(out, "{level} {}\n", plain(text));
+}
+
+/// Text that is Markdown already, in lines.
+fn paragraph(out: &mut String, text: &str) {
+    let _ = writeln!(out, "{}\n", folded(text, WIDTH).join("\n"));
+}
+
+/// The same as an item of a list.
+fn item(out: &mut String, text: &str) {
+    let _ = writeln!(out, "- {}", folded(text, WIDTH - 2).join("\n  "));
+}
+
+/// A row of a table, of plain texts.
+fn row(out: &mut String, cells: &[&str]) {
+    let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
+    raw_row(out, &cells.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// The same of Markdown.
+fn raw_row(out: &mut String, cells: &[&str]) {
+    let _ = writeln!(out, "| {} |", cells.join(" | "));
+}
+
+/// Text as Markdown that shows the same, in one line. What stands between backticks is code already.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for sign in text.chars() {
+        match sign {
+            '|' | '*' | '<' | '[' | ']' | '\\' => out.extend(['\\', sign]),
+            '\n' => out.push(' '),
+            sign => out.push(sign),
+        }
+    }
+    out
+}

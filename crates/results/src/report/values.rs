@@ -1,0 +1,76 @@
+//! The numbers that a paper gives, each beside ours, in words.
+
+use super::format::{name, show, stated, unit};
+use super::section::{Shown, fewer, is_greatest};
+use crate::measured::Pattern;
+use crate::study::{Found, Kind, Section, Stated, StatedValue};
+
+/// A number of a paper's, and ours.
+pub(super) struct Given {
+    /// What it is of.
+    pub what: String,
+    /// What the paper says.
+    pub paper: String,
+    /// What is measured today, or `–`.
+    pub today: String,
+    /// The same with Bentpipe.
+    pub with: String,
+    /// Whether Bentpipe's is of fewer cells than today's.
+    pub is_of_fewer: bool,
+}
+
+/// The numbers that the paper gives of what a section shows; none of those that its text has lost.
+pub(super) fn given(shown: &Shown<'_>) -> Vec<Given> {
+    let section = shown.section;
+    let given: Vec<&Stated> =
+        section.paper.iter().filter(|one| one.value != StatedValue::Lost).collect();
+    given.iter().map(|one| beside(shown, one, &given)).collect()
+}
+
+fn beside<'a>(shown: &Shown<'a>, one: &'a Stated, given: &[&Stated]) -> Given {
+    let (today, with) = shown.found(one);
+    let quotient = one.against.is_some();
+    let unit = unit(&one.metric, quotient);
+    let number = |found: &Option<Found<'_>>| {
+        found.as_ref().map_or_else(|| "–".into(), |found| show(found.value, unit))
+    };
+    let few = [&today, &with].into_iter().flatten().any(|found| is_greatest(one, found));
+    let paper_unit = if quotient && one.unit == "ratio" { "×" } else { &one.unit };
+    Given {
+        what: label(one, given, shown.section, few),
+        paper: stated(one.value, paper_unit),
+        today: number(&today),
+        with: number(&with),
+        is_of_fewer: fewer(today.as_ref(), with.as_ref()).is_some(),
+    }
+}
+
+/// What a value is of: its metric, what tells it from the others that its section has, and who carried it
+/// where that is not today's contender. A 95th percentile of `few` values is called what it is.
+fn label(one: &Stated, given: &[&Stated], section: &Section, few: bool) -> String {
+    let today = section.today.as_ref().map(std::slice::from_ref);
+    let differs = |column: &str| {
+        let is_divided = one.against.as_ref().is_some_and(|against| against.on(column).is_some());
+        is_divided
+            || given.len() == 1
+            || given.iter().any(|other| other.cells.on(column) != one.cells.on(column))
+    };
+    let words = |pattern: &Pattern| {
+        let columns = pattern.columns().filter(|(column, values)| match *column {
+            "loader" | "engine" => false,
+            "contender" => Some(*values) != today,
+            column => differs(column),
+        });
+        columns.map(|(_, values)| values.join(", ")).collect::<Vec<_>>().join(" ")
+    };
+    let kind = match one.kind {
+        Kind::Median => String::new(),
+        Kind::P95 if few => "max for p95, ".into(),
+        kind => format!("{kind:?} ").to_lowercase(),
+    };
+    let against = one.against.as_ref().map(|against| {
+        let columns = against.columns().map(|(_, values)| values.join(", "));
+        format!(" ÷ {}", columns.collect::<Vec<_>>().join(" "))
+    });
+    format!("{kind}{} {}{}", name(&one.metric), words(&one.cells), against.unwrap_or_default())
+}
