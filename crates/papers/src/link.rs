@@ -52,6 +52,14 @@ pub enum SceneError {
         /// Why.
         source: SpecError,
     },
+    /// Nothing reads a setting of a grid.
+    #[error("grid {grid:?}: there is no setting {key:?}: write one of {known}", known = SETTINGS.join(", "))]
+    Setting {
+        /// Whose.
+        grid: String,
+        /// Which.
+        key: String,
+    },
     /// A value of the grid or of the condition is none.
     #[error("{what} {value:?}: {why}")]
     Value {
@@ -62,6 +70,41 @@ pub enum SceneError {
         /// What is wrong, and what to write.
         why: String,
     },
+}
+
+/// What grids may set.
+const SETTINGS: [&str; 23] = [
+    "aerotcp-buffers",
+    "aerotcp-connections",
+    "aerotcp-peak-rate",
+    "connections",
+    "file-readers",
+    "header-bytes",
+    "initial-window",
+    "length",
+    "lower-effort-ceil-down",
+    "lower-effort-ceil-up",
+    "lower-effort-rate",
+    "measured",
+    "page-readers",
+    "pages",
+    "pep-buffer-bytes",
+    "pep-reserve-bytes",
+    "pep-window-bytes",
+    "slow-start-after-idle",
+    "terrestrial-loss",
+    "terrestrial-rate",
+    "think-time",
+    "tls",
+    "warm",
+];
+
+/// That a grid sets nothing which would change nothing.
+pub fn check_settings(grid: &Grid) -> Result<(), SceneError> {
+    match grid.settings.keys().find(|key| !SETTINGS.contains(&key.as_str())) {
+        None => Ok(()),
+        Some(key) => Err(SceneError::Setting { grid: grid.id.clone(), key: key.clone() }),
+    }
 }
 
 impl Scene {
@@ -313,6 +356,18 @@ mod tests {
                     .unwrap_or_else(|error| panic!("{} {}: {error}", grid.id, planned.cell));
             }
         }
+    }
+
+    #[test]
+    fn what_nothing_reads_is_no_setting() {
+        let mut study = Study::named("aerotcp").unwrap();
+        let grid = &mut study.grids[0];
+        grid.settings.insert("conections".into(), 10.into());
+        let error = check_settings(grid).unwrap_err().to_string();
+        assert!(
+            error.contains("no setting \"conections\"") && error.contains("connections,"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use bentpipe_results::{Folder, FolderError, Shard, Study, Workload};
 
 use crate::cost;
 use crate::job::Job;
-use crate::link::{Scene, SceneError};
+use crate::link::{Scene, SceneError, check_settings};
 use crate::seed::seed;
 
 /// A world ends after about so long: the longest tail that a run waits for alone, against some
@@ -120,6 +120,7 @@ impl<'a> Plan<'a> {
         let Wanted { quick, seed, .. } = *wanted;
         let mut jobs = Vec::new();
         for study in studies {
+            study.grids.iter().try_for_each(check_settings)?;
             let cells = study.plan(quick).map(|(grid, planned)| Job { study, grid, planned });
             jobs.extend(cells.filter(|job| wanted.has(job)));
         }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bentpipe_results::{Cell, Claim, Claims, FigureKind, Folder, Held, Measured, Study};
+use bentpipe_results::{
+    Cell, Claim, Claims, FigureKind, Folder, Held, Measured, StatedValue, Study,
+};
 
 const PAPERS: usize = 5;
 
@@ -63,6 +65,50 @@ fn every_section_has_what_is_drawn_of_today_and_of_bentpipe() {
         }
     }
     assert!(missing.is_empty(), "nothing of what is drawn: {missing:#?}");
+}
+
+/// What is measured may be as far from what a paper says, either way, before a sentence has to say why.
+const FAR: f64 = 1.25;
+/// The same in the metric's unit, where that is little: a percentage point, 10 ms.
+const CLOSE: f64 = 0.01;
+
+#[test]
+fn what_is_far_from_what_a_paper_states_says_why() {
+    let (measured, _) = reference();
+    let mut silent = Vec::new();
+    for study in &Study::all().unwrap() {
+        for section in &study.sections {
+            let of_grid = |one: &&Measured| one.paper == study.name && one.grid == section.grid;
+            let among: BTreeMap<&Cell, &Measured> =
+                measured.iter().filter(of_grid).map(|one| (&one.cell, one)).collect();
+            for stated in section.paper.iter().filter(|one| one.differs.is_none()) {
+                if section.differs.is_some() {
+                    continue;
+                }
+                let is_named = stated.cells.on("contender").is_some();
+                let today = section.today.as_deref().filter(|_| !is_named);
+                let Some(found) = stated.found(&among, &section.cells, today) else { continue };
+                let (low, high) = match stated.value {
+                    StatedValue::Number(value) => (value, value),
+                    StatedValue::Range(low, high) => {
+                        (low.unwrap_or(0.0), high.unwrap_or(f64::INFINITY))
+                    }
+                    StatedValue::Lost => continue,
+                };
+                let near = low / FAR..=high * FAR;
+                let close = low - CLOSE..=high + CLOSE;
+                if !near.contains(&found.value) && !close.contains(&found.value) {
+                    let (id, text) = (&section.id, &stated.text);
+                    let found = found.value;
+                    silent.push(format!(
+                        "{}: {id}: {text:?}: {low} to {high}, found {found}",
+                        study.name
+                    ));
+                }
+            }
+        }
+    }
+    assert!(silent.is_empty(), "far from it, and nothing says why: {silent:#?}");
 }
 
 #[test]

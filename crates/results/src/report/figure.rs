@@ -1,6 +1,7 @@
 //! What a section draws: a Vega-Lite specification, and its data as rows that the page's script
 //! picks from, one panel for each facet.
 
+mod pool;
 mod spec;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +13,7 @@ use super::format::{Summary, name, show, unit};
 use super::section::Shown;
 use crate::measured::{COLUMNS, Measured, Row};
 use crate::statistics::{Statistic, percentile};
-use crate::study::FigureKind;
+use crate::study::{FigureKind, Section};
 
 /// The most points of one cell in a figure: more than a panel is wide.
 const MOST_POINTS: usize = 3_000;
@@ -74,14 +75,20 @@ impl<'a> Drawing<'a> {
         let is_drawn = |column: &str| drawn.into_iter().flatten().any(|one| one == column);
         let by_contender = shown.has_contenders() && !is_drawn("contender");
         if by_contender {
-            let own = [shown.section.today.as_deref(), shown.section.with.as_deref()];
-            cells.retain(|one| own.contains(&one.cell.on("contender")));
+            cells.retain(|one| {
+                let by = one.cell.on("contender");
+                contenders(shown.section).any(|(own, _)| Some(own) == by)
+            });
+        }
+        if let Some(pool) = &figure.pool {
+            cells = pool::alike(cells, pool);
         }
         cells.first()?;
         // A distribution is over the objects of all sites, a cloud of all runs.
         let pooled = |column: &str| match figure.kind {
             FigureKind::Cdf => column == "page",
-            kind => kind == FigureKind::Scatter,
+            FigureKind::Scatter => true,
+            _ => figure.pool.as_deref() == Some(column),
         };
         let mut told: Vec<&str> =
             COLUMNS.into_iter().filter(|one| is_drawn(one) || *one == "contender").collect();
@@ -99,13 +106,9 @@ impl<'a> Drawing<'a> {
     fn data(&self) -> Value {
         let figure = &self.shown.section.figure;
         let rows = self.rows();
-        let own = [self.shown.section.today.as_deref(), self.shown.section.with.as_deref()];
         let contenders: Vec<Value> = if self.by_contender {
-            let titles = ["measured today", "with Bentpipe"];
-            let of = |(one, title): (Option<&str>, &str)| {
-                one.map(|one| json!({ "value": one, "title": format!("{title}: {one}") }))
-            };
-            own.into_iter().zip(titles).filter_map(of).collect()
+            let of = |(one, title): (&str, &str)| json!({ "value": one, "title": format!("{title}{one}") });
+            contenders(self.shown.section).map(of).collect()
         } else {
             vec![json!({ "value": "", "title": "" })]
         };
@@ -220,7 +223,10 @@ impl<'a> Drawing<'a> {
             FigureKind::Waterfall => {
                 self.cells.iter().flat_map(|one| self.object_rows(one)).collect()
             }
-            _ => self.cells.iter().filter_map(|one| self.cell_row(one)).collect(),
+            _ => pool::groups(&self.cells, figure.pool.as_deref())
+                .iter()
+                .filter_map(|group| self.cell_row(group))
+                .collect(),
         }
     }
 
@@ -230,10 +236,19 @@ impl<'a> Drawing<'a> {
             && self.cells.iter().all(|one| one.cell.on("x").is_none())
     }
 
-    fn cell_row(&self, one: &Measured) -> Option<Value> {
+    /// A bar or a point: of one cell, or the mean of several.
+    fn cell_row(&self, group: &[&Measured]) -> Option<Value> {
         let figure = &self.shown.section.figure;
-        let values = one.values(&figure.y);
-        let summary = Summary::of(&values, Statistic::Median)?;
+        let (one, others) = group.split_first()?;
+        let values = match others {
+            [] => one.values(&figure.y),
+            _ => group
+                .iter()
+                .map(|one| figure.statistic.of(&one.values(&figure.y)))
+                .collect::<Option<Vec<f64>>>()?,
+        };
+        let made = if others.is_empty() { figure.statistic } else { Statistic::Mean };
+        let summary = Summary::of(&values, made)?;
         let unit = unit(&figure.y, false);
         let mut row = self.base(one);
         let x = one.cell.on(&figure.x)?;
@@ -248,8 +263,11 @@ impl<'a> Drawing<'a> {
         let finite =
             |value: f64| if value.is_finite() { json!(value * scale) } else { Value::Null };
         row.insert("y".into(), finite(summary.centre.value));
-        row.insert("low".into(), finite(summary.centre.low));
-        row.insert("high".into(), finite(summary.centre.high));
+        // How far sites are apart is no interval of their mean.
+        if others.is_empty() {
+            row.insert("low".into(), finite(summary.centre.low));
+            row.insert("high".into(), finite(summary.centre.high));
+        }
         // A bar without length says why.
         let word = match summary.centre.value {
             value if value.is_infinite() => Some("never"),
@@ -262,7 +280,11 @@ impl<'a> Drawing<'a> {
                 row.insert(name.into(), percentile(&values, q).map_or(Value::Null, finite));
             }
         }
-        let text = format!("{} ({})", show(summary.centre.value, unit), summary.beside(unit));
+        let beside = match others {
+            [] => summary.beside(unit),
+            _ => format!("mean of {} cells", group.len()),
+        };
+        let text = format!("{} ({beside})", show(summary.centre.value, unit));
         row.insert("t".into(), text.into());
         Some(row.into())
     }
@@ -382,8 +404,10 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    fn caption(&self) -> &'static str {
-        match self.shown.section.figure.kind {
+    fn caption(&self) -> String {
+        let figure = &self.shown.section.figure;
+        let caption = match figure.kind {
+            FigureKind::Bars if figure.pool.is_some() => return self.pooled_caption(),
             FigureKind::Bars => {
                 ": medians, with 95 % intervals by bootstrap; where there is no bar and no word \
                  nothing was measured."
@@ -400,8 +424,34 @@ impl<'a> Drawing<'a> {
                 ", of the run nearest to the median; a bar begins when its connection was up."
             }
             FigureKind::Table => ".",
-        }
+        };
+        caption.into()
     }
+
+    /// Of which cells a bar is the mean.
+    fn pooled_caption(&self) -> String {
+        let figure = &self.shown.section.figure;
+        let pool = figure.pool.as_deref().unwrap_or_default();
+        let what = match figure.statistic {
+            Statistic::P95 => "95th percentiles (of fewer than 20 runs the greatest)",
+            Statistic::Mean => "means",
+            Statistic::Min => "least values",
+            Statistic::Max => "greatest values",
+            Statistic::Median => "medians",
+        };
+        format!(
+            ": the {what} averaged over {}, which all bars have; where there is no bar nothing was measured.",
+            self.order(pool).join(", ")
+        )
+    }
+}
+
+/// Whose panels stand beside each other, each with what stands before its name.
+fn contenders(section: &Section) -> impl Iterator<Item = (&str, &'static str)> {
+    let today = section.today.as_deref().map(|one| (one, "measured today: "));
+    let with = section.with.as_deref().map(|one| (one, "with Bentpipe: "));
+    let beside = section.beside.iter().map(|one| (one.as_str(), "beside them: "));
+    today.into_iter().chain(with).chain(beside)
 }
 
 /// Whether the cells' values in `column` follow from those in `told`: then there is nothing to pick.

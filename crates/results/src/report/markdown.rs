@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::claims::{Counts, bound, value};
 use super::format::folded;
 use super::section::Shown;
-use super::values::given;
+use super::values::{Given, given};
 use super::{Report, Worked};
 use crate::claim::{Claim, Held, Verdict};
 use crate::study::Study;
@@ -115,9 +115,28 @@ fn numbers(out: &mut String, worked: &Worked<'_>, study: &Study) {
         }
     }
     out.push('\n');
+    let differ: Vec<String> =
+        sections.iter().flat_map(|(given, shown)| differences(given, shown)).collect();
     if any_fewer {
         paragraph(out, "¹ Of fewer cells than are measured today.");
     }
+    if !differ.is_empty() {
+        paragraph(out, "Where what is measured today differs much from what the paper says:");
+        differ.iter().for_each(|one| item(out, one));
+        out.push('\n');
+    }
+}
+
+/// Why a section's numbers differ, all of them or some.
+fn differences(given: &[Given], shown: &Shown<'_>) -> Vec<String> {
+    let section = shown.section;
+    let all =
+        section.differs.as_ref().map(|why| format!("*{}:* {}", plain(&section.title), plain(why)));
+    let some = given.iter().filter_map(|one| {
+        let why = one.differs.as_ref()?;
+        Some(format!("*{}, {}:* {}", plain(&one.what), plain(&one.paper), plain(why)))
+    });
+    all.into_iter().chain(some).collect()
 }
 
 /// A claim that is not held, or of which that is not known.

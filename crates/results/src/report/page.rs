@@ -13,7 +13,7 @@ use super::section::Shown;
 use super::{Report, Worked, set_aside};
 use crate::measured::{Measured, Row};
 use crate::statistics::{LEAST_FOR_P95, Statistic};
-use crate::study::{Grid, Section, Study};
+use crate::study::{Grid, Planned, Section, Study};
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -260,6 +260,7 @@ fn section_part(worked: &Worked<'_>, study: &Study, section: &Section) -> Markup
                 dl {
                     dt { "The paper" } dd { (section.method) }
                     dt { "Ours" } dd { (section.ours) }
+                    dt { "This run" } dd { (extent(&shown)) }
                     @if !section.deviations.is_empty() {
                         dt { "What differs" }
                         dd { ul { @for one in &section.deviations { li { (one) } } } }
@@ -272,6 +273,27 @@ fn section_part(worked: &Worked<'_>, study: &Study, section: &Section) -> Markup
             }
             @if let Some(note) = &section.note { p.note { (note) } }
         }
+    }
+}
+
+/// How much of the section's cells this run has, and what the full one has.
+fn extent(shown: &Shown<'_>) -> String {
+    let of = |planned: &[Planned]| {
+        let own: Vec<&Planned> =
+            planned.iter().filter(|one| shown.section.cells.matches(&one.cell)).collect();
+        let range = |values: &mut dyn Iterator<Item = u64>| {
+            let (least, most) =
+                values.fold((u64::MAX, 0), |(low, high), it| (low.min(it), high.max(it)));
+            if least == most { most.to_string() } else { format!("{least} to {most}") }
+        };
+        let runs = range(&mut own.iter().map(|one| u64::from(one.runs)));
+        let until = range(&mut own.iter().map(|one| one.deadline.as_secs()));
+        format!("{} cells of {runs} runs, each cut off after {until} s", own.len())
+    };
+    let full = of(&shown.grid.cells);
+    match shown.worked.report.manifest.quick {
+        false => format!("The full one: {full}."),
+        true => format!("The quick part: {}. The full run: {full}.", of(&shown.grid.quick)),
     }
 }
 

@@ -139,6 +139,7 @@ impl<'a> Shown<'a> {
                         tbody { @for stated in &section.paper { (self.stated_row(stated)) } }
                     }
                 }
+                @if let Some(why) = &section.differs { p.differs { "What differs: " (why) } }
             }
         }
     }
@@ -162,6 +163,7 @@ impl<'a> Shown<'a> {
                 td.paper data-label="The paper says" {
                     span.value { (stated(one.value, paper_unit)) }
                     span.beside { (one.text) }
+                    @if let Some(why) = &one.differs { span.beside.differs { (why) } }
                 }
                 @if self.has_today() {
                     td data-label="Measured today" { (self.found_cell(one, today, None)) }

@@ -121,6 +121,12 @@ fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
             let indent = if place == 0 { "  " } else { "   " };
             line(out, &format!("{:<WHAT$}{numbers}", format!("{indent}{part}")));
         }
+        if let Some(why) = &one.differs {
+            wrapped(out, "     ", why);
+        }
+    }
+    if let Some(why) = &section.differs {
+        wrapped(out, "     ", why);
     }
     if all.iter().any(|one| one.is_of_fewer) {
         line(out, "  * of fewer cells than are measured today");

@@ -17,6 +17,8 @@ pub(super) struct Given {
     pub with: String,
     /// Whether Bentpipe's is of fewer cells than today's.
     pub is_of_fewer: bool,
+    /// Why ours differs, where it does much.
+    pub differs: Option<String>,
 }
 
 /// The numbers that the paper gives of what a section shows; none of those that its text has lost.
@@ -42,6 +44,7 @@ fn beside<'a>(shown: &Shown<'a>, one: &'a Stated, given: &[&Stated]) -> Given {
         today: number(&today),
         with: number(&with),
         is_of_fewer: fewer(today.as_ref(), with.as_ref()).is_some(),
+        differs: one.differs.clone(),
     }
 }
 

@@ -113,7 +113,7 @@ fn check_section(section: &Section, grid: &Grid) -> Result<(), String> {
     if !any(&grid.quick) {
         return Err("where matches no cell of the quick grid: a quick report would lack it".into());
     }
-    for contender in [&section.today, &section.with].into_iter().flatten() {
+    for contender in [&section.today, &section.with].into_iter().flatten().chain(&section.beside) {
         if !CONTENDERS.contains(&contender.as_str()) {
             let known = CONTENDERS.join(", ");
             return Err(format!("there is no contender {contender:?}: write one of {known}"));
@@ -129,6 +129,9 @@ fn check_section(section: &Section, grid: &Grid) -> Result<(), String> {
         if let Some(name) = name.filter(|name| !known(name)) {
             return Err(format!("the figure's {name:?} is no column and no metric of its grid"));
         }
+    }
+    if let Some(pool) = figure.pool.as_ref().filter(|pool| !COLUMNS.contains(&pool.as_str())) {
+        return Err(format!("pool: {pool:?} is no column: write one of {}", COLUMNS.join(", ")));
     }
     if let Some(metric) = section.also.iter().find(|metric| !grid.metrics.contains(metric)) {
         return Err(format!("also: its grid does not measure {metric:?}"));

@@ -90,8 +90,14 @@ struct WrittenSection {
     colour: Option<String>,
     facet: Option<String>,
     #[serde(default)]
+    statistic: Option<Kind>,
+    pool: Option<String>,
+    #[serde(default)]
+    beside: Vec<String>,
+    #[serde(default)]
     also: Vec<String>,
     note: Option<String>,
+    differs: Option<String>,
     #[serde(default)]
     paper: Vec<WrittenStated>,
 }
@@ -112,6 +118,7 @@ struct WrittenStated {
     #[serde(default)]
     lost: bool,
     text: String,
+    differs: Option<String>,
 }
 
 pub(super) fn parse(name: &str, place: &str, text: &str) -> Result<Study, StudyError> {
@@ -206,8 +213,10 @@ fn block(
 
 fn section(written: WrittenSection) -> Result<Section, String> {
     let id = written.id;
-    let stated = |one| stated(one).map_err(|why| format!("section {id:?}: {why}"));
+    let pool = written.pool;
+    let stated = |one| stated(one, pool.clone()).map_err(|why| format!("section {id:?}: {why}"));
     let paper = each(written.paper, stated)?;
+    let statistic = written.statistic.unwrap_or_default().statistic(false);
     let (x, y, colour, facet) = (written.x, written.y, written.colour, written.facet);
     Ok(Section {
         id,
@@ -220,14 +229,16 @@ fn section(written: WrittenSection) -> Result<Section, String> {
         method: written.method.trim().into(),
         ours: written.ours.trim().into(),
         deviations: written.deviations,
-        figure: Figure { kind: written.figure, x, y, colour, facet },
+        figure: Figure { kind: written.figure, x, y, colour, facet, statistic, pool },
+        beside: written.beside,
         also: written.also,
         note: written.note.map(|note| note.trim().into()),
+        differs: written.differs.map(|why| why.trim().into()),
         paper,
     })
 }
 
-fn stated(written: WrittenStated) -> Result<Stated, String> {
+fn stated(written: WrittenStated, pool: Option<String>) -> Result<Stated, String> {
     let value = match (written.value, written.low, written.high, written.lost) {
         (Some(value), None, None, false) => StatedValue::Number(value),
         (None, None, None, true) => StatedValue::Lost,
@@ -246,7 +257,9 @@ fn stated(written: WrittenStated) -> Result<Stated, String> {
         metric: written.metric,
         unit: written.unit,
         kind: written.kind,
+        pool,
         value,
         text: written.text,
+        differs: written.differs,
     })
 }

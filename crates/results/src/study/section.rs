@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::{Grid, Stated};
 use crate::measured::{Cell, Pattern};
+use crate::statistics::Statistic;
 
 /// What the report shows of a grid.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +23,8 @@ pub struct Section {
     pub today: Option<String>,
     /// The contender beside it.
     pub with: Option<String>,
+    /// Further ones that have panels of their own.
+    pub beside: Vec<String>,
     /// What the paper did.
     pub method: String,
     /// What we do.
@@ -34,6 +37,8 @@ pub struct Section {
     pub also: Vec<String>,
     /// Where the paper contradicts itself, and the like.
     pub note: Option<String>,
+    /// Why what is measured differs from what the paper gives, where that is the same for all of it.
+    pub differs: Option<String>,
     /// What the paper found.
     pub paper: Vec<Stated>,
 }
@@ -51,6 +56,10 @@ pub struct Figure {
     pub colour: Option<String>,
     /// Side by side.
     pub facet: Option<String>,
+    /// What is made of a cell's values, in bars and lines.
+    pub statistic: Statistic,
+    /// The column whose cells become one by their mean.
+    pub pool: Option<String>,
 }
 
 /// How a figure is drawn.

@@ -21,10 +21,14 @@ pub struct Stated {
     pub unit: String,
     /// How cells become one number.
     pub kind: Kind,
+    /// The column whose cells a 95th percentile is the mean of, each cell's own: as its section has it.
+    pub pool: Option<String>,
     /// The number.
     pub value: StatedValue,
     /// The paper's words, paraphrased, and their place.
     pub text: String,
+    /// Why what is measured differs, where it does much.
+    pub differs: Option<String>,
 }
 
 /// A number as a paper gives it.
@@ -93,11 +97,18 @@ impl Stated {
     ) -> Option<Found<'a>> {
         let mut used = Vec::new();
         let mut values = Vec::new();
+        let mut sums = (0.0, 0.0);
+        let is_pooled = self.kind == Kind::P95 && self.pool.is_some();
         let statistic = if self.kind == Kind::P95 { Statistic::P95 } else { Statistic::Median };
         let asked = self.asked(shown, contender);
         for (cell, measured) in among.iter().filter(|(cell, _)| asked.matches(cell)) {
             let Some(against) = &self.against else {
-                values.extend(measured.values(&self.metric));
+                let all = measured.values(&self.metric);
+                values.extend(if is_pooled {
+                    statistic.of(&all).into_iter().collect()
+                } else {
+                    all
+                });
                 used.push(*measured);
                 continue;
             };
@@ -105,11 +116,18 @@ impl Stated {
             let of = |one: &Measured| statistic.of(&one.values(&self.metric));
             if let (Some(one), Some(two)) = (of(measured), of(other)) {
                 values.push(one / two);
+                sums = (sums.0 + one, sums.1 + two);
                 used.extend([*measured, *other]);
             }
         }
         values.retain(|value| !value.is_nan());
-        let value = self.kind.of(&values, self.against.is_some())?;
+        let value = match (is_pooled, self.against.is_some()) {
+            (false, quotients) => self.kind.of(&values, quotients)?,
+            (true, false) => Statistic::Mean.of(&values)?,
+            // Of means, as the claims have it: a site counts as much as it takes.
+            (true, true) if sums.1 > 0.0 => sums.0 / sums.1,
+            (true, true) => return None,
+        };
         Some(Found { value, values, cells: used })
     }
 }
