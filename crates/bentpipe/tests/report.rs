@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use bentpipe_lab::browser::{self, Browser, Visit};
 use bentpipe_results::{
     FigureKind, Folder, Manifest, Measured, Row, Study, number, unit_of, write_table,
@@ -13,6 +14,9 @@ use serde_json::{Value, json};
 
 /// What figures are drawn with: `make test` fetches it.
 const VEGA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/vega/vega.js");
+
+/// Where pictures of the page go.
+const PICTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/report");
 
 const LOOK: &str = include_str!("report/look.js");
 const COLOURS: &str = include_str!("report/colours.js");
@@ -37,7 +41,7 @@ async fn the_report_is_whole_readable_and_silent_on_any_screen() {
     let at = tempfile::tempdir().unwrap();
     let results = at.path().join("results");
     fill(&results);
-    open(&results, at.path()).await;
+    open(&results, at.path(), "made-up").await;
 }
 
 /// Real values have other lengths than made-up ones.
@@ -48,7 +52,7 @@ async fn the_report_of_the_reference_run_is_so_too() {
     }
     let at = tempfile::tempdir().unwrap();
     let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference");
-    open(&reference, at.path()).await;
+    open(&reference, at.path(), "reference").await;
 }
 
 #[test]
@@ -83,8 +87,8 @@ fn is_possible() -> bool {
     true
 }
 
-/// Makes the page of `results` in `folder`, and looks at it.
-async fn open(results: &Path, folder: &Path) {
+/// Makes the page of `results` in `folder`, and looks at it; the pictures are called by `name`.
+async fn open(results: &Path, folder: &Path, name: &str) {
     let page = folder.join("report.html");
     let report = Command::new(env!("CARGO_BIN_EXE_bentpipe"))
         .args(["report".as_ref(), results.as_os_str(), "--out".as_ref(), page.as_os_str()])
@@ -92,12 +96,12 @@ async fn open(results: &Path, folder: &Path) {
         .output()
         .expect("the program starts");
     assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
-    let look = look_at(&page, drawn(), folder);
+    let look = look_at(&page, drawn(), folder, name);
     tokio::time::timeout(LONGEST, look).await.expect("it comes to an end");
 }
 
 /// Opens the page on both screens, and looks at each in both schemes of colours.
-async fn look_at(page: &Path, drawn: usize, folder: &Path) {
+async fn look_at(page: &Path, drawn: usize, folder: &Path, name: &str) {
     let mut browser = Browser::start(Command::new("sh"), &[], folder).await.unwrap();
     let listen = json!({ "source": LISTEN });
     browser.call("Page.addScriptToEvaluateOnNewDocument", listen).await.unwrap();
@@ -121,6 +125,7 @@ async fn look_at(page: &Path, drawn: usize, folder: &Path) {
             let colours: Value = browser.evaluate(COLOURS).await.unwrap();
             assert_eq!(colours["faint"], json!(none), "{width} px, {scheme}");
             papers.push(colours["paper"].clone());
+            picture(&mut browser, width, &format!("{name}-{width}-{scheme}")).await;
         }
         assert_ne!(papers[0], papers[1], "{schemes:?} look alike");
         browser.catch_up(&mut visit).await.unwrap();
@@ -132,6 +137,16 @@ async fn look_at(page: &Path, drawn: usize, folder: &Path) {
 async fn show_in(browser: &mut Browser, scheme: &str) {
     let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
     browser.call("Emulation.setEmulatedMedia", media).await.unwrap();
+}
+
+/// Keeps for people to see what the screen shows, in a file below [`PICTURES`].
+async fn picture(browser: &mut Browser, width: u32, name: &str) {
+    let shot = browser.call("Page.captureScreenshot", json!({ "format": "png" })).await.unwrap();
+    let png = BASE64_STANDARD.decode(shot["data"].as_str().unwrap()).unwrap();
+    // The header's width: RFC 2083, section 11.2.1.
+    assert_eq!(png[16..20], width.to_be_bytes(), "{name}");
+    fs::create_dir_all(PICTURES).unwrap();
+    fs::write(Path::new(PICTURES).join(name).with_extension("png"), png).unwrap();
 }
 
 /// The page asked for nothing but itself, and nobody complained of it.
