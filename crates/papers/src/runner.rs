@@ -24,7 +24,7 @@ use crate::world::{self, Conditions, Machine};
 /// Worlds whose links are measured at once: each sends bursts and wants its packets on time.
 const MEASURED_AT_ONCE: usize = 8;
 /// Worlds at once for each core, unless told otherwise: most of the time they wait.
-const WORLDS_PER_CORE: usize = 8;
+const WORLDS_PER_CORE: usize = 10;
 /// The same for worlds that wait for the end because the machine was too busy for them.
 const LATER_PER_CORE: usize = 2;
 /// Virtual time that a core simulates in a second, about, before it has shown its pace.

@@ -32,7 +32,7 @@ pub struct PapersArgs {
     /// Run one part of so many, as 2/8: parts make the whole with --merge.
     #[arg(long, value_name = "I/N", default_value_t = Shard::WHOLE, hide_default_value = true)]
     shard: Shard,
-    /// Emulated links at once [default: 8 for each core].
+    /// Emulated links at once [default: 10 for each core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     jobs: Option<u16>,
     /// Run this grid only; may be repeated.
