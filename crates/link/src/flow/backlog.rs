@@ -1,8 +1,9 @@
-//! What each passenger's streams could send, lane by lane.
+//! What each passenger's streams of a class could send, lane by lane.
 //!
 //! A page is many short streams, each with an end. Repairs for every one of them would take from the
 //! page itself the link that it waits for: while a round trip of a passenger's bytes follows, reports
-//! tell in time what was lost of those before, and nothing is protected yet.
+//! tell in time what was lost of those before, and nothing is protected yet. Bytes of another class
+//! do not count, as that may wait at its ceiling.
 
 use std::collections::BTreeMap;
 
@@ -15,48 +16,54 @@ use crate::lane::Lane;
 /// Bytes within their credit, by reliable lane.
 pub(super) type Ready = [u64; Lane::RELIABLE.len()];
 
-/// Bytes that could leave, by passenger: no more entries than streams that have some.
+/// Whose bytes are counted together: a passenger's of a class.
+pub(super) type Owner = (u32, Class);
+
+/// Bytes that could leave: no more entries than streams that have some.
 #[derive(Debug, Default)]
-pub(super) struct Backlog(BTreeMap<u32, Ready>);
+pub(super) struct Backlog(BTreeMap<Owner, Ready>);
 
 impl Backlog {
-    /// What a stream of the passenger's could send is no longer `before` but `after`.
-    fn settle(&mut self, passenger: u32, before: Ready, after: Ready) {
-        if before == after {
-            return;
-        }
-        let of = self.0.entry(passenger).or_default();
-        for (of, (before, after)) in of.iter_mut().zip(before.into_iter().zip(after)) {
-            *of = *of - before + after;
-        }
-        if *of == Ready::default() {
-            self.0.remove(&passenger);
+    fn add(&mut self, owner: Owner, ready: Ready) {
+        if ready != Ready::default() {
+            let of = self.0.entry(owner).or_default();
+            of.iter_mut().zip(ready).for_each(|(of, ready)| *of += ready);
         }
     }
 
-    fn of(&self, passenger: u32, lane: Lane) -> u64 {
-        self.0.get(&passenger).and_then(|ready| ready.get(lane as usize)).copied().unwrap_or(0)
+    /// Takes away what was added before.
+    fn take(&mut self, owner: Owner, ready: Ready) {
+        let Some(of) = self.0.get_mut(&owner) else { return };
+        of.iter_mut().zip(ready).for_each(|(of, ready)| *of -= ready);
+        if *of == Ready::default() {
+            self.0.remove(&owner);
+        }
+    }
+
+    fn of(&self, owner: Owner, lane: Lane) -> u64 {
+        self.0.get(&owner).and_then(|ready| ready.get(lane as usize)).copied().unwrap_or(0)
     }
 }
 
 impl FlowTable {
-    /// Whether so much of the passenger's follows in `lane` that reports tell in time what was lost of what
+    /// Whether so much of the owner's follows in `lane` that reports tell in time what was lost of what
     /// left before it.
-    pub(super) fn backlogged(&self, passenger: u32, lane: Lane) -> bool {
-        self.backlog.of(passenger, lane) >= self.in_flight_bytes
+    pub(super) fn backlogged(&self, owner: Owner, lane: Lane) -> bool {
+        self.backlog.of(owner, lane) >= self.in_flight_bytes
     }
 
-    /// Counts what the flow could send now.
+    /// Counts what the flow could send now, no longer what it could before.
     pub(super) fn count_ready(&mut self, id: u64) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        let ready = flow.ready();
-        let before = std::mem::replace(&mut flow.waiting, ready);
-        self.backlog.settle(flow.passenger, before, ready);
+        let (owner, ready) = ((flow.passenger, flow.class), flow.ready());
+        let (before, was) = std::mem::replace(&mut flow.waiting, (owner, ready));
+        self.backlog.take(before, was);
+        self.backlog.add(owner, ready);
     }
 
-    /// The flow is over.
-    pub(super) fn count_none(&mut self, passenger: u32, ready: Ready) {
-        self.backlog.settle(passenger, ready, Ready::default());
+    /// The flow goes: what it could send counts no more.
+    pub(super) fn count_none(&mut self, (owner, ready): (Owner, Ready)) {
+        self.backlog.take(owner, ready);
     }
 }
 

@@ -65,7 +65,8 @@ impl FlowTable {
             }
             self.led_bytes = 0;
             let goes_on = self.flows.get(&id).is_some_and(|flow| self.goes_on(flow, lane, now));
-            if !goes_on && !passenger.is_some_and(|passenger| self.backlogged(passenger, lane)) {
+            let owner = passenger.map(|passenger| (passenger, class));
+            if !goes_on && !owner.is_some_and(|owner| self.backlogged(owner, lane)) {
                 ended = Some(class);
             }
         }
@@ -395,7 +396,7 @@ pub(super) mod tests {
         // What is over counts no more.
         table.reset(page[0], ResetCode::Aborted);
         table.release(page[0]);
-        assert!(!table.backlogged(1, Lane::Urgent) && !table.backlogged(1, Lane::Bulk));
+        assert!(!table.backlogged((1, Class::BestEffort), Lane::Urgent));
     }
 
     #[test]
@@ -406,9 +407,11 @@ pub(super) mod tests {
             table.open(b"target".to_vec(), Class::BestEffort, 1, NOW).expect("there is room");
         table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW);
         write(&mut table, flow, IN_FLIGHT as usize);
-        assert!(table.backlogged(1, Lane::Urgent));
+        let mine = (1, Class::BestEffort);
+        assert!(table.backlogged(mine, Lane::Urgent));
+        assert!(!table.backlogged((1, Class::Assured), Lane::Urgent));
         table.reset(flow, ResetCode::Aborted);
-        assert!(!table.backlogged(1, Lane::Urgent));
+        assert!(!table.backlogged(mine, Lane::Urgent));
     }
 
     #[test]

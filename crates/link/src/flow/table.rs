@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bentpipe_schedule::{Class, ClassSettings, Handle, PerClass, Scheduler};
 
-use super::backlog::{Backlog, Ready};
+use super::backlog::{Backlog, Owner, Ready};
 use super::queues::Datagrams;
 use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
 use crate::claim::Claim;
@@ -79,8 +79,8 @@ pub(super) struct Flow {
     pub(super) turn: Option<Handle>,
     /// What of its unsent bytes is counted, and as whose.
     pub(super) counted: (Class, u64),
-    /// What of its bytes is counted as a backlog.
-    pub(super) waiting: Ready,
+    /// What of its bytes is counted as a backlog, and as whose.
+    pub(super) waiting: (Owner, Ready),
     pub(super) send: SendFlow,
     pub(super) recv: RecvFlow,
     /// Credit beyond the reserve, as the pool accounts for it.
@@ -157,7 +157,7 @@ pub struct FlowTable {
     pub(super) unsent_bytes: usize,
     /// The same by class: what [`Flow::counted`] says of each flow.
     pub(super) unsent: PerClass<u64>,
-    /// The same by passenger, of what could leave: what [`Flow::waiting`] says of each flow.
+    /// The same by passenger and class, of what could leave: what [`Flow::waiting`] says of each flow.
     pub(super) backlog: Backlog,
     /// Writers wait for memory that another flow's bytes take.
     pub(super) starved: bool,
@@ -293,7 +293,7 @@ impl FlowTable {
             passenger,
             turn: None,
             counted: (class, 0),
-            waiting: Ready::default(),
+            waiting: ((passenger, class), Ready::default()),
             send: SendFlow::new(send_limit),
             recv: RecvFlow::new(self.terms.reserve),
             lent: 0,
@@ -487,8 +487,8 @@ impl FlowTable {
             self.pool.settle(flow.passenger, flow.lent, 0);
             let (class, counted) = flow.counted;
             self.unsent[class] -= counted;
-            let (passenger, waiting) = (flow.passenger, flow.waiting);
-            self.count_none(passenger, waiting);
+            let waiting = flow.waiting;
+            self.count_none(waiting);
             self.flows.remove(&id);
             self.unhold(id);
         }
