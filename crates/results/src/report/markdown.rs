@@ -83,7 +83,10 @@ fn paper(out: &mut String, worked: &Worked<'_>, study: &Study) {
         &format!("`experiments/{}.toml`. Of the paper's claims: {}.", study.name, counts(&own)),
     );
     numbers(out, worked, study);
-    let open = own.iter().filter(|(_, verdict)| verdict.held != Held::Held);
+    let open: Vec<_> = own.iter().filter(|(_, verdict)| verdict.held != Held::Held).collect();
+    if !open.is_empty() {
+        paragraph(out, "Its claims that are not held, or of which that is not known:");
+    }
     for (claim, verdict) in open {
         item(out, &open_claim(claim, verdict));
     }
