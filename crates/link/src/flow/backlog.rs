@@ -6,6 +6,7 @@
 //! do not count, as that may wait at its ceiling.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::FlowTable;
 use super::send::URGENT_BYTES;
@@ -18,6 +19,10 @@ pub(super) type Ready = [u64; Lane::RELIABLE.len()];
 
 /// Whose bytes are counted together: a passenger's of a class.
 pub(super) type Owner = (u32, Class);
+
+/// Whose burst's end was put off last, in each lane. One is enough: when it counts, everything of the
+/// lane that is unreported is protected.
+pub(super) type PutOff = [Option<Owner>; Lane::RELIABLE.len()];
 
 /// Bytes that could leave: no more entries than streams that have some.
 #[derive(Debug, Default)]
@@ -46,19 +51,44 @@ impl Backlog {
 }
 
 impl FlowTable {
+    /// A burst of the owner's ended in `lane`: of which class, unless that is put off.
+    pub(super) fn end_burst(&mut self, owner: Owner, lane: Lane) -> Option<Class> {
+        if !self.backlogged(owner, lane) {
+            return Some(owner.1);
+        }
+        if let Some(put_off) = self.put_off.get_mut(lane as usize) {
+            *put_off = Some(owner);
+        }
+        None
+    }
+
+    /// Of which class ended in `lane` what was put off, once no round trip follows it any more: that was
+    /// sent, or will never be.
+    pub fn ended_since(&mut self, lane: Lane) -> Option<Class> {
+        let owner = self.put_off.get(lane as usize).copied().flatten()?;
+        if self.backlogged(owner, lane) {
+            return None;
+        }
+        self.put_off[lane as usize] = None;
+        Some(owner.1)
+    }
+
     /// Whether so much of the owner's follows in `lane` that reports tell in time what was lost of what
     /// left before it.
-    pub(super) fn backlogged(&self, owner: Owner, lane: Lane) -> bool {
-        self.backlog.of(owner, lane) >= self.in_flight_bytes
+    fn backlogged(&self, owner: Owner, lane: Lane) -> bool {
+        self.backlog.of(owner, lane) >= self.in_flight_bytes.max(1)
     }
 
     /// Counts what the flow could send now, no longer what it could before.
-    pub(super) fn count_ready(&mut self, id: u64) {
+    pub(super) fn count_ready(&mut self, id: u64, now: Duration) {
+        let quiet = self.quiet;
         let Some(flow) = self.flows.get_mut(&id) else { return };
-        let (owner, ready) = ((flow.passenger, flow.class), flow.ready());
-        let (before, was) = std::mem::replace(&mut flow.waiting, (owner, ready));
-        self.backlog.take(before, was);
-        self.backlog.add(owner, ready);
+        let counted = ((flow.passenger, flow.class), flow.ready(now, quiet));
+        if counted != flow.waiting {
+            let (before, was) = std::mem::replace(&mut flow.waiting, counted);
+            self.backlog.take(before, was);
+            self.backlog.add(counted.0, counted.1);
+        }
     }
 
     /// The flow goes: what it could send counts no more.
@@ -68,16 +98,15 @@ impl FlowTable {
 }
 
 impl Flow {
-    /// What could leave, by lane. A stream that was quiet counts as bulk until it goes on: that errs
-    /// towards repairs.
-    fn ready(&self) -> Ready {
+    /// What could leave, by lane.
+    fn ready(&self, now: Duration, quiet: Duration) -> Ready {
         if !self.opened || self.ended.is_some() {
             return Ready::default();
         }
         let all = self.send.next_len(usize::MAX).0 as u64;
         let urgent = match self.class <= Class::Network {
             true => all,
-            false => all.min(URGENT_BYTES.saturating_sub(self.send.burst_bytes())),
+            false => all.min(URGENT_BYTES.saturating_sub(self.send.burst_bytes(now, quiet))),
         };
         [urgent, all - urgent]
     }

@@ -91,5 +91,6 @@ impl FlowTable {
         if let Some(turn) = flow.turn {
             self.scheduler.reclass(turn, class, now);
         }
+        self.count_ready(id, now);
     }
 }

@@ -65,9 +65,8 @@ impl FlowTable {
             }
             self.led_bytes = 0;
             let goes_on = self.flows.get(&id).is_some_and(|flow| self.goes_on(flow, lane, now));
-            let owner = passenger.map(|passenger| (passenger, class));
-            if !goes_on && !owner.is_some_and(|owner| self.backlogged(owner, lane)) {
-                ended = Some(class);
+            if let Some(passenger) = passenger.filter(|_| !goes_on) {
+                ended = self.end_burst((passenger, class), lane).or(ended);
             }
         }
         Content { ended, bill: Bill::most(&paid) }
@@ -393,25 +392,63 @@ pub(super) mod tests {
         let behind: Vec<u64> = ends[1..].iter().map(|(_, behind)| *behind).collect();
         assert!(behind.iter().all(|behind| *behind < IN_FLIGHT), "{ends:?}");
         assert_eq!(behind.last(), Some(&0));
-        // What is over counts no more.
-        table.reset(page[0], ResetCode::Aborted);
-        table.release(page[0]);
-        assert!(!table.backlogged((1, Class::BestEffort), Lane::Urgent));
+    }
+
+    /// A table in which a small object of a class has left, and the end of its burst is put off for what
+    /// a large one has.
+    fn put_off(large: Class) -> (FlowTable, u64, Vec<Option<Class>>) {
+        let mut table = empty(2, 1 << 20);
+        table.tell_in_flight(IN_FLIGHT);
+        let mut open = |class| {
+            let flow = table.open(b"target".to_vec(), class, 1, NOW).expect("there is room");
+            table.claim(flow, Claim::new("www.gov.uk", Class::Assured).expect("a short name"));
+            table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW);
+            flow
+        };
+        let (object, rest) = (open(Class::BestEffort), open(large));
+        write(&mut table, object, ROOM / 2);
+        write(&mut table, rest, IN_FLIGHT as usize + 8 * ROOM);
+        let ended = (0..6).map(|_| table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW).ended);
+        let ended = ended.collect();
+        (table, rest, ended)
     }
 
     #[test]
-    fn what_is_reset_follows_no_more() {
-        let mut table = empty(2, 1 << 20);
-        table.tell_in_flight(IN_FLIGHT);
-        let flow =
-            table.open(b"target".to_vec(), Class::BestEffort, 1, NOW).expect("there is room");
-        table.fill(Lane::Urgent, ROOM, &mut Vec::new(), NOW);
-        write(&mut table, flow, IN_FLIGHT as usize);
-        let mine = (1, Class::BestEffort);
-        assert!(table.backlogged(mine, Lane::Urgent));
-        assert!(!table.backlogged((1, Class::Assured), Lane::Urgent));
-        table.reset(flow, ResetCode::Aborted);
-        assert!(!table.backlogged(mine, Lane::Urgent));
+    fn an_end_that_was_put_off_counts_once_nothing_more_follows() {
+        let (mut table, rest, ended) = put_off(Class::BestEffort);
+        assert!(ended.iter().all(Option::is_none), "{ended:?}");
+        assert_eq!(table.ended_since(Lane::Urgent), None);
+        table.reset(rest, ResetCode::Aborted);
+        assert_eq!(table.ended_since(Lane::Urgent), Some(Class::BestEffort));
+        assert_eq!(table.ended_since(Lane::Urgent), None, "once");
+    }
+
+    #[test]
+    fn an_end_that_was_put_off_counts_once_the_rest_is_another_class() {
+        let (mut table, rest, _) = put_off(Class::BestEffort);
+        let confirmed = Frame::Class { flow: rest, class: Class::Assured };
+        assert_eq!(table.take_frame(confirmed, NOW), Ok(()));
+        assert_eq!(table.ended_since(Lane::Urgent), Some(Class::BestEffort));
+    }
+
+    #[test]
+    fn bytes_of_another_class_put_no_end_off() {
+        let (_, _, ended) = put_off(Class::LowerEffort);
+        assert!(ended.contains(&Some(Class::BestEffort)), "{ended:?}");
+    }
+
+    #[test]
+    fn what_was_quiet_follows_in_the_urgent_lane() {
+        let (mut table, flow) = table(1 << 20);
+        write(&mut table, flow, 3 * URGENT_BYTES as usize);
+        send(&mut table, Lane::Urgent);
+        send(&mut table, Lane::Bulk);
+        let later = NOW + Duration::from_secs(60);
+        let bytes = IN_FLIGHT as usize;
+        assert_eq!(table.write(flow, &vec![7; bytes], later), Write::Taken(bytes));
+        let owner = (1, Class::Assured);
+        assert_eq!(table.end_burst(owner, Lane::Bulk), Some(Class::Assured));
+        assert_eq!(table.end_burst(owner, Lane::Urgent), None);
     }
 
     #[test]

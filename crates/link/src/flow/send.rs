@@ -107,8 +107,8 @@ impl SendFlow {
     }
 
     /// What left since it was last quiet.
-    pub fn burst_bytes(&self) -> u64 {
-        self.burst_bytes
+    pub fn burst_bytes(&self, now: Duration, quiet: Duration) -> u64 {
+        if now.saturating_sub(self.last_sent) > quiet { 0 } else { self.burst_bytes }
     }
 
     /// Raises the credit; older news is ignored.
@@ -124,7 +124,7 @@ impl SendFlow {
 
     /// Whether the bytes that would leave now belong to a short burst.
     pub fn is_short(&self, now: Duration, quiet: Duration) -> bool {
-        self.burst_bytes < URGENT_BYTES || now.saturating_sub(self.last_sent) > quiet
+        self.burst_bytes(now, quiet) < URGENT_BYTES
     }
 
     pub fn offset(&self) -> u64 {
@@ -156,10 +156,7 @@ impl SendFlow {
             self.unsent = VecDeque::new(); // an idle flow holds no buffer
         }
         self.offset += len as u64;
-        if now.saturating_sub(self.last_sent) > quiet {
-            self.burst_bytes = 0;
-        }
-        self.burst_bytes += len as u64;
+        self.burst_bytes = self.burst_bytes(now, quiet) + len as u64;
         self.last_sent = now;
         if fin {
             self.finish = Finish::Sent;

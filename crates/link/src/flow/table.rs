@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bentpipe_schedule::{Class, ClassSettings, Handle, PerClass, Scheduler};
 
-use super::backlog::{Backlog, Owner, Ready};
+use super::backlog::{Backlog, Owner, PutOff, Ready};
 use super::queues::Datagrams;
 use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
 use crate::claim::Claim;
@@ -159,6 +159,7 @@ pub struct FlowTable {
     pub(super) unsent: PerClass<u64>,
     /// The same by passenger and class, of what could leave: what [`Flow::waiting`] says of each flow.
     pub(super) backlog: Backlog,
+    pub(super) put_off: PutOff,
     /// Writers wait for memory that another flow's bytes take.
     pub(super) starved: bool,
     pub(super) events: VecDeque<FlowEvent>,
@@ -194,6 +195,7 @@ impl FlowTable {
             unsent_bytes: 0,
             unsent: PerClass::default(),
             backlog: Backlog::default(),
+            put_off: PutOff::default(),
             starved: false,
             events: VecDeque::new(),
             began: now,
@@ -352,7 +354,7 @@ impl FlowTable {
         if let Some(flow) = self.flows.get_mut(&id) {
             flow.send.finish();
             // Nobody minds how long an end waits that is all there is to send.
-            self.refresh(id, Duration::MAX);
+            self.take_turn(id, Duration::MAX);
         }
     }
 
@@ -473,7 +475,8 @@ impl FlowTable {
             self.scheduler.remove(turn);
         }
         self.sent_or_forgotten(id, forgotten);
-        self.count_ready(id);
+        // It has none left, whenever that is.
+        self.count_ready(id, Duration::ZERO);
         self.adjust_credit(id);
     }
 

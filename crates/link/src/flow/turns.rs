@@ -119,9 +119,14 @@ impl FlowTable {
         if urgent || flow.send.is_short(now, self.quiet) { Lane::Urgent } else { Lane::Bulk }
     }
 
-    /// Turns of the scheduler follow what the flow could send.
+    /// Turns of the scheduler, and what is counted, follow what the flow could send.
     pub(super) fn refresh(&mut self, id: u64, now: Duration) {
-        self.count_ready(id);
+        self.count_ready(id, now);
+        self.take_turn(id, now);
+    }
+
+    /// Turns of the scheduler follow what the flow could send.
+    pub(super) fn take_turn(&mut self, id: u64, now: Duration) {
         let Some(flow) = self.flows.get_mut(&id) else { return };
         let sends = flow.control.open.is_some() || (flow.opened && flow.send.is_ready());
         if sends && flow.ended.is_none() {

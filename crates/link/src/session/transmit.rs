@@ -312,6 +312,9 @@ impl Session {
         let next = self.next_lane(now);
         for lane in Lane::RELIABLE {
             let state = &mut self.send.reliable[lane as usize];
+            if let Some(class) = self.flows.ended_since(lane) {
+                state.ended(class, now);
+            }
             if state.wants_protection(next == Some(lane), now, &self.rule) {
                 state.protect(now, &mut self.rule);
             }
