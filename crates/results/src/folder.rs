@@ -160,7 +160,10 @@ impl Folder {
         }
         // As the file has it: shards that were merged meanwhile have brought their builds and machines.
         let mut manifest = Self::open(&self.path)?.manifest;
-        manifest.links = links::ranges(&lines(&self.path.join(LOG))?);
+        let links = links::ranges(&lines(&self.path.join(LOG))?);
+        if !links.is_empty() {
+            manifest.links = links;
+        }
         write_whole(&self.path.join(MANIFEST), &json(&manifest))
     }
 

@@ -6,6 +6,7 @@ mod content;
 mod grid;
 mod names;
 mod parse;
+mod pool;
 mod section;
 mod stated;
 #[cfg(test)]
@@ -20,6 +21,7 @@ pub use condition::{Changes, Condition, Congestion, TlsVersion};
 pub use content::{Content, Page};
 pub use grid::{Grid, Planned, Shard, ShardError, Workload};
 pub use names::{CONTENDERS, PROTOCOLS};
+pub(crate) use pool::common;
 pub use section::{Figure, FigureKind, Section, Unchecked};
 pub use stated::{Found, Kind, Stated, StatedValue};
 

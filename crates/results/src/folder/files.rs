@@ -27,10 +27,11 @@ pub(super) fn cell_files(root: &Path, only: Option<&str>) -> Result<Vec<PathBuf>
     Ok(files)
 }
 
+/// A file of lines, of which one may be torn; nothing where there is none.
 pub(super) fn lines(path: &Path) -> Result<String, FolderError> {
-    match fs::read_to_string(path) {
+    match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-        text => text.map_err(io_at(path)),
+        bytes => Ok(String::from_utf8_lossy(&bytes.map_err(io_at(path))?).into_owned()),
     }
 }
 

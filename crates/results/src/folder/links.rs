@@ -33,6 +33,8 @@ pub struct LinkMeasured {
 pub struct LinkRange {
     /// The study.
     pub paper: String,
+    /// The grid.
+    pub grid: String,
     /// The link, and what may make it another: the columns of the cells.
     #[serde(rename = "where")]
     pub place: BTreeMap<String, String>,
@@ -80,12 +82,17 @@ pub(super) fn ranges(log: &str) -> Vec<LinkRange> {
             .map(|(column, value)| (column.to_owned(), value.to_owned()))
             .collect();
         for link in line.links {
-            let key =
-                (line.paper.clone(), place.clone(), link.path.clone(), link.direction.clone());
+            let key = (
+                line.paper.clone(),
+                line.grid.clone(),
+                place.clone(),
+                link.path.clone(),
+                link.direction.clone(),
+            );
             match all.get_mut(&key) {
                 Some(range) => range.take(&link),
                 None => {
-                    all.insert(key, LinkRange::of(&line.paper, &place, &link));
+                    all.insert(key, LinkRange::of((&line.paper, &line.grid), &place, &link));
                 }
             }
         }
@@ -100,9 +107,14 @@ impl LinkMeasured {
 }
 
 impl LinkRange {
-    fn of(paper: &str, place: &BTreeMap<String, String>, link: &LinkMeasured) -> Self {
+    fn of(
+        (paper, grid): (&str, &str),
+        place: &BTreeMap<String, String>,
+        link: &LinkMeasured,
+    ) -> Self {
         Self {
             paper: paper.into(),
+            grid: grid.into(),
             place: place.clone(),
             path: link.path.clone(),
             direction: link.direction.clone(),

@@ -35,6 +35,8 @@ struct Drawing<'a> {
     by_contender: bool,
     /// The columns that a reader picks a value of.
     picked: Vec<&'static str>,
+    /// Where bars are means, of what at each place.
+    pools: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
 /// The figure of a section; nothing for a table or where nothing was measured.
@@ -80,8 +82,15 @@ impl<'a> Drawing<'a> {
                 contenders(shown.section).any(|(own, _)| Some(own) == by)
             });
         }
+        let pools = match &figure.pool {
+            Some(pool) => pool::pools(&cells, &figure.x, pool),
+            None => BTreeMap::new(),
+        };
         if let Some(pool) = &figure.pool {
-            cells = pool::alike(cells, pool);
+            cells.retain(|one| {
+                let own = pools.get(one.cell.on(&figure.x).unwrap_or_default());
+                own.is_some_and(|own| one.cell.on(pool).is_some_and(|on| own.contains(&on)))
+            });
         }
         cells.first()?;
         // A distribution is over the objects of all sites, a cloud of all runs.
@@ -100,7 +109,7 @@ impl<'a> Drawing<'a> {
                 told.push(column);
             }
         }
-        Some(Self { shown, cells, by_contender, picked })
+        Some(Self { shown, cells, by_contender, picked, pools })
     }
 
     fn data(&self) -> Value {
@@ -430,19 +439,19 @@ impl<'a> Drawing<'a> {
 
     /// Of which cells a bar is the mean.
     fn pooled_caption(&self) -> String {
-        let figure = &self.shown.section.figure;
-        let pool = figure.pool.as_deref().unwrap_or_default();
-        let what = match figure.statistic {
+        let what = match self.shown.section.figure.statistic {
             Statistic::P95 => "95th percentiles (of fewer than 20 runs the greatest)",
             Statistic::Mean => "means",
             Statistic::Min => "least values",
             Statistic::Max => "greatest values",
             Statistic::Median => "medians",
         };
-        format!(
-            ": the {what} averaged over {}, which all bars have; where there is no bar nothing was measured.",
-            self.order(pool).join(", ")
-        )
+        let of = |(place, pool): (&&str, &Vec<&str>)| match pool.as_slice() {
+            [] => format!("{place}: nothing that all of them have"),
+            pool => format!("{place}: {}", pool.join(", ")),
+        };
+        let pools: Vec<String> = self.pools.iter().map(of).collect();
+        format!(": means of {what}, of what all bars of a place have. {}.", pools.join("; "))
     }
 }
 

@@ -21,11 +21,12 @@ pub(super) fn links(worked: &Worked<'_>, study: &Study) -> Markup {
                      where the bursts kept the link busy." }
                 div.scroll tabindex="0" role="region" aria-label={ "Links as measured, " (study.name) } { table {
                     thead { tr {
-                        th scope="col" { "Link" } th scope="col" { "Direction" }
+                        th scope="col" { "Grid" } th scope="col" { "Link" } th scope="col" { "Direction" }
                         th.number scope="col" { "One-way delay, ms" } th.number scope="col" { "Rate, Mbit/s" }
                         th.number scope="col" { "Probes lost, %" } th.number scope="col" { "cells" }
                     } }
                     tbody { @for link in own { tr {
+                        td { code { (link.grid) } }
                         th scope="row" { (place(link)) }
                         td { (link.path) ", " (link.direction) }
                         td.number { (link.delay_ms.map_or_else(none, |range| between(range, 1))) }

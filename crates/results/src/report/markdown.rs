@@ -44,7 +44,12 @@ fn head(out: &mut String, report: &Report<'_>) {
     for (name, value) in report.made {
         item(out, &format!("{name}: {}", plain(value)));
     }
-    item(out, &format!("seed {}, {} cells", report.manifest.seed, report.measured.len()));
+    let planned: usize =
+        report.studies.iter().map(|study| study.plan(report.manifest.quick).count()).sum();
+    let (seed, cells) = (report.manifest.seed, report.measured.len());
+    let of =
+        if cells < planned { format!(" of {planned} that were planned") } else { String::new() };
+    item(out, &format!("seed {seed}, {cells} cells{of}"));
     out.push('\n');
 }
 
@@ -146,7 +151,8 @@ fn differences(given: &[Given], shown: &Shown<'_>) -> Vec<String> {
 fn open_claim(claim: &Claim, verdict: &Verdict) -> String {
     let said = plain(&claim.claim);
     if verdict.held == Held::NotMeasured {
-        return format!("*In the full run only:* {said}");
+        let why = if verdict.cover.planned == 0 { "In the full run only" } else { "Not measured" };
+        return format!("*{why}:* {said}");
     }
     let found = verdict.found.map(|found| format!("found {}, ", value(claim, found)));
     let (found, bound) = (found.unwrap_or_default(), bound(claim, verdict));
@@ -177,12 +183,12 @@ fn heading(out: &mut String, level: &str, text: &str) {
 
 /// Text that is Markdown already, in lines.
 fn paragraph(out: &mut String, text: &str) {
-    let _ = writeln!(out, "{}\n", folded(text, WIDTH).join("\n"));
+    let _ = writeln!(out, "{}\n", lines(text, WIDTH).join("\n"));
 }
 
 /// The same as an item of a list.
 fn item(out: &mut String, text: &str) {
-    let _ = writeln!(out, "- {}", folded(text, WIDTH - 2).join("\n  "));
+    let _ = writeln!(out, "- {}", lines(text, WIDTH - 2).join("\n  "));
 }
 
 /// A row of a table, of plain texts.
@@ -196,15 +202,42 @@ fn raw_row(out: &mut String, cells: &[&str]) {
     let _ = writeln!(out, "| {} |", cells.join(" | "));
 }
 
-/// Text as Markdown that shows the same, in one line. What stands between backticks is code already.
+/// Text as Markdown that shows the same, in one line. What stands between backticks is code already, and
+/// of its signs only that between columns has to be kept from a table.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for sign in text.chars() {
+    let mut is_code = false;
+    let mut signs = text.chars().peekable();
+    while let Some(sign) = signs.next() {
+        // An entity begins so.
+        let begins = sign == '&' && signs.peek().is_some_and(|next| !next.is_whitespace());
         match sign {
-            '|' | '*' | '<' | '[' | ']' | '\\' => out.extend(['\\', sign]),
+            '`' => {
+                is_code = !is_code;
+                out.push(sign);
+            }
+            '|' => out.push_str("\\|"),
+            '*' | '<' | '~' | '[' | ']' | '\\' if !is_code => out.extend(['\\', sign]),
+            '&' if begins && !is_code => out.push_str("\\&"),
             '\n' => out.push(' '),
             sign => out.push(sign),
         }
     }
     out
+}
+
+/// Markdown in lines, of which none begins what it is not: a list, a heading.
+fn lines(text: &str, width: usize) -> Vec<String> {
+    let mut lines = folded(text, width);
+    for line in lines.iter_mut().skip(1) {
+        if line.starts_with(['-', '+', '#', '>', '=']) {
+            line.insert(0, '\\');
+        } else if let Some((number, _)) = line.split_once(['.', ')'])
+            && !number.is_empty()
+            && number.bytes().all(|sign| sign.is_ascii_digit())
+        {
+            line.insert(number.len(), '\\');
+        }
+    }
+    lines
 }

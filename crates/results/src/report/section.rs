@@ -227,7 +227,8 @@ impl<'a> Shown<'a> {
             }
             @if let Some(summary) = summary {
                 span.beside {
-                    @if quotient { (pairs(&found.values, unit)) }
+                    @if quotient { (spread("pairs", &found.values, unit)) }
+                    @else if stated.pooled().is_some() { "mean of " (spread("cells", &found.values, unit)) }
                     @else { (summary.beside(unit)) }
                 }
             }
@@ -358,17 +359,18 @@ pub(super) fn fewer(today: Option<&Found<'_>>, with: Option<&Found<'_>>) -> Opti
 /// that has the fewest.
 fn fewest(stated: &Stated, found: &Found<'_>) -> usize {
     let of_cells = found.cells.iter().map(|one| one.values(&stated.metric).len());
-    if stated.against.is_some() { of_cells.min().unwrap_or(0) } else { found.values.len() }
+    let is_by_cell = stated.against.is_some() || stated.pooled().is_some();
+    if is_by_cell { of_cells.min().unwrap_or(0) } else { found.values.len() }
 }
 
-/// How many quotients there are, and how far apart.
-fn pairs(values: &[f64], unit: &str) -> String {
+/// How many values there are, and how far apart.
+fn spread(what: &str, values: &[f64], unit: &str) -> String {
     let ends = percentile(values, 0.0).zip(percentile(values, 1.0));
     match ends.filter(|_| values.len() > 1) {
         Some((least, most)) => {
-            format!("{} pairs, {} to {}", values.len(), show(least, unit), show(most, unit))
+            format!("{} {what}, {} to {}", values.len(), show(least, unit), show(most, unit))
         }
-        None => "one pair".into(),
+        None => format!("one of {what}"),
     }
 }
 

@@ -167,6 +167,7 @@ fn with_more<T>(more: Vec<Measured>, vega: Option<&str>, look: impl FnOnce(&Repo
         hosts: Vec::new(),
         links: vec![LinkRange {
             paper: "small".into(),
+            grid: "pages".into(),
             place: [("link".to_owned(), "mss".to_owned())].into(),
             path: "radio".into(),
             direction: "return".into(),
@@ -199,7 +200,7 @@ fn markdown_has_the_papers_numbers_beside_ours_and_what_is_not_held() {
     let page = with(None, markdown);
     for line in [
         "- command: bentpipe papers \\<x>",
-        "- seed 7, 5 cells",
+        "- seed 7, 5 cells of 12 that were planned",
         "## On \\<b>links\\</b> & \"loss\"",
         "| **Times \\<i>** (figure 1) |  | `e2e-cubic` | `bentpipe` |",
     ] {
@@ -217,7 +218,7 @@ fn markdown_has_the_papers_numbers_beside_ours_and_what_is_not_held() {
 #[test]
 fn a_study_shows_what_its_links_were_measured_to_be() {
     let page = with(None, html);
-    let line = "<tr><th scope=\"row\">mss</th><td>radio, return</td><td class=\"number\">380.7 to 380.9</td>\
+    let line = "<tr><td><code>pages</code></td><th scope=\"row\">mss</th><td>radio, return</td><td class=\"number\">380.7 to 380.9</td>\
                 <td class=\"number\">–</td><td class=\"number\">4.44 to 8.12</td><td class=\"number\">5</td></tr>";
     assert!(page.contains(line), "{page}");
 }

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::{CONTENDERS, Grid, PROTOCOLS, Planned, Section, Stated, StatedValue, Study};
+use super::{
+    CONTENDERS, FigureKind, Grid, PROTOCOLS, Planned, Section, Stated, StatedValue, Study,
+};
 use crate::measured::{COLUMNS, Cell, Pattern, unit_of};
+use crate::statistics::Statistic;
 
 /// The values of columns that are the same in every study; `x` must be a number.
 const VALUES: [(&str, &[&str]); 6] = [
@@ -129,6 +132,12 @@ fn check_section(section: &Section, grid: &Grid) -> Result<(), String> {
         if let Some(name) = name.filter(|name| !known(name)) {
             return Err(format!("the figure's {name:?} is no column and no metric of its grid"));
         }
+    }
+    if figure.pool.is_some() && figure.kind != FigureKind::Bars {
+        return Err("pool: only bars are means of cells".into());
+    }
+    if figure.pool.is_none() && figure.statistic != Statistic::Median {
+        return Err("statistic: say with pool what its means are of".into());
     }
     if let Some(pool) = figure.pool.as_ref().filter(|pool| !COLUMNS.contains(&pool.as_str())) {
         return Err(format!("pool: {pool:?} is no column: write one of {}", COLUMNS.join(", ")));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::Planned;
+use super::pool::common;
 use crate::measured::{Cell, Measured, Pattern};
 use crate::statistics::Statistic;
 
@@ -95,20 +96,30 @@ impl Stated {
         shown: &Pattern,
         contender: Option<&str>,
     ) -> Option<Found<'a>> {
+        let asked = self.asked(shown, contender);
+        match self.pooled() {
+            Some(column) => self.found_pooled(among, &asked, column),
+            None => self.found_of_all(among, &asked),
+        }
+    }
+
+    /// The column whose cells the value is a mean of, each cell's own.
+    pub fn pooled(&self) -> Option<&str> {
+        self.pool.as_deref().filter(|_| self.kind == Kind::P95)
+    }
+
+    /// Of the values of all runs together, or of the quotients of cells.
+    fn found_of_all<'a>(
+        &self,
+        among: &BTreeMap<&Cell, &'a Measured>,
+        asked: &Pattern,
+    ) -> Option<Found<'a>> {
         let mut used = Vec::new();
         let mut values = Vec::new();
-        let mut sums = (0.0, 0.0);
-        let is_pooled = self.kind == Kind::P95 && self.pool.is_some();
         let statistic = if self.kind == Kind::P95 { Statistic::P95 } else { Statistic::Median };
-        let asked = self.asked(shown, contender);
         for (cell, measured) in among.iter().filter(|(cell, _)| asked.matches(cell)) {
             let Some(against) = &self.against else {
-                let all = measured.values(&self.metric);
-                values.extend(if is_pooled {
-                    statistic.of(&all).into_iter().collect()
-                } else {
-                    all
-                });
+                values.extend(measured.values(&self.metric));
                 used.push(*measured);
                 continue;
             };
@@ -116,19 +127,44 @@ impl Stated {
             let of = |one: &Measured| statistic.of(&one.values(&self.metric));
             if let (Some(one), Some(two)) = (of(measured), of(other)) {
                 values.push(one / two);
-                sums = (sums.0 + one, sums.1 + two);
                 used.extend([*measured, *other]);
             }
         }
         values.retain(|value| !value.is_nan());
-        let value = match (is_pooled, self.against.is_some()) {
-            (false, quotients) => self.kind.of(&values, quotients)?,
-            (true, false) => Statistic::Mean.of(&values)?,
-            // Of means, as the claims have it: a site counts as much as it takes.
-            (true, true) if sums.1 > 0.0 => sums.0 / sums.1,
-            (true, true) => return None,
-        };
+        let value = self.kind.of(&values, self.against.is_some())?;
         Some(Found { value, values, cells: used })
+    }
+
+    /// The mean of the cells' 95th percentiles, of those values of `column` that all have; or the
+    /// quotient of two such means, as claims have it: a site counts as much as it takes.
+    fn found_pooled<'a>(
+        &self,
+        among: &BTreeMap<&Cell, &'a Measured>,
+        asked: &Pattern,
+        column: &str,
+    ) -> Option<Found<'a>> {
+        let p95 = |one: &Measured| Statistic::P95.of(&one.values(&self.metric));
+        let mut cells: Vec<&Cell> =
+            among.keys().copied().filter(|cell| asked.matches(cell)).collect();
+        let other = |cell: &Cell| among.get(&self.against.as_ref()?.moved(cell)).copied();
+        cells.retain(|cell| p95(among[cell]).is_some());
+        if self.against.is_some() {
+            cells.retain(|cell| other(cell).and_then(p95).is_some());
+        }
+        let common = common(cells.iter().copied(), column);
+        cells.retain(|cell| cell.on(column).is_some_and(|on| common.contains(on)));
+        let ones: Vec<f64> = cells.iter().filter_map(|cell| p95(among[cell])).collect();
+        let twos: Vec<f64> = cells.iter().filter_map(|cell| p95(other(cell)?)).collect();
+        let mean = |values: &[f64]| Statistic::Mean.of(values);
+        let (value, values) = match mean(&twos) {
+            None => (mean(&ones)?, ones),
+            Some(below) => {
+                let quotients = ones.iter().zip(&twos).map(|(one, two)| one / two).collect();
+                (mean(&ones)? / below, quotients)
+            }
+        };
+        let used = cells.iter().flat_map(|cell| [Some(among[cell]), other(cell)]).flatten();
+        (!value.is_nan()).then(|| Found { value, values, cells: used.collect() })
     }
 }
 

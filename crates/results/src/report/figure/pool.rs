@@ -1,21 +1,22 @@
 //! Cells that become one bar by their mean.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::measured::{Cell, Measured};
+use crate::study::common;
 
-/// Those cells whose value in `column` all combinations of the other columns have: means of others
-/// would be of different things.
-pub(super) fn alike<'a>(cells: Vec<&'a Measured>, column: &str) -> Vec<&'a Measured> {
-    let mut by_group: BTreeMap<Cell, BTreeSet<&str>> = BTreeMap::new();
-    for one in &cells {
-        by_group.entry(one.cell.without(column)).or_default().extend(one.cell.on(column));
+/// What the bars at each place of `x` are means of: those values of `column` that all of them have.
+pub(super) fn pools<'a>(
+    cells: &[&'a Measured],
+    x: &str,
+    column: &str,
+) -> BTreeMap<&'a str, Vec<&'a str>> {
+    let mut places: BTreeMap<&str, Vec<&Cell>> = BTreeMap::new();
+    for one in cells {
+        places.entry(one.cell.on(x).unwrap_or_default()).or_default().push(&one.cell);
     }
-    let common = by_group.into_values().reduce(|one, two| &one & &two).unwrap_or_default();
-    cells
-        .into_iter()
-        .filter(|one| one.cell.on(column).is_some_and(|on| common.contains(on)))
-        .collect()
+    let of = |cells: Vec<&'a Cell>| common(cells, column).into_iter().collect();
+    places.into_iter().map(|(place, cells)| (place, of(cells))).collect()
 }
 
 /// The cells that differ in `column` alone, together; each by itself without one.
@@ -37,19 +38,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_are_of_the_same_sites() {
-        let of = |contender: &str, page: &str| Measured {
+    fn a_place_has_means_of_what_all_its_bars_have() {
+        let of = |contender: &str, link: &str, page: &str| Measured {
             paper: "spdy".into(),
             grid: "sites".into(),
-            cell: Cell::of([("contender", contender), ("page", page)]),
+            cell: Cell::of([("contender", contender), ("link", link), ("page", page)]),
             rows: Vec::new(),
         };
-        let all = [of("one", "a"), of("one", "b"), of("two", "b"), of("two", "c"), of("one", "c")];
-        let alike = alike(all.iter().collect(), "page");
-        let pages: Vec<_> = alike.iter().filter_map(|one| one.cell.on("page")).collect();
-        assert_eq!(pages, ["b", "b", "c", "c"]);
-        let sizes: Vec<_> = groups(&alike, Some("page")).iter().map(Vec::len).collect();
-        assert_eq!(sizes, [2, 2]);
-        assert_eq!(groups(&alike, None).len(), 4);
+        let all = [
+            of("one", "far", "a"),
+            of("one", "far", "b"),
+            of("two", "far", "b"),
+            of("one", "near", "a"),
+        ];
+        let all: Vec<&Measured> = all.iter().collect();
+        let pools = pools(&all, "link", "page");
+        assert_eq!(pools, BTreeMap::from([("far", vec!["b"]), ("near", vec!["a"])]));
+        let sizes: Vec<_> = groups(&all, Some("page")).iter().map(Vec::len).collect();
+        assert_eq!(sizes, [2, 1, 1]);
+        assert_eq!(groups(&all, None).len(), 4);
     }
 }
