@@ -14,6 +14,9 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
 /// Cells in virtual time, which are the same to the last digit whoever runs them.
 const TINY: [&str; 7] = ["netforecast", "--quick", "--only", "epb", "--engine", "sim", "--seed"];
 
+/// How many those are, each a file of its own.
+const CELLS: usize = 5;
+
 fn bentpipe(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().expect("the program starts")
 }
@@ -85,7 +88,7 @@ fn shards_run_by_two_processes_make_the_whole() {
     let path = |name: &str| at.path().join(name).to_string_lossy().into_owned();
     let (whole, results) = (path("whole"), path("results"));
     let said = run("5", &[&whole]);
-    assert!(said.contains("2 cells measured"), "{said}");
+    assert!(said.contains(&format!("{CELLS} cells measured")), "{said}");
 
     let script = deploy("lab-slurm.sh");
     let slurm = |variable: &str, value: &str, rest: &[&str]| {
@@ -110,11 +113,14 @@ fn shards_run_by_two_processes_make_the_whole() {
     let (whole, same) = (contents(Path::new(&whole)), contents(&merged));
     assert_eq!(whole.keys().collect::<Vec<_>>(), same.keys().collect::<Vec<_>>());
     assert!(whole == same, "the same files have other contents");
-    assert!(whole.len() == 5, "a manifest, two cells, a table and a HAR: {:?}", whole.keys());
+    assert!(whole.len() == CELLS + 3, "a manifest, a table, a HAR and cells: {:?}", whole.keys());
     let page = at.path().join("results/report.html");
     assert!(fs::read_to_string(&page).expect("a report").contains("NFR5132"));
     let led_to = led_to(&page);
-    assert!(led_to.len() == 2 && led_to.iter().all(|path| path.starts_with(&merged)), "{led_to:?}");
+    assert!(
+        led_to.len() == CELLS && led_to.iter().all(|path| path.starts_with(&merged)),
+        "{led_to:?}"
+    );
 }
 
 /// The reference run is a copy without the files of its cells.
@@ -212,8 +218,8 @@ fn the_jobs_of_a_cluster_run_all_shards_and_put_them_together() {
     assert_eq!(asked.lines().collect::<Vec<_>>(), all);
     let said = run(report, 0);
     let count = fs::read_dir(results.join("whole/cells/netforecast/epb")).expect("cells").count();
-    assert_eq!(count, 2);
-    assert_eq!(led_to(&results.join("report.html")).len(), 2);
+    assert_eq!(count, CELLS);
+    assert_eq!(led_to(&results.join("report.html")).len(), CELLS);
     let (_, vega) = said.split_once("--vega ").expect("figures");
     let vega = vega.split_whitespace().next().expect("a file");
     let image = fs::read_to_string(deploy("Dockerfile")).expect("the image");
@@ -225,8 +231,11 @@ fn a_run_goes_on_where_it_was_and_another_run_is_refused() {
     let at = tempfile::tempdir().unwrap();
     let folder = at.path().to_string_lossy().into_owned();
     run("1", &["--shard", "1/2", &folder]);
+    let had = fs::read_dir(at.path().join("cells/netforecast/epb")).expect("cells").count();
+    assert!(had > 0 && had < CELLS);
     let said = run("1", &[&folder]);
-    assert!(said.contains("1 cells measured") && said.contains("1 were there before"), "{said}");
+    let left = format!("{} cells measured", CELLS - had);
+    assert!(said.contains(&left) && said.contains(&format!("{had} were there before")), "{said}");
     let other = bentpipe(&[&["lab", "papers"], &TINY[..], &["2", &folder]].concat());
     let said = String::from_utf8_lossy(&other.stderr);
     assert!(!other.status.success() && said.contains("results of another run"), "{said}");

@@ -109,15 +109,18 @@ impl Drawing<'_> {
                 { "mark": { "type": "tick", "thickness": 2 }, "encoding": ink(json!({ "y": y, "tooltip": tooltip })) },
             ])
         } else {
-            json!([
-                { "mark": { "type": "bar", "cornerRadiusEnd": 2 }, "encoding": { "y": y, "tooltip": tooltip } },
-                { "mark": { "type": "rule", "opacity": 0.7 }, "encoding": ink(span("low", "high")) },
-                {
-                    "transform": [{ "filter": "datum.word" }],
-                    "mark": { "type": "text", "angle": 270, "align": "left", "dx": 4 },
-                    "encoding": ink(json!({ "y": { "datum": 0 }, "text": { "field": "word" } })),
-                },
-            ])
+            let bar = json!({ "mark": { "type": "bar", "cornerRadiusEnd": 2 }, "encoding": { "y": y, "tooltip": tooltip } });
+            let interval = json!({ "mark": { "type": "rule", "opacity": 0.7 }, "encoding": ink(span("low", "high")) });
+            let word = json!({
+                "transform": [{ "filter": "datum.word" }],
+                "mark": { "type": "text", "angle": 270, "align": "left", "dx": 4 },
+                "encoding": ink(json!({ "y": { "datum": 0 }, "text": { "field": "word" } })),
+            });
+            // A mean of cells has no interval.
+            match self.shown.section.figure.pool {
+                Some(_) => json!([bar, word]),
+                None => json!([bar, interval, word]),
+            }
         };
         json!({ "encoding": shared, "layer": layers })
     }
