@@ -60,7 +60,11 @@ impl<'a> Shown<'a> {
         // A section that leaves a contender out has nothing to say of it.
         let part =
             |one: &&str| shown.on("contender").is_none_or(|all| all.iter().any(|it| it == one));
-        let among = self.compared();
+        let beside = match stated.cells.on("contender") {
+            Some([one]) => Some(one.as_str()),
+            _ => section.today.as_deref(),
+        };
+        let among = self.compared(beside);
         let with = section.with.as_deref().filter(part);
         let with = with.and_then(|with| stated.found(&among, shown, Some(with)));
         let own = |all: &[String]| Some(all) == section.with.as_ref().map(std::slice::from_ref);
@@ -75,14 +79,15 @@ impl<'a> Shown<'a> {
         (today, with)
     }
 
-    /// All cells but those of Bentpipe that today's contender has no like of; where it has none at all, all.
-    fn compared(&self) -> BTreeMap<&'a Cell, &'a Measured> {
+    /// All cells but those of Bentpipe that the contender `beside` it has no like of; where it has none at
+    /// all, all.
+    fn compared(&self, beside: Option<&str>) -> BTreeMap<&'a Cell, &'a Measured> {
         let all = || self.among.iter().map(|(cell, measured)| (*cell, *measured));
-        let (Some(today), Some(with)) = (&self.section.today, &self.section.with) else {
+        let (Some(beside), Some(with)) = (beside, &self.section.with) else {
             return all().collect();
         };
         let is_with = |cell: &Cell| cell.on("contender") == Some(with);
-        let has_like = |cell: &Cell| self.among.contains_key(&cell.with("contender", today));
+        let has_like = |cell: &Cell| self.among.contains_key(&cell.with("contender", beside));
         if !all().any(|(cell, _)| is_with(cell) && has_like(cell)) {
             return all().collect();
         }
