@@ -1,11 +1,12 @@
 # The two commands: `make demo` shows the gateways at work, `make test` runs every test.
 # Both set up what is missing first, and say so. `make papers` repeats the published studies, with
-# QUICK=1 the quick part of each; stopped, it goes on where it was.
+# QUICK=1 the quick part of each; stopped, it goes on where it was. `make explore` runs the property tests
+# from fresh seeds, ROUNDS times, and records the cases that fail.
 
 CARGO ?= cargo
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: demo test setup bench papers
+.PHONY: demo test explore setup bench papers
 
 setup:
 	@scripts/setup.sh
@@ -20,6 +21,9 @@ test: setup
 	@scripts/masque-client/install.sh target/masque-client
 	@scripts/setup.sh vega
 	BENTPIPE_MASQUE_CLIENT=$(CURDIR)/target/masque-client/bin/python $(CARGO) test --workspace
+
+explore: setup
+	@CARGO="$(CARGO)" scripts/explore.sh $(ROUNDS)
 
 bench: setup
 	$(CARGO) build --release --bin bentpipe

@@ -31,3 +31,14 @@ pub struct ParseQuantityError {
     /// A correct value of this kind.
     pub example: &'static str,
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::test_runner::{Config, RngSeed};
+
+    /// Cargo sets `PROPTEST_RNG_SEED` for every crate of the workspace (`.cargo/config.toml`).
+    #[test]
+    fn property_tests_draw_their_cases_from_a_fixed_seed() {
+        assert_ne!(Config::default().rng_seed, RngSeed::Random, "run the tests with cargo");
+    }
+}
