@@ -1,4 +1,4 @@
-//! What the fuzz target and a property test do with the content of a packet.
+//! Parsing of a packet's content, for the fuzz target and a property test.
 
 use crate::segment::{Kind, MAX_CONNECTION, MAX_NUMBER, MAX_SACK_BLOCKS, Segment};
 

@@ -48,7 +48,7 @@ impl Air {
         self.0.open(first, begin).await
     }
 
-    /// Whether there is an association.
+    /// Returns `true` if there is an association.
     pub fn is_up(&self) -> bool {
         self.0.look(|core, _| core.current().is_some())
     }
@@ -58,7 +58,7 @@ impl Air {
         self.0.look(|core, _| core.current().map(|(id, _)| id))
     }
 
-    /// What the association counts; `None` before the first.
+    /// Counters of the association; `None` before the first.
     pub fn counters(&self) -> Option<Counters> {
         self.0.look(|core, _| core.current().map(|(_, session)| session.counters()))
     }
@@ -75,7 +75,7 @@ impl Ground {
         Self(Handle::start(GroundCore::new(config, seed()), socket))
     }
 
-    /// Where it listens.
+    /// Local address of the listener.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.0.local_addr()
     }

@@ -16,7 +16,7 @@ impl Pool {
         Self { size, held: 0 }
     }
 
-    /// Whether a connection that holds `own` bytes may hold `more`.
+    /// Returns `true` if a connection that holds `own` bytes may hold `more`.
     pub fn admits(&self, own: usize, more: usize) -> bool {
         own + more <= RESERVE_BYTES || self.held + more <= self.size
     }
@@ -32,7 +32,7 @@ impl Pool {
         self.held = self.held.saturating_sub(bytes);
     }
 
-    /// What is held now.
+    /// Bytes held now.
     pub fn held(&self) -> usize {
         self.held
     }

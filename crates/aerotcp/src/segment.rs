@@ -1,4 +1,4 @@
-//! What travels in one packet: a segment, the plaintext that a packet's keys protect.
+//! Content of one packet: a segment, the plaintext that a packet's keys protect.
 //!
 //! Integers are LEB128 varints unless a size is given. Fields stand in this order, those in
 //! brackets where the bit of the first byte says so:
@@ -54,26 +54,26 @@ pub struct Block {
     pub end: u64,
 }
 
-/// What a SYN says of the connection.
+/// Description of the connection in a SYN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opening {
-    /// Where the ground should dial.
+    /// Destination that the ground should dial.
     pub target: Target,
-    /// How the flow should be treated.
+    /// Class of the flow.
     pub class: Class,
-    /// Whose it is on board.
+    /// Number of its passenger.
     pub passenger: u32,
 }
 
-/// What is acknowledged, and what there is room for.
+/// Acknowledgement and receive window.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ack {
     /// The next sequence number awaited.
     pub number: u64,
     /// Bytes from there on that there is room for.
     pub window: u64,
-    /// What came beyond it, at most [`MAX_SACK_BLOCKS`]: the block of the packet received last
-    /// first, then those reported before, most recent first.
+    /// Ranges received beyond it, at most [`MAX_SACK_BLOCKS`]: the block of the packet received
+    /// last first, then those reported before, most recent first.
     pub blocks: Vec<Block>,
 }
 
@@ -84,27 +84,27 @@ pub struct Data<'a> {
     pub seq: u64,
     /// The SYN's content, at number 0.
     pub syn: Option<Opening>,
-    /// Whether the FIN follows the bytes.
+    /// `true` if the FIN follows the bytes.
     pub fin: bool,
     /// The bytes.
     pub payload: &'a [u8],
 }
 
-/// What a segment is for, besides acknowledging.
+/// Purpose of a segment, in addition to acknowledging.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind<'a> {
     /// Nothing; with `ask`, an answer is wanted.
     Plain {
-        /// Whether one is.
+        /// `true` if an answer is wanted.
         ask: bool,
     },
     /// Content.
     Data(Data<'a>),
     /// The end of both directions; with `ask` it wants to be answered, without it is the answer.
     Reset {
-        /// Why.
+        /// Reason.
         code: ResetCode,
-        /// Whether it wants an answer.
+        /// `true` if an answer is wanted.
         ask: bool,
     },
 }
@@ -114,23 +114,24 @@ pub enum Kind<'a> {
 pub struct Segment<'a> {
     /// The connection's number, at most [`MAX_CONNECTION`], or 0.
     pub connection: u64,
-    /// What was received.
+    /// Acknowledgement.
     pub ack: Ack,
-    /// Why the sender of this segment reads no more, where it does not. Not with a reset.
+    /// Reason for which the sender of this segment reads no more, if it does not. Absent in a
+    /// reset.
     pub stop: Option<ResetCode>,
     /// The rest.
     pub kind: Kind<'a>,
 }
 
 impl Data<'_> {
-    /// How many sequence numbers it takes.
+    /// Number of sequence numbers that it takes.
     pub fn numbers(&self) -> u64 {
         self.payload.len() as u64 + u64::from(self.syn.is_some()) + u64::from(self.fin)
     }
 }
 
 impl Opening {
-    /// How many bytes it takes in a segment; `None` for a name that cannot travel.
+    /// Length in a segment, in bytes; `None` for a name that cannot travel.
     pub fn encoded_len(&self) -> Option<usize> {
         let mut target = Vec::new();
         self.target.encode(&mut target).ok()?;

@@ -1,5 +1,5 @@
-//! What one end is told: the satellite's bandwidth and round trip, and the paper's rules that make
-//! windows and buffers of them.
+//! Settings of one end: the satellite's bandwidth and round trip, and the paper's rules that derive
+//! windows and buffers from them.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -14,8 +14,8 @@ pub const LEAST_WINDOW_PACKETS: u32 = 2;
 /// A buffer holds at least so many full packets, however short the link.
 pub const LEAST_BUFFER_PACKETS: u64 = 8;
 
-/// What a connection may always hold at each end, whatever the others hold: `max_connections` of
-/// these are set aside beyond [`Settings::memory`], 4,096 × 16 KiB × 2 directions = 128 MiB.
+/// Memory guaranteed to a connection at each end, whatever the others hold. `max_connections` of
+/// these are set aside beyond [`Settings::memory`]: 4,096 × 16 KiB × 2 directions = 128 MiB.
 pub const RESERVE_BYTES: usize = 16 << 10;
 
 /// Section V.B: two peak rate delay products at low error rates, three to four at high ones.
@@ -24,10 +24,10 @@ pub const BUFFER_FACTORS: std::ops::RangeInclusive<u32> = 2..=4;
 /// Most rows that a table of windows may have.
 pub const MAX_TABLE_ROWS: usize = 64;
 
-/// What one end of an association is told. The two ends need not be told the same.
+/// Settings of one end of an association. The two ends may differ.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What the log calls the peer; empty: its key.
+    /// Name of the peer in the log; empty: its key.
     pub peer_name: String,
     /// SatBW: what this end may send, counted in IP bytes.
     ///
@@ -36,7 +36,7 @@ pub struct Settings {
     pub bandwidth: BitRate,
     /// SatRTT: the round trip between the gateways.
     pub rtt: Duration,
-    /// How the bandwidth is divided (section V.C).
+    /// Division of the bandwidth (section V.C).
     pub window: Window,
     /// PR: the most that one connection may reach in either direction (section V.B); absent where
     /// a lone connection may fill the link.
@@ -48,8 +48,8 @@ pub struct Settings {
     pub mtu_bytes: usize,
     /// Connections at once.
     pub max_connections: u32,
-    /// What all connections together may hold beyond [`RESERVE_BYTES`] each: one half for what is
-    /// sent, one for what is received.
+    /// Memory of all connections together beyond [`RESERVE_BYTES`] each: one half for sending, one
+    /// for receiving.
     pub memory: ByteSize,
     /// Packet keys are replaced after this.
     pub key_lifetime: Duration,
@@ -57,7 +57,7 @@ pub struct Settings {
     pub keepalive: Duration,
 }
 
-/// How the satellite's bandwidth is divided among the connections (section V.C).
+/// Division of the satellite's bandwidth among the connections (section V.C).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Window {
     /// The same for all: SatBW/N × SatRTT. The paper's conservative choice of N is the most there
@@ -78,7 +78,7 @@ pub struct Row {
     /// The row is for a connection that finds at most so many open, itself included. More than the
     /// last row says take the last row.
     pub connections: u32,
-    /// What it is given.
+    /// Bandwidth given to it.
     pub bandwidth: BitRate,
 }
 
@@ -157,7 +157,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What the log calls the peer with this key.
+    /// Name of the peer with this key in the log.
     pub(crate) fn called<'a>(&'a self, key: &'a PublicKey) -> &'a dyn Display {
         if self.peer_name.is_empty() { key } else { &self.peer_name }
     }

@@ -1,4 +1,5 @@
-//! How much a rate can send by a given time, exactly, and by when it has sent a given amount.
+//! Exact amount that a rate can send by a given time, and the time by which it has sent a given
+//! amount.
 
 use bentpipe_units::BitRate;
 

@@ -1,9 +1,9 @@
-//! What became of the packets offered so far.
+//! Fate of the packets offered so far, as counts.
 
 /// Packets and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many packets.
+    /// Number of packets.
     pub packets: u64,
     /// Their IP bytes.
     pub bytes: u64,
@@ -26,7 +26,7 @@ pub struct Counters {
     pub lost: Count,
     /// Sent, and arriving.
     pub delivered: Count,
-    /// Of the delivered: marked Congestion Experienced.
+    /// Delivered packets that were marked Congestion Experienced.
     pub marked: Count,
 }
 

@@ -22,7 +22,7 @@ const SMALLEST_SLOT_BYTES: u64 = 8;
 /// The longest wait for a grant: six round trips to a geostationary satellite are 3 s.
 const LONGEST_REQUEST: Duration = Duration::from_secs(60);
 
-/// How a direction's slots are granted. The rate is that of a frame with all slots granted.
+/// Grant rule of a direction's slots. The rate is that of a frame with all slots granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "WrittenDemand")]
 pub(crate) struct DemandSpec {

@@ -40,12 +40,12 @@ pub struct Direction {
     counters: Counters,
 }
 
-/// What becomes of a packet.
+/// Fate of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It arrives, whole.
     Delivered {
-        /// When its last bit is there, on the clock of [`Direction::offer`].
+        /// Arrival time of its last bit, on the clock of [`Direction::offer`].
         at: Duration,
     },
     /// It is sent and does not arrive.
@@ -132,7 +132,7 @@ impl Direction {
         self.sender.queued_bytes(self.now_ns)
     }
 
-    /// What became of everything offered so far.
+    /// Counts of everything offered so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }

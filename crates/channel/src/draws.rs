@@ -6,7 +6,7 @@ use std::f64::consts::TAU;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// What a stream of random numbers is for.
+/// Purpose of a stream of random numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
     Loss = 1,

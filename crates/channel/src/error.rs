@@ -1,6 +1,6 @@
-//! Why a link as written cannot be.
+//! Errors in a written link.
 
-/// Why a written link was refused, with what to write instead.
+/// Reason for which a written link was refused, with what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` {why}")]
 pub struct SpecError {

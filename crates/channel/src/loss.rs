@@ -1,4 +1,4 @@
-//! Which packets are lost on the way.
+//! Loss models: which packets the channel drops.
 
 use std::time::Duration;
 
@@ -54,7 +54,7 @@ enum Chain {
     MeanAndBurst { mean: Level, burst: f64 },
 }
 
-/// What moves the chain on by one step.
+/// Clock of the chain: the event that moves it on by one step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Clock {
@@ -268,7 +268,7 @@ impl LossSpec {
         }
     }
 
-    /// Whether it needs a rate, or a packet time of its own, to be clocked.
+    /// Returns `true` if the model needs a rate, or a packet time of its own, as its clock.
     pub fn needs_packet_time(&self) -> bool {
         matches!(self, Self::Bursts(b) if b.clock == Clock::Time && b.packet_time.is_none())
     }
@@ -334,7 +334,7 @@ impl Loss {
         Self { process, rng: stream(seed, Purpose::Loss) }
     }
 
-    /// Whether the packet whose sending began at `at_ns` is lost.
+    /// Returns `true` if the packet whose sending began at `at_ns` is lost.
     pub fn takes(&mut self, at_ns: u64) -> bool {
         let probability = match &mut self.process {
             Process::Independent(level) => level.at(at_ns),

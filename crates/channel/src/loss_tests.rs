@@ -22,7 +22,7 @@ fn refusal(text: &str) -> String {
 
 const MS: u64 = 1_000_000;
 
-/// Which of `n` packets `gap_ns` apart are lost, at one packet time per millisecond.
+/// Losses among `n` packets `gap_ns` apart, at one packet time per millisecond.
 fn outcomes(spec: &LossSpec, seed: u64, n: u64, gap_ns: u64) -> Vec<bool> {
     let mut loss = Loss::new(spec, Some(Duration::from_millis(1)), seed);
     (0..n).map(|i| loss.takes(i * gap_ns)).collect()

@@ -12,7 +12,7 @@ use bentpipe_units::BitRate;
 use crate::error::SpecError;
 use crate::series::{MAX_STEPS, Series};
 
-/// What one line lets through in the millisecond before its time: 1500 bytes in 1 ms.
+/// Capacity of one line, for the millisecond before its time: 1500 bytes in 1 ms.
 const OPPORTUNITY_BPS: u64 = 1500 * 8 * 1000;
 
 /// The rate of a trace, one step for each millisecond in which it changes.

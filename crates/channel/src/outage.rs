@@ -25,7 +25,7 @@ pub(crate) struct OutageSpec {
     random: Option<RandomOutages>,
 }
 
-/// What becomes of a packet in an outage.
+/// Treatment of a packet in an outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum During {
@@ -121,7 +121,7 @@ impl OutageSpec {
 pub(crate) struct Outages {
     spec: OutageSpec,
     rng: ChaCha8Rng,
-    /// How many scheduled ones were taken, over all repetitions.
+    /// Number of scheduled outages that were taken, over all repetitions.
     scheduled_taken: u64,
     next_random: Option<Interval>,
     known: VecDeque<Interval>,
@@ -154,8 +154,8 @@ impl Outages {
         self.known.pop_front()
     }
 
-    /// Whether any of the time from `start_ns` to `finish_ns` is in an outage. Starts must not go
-    /// backwards: outages before them are forgotten.
+    /// Returns `true` if any of the time from `start_ns` to `finish_ns` is in an outage. Starts
+    /// must not go backwards: outages before them are forgotten.
     pub fn touch(&mut self, start_ns: u64, finish_ns: u64) -> bool {
         while self.pop_ended(start_ns).is_some() {}
         self.get(0).is_some_and(|outage| outage.start_ns <= start_ns || outage.start_ns < finish_ns)

@@ -31,7 +31,7 @@ impl Sender {
         Self::Paced(Box::new(Paced::new(Capacity::new(rate), held, limit_bytes)))
     }
 
-    /// When a packet offered at `now_ns` is sent; `None` if the queue is full.
+    /// Queues a packet offered at `now_ns` and returns its times; `None` if the queue is full.
     pub fn offer(&mut self, now_ns: u64, bytes: usize) -> Option<Sent> {
         match self {
             Self::Unlimited => Some(Sent { start_ns: now_ns, finish_ns: now_ns }),
@@ -62,7 +62,7 @@ pub(crate) struct Paced {
     limit_bytes: u64,
     /// The work by which the last accepted packet is sent.
     promised: Work,
-    /// When that is.
+    /// Time at which its sending ends.
     finish_ns: u64,
     /// The capacity that passed unused in held outages: those that ended by the last offer…
     idle_now: Work,
@@ -118,7 +118,7 @@ impl Paced {
         self.capacity.until(stopped_ns) - self.idle_now
     }
 
-    /// When the work promised so far is done.
+    /// Time at which the work promised so far is done.
     fn when_promised(&mut self) -> u64 {
         loop {
             let finish_ns = self.capacity.when(self.promised + self.idle_finish);

@@ -1,6 +1,6 @@
-//! What a sender tells of a packet.
+//! Sender's record of a packet.
 
-/// When a packet's sending began and ended.
+/// Start and end of a packet's sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub start_ns: u64,

@@ -87,7 +87,7 @@ impl<T: Copy> Series<T> {
         &self.steps
     }
 
-    /// When the series begins again, if it does.
+    /// Time at which the series begins again, if it repeats.
     pub(crate) fn repeat_ns(&self) -> Option<u64> {
         self.repeat_ns
     }

@@ -22,7 +22,7 @@ pub(crate) struct Demand {
     free: u64,
     request_ns: u64,
     limit_bytes: u64,
-    /// What one slot carries, in work times slots per frame (so that it is a whole number).
+    /// Capacity of one slot, in work times slots per frame (so that it is a whole number).
     slot_work: Work,
     /// The slot being filled, counted from the beginning of time, and what is left of it.
     slot: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Demand {
 struct Grant {
     frame: u64,
     slots: u64,
-    /// How many of them have passed or are being filled.
+    /// Number of slots that have passed or are being filled.
     passed: u64,
 }
 
@@ -193,7 +193,7 @@ impl Demand {
         }
     }
 
-    /// When `slot` begins, rounded up to whole nanoseconds.
+    /// Start of `slot`, rounded up to whole nanoseconds.
     fn start_of(&self, slot: u64) -> u64 {
         let ns = (Work::from(slot) * Work::from(self.frame_ns)).div_ceil(Work::from(self.slots));
         u64::try_from(ns).unwrap_or(u64::MAX)

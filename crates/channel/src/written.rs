@@ -40,7 +40,7 @@ pub struct WrittenDirection {
     pub(crate) demand: Option<DemandSpec>,
 }
 
-/// Whether packets keep their order although their delays differ.
+/// Ordering of packets whose delays differ.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Order {
@@ -58,7 +58,7 @@ pub(crate) enum RateTable {
     Mahimahi(String),
 }
 
-/// How long the queue may get: in bytes, in time at the rate, or in bandwidth-delay products.
+/// Maximum length of the queue: in bytes, in time at the rate, or in bandwidth-delay products.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Queue {
     Bytes(ByteSize),

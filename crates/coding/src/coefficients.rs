@@ -1,4 +1,4 @@
-//! Which multiple of which source makes a repair: RFC 8681, section 3.6.
+//! Coefficients of the sources in a repair: RFC 8681, section 3.6.
 
 use crate::tinymt::{LANE, Lanes, TinyMt32};
 

@@ -17,7 +17,7 @@ const LOGARITHMS: [u8; 256] = logarithms();
 pub struct Element(pub u8);
 
 impl Element {
-    /// What multiplies with this one to 1; `None` of zero.
+    /// Multiplicative inverse; `None` for zero.
     pub fn inverse(self) -> Option<Self> {
         let logarithm = usize::from(LOGARITHMS[usize::from(self.0)]);
         (self.0 != 0).then(|| Self(POWERS[ORDER - logarithm]))

@@ -7,7 +7,7 @@ use crate::MAX_SPAN;
 pub struct Span {
     /// The lowest number.
     pub first: u64,
-    /// How many numbers.
+    /// Number of symbols.
     pub count: u16,
 }
 
@@ -23,7 +23,7 @@ impl Span {
         self.first.saturating_add(self.count.into())
     }
 
-    /// Whether symbol `number` is in it.
+    /// Returns `true` if symbol `number` is in the span.
     pub fn contains(&self, number: u64) -> bool {
         (self.first..self.end()).contains(&number)
     }

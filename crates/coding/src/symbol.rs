@@ -1,9 +1,9 @@
-//! How a source symbol is coded: its length, then its bytes, then zeros.
+//! Coded form of a source symbol: its length, then its bytes, then zeros.
 
 use crate::field::multiply;
 use crate::kernel::{Kernel, Term};
 
-/// What a source's length takes in front of it.
+/// Length prefix of a source.
 pub const PREFIX_BYTES: usize = 2;
 
 /// The longest source that can be coded.

@@ -22,10 +22,10 @@ pub const MAX_OFFER_POINTS: usize = 8;
 /// A modem's offer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// What the modem calls itself; may be empty.
+    /// Modem's description of itself; may be empty.
     pub modem: String,
-    /// Where to connect, best first, at most [`MAX_OFFER_POINTS`]. Empty: the modem demands TLS
-    /// everywhere.
+    /// Addresses to connect to, best first, at most [`MAX_OFFER_POINTS`]. Empty: the modem demands
+    /// TLS everywhere.
     pub points: Vec<SocketAddr>,
 }
 
@@ -90,7 +90,7 @@ impl Seeker {
         }
     }
 
-    /// When [`Seeker::advance`] has something to do.
+    /// Time at which [`Seeker::advance`] has something to do.
     pub fn next_due(&self) -> Option<Duration> {
         self.timers.next_due()
     }

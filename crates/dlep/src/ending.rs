@@ -1,4 +1,4 @@
-//! Why a session has ended, in words.
+//! Reasons for the end of a session, in words.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use dlep_core::{CodecError, Message, MessageType, StatusCode};
 
 use crate::wire;
 
-/// Who ended a session.
+/// Side that ended a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// This end.
@@ -15,14 +15,14 @@ pub enum By {
     Peer,
 }
 
-/// Why a session has ended.
+/// Reason for the end of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ending {
-    /// Who ended it.
+    /// Side that ended it.
     pub by: By,
     /// The status code (section 13.1) that was or would have been sent.
     pub code: StatusCode,
-    /// What exactly was the matter.
+    /// Exact fault.
     pub detail: String,
 }
 

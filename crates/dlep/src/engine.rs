@@ -1,4 +1,4 @@
-//! What both ends of a session share: a state machine, its timers, its bytes in and out.
+//! Common part of both ends of a session: a state machine, its timers, its bytes in and out.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::wire::Inbox;
 /// One end's transitions.
 pub(crate) trait Machine {
     fn step(&mut self, event: FsmEvent) -> Vec<FsmAction>;
-    /// Whether the session is up.
+    /// Returns `true` if the session is up.
     fn is_up(&self) -> bool;
-    /// Whether the session is coming up or up, rather than ending or over.
+    /// Returns `true` if the session is coming up or up, rather than ending or over.
     fn is_alive(&self) -> bool;
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Engine<M> {
     out: BytesMut,
     closed: bool,
     ending: Option<Ending>,
-    /// What the machine had to say; taken after every step.
+    /// Output events of the machine; taken after every step.
     pub said: VecDeque<EmittedEvent>,
 }
 
@@ -138,7 +138,7 @@ impl<M: Machine> Engine<M> {
         }
     }
 
-    /// When [`Engine::advance`] has something to do.
+    /// Time at which [`Engine::advance`] has something to do.
     pub fn next_due(&self) -> Option<Duration> {
         self.timers.next_due()
     }
@@ -148,12 +148,12 @@ impl<M: Machine> Engine<M> {
         self.out.split().freeze()
     }
 
-    /// Why the session is ending, once.
+    /// Returns the reason for the session's end, once.
     pub fn take_ending(&mut self) -> Option<Ending> {
         self.ending.take()
     }
 
-    /// Whether the connection is to be closed, when the output has been sent.
+    /// Returns `true` if the connection is to be closed after the output has been sent.
     pub fn is_closed(&self) -> bool {
         self.closed
     }

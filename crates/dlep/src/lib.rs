@@ -66,20 +66,20 @@ pub const MAX_DESTINATIONS: usize = 256;
 /// most this many in one message. At 17 bytes each: 17 KB.
 pub const MAX_ADDRESSES: usize = 1024;
 
-/// How long the other end may take to answer the first message.
+/// Time within which the peer must answer the first message.
 pub const INITIALIZATION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long the other end may take to confirm the end of a session. Section 7.4 proposes four
-/// heartbeat intervals; nothing is gained by waiting that long to try again.
+/// Time within which the peer must confirm the end of a session. Section 7.4 proposes four
+/// heartbeat intervals; waiting that long before the next attempt gains nothing.
 pub const TERMINATION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a router looks for a modem (section 7.1).
+/// Interval at which a router searches for a modem (section 7.1).
 pub const DISCOVERY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The heartbeat interval announced when nothing else is set.
 pub const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// How much of a peer's own description is kept, in characters.
+/// Maximum stored length of a peer's description of itself, in characters.
 const MAX_DESCRIPTION_CHARS: usize = 64;
 
 /// The text a peer sent, cut to a length and without anything that would upset a terminal.

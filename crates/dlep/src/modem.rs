@@ -13,18 +13,18 @@ use crate::ending::Ending;
 use crate::engine::{Engine, Machine};
 use crate::{INITIALIZATION_TIMEOUT, MAX_DESTINATIONS, Rates, StatusCode, TERMINATION_TIMEOUT};
 
-/// What a modem announces.
+/// Announcement of a modem.
 #[derive(Debug, Clone)]
 pub struct ModemSettings {
-    /// What it calls itself (section 13.4).
+    /// Modem's description of itself (section 13.4).
     pub description: String,
-    /// How often it sends heartbeats (section 13.5); less than a second becomes a second.
+    /// Heartbeat interval (section 13.5); less than a second becomes a second.
     pub heartbeat: Duration,
     /// Session-wide figures at the start.
     pub rates: Rates,
 }
 
-/// What a modem learns.
+/// Event at a modem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModemEvent {
     /// The session is up.
@@ -188,7 +188,7 @@ impl Modem {
         self.settle(now);
     }
 
-    /// When [`Modem::advance`] has something to do.
+    /// Time at which [`Modem::advance`] has something to do.
     pub fn next_due(&self) -> Option<Duration> {
         self.engine.next_due()
     }
@@ -198,12 +198,12 @@ impl Modem {
         self.engine.take_output()
     }
 
-    /// What has happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<ModemEvent> {
         self.events.pop_front()
     }
 
-    /// Whether the connection is to be closed, when the output has been sent.
+    /// Returns `true` if the connection is to be closed after the output has been sent.
     pub fn is_closed(&self) -> bool {
         self.engine.is_closed()
     }

@@ -1,10 +1,10 @@
-//! What a modem's many figures come to.
+//! Reduction of a modem's many figures to one rate.
 
 use std::time::Duration;
 
 use dlep_core::{LinkMetrics, MacAddress};
 
-/// What a modem says of its link, as far as it concerns a sender.
+/// A modem's report of its link, as far as it concerns a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rates {
     /// The current data rate (transmit), CDRT, section 13.15: from the router into the air.
@@ -26,9 +26,9 @@ impl From<&LinkMetrics> for Rates {
     }
 }
 
-/// Which figures count: those of the destination that is up; of several, those of the slowest that
-/// carries anything, because which of them our packets take is not known here; without any, those
-/// of the session.
+/// Selects the figures that count. With one destination up, its figures count. With several, those
+/// of the slowest that carries anything count, because it is not known here which of them our
+/// packets take. Without any, those of the modem itself count.
 ///
 /// A Session Update overwrites the figures of every destination (section 12.7), and a destination
 /// begins with those of the session (section 12.11): so with one destination, what was told last

@@ -14,12 +14,12 @@ use crate::engine::{Engine, Machine};
 use crate::rates::{self, Rates};
 use crate::{INITIALIZATION_TIMEOUT, MAX_ADDRESSES, MAX_DESTINATIONS, TERMINATION_TIMEOUT};
 
-/// What a router announces.
+/// Announcement of a router.
 #[derive(Debug, Clone)]
 pub struct RouterSettings {
-    /// What it calls itself (section 13.4).
+    /// Router's description of itself (section 13.4).
     pub description: String,
-    /// How often it sends heartbeats (section 13.5); less than a second becomes a second.
+    /// Heartbeat interval (section 13.5); less than a second becomes a second.
     pub heartbeat: Duration,
 }
 
@@ -30,17 +30,17 @@ impl Default for RouterSettings {
     }
 }
 
-/// What a router learns.
+/// Event at a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouterEvent {
     /// The session is up.
     Up {
-        /// What the modem calls itself.
+        /// Modem's description of itself.
         modem: String,
         /// The modem's heartbeat interval: two of them in silence end the session.
         heartbeat: Duration,
     },
-    /// What the modem's figures come to has changed. `None` until the modem has named a transmit
+    /// The reduced figures of the modem have changed. `None` until the modem has named a transmit
     /// rate: zero in all places is how modems say that they do not know.
     Rates(Option<Rates>),
     /// The session is ending; its rates hold no longer.
@@ -126,7 +126,7 @@ impl Router {
         }
     }
 
-    /// What would make us remember too much.
+    /// Checks for a message that would exceed a memory bound.
     fn excess(&self, message: &Message) -> Option<Ending> {
         let refuse = |detail| Some(Ending::ours(StatusCode::INVALID_DATA, detail));
         let known = self.engine.machine.destinations.len();
@@ -206,7 +206,7 @@ impl Router {
         self.notice();
     }
 
-    /// When [`Router::advance`] has something to do.
+    /// Time at which [`Router::advance`] has something to do.
     pub fn next_due(&self) -> Option<Duration> {
         self.engine.next_due()
     }
@@ -216,12 +216,12 @@ impl Router {
         self.engine.take_output()
     }
 
-    /// What has happened: at most four things until it is asked for.
+    /// Returns the next event: at most four between two calls of [`Router::advance`].
     pub fn poll_event(&mut self) -> Option<RouterEvent> {
         self.events.pop_front()
     }
 
-    /// Whether the connection is to be closed, when the output has been sent.
+    /// Returns `true` if the connection is to be closed after the output has been sent.
     pub fn is_closed(&self) -> bool {
         self.engine.is_closed()
     }

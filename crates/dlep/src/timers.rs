@@ -41,7 +41,7 @@ impl Timers {
         self.armed.clear();
     }
 
-    /// When the next one is due.
+    /// Time at which the next timer is due.
     pub fn next_due(&self) -> Option<Duration> {
         self.armed.values().map(|timer| timer.due).min()
     }

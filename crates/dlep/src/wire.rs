@@ -37,7 +37,7 @@ impl Inbox {
     }
 }
 
-/// What the registry (section 15.3) calls a message.
+/// Name of a message in the registry (section 15.3).
 pub(crate) fn name(kind: MessageType) -> String {
     let name = match kind {
         MessageType::SESSION_INITIALIZATION => "Session Initialization",

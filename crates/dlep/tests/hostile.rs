@@ -17,7 +17,7 @@ fn modem() -> Modem {
     Modem::new(&ModemSettings { description: "m".into(), heartbeat, rates }, NOW)
 }
 
-/// What a modem says in a session with updates and a destination, and what the router says.
+/// Bytes that modem and router send in a session with updates and a destination.
 fn transcript() -> (Vec<u8>, Vec<u8>) {
     let (mut router, mut modem) = (Router::new(&RouterSettings::default(), NOW), modem());
     let (mut said, mut answered) = (Vec::new(), Vec::new());

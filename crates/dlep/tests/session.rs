@@ -24,7 +24,7 @@ struct Pair {
     now: Duration,
     router: Router,
     modem: Modem,
-    /// Whether bytes reach the router.
+    /// `true` while bytes reach the router.
     modem_is_heard: bool,
 }
 

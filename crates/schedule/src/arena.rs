@@ -4,7 +4,7 @@ use std::ops::{Index, IndexMut};
 
 use crate::ring::Member;
 
-/// Who is at a place now, told from who was there before.
+/// Current occupant of a place, distinct from earlier occupants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
     index: u32,
@@ -33,7 +33,7 @@ impl<T> Default for Arena<T> {
 }
 
 impl<T> Arena<T> {
-    /// Where `value` is from now on.
+    /// Stores `value` and returns its place.
     pub fn insert(&mut self, value: T) -> u32 {
         if let Some(index) = self.free.pop() {
             let place = &mut self[index];
@@ -59,12 +59,12 @@ impl<T> Arena<T> {
         self.places.iter_mut().filter(|place| place.taken).map(|place| &mut place.value)
     }
 
-    /// How many those are.
+    /// Number of occupied places.
     pub fn count(&self) -> usize {
         self.places.len() - self.free.len()
     }
 
-    /// How others may call who is at this place.
+    /// Handle of the occupant of this place, for use outside.
     pub fn handle(&self, index: u32) -> Handle {
         Handle { index, generation: self[index].generation }
     }

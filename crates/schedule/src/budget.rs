@@ -1,11 +1,11 @@
-//! How much memory the queued datagrams of each class take, and who pays when it is too much.
+//! Memory of the queued datagrams of each class, and who pays when it is exceeded.
 
 use bentpipe_units::ByteSize;
 
 use crate::Class;
 
-/// What a class's datagrams may take where nothing else is configured. Five classes: 20 MiB in each
-/// direction; 4 MiB is four seconds at 8 Mbit/s, more than any datagram waits.
+/// Default memory of a class's datagrams. Five classes: 20 MiB in each direction; 4 MiB is four
+/// seconds at 8 Mbit/s, more than any datagram waits.
 pub const DEFAULT_MEMORY: ByteSize = ByteSize::from_bytes(4 << 20);
 
 /// No place in a heap.
@@ -24,7 +24,7 @@ pub(crate) struct Budget {
     flows: Vec<Queued>,
 }
 
-/// What a class has queued.
+/// Queues of a class.
 #[derive(Debug)]
 struct Queues {
     seats: Fattest,
@@ -55,7 +55,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// What a class may take from now on.
+    /// Sets the memory bound of a class from now on.
     pub fn limit(&mut self, class: Class, most: ByteSize) {
         self.classes[class.index()].most = most.bytes();
     }

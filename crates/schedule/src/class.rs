@@ -5,7 +5,7 @@ use std::ops::{Index, IndexMut};
 
 use crate::Dscp;
 
-/// What a flow is to the network: its place in the hierarchy and, on a report, its name.
+/// Class of a flow: its place in the hierarchy and, on a report, its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub enum Class {
@@ -18,7 +18,7 @@ pub enum Class {
     /// Everything that asks for nothing special.
     #[default]
     BestEffort = 3,
-    /// What may use only what is left over, above a small floor (LE).
+    /// Class that may use only what the others leave, above a small floor (LE).
     LowerEffort = 4,
 }
 
@@ -55,7 +55,7 @@ impl Class {
         }
     }
 
-    /// How packets of this class are marked: CS6, EF, AF42, default, LE.
+    /// DSCP of packets of this class: CS6, EF, AF42, default, LE.
     pub const fn dscp(self) -> Dscp {
         match self {
             Self::Operator => Dscp::CS6,
@@ -79,7 +79,7 @@ impl Class {
         }
     }
 
-    /// Where this class is in [`ALL`](Self::ALL), and in every array with one place a class.
+    /// Index of this class in [`ALL`](Self::ALL), and in every array with one place per class.
     pub(crate) const fn index(self) -> usize {
         self as usize
     }
@@ -96,7 +96,7 @@ impl fmt::Display for Class {
 pub struct PerClass<T>([T; Class::ALL.len()]);
 
 impl<T> PerClass<T> {
-    /// What `make` says of each class.
+    /// Builds one value per class with `make`.
     pub fn new(make: impl FnMut(Class) -> T) -> Self {
         Self(Class::ALL.map(make))
     }

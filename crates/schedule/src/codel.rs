@@ -1,11 +1,11 @@
-//! When a queue has stood for too long (CoDel, RFC 8289), with constants for a satellite.
+//! CoDel (RFC 8289) with constants for a satellite: detects a standing queue.
 
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-/// What a queue may stand at, in parts of the interval: RFC 8289 §4.3 finds 5 to 10 % of a round
-/// trip to cost hardly any throughput; this is the lower end, 30 ms at 600 ms.
+/// Number of targets in an interval. RFC 8289 §4.3 finds that 5 to 10 % of a round trip costs
+/// hardly any throughput; this is the lower end, 30 ms at 600 ms.
 const INTERVAL_PER_TARGET: u32 = 20;
 
 /// The target stays above the time of one packet (RFC 8289 §4.4), in hundredths of that time.
@@ -20,7 +20,7 @@ const MOST_INTERVAL: Duration = Duration::from_secs(10);
 /// A queue that stands again so many intervals after the last drop goes on where it was.
 const REMEMBERED_INTERVALS: u32 = 16;
 
-/// What is asked of a queue of datagrams. It may differ from one look at a queue to the next.
+/// Parameters of a queue of datagrams. They may differ from one call to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Params {
     interval: Duration,
@@ -52,12 +52,12 @@ impl Params {
         self.target
     }
 
-    /// How long it may stand higher before something is dropped.
+    /// Time for which the delay may exceed the target before something is dropped.
     pub fn interval(&self) -> Duration {
         self.interval
     }
 
-    /// How old an item may become.
+    /// Maximum age of an item.
     pub fn lifetime(&self) -> Duration {
         self.lifetime
     }
@@ -66,9 +66,9 @@ impl Params {
 /// The state of RFC 8289 §5 for one queue.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Codel {
-    /// When the delay will have been above the target for an interval.
+    /// Time at which the delay will have been above the target for an interval.
     above_until: Option<Duration>,
-    /// When the next drop is due, while dropping, or was, after.
+    /// Time of the next drop while dropping; otherwise the time at which it was due.
     drop_next: Duration,
     /// Drops since dropping began.
     count: u32,

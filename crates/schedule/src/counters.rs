@@ -1,11 +1,11 @@
-//! What was done for whom, for a metrics page.
+//! Counters of the scheduler's work, for a metrics page.
 
 use std::time::Duration;
 
-/// How long what was sent had waited.
+/// Waiting time of what was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Delay {
-    /// How many waits these are.
+    /// Number of waits.
     pub count: u64,
     /// All of them together.
     pub sum: Duration,
@@ -48,20 +48,20 @@ impl Carried {
     }
 }
 
-/// Of a class, a passenger in a class, or a flow, since it was first heard of.
+/// Counters of a class, of a passenger in a class, or of a flow, since its first use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// What was carried of contents, both ways.
+    /// Contents carried, both ways.
     pub carried: Carried,
-    /// How often something was sent: datagrams, or pieces of a stream.
+    /// Number of sends: datagrams, or pieces of a stream.
     pub packets: u64,
-    /// What was sent, with the heads of its frames.
+    /// Bytes sent, with the headers of their frames.
     pub bytes: u64,
     /// Datagrams that were dropped.
     pub dropped_packets: u64,
-    /// What they counted as.
+    /// Bytes for which they counted.
     pub dropped_bytes: u64,
-    /// How long what was sent had waited here: a datagram since it was queued, a stream for its turn.
+    /// Waiting time here of what was sent: a datagram since it was queued, a stream for its turn.
     pub delay: Delay,
 }
 
@@ -100,7 +100,7 @@ impl Activity {
         self.both(|counters| counters.carried.add(carried));
     }
 
-    /// What it is now; what is recent begins anew.
+    /// Returns the current state; the recent counters start again at zero.
     pub(crate) fn look(&mut self) -> Self {
         let seen = *self;
         self.recent = Counters::default();
@@ -113,21 +113,21 @@ impl Activity {
     }
 }
 
-/// How many waits were how long, roughly: of 16 parts each but the last ends at twice what the one
-/// before ends at, the first at 128 µs.
+/// Rough histogram of waits in 16 parts. Each part except the last ends at twice the end of the one
+/// before; the first ends at 128 µs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Waits([u64; Waits::PARTS]);
 
 impl Waits {
-    /// How many parts there are.
+    /// Number of parts.
     pub const PARTS: usize = 16;
 
-    /// Where a part ends, its end not included; `None` of the last, which has none.
+    /// Exclusive end of a part; `None` for the last, which has none.
     pub const fn end_of(part: usize) -> Option<Duration> {
         if part + 1 < Self::PARTS { Some(Duration::from_micros(128 << part)) } else { None }
     }
 
-    /// How many waits fell into each part.
+    /// Number of waits in each part.
     pub const fn counts(&self) -> &[u64; Self::PARTS] {
         &self.0
     }
@@ -156,13 +156,13 @@ impl Waits {
 /// A class and what is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClassCounters {
-    /// What its flows sent, lost and waited.
+    /// Sent, lost and waited by its flows.
     pub sent: Counters,
-    /// What was charged to it beside its flows: repairs, retransmissions, packets' overhead.
+    /// Bytes charged to it in addition to its flows: repairs, retransmissions, packet overhead.
     pub charged_bytes: u64,
     /// Flows in it now.
     pub flows: usize,
-    /// What its datagrams take now.
+    /// Memory of its datagrams now.
     pub queued_bytes: u64,
 }
 

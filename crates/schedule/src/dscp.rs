@@ -18,7 +18,7 @@ impl Dscp {
     pub const AF42: Self = Self(36);
     /// Expedited forwarding (RFC 3246).
     pub const EF: Self = Self(46);
-    /// What RFC 4594 §3.2 keeps for network control.
+    /// Network control (RFC 4594 §3.2).
     pub const CS6: Self = Self(48);
 
     /// A code point of 0 to 63.

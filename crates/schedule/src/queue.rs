@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::codel::{Codel, Params};
 
-/// Why a datagram was dropped.
+/// Reason for dropping a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// It was older than its class's lifetime.
@@ -19,22 +19,22 @@ pub enum DropReason {
 /// A datagram that left a queue without being sent.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Dropped<T> {
-    /// What was queued.
+    /// The queued item.
     pub item: T,
-    /// What it was counted at.
+    /// Size for which it counted.
     pub bytes: usize,
-    /// Why.
+    /// Reason.
     pub reason: DropReason,
 }
 
 /// A datagram whose turn came.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Popped<T> {
-    /// What was queued.
+    /// The queued item.
     pub item: T,
-    /// What it was counted at.
+    /// Size for which it counted.
     pub bytes: usize,
-    /// How long it was queued.
+    /// Time in the queue.
     pub waited: Duration,
 }
 
@@ -128,7 +128,7 @@ impl<T> DatagramQueue<T> {
         Some(Dropped { item, bytes, reason: DropReason::Overflow })
     }
 
-    /// When the oldest datagram, if any, becomes older than `lifetime`.
+    /// Time at which the oldest datagram, if any, becomes older than `lifetime`.
     pub fn expires_at(&self, lifetime: Duration) -> Option<Duration> {
         self.items.front().map(|head| head.at.saturating_add(lifetime))
     }
@@ -138,12 +138,12 @@ impl<T> DatagramQueue<T> {
         self.items.len()
     }
 
-    /// Whether none is queued.
+    /// Returns `true` if no datagram is queued.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// What the queued datagrams count as together.
+    /// Total size of the queued datagrams.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -2,7 +2,7 @@
 
 use crate::arena::Arena;
 
-/// What a member sends in its turn: two packets, so that turns are short.
+/// Bytes that a member sends in its turn: two packets, so that turns are short.
 pub(crate) const QUANTUM_BYTES: i64 = 3000;
 
 /// No place.
@@ -98,7 +98,7 @@ impl Ring {
         arena[index].member.deficit -= i64::try_from(bytes).unwrap_or(i64::MAX >> 8);
     }
 
-    /// Whose turn it is; the answer stands until something is spent or changes.
+    /// Member whose turn it is; the answer stands until something is spent or changes.
     pub fn next<T>(&mut self, arena: &mut Arena<T>) -> Option<u32> {
         if self.is_idle() {
             return None;
@@ -121,7 +121,7 @@ impl Ring {
         }
     }
 
-    /// Whether `index`, whose turn it is, has it ahead of the old ones.
+    /// Returns `true` if `index`, whose turn it is, is served ahead of the old members.
     pub fn is_new(&self, index: u32) -> bool {
         self.new.first == index
     }

@@ -1,4 +1,4 @@
-//! Whose bytes fill the next packet.
+//! Choice of the flow whose bytes fill the next packet.
 
 mod look;
 
@@ -16,15 +16,15 @@ use crate::{Class, Passenger};
 
 pub use look::{ClassActivity, FlowActivity, Most, SeatActivity, Seen};
 
-/// What the caller calls a flow.
+/// Caller's identifier of a flow.
 pub type FlowId = u64;
 
-/// What a class may have and take, in one direction.
+/// Bounds of a class, in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassSettings {
-    /// What it may send.
+    /// Rate bounds.
     pub limits: Limits,
-    /// What its queued datagrams may take.
+    /// Memory bound of its queued datagrams.
     pub memory: ByteSize,
 }
 
@@ -54,7 +54,7 @@ struct ClassState {
     /// Its passengers take turns here.
     ring: Ring,
     activity: Activity,
-    /// How long what was sent had waited, from the beginning and since somebody looked last.
+    /// Waiting times of what was sent, from the beginning and since the last look.
     waits: [Waits; 2],
     charged_bytes: u64,
     flows: usize,
@@ -158,8 +158,9 @@ impl Scheduler {
         Some(self.flows[flow].value.id)
     }
 
-    /// Whether the passenger of [`pick`](Self::pick)'s flow is new, one who asks for little or has
-    /// just begun: these go before the others of their class, for one quantum.
+    /// Returns `true` if the passenger of [`pick`](Self::pick)'s flow is new: one who asks for
+    /// little or has just begun. New passengers go before the others of their class, for one
+    /// quantum.
     pub fn picks_new(&mut self, now: Duration) -> bool {
         let seat = self.pick_seat(now);
         seat.is_some_and(|(class, seat)| self.classes[class.index()].ring.is_new(seat))
@@ -172,20 +173,22 @@ impl Scheduler {
         Some((class, seat))
     }
 
-    /// Whether a flow of the class has something to send, and be it at the class's ceiling.
+    /// Returns `true` if a flow of the class has something to send, even if the class is at its
+    /// ceiling.
     pub fn waits(&self, class: Class) -> bool {
         !self.classes[class.index()].ring.is_idle()
     }
 
-    /// Whether a flow's bytes would go before something of `class` that is no flow's new data, as a
-    /// repair: by what classes are owed and had, as if that stood in line with them.
+    /// Returns `true` if a flow's bytes would go before something of `class` that is not new data
+    /// of a flow, such as a repair. The comparison uses the guaranteed rates and past service of
+    /// the classes.
     pub fn precedes(&mut self, class: Class, now: Duration) -> bool {
         let classes = &self.classes;
         let waits = |other: Class| other == class || !classes[other.index()].ring.is_idle();
         self.shares.choose(waits, now).is_some_and(|first| first != class)
     }
 
-    /// When some of those that have something to send and wait for their class's ceiling may.
+    /// Time at which some flow that waits for its class's ceiling may send.
     pub fn next_ready(&mut self, now: Duration) -> Option<Duration> {
         let classes = &self.classes;
         self.shares.next_ready(|class| !classes[class.index()].ring.is_idle(), now)
@@ -263,7 +266,7 @@ impl Scheduler {
         self.classes[class.index()].activity.carried(carried);
     }
 
-    /// Of a class.
+    /// Counters of a class.
     pub fn class_counters(&self, class: Class) -> ClassCounters {
         let ClassState { activity, charged_bytes, flows, .. } = &self.classes[class.index()];
         let (charged_bytes, flows) = (*charged_bytes, *flows);
@@ -271,7 +274,7 @@ impl Scheduler {
         ClassCounters { sent: activity.total, charged_bytes, flows, queued_bytes }
     }
 
-    /// Of a flow that was not removed.
+    /// Counters of a flow that was not removed.
     pub fn flow_counters(&self, handle: Handle) -> Option<Counters> {
         self.flows.find(handle).map(|flow| self.flows[flow].value.activity.total)
     }

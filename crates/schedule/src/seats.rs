@@ -78,7 +78,7 @@ impl Seats {
         self.arena.each()
     }
 
-    /// How many those are.
+    /// Number of seats.
     pub fn count(&self) -> usize {
         self.places.len()
     }

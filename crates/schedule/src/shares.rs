@@ -1,4 +1,4 @@
-//! Which class the next packet is of: guaranteed rates, ceilings, and what is left over by weight.
+//! Choice of the class of the next packet: guaranteed rates, ceilings, and the rest by weight.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use bentpipe_units::BitRate;
 use crate::Class;
 use crate::tokens::Bucket;
 
-/// What a class may count on and what it may not exceed, in one direction.
+/// Guaranteed rate and ceiling of a class, in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// What it gets whenever it asks for it and the link has it.
+    /// Rate that it gets whenever it asks for it and the link has it.
     ///
     /// With a rate the operator's and the network's class, and lower effort, take more than it only
     /// from what assured and best effort leave. Zero for lower effort: nothing but that. Without
     /// one each of them shares what is left with the others, by weight.
     pub rate: Option<BitRate>,
-    /// What it never exceeds, even where the link is idle; it binds the rate too.
+    /// Rate that it never exceeds, even on an idle link; it bounds the guaranteed rate too.
     pub ceil: Option<BitRate>,
 }
 
-/// What a byte beyond the guaranteed rate costs in virtual time: the share of a class is the
-/// inverse. Operator, network, assured and best effort share as 32 : 16 : 8 : 4, so a passenger who
-/// marks everything as urgent leaves a fifth to best effort; lower effort gets a twentieth beside
-/// best effort alone, its floor where none is configured.
+/// Virtual time of a byte beyond the guaranteed rate; the share of a class is the inverse.
+/// Operator, network, assured and best effort share as 32 : 16 : 8 : 4, so a passenger who marks
+/// everything as urgent leaves a fifth to best effort. Lower effort gets a twentieth next to best
+/// effort alone; that is its floor if none is configured.
 const fn cost(class: Class) -> u64 {
     match class {
         Class::Operator => 1,
@@ -34,8 +34,9 @@ const fn cost(class: Class) -> u64 {
     }
 }
 
-/// Of those who wait, first whom the link owes their guaranteed rate, in the order of classes; then
-/// shares by weight; then who may take only what the others leave, in the order of classes.
+/// Order of the waiting classes. First come those below their guaranteed rate, in the order of
+/// classes. Then come shares by weight. Last come classes that may use only what the others leave,
+/// in the order of classes.
 ///
 /// A share by weight is start-time fair queueing (Goyal, Vin and Cheng, 1996): the class that got
 /// least for its weight is next, the more favoured of two; and who was away starts level with who is
@@ -51,13 +52,13 @@ pub(crate) struct Shares {
 struct Share {
     rate: Option<Bucket>,
     ceil: Option<Bucket>,
-    /// Where in virtual time its last bytes by weight ended.
+    /// Virtual time at which its last bytes by weight ended.
     end: u64,
     /// Its last new bytes were part of its guaranteed rate.
     guaranteed: bool,
 }
 
-/// Why a class may send; the least is served.
+/// Reason for which a class may send; the least is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Claim {
     Guaranteed,
@@ -129,7 +130,7 @@ impl Shares {
         self.now = self.now.max(end);
     }
 
-    /// When the first class of those that wait for their ceiling may send.
+    /// Time at which the first class of those that wait for their ceiling may send.
     pub fn next_ready(&mut self, waits: impl Fn(Class) -> bool, now: Duration) -> Option<Duration> {
         let held = |class: Class| {
             let ceil = self.classes[class.index()].ceil.as_mut().filter(|_| waits(class))?;
@@ -152,7 +153,7 @@ impl Shares {
     }
 }
 
-/// Whether the class takes part where what is left is shared by weight.
+/// Returns `true` if the class takes part in the sharing by weight.
 fn has_share(class: Class, rate: Option<&Bucket>) -> bool {
     matches!(class, Class::Assured | Class::BestEffort) || rate.is_none()
 }

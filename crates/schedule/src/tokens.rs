@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-/// What a bucket saves up: four packets of 1500 bytes, so that a class that had to wait for
+/// Maximum saving of a bucket: four packets of 1500 bytes, so that a class that had to wait for
 /// another's packets still gets its rate. Over a minute at 256 kbit/s that is 0.3 %.
 pub const BURST_BYTES: u64 = 6000;
 
@@ -40,7 +40,7 @@ impl Bucket {
         self.level = self.level.min(self.most);
     }
 
-    /// Whether there is anything in it.
+    /// Returns `true` if the bucket is not empty.
     pub fn is_open(&mut self, now: Duration) -> bool {
         self.refill(now);
         self.level > 0
@@ -51,7 +51,7 @@ impl Bucket {
         self.level -= i128::try_from(bytes).unwrap_or(i128::MAX >> 40) * 8 * NANOS;
     }
 
-    /// When it is open next; `None` when it fills at no rate.
+    /// Time at which it is next open; `None` if it fills at no rate.
     pub fn opens_at(&self) -> Option<Duration> {
         if self.level > 0 {
             return Some(self.updated);

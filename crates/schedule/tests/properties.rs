@@ -1,4 +1,4 @@
-//! What holds whatever comes, in whatever order.
+//! Properties that hold for every sequence of events.
 
 mod common;
 
@@ -13,7 +13,7 @@ use bentpipe_units::{BitRate, ByteSize};
 use common::{Link, PACKET, Source, kbps};
 use proptest::prelude::*;
 
-/// Of each property.
+/// Cases per property.
 const CASES: u32 = 10_000;
 
 fn class() -> impl Strategy<Value = Class> {
@@ -24,7 +24,7 @@ fn limit() -> impl Strategy<Value = Option<BitRate>> {
     proptest::option::of((0u64..4000).prop_map(kbps))
 }
 
-/// What a caller may do.
+/// Possible action of a caller.
 #[derive(Debug, Clone)]
 enum Step {
     Add(Class, u32),

@@ -1,4 +1,4 @@
-//! Who gets how much, and who waits how long, on a link in virtual time.
+//! Shares and waiting times on a link in virtual time.
 
 mod common;
 

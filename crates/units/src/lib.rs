@@ -18,15 +18,15 @@ mod table;
 pub use quantity::{BitRate, ByteSize, Span};
 pub use ratio::Ratio;
 
-/// Why a written quantity was not taken, with what to write instead.
+/// Error for a written quantity that was refused, with what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{written:?} is not {what}: {why}; write it like {example:?}")]
 pub struct ParseQuantityError {
-    /// What the text said.
+    /// Text as written.
     pub written: String,
-    /// What was expected there, with its article: "a rate".
+    /// Expected quantity, with its article: "a rate".
     pub what: &'static str,
-    /// What is wrong with it.
+    /// Reason for the refusal.
     pub why: String,
     /// A correct value of this kind.
     pub example: &'static str,

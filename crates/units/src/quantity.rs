@@ -74,7 +74,7 @@ impl BitRate {
         self.0
     }
 
-    /// How long `bytes` take at this rate; a zero rate takes for ever ([`Duration::MAX`]).
+    /// Time that `bytes` take at this rate. A zero rate takes for ever ([`Duration::MAX`]).
     pub fn time_for(self, bytes: u64) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
@@ -83,7 +83,7 @@ impl BitRate {
         Duration::from_nanos(nanos.try_into().unwrap_or(u64::MAX))
     }
 
-    /// How many whole bytes fit into `span` at this rate.
+    /// Number of whole bytes that fit into `span` at this rate.
     pub fn bytes_in(self, span: Duration) -> u64 {
         let bytes = span.as_nanos() * u128::from(self.0) / 8 / 1_000_000_000;
         bytes.try_into().unwrap_or(u64::MAX)

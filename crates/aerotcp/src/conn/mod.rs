@@ -39,7 +39,7 @@ const ABANDONED_LIFETIME: Duration = Duration::from_secs(120);
 /// A window smaller than this holds no full packet: the peer takes it for closed.
 const CLOSED_WINDOW_BYTES: u64 = 1500;
 
-/// What a connection is told of its association whenever it may send.
+/// State of the association that a connection gets whenever it may send.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// The congestion window in packets.
@@ -59,7 +59,7 @@ pub struct Connection {
     sender: Sender,
     receiver: Receiver,
     buffers: Buffers,
-    /// What the SYN says, which it repeats when it is sent again.
+    /// Content of the SYN, repeated when it is sent again.
     opening: Option<Opening>,
     /// The SYN has come, or this end sends it.
     begun: bool,
@@ -71,7 +71,7 @@ pub struct Connection {
     told_edge: u64,
     stop: Option<ResetCode>,
     peer_stop: Option<ResetCode>,
-    /// How it was broken off, here or there.
+    /// Reset code, if either side broke it off.
     broken: Option<ResetCode>,
     resetting: Option<Resetting>,
     confirm_reset: bool,
@@ -130,12 +130,12 @@ impl Connection {
         }
     }
 
-    /// What the SYN said, once it has come.
+    /// Content of the SYN, once it has arrived.
     pub fn opening(&self) -> Option<&Opening> {
         self.opening.as_ref()
     }
 
-    /// Whether it takes part in the sharing of the bandwidth.
+    /// Returns `true` if it takes part in the sharing of the bandwidth.
     pub fn is_live(&self) -> bool {
         self.begun && self.broken.is_none() && !self.is_complete()
     }
@@ -145,7 +145,7 @@ impl Connection {
         self.found_live
     }
 
-    /// Whether the peer has to answer something that was sent.
+    /// Returns `true` if the peer has to answer something that was sent.
     pub fn awaits_answer(&self) -> bool {
         self.resetting.is_some() || (self.broken.is_none() && self.sender.awaits_answer())
     }
@@ -358,8 +358,8 @@ impl Connection {
         Segment { connection: self.id, ack, stop: self.stop, kind }.put(out)
     }
 
-    /// Whether the peer should hear of a window that has opened since it last heard of it: a
-    /// quarter of the buffer, or anything where the window was closed.
+    /// Returns `true` if the peer should learn of a window that has opened since the last report:
+    /// by a quarter of the buffer, or by anything if the window was closed.
     fn should_tell_window(&self) -> bool {
         let ack = self.receiver.ack();
         let opened = (ack.number + ack.window).saturating_sub(self.told_edge);
@@ -367,7 +367,7 @@ impl Connection {
         opened >= self.buffers.receive as u64 / 4 || (closed && opened > 0)
     }
 
-    /// When [`Self::on_timeout`] should be called.
+    /// Time at which [`Self::on_timeout`] should be called.
     pub fn deadline(&self) -> Option<Duration> {
         let forgotten = self.forget_at();
         let other = match self.resetting {
@@ -385,12 +385,12 @@ impl Connection {
         }
     }
 
-    /// Whether it can be forgotten.
+    /// Returns `true` if it can be forgotten.
     pub fn is_over(&self, now: Duration) -> bool {
         self.forget_at().is_some_and(|at| at <= now)
     }
 
-    /// When it can be forgotten, if nothing moves until then.
+    /// Time at which it can be forgotten, if nothing moves until then.
     fn forget_at(&self) -> Option<Duration> {
         if !self.released && self.begun && self.opening.is_some() {
             return None; // its owner still has it, or is yet to be given it
@@ -410,7 +410,7 @@ impl Connection {
     }
 }
 
-/// What a connection begins with.
+/// Initial state of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Made {
     /// Its buffers.
@@ -423,7 +423,7 @@ pub struct Made {
     pub now: Duration,
 }
 
-/// What all connections hold together.
+/// Memory of all connections together.
 #[derive(Debug)]
 pub struct Pools {
     /// To be sent, or to be acknowledged.

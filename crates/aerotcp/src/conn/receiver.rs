@@ -23,7 +23,7 @@ pub struct Receiver {
     /// Out of order, by first number.
     early: BTreeMap<u64, Early>,
     early_bytes: usize,
-    /// What `early` covers; the block that grew last first.
+    /// Ranges that `early` covers; the block that grew last is first.
     blocks: Vec<Block>,
     /// The buffer: section V.B.
     buffer: usize,
@@ -79,7 +79,7 @@ impl Receiver {
         // and ends behind it is nothing that our sender makes.
     }
 
-    /// What the other side should hear now.
+    /// Acknowledgement to send now.
     pub fn ack(&self) -> Ack {
         let blocks = self.blocks.iter().take(MAX_SACK_BLOCKS).copied().collect();
         Ack { number: self.next, window: self.window(), blocks }
@@ -124,7 +124,7 @@ impl Receiver {
         self.unread_bytes = 0;
     }
 
-    /// Whether everything has come.
+    /// Returns `true` if everything has arrived.
     pub fn is_finished(&self) -> bool {
         self.finished
     }

@@ -1,4 +1,4 @@
-//! What was sent and is not acknowledged, packet by packet, and what SACK blocks said of it.
+//! Packets that were sent and are not acknowledged, and their SACK state.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,25 +30,25 @@ pub struct Packet {
     pub start: u64,
     /// The number behind its last.
     pub end: u64,
-    /// Whether it carries the SYN.
+    /// `true` if it carries the SYN.
     pub syn: bool,
-    /// Whether it carries the FIN.
+    /// `true` if it carries the FIN.
     pub fin: bool,
     /// Its bytes.
     pub payload: Bytes,
-    /// When it was last sent.
+    /// Time of the last transmission.
     pub sent_at: Duration,
-    /// Whether it was sent more than once.
+    /// `true` if it was sent more than once.
     pub again: bool,
     sacked: bool,
 }
 
-/// What a report of new arrivals came to.
+/// Result of a report of new arrivals.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct News {
     /// Packets that are known to have arrived since this report.
     pub arrived: usize,
-    /// When the newest of them was sent, if it was sent only once (Karn's rule).
+    /// Time at which the newest of them was sent, if it was sent only once (Karn's rule).
     pub sent_at: Option<Duration>,
 }
 

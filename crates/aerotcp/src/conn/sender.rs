@@ -34,7 +34,7 @@ pub struct Sender {
     timer: Timer,
     /// Copies of the oldest packet that a timeout still owes.
     copies: VecDeque<Packet>,
-    /// When the peer, whose window is closed, was last asked about it.
+    /// Time of the last probe of the peer's closed window.
     asked_at: Option<Duration>,
     timeouts: u64,
 }
@@ -97,12 +97,12 @@ impl Sender {
         self.finish();
     }
 
-    /// Whether the FIN was asked for.
+    /// Returns `true` if the FIN was requested.
     pub fn is_finishing(&self) -> bool {
         self.finish != Finish::No
     }
 
-    /// Whether everything, the FIN included, is acknowledged.
+    /// Returns `true` if everything, the FIN included, is acknowledged.
     pub fn is_done(&self) -> bool {
         self.finish == Finish::Sent && self.board.oldest().is_none()
     }
@@ -112,7 +112,7 @@ impl Sender {
         self.unsent.len() + self.board.bytes()
     }
 
-    /// Whether something is under way that must be acknowledged.
+    /// Returns `true` if something that must be acknowledged is in flight.
     pub fn awaits_answer(&self) -> bool {
         self.board.oldest().is_some() || self.asked_at.is_some()
     }
@@ -262,7 +262,7 @@ impl Sender {
         self.board.oldest().is_none() && !self.unsent.is_empty() && !self.has_new_packet()
     }
 
-    /// When [`Self::on_timeout`] should be called.
+    /// Time at which [`Self::on_timeout`] should be called.
     ///
     /// The timer runs for the oldest packet, from when it was last sent. So when several
     /// retransmissions were lost, each is found overdue as soon as the one before has come through.

@@ -14,7 +14,7 @@ const SLACK_PART: u32 = 4;
 /// The longest timeout, however often it was doubled: an outage is probed at least this often.
 pub const LONGEST: Duration = Duration::from_secs(10);
 
-/// How often the timeout is doubled at most.
+/// Maximum number of doublings of the timeout.
 const MOST_DOUBLINGS: u32 = 8;
 
 /// The measured round trip and the timeout that follows from it, after RFC 6298 without its
@@ -44,7 +44,7 @@ impl Timer {
         }
     }
 
-    /// How long an acknowledgement may take.
+    /// Retransmission timeout.
     pub fn timeout(&self) -> Duration {
         let slack = (self.variation * 4).max(self.smoothed / SLACK_PART).max(GRAIN);
         let base = self.smoothed + slack;

@@ -13,10 +13,10 @@ use super::PROLOGUE;
 use crate::session::{PeerTerms, Session};
 use crate::settings::Settings;
 
-/// How long an end without anything to do sleeps.
+/// Sleep of an end without anything to do.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Who we are, and whom we call.
+/// Our identity and that of the ground gateway we call.
 #[derive(Debug, Clone)]
 pub struct AirConfig {
     /// Our key.

@@ -17,7 +17,7 @@ use super::PROLOGUE;
 use crate::session::{PeerTerms, Session};
 use crate::settings::Settings;
 
-/// Who we are, and whom we serve.
+/// Our identity and those of the aircraft we serve.
 #[derive(Debug, Clone)]
 pub struct GroundConfig {
     /// Our key.
@@ -71,7 +71,7 @@ impl GroundCore {
         self.sessions.iter().map(|(id, (key, session))| (*id, *key, session))
     }
 
-    /// Whose association it is.
+    /// Key of the aircraft that has this association.
     pub fn aircraft_of(&self, id: SessionId) -> Option<PublicKey> {
         self.sessions.get(&id).map(|(key, _)| *key)
     }

@@ -20,14 +20,14 @@ use crate::settings::{Settings, Window};
 const DELAY: Duration = Duration::from_millis(240);
 const GROUND: ([u8; 4], u16) = ([198, 18, 0, 2], 4500);
 
-/// Where a datagram is going.
+/// Direction of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     Down,
     Up,
 }
 
-/// Whether a datagram is lost.
+/// Decides if a datagram is lost.
 pub type Lose = Box<dyn FnMut(Way, &[u8]) -> bool>;
 
 /// Both ends and what is under way.
@@ -37,9 +37,9 @@ pub struct World {
     pub now: Duration,
     pub air_address: SocketAddr,
     under_way: VecDeque<(Duration, Way, SocketAddr, Vec<u8>)>,
-    /// What is lost.
+    /// Loss rule.
     pub lose: Lose,
-    /// Whether every datagram comes twice.
+    /// `true` if every datagram arrives twice.
     pub twice: bool,
     pub opened: VecDeque<(SessionId, FlowEvent)>,
     pub sent: usize,

@@ -38,18 +38,18 @@ const MAX_COMPLETED: usize = 1024;
 const SILENT_ROUND_TRIPS: u32 = 4;
 const LEAST_SILENCE: Duration = Duration::from_secs(3);
 
-/// What the peer said of itself in the handshake.
+/// Terms of the peer from the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PeerTerms {
-    /// What it may send.
+    /// Bandwidth at which the peer may send.
     pub bandwidth: BitRate,
-    /// What there is room for there in a connection that begins, bytes.
+    /// Receive window of a new connection at the peer, in bytes.
     pub window: u32,
     /// Connections it takes at once.
     pub max_connections: u32,
 }
 
-/// What an association counts.
+/// Counters of an association.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Packets sent.
@@ -85,7 +85,7 @@ pub struct Session {
     /// Connections that may have something to send, in turn; each stands in it once.
     ready: VecDeque<u64>,
     in_ready: BTreeSet<u64>,
-    /// When connections want to be called.
+    /// Times at which connections want to be called.
     timers: BTreeSet<(Duration, u64)>,
     timer_of: BTreeMap<u64, Duration>,
     events: VecDeque<FlowEvent>,
@@ -181,7 +181,7 @@ impl Session {
         self.round_trip
     }
 
-    /// What it counts.
+    /// Counters of the association.
     pub fn counters(&self) -> Counters {
         let open = self.connections.values().map(Connection::timeouts).sum::<u64>();
         Counters {
@@ -197,12 +197,12 @@ impl Session {
         self.settings.buffers(self.peer.bandwidth)
     }
 
-    /// Whether this is the aircraft's end.
+    /// Returns `true` if this is the aircraft's end.
     pub fn is_air(&self) -> bool {
         self.opens
     }
 
-    /// Whether the keys should be replaced, or the peer is silent.
+    /// Returns `true` if the keys should be replaced, or the peer is silent.
     pub(crate) fn wants_handshake(&self, now: Duration) -> bool {
         self.keys.is_worn(now, self.settings.key_lifetime)
             || self.silent_at().is_some_and(|at| at <= now)
@@ -213,7 +213,7 @@ impl Session {
         self.owed_since.map(|since| since + patience)
     }
 
-    /// Whether the peer, or we, have said goodbye.
+    /// Returns `true` if either side has said goodbye.
     pub fn is_closed(&self) -> bool {
         self.closed || (self.closing && self.goodbyes_left == 0)
     }
@@ -232,7 +232,7 @@ impl Session {
         }
     }
 
-    /// What connections' owners should hear.
+    /// Next event for the owner of a connection.
     pub fn next_event(&mut self) -> Option<FlowEvent> {
         self.events.pop_front()
     }
@@ -440,7 +440,7 @@ impl Flows for Session {
     }
 }
 
-/// What is said of a connection that is not here any more.
+/// Reset code of a connection that is no longer here.
 const GONE: ResetCode = ResetCode::Aborted;
 
 #[cfg(test)]

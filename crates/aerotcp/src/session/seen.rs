@@ -14,7 +14,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Whether `number` was used.
+    /// Returns `true` if `number` was used.
     pub fn contains(&self, number: u64) -> bool {
         self.stretches.range(..=number).next_back().is_some_and(|(_, last)| *last >= number)
     }

@@ -1,4 +1,4 @@
-//! Whose turn it is: connections that may have something to send, and those whose time has come.
+//! Turns of connections that may have something to send, and of those with a due timer.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Session {
         self.settings.mtu_bytes - ip_bytes - UDP_BYTES - DATA_OVERHEAD_BYTES
     }
 
-    /// When [`Self::handle_timeout`] should be called.
+    /// Time at which [`Self::handle_timeout`] should be called.
     pub(crate) fn next_timeout(&self, now: Duration) -> Duration {
         let connection = self.timers.first().map(|(at, _)| *at);
         let keepalive = self.opens.then(|| self.last_sent + self.settings.keepalive);

@@ -5,8 +5,8 @@ use crate::symbol::PREFIX_BYTES;
 
 /// A ring of contents, by number.
 pub(super) struct Contents {
-    /// Whose place it is: [`NOBODY`]'s where there is nothing. Apart from the contents, so that what
-    /// is missing of a span is found in few lines of the cache.
+    /// Number of the symbol in each slot, or [`NOBODY`]. The numbers are apart from the contents,
+    /// so that a search for missing symbols touches few cache lines.
     numbers: Vec<u64>,
     coded: Vec<Vec<u8>>,
     capacity: usize,
@@ -15,7 +15,7 @@ pub(super) struct Contents {
     bytes: usize,
 }
 
-/// What the tables take for a place.
+/// Table memory per slot.
 pub(super) const SLOT_BYTES: usize = size_of::<u64>() + size_of::<Vec<u8>>();
 
 /// Behind the end of every span, so never asked for.
@@ -57,7 +57,7 @@ impl Contents {
         self.bytes += coded.capacity() - before;
     }
 
-    /// Whether the content of a symbol is kept.
+    /// Returns `true` if the content of a symbol is stored.
     pub fn has(&self, number: u64) -> bool {
         number != NOBODY && self.numbers.get(self.index(number)) == Some(&number)
     }
@@ -93,7 +93,7 @@ impl Contents {
         }
     }
 
-    /// Where `forget_below` has come to.
+    /// First number that `forget_below` has not dropped.
     pub fn floor(&self) -> u64 {
         self.floor
     }

@@ -1,4 +1,4 @@
-//! What a decoder may hold.
+//! Bounds on a decoder.
 
 use super::contents::SLOT_BYTES;
 use super::row::Row;
@@ -6,7 +6,7 @@ use super::rows::{ROW_TABLE_BYTES, Recovered};
 use crate::MAX_SPAN;
 use crate::symbol::{MAX_SYMBOL_BYTES, PREFIX_BYTES};
 
-/// What a decoder may hold, and with that how much work it may be given.
+/// Bounds on a decoder's memory, and with that on the work it may be given.
 ///
 /// **Memory** is at most [`max_bytes`](Self::max_bytes). With the defaults (2,048 symbols of 1,500
 /// bytes, 512 equations):

@@ -1,22 +1,23 @@
-//! What can be wrong with a repair.
+//! Faults of a repair.
 
-/// What no encoder that knows the sources sends. The peer is broken or hostile: end its session.
+/// Error for a repair that no encoder with the right sources sends. The peer is broken or hostile:
+/// end its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The span is empty, too wide, or ends past the last number.
     #[error("a repair spans {count} symbols from {first} on")]
     Span {
-        /// Where it begins.
+        /// First symbol.
         first: u64,
-        /// How many symbols it has.
+        /// Number of symbols.
         count: u16,
     },
     /// The payload cannot hold a length, or is longer than any symbol.
     #[error("a repair has {bytes} bytes, where 2 to {limit} are possible")]
     Bytes {
-        /// How long it is.
+        /// Actual length.
         bytes: usize,
-        /// How long it may be.
+        /// Maximum length.
         limit: usize,
     },
     /// A source is longer than the repair that combines it.

@@ -31,7 +31,7 @@ pub struct Decoder {
     contents: Contents,
     rows: Rows,
     recovered: VecDeque<Recovered>,
-    /// What a source showed to be wrong with earlier repairs; told at the next one.
+    /// Fault of an earlier repair that a source revealed; returned with the next repair.
     malformed: Option<Malformed>,
 }
 
@@ -145,8 +145,8 @@ impl Decoder {
         self.contents.bytes() + self.rows.bytes() + table + waiting.sum::<usize>()
     }
 
-    /// What a repair says of the symbols that are missing; `None` if that is nothing, or if a content
-    /// that is needed is not kept.
+    /// Equation of a repair over the missing symbols. `None` if it has none, or if a content that
+    /// it needs is not stored.
     fn equation(
         &mut self,
         span: Span,

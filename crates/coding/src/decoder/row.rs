@@ -41,7 +41,7 @@ impl Row {
         size_of::<Self>() + self.coefficients.capacity() + self.payload.capacity()
     }
 
-    /// Whether nothing is missing, and something remains on the other side.
+    /// Returns `true` if no symbol is missing and the other side is not zero.
     pub fn contradicts(&self) -> bool {
         self.coefficients.is_empty() && self.payload.iter().any(|byte| *byte != 0)
     }

@@ -19,7 +19,7 @@ use crate::kernel::Kernel;
 /// The most reductions of one equation by another in one call.
 pub(super) const MAX_STEPS: usize = 8 * MAX_SPAN;
 
-/// What the tables take for a row, beside the row: nodes are at least half full.
+/// Table memory per row, in addition to the row: nodes are at least half full.
 pub(super) const ROW_TABLE_BYTES: usize = 2 * 2 * size_of::<(u64, u64)>();
 
 /// A symbol that was recovered.
@@ -29,7 +29,7 @@ pub(super) type Recovered = (u64, Vec<u8>);
 pub(super) struct Rows {
     /// By the lowest missing symbol.
     rows: BTreeMap<u64, Row>,
-    /// Where the row with this end starts.
+    /// Start of the row with this end.
     starts: BTreeMap<u64, u64>,
 }
 

@@ -82,7 +82,7 @@ impl Model {
     }
 }
 
-/// What reaches the decoder.
+/// Event at the decoder.
 #[derive(Debug, Clone)]
 enum Event {
     Source(u64),

@@ -38,7 +38,7 @@ enum Kind {
 /// One summand: a multiple of some bytes. Behind its end a source counts as zeros.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Term<'a> {
-    /// What the bytes are multiplied by.
+    /// Factor by which the bytes are multiplied.
     pub factor: u8,
     /// The bytes.
     pub source: &'a [u8],
@@ -56,7 +56,7 @@ impl Kernel {
         all.into_iter().filter(|kind| kind.is_here()).map(Self)
     }
 
-    /// What it is called: `gfni`, `gfni-256`, `avx2`, `neon` or `portable`.
+    /// Name of the kernel: `gfni`, `gfni-256`, `avx2`, `neon` or `portable`.
     pub fn name(self) -> &'static str {
         match self.0 {
             Kind::Gfni => "gfni",

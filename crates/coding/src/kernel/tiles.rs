@@ -18,7 +18,7 @@ const WIDEST: usize = 64;
 /// function that has these instructions enabled.
 #[expect(unsafe_code, reason = "registers are loaded and stored through pointers")]
 pub(super) trait Register: Copy {
-    /// How many bytes it has.
+    /// Number of bytes in a register.
     const BYTES: usize;
 
     /// A factor, as the multiplication needs it.

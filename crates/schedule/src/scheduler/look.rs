@@ -1,4 +1,4 @@
-//! What somebody sees who looks now and then: all classes, and of passengers and flows the busiest.
+//! Snapshot of the scheduler: all classes, and the busiest passengers and flows.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -7,8 +7,8 @@ use super::{FlowId, Scheduler};
 use crate::counters::{Activity, ClassCounters, Counters, Waits};
 use crate::{Class, Passenger, PerClass};
 
-/// How many of each are shown, the busiest ones: those that carried most since the last look, and
-/// among equals those that carried most in all.
+/// Maximum number of entries of each kind. The busiest are shown: those that carried most since the
+/// last look, and among equals those that carried most in all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Most {
     /// Passengers, each counted once in every class that it uses.
@@ -17,63 +17,63 @@ pub struct Most {
     pub flows: usize,
 }
 
-/// What was done until a look, and since the one before.
+/// Activity until a look, and since the one before.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// Of each class.
+    /// Activity of each class.
     pub classes: PerClass<ClassActivity>,
-    /// Of the busiest passengers, the busiest first.
+    /// Busiest passengers, the busiest first.
     pub passengers: Vec<SeatActivity>,
-    /// How many there are, each counted in every class that it uses, those that are only remembered
-    /// included.
+    /// Number of passengers, each counted in every class that it uses, including those that are
+    /// only remembered.
     pub all_passengers: usize,
-    /// Of the busiest flows that are open, the busiest first.
+    /// Busiest open flows, the busiest first.
     pub flows: Vec<FlowActivity>,
-    /// How many flows there are.
+    /// Number of flows.
     pub all_flows: usize,
 }
 
-/// Of a class.
+/// Activity of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClassActivity {
     /// From the beginning.
     pub total: ClassCounters,
-    /// How long what was sent had waited, from the beginning.
+    /// Waiting times of what was sent, from the beginning.
     pub total_waits: Waits,
-    /// What its flows did since the last look.
+    /// Activity of its flows since the last look.
     pub recent: Counters,
-    /// How long what was sent since then had waited.
+    /// Waiting times of what was sent since the last look.
     pub recent_waits: Waits,
 }
 
-/// Of a passenger in a class.
+/// Activity of a passenger in a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeatActivity {
-    /// Who.
+    /// The passenger.
     pub passenger: Passenger,
-    /// Where.
+    /// The class.
     pub class: Class,
     /// The passenger's flows in this class now.
     pub flows: usize,
-    /// What they did.
+    /// Total and recent activity.
     pub activity: Activity,
 }
 
-/// Of a flow.
+/// Activity of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowActivity {
-    /// Which.
+    /// The flow.
     pub id: FlowId,
-    /// Whose.
+    /// Its passenger.
     pub passenger: Passenger,
-    /// Of which class it is now.
+    /// Its present class.
     pub class: Class,
-    /// What it did since it is of this class.
+    /// Activity since the flow has this class.
     pub activity: Activity,
 }
 
 impl Scheduler {
-    /// What was done, and what of it since the last call. Goes through all flows and all passengers
+    /// Returns the activity so far, and since the last call. Visits all flows and all passengers
     /// once, and holds no more than `most` of them.
     pub fn look(&mut self, most: Most) -> Seen {
         let classes = PerClass::new(|class| {
@@ -107,7 +107,7 @@ impl Scheduler {
 struct Busiest<T> {
     heap: BinaryHeap<Ranked<T>>,
     most: usize,
-    /// How many were asked about, so that among equals the first stays.
+    /// Number of entries seen, so that among equals the first stays.
     added: usize,
 }
 

@@ -23,7 +23,7 @@ impl Noise {
     }
 }
 
-/// When a flow has something to send.
+/// Times at which a flow has something to send.
 pub enum Source {
     /// Always, in packets of so many bytes.
     Always(usize, usize),
@@ -109,7 +109,7 @@ impl Link {
         }
     }
 
-    /// What left in `class` from `from` until now, as a rate.
+    /// Rate of what left in `class` from `from` until now.
     pub fn rate_of(&self, class: Class, from: Duration) -> f64 {
         let bytes = self.bytes(from, |sent| sent.class == class);
         bytes as f64 * 8.0 / (self.now - from).as_secs_f64()
