@@ -1,4 +1,4 @@
-//! What the papers claim, and what Bentpipe is to show: `experiments/claims.toml`, whose schema is
+//! Claims of the papers and goals of Bentpipe: `experiments/claims.toml`, whose schema is
 //! `experiments/README.md`.
 
 mod check;
@@ -27,49 +27,50 @@ const BUILT_IN: &str = include_str!("../../../experiments/claims.toml");
 pub struct Claim {
     /// Its name, which no other has.
     pub id: String,
-    /// Whose it is: an experiment's name, or `bentpipe` for what Bentpipe is to show.
+    /// Origin of the claim: an experiment's name, or `bentpipe` for a goal of Bentpipe.
     pub paper: String,
-    /// Whose cells judge it.
+    /// Experiment whose cells judge it.
     pub experiment: String,
     /// The section whose grid they are of.
     pub section: String,
-    /// Where the paper says so.
+    /// Place in the paper that states it.
     pub at: String,
-    /// What it says, in our words.
+    /// Statement, in our words.
     pub claim: String,
-    /// What is judged.
+    /// Metric that is judged.
     pub metric: String,
     /// Its quotient with this metric of the same cells is judged instead.
     pub over: Option<String>,
-    /// What is made of a cell's values, of all its runs.
+    /// Statistic over a cell's values, of all its runs.
     pub statistic: Statistic,
     /// The cells judged.
     pub of: Pattern,
     /// The cells that those are compared with.
     pub against: Option<Pattern>,
-    /// How.
+    /// Comparison of the two sides.
     pub compare: Compare,
-    /// What `of` and `against` are each divided by before.
+    /// Bases by which `of` and `against` are divided first.
     pub bases: Option<(Pattern, Pattern)>,
-    /// What restricts the cells of all patterns.
+    /// Restriction of the cells of all patterns.
     pub cells: Pattern,
     /// The value is formed for every combination of these columns that all patterns have.
     pub each: Vec<String>,
-    /// Whether several cells of a pattern become their mean; without it a pattern has one cell.
+    /// `true` if several cells of a pattern become their mean; otherwise a pattern has one cell.
     pub pooled: bool,
-    /// How the combinations become one.
+    /// Reduction of the combinations to one value.
     pub take: Take,
-    /// What is held against them.
+    /// Bound on that value.
     pub bound: Bound,
-    /// What the paper found, where it gives a number.
+    /// Value that the paper found, if it gives a number.
     pub paper_value: Option<PaperValue>,
-    /// How the claim was read, and whose the bound is.
+    /// Reading of the claim, and origin of the bound.
     pub note: Option<String>,
-    /// Why it was not held in the reference run, as far as is known; said wherever it is not.
+    /// Reason for the difference in the reference run, as far as known; shown wherever the claim is
+    /// not held.
     pub differs: Option<String>,
 }
 
-/// How the values of two patterns become one.
+/// Comparison of the values of two patterns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compare {
@@ -81,7 +82,7 @@ pub enum Compare {
     Difference,
 }
 
-/// How the values of the combinations become one.
+/// Reduction of the values of the combinations to one.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Take {
     /// One number of all.
@@ -92,7 +93,7 @@ pub enum Take {
     Fraction(f64),
 }
 
-/// What a value must keep to.
+/// Bound that a value must keep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
     /// Less than this.
@@ -103,7 +104,7 @@ pub enum Bound {
     Between(f64, f64),
 }
 
-/// What a paper found.
+/// Value that a paper found.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum PaperValue {
@@ -122,7 +123,7 @@ pub struct Claims {
     pub all: Vec<Claim>,
 }
 
-/// Why there are no claims.
+/// Error that prevents the reading of claims.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {why}")]
 pub struct ClaimError {
@@ -274,7 +275,7 @@ fn take(written: &Written) -> Result<Take, &'static str> {
 }
 
 impl Claim {
-    /// Why it is not held, where it is not and that is known.
+    /// Reason for which it is not held, if it is not and the reason is known.
     pub fn differs(&self, held: Held) -> Option<&str> {
         self.differs.as_deref().filter(|_| held == Held::NotHeld)
     }
@@ -303,9 +304,9 @@ impl Claims {
         Ok(claims)
     }
 
-    /// Whether `studies` have what the claims name: sections, metrics, columns and values, and for
-    /// every combination one cell of each pattern, or more where they are pooled. Claims about
-    /// studies that are not among them are left alone.
+    /// Checks that `studies` have what the claims name: sections, metrics, columns and values.
+    /// Every combination needs one cell of each pattern, or more if they are pooled. Claims about
+    /// other studies are left alone.
     pub fn check(&self, studies: &[Study]) -> Result<(), ClaimError> {
         for claim in &self.all {
             let Some(study) = studies.iter().find(|study| study.name == claim.experiment) else {

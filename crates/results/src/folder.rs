@@ -38,11 +38,11 @@ const LOG: &str = "log.jsonl";
 const TABLES: &str = "tables";
 const RAW: &str = "raw";
 
-/// What stands for itself in a file's name.
+/// Characters that a file's name holds unescaped.
 const PLAIN: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'=').remove(b',').remove(b'.').remove(b'-').remove(b'_');
 
-/// Where the results of a run are.
+/// Folder with the results of a run.
 #[derive(Debug, Clone)]
 pub struct Folder {
     path: PathBuf,
@@ -93,12 +93,12 @@ impl Folder {
         Ok(Self { path: path.into(), manifest })
     }
 
-    /// What is run.
+    /// Description of the run.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What a cell gave, if all its runs are over.
+    /// Results of a cell, if all its runs are over.
     pub fn cell(
         &self,
         paper: &str,
@@ -120,7 +120,8 @@ impl Folder {
         Path::new(TABLES).join(format!("{paper}.{grid}.parquet"))
     }
 
-    /// Where what is kept of single runs goes, captures, page loads and qlogs: below it as `cell_file` has it.
+    /// Folder of raw data of single runs: captures, page loads and qlogs, below it as `cell_file`
+    /// names them.
     pub fn raw(&self) -> PathBuf {
         self.path.join(RAW)
     }
@@ -138,12 +139,13 @@ impl Folder {
         self.log(&format!("{line}\n"))
     }
 
-    /// What every finished cell gave, by study and grid.
+    /// Results of every finished cell, by study and grid.
     pub fn measured(&self) -> Result<Vec<Measured>, FolderError> {
         cell_files(&self.path, Some("json"))?.iter().map(|path| read(path)).collect()
     }
 
-    /// When the first and the last cell were over, in seconds since 1970; `None` of a run that has no log.
+    /// End times of the first and the last cell, in seconds since 1970; `None` for a run without a
+    /// log.
     pub fn measured_between(&self) -> Result<Option<[u64; 2]>, FolderError> {
         Ok(times::ends(&lines(&self.path.join(LOG))?))
     }
@@ -167,7 +169,7 @@ impl Folder {
         write_whole(&self.path.join(MANIFEST), &json(&manifest))
     }
 
-    /// What all tables in `folder` hold, a run's `tables` or a copy of them.
+    /// Contents of all tables in `folder`, which is a run's `tables` or a copy of them.
     pub fn read_tables(folder: &Path) -> Result<Vec<Measured>, FolderError> {
         let mut all = Vec::new();
         for path in entries(folder)? {

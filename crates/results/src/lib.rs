@@ -1,4 +1,4 @@
-//! What experiments are, what they measured, and what is made of it.
+//! Experiments as data, their measurements, and the report.
 //!
 //! A [`Study`] is a published paper as data: the cells of its grids, how the report shows them, and
 //! the values that the paper gives. A [`Measured`] is what one cell gave. A [`Claim`] is a direction

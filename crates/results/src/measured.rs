@@ -1,4 +1,4 @@
-//! What one cell of a grid gave.
+//! Measurements of one cell of a grid.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +20,7 @@ pub const COLUMNS: [&str; 10] = [
     "x",
 ];
 
-/// What a run may yield, and in what unit.
+/// Metrics of a run, with their units.
 pub const METRICS: [(&str, &str); 29] = [
     ("plt", "s"),
     ("lcp", "s"),
@@ -68,7 +68,7 @@ const PARTS: [&str; 9] = [
     "link-loss",
 ];
 
-/// What rounding may add to a part of a whole.
+/// Largest error that rounding may add to a part of a whole.
 const ROUNDING: f64 = 1e-6;
 
 /// The least that a metric can be. Of extra traffic that is less than nothing: payload can cross the link
@@ -87,7 +87,7 @@ pub fn number(value: f64) -> String {
     format!("{value}")
 }
 
-/// Which cell of a grid: a value for each of its columns, as text.
+/// A cell of a grid: a value for each of its columns, as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cell(BTreeMap<String, String>);
@@ -97,7 +97,7 @@ pub struct Cell(BTreeMap<String, String>);
 #[serde(transparent)]
 pub struct Pattern(BTreeMap<String, Texts>);
 
-/// What one cell gave.
+/// Measurements of one cell.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
@@ -105,7 +105,7 @@ pub struct Measured {
     pub paper: String,
     /// The grid's `id` there.
     pub grid: String,
-    /// Which of the grid's cells.
+    /// Cell of the grid.
     pub cell: Cell,
     /// All values of all runs.
     pub rows: Vec<Row>,
@@ -119,19 +119,19 @@ pub struct Row {
     pub metric: String,
     /// The metric's unit.
     pub unit: String,
-    /// Which object or connection of the run; empty where the run has one value.
+    /// Object or connection of the run; empty if the run has one value.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub series: String,
     /// The value's place in its series, where the cell has no column `x`: a time in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub x: Option<f64>,
-    /// Which run of the cell, from 0.
+    /// Number of the run in the cell, from 0.
     pub run: u32,
-    /// Of the link's losses.
+    /// Seed of the link's losses.
     pub seed: u64,
     /// Finite; of a run that was cut off what was seen until then.
     pub value: f64,
-    /// Whether it was not cut off.
+    /// `true` if it was not cut off.
     pub finished: bool,
 }
 
@@ -189,7 +189,8 @@ impl Pattern {
         Self(pairs.into_iter().map(|(column, values)| (column.into(), texts(values))).collect())
     }
 
-    /// Whether `cell` has one of the pattern's values in every column that the pattern names.
+    /// Returns `true` if `cell` has one of the pattern's values in every column that the pattern
+    /// names.
     pub fn matches(&self, cell: &Cell) -> bool {
         self.0.iter().all(|(column, values)| {
             cell.on(column).is_some_and(|value| values.0.iter().any(|one| one == value))
@@ -229,7 +230,7 @@ impl Measured {
         self.of(metric).filter(|row| row.is_possible()).map(Row::ranked).collect()
     }
 
-    /// How many values of a metric are [left out](Row::is_possible).
+    /// Number of values of a metric that are [left out](Row::is_possible).
     pub fn set_aside(&self, metric: &str) -> usize {
         self.of(metric).filter(|row| !row.is_possible()).count()
     }
@@ -241,8 +242,8 @@ impl Measured {
 }
 
 impl Row {
-    /// Whether the value can be true: no part is more than its whole, no time or rate less than
-    /// nothing. What breaks this is a fault of measurement: it is shown as such, and goes into no
+    /// Returns `true` if the value can be true: no part exceeds its whole, and no time or rate is
+    /// negative. Any other value is a fault of measurement. It is shown as such, and goes into no
     /// figure and no verdict.
     pub fn is_possible(&self) -> bool {
         let most = if PARTS.contains(&self.metric.as_str()) { 1.0 } else { f64::INFINITY };

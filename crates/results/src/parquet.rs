@@ -1,6 +1,6 @@
-//! What the cells of a grid gave as a Parquet table: a column for each of the grid's, in the order
-//! of [`COLUMNS`], then those that all grids share. `x` is a number, and absent where a row has no
-//! place; the file's metadata name the columns that are the grid's.
+//! Measurements of a grid's cells as a Parquet table. It has a column for each of the grid's, in
+//! the order of [`COLUMNS`], then the columns that all grids share. `x` is a number, and absent if
+//! a row has no place. The file's metadata name the columns that are the grid's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -31,7 +31,7 @@ const CELL_COLUMNS: &str = "bentpipe.cell-columns";
 /// More rows are not a grid of a study: some 400 MB in memory.
 const MOST_ROWS: usize = 1 << 22;
 
-/// Why a table cannot be written or read.
+/// Reason for which a table cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct TableError {
@@ -57,7 +57,7 @@ pub fn write_table(path: &Path, cells: &[Measured]) -> Result<(), TableError> {
     kept.map_err(|error| wrong(error.to_string()))
 }
 
-/// What the table at `path` holds, of this grid of this study: by cell, in the table's order.
+/// Reads the table at `path`, of this grid of this study: by cell, in the table's order.
 pub fn read_table(path: &Path, paper: &str, grid: &str) -> Result<Vec<Measured>, TableError> {
     let wrong = |why: String| TableError { path: path.into(), why };
     let failed = |error: ParquetError| wrong(error.to_string());

@@ -1,4 +1,4 @@
-//! What was measured beside what the papers say: one HTML page that needs nothing else, and a text.
+//! Report of a run next to the papers' statements: one self-contained HTML page, and a text.
 
 mod address;
 mod claims;
@@ -32,22 +32,22 @@ pub use text::text;
 pub struct Report<'a> {
     /// The studies, in the order in which they are shown.
     pub studies: &'a [Study],
-    /// What is claimed; of studies that are not shown, nothing.
+    /// Claims to judge; those of studies that are not shown are left out.
     pub claims: &'a Claims,
-    /// What was measured.
+    /// Measurements.
     pub measured: &'a [Measured],
-    /// What was run.
+    /// Description of the run.
     pub manifest: &'a Manifest,
-    /// How it was made, in pairs of name and value: the command, the date, the machine.
+    /// Origin of the run, in pairs of name and value: the command, the date, the machine.
     pub made: &'a [(String, String)],
-    /// What the lists of runs lead to.
+    /// Targets of the links in the lists of runs.
     pub files: &'a Files,
     /// The text of the bundle of Vega, Vega-Lite and Vega-Embed, which `scripts/setup.sh vega`
     /// fetches; without it the page has no figures and says so.
     pub vega: Option<&'a str>,
 }
 
-/// What is worked out once for all parts of a report.
+/// Results that all parts of a report share.
 struct Worked<'a> {
     report: Report<'a>,
     index: index::Index<'a>,
@@ -75,7 +75,7 @@ impl<'a> Worked<'a> {
     }
 }
 
-/// How many values of each metric cannot be.
+/// Number of impossible values of each metric.
 fn set_aside(measured: &[Measured]) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
     let rows = measured.iter().flat_map(|one| &one.rows).filter(|row| !row.is_possible());

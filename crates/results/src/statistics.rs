@@ -4,8 +4,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 
-/// How often a sample is drawn anew: the bounds of the interval move by less than the width of a
-/// line in a figure between this and ten times as much.
+/// Number of bootstrap samples: the bounds of the interval move by less than the width of a line in
+/// a figure between this and ten times as many.
 pub const RESAMPLES: usize = 1_000;
 
 /// The most values that are drawn anew, at a cost of some milliseconds. Of more, the interval is what the
@@ -15,7 +15,7 @@ pub const MOST_RESAMPLED: usize = 300;
 /// The least number of values whose 95th percentile is not simply the greatest of them.
 pub const LEAST_FOR_P95: usize = 20;
 
-/// What is made of the runs of one cell.
+/// Statistic over the runs of one cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
@@ -44,7 +44,8 @@ pub struct Interval {
 }
 
 impl Statistic {
-    /// Of `values` in any order, infinite ones above all others; `None` of nothing.
+    /// Computes it over `values` in any order, infinite ones above all others; `None` if there are
+    /// none.
     pub fn of(self, values: &[f64]) -> Option<f64> {
         match self {
             Self::Median => median(values),

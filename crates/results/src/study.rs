@@ -41,23 +41,23 @@ pub struct Study {
     pub name: String,
     /// The paper's title.
     pub paper: String,
-    /// Who wrote it.
+    /// Authors.
     pub authors: String,
-    /// When, where the text has it.
+    /// Year, if the text has it.
     pub year: Option<u16>,
-    /// Where it appeared, where the text has it.
+    /// Venue, if the text has it.
     pub venue: Option<String>,
-    /// What it is about.
+    /// Subject.
     pub about: String,
-    /// What else should be known of it.
+    /// Further remarks.
     pub note: Option<String>,
-    /// What is loaded.
+    /// Pages that are loaded.
     pub pages: Vec<Page>,
     /// Changes of path or hosts.
     pub conditions: Vec<Condition>,
-    /// What is measured.
+    /// Measurements.
     pub grids: Vec<Grid>,
-    /// What the report shows.
+    /// Contents of the report.
     pub sections: Vec<Section>,
     /// Claims that no run here can judge.
     pub unchecked: Vec<Unchecked>,
@@ -65,7 +65,7 @@ pub struct Study {
     pub text: String,
 }
 
-/// Why there is no study.
+/// Reason for which a study cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError {
     /// No study of that name is built in.
@@ -77,9 +77,9 @@ pub enum StudyError {
     /// The file could not be read.
     #[error("cannot read the experiment {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The file is not a study.
@@ -87,7 +87,7 @@ pub enum StudyError {
     Wrong {
         /// The file, with the line if one can be named.
         place: String,
-        /// What is wrong and what to write instead.
+        /// Fault, and what to write instead.
         why: String,
     },
 }

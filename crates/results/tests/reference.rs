@@ -67,7 +67,8 @@ fn every_section_has_what_is_drawn_of_today_and_of_bentpipe() {
     assert!(missing.is_empty(), "nothing of what is drawn: {missing:#?}");
 }
 
-/// What is measured may be as far from what a paper says, either way, before a sentence has to say why.
+/// Largest factor by which a measurement may differ from a paper's value, either way, before a
+/// sentence has to say why.
 const FAR: f64 = 1.25;
 /// The same in the metric's unit, where that is little: a percentage point, 10 ms.
 const CLOSE: f64 = 0.01;

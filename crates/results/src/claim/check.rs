@@ -1,4 +1,4 @@
-//! Whether a study has what a claim names.
+//! Checks a claim against the study that it names.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Whether a quick run measures what the claim needs.
+    /// Returns `true` if a quick run measures what the claim needs.
     pub fn is_quick(&self, grid: &Grid) -> bool {
         let cells: Vec<&Cell> = grid.quick.iter().map(|planned| &planned.cell).collect();
         !self.combinations(&cells).is_empty()

@@ -13,17 +13,17 @@ pub(super) struct Combination<'a> {
     pub cells: Vec<Vec<&'a Cell>>,
 }
 
-/// What a cell gave that a claim judges.
+/// Value of a cell that a claim judges.
 struct Seen {
     value: f64,
-    /// How many runs the value is of …
+    /// Number of runs behind the value …
     runs: usize,
     /// … and how many values of theirs.
     values: usize,
 }
 
 impl Bound {
-    /// Whether `value` keeps it.
+    /// Returns `true` if `value` keeps the bound.
     pub fn keeps(self, value: f64) -> bool {
         match self {
             Self::Below(bound) => value < bound,
@@ -32,7 +32,8 @@ impl Bound {
         }
     }
 
-    /// Whether whatever lies between `low` and `high` keeps it; `None` if some does and some not.
+    /// Returns `true` if all values between `low` and `high` keep the bound; `None` if only some
+    /// do.
     fn keeps_all(self, low: f64, high: f64) -> Option<bool> {
         let none = match self {
             Self::Below(bound) => low >= bound,
@@ -83,7 +84,7 @@ impl Claim {
         keys.into_iter().filter_map(of_key).collect()
     }
 
-    /// How many of `cells` it needs, each once.
+    /// Number of `cells` that it needs, each once.
     pub(super) fn needs(&self, cells: &[&Cell]) -> usize {
         needed(&self.combinations(cells)).len()
     }
@@ -116,7 +117,7 @@ impl Claim {
         Verdict { held, found, figures, cover }
     }
 
-    /// What one combination gives, of the cells that were measured.
+    /// Figure of one combination, from the cells that were measured.
     fn figure(&self, combination: Combination<'_>, seen: &BTreeMap<&Cell, Seen>) -> Figure {
         let (mut sides, mut missing) = (combination.cells, Vec::new());
         for side in &mut sides {
@@ -149,7 +150,7 @@ impl Claim {
         }
     }
 
-    /// What a cell gives; `None` if it lacks the metric. Undecided quotients are not numbers.
+    /// Value of a cell; `None` if it lacks the metric. Undecided quotients are not numbers.
     fn of_cell(&self, measured: &Measured) -> Option<Seen> {
         let values = measured.values(&self.metric);
         let mut value = self.statistic.of(&values)?;
@@ -167,8 +168,8 @@ impl Claim {
         is_any && needed.contains(&measured.cell)
     }
 
-    /// Of one value itself; of two their quotient or difference; of four
-    /// (of ÷ its base) ÷ (against ÷ its base).
+    /// Compares the sides. One value stands for itself; two give their quotient or difference; four
+    /// give (of ÷ its base) ÷ (against ÷ its base).
     fn compared(&self, sides: &[f64]) -> f64 {
         match (self.compare, sides) {
             (_, [of]) => *of,
@@ -187,8 +188,9 @@ impl Claim {
         if is_signed { f64::NEG_INFINITY } else { 0.0 }
     }
 
-    /// What is undecided or lacks cells may be anything: the verdict is only open where it would
-    /// differ. While cells are missing no claim is held: what was not measured speaks for nobody.
+    /// Judges the figures. A figure that is undecided or lacks cells may have any value: the
+    /// verdict is open only if that matters. While cells are missing no claim is held, because
+    /// unmeasured cells support nothing.
     fn verdict(&self, figures: &[Figure]) -> (Held, Option<f64>) {
         let with = |unknown: f64| -> Vec<f64> {
             let one = |one: &Figure| one.value.filter(|_| one.keeps.is_some()).unwrap_or(unknown);

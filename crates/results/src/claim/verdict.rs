@@ -1,23 +1,23 @@
-//! What measured cells say of a claim, and how many of those that were planned there are.
+//! Verdict of measured cells on a claim, and how many of the planned cells there are.
 
 use crate::measured::Cell;
 
-/// What measured cells say of a claim.
+/// Verdict of measured cells on a claim.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verdict {
-    /// Whether it holds.
+    /// Outcome.
     pub held: Held,
-    /// What was taken of all combinations, where they are decided: of `all` the one that is nearest
-    /// to breaking the bound or farthest beyond it, of `fraction` the share that keeps it. Where
-    /// cells are missing it is of those that are there.
+    /// Value taken over all combinations, if they are decided. For `all` it is the value nearest to
+    /// breaking the bound or farthest beyond it; for `fraction` it is the share that keeps the
+    /// bound. If cells are missing it covers those that are there.
     pub found: Option<f64>,
     /// Every combination that was planned; none where nothing was measured.
     pub figures: Vec<Figure>,
-    /// How many of the cells it is of.
+    /// Number of cells behind it.
     pub cover: Cover,
 }
 
-/// Whether a claim holds.
+/// Outcome of a claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Held {
     /// It does, by all cells that were planned.
@@ -30,7 +30,7 @@ pub enum Held {
     NotMeasured,
 }
 
-/// What a claim judges, for one combination.
+/// Judged value of one combination.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
     /// The columns of the combination, with their values.
@@ -38,7 +38,7 @@ pub struct Figure {
     /// The value, infinite where what should end did not; `None` where it is undecided, or where
     /// what is missing leaves none. Of pooled cells it is that of those that are there.
     pub value: Option<f64>,
-    /// Whether it keeps the bound; `None` where it is undecided or cells are missing.
+    /// `true` if it keeps the bound; `None` if it is undecided or cells are missing.
     pub keeps: Option<bool>,
     /// The cells that it was made of.
     pub cells: Vec<Cell>,
@@ -46,7 +46,7 @@ pub struct Figure {
     pub missing: Vec<Cell>,
 }
 
-/// How much a verdict rests on.
+/// Coverage of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cover {
     /// The cells that gave what is judged.

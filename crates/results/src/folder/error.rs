@@ -1,4 +1,4 @@
-//! Why a folder cannot be used.
+//! Reasons for which a folder cannot be used.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,23 +6,23 @@ use std::path::PathBuf;
 use crate::measured::Cell;
 use crate::parquet::TableError;
 
-/// Why a folder cannot be used.
+/// Reason for which a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// The system refused.
     #[error("{}: {source}", path.display())]
     Io {
-        /// What.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// A file is not what it should be.
     #[error("{}: {why}", path.display())]
     Damaged {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// How.
+        /// Fault.
         why: String,
     },
     /// It holds another run.
@@ -31,11 +31,11 @@ pub enum FolderError {
         path.display()
     )]
     Another {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// What it is of.
+        /// Run that it holds.
         found: String,
-        /// What it should be of.
+        /// Run that it should hold.
         wanted: String,
     },
     /// It holds results of another build of the program.
@@ -45,11 +45,11 @@ pub enum FolderError {
         path.display()
     )]
     AnotherBuild {
-        /// Which.
+        /// The folder.
         path: PathBuf,
-        /// What it was made by.
+        /// Build that made it.
         found: String,
-        /// What would go on.
+        /// Build that would go on.
         wanted: String,
     },
     /// Two shards have different results of one cell.
@@ -57,27 +57,27 @@ pub enum FolderError {
         "{paper} {grid} {cell} is in two folders, with different results: leave one of them out"
     )]
     Twice {
-        /// Of which study.
+        /// Study.
         paper: String,
-        /// Of which grid.
+        /// Grid.
         grid: String,
-        /// Which.
+        /// Cell.
         cell: Cell,
     },
     /// A run gave what no file of numbers holds.
     #[error("{paper} {grid} {cell}: {metric} of run {run} is {value}, which is no finite number")]
     NotFinite {
-        /// Of which study.
+        /// Study.
         paper: String,
-        /// Of which grid.
+        /// Grid.
         grid: String,
         /// In which cell.
         cell: Cell,
-        /// Of what.
+        /// Metric.
         metric: String,
         /// In which run.
         run: u32,
-        /// What it gave.
+        /// Value of the cell.
         value: f64,
     },
     /// A table.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::FolderError;
 
-/// What files have as extension until they are whole.
+/// Extension of files until they are whole.
 const PART: &str = "part";
 
 /// The whole files of cells below `root` with this extension, or with any, in order.
@@ -35,7 +35,7 @@ pub(super) fn lines(path: &Path) -> Result<String, FolderError> {
     }
 }
 
-/// What a folder holds, in order; nothing where there is no folder.
+/// Contents of a folder, in order; nothing if there is no folder.
 pub(super) fn entries(folder: &Path) -> Result<Vec<PathBuf>, FolderError> {
     let listed = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

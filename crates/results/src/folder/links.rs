@@ -1,4 +1,4 @@
-//! What the links of a run were measured to be.
+//! Measured properties of a run's links.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ pub struct LinkMeasured {
     /// The median one-way delay in milliseconds, of small packets; none where no packet came.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<f64>,
-    /// What came through of bursts, in Mbit/s; none where nothing bounds it or no packet came.
+    /// Rate at which bursts arrived, in Mbit/s; absent if nothing bounds it or no packet arrived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_mbps: Option<f64>,
-    /// Whether the bursts kept the link busy: where they did not, it carries at least this rate.
+    /// `true` if the bursts kept the link busy; otherwise it carries at least this rate.
     pub filled: bool,
     /// The probes lost, of all.
     pub loss: f64,
@@ -42,22 +42,22 @@ pub struct LinkRange {
     pub path: String,
     /// As [`LinkMeasured`] has it.
     pub direction: String,
-    /// How many cells were run on it.
+    /// Number of cells run on it.
     pub cells: usize,
-    /// Of one-way delay, in milliseconds.
+    /// Range of the one-way delay, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay_ms: Option<[f64; 2]>,
-    /// Of rate, in Mbit/s, where bursts kept the link busy.
+    /// Range of the rate, in Mbit/s, if bursts kept the link busy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_mbps: Option<[f64; 2]>,
-    /// Of the part of probes that were lost.
+    /// Range of the part of probes that were lost.
     pub loss: [f64; 2],
 }
 
 /// The columns of a cell that can make a link another one.
 const MAKE_A_LINK: [&str; 3] = ["link", "condition", "x"];
 
-/// What of a line of the log tells of links.
+/// Part of a log line that concerns links.
 #[derive(Deserialize)]
 struct Line {
     paper: String,

@@ -1,4 +1,4 @@
-//! What a folder holds the results of.
+//! Description of the run whose results a folder holds.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +10,28 @@ use super::links::LinkRange;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Host {
-    /// What it calls itself.
+    /// Host name.
     pub name: String,
     /// Its kernel's release.
     pub kernel: String,
-    /// Of its processors.
+    /// Number of its processors.
     pub cores: usize,
     /// The programs that are measured and not ours, with their versions: browsers, tunnels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, String>,
 }
 
-/// What is run, whoever runs which part of it.
+/// Description of a run, whoever runs which part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Manifest {
-    /// Of this program.
+    /// Version of this program.
     pub version: String,
     /// The studies, each with a digest of its file.
     pub studies: Vec<(String, String)>,
-    /// Of all losses.
+    /// Seed of all losses.
     pub seed: u64,
-    /// Whether only the quick part of each grid is run.
+    /// `true` if only the quick part of each grid is run.
     pub quick: bool,
     /// Every build of the program that gave results, each by a digest of its executable.
     #[serde(default)]
@@ -39,13 +39,13 @@ pub struct Manifest {
     /// Every machine that gave results.
     #[serde(default)]
     pub hosts: Vec<Host>,
-    /// What the links of all its cells were measured to be, written with the tables.
+    /// Measured properties of the links of all its cells, written with the tables.
     #[serde(default)]
     pub links: Vec<LinkRange>,
 }
 
 impl Manifest {
-    /// Whether it is of the same run, by whatever builds.
+    /// Returns `true` if both describe the same run, by whatever builds.
     pub(super) fn is_same_run(&self, other: &Self) -> bool {
         let of = |one: &Self| (one.version.clone(), one.studies.clone(), one.seed, one.quick);
         of(self) == of(other)

@@ -1,4 +1,4 @@
-//! Where the files of a run are, seen from the page.
+//! Addresses of a run's files, relative to the page.
 
 use std::path::{Component, Path};
 
@@ -7,7 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use crate::folder::Folder;
 use crate::measured::Measured;
 
-/// What stands for itself in a part of a path.
+/// Characters that a part of a path holds unescaped.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The files of a run that a report leads to.
@@ -30,7 +30,7 @@ impl Files {
         Self { folder: up.chain(down).collect(), has_cells }
     }
 
-    /// Whether each cell has a file.
+    /// Returns `true` if each cell has a file.
     pub(super) fn has_cells(&self) -> bool {
         self.has_cells
     }

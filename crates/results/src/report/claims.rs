@@ -7,7 +7,7 @@ use super::format::{DIGITS, digits_apart, digits_to, show_to, unit};
 use crate::claim::{Bound, Claim, Compare, Figure, Held, PaperValue, Take, Verdict};
 use crate::statistics::{LEAST_FOR_P95, Statistic};
 
-/// How many claims were judged how.
+/// Number of claims with each outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub held: usize,
@@ -139,7 +139,7 @@ fn value_of_one(claim: &Claim, value: f64, count: usize) -> String {
     }
 }
 
-/// What was taken of all combinations: a share where a share of them is asked for.
+/// Value taken over all combinations: a share if the claim asks for one.
 pub(super) fn value(claim: &Claim, found: f64) -> String {
     let count = telling(claim, found);
     match claim.take {
@@ -148,7 +148,7 @@ pub(super) fn value(claim: &Claim, found: f64) -> String {
     }
 }
 
-/// What the claim asks for, in words.
+/// Bound of the claim, in words.
 pub(super) fn bound(claim: &Claim, verdict: &Verdict) -> String {
     let count = verdict.found.map_or(DIGITS, |found| telling(claim, found));
     let (of_value, of_share) = match claim.take {
@@ -183,7 +183,7 @@ pub(super) fn bound(claim: &Claim, verdict: &Verdict) -> String {
     format!("{bound}{take}{statistic}")
 }
 
-/// What the 95th percentile of so many values at least and at most is in truth.
+/// Actual meaning of the 95th percentile of this many values, at least and at most.
 fn p95((least, most): (usize, usize)) -> String {
     match (least, most) {
         (_, 0) | (LEAST_FOR_P95.., _) => ", 95th percentiles of runs".into(),

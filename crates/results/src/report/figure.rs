@@ -1,5 +1,5 @@
-//! What a section draws: a Vega-Lite specification, and its data as rows that the page's script
-//! picks from, one panel for each facet.
+//! Figure of a section: a Vega-Lite specification, and its data as rows from which the page's
+//! script picks, one panel for each facet.
 
 mod pool;
 mod spec;
@@ -21,7 +21,7 @@ const MOST_POINTS: usize = 3_000;
 /// The most objects of a waterfall: more are a black wall.
 const MOST_OBJECTS: usize = 120;
 
-/// What stands at the foot of an axis that counts in powers of ten.
+/// Lower end of an axis in powers of ten.
 const FOOT: f64 = 0.001;
 
 /// The colours that the page's style knows.
@@ -31,11 +31,11 @@ const COLOURS: usize = 9;
 struct Drawing<'a> {
     shown: &'a Shown<'a>,
     cells: Vec<&'a Measured>,
-    /// Whether today's contender and Bentpipe have panels of their own.
+    /// `true` if the baseline and Bentpipe have panels of their own.
     by_contender: bool,
     /// The columns that a reader picks a value of.
     picked: Vec<&'static str>,
-    /// Where bars are means, of what at each place.
+    /// Members of the mean at each place, if bars are means.
     pools: BTreeMap<&'a str, Vec<&'a str>>,
 }
 
@@ -141,8 +141,7 @@ impl<'a> Drawing<'a> {
         })
     }
 
-    /// What is picked at first: the values with which most panels, then most colours, then most rows are
-    /// to be seen.
+    /// Initial choice: the values that show most panels, then most colours, then most rows.
     fn start(&self, rows: &[Value]) -> Vec<String> {
         let fields: Vec<String> = (0..self.picked.len()).map(|place| format!("p{place}")).collect();
         let text = |row: &Value, field: &str| row[field].as_str().unwrap_or_default().to_owned();
@@ -203,7 +202,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// What every row of a cell has: its panel, its colour, and what it is picked by.
+    /// Fields that every row of a cell has: its panel, its colour, and the keys of the choice.
     fn base(&self, one: &Measured) -> Map<String, Value> {
         let figure = &self.shown.section.figure;
         let on = |column: Option<&String>| {
@@ -239,7 +238,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    /// Whether `x` is the place of each value and no column of the grid.
+    /// Returns `true` if `x` is the place of each value and not a column of the grid.
     fn is_over_time(&self) -> bool {
         self.shown.section.figure.x == "x"
             && self.cells.iter().all(|one| one.cell.on("x").is_none())
@@ -298,8 +297,8 @@ impl<'a> Drawing<'a> {
         Some(row.into())
     }
 
-    /// Of the first run: each series over time, without what lies between zeros and thinned to what a
-    /// panel can show.
+    /// Rows of the first run: each series over time, without what lies between zeros and thinned to
+    /// what a panel can show.
     fn time_rows(&self, one: &Measured) -> Vec<Value> {
         let figure = &self.shown.section.figure;
         let run = one.of(&figure.y).map(|row| row.run).min();
@@ -437,7 +436,7 @@ impl<'a> Drawing<'a> {
         caption.into()
     }
 
-    /// Of which cells a bar is the mean.
+    /// Caption that names the cells of a mean.
     fn pooled_caption(&self) -> String {
         let what = match self.shown.section.figure.statistic {
             Statistic::P95 => "95th percentiles (of fewer than 20 runs the greatest)",
@@ -455,7 +454,7 @@ impl<'a> Drawing<'a> {
     }
 }
 
-/// Whose panels stand beside each other, each with what stands before its name.
+/// Systems whose panels stand side by side, each with a prefix for its name.
 fn contenders(section: &Section) -> impl Iterator<Item = (&str, &'static str)> {
     let today = section.today.as_deref().map(|one| (one, "measured today: "));
     let with = section.with.as_deref().map(|one| (one, "with Bentpipe: "));
@@ -463,7 +462,8 @@ fn contenders(section: &Section) -> impl Iterator<Item = (&str, &'static str)> {
     today.into_iter().chain(with).chain(beside)
 }
 
-/// Whether the cells' values in `column` follow from those in `told`: then there is nothing to pick.
+/// Returns `true` if the cells' values in `column` follow from those in `told`: then there is
+/// nothing to choose.
 fn follows(cells: &[&Measured], column: &str, told: &[&str]) -> bool {
     let mut values = BTreeMap::new();
     cells.iter().all(|one| {
@@ -472,7 +472,7 @@ fn follows(cells: &[&Measured], column: &str, told: &[&str]) -> bool {
     })
 }
 
-/// What values are multiplied with in a figure: rates are in Mbit/s.
+/// Factor for values in a figure: rates are in Mbit/s.
 fn scale(unit: &str) -> f64 {
     if unit == "bit/s" { 1e-6 } else { 1.0 }
 }

@@ -4,18 +4,18 @@ use crate::measured::unit_of;
 use crate::statistics::{Interval, LEAST_FOR_P95, Statistic};
 use crate::study::StatedValue;
 
-/// What is made of some values.
+/// Summary of some values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Summary {
     pub centre: Interval,
-    /// Of fewer than [`LEAST_FOR_P95`] values the greatest.
+    /// 95th percentile; with fewer than [`LEAST_FOR_P95`] values, the greatest value.
     pub p95: f64,
     pub n: usize,
 }
 
 impl Summary {
-    /// Of `values`; `None` of nothing. The bootstrap's generator has the same seed every time, so
-    /// that the same values give the same page.
+    /// Summarizes `values`; `None` if there are none. The bootstrap's generator has the same seed
+    /// every time, so that the same values give the same page.
     pub fn of(values: &[f64], statistic: Statistic) -> Option<Self> {
         let centre = statistic.with_interval(values, 1)?;
         Some(Self { centre, p95: Statistic::P95.of(values)?, n: values.len() })
@@ -35,12 +35,12 @@ impl Summary {
     }
 }
 
-/// What the 95th percentile of `n` values is in truth.
+/// Actual meaning of the 95th percentile of `n` values.
 pub(super) fn p95(n: usize) -> &'static str {
     if n < LEAST_FOR_P95 { "max" } else { "p95" }
 }
 
-/// How many values were left out, for they cannot be; nothing where there are none.
+/// Note on the number of impossible values that were left out; empty if there are none.
 pub(super) fn aside(count: usize) -> String {
     if count == 0 { String::new() } else { format!("{count} set aside") }
 }
@@ -65,7 +65,7 @@ pub(super) fn show(value: f64, unit: &str) -> String {
     show_to(value, unit, DIGITS)
 }
 
-/// How many digits it takes to see of all `bounds` on which side of them `value` is.
+/// Number of digits that shows on which side of all `bounds` `value` lies.
 pub(super) fn digits_apart(value: f64, bounds: &[f64]) -> usize {
     let is_seen = |count: &usize| {
         bounds.iter().all(|bound| {
@@ -76,7 +76,7 @@ pub(super) fn digits_apart(value: f64, bounds: &[f64]) -> usize {
     (DIGITS..=MOST_DIGITS).find(is_seen).unwrap_or(DIGITS)
 }
 
-/// What is read of a value that is written with so many digits.
+/// Value as a reader sees it when it is written with this many digits.
 fn rounded(value: f64, count: usize) -> f64 {
     if value.is_finite() { digits_to(value, count).parse().unwrap_or(value) } else { value }
 }
@@ -112,7 +112,7 @@ pub(super) fn digits_to(value: f64, count: usize) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
 }
 
-/// What a paper gives.
+/// Value that a paper states.
 pub(super) fn stated(value: StatedValue, unit: &str) -> String {
     match value {
         StatedValue::Number(value) => show(value, unit),

@@ -9,7 +9,7 @@ pub(super) struct Index<'a> {
     /// By study, then by grid.
     grids: BTreeMap<&'a str, BTreeMap<&'a str, BTreeMap<&'a Cell, &'a Measured>>>,
     none: BTreeMap<&'a Cell, &'a Measured>,
-    /// Of every measured cell, which of its grid's it is.
+    /// Place of every measured cell in its grid.
     places: BTreeMap<(&'a str, &'a str, &'a Cell), usize>,
 }
 
@@ -36,14 +36,14 @@ impl<'a> Index<'a> {
         self.grids.get(paper).and_then(|grids| grids.get(grid)).unwrap_or(&self.none)
     }
 
-    /// What the page calls the list of a cell's runs; `None` if the cell was not measured.
+    /// Anchor of the list of a cell's runs; `None` if the cell was not measured.
     pub fn anchor(&self, paper: &str, grid: &str, cell: &Cell) -> Option<String> {
         let place = *self.places.get(&(paper, grid, cell))?;
         Some(anchor(paper, grid, place))
     }
 }
 
-/// What the page calls the runs of the cell at this place of its grid.
+/// Anchor of the runs of the cell at this place of its grid.
 pub(super) fn anchor(paper: &str, grid: &str, place: usize) -> String {
     format!("runs-{paper}-{grid}-{place}")
 }

@@ -1,4 +1,4 @@
-//! What the links of a study were measured to be.
+//! Measured properties of a study's links.
 
 use maud::{Markup, html};
 

@@ -11,7 +11,7 @@ use super::{Report, Worked};
 use crate::claim::{Claim, Held, Verdict};
 use crate::study::Study;
 
-/// How many columns a line has that is not of a table.
+/// Width of a line outside tables, in columns.
 const WIDTH: usize = 112;
 
 type Judged<'a> = (&'a Claim, Verdict);
@@ -135,7 +135,7 @@ fn numbers(out: &mut String, worked: &Worked<'_>, study: &Study) {
     }
 }
 
-/// Why a section's numbers differ, all of them or some.
+/// Reasons for which a section's numbers differ, all of them or some.
 fn differences(given: &[Given], shown: &Shown<'_>) -> Vec<String> {
     let section = shown.section;
     let all =

@@ -18,12 +18,12 @@ use crate::study::{Grid, Planned, Section, Study};
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// What the page may do: nothing but show what is in it. Vega makes functions of its expressions,
-/// hence `unsafe-eval`; without `connect-src` nothing of it can reach a network.
+/// Content security policy: the page may only show what is in it. Vega makes functions of its
+/// expressions, hence `unsafe-eval`; without `connect-src` nothing of it can reach a network.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
                       script-src 'unsafe-inline' 'unsafe-eval'; img-src data:";
 
-/// What is said of a copy of a run that has its tables only.
+/// Note for a copy of a run that has only its tables.
 const NO_CELLS: &str = "This copy of the run has no raw files of its cells: the lists have the values of each run, \
                         of many values of a metric the median, and the table of the grid, to which they lead, has \
                         all of them.";
@@ -145,7 +145,7 @@ fn overview(worked: &Worked<'_>) -> Markup {
     }
 }
 
-/// What was measured and cannot be, in words.
+/// Note on impossible measurements, in words.
 fn aside(measured: &[Measured]) -> String {
     let found = set_aside(measured);
     if found.is_empty() {
@@ -276,7 +276,7 @@ fn section_part(worked: &Worked<'_>, study: &Study, section: &Section) -> Markup
     }
 }
 
-/// How much of the section's cells this run has, and what the full one has.
+/// Number of the section's cells in this run, and in the full run.
 fn extent(shown: &Shown<'_>) -> String {
     let of = |planned: &[Planned]| {
         let own: Vec<&Planned> =

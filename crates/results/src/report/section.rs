@@ -34,7 +34,7 @@ impl<'a> Shown<'a> {
         cells.filter_map(|cell| self.among.get(cell).copied()).collect()
     }
 
-    /// Whether the grid's cells differ in who carries them.
+    /// Returns `true` if the grid's cells differ in their systems under test.
     pub fn has_contenders(&self) -> bool {
         self.grid.cells.first().is_some_and(|one| one.cell.on("contender").is_some())
     }
@@ -48,8 +48,9 @@ impl<'a> Shown<'a> {
         all
     }
 
-    /// What the cells show of what a paper states, today and with Bentpipe: there of cells alone that were
-    /// measured today too. A value that names its contender is that one's.
+    /// Finds the measurements for a value that a paper states, for the baseline and for Bentpipe.
+    /// Bentpipe's come only from cells that have a baseline. A value that names its system belongs
+    /// to that system.
     pub fn found(&self, stated: &'a Stated) -> (Option<Found<'a>>, Option<Found<'a>>) {
         let (section, shown) = (self.section, &self.section.cells);
         let find = |contender: Option<&str>| stated.found(self.among, shown, contender);
@@ -185,12 +186,12 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// Whether there is anything that today's software may be measured by.
+    /// Returns `true` if there is any measurement of the baseline.
     fn has_today(&self) -> bool {
         self.section.today.is_some() || !self.has_contenders()
     }
 
-    /// Why there is nothing: nobody meant to measure it, or not in this run, or it gave nothing.
+    /// Reason for a missing measurement: it was never planned, not in this run, or gave no value.
     fn absent(&self, stated: &Stated, with: Option<&str>) -> &'static str {
         let contender = with.or_else(|| match stated.cells.on("contender") {
             Some(_) => None,
@@ -349,26 +350,27 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// Whether what is called a 95th percentile is the greatest value, for want of more of them.
+/// Returns `true` if the so-called 95th percentile is the greatest value, because there are too few
+/// values.
 pub(super) fn is_greatest(stated: &Stated, found: &Found<'_>) -> bool {
     stated.kind == Kind::P95 && fewest(stated, found) < LEAST_FOR_P95
 }
 
-/// Of how many cells Bentpipe's value is, and of how many today's, where those are more.
+/// Numbers of cells behind Bentpipe's value and behind the baseline's, if the latter is larger.
 pub(super) fn fewer(today: Option<&Found<'_>>, with: Option<&Found<'_>>) -> Option<(usize, usize)> {
     let (of, all) = (with?.cells.len(), today?.cells.len());
     (of < all).then_some((of, all))
 }
 
-/// How many values a percentile of it is of: of all runs together, or for a quotient of the cell
-/// that has the fewest.
+/// Number of values behind a percentile: of all runs together, or for a quotient of the cell that
+/// has the fewest.
 fn fewest(stated: &Stated, found: &Found<'_>) -> usize {
     let of_cells = found.cells.iter().map(|one| one.values(&stated.metric).len());
     let is_by_cell = stated.against.is_some() || stated.pooled().is_some();
     if is_by_cell { of_cells.min().unwrap_or(0) } else { found.values.len() }
 }
 
-/// How many values there are, and how far apart.
+/// Number of values, and their spread.
 fn spread(what: &str, values: &[f64], unit: &str) -> String {
     let ends = percentile(values, 0.0).zip(percentile(values, 1.0));
     match ends.filter(|_| values.len() > 1) {
@@ -384,7 +386,7 @@ pub(super) fn label(column: &str, value: &str) -> String {
     if column == "x" { format!("x = {value}") } else { value.into() }
 }
 
-/// Who carried the cells, each once.
+/// Systems that carried the cells, each once.
 fn of_whom<'a>(found: &Found<'a>) -> Vec<&'a str> {
     let mut all: Vec<&str> = Vec::new();
     for contender in found.cells.iter().filter_map(|one| one.cell.on("contender")) {

@@ -323,7 +323,7 @@ fn claims_are_held_or_not_and_say_by_what() {
     assert!(between(goals, "<li>", "</li>")[0].contains("1 of 1 cell, 2 runs each"), "{goals}");
 }
 
-/// Where three digits hide the verdict there are more, the same in the page and in the text.
+/// If three digits hide the verdict there are more, the same in the page and in the text.
 #[test]
 fn what_was_found_can_be_told_from_what_was_asked() {
     let look = |report: &Report<'_>| {

@@ -11,10 +11,10 @@ use crate::claim::{Claim, Held, Verdict};
 use crate::measured::Measured;
 use crate::study::{Section, Study};
 
-/// How many columns a line has.
+/// Width of a line, in columns.
 const WIDTH: usize = 80;
 
-/// Of these, what stands before the three numbers of a line, and what each of them has.
+/// Width of the label before the three numbers of a line, and width of each number.
 const WHAT: usize = 35;
 const NUMBER: usize = 15;
 
@@ -47,7 +47,7 @@ pub fn text(report: &Report<'_>) -> String {
     out
 }
 
-/// What was measured and cannot be.
+/// Note on impossible measurements.
 fn aside(out: &mut String, measured: &[Measured]) {
     let found = set_aside(measured);
     if found.is_empty() {
@@ -103,7 +103,7 @@ fn judged(out: &mut String, claim: &Claim, verdict: &Verdict, text: &str) {
     }
 }
 
-/// What the paper gives in numbers; where it gives none, nothing.
+/// Numbers that the paper gives; nothing if it gives none.
 fn values(out: &mut String, shown: &Shown<'_>, section: &Section) {
     let all = given(shown);
     if all.is_empty() {

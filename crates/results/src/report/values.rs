@@ -7,17 +7,17 @@ use crate::study::{Found, Kind, Section, Stated, StatedValue};
 
 /// A number of a paper's, and ours.
 pub(super) struct Given {
-    /// What it is of.
+    /// Label of the value.
     pub what: String,
-    /// What the paper says.
+    /// Value in the paper.
     pub paper: String,
-    /// What is measured today, or `–`.
+    /// Value measured with the baseline, or `–`.
     pub today: String,
     /// The same with Bentpipe.
     pub with: String,
-    /// Whether Bentpipe's is of fewer cells than today's.
+    /// `true` if Bentpipe's value comes from fewer cells than the baseline's.
     pub is_of_fewer: bool,
-    /// Why ours differs, where it does much.
+    /// Reason for which ours differs, if it differs much.
     pub differs: Option<String>,
 }
 
@@ -48,8 +48,8 @@ fn beside<'a>(shown: &Shown<'a>, one: &'a Stated, given: &[&Stated]) -> Given {
     }
 }
 
-/// What a value is of: its metric, what tells it from the others that its section has, and who carried it
-/// where that is not today's contender. A 95th percentile of `few` values is called what it is.
+/// Label of a value: its metric, its distinction from the section's other values, and its system if
+/// that is not the baseline. A 95th percentile of `few` values is labelled as what it is.
 fn label(one: &Stated, given: &[&Stated], section: &Section, few: bool) -> String {
     let today = section.today.as_ref().map(std::slice::from_ref);
     let differs = |column: &str| {

@@ -1,4 +1,4 @@
-//! What the parts of a study must agree on.
+//! Consistency of the parts of a study.
 
 use std::collections::BTreeSet;
 

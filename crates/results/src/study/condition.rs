@@ -8,19 +8,19 @@ use serde::Deserialize;
 pub struct Condition {
     /// Its name.
     pub id: String,
-    /// What it stands for.
+    /// Meaning of the condition.
     pub about: String,
-    /// What is changed.
+    /// Changes that it makes.
     pub set: Changes,
 }
 
-/// What a condition changes; what is absent stays as the link's profile and the workload have it.
+/// Changes of a condition; absent fields stay as the link's profile and the workload have them.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Changes {
-    /// Of the link, in each direction, as a share of its packets.
+    /// Loss on the link, in each direction, as a share of its packets.
     pub loss: Option<f64>,
-    /// Of the link, in each direction, as a share of its bits.
+    /// Bit errors on the link, in each direction, as a share of its bits.
     pub ber: Option<f64>,
     /// Mean length of a burst of losses in packet times.
     pub burst: Option<f64>,
@@ -30,29 +30,29 @@ pub struct Changes {
     pub terrestrial_loss: Option<f64>,
     /// Endless CUBIC transfers of others through the link's queue, in the same direction.
     pub cross_flows: Option<u32>,
-    /// What they leave of the rate to one connection.
+    /// Share of the rate that other users leave to one connection.
     pub fair_share: Option<f64>,
-    /// Of TCP, in segments.
+    /// Initial window of TCP, in segments.
     pub initial_window: Option<u32>,
     /// TCP Fast Open.
     pub fast_open: Option<bool>,
-    /// Whether TCP starts over after a pause.
+    /// `true` if TCP starts over after a pause.
     pub slow_start_after_idle: Option<bool>,
-    /// Of TCP at client and server.
+    /// Congestion control of TCP at client and server.
     pub congestion: Option<Congestion>,
-    /// Of TCP's send and receive buffers, at most.
+    /// Maximum of TCP's send and receive buffers.
     pub buffer_bytes: Option<u64>,
-    /// Of TCP's receive window, at most.
+    /// Maximum of TCP's receive window.
     pub receive_window_bytes: Option<u64>,
-    /// Which TLS.
+    /// Version of TLS.
     pub tls: Option<TlsVersion>,
-    /// Of an HTTP/2 connection, at once.
+    /// Concurrent streams of an HTTP/2 connection.
     pub max_streams: Option<u32>,
     /// Another connection is tried when one is not up in this time.
     pub connect_retry_ms: Option<u64>,
-    /// Who saturate the lowest class.
+    /// Number of passengers who saturate the lowest class.
     pub lower_effort_passengers: Option<u32>,
-    /// Of each of them.
+    /// Connections of each of them.
     pub connections_each: Option<u32>,
 }
 

@@ -1,37 +1,37 @@
-//! What is loaded.
+//! Contents of a page.
 
-/// What is loaded.
+/// A page that is loaded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
     /// Its name.
     pub id: String,
-    /// What it is made of.
+    /// Its content.
     pub content: Content,
-    /// What it stands for.
+    /// The real page that it represents.
     pub about: Option<String>,
 }
 
-/// What a page is made of.
+/// Content of a page.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Content {
     /// Objects of one size.
     Objects {
-        /// How many.
+        /// Number of objects.
         count: u32,
-        /// Of each.
+        /// Size of each.
         bytes: u64,
     },
     /// A site as the averages of its visits describe it.
     Site {
         /// Opened by the paper's browser.
         connections: u32,
-        /// Of all objects together, in units of 1000 bytes.
+        /// Size of all objects together, in units of 1000 bytes.
         kilobytes: f64,
         /// For objects.
         requests: f64,
         /// They are on.
         domains: f64,
     },
-    /// What the grid's settings say: a mix of readers.
+    /// A mix of readers, as the grid's settings describe it.
     Mix,
 }

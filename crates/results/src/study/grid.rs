@@ -1,4 +1,4 @@
-//! What is measured: blocks of columns, and the cells that they stand for.
+//! Measurements as blocks of columns, and the cells that they stand for.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,18 +12,18 @@ use crate::measured::{Cell, Pattern};
 /// The most cells of a grid: ten times the largest there is, and 10 MB in memory.
 pub(super) const MOST_CELLS: usize = 20_000;
 
-/// What is measured.
+/// A set of measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grid {
     /// Its name.
     pub id: String,
-    /// What one run does.
+    /// Work of one run.
     pub workload: Workload,
-    /// What a run yields.
+    /// Metrics of a run.
     pub metrics: Vec<String>,
-    /// What the column `x` counts, where cells have it.
+    /// Meaning of the column `x`, if cells have it.
     pub x: Option<String>,
-    /// Of the workload.
+    /// Settings of the workload.
     pub settings: toml::Table,
     /// Its cells in the order of the blocks; within a block the first column in alphabetical order
     /// changes last, and values keep the order of the file.
@@ -32,7 +32,7 @@ pub struct Grid {
     pub quick: Vec<Planned>,
 }
 
-/// What one run of a cell does.
+/// Work of one run of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workload {
@@ -57,11 +57,11 @@ pub enum Workload {
 /// A cell to be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Planned {
-    /// Which.
+    /// The cell.
     pub cell: Cell,
-    /// How often.
+    /// Number of runs.
     pub runs: u32,
-    /// When a run is cut off.
+    /// Time after which a run is cut off.
     pub deadline: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! What the report shows of a grid, and what of a paper no run can show.
+//! Contents of the report for a grid, and claims of a paper that no run can show.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use super::{Grid, Stated};
 use crate::measured::{Cell, Pattern};
 use crate::statistics::Statistic;
 
-/// What the report shows of a grid.
+/// Part of the report about a grid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Section {
     /// Its name.
@@ -15,9 +15,9 @@ pub struct Section {
     pub at: String,
     /// Its heading.
     pub title: String,
-    /// Whose cells.
+    /// Grid of its cells.
     pub grid: String,
-    /// Which of them.
+    /// Selection of the cells.
     pub cells: Pattern,
     /// The contender that plays the paper's part with today's software.
     pub today: Option<String>,
@@ -25,28 +25,28 @@ pub struct Section {
     pub with: Option<String>,
     /// Further ones that have panels of their own.
     pub beside: Vec<String>,
-    /// What the paper did.
+    /// Method of the paper.
     pub method: String,
-    /// What we do.
+    /// Our method.
     pub ours: String,
     /// Each difference.
     pub deviations: Vec<String>,
-    /// What is drawn.
+    /// Figure.
     pub figure: Figure,
     /// Metrics that the tables show besides the figure's.
     pub also: Vec<String>,
-    /// Where the paper contradicts itself, and the like.
+    /// Remark, for example that the paper contradicts itself.
     pub note: Option<String>,
-    /// Why what is measured differs from what the paper gives, where that is the same for all of it.
+    /// Reason for which measurements differ from the paper's values, if it is the same for all.
     pub differs: Option<String>,
-    /// What the paper found.
+    /// Values that the paper found.
     pub paper: Vec<Stated>,
 }
 
-/// What is drawn: the names of columns or metrics.
+/// Columns and metrics of a figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figure {
-    /// How.
+    /// Kind of figure.
     pub kind: FigureKind,
     /// Along.
     pub x: String,
@@ -56,13 +56,13 @@ pub struct Figure {
     pub colour: Option<String>,
     /// Side by side.
     pub facet: Option<String>,
-    /// What is made of a cell's values, in bars and lines.
+    /// Statistic over a cell's values, in bars and lines.
     pub statistic: Statistic,
     /// The column whose cells become one by their mean.
     pub pool: Option<String>,
 }
 
-/// How a figure is drawn.
+/// Kind of figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "their own names")]
@@ -82,9 +82,9 @@ pub enum FigureKind {
 pub struct Unchecked {
     /// Its place in the paper.
     pub at: String,
-    /// What it says.
+    /// The claim.
     pub claim: String,
-    /// Why nobody here can tell.
+    /// Reason for which it cannot be tested here.
     pub why: String,
 }
 

@@ -16,11 +16,11 @@ pub struct Stated {
     pub cells: Pattern,
     /// For a quotient, in what the cells divided by differ.
     pub against: Option<Pattern>,
-    /// Of what.
+    /// Metric.
     pub metric: String,
     /// In what unit, the metric's or `ratio` for a quotient.
     pub unit: String,
-    /// How cells become one number.
+    /// Reduction of the cells to one number.
     pub kind: Kind,
     /// The column whose cells a 95th percentile is the mean of, each cell's own: as its section has it.
     pub pool: Option<String>,
@@ -28,7 +28,7 @@ pub struct Stated {
     pub value: StatedValue,
     /// The paper's words, paraphrased, and their place.
     pub text: String,
-    /// Why what is measured differs, where it does much.
+    /// Reason for which the measurement differs, if it differs much.
     pub differs: Option<String>,
 }
 
@@ -43,7 +43,7 @@ pub enum StatedValue {
     Lost,
 }
 
-/// How the runs of cells, or the quotients of cells, become one number.
+/// Reduction of the runs of cells, or of the quotients of cells, to one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "their own names")]
@@ -58,12 +58,12 @@ pub enum Kind {
     Best,
 }
 
-/// What the measured cells say where a paper gives a value.
+/// Measurements for a value that a paper states.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found<'a> {
     /// The one number.
     pub value: f64,
-    /// What it was made of: the runs of all the cells, or the quotients of pairs of cells.
+    /// Values behind it: the runs of all the cells, or the quotients of pairs of cells.
     pub values: Vec<f64>,
     /// The cells.
     pub cells: Vec<&'a Measured>,
@@ -79,7 +79,8 @@ impl Stated {
         }
     }
 
-    /// Whether some of `cells` would show what it speaks of, as [`Stated::found`] looks for it.
+    /// Returns `true` if some of `cells` would show the value, as [`Stated::found`] searches for
+    /// it.
     pub fn is_in(&self, cells: &[Planned], shown: &Pattern, contender: Option<&str>) -> bool {
         let asked = self.asked(shown, contender);
         let there = |cell: &Cell| cells.iter().any(|planned| planned.cell == *cell);
@@ -87,9 +88,9 @@ impl Stated {
         mine.any(|one| self.against.as_ref().is_none_or(|other| there(&other.moved(&one.cell))))
     }
 
-    /// What was measured where the paper gives this value: in the cells that it speaks of, of those
-    /// `shown` by its section, and with `contender` in place of the one that it names, if one is
-    /// given. `among` are all measured cells of the grid. `None` where nothing was measured.
+    /// Finds the measurements for this value: in the cells that it names, of those `shown` by its
+    /// section. `contender`, if given, replaces the one that the value names. `among` are all
+    /// measured cells of the grid. Returns `None` if there is no measurement.
     pub fn found<'a>(
         &self,
         among: &BTreeMap<&Cell, &'a Measured>,
@@ -108,7 +109,7 @@ impl Stated {
         self.pool.as_deref().filter(|_| self.kind == Kind::P95)
     }
 
-    /// Of the values of all runs together, or of the quotients of cells.
+    /// Value over all runs together, or over the quotients of cells.
     fn found_of_all<'a>(
         &self,
         among: &BTreeMap<&Cell, &'a Measured>,
@@ -169,13 +170,13 @@ impl Stated {
 }
 
 impl Kind {
-    /// Of the values of all runs; or of quotients, which are of the cells' 95th percentiles where
-    /// that is the kind, and are then averaged.
+    /// Value over all runs; or over quotients, which are of the cells' 95th percentiles if that is
+    /// the kind, and are then averaged.
     fn of(self, values: &[f64], quotients: bool) -> Option<f64> {
         self.statistic(quotients).of(values)
     }
 
-    /// What is made of the values of all runs, or of quotients.
+    /// Statistic over the values of all runs, or over quotients.
     pub fn statistic(self, quotients: bool) -> Statistic {
         match self {
             Self::P95 if quotients => Statistic::Mean,

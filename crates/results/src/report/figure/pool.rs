@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::measured::{Cell, Measured};
 use crate::study::common;
 
-/// What the bars at each place of `x` are means of: those values of `column` that all of them have.
+/// Members of the mean at each place of `x`: the values of `column` that all places have.
 pub(super) fn pools<'a>(
     cells: &[&'a Measured],
     x: &str,
