@@ -1,4 +1,4 @@
-//! What makes a browser load the lab's sites, over one protocol and no other.
+//! Chromium flags that make it load the lab's sites over exactly one protocol.
 
 use crate::loader::Protocol;
 use crate::site::Site;

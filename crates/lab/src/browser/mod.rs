@@ -23,23 +23,23 @@ use pipe::Pipe;
 pub use record::{Phases, Record, Request};
 use session::{Event, Session};
 
-/// What it is called on the systems we know.
+/// Names of Chromium's program on the systems we know.
 const PROGRAMS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// What it may take to start, and to end: a busy machine takes some seconds.
+/// Maximum time for its start, and for its end: a busy machine takes some seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Of what a page still asks for once it has loaded, the icon of its site for one.
+/// Time for requests that a page still makes once it has loaded, such as the icon of its site.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Of a page, no more are kept.
+/// Maximum number of console messages kept of a page.
 const MOST_COMPLAINTS: usize = 100;
 
 /// Between two looks at whether it has ended.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What the page itself says of its load: when `load` was fired, and when its largest part was last
-/// painted, in ms from when it was asked for; null where there was none.
+/// Script that returns the page's own times: when `load` fired, and when its largest part was last
+/// painted, in ms from the request; null if there was none.
 const TIMES: &str = "new Promise(done => { \
     let painted = null; \
     new PerformanceObserver(list => { for (const one of list.getEntries()) painted = one.startTime; }) \
@@ -47,7 +47,7 @@ const TIMES: &str = "new Promise(done => { \
     setTimeout(() => done([performance.getEntriesByType('navigation')[0].loadEventStart, painted]), 200); \
 })";
 
-/// Why a page was not loaded.
+/// Reason for which a page was not loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum BrowserError {
     /// The system knows no Chromium.
@@ -62,9 +62,9 @@ pub enum BrowserError {
     /// It does not do what it was told to.
     #[error("Chromium refuses {method}: {why}")]
     Refused {
-        /// What it was told.
+        /// Method that was called.
         method: String,
-        /// Why not.
+        /// Reason for the failure.
         why: String,
     },
     /// It did not start.
@@ -75,7 +75,7 @@ pub enum BrowserError {
     },
 }
 
-/// Where Chromium is, if it is installed.
+/// Path of Chromium, if it is installed.
 pub fn find() -> Option<PathBuf> {
     let paths = std::env::var_os("PATH")?;
     let folders: Vec<PathBuf> = std::env::split_paths(&paths).collect();
@@ -99,7 +99,7 @@ pub struct Visit {
     pub loaded: Option<Duration>,
     /// From asking for the page to the last paint of its largest part, as far as it was painted.
     pub painted: Option<Duration>,
-    /// What was asked for until then.
+    /// Requests made until then.
     pub record: Record,
     /// The page itself could not be had.
     pub failed: Option<String>,

@@ -16,7 +16,7 @@ use crate::contender::process::Process;
 /// a request with all its headers.
 const LONGEST: usize = 16 << 20;
 
-/// What is read at once.
+/// Bytes per read.
 const CHUNK: usize = 64 << 10;
 
 /// Lets the program that follows have its input and output as descriptors 3 and 4, and a file for
@@ -28,13 +28,14 @@ const AS_PIPE: &str = r#"exec 3<&0 4>&1 0</dev/null 1>"$0" 2>&1; exec "$@""#;
 pub struct Pipe {
     to: Sender,
     from: Receiver,
-    /// What was read and is not a whole text yet.
+    /// Bytes that were read and are not a whole text yet.
     rest: Vec<u8>,
-    /// How much of it holds no end.
+    /// Length of the part of `rest` that holds no end.
     searched: usize,
 }
 
-/// What starts `program` with its pipe, given the command of a shell: what it writes goes to `log`.
+/// Command that starts `program` with its pipe, given the command of a shell; its output goes to
+/// `log`.
 pub fn through(mut shell: Command, log: &Path, program: &Path) -> Command {
     shell.arg("-c").arg(AS_PIPE).arg(log).arg(program);
     shell

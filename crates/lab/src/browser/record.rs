@@ -1,4 +1,4 @@
-//! What a browser asked for, made of the events of the DevTools protocol's `Network` domain.
+//! Requests of a browser, from the events of the DevTools protocol's `Network` domain.
 //!
 //! Its timestamps are seconds of one clock; `timing` has milliseconds from its own `requestTime`, -1
 //! for what did not happen. As in HAR 1.2, the time before a connection could be used is `blocked`.
@@ -13,7 +13,7 @@ use super::session::Event;
 /// Requests of a page that are recorded: ten times as many as the largest of sites make.
 const MOST_REQUESTS: usize = 10_000;
 
-/// What a browser asked for during one visit.
+/// Requests of a browser during one visit.
 #[derive(Debug, Default)]
 pub struct Record {
     requests: Vec<Request>,
@@ -26,15 +26,15 @@ pub struct Record {
 /// One request.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Request {
-    /// Of what.
+    /// Its URL.
     pub url: String,
     /// As `Document`, `Stylesheet` or `Image`.
     pub kind: String,
-    /// When the page wanted it, in the browser's seconds.
+    /// Time at which the page wanted it, in the browser's seconds.
     pub wanted: f64,
     /// The same by the wall clock, in seconds since 1970.
     pub asked_at: f64,
-    /// When its last byte was there, or it failed.
+    /// Time of its last byte, or of its failure.
     pub ended: Option<f64>,
     /// The browser's number of its connection, if it used one.
     pub connection: Option<u64>,
@@ -48,16 +48,16 @@ pub struct Request {
     pub address: Option<String>,
     /// As they came: head and body, compressed if they were.
     pub bytes: u64,
-    /// Of the body, decoded, also from the cache.
+    /// Size of the body, decoded, also from the cache.
     pub body_bytes: u64,
     /// Taken from the browser's own cache.
     pub is_cached: bool,
-    /// Why it failed.
+    /// Reason for the failure.
     pub failed: Option<String>,
     timing: Option<Timing>,
 }
 
-/// How long each part of a request took; together from `wanted` to `ended`.
+/// Duration of each part of a request; together they span `wanted` to `ended`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Phases {
     /// Before anything was done for it.
@@ -202,7 +202,7 @@ impl Record {
         &self.requests
     }
 
-    /// Whether nothing is under way.
+    /// Returns `true` if no request is in progress.
     pub fn is_quiet(&self) -> bool {
         self.open.is_empty()
     }
@@ -256,8 +256,8 @@ impl Request {
         }
     }
 
-    /// How long its parts took, as far as it came. What the browser's threads tell of each other is
-    /// off by some milliseconds, so a part that would be negative is nothing.
+    /// Durations of its parts, as far as it came. The clocks of the browser's threads differ by
+    /// some milliseconds, so a part that would be negative counts as zero.
     pub fn phases(&self) -> Phases {
         let Some(ended) = self.ended else { return Phases::default() };
         let Some(timing) = self.timing.filter(|_| !self.is_cached) else {

@@ -25,7 +25,7 @@ pub struct Session {
 pub struct Event {
     /// `Domain.name`, as the DevTools protocol has it.
     pub method: String,
-    /// What belongs to it.
+    /// Parameters of the event.
     pub params: Value,
 }
 

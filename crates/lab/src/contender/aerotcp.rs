@@ -1,5 +1,5 @@
-//! What AeroTCP is told, the same in either engine: how the satellite's bandwidth is divided and how
-//! large buffers are, by section V of its paper.
+//! AeroTCP's settings, the same in either engine: division of the satellite's bandwidth and sizes
+//! of buffers, by section V of its paper.
 //!
 //! An experiment may declare, among its grid's settings:
 //!
@@ -21,14 +21,14 @@ use crate::profile::Profile;
 /// what they do, that retransmissions are lost again; the number is ours.
 pub const HIGH_LOSS: f64 = 0.01;
 
-/// What the paper gives as buffers: about two products, and three to four at high error rates.
+/// Buffer factors of the paper: about two products, and three to four at high error rates.
 const BUFFERS: [u32; 2] = [*BUFFER_FACTORS.start(), *BUFFER_FACTORS.end()];
 
 const CONNECTIONS: &str = "aerotcp-connections";
 const PEAK_RATE: &str = "aerotcp-peak-rate";
 const BUFFERS_KEY: &str = "aerotcp-buffers";
 
-/// What both ends are told beside the link's rates and round trip.
+/// Settings of both ends in addition to the link's rates and round trip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AeroTcp {
     /// N of a static window; without it, windows follow the connections that are open.
@@ -40,14 +40,14 @@ pub struct AeroTcp {
 }
 
 impl AeroTcp {
-    /// Where nobody knows how many connections there will be: adaptive windows, no peak rate.
+    /// Settings for an unknown number of connections: adaptive windows, no peak rate.
     pub fn adaptive(profile: &Profile) -> Self {
         let buffer_factor = factor(profile, BUFFERS);
         Self { connections: None, peak_rate: None, buffer_factor }
     }
 
-    /// Where there will be so many (section VI: ten over 4 Mbit/s, about 400 kbit/s each): static
-    /// windows, and the share of the bandwidth towards the aircraft as the peak rate.
+    /// Settings for a known number of connections (section VI: ten over 4 Mbit/s, about 400 kbit/s
+    /// each): static windows, and the share of the bandwidth towards the aircraft as the peak rate.
     pub fn shared(profile: &Profile, connections: u32) -> Self {
         let share = |rate: BitRate| BitRate::from_bps(rate.bps() / u64::from(connections.max(1)));
         Self {
@@ -57,7 +57,7 @@ impl AeroTcp {
         }
     }
 
-    /// What a grid's settings declare for the link of `profile`.
+    /// Settings that a grid declares for the link of `profile`.
     pub fn declared(settings: &toml::Table, profile: &Profile) -> Result<Self, ContenderError> {
         let positive = |value: &toml::Value| whole(value).filter(|number| *number > 0);
         let rate = |value: &toml::Value| value.as_str()?.parse::<BitRate>().ok();
@@ -120,7 +120,7 @@ fn factors(value: &toml::Value) -> Option<[u32; 2]> {
     both.iter().all(|factor| BUFFER_FACTORS.contains(factor)).then_some(both)
 }
 
-/// Of the two factors, the one for the link's losses.
+/// Chooses the factor for the link's losses.
 fn factor(profile: &Profile, [low, high]: [u32; 2]) -> u32 {
     if profile.forward_loss().max(profile.return_loss()) > HIGH_LOSS { high } else { low }
 }

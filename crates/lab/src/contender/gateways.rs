@@ -10,7 +10,7 @@ use super::pair::{Pair, PairSpec, Transport};
 use super::{Contender, ContenderError, Running, Spread, Stage};
 use crate::emu::{AIR_CABIN, GROUND, GROUND_INTERNET};
 
-/// Where the air gateway takes SOCKS5 in the cabin; who is intercepted has no need of it.
+/// SOCKS5 port of the air gateway in the cabin; intercepted clients do not need it.
 const SOCKS_PORT: u16 = 1080;
 const LINK_PORT: u16 = 4500;
 
@@ -23,9 +23,9 @@ pub struct Gateways {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
     pub(super) transport: Transport,
-    /// Whether repairs protect what crosses the link.
+    /// `true` if repair packets protect what crosses the link.
     pub(super) coding: bool,
-    /// Whether HTTP in clear is read on board.
+    /// `true` if the air gateway reads HTTP in clear.
     pub(super) services: bool,
 }
 
@@ -73,12 +73,12 @@ impl Contender for Gateways {
     }
 }
 
-/// What the ground's file says of the aircraft, so that each of a cabin's uploads begins with 1 MB.
+/// Ground settings for the aircraft that let each of a cabin's uploads begin with 1 MB.
 const ROOM: &str =
     "max-datagram-flows = 256\nmax-ip-flows = 16\nmemory = { receive = \"3 GiB\" }\n";
 
-/// What the ground of a contender over the radio transport makes of its file, for the same over a
-/// link in virtual time. The aircraft's file says nothing of memory: that is the defaults'.
+/// Ground settings of a contender over the radio transport, for the same over a link in virtual
+/// time. The aircraft's file says nothing of memory, so it has the defaults.
 pub fn roomy() -> Settings {
     Settings {
         receive_memory: ByteSize::from_bytes(3 << 30),

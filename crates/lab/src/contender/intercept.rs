@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use bentpipe_gateway::air::rules::{Leads, Rules};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Where intercepted connections are led to.
+/// Port to which intercepted connections are redirected.
 const PORT: u16 = 1081;
 
 /// Connections that may wait to be accepted.

@@ -19,20 +19,20 @@ pub const PACKAGE: &str = "kcptun";
 pub const CLIENT: &str = "kcptun-client";
 const SERVER: &str = "kcptun-server";
 
-/// Where the client takes connections, on the air host's loopback, and the server datagrams.
+/// Port of the client for connections, on the air host's loopback, and of the server for datagrams.
 const NEAR_PORT: u16 = 12_948;
 const LINK_PORT: u16 = 29_900;
 
 /// The UDP payload of a full packet: with the headers of IPv4 and UDP 1,428 bytes.
 const MTU_BYTES: u64 = 1400;
 
-/// What a window is made of where the link has no rate, or no round trip.
+/// Rate from which a window is computed if the link has no rate, or no round trip.
 const MOST_RATE: BitRate = BitRate::from_bps(200_000_000);
 const LEAST_RTT: Duration = Duration::from_millis(10);
 /// Its own default for sending: a smaller window stalls at single losses.
 const LEAST_WINDOW: u64 = 128;
 
-/// How long a program that is going to fail at its start takes to say so.
+/// Time within which a program that fails at its start says so.
 const START_GRACE: Duration = Duration::from_millis(300);
 
 /// The contender.
@@ -95,7 +95,7 @@ impl Contender for Kcptun {
     }
 }
 
-/// What both ends are told alike, and the windows for what this one sends and receives.
+/// Settings that both ends share, and the windows for sending and receiving of this end.
 fn tune(command: &mut Command, [send, receive]: [u64; 2]) {
     command
         .args(["--mode", "fast3", "--nocomp", "--crypt", "aes-128", "--key", "the lab's own"])
@@ -104,7 +104,7 @@ fn tune(command: &mut Command, [send, receive]: [u64; 2]) {
         .args(["--sndwnd", &send.to_string(), "--rcvwnd", &receive.to_string()]);
 }
 
-/// What the path holds at once. Parity comes on top and waits in the link's queue: 0.3 of that.
+/// Capacity of the path in packets. Parity comes on top and waits in the link's queue: 0.3 of that.
 fn window_packets(rate: BitRate, rtt: Duration) -> u64 {
     rate.bytes_in(rtt).div_ceil(MTU_BYTES).max(LEAST_WINDOW)
 }

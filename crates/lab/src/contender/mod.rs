@@ -1,5 +1,5 @@
-//! Who carries a client's traffic across the link: the kernel's own TCP, a relay, a tunnel, the
-//! gateways.
+//! Systems under test that carry a client's traffic across the link: the kernel's own TCP, a relay,
+//! a tunnel, the gateways.
 //!
 //! Clients open ordinary connections to the server's addresses; a contender takes what crosses its
 //! air host (nftables' TPROXY) or leaves it be. One contender is one small file and its line in
@@ -57,43 +57,44 @@ pub use split_reno::SPLIT_RENO;
 
 /// A way of getting bytes across the link.
 pub trait Contender: Sync + fmt::Debug {
-    /// What tables and options call it.
+    /// Name in tables and options.
     fn name(&self) -> &'static str;
 
-    /// What it is, in a sentence or two.
+    /// Description, in a sentence or two.
     fn about(&self) -> &'static str;
 
-    /// What TCP at client and server sends with.
+    /// Congestion control of TCP at client and server.
     fn ends(&self) -> Congestion {
         Congestion::Cubic
     }
 
-    /// What the receive windows of client and server are held to, in bytes, if to anything.
+    /// Limit of the receive windows of client and server, in bytes, if any.
     fn receive_window(&self) -> Option<u32> {
         None
     }
 
-    /// Whether TCP of the air and the ground host carries its flows across the link: then what an
-    /// experiment sets of how connections begin and go on after a pause is set there too.
+    /// Returns `true` if TCP of the air and the ground host carries its flows across the link. An
+    /// experiment's settings for the start of connections and for pauses then apply there too.
     fn has_tcp_on_link(&self) -> bool {
         false
     }
 
-    /// Whether UDP between client and server crosses the link by it; by the others UDP is routed as
-    /// it is, or refused.
+    /// Returns `true` if it carries UDP between client and server across the link; otherwise UDP is
+    /// routed as it is, or refused.
     fn carries_udp(&self) -> bool;
 
-    /// Whether its first flow waits for a handshake or a start that later ones do not.
+    /// Returns `true` if its first flow waits for a handshake or a start that later ones do not
+    /// need.
     fn starts_cold(&self) -> bool;
 
-    /// How its transfers spread, by which the number of runs is chosen.
+    /// Spread of its transfers, which decides the number of runs.
     fn spread(&self) -> Spread;
 
     /// Sets it up on `stage`.
     fn start(&self, stage: &Stage<'_>) -> Result<Box<dyn Running>, ContenderError>;
 }
 
-/// How the times of transfers over a lossy link spread.
+/// Spread of the times of transfers over a lossy link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spread {
     /// Hardly: only the tail wants many runs.
@@ -105,7 +106,7 @@ pub enum Spread {
 }
 
 impl From<Congestion> for Spread {
-    /// Of transfers by it across the link: CUBIC and Reno take loss for congestion.
+    /// Spread of its transfers across the link: CUBIC and Reno take loss for congestion.
     fn from(congestion: Congestion) -> Self {
         match congestion {
             Congestion::Reno | Congestion::Cubic => Self::Slow,
@@ -116,7 +117,7 @@ impl From<Congestion> for Spread {
 
 /// A contender at work, until it is dropped.
 pub trait Running: Send {
-    /// Whether its programs still run.
+    /// Checks that its programs still run.
     fn check(&mut self) -> Result<(), ContenderError> {
         Ok(())
     }
@@ -132,12 +133,12 @@ pub trait Running: Send {
     }
 }
 
-/// Where a contender is set up.
+/// Place in which a contender is set up.
 #[derive(Debug, Clone, Copy)]
 pub struct Stage<'a> {
     /// The hosts and the link between them.
     pub world: &'a World,
-    /// What the link is.
+    /// Profile of the link.
     pub profile: &'a Profile,
     /// An empty folder of its own.
     pub folder: &'a Path,
@@ -145,8 +146,8 @@ pub struct Stage<'a> {
     pub program: &'a Path,
     /// Names of the server's addresses, for who resolves them on the ground.
     pub hosts: &'a [(String, IpAddr)],
-    /// What the experiment declares of contenders, each key beginning with its contender's kind
-    /// (`pep-buffer-bytes`); other keys are nobody's here.
+    /// Settings of the experiment for contenders, each key beginning with its contender's kind
+    /// (`pep-buffer-bytes`); other keys are ignored here.
     pub settings: &'a toml::Table,
 }
 
@@ -155,7 +156,7 @@ pub struct Stage<'a> {
 #[error("there is no contender {0:?}: there are {names}", names = names())]
 pub struct UnknownContender(String);
 
-/// Why a contender could not be set up, or runs no more.
+/// Reason for which a contender could not be set up, or has stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ContenderError {
     /// A host of the lab refused.
@@ -169,25 +170,25 @@ pub enum ContenderError {
     Half {
         /// `air` or `ground`.
         half: &'static str,
-        /// What it said.
+        /// Its own message.
         why: NotReady,
     },
     /// The kernel would not have it.
     #[error("cannot {doing}: {source}")]
     Kernel {
-        /// What was asked of it.
+        /// Action that failed.
         doing: &'static str,
-        /// What it said.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// A setting of the experiment cannot be used.
     #[error("the setting {key} = {value} cannot be used: write it like {key} = {example}")]
     Setting {
-        /// Which.
+        /// The setting.
         key: &'static str,
-        /// What stands there.
+        /// Its value.
         value: String,
-        /// What could stand there.
+        /// A valid value.
         example: &'static str,
     },
     /// Sources would be told to stop before anything has come.
@@ -195,21 +196,21 @@ pub enum ContenderError {
         "pep-reserve-bytes = {reserve} leaves nothing of pep-buffer-bytes = {buffer}: make it smaller"
     )]
     Reserve {
-        /// What is to be left free.
+        /// Size that must stay free.
         reserve: usize,
-        /// Of what.
+        /// Size of the buffer.
         buffer: usize,
     },
     /// A program is not installed.
     #[error("{program} is not installed: `scripts/setup.sh kcptun` installs it")]
     Missing {
-        /// Which.
+        /// The program.
         program: &'static str,
     },
     /// A program ended.
     #[error("{program} ended:\n{said}")]
     Ended {
-        /// Which.
+        /// The program.
         program: &'static str,
         /// Its last words.
         said: String,

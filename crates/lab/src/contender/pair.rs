@@ -16,21 +16,21 @@ use super::aerotcp::AeroTcp;
 use super::process::Process;
 use crate::profile::Profile;
 
-/// What the gateways are told of a link without limit: more than two cores can move.
+/// Rate of the gateways for a link without limit: more than two cores can move.
 const UNLIMITED: BitRate = BitRate::from_bps(10_000_000_000);
 
-/// How long a gateway that is going to fail at its start takes to say so.
+/// Time within which a gateway that fails at its start says so.
 const START_GRACE: Duration = Duration::from_millis(300);
 
-/// What is taken for the round trip of a link that has none: a window is made of it.
+/// Round trip assumed for a link that has none: a window is computed from it.
 const LEAST_RTT: Duration = Duration::from_millis(10);
 
-/// Where intercepted connections are led to.
+/// Port to which intercepted connections are redirected.
 const INTERCEPT_PORT: u16 = 1081;
 
 const KEY_BYTES: usize = 32;
 
-/// What carries the flows between the gateways.
+/// Transport between the gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// The radio transport.
@@ -41,28 +41,28 @@ pub enum Transport {
     AeroTcp,
 }
 
-/// What a pair is to be.
+/// Description of a pair.
 #[derive(Debug, Clone)]
 pub struct PairSpec {
-    /// What carries the flows.
+    /// Transport of the flows.
     pub transport: Transport,
     /// The round trip between the gateways.
     pub rtt: Duration,
-    /// What the ground may send.
+    /// Rate of the ground.
     pub forward: BitRate,
-    /// What the aircraft may send.
+    /// Rate of the aircraft.
     pub back: BitRate,
-    /// Where the air gateway takes SOCKS5.
+    /// SOCKS5 address of the air gateway.
     pub socks5: SocketAddr,
-    /// Where it takes HTTP proxying, if at all.
+    /// HTTP proxy address of the air gateway, if any.
     pub http_proxy: Option<SocketAddr>,
-    /// Where the ground listens on the link.
+    /// Address of the ground on the link.
     pub peer: SocketAddr,
     /// Networks the ground may dial although they are private.
     pub allow: Vec<String>,
     /// Names that the ground answers itself.
     pub hosts: Vec<(String, IpAddr)>,
-    /// Whom the ground asks for names; the system's where empty.
+    /// Name servers of the ground; empty: the system's.
     pub name_servers: Vec<IpAddr>,
     /// Flows at once, of all passengers and of one.
     pub max_flows: usize,
@@ -70,19 +70,19 @@ pub struct PairSpec {
     pub flows_per_second: u32,
     /// The interface whose clients the air gateway intercepts, if any.
     pub intercepts: Option<&'static str>,
-    /// What becomes of intercepted QUIC.
+    /// Treatment of intercepted QUIC.
     pub quic: PassedQuic,
-    /// Whether what both send over the radio transport is protected by repairs.
+    /// `true` if repair packets protect what both send over the radio transport.
     pub coding: bool,
-    /// What AeroTCP is told, where it carries the flows.
+    /// Settings of AeroTCP, if it carries the flows.
     pub aerotcp: AeroTcp,
-    /// What else the ground's file says of the aircraft.
+    /// Further settings for the aircraft in the ground's file.
     pub aircraft: &'static str,
-    /// What the files say of classes and rules: the ground's, and the air's.
+    /// Classes and rules in the files: the ground's, and the air's.
     pub classes: [String; 2],
 }
 
-/// What becomes of intercepted QUIC.
+/// Treatment of intercepted QUIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PassedQuic {
     /// It is carried, and handed on in the order in which it left.
@@ -103,7 +103,7 @@ impl PassedQuic {
         }
     }
 
-    /// What stands of it under `[link]` of either file.
+    /// Its setting under `[link]` of either file.
     const fn link_setting(self) -> &'static str {
         match self {
             Self::InOrder | Self::Refused => "",
@@ -121,15 +121,15 @@ pub struct Pair {
     pub ground: Process,
 }
 
-/// Why there is no pair.
+/// Reason for which there is no pair.
 #[derive(Debug, thiserror::Error)]
 pub enum PairError {
     /// A file could not be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The system gives no random bytes.
@@ -140,7 +140,7 @@ pub enum PairError {
     Run {
         /// `air` or `ground`.
         which: &'static str,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// It ended at once.
@@ -261,12 +261,12 @@ impl PairSpec {
 }
 
 impl PairSpec {
-    /// What stands of `coding` under `[link]` of either file.
+    /// Setting `coding` under `[link]` of either file.
     const fn coding_setting(&self) -> &'static str {
         if self.coding { "" } else { "coding = false\n" }
     }
 
-    /// What AeroTCP is told, where it is what carries the flows. Both ends are told the same.
+    /// Writes AeroTCP's settings, if it carries the flows. Both ends have the same.
     fn write_aerotcp(&self, text: &mut String) {
         if self.transport == Transport::AeroTcp {
             text.push_str(&self.aerotcp.toml(self.rtt));
@@ -298,7 +298,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// Whether both still run.
+    /// Checks that both still run.
     pub fn check(&mut self) -> Result<(), PairError> {
         for (which, process) in [("ground", &mut self.ground), ("air", &mut self.air)] {
             if process.ended().is_some() {

@@ -55,7 +55,7 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, once it has; that reaps it.
+    /// Exit status, once it has ended; this reaps the process.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         let mut running = running();
         let status = self.child.try_wait().ok().flatten()?;
@@ -63,7 +63,7 @@ impl Process {
         Some(status)
     }
 
-    /// What it wrote so far.
+    /// Output so far.
     pub fn output(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()

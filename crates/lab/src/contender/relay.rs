@@ -18,7 +18,7 @@ use crate::emu::{GROUND, World};
 use crate::workload::origin::{Congestion, listen, set_congestion};
 use crate::workload::service::Service;
 
-/// Where the ground's half listens.
+/// Port of the ground's half.
 pub(super) const PORT: u16 = 9000;
 
 /// Connections that each half carries at once; others wait to be accepted. 4,096 × 2 ×
@@ -26,10 +26,10 @@ pub(super) const PORT: u16 = 9000;
 const MAX_FLOWS: usize = 4096;
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// How long the other half may take to say where a connection goes.
+/// Time within which the other half must name a connection's destination.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a connection goes, in front of its bytes: four bytes of address, two of port.
+/// Length of the destination in front of a connection's bytes: four bytes of address, two of port.
 const TARGET_BYTES: usize = 6;
 
 /// Plain split TCP.
@@ -41,14 +41,14 @@ pub struct Split {
     pub(super) congestion: Congestion,
 }
 
-/// How the halves reach each other.
+/// Connection between the halves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Way {
-    /// Where the air's half connects to.
+    /// Address to which the air's half connects.
     pub to: SocketAddr,
-    /// Where the ground's half listens.
+    /// Address on which the ground's half listens.
     pub at: SocketAddr,
-    /// What both send to each other with.
+    /// Congestion control between them.
     pub congestion: Congestion,
 }
 

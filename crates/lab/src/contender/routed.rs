@@ -46,7 +46,7 @@ impl Contender for Routed {
     }
 }
 
-/// What runs of it.
+/// Running contender without any process.
 struct Nothing;
 
 impl Running for Nothing {}

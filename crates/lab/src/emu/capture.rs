@@ -1,5 +1,5 @@
-//! What is offered to an emulated link, as a pcapng file: when, how long, the headers, and what the
-//! model made of it.
+//! Capture of an emulated link as a pcapng file: time, length and headers of each packet, and the
+//! model's decision.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -42,25 +42,25 @@ const MOST_BLOCK_BYTES: usize = 32 + SNAP_BYTES + 60;
 /// Nanoseconds, as pcapng writes it.
 const RESOLUTION: u8 = 9;
 
-/// What the file calls the directions, by the end that a packet leaves.
+/// Names of the directions in the file, by the end that a packet leaves.
 const DIRECTIONS: [&str; 2] = ["from the aircraft", "towards the aircraft"];
 
 /// A packet that was offered.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
-    /// Which way: an index of [`DIRECTIONS`].
+    /// Direction: an index of [`DIRECTIONS`].
     pub way: usize,
-    /// When, in the link's own time.
+    /// Time, on the link's own clock.
     pub at: Duration,
     /// Its length.
     pub bytes: usize,
-    /// What it begins with.
+    /// First bytes.
     pub head: Vec<u8>,
-    /// What the model made of it.
+    /// Decision of the model.
     pub fate: Fate,
 }
 
-/// Where a wire leaves what it sees, while somebody wants it.
+/// Slot in which a wire leaves its packets while somebody wants them.
 #[derive(Debug, Default)]
 pub(super) struct Tap(Mutex<Option<Flow>>);
 
@@ -68,22 +68,21 @@ pub(super) struct Tap(Mutex<Option<Flow>>);
 struct Flow {
     to: SyncSender<(Seen, u64)>,
     ways: [Tally; 2],
-    /// Whether the file takes no more: packets are then counted, and nothing of them is copied.
+    /// `true` once the file takes no more: packets are then counted, and nothing of them is copied.
     is_full: Arc<AtomicBool>,
 }
 
-/// What was offered of a direction since the capture began.
+/// Packets offered in a direction since the capture began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Tally {
     offered: u64,
-    /// Of these, those for which there was no room …
+    /// Packets for which there was no room …
     missed: u64,
     /// … and those among them since the last for which there was: told with the next, if one comes.
     since: u64,
 }
 
-/// What writes packets gives the file back behind the last of them, and how many of each direction it
-/// left out.
+/// Result of the writing thread: the file, and how many packets of each direction it left out.
 type Writing = JoinHandle<Result<(PcapNgWriter<BufWriter<File>>, [u64; 2]), PcapError>>;
 
 /// A capture, until it is dropped; the file is whole then.
@@ -91,7 +90,7 @@ type Writing = JoinHandle<Result<(PcapNgWriter<BufWriter<File>>, [u64; 2]), Pcap
 pub struct Capture {
     tap: Arc<Tap>,
     writing: Option<Writing>,
-    /// When the link's time began, on the clock on the wall.
+    /// Start of the link's time, on the clock on the wall.
     began: Duration,
     epoch: Instant,
 }
@@ -251,7 +250,7 @@ fn close<W: Write>(
     Ok(())
 }
 
-/// What the file says of a packet that did not come out of the link.
+/// Comment on a packet that did not come out of the link.
 fn comment(fate: Fate) -> Option<&'static str> {
     match fate {
         Fate::Delivered { .. } => None,
@@ -271,7 +270,7 @@ mod tests {
         Seen { way, at: Duration::from_micros(1_500_001), bytes, head: vec![0x45; 40], fate }
     }
 
-    /// What the file at `path` has of packets.
+    /// Packets in the file at `path`.
     fn packets(path: &Path) -> Vec<EnhancedPacketBlock<'static>> {
         let mut pcap = PcapNgReader::new(File::open(path).unwrap()).unwrap();
         let mut packets = Vec::new();

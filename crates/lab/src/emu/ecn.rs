@@ -4,11 +4,11 @@ use super::offload::HEADER_BYTES;
 
 /// Congestion Experienced.
 const CE: u8 = 0b11;
-/// Where the IPv4 header's checksum stands.
+/// Offset of the IPv4 header's checksum.
 const CHECKSUM: usize = 10;
 
-/// Whether the packet in a TUN device's frame may be marked: it says ECT(0), ECT(1), or is marked
-/// already.
+/// Returns `true` if the packet in a TUN device's frame may be marked: it carries ECT(0), ECT(1),
+/// or a mark.
 pub fn is_capable(frame: &[u8]) -> bool {
     frame.get(HEADER_BYTES..).and_then(codepoint).is_some_and(|bits| bits != 0)
 }

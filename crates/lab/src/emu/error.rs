@@ -1,8 +1,8 @@
-//! What can keep the emulator from running, and what to do about it.
+//! Obstacles to running the emulator, and what to do about them.
 
 use std::io;
 
-/// Why the emulator, or one of its worlds, could not be brought up.
+/// Reason for which the emulator, or one of its worlds, could not be brought up.
 #[derive(Debug, thiserror::Error)]
 pub enum EmuError {
     /// The kernel offers no TUN device here.
@@ -32,11 +32,11 @@ pub enum EmuError {
          `sysctl user.{sysctl}`"
     )]
     TooManyNamespaces {
-        /// Which kind of namespace.
+        /// Kind of namespace.
         what: &'static str,
         /// The sysctl below `user.` that bounds it.
         sysctl: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// A user namespace can only be entered while the process has one thread.
@@ -50,7 +50,7 @@ pub enum EmuError {
     MapUser {
         /// The file below /proc/self.
         path: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// A network namespace could not be made or opened.
@@ -58,7 +58,7 @@ pub enum EmuError {
     Namespace {
         /// The host it was for.
         host: &'static str,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
     /// An interface, address or route was refused by the kernel.
@@ -66,9 +66,9 @@ pub enum EmuError {
     Configure {
         /// The host concerned.
         host: &'static str,
-        /// What was being done.
+        /// Action that failed.
         doing: String,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A thread or its wake-up could not be had.

@@ -11,14 +11,14 @@ pub const PROBE_BYTES: usize = 44;
 /// IP bytes of a packet in a burst.
 pub const BURST_BYTES: usize = 1400;
 
-/// How long a burst should occupy the link: timestamps are good to about 0.1 ms, so 300 ms give
-/// the rate to 0.03 %.
+/// Time for which a burst should occupy the link: timestamps are good to about 0.1 ms, so 300 ms
+/// give the rate to 0.03 %.
 const BURST_SPAN: Duration = Duration::from_millis(300);
 
 /// Packets in a burst: at least 8, or 0.7 s of 128 kbit/s, and at most 600, or 67 ms of 100 Mbit/s.
 const BURST_PACKETS: std::ops::RangeInclusive<usize> = 8..=600;
 
-/// What a packet was sent for.
+/// Purpose of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Paced, for delay and loss.
@@ -34,12 +34,12 @@ impl Purpose {
     }
 }
 
-/// When each packet was sent, in the model's time, and what for.
+/// Sending time of each packet, in the model's time, and its purpose.
 #[derive(Debug, Clone, Default)]
 pub struct Schedule(pub Vec<(Duration, Purpose)>);
 
 impl Schedule {
-    /// How many packets there are.
+    /// Number of packets.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -51,7 +51,7 @@ impl Schedule {
     }
 }
 
-/// What a set of probes shows of a link.
+/// Estimate of a link from a set of probes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
     /// The median delay of the paced probes.
@@ -102,7 +102,7 @@ pub fn full_rate_bps(spec: &DirectionSpec, seed: u64, sent: &Schedule) -> Option
     Estimate::of(&at_once, &replay(spec, seed, &at_once)).rate_bps
 }
 
-/// How many packets make a burst that keeps a link of `spec` busy for long enough to measure its
+/// Number of packets in a burst that keeps a link of `spec` busy for long enough to measure its
 /// rate and still fits its queue.
 pub fn burst_packets(spec: &DirectionSpec, now: Duration) -> usize {
     let mut model = Direction::new(spec, 0);

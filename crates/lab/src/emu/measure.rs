@@ -19,24 +19,24 @@ use super::estimate::{self, Estimate, Schedule};
 use super::probe;
 use super::world::{EmulatedLink, World, direction_from};
 
-/// How far the measured delay may be from the declared one, in seconds.
+/// Tolerance of the measured delay, in seconds.
 pub const DELAY_TOLERANCE_S: f64 = 0.001;
 
-/// How far the measured rate may be from the declared one, as a ratio.
+/// Tolerance of the measured rate, as a ratio.
 pub const RATE_TOLERANCE: f64 = 0.01;
 
 /// An unlimited link must carry a burst at least at this rate.
 pub const UNLIMITED_FLOOR_BPS: f64 = 100e6;
 
-/// What a terrestrial path must be seen to carry, as a multiple of what the radio link in front of it
-/// does: it is there to be far, never to be the bottleneck.
+/// Minimum capacity of a terrestrial path, as a multiple of that of the radio link in front of it:
+/// the path is there to be far, never to be the bottleneck.
 pub const TERRESTRIAL_HEADROOM: f64 = 2.0;
 
 /// Bursts that were sent at nearly the link's rate kept it busy: at least so much of it is then seen.
 const FILLED: f64 = 0.99;
 
-/// How often a direction is measured before a difference is believed, as a busy machine can delay
-/// any thread: at most three times about 5 s.
+/// Attempts at a direction before a difference is believed, because a busy machine can delay any
+/// thread: at most three times about 5 s.
 pub const ATTEMPTS: usize = 3;
 
 /// Models that the measurement is compared with. The true link falls outside the extremes of 200
@@ -46,7 +46,7 @@ const REPLICAS: u64 = 200;
 /// A measured figure and the bounds that the declaration sets it, the tolerance included.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Figure {
-    /// What the probes showed.
+    /// Measured value.
     pub measured: f64,
     /// The least that agrees with the declaration.
     pub low: f64,
@@ -54,24 +54,24 @@ pub struct Figure {
     pub high: f64,
 }
 
-/// What was measured in one direction of a link, all of it in agreement with the declaration.
+/// Measurement of one direction of a link, all of it in agreement with the declaration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DirectionMeasured {
     /// The median one-way delay of small packets in seconds; `None` when, as declared, none came.
     pub delay_s: Option<Figure>,
     /// The rate within a burst in bit/s; `None` when, as declared, nearly no packets came.
     pub rate_bps: Option<Figure>,
-    /// Whether the bursts kept the link busy. Where this machine sent them more slowly than that, or no
-    /// rate is declared, the link carries at least what was measured. That is then what the declared
-    /// one would have shown of the same bursts, to [`RATE_TOLERANCE`], or, where it would have slowed
-    /// them by less than a tenth, at least half of the rate they were sent at or
+    /// `true` if the bursts kept the link busy. If this machine sent them more slowly than that, or
+    /// no rate is declared, the link carries at least what was measured. That value is then what
+    /// the declared rate would have shown of the same bursts, to [`RATE_TOLERANCE`]. If the link
+    /// would have slowed them by less than a tenth, it is at least half of their sending rate or
     /// [`UNLIMITED_FLOOR_BPS`], whichever is less.
     pub is_filled: bool,
     /// The ratio of probes lost.
     pub loss: Figure,
-    /// How many probes were sent.
+    /// Number of probes sent.
     pub probes: usize,
-    /// Which attempt agreed.
+    /// Attempt that agreed.
     pub attempt: usize,
 }
 
@@ -92,7 +92,7 @@ impl fmt::Display for DirectionMeasured {
     }
 }
 
-/// What was measured on one link.
+/// Measurement of one link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkMeasured {
     /// Towards the client.
@@ -107,7 +107,7 @@ impl fmt::Display for LinkMeasured {
     }
 }
 
-/// What was measured in a world.
+/// Measurements of a world.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Measured {
     /// The radio link.
@@ -116,7 +116,7 @@ pub struct Measured {
     pub terrestrial: Option<LinkMeasured>,
 }
 
-/// Why a run must not report anything.
+/// Reason for which a run must not report anything.
 #[derive(Debug, thiserror::Error)]
 pub enum MeasureError {
     /// The link is not the declared one, or this machine is too busy to emulate it.
@@ -131,15 +131,15 @@ pub enum MeasureError {
         link: &'static str,
         /// `forward` or `return`.
         direction: &'static str,
-        /// What differs.
+        /// Quantity that differs.
         quantity: Quantity,
-        /// What the probes showed, not a number where they could not show it.
+        /// Value from the probes; not a number if they gave none.
         measured: f64,
         /// The least that would have agreed.
         low: f64,
         /// The most that would have agreed.
         high: f64,
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: usize,
     },
     /// The measurement itself could not be made.
@@ -147,7 +147,7 @@ pub enum MeasureError {
     Emulator(#[from] EmuError),
 }
 
-/// What of a link can differ from its declaration.
+/// Property of a link that can differ from its declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantity {
     /// The median one-way delay in seconds.
@@ -202,7 +202,7 @@ fn resume<T>(panic: Box<dyn std::any::Any + Send>) -> T {
     std::panic::resume_unwind(panic)
 }
 
-/// What a path behind a radio link must carry in its direction.
+/// Minimum capacity of a path behind a radio link in its direction.
 fn needed_bps(radio: &DirectionSpec) -> f64 {
     radio.rate().map_or(0.0, |rate| TERRESTRIAL_HEADROOM * rate.bps() as f64)
 }
@@ -224,7 +224,7 @@ fn measure_link(
     })
 }
 
-/// What differed in an attempt.
+/// Difference found in an attempt.
 struct Difference {
     quantity: Quantity,
     figure: Figure,
@@ -332,7 +332,7 @@ fn compare(
     })
 }
 
-/// What bursts did not fill must at least be seen to carry what is needed of it.
+/// Checks that a path which the bursts did not fill carries at least what is needed.
 fn enough(agreed: DirectionMeasured, needed_bps: f64) -> Result<DirectionMeasured, Difference> {
     match agreed.rate_bps {
         Some(rate) if !agreed.is_filled => {

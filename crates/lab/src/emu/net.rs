@@ -25,10 +25,10 @@ const TUN_QUEUE_PACKETS: u32 = 4096;
 /// product of 100 Mbit/s × 650 ms (8.1 MB), because the kernel counts overhead too. 16 MiB.
 const TCP_BUFFER_BYTES: u32 = 16 << 20;
 
-/// Where the kernel looks for its own addresses: `RT_TABLE_LOCAL` of rtnetlink(7).
+/// Routing table of the kernel's own addresses: `RT_TABLE_LOCAL` of rtnetlink(7).
 const LOCAL_TABLE: u32 = 255;
 
-/// What the far end of a cable is called until it is there; the near end may have its final name.
+/// Temporary name of a cable's far end until it is in place; the near end may have its final name.
 const MOVING: &str = "moving";
 
 /// Settings of every host, below /proc/sys/net; those marked `false` exist only in some kernels.
@@ -60,7 +60,7 @@ pub struct Interface {
     pub v6: Ipv6Addr,
 }
 
-/// Where a host sends what is not on one of its links.
+/// Route of a host to destinations that are not on one of its links.
 #[derive(Debug, Clone)]
 pub struct Route {
     /// The destination, as address and prefix length.
@@ -201,8 +201,8 @@ pub fn dropped(host: &Host, name: &str) -> Result<u64, EmuError> {
     Ok(device_row(host, name)?.get(11).copied().unwrap_or(0))
 }
 
-/// What the host's interface `name` counted: 8 columns of receiving, then of sending, each bytes,
-/// packets, errors, drops, ...; empty where there is no such interface.
+/// Counters of the host's interface `name`: 8 columns of receiving, then of sending, each bytes,
+/// packets, errors, drops, ...; empty if there is no such interface.
 pub fn device_row(host: &Host, name: &str) -> Result<Vec<u64>, EmuError> {
     let path = "/proc/thread-self/net/dev";
     let table = host.run(|| fs::read_to_string(path))?;

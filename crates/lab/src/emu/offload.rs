@@ -21,16 +21,16 @@ const TCP_FLAGS: usize = 13;
 const TCP_CWR: u8 = 0x80;
 const TCP_FIN_PSH: u8 = 0x09;
 
-/// How a frame is to be cut into packets.
+/// Cutting rule of a frame into packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segments {
     /// Bytes of IP and transport header, repeated in every packet.
     header_bytes: usize,
     /// Bytes of payload in every packet but the last.
     payload_bytes: usize,
-    /// Where the transport header begins.
+    /// Offset of the transport header.
     transport: usize,
-    /// Where in it the checksum stands.
+    /// Offset of the checksum in it.
     checksum: usize,
     tcp: bool,
     frame_bytes: usize,
@@ -65,7 +65,7 @@ impl Segments {
         })
     }
 
-    /// How many packets there are.
+    /// Number of packets.
     pub fn count(&self) -> usize {
         (self.frame_bytes - self.header_bytes).div_ceil(self.payload_bytes)
     }

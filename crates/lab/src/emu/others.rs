@@ -16,19 +16,19 @@ use super::world::{AIR, CORRESPONDENTS, CORRESPONDENTS_GROUND, TERMINALS, TERMIN
 use crate::workload::origin::{Congestion, listen, set_congestion};
 use crate::workload::service::Service;
 
-/// What the interfaces are called that lead to them.
+/// Name of the interfaces that lead to them.
 const INTERFACE: &str = "others";
-/// Where the receiving side listens.
+/// Port of the receiving side.
 const PORT: u16 = 9;
 /// Bytes handed over or taken at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What became of packets in one direction.
+/// Fate of packets in one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Share {
     /// All that were offered to the link.
     pub offered: Count,
-    /// Of these: lost, or refused by a full queue.
+    /// Packets lost, or refused by a full queue.
     pub lost: Count,
 }
 
@@ -51,7 +51,7 @@ impl Share {
     }
 }
 
-/// Whether a TUN device's frame is of other users.
+/// Returns `true` if a TUN device's frame belongs to other users.
 pub(super) fn is_others(frame: &[u8]) -> bool {
     let ip = frame.get(HEADER_BYTES..HEADER_BYTES + 20);
     ip.is_some_and(|ip| {

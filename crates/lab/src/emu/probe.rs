@@ -21,7 +21,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(5);
 /// Bursts for the rate.
 const BURSTS: usize = 3;
 
-/// How much longer than declared a packet is waited for.
+/// Grace period beyond the declared delay of a packet.
 const GRACE: Duration = Duration::from_millis(300);
 
 /// The longest that the declaration may make the measurement wait for a packet: an outage that
@@ -34,7 +34,7 @@ const HEADERS_BYTES: usize = 28;
 /// Room for a burst in the receiving socket.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// What was sent and what came of it, one arrival for each packet of the schedule.
+/// Packets sent, with one arrival for each packet of the schedule.
 pub struct Run {
     pub sent: Schedule,
     pub arrived: Vec<Option<Duration>>,

@@ -1,4 +1,4 @@
-//! How TCP of one host is set, for every program on it: what an experiment declares of its clients
+//! TCP settings of one host, for every program on it: an experiment's declaration of its clients
 //! and servers.
 //!
 //! Settings of the kernel hold for the host's namespace alone; what has none is an attribute of the
@@ -27,17 +27,17 @@ const RTAX_CC_ALGO: u16 = 16;
 /// to 160 of 256. Older kernels always take half, which leaves a window of 80 %.
 const MEMORY_FOR_WINDOW: (u32, u32) = (8, 5);
 
-/// What is set of a host's TCP; what is `None` stays as the kernel has it.
+/// TCP settings of a host; `None` leaves the kernel's value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tuning {
-    /// What it sends with, whatever a program asks for.
+    /// Congestion control, whatever a program asks for.
     pub congestion: Option<Congestion>,
     /// Segments that may be sent before the first acknowledgement.
     pub initial_window: Option<u32>,
-    /// Whether TCP Fast Open (RFC 7413) is allowed: to those who ask for it as clients, and to all
-    /// who listen.
+    /// `true` if TCP Fast Open (RFC 7413) is allowed: to clients that ask for it, and to all
+    /// listeners.
     pub fast_open: Option<bool>,
-    /// Whether the congestion window starts over after a pause (RFC 5681, 4.1).
+    /// `true` if the congestion window starts over after a pause (RFC 5681, 4.1).
     pub slow_start_after_idle: Option<bool>,
     /// Payload that a connection holds to be read, which is the window too, and half of the memory
     /// that it has for what it sends, as with `SO_SNDBUF`.

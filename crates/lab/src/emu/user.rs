@@ -27,7 +27,7 @@ pub fn enter() -> Result<(), EmuError> {
     super::tun::probe()
 }
 
-/// Whether the effective capabilities suffice to make and configure network namespaces.
+/// Returns `true` if the effective capabilities suffice to make and configure network namespaces.
 fn privileged() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status

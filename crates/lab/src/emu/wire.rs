@@ -42,10 +42,10 @@ const WIRE_NICE: i32 = -15;
 /// Buffers kept for reuse in one direction: 1,024 of 1.5 KB, 1.5 MB.
 const SPARE_BUFFERS: usize = 1024;
 
-/// What happened in one direction of an emulated link so far.
+/// Counters of one direction of an emulated link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WireCounters {
-    /// What the model decided.
+    /// Decisions of the model.
     pub model: Counters,
     /// Packets lost because more than [`IN_FLIGHT_BYTES`] were under way: the emulator's failing.
     pub overflowed: u64,
@@ -59,19 +59,19 @@ pub struct WireCounters {
     pub lateness: Duration,
     /// By how much the latest delivery missed its time.
     pub worst_lateness: Duration,
-    /// Whether the wire runs at real-time priority, as it does where that is allowed (to root, or
+    /// `true` if the wire runs at real-time priority. It does if that is allowed (to root, or
     /// within `ulimit -r`). Without it a busy machine delays packets by tens of milliseconds.
     pub realtime: bool,
-    /// Of what was offered, the packets of other users ([`super::World::others`]).
+    /// Offered packets of other users ([`super::World::others`]).
     pub others: Share,
-    /// Of what was offered, the packets below 80 bytes, others' left out.
+    /// Offered packets below 80 bytes, without those of others.
     pub small: u64,
-    /// Of what was offered, the packets of 1280 to 1500 bytes, others' left out.
+    /// Offered packets of 1280 to 1500 bytes, without those of others.
     pub large: u64,
 }
 
 impl WireCounters {
-    /// What was offered but by other users.
+    /// Offered packets, without those of other users.
     pub fn own(&self) -> Share {
         let all = &self.model;
         let less = |all: Count, others: Count| Count {
@@ -128,12 +128,12 @@ impl Wire {
         Ok(Self { stop, thread: Some(thread), counters, tap })
     }
 
-    /// Where it leaves what it sees, the directions in the order given to [`Wire::start`].
+    /// Tap in which it leaves its packets, the directions in the order given to [`Wire::start`].
     pub(super) fn tap(&self) -> &Arc<Tap> {
         &self.tap
     }
 
-    /// What happened so far, in the order of the directions given to [`Wire::start`].
+    /// Counters so far, in the order of the directions given to [`Wire::start`].
     pub fn counters(&self) -> [WireCounters; 2] {
         [*lock(&self.counters[0]), *lock(&self.counters[1])]
     }
@@ -229,7 +229,7 @@ struct Lane {
     offered: u64,
     in_flight_bytes: usize,
     spare: Vec<Vec<u8>>,
-    /// When each packet of a frame arrives, and whether marked.
+    /// Arrival time of each packet of a frame, and its mark.
     fates: Vec<Option<(Duration, bool)>>,
     tally: WireCounters,
     counters: Arc<Mutex<WireCounters>>,

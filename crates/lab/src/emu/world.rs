@@ -32,14 +32,14 @@ pub const SERVER: Addresses = Addresses::new(3, 2);
 /// Other terminals of the radio link, and the air's address towards them.
 pub(super) const TERMINALS: Addresses = Addresses::new(4, 2);
 pub(super) const TERMINALS_AIR: Addresses = Addresses::new(4, 1);
-/// Whom they talk to, and the ground's address towards these.
+/// Hosts to which other users talk, and the ground's address towards these.
 pub(super) const CORRESPONDENTS: Addresses = Addresses::new(5, 2);
 pub(super) const CORRESPONDENTS_GROUND: Addresses = Addresses::new(5, 1);
 
 /// The passengers' network: all of its addresses are the client's, a device for each.
 const PASSENGERS: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
 
-/// Where passenger `number` lives, of fewer than 2^15.
+/// Address of passenger `number`, of fewer than 2^15.
 pub fn passenger(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(PASSENGERS.0.to_bits() | (number & 0x7fff))
 }
@@ -47,12 +47,12 @@ pub fn passenger(number: u32) -> Ipv4Addr {
 /// The sites' network: all of its addresses are the server's, a domain each.
 const SITES: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 19, 0, 0), 16);
 
-/// Where site `number` lives, of fewer than 2^16.
+/// Address of site `number`, of fewer than 2^16.
 pub fn site(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(SITES.0.to_bits() | (number & 0xffff))
 }
 
-/// Whether a site may live there.
+/// Returns `true` if a site may have this address.
 pub fn is_site(address: IpAddr) -> bool {
     let IpAddr::V4(address) = address else { return false };
     address.to_bits() >> (32 - SITES.1) == SITES.0.to_bits() >> (32 - SITES.1)
@@ -106,7 +106,7 @@ pub struct World {
     pub(super) other_hosts: Mutex<Option<[Host; 2]>>,
 }
 
-/// What happened on both directions of an emulated link, and before it.
+/// Counters of both directions of an emulated link, and of the packets before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkCounters {
     /// Towards the client.
@@ -185,7 +185,7 @@ impl World {
         self.terrestrial.as_ref().map_or(Duration::ZERO, |path| path.spec.rtt())
     }
 
-    /// What happened on the radio link so far.
+    /// Counters of the radio link.
     pub fn radio_counters(&self) -> Result<LinkCounters, EmuError> {
         self.radio.counters()
     }
@@ -196,7 +196,7 @@ impl World {
         Capture::start(self.radio.wire.tap().clone(), self.radio.epoch, path)
     }
 
-    /// What happened on the terrestrial path so far; `None` where it is a cable.
+    /// Counters of the terrestrial path; `None` if it is a cable.
     pub fn terrestrial_counters(&self) -> Result<Option<LinkCounters>, EmuError> {
         self.terrestrial.as_ref().map(EmulatedLink::counters).transpose()
     }
@@ -217,7 +217,7 @@ pub(super) struct EmulatedLink {
     /// The end nearer to the client, then the farther one.
     pub ends: [End; 2],
     pub spec: LinkSpec,
-    /// Of the models, in the order of the ends that their packets leave.
+    /// Seeds of the models, in the order of the ends that their packets leave.
     pub seeds: [u64; 2],
     wire: Wire,
 }

@@ -26,7 +26,7 @@ use super::{Load, Protocol, QUIC_WINDOW_BYTES, Qlog, STREAM_WINDOW_BYTES, Ticket
 use crate::site::{AuthorityError, Content, Site};
 use crate::workload::origin::Congestion;
 
-/// What opens the connections of one load, and knows what is asked for on them.
+/// Opener of the connections of one load, which knows the resources requested on them.
 pub(super) struct Dialer {
     pub site: Site,
     pub protocol: Protocol,
@@ -45,14 +45,14 @@ pub(super) struct Dialer {
 pub(super) struct Connection {
     /// Its number in the tally.
     pub number: usize,
-    /// How it was made, for the first that uses it.
+    /// Handshake of the connection, for the first request that uses it.
     pub made: Option<Handshake>,
     pub sender: Sender,
-    /// What else must live as long as it does.
+    /// Driver that must live as long as the connection.
     pub driver: Driver,
 }
 
-/// What requests are sent with.
+/// Sender of requests.
 pub(super) enum Sender {
     Http1(http1::SendRequest<Empty<Bytes>>),
     Http2(http2::SendRequest<Empty<Bytes>>),
@@ -66,7 +66,7 @@ pub(super) struct Driver {
     quic: Option<quinn::Connection>,
 }
 
-/// Whether TCP's handshake is over; set while the rest of the connection is being made.
+/// `true` once TCP's handshake is over; set while the rest of the connection is being made.
 pub(super) type IsUp = Arc<AtomicBool>;
 
 impl Dialer {
@@ -100,7 +100,7 @@ impl Dialer {
         })
     }
 
-    /// What resource `place` is made of.
+    /// Content of resource `place`.
     pub(super) fn content(&self, place: usize) -> Content {
         self.site.content(place)
     }
@@ -259,7 +259,7 @@ fn quic(load: &Load<'_>, tickets: &Tickets) -> Result<quinn::ClientConfig, Autho
 }
 
 impl Connection {
-    /// Whether the server has closed it.
+    /// Returns `true` if the server has closed it.
     pub(super) fn is_closed(&self) -> bool {
         match &self.sender {
             Sender::Http1(sender) => sender.is_closed(),

@@ -11,7 +11,7 @@ use super::protocol::Version;
 use super::tally::Handshake;
 use crate::site::Kind;
 
-/// What fills a header up: letters, so that they compress as little as a cookie does.
+/// Filler of a header: letters, so that they compress as little as a cookie does.
 const FILLING: &[u8] = b"nV7kQx2mZp9LrTw4HsBy6DcJfG8aEuXo5KvNi3RtWq1YhMzUlAPe0CjSdObIgF";
 
 /// The longest header that is made: servers take 64 KiB, and some only 8.
@@ -154,7 +154,7 @@ fn host(dialer: &Dialer, place: usize) -> &str {
     &dialer.site.domains[dialer.site.resources[place].domain].name
 }
 
-/// What is said beside the host; first who asks.
+/// Header fields after the host; the user agent first.
 fn fields(dialer: &Dialer, place: usize) -> Vec<(header::HeaderName, String)> {
     let mut fields = vec![
         (header::USER_AGENT, "bentpipe-lab/1 (the light loader)".to_owned()),
@@ -166,8 +166,8 @@ fn fields(dialer: &Dialer, place: usize) -> Vec<(header::HeaderName, String)> {
     fields
 }
 
-/// What the name of who asks is filled up with, so that the document's header has its size. It is the
-/// same in all requests of a visit: whoever says another name is another client.
+/// Filler of the user agent, so that the document's header has its size. It is the same in all
+/// requests of a visit: another user agent would be another client.
 fn filling(dialer: &Dialer) -> impl Iterator<Item = char> {
     // As HTTP/1.1 writes it: "GET path HTTP/1.1", "host: name", and so on, each with its line end.
     let line = "GET  HTTP/1.1\r\n\r\nhost: \r\n".len();
@@ -180,7 +180,7 @@ fn filling(dialer: &Dialer) -> impl Iterator<Item = char> {
     FILLING.iter().cycle().take(missing).map(|letter| char::from(*letter))
 }
 
-/// What browsers say that they take.
+/// `Accept` header of browsers.
 fn accepted(kind: Kind) -> &'static str {
     match kind {
         Kind::Document => "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",

@@ -11,7 +11,7 @@ use super::connect::{Connection, IsUp};
 use super::fetch::Job;
 use super::{Pool, Protocol};
 
-/// What a pool hears of.
+/// Event of a pool.
 enum Event {
     Dialled(Result<Connection, String>),
     /// A dial has taken longer than [`super::Load::connect_retry`].

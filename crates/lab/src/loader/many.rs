@@ -10,7 +10,7 @@ use super::Pool;
 use super::connect::{Connection, IsUp, Sender};
 use super::fetch::{Asking, Job};
 
-/// What the connection's keeper hears of.
+/// Event of the connection's keeper.
 enum Event {
     Dialled(Result<Connection, String>),
     /// A dial has taken longer than [`super::Load::connect_retry`].

@@ -41,23 +41,23 @@ pub const DEFAULT_CONNECTIONS: usize = 6;
 /// take, and what Rural-PAWS's server took.
 pub const DEFAULT_MAX_STREAMS: u32 = 100;
 
-/// What a client lets one stream of HTTP/2 or HTTP/3 send ahead: what Chromium does. At 600 ms of
-/// round trip that carries 80 Mbit/s.
+/// Flow-control window of one stream of HTTP/2 or HTTP/3 at the client, as in Chromium. At 600 ms
+/// of round trip that carries 80 Mbit/s.
 pub const STREAM_WINDOW_BYTES: u32 = 6 << 20;
 
 /// The same for all streams of a connection together, as Chromium does: 200 Mbit/s at 600 ms.
 pub const QUIC_WINDOW_BYTES: u64 = 15 << 20;
 
-/// What bytes are counted in for [`Visit::rates`].
+/// Slot length of [`Visit::rates`].
 pub const RATE_SLOT: Duration = Duration::from_millis(100);
 
-/// What a connection of QUIC is given to say that it is closed, after the load.
+/// Time for a connection of QUIC to send its close, after the load.
 const FAREWELL: Duration = Duration::from_millis(5);
 
 /// A page load.
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
-    /// What is loaded.
+    /// Site to load.
     pub site: &'a Site,
     /// Over what.
     pub protocol: Protocol,
@@ -71,20 +71,20 @@ pub struct Load<'a> {
     /// Another TCP connection is tried when one is not up in this time (Chrome's
     /// `kMaxConnectRetryIntervalMs`, Rural-PAWS section VIII): up means that TCP's handshake is over.
     pub connect_retry: Option<Duration>,
-    /// What the header of the document's request is filled up to, as HTTP/1.1 writes it; the others say
-    /// the same of who asks, and so have nearly the same size.
+    /// Size to which the document's request header is filled up, as HTTP/1.1 writes it. The other
+    /// requests have the same user agent, and so nearly the same size.
     pub header_bytes: Option<usize>,
     /// TCP Fast Open (RFC 7413): a request leaves with the SYN where the server was met before.
     pub fast_open: bool,
-    /// What QUIC sends with.
+    /// Congestion control of QUIC.
     pub congestion: Congestion,
-    /// When the load is cut off.
+    /// Time at which the load is cut off.
     pub deadline: Duration,
-    /// Whether the bytes of each connection are counted in slots of [`RATE_SLOT`].
+    /// `true` if the bytes of each connection are counted in slots of [`RATE_SLOT`].
     pub rates: bool,
-    /// Where QUIC's connections say what they do, if anywhere.
+    /// Log of QUIC's connections, if any.
     pub qlog: Option<&'a Qlog>,
-    /// Where the servers listen.
+    /// Ports of the servers.
     pub ports: Ports,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// What the document's URL begins with.
+    /// Scheme of the document's URL.
     pub fn scheme(&self) -> &'static str {
         if self.protocol.is_secure() { "https" } else { "http" }
     }
@@ -213,7 +213,7 @@ async fn run(load: &Load<'_>, tickets: &mut Tickets, tally: &Arc<Tally>) {
     }
 }
 
-/// What the connections to one domain, or to the proxy, have in common.
+/// State shared by the connections to one domain, or to the proxy.
 struct Pool {
     dialer: Arc<Dialer>,
     domain: usize,

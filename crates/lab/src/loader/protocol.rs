@@ -1,4 +1,4 @@
-//! What a site is loaded over.
+//! Protocols over which a site is loaded.
 
 use std::fmt;
 use std::str::FromStr;
@@ -67,27 +67,27 @@ impl Protocol {
         }
     }
 
-    /// Whether what is asked for can be read on the way.
+    /// Returns `true` if requests are encrypted.
     pub fn is_secure(self) -> bool {
         !matches!(self, Self::Http1 | Self::Http1Close)
     }
 
-    /// Whether a connection carries many requests at once.
+    /// Returns `true` if a connection carries many requests at once.
     pub fn is_multiplexed(self) -> bool {
         self.version() != Version::Http1
     }
 
-    /// Whether it crosses the network in UDP.
+    /// Returns `true` if it crosses the network in UDP.
     pub fn is_quic(self) -> bool {
         self.version() == Version::Http3
     }
 
-    /// Whether an earlier visit matters; [`super::warm`] makes one.
+    /// Returns `true` if an earlier visit matters; [`super::warm`] makes one.
     pub fn resumes(self) -> bool {
         matches!(self, Self::Http1TlsResumed | Self::Http3ZeroRtt)
     }
 
-    /// What HAR calls its version of HTTP.
+    /// HTTP version in HAR.
     pub(super) fn har_version(self) -> &'static str {
         match self.version() {
             Version::Http1 => "HTTP/1.1",

@@ -1,4 +1,4 @@
-//! What a load over HTTP/3 says of its connections, as a qlog file.
+//! Events of a load's HTTP/3 connections, as a qlog file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

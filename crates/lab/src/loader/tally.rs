@@ -1,4 +1,4 @@
-//! What is written down while a load goes on, so that one that is cut off has its figures too.
+//! Record of a load in progress, so that one that is cut off has its figures too.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,11 +7,11 @@ use tokio::time::Instant;
 
 use super::{Entry, Load, RATE_SLOT, Visit};
 
-/// When a connection was made.
+/// Times of a connection's handshake.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Handshake {
     pub began: Instant,
-    /// When TLS could begin; none over QUIC or in clear.
+    /// Time at which TLS could begin; none over QUIC or in clear.
     pub secure: Option<Instant>,
     pub up: Instant,
 }
@@ -38,7 +38,7 @@ struct Connected {
     rates: Vec<u64>,
 }
 
-/// What became of a resource so far.
+/// Times of a resource so far.
 #[derive(Debug, Clone)]
 struct Times {
     found: Instant,
@@ -120,7 +120,7 @@ impl Tally {
         self.on(place, |times, now| (times.end, times.failed) = (Some(now), Some(why)));
     }
 
-    /// Whether all of it came.
+    /// Returns `true` if all of it arrived.
     pub(super) fn is_intact(&self, place: usize) -> bool {
         let kept = self.kept();
         kept.resources[place].as_ref().is_some_and(|it| it.end.is_some() && it.failed.is_none())
@@ -154,7 +154,7 @@ impl Tally {
         }
     }
 
-    /// What came of the load, which ends now.
+    /// Result of the load, which ends now.
     pub(super) fn visit(&self, load: &Load<'_>, took: Duration, finished: bool) -> Visit {
         let kept = self.kept();
         let found = kept.resources.iter().enumerate();

@@ -53,7 +53,7 @@ fn model() -> Site {
     Site::model("three", &shape, 7, 1).unwrap()
 }
 
-/// What must hold of a load in which nothing went wrong.
+/// Checks a load in which nothing went wrong.
 fn check(load: &Load<'_>, visit: &Visit) {
     let failed: Vec<_> = visit.entries.iter().filter(|entry| entry.failed.is_some()).collect();
     assert!(!visit.failed(), "{}: {failed:?}", load.protocol);

@@ -1,4 +1,4 @@
-//! What a client keeps of its visits: TLS sessions, and whose certificates it trusts.
+//! Client state between visits: TLS sessions, and the trusted certificates.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
-//! What came of a load.
+//! Result of a load.
 
 use std::time::Duration;
 
 use super::Protocol;
 
-/// What came of a load.
+/// Result of a load.
 #[derive(Debug, Clone)]
 pub struct Visit {
     /// Each resource that was found, in the site's order.
@@ -21,7 +21,7 @@ pub struct Visit {
     pub connections_anew: u32,
     /// From the load's beginning to the last object's last byte, or to the deadline.
     pub took: Duration,
-    /// Whether it came to an end before the deadline, with whatever failed.
+    /// `true` if it ended before the deadline, with or without failures.
     pub finished: bool,
     /// Bytes of bodies on each connection in each slot of [`super::RATE_SLOT`], if they were asked for.
     pub rates: Vec<Vec<u64>>,
@@ -29,8 +29,8 @@ pub struct Visit {
     pub protocol: Protocol,
 }
 
-/// What became of a resource. The times follow each other without gaps, from when it was found to its
-/// last byte.
+/// Result of a resource. The times follow each other without gaps, from its discovery to its last
+/// byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Its place in the site.
@@ -39,7 +39,7 @@ pub struct Entry {
     pub url: String,
     /// The number of its connection, counted from 0; none where it never had one.
     pub connection: Option<usize>,
-    /// When it was found, from the load's beginning.
+    /// Time of its discovery, from the load's beginning.
     pub started: Duration,
     /// Waiting for a connection and a place on it, without `connect`.
     pub block: Duration,
@@ -57,12 +57,12 @@ pub struct Entry {
     pub bytes: u64,
     /// The answer's status.
     pub status: Option<u16>,
-    /// Why it is not here, or not what it should be.
+    /// Reason for which it is missing or damaged.
     pub failed: Option<String>,
 }
 
 impl Visit {
-    /// Whether an object is missing: it failed, or the load was cut off.
+    /// Returns `true` if an object is missing: it failed, or the load was cut off.
     pub fn failed(&self) -> bool {
         !self.finished || self.entries.iter().any(|entry| entry.failed.is_some())
     }

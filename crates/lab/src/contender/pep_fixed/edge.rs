@@ -25,7 +25,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 const MAX_WORDS: usize = 8;
 const MOST_DATAGRAM_BYTES: usize = 1500;
 
-/// What the near side says.
+/// Message of the near side.
 enum Word {
     Accepted(TcpStream, SocketAddrV4),
     Took(u32, Bytes),
@@ -34,14 +34,14 @@ enum Word {
     Broke(u32),
 }
 
-/// What a flow's task is told.
+/// Message to a flow's task.
 enum Told {
     Bytes(Bytes),
     End,
     Reset,
 }
 
-/// Whether sources are to stop, and since when.
+/// Stop signal to the sources, with its time.
 #[derive(Debug, Clone, Copy)]
 struct Signal {
     stop: bool,
@@ -198,7 +198,7 @@ struct Near {
     distance: Duration,
 }
 
-/// Why a direction ended before its end.
+/// Reason for which a direction ended before its end.
 enum Broken {
     /// The proxy said so.
     Told,

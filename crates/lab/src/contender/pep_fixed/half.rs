@@ -21,16 +21,16 @@ pub const MAX_FLOWS: usize = 4096;
 /// Its bounds, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// What all flows together may hold of what was taken from the near side and is not known to
-    /// have crossed the link: 4 MB of memory.
+    /// Bytes that all flows together may hold from the near side before they are known to have
+    /// crossed the link: 4 MB of memory.
     pub buffer: usize,
-    /// What may be under way on the link, and of each flow what the other proxy may hold.
+    /// Bytes that may be in flight on the link, and that the other proxy may hold of each flow.
     pub window: usize,
     /// Once less than this is free of the buffer, sources are told to stop.
     pub reserve: usize,
 }
 
-/// What the near side is told.
+/// Event for the near side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A flow wants to go there.
@@ -65,13 +65,13 @@ pub struct Half {
 
 #[derive(Debug, Default)]
 struct Flow {
-    /// Where it goes, until that has been sent.
+    /// Destination of the flow, until it has been sent.
     open: Option<SocketAddrV4>,
     pending: VecDeque<Bytes>,
     /// Taken from the near side, and not known to have crossed.
     held: usize,
     sent: u64,
-    /// Of what was sent, that which has left the other proxy.
+    /// Bytes sent that have left the other proxy.
     delivered: u64,
     near_ended: bool,
     end_sent: bool,
@@ -103,7 +103,8 @@ impl Half {
         }
     }
 
-    /// Whether sources are told to stop: from where the reserve begins, until half is free again.
+    /// Returns `true` while sources are stopped: from the beginning of the reserve until half is
+    /// free again.
     pub fn stopped(&self) -> bool {
         self.stopped
     }
@@ -193,7 +194,7 @@ impl Half {
         Some(Packet::Data(number, piece).encode())
     }
 
-    /// When [`Self::timeout`] should be called.
+    /// Time at which [`Self::timeout`] should be called.
     pub fn timeout_at(&self) -> Option<Duration> {
         [self.sending.timeout_at(), self.report_at].into_iter().flatten().min()
     }
@@ -345,7 +346,7 @@ impl Half {
 }
 
 impl Flow {
-    /// What leaves next, no further ahead of what was delivered than `window`.
+    /// Next piece to send, no further ahead of the delivered bytes than `window`.
     fn next_piece(&mut self, flow: u32, window: u64) -> Option<Piece> {
         let (open, offset) = (self.open.take(), self.sent);
         let room = (self.delivered + window).saturating_sub(self.sent).min(MOST_BYTES as u64);

@@ -32,7 +32,7 @@ use half::Bounds;
 
 const PORT: u16 = 9001;
 
-/// Where the kernel says how large a receive buffer of TCP is: least, at first, most.
+/// Kernel setting for the size of TCP's receive buffer: least, initial, most.
 const RECEIVE_BUFFERS: &str = "/proc/sys/net/ipv4/tcp_rmem";
 const LEAST_BUFFER: &str = "4096";
 

@@ -1,5 +1,5 @@
-//! What the two proxies send each other: a datagram of bytes of one flow, or a report of what came.
-//! Numbers are in network order.
+//! Packet format between the two proxies: a datagram of bytes of one flow, or a report of received
+//! packets. Numbers are in network order.
 
 use std::net::SocketAddrV4;
 
@@ -22,9 +22,9 @@ const RESET: u8 = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     pub flow: u32,
-    /// Of the first of `bytes` in its direction.
+    /// Offset of the first of `bytes` in its direction.
     pub offset: u64,
-    /// Where the flow goes: in its first piece.
+    /// Destination of the flow: in its first piece.
     pub open: Option<SocketAddrV4>,
     /// Nothing follows `bytes`.
     pub end: bool,
@@ -33,12 +33,12 @@ pub struct Piece {
     pub bytes: Bytes,
 }
 
-/// What came.
+/// Report of received packets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
     /// Numbers that came, first and last of each stretch, the newest stretch first.
     pub ranges: Vec<(u64, u64)>,
-    /// Of flows, bytes that have left for the near side.
+    /// Bytes of flows that have left for the near side.
     pub delivered: Vec<(u32, u64)>,
 }
 

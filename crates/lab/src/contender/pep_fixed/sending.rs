@@ -1,4 +1,4 @@
-//! What is under way on the link: a fixed window, and what is lost is sent again until it is there.
+//! Sender with a fixed window, which sends lost packets again until they arrive.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct Sending {
     under_way_bytes: usize,
     lost: VecDeque<Piece>,
     rtt: Duration,
-    /// When something was last sent into silence, or heard.
+    /// Time of the last packet received, or sent into silence.
     heard: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Sending {
         }
     }
 
-    /// Whether the window has room for another packet.
+    /// Returns `true` if the window has room for another packet.
     pub fn has_room(&self) -> bool {
         self.under_way_bytes < self.window_bytes
     }
@@ -55,7 +55,7 @@ impl Sending {
         number
     }
 
-    /// What was lost and should leave again.
+    /// Next lost piece to send again.
     pub fn take_lost(&mut self) -> Option<Piece> {
         self.lost.pop_front()
     }
@@ -86,7 +86,7 @@ impl Sending {
         came
     }
 
-    /// When [`Self::timeout`] should be called.
+    /// Time at which [`Self::timeout`] should be called.
     pub fn timeout_at(&self) -> Option<Duration> {
         (!self.under_way.is_empty()).then(|| self.heard + self.rtt * 2 + GRACE)
     }

@@ -85,7 +85,7 @@ fn flows_cross_a_lossy_link_whole_and_both_proxies_forget_them() {
     }
 }
 
-/// What the report's issues 1 and 4 say: who is told to stop and does not is reset.
+/// Issues 1 and 4 of the report: a flow that is stopped and still sends is reset.
 #[test]
 fn a_full_buffer_resets_the_flow_that_holds_most_of_it() {
     let mut link = Link::new();
