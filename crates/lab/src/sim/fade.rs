@@ -16,16 +16,16 @@ pub const CLEAR: BitRate = BitRate::from_bps(4_000_000);
 pub const FADED: BitRate = BitRate::from_bps(1_000_000);
 /// A round trip without queues.
 pub const RTT: Duration = Duration::from_millis(600);
-/// When it begins to rain …
+/// Time at which it begins to rain …
 pub const BEGINS: Duration = Duration::from_secs(60);
 /// … and when it stops.
 pub const ENDS: Duration = Duration::from_secs(120);
-/// When the run is over.
+/// End of the run.
 const OVER: Duration = Duration::from_secs(150);
-/// What counts as the rate being used again.
+/// Share of the rate at which it counts as used again.
 const USED: f64 = 0.9;
 
-/// Who tells the sender of the new rate.
+/// Source that reports the new rate to the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Teller {
     /// Nobody: a static lease of what the clear sky carries. A download.
@@ -34,12 +34,12 @@ pub enum Teller {
     Modem,
     /// The ground, which knows its beam: grants to so many aircraft that share it. Uploads.
     Grant {
-        /// How many.
+        /// Number of aircraft.
         aircraft: usize,
     },
 }
 
-/// What one fade came to. Times count from the change they answer.
+/// Result of one fade. Times count from the change that they answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Faded {
     /// Until all senders' rates together were within the faded one for good.
@@ -54,7 +54,7 @@ pub struct Faded {
     pub used_again: Option<Duration>,
     /// The part of the clear rate that was used from 10 round trips after the rain on.
     pub used_later: f64,
-    /// How often breakers tripped before, during and after the rain.
+    /// Trips of the breakers before, during and after the rain.
     pub trips: [u64; 3],
 }
 

@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// A flow's name at one end.
 type FlowKey = (SessionId, u64);
 
-/// When, as the how-manieth, whose, and what.
+/// Arrival: its time, its number in order, its receiver, and its content.
 type Arrival = (Duration, u64, usize, Vec<u8>);
 
 /// One aircraft of a fleet: both ends' settings.
@@ -107,7 +107,7 @@ impl Fleet {
         self.now
     }
 
-    /// Who an aircraft is.
+    /// Key of an aircraft.
     pub fn key(&self, craft: usize) -> PublicKey {
         self.keys[craft]
     }
@@ -133,20 +133,20 @@ impl Fleet {
         (self.to_air.offered_bytes, self.to_hub.offered_bytes)
     }
 
-    /// What the hub may send to an aircraft now, as far as its breaker lets it.
+    /// Rate at which the hub may send to an aircraft now, as far as its breaker lets it.
     pub fn forward_rate(&mut self, craft: usize) -> Option<BitRate> {
         let (key, now) = (self.keys[craft], self.now);
         let (.., session) = self.hub.sessions().find(|(_, of, _)| *of == key)?;
         Some(session.lease(now).rate)
     }
 
-    /// What an aircraft may send now, as far as its breaker lets it.
+    /// Rate at which an aircraft may send now, as far as its breaker lets it.
     pub fn return_rate(&mut self, craft: usize) -> Option<BitRate> {
         let now = self.now;
         self.airs[craft].current().map(|(_, session)| session.lease(now).rate)
     }
 
-    /// How often the breakers have tripped: the hub's for its aircraft, and the aircraft's.
+    /// Number of trips of the breakers: the hub's for its aircraft, and the aircraft's.
     pub fn trips(&mut self) -> (u64, u64) {
         let hub = self.hub.sessions().map(|(.., session)| session.counters().breaker_trips).sum();
         let airs = self.airs.iter_mut().filter_map(AirCore::current);

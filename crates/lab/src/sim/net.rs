@@ -42,11 +42,11 @@ use super::trace::{Event, Outcome};
 use socket::Bound;
 pub use socket::Socket;
 
-/// What one socket holds for its reader; more is dropped, as a kernel does.
+/// Receive buffer of one socket; more is dropped, as a kernel does.
 pub const RECEIVE_QUEUE_BYTES: usize = 4 << 20;
 
-/// What may be under way in a network: a bound for links without a rate, which have no queue that
-/// could fill.
+/// Maximum number of bytes in flight in a network: a bound for links without a rate, which have no
+/// queue that could fill.
 pub const MAX_IN_FLIGHT_BYTES: usize = 256 << 20;
 
 /// The first port given to sockets that ask for any.
@@ -140,7 +140,7 @@ impl Net {
         state.directions.insert((air.id, ground.id), return_);
     }
 
-    /// What the direction from one node to another has carried.
+    /// Counters of the direction from one node to another.
     pub fn counters(&self, from: &Node, to: &Node) -> Option<Counters> {
         self.inner.lock().directions.get(&(from.id, to.id)).map(Direction::counters)
     }
@@ -255,7 +255,7 @@ impl State {
         self.nodes.iter().position(|node| node.ip == ip)
     }
 
-    /// What becomes of the datagram, and whether the link marks it.
+    /// Fate of the datagram, and its mark.
     fn offer(
         &mut self,
         from: NodeId,

@@ -20,7 +20,7 @@ use rand_chacha::ChaCha20Rng;
 use super::trace::{Digest, Event, Outcome};
 use crate::profile::Profile;
 
-/// What an unlimited direction is paced at: as fast as one core may hope to go.
+/// Pacing rate of an unlimited direction: as fast as one core may hope to go.
 const UNLIMITED: BitRate = BitRate::from_bps(10_000_000_000);
 /// IPv4 and UDP headers.
 const OUTER_BYTES: usize = 28;
@@ -41,7 +41,8 @@ pub struct Pair {
     opened: Vec<FlowKey>,
 }
 
-/// When a datagram arrives, its place in the order of sending, what it is, and whether marked.
+/// Datagram in flight: its arrival time, its place in the order of sending, its content, and its
+/// mark.
 type UnderWay = (Duration, u64, Vec<u8>, bool);
 
 /// One direction with what is under way on it.
@@ -104,7 +105,7 @@ impl Pair {
         self.to_hub.direction.set_mtu(bytes);
     }
 
-    /// What the link counted: towards the aircraft, and back.
+    /// Counters of the link: towards the aircraft, and back.
     pub fn counters(&self) -> (Counters, Counters) {
         (self.to_air.direction.counters(), self.to_hub.direction.counters())
     }
@@ -172,7 +173,7 @@ impl Pair {
         opened.ok().map(|(flow, _)| flow)
     }
 
-    /// Whether a flow has reached the hub that was not accepted.
+    /// Returns `true` if a flow has reached the hub that was not accepted.
     pub fn has_opened(&self) -> bool {
         !self.opened.is_empty()
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// What `run` makes of each of `jobs`, in their order, whichever was ready first.
+/// Results of `run` for `jobs`, in their order, whichever was ready first.
 pub fn map<T: Sync, R: Send>(jobs: &[T], run: impl Fn(&T) -> R + Sync) -> Vec<R> {
     map_on(thread::available_parallelism().map_or(1, NonZero::get), jobs, run)
 }

@@ -28,7 +28,7 @@ use crate::result::Sample;
 
 const HUB_PORT: u16 = 4500;
 const QUIC_PORT: u16 = 443;
-/// Where the client, the relays and the air's end of the link send from.
+/// Local port of the client, the relays and the air's end of the link.
 const LOCAL_PORT: u16 = 50_000;
 /// IANA's number of UDP.
 const UDP: u8 = 17;
@@ -40,12 +40,12 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// By then the largest packet is known, and what the path loses begins to be.
 const PATH_KNOWN: Duration = Duration::from_secs(5);
 
-/// What one client does.
+/// Visit of one client.
 #[derive(Debug, Clone)]
 pub struct Visit {
     /// The link, and the way from the ground to the server.
     pub profile: Profile,
-    /// Whether the relays put the datagrams back in order.
+    /// `true` if the relays put the datagrams back in order.
     pub in_order: bool,
     /// A document of this many bytes first …
     pub document_bytes: u64,
@@ -57,7 +57,7 @@ pub struct Visit {
     pub seed: u64,
 }
 
-/// How long the visit took, from the client's first packet to the last byte.
+/// Duration of the visit, from the client's first packet to the last byte.
 pub fn visit(visit: &Visit) -> io::Result<Sample> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;

@@ -37,7 +37,7 @@ const FIRST_PORT: u16 = 50_000;
 /// sender one, and the time in a queue of one bandwidth-delay product, to hear of the first.
 const EPISODE_RTTS: u32 = 2;
 
-/// Who sends.
+/// Sender on the shared link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
     /// A session of the radio transport, with [`Race::settings`].
@@ -53,28 +53,28 @@ pub struct Race {
     pub link: LinkSpec,
     /// In order of their starts.
     pub senders: Vec<Sender>,
-    /// How long after the one before each starts.
+    /// Delay between the start of one and that of the next.
     pub stagger: Duration,
-    /// How long is counted, from the last start.
+    /// Measured time, from the last start.
     pub length: Duration,
-    /// Of both ends of every session.
+    /// Settings of both ends of every session.
     pub settings: Settings,
     /// Decides losses, jitter and keys.
     pub seed: u64,
 }
 
-/// What came of it.
+/// Result of the sharing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shares {
     /// Payload that each sender got across while it was counted, bit/s, in the order of the race.
     pub goodput_bps: Vec<f64>,
-    /// What the bottleneck's queue did with each sender's packets meanwhile.
+    /// Treatment of each sender's packets in the bottleneck's queue during the measurement.
     pub queue: Vec<AtQueue>,
-    /// What the bottleneck did with everything, from the first start on.
+    /// Counters of the bottleneck over everything, from the first start on.
     pub bottleneck: Counters,
 }
 
-/// What a queue did with the packets of one sender.
+/// Treatment of one sender's packets in a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AtQueue {
     /// Packets that came to it.
@@ -83,7 +83,7 @@ pub struct AtQueue {
     pub dropped: u64,
     /// Times in which that happened: a congestion controller reduces its window once in each.
     pub episodes: u64,
-    /// When the last of these times began.
+    /// Start of the last of these times.
     since: Option<Duration>,
 }
 
@@ -182,7 +182,7 @@ fn watch_queue(net: &Net, race: &Race) -> Arc<Mutex<Vec<AtQueue>>> {
     queue
 }
 
-/// What runs on the ground, and the keys to reach it.
+/// Ends on the ground, and the keys to reach them.
 struct Ends {
     hub: SecretKey,
     hub_address: std::net::SocketAddr,

@@ -11,10 +11,10 @@ use super::fleet::{Craft, Fleet};
 /// Profiles and mean bursts, in packets: losses come as on the profile, in bursts of time.
 pub const CELLS: [(&str, u32); 2] = [("da2gc", 4), ("mss", 20)];
 
-/// What an hour came to.
+/// Result of an hour.
 #[derive(Debug, Clone, Copy)]
 pub struct Hour {
-    /// How often the breakers of both ends tripped.
+    /// Trips of the breakers of both ends.
     pub trips: u64,
     /// The part of the rate towards the aircraft that was used.
     pub used: f64,

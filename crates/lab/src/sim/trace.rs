@@ -1,4 +1,4 @@
-//! What happened on a simulated network, packet by packet, and a digest of it.
+//! Trace of a simulated network, packet by packet, and a digest of it.
 
 use std::{
     fmt,
@@ -13,17 +13,17 @@ use bentpipe_channel::Fate;
 pub struct Event<'a> {
     /// Since the network was made.
     pub at: Duration,
-    /// Whose socket sent it.
+    /// Socket that sent it.
     pub from: SocketAddr,
     /// The address it was sent to.
     pub to: SocketAddr,
     /// Its payload.
     pub bytes: &'a [u8],
-    /// What becomes of it.
+    /// Fate of the datagram.
     pub outcome: Outcome,
 }
 
-/// What becomes of a datagram.
+/// Fate of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The link's verdict, known when the datagram is sent.
@@ -83,7 +83,7 @@ impl Digest {
         }
     }
 
-    /// How many events were added.
+    /// Number of events added.
     pub fn events(&self) -> u64 {
         self.events
     }

@@ -14,7 +14,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(60);
 /// Bytes handed over or taken at once.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// What a transfer came to.
+/// Result of a transfer.
 #[derive(Debug, Clone)]
 pub struct Transfer {
     /// Bytes that reached their reader, in order, between the first and the end.

@@ -23,9 +23,9 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// A request as long as a browser's short ones; it travels with the flow's opening.
 pub const REQUEST_BYTES: u64 = 200;
 const REQUEST: [u8; REQUEST_BYTES as usize] = [b'q'; REQUEST_BYTES as usize];
-/// Who asks for objects.
+/// Passenger who requests objects.
 const READER: u32 = 1;
-/// Who downloads without end.
+/// Passenger who downloads without end.
 const NEIGHBOUR: u32 = 2;
 
 /// Both ends, and what is being downloaded.
@@ -36,10 +36,10 @@ pub struct Tunnel {
     buffer: Vec<u8>,
 }
 
-/// What both ends of a tunnel and the link between them have counted.
+/// Counters of both ends of a tunnel and the link between them.
 #[derive(Debug, Clone, Copy)]
 pub struct Seen {
-    /// When.
+    /// Time of the count.
     pub at: Duration,
     /// The hub's session: what goes towards the aircraft.
     pub hub: Counters,
@@ -95,7 +95,7 @@ impl Tunnel {
         self.start(NEIGHBOUR, u64::MAX)
     }
 
-    /// How many bytes of a download have been read.
+    /// Bytes of a download that have been read.
     pub fn bytes_read(&self, flow: FlowKey) -> u64 {
         let download = self.downloads.iter().find(|download| download.flow == flow);
         download.map_or(0, |download| download.read)
@@ -106,8 +106,8 @@ impl Tunnel {
         self.run_until(length, |_| false);
     }
 
-    /// What was counted so far; `None` before the first flow reached the hub, and when the
-    /// session did not survive.
+    /// Counters so far; `None` before the first flow reached the hub, and if the session did not
+    /// survive.
     pub fn seen(&mut self) -> Option<Seen> {
         let (forward, back) = self.pair.counters();
         let hub = self.pair.hub.session(self.hub_session?)?.counters();

@@ -26,7 +26,7 @@ pub const MAX_SITE_BYTES: u64 = 256 << 20;
 const MAX_INDEX_BYTES: u64 = 4 << 20;
 /// The longest path and query.
 pub(super) const MAX_PATH_BYTES: usize = 2048;
-/// What a reader of another shape of folder is told by.
+/// Version of the folder's format.
 const FORMAT: u32 = 1;
 const INDEX: &str = "site.toml";
 const BODIES: &str = "body";
@@ -37,11 +37,11 @@ pub enum ArchiveError {
     /// A file could not be read or written.
     #[error("cannot {doing} {}: {source}", path.display())]
     File {
-        /// What was being done.
+        /// Action that failed.
         doing: &'static str,
         /// To what.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The index is no TOML, or not of this kind.
@@ -49,7 +49,7 @@ pub enum ArchiveError {
     Index {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// Place and cause.
         source: Box<toml::de::Error>,
     },
     /// The index says what cannot be.
@@ -57,7 +57,7 @@ pub enum ArchiveError {
     Wrong {
         /// The file.
         path: PathBuf,
-        /// Why it cannot be, and what can.
+        /// Fault, and valid alternatives.
         why: String,
     },
     /// A body is not what the index says.
@@ -177,7 +177,7 @@ fn wrong(path: &Path, why: impl Into<String>) -> ArchiveError {
     ArchiveError::Wrong { path: path.to_owned(), why: why.into() }
 }
 
-/// What is in a file of `most` bytes at most.
+/// Content of a file of at most `most` bytes.
 fn file(path: &Path, most: u64) -> Result<Vec<u8>, ArchiveError> {
     use io::Read;
     let failed = |source| ArchiveError::File { doing: "read", path: path.to_owned(), source };
@@ -233,7 +233,7 @@ impl Listed {
 }
 
 impl Index {
-    /// Whether a site can be made of it; else why not.
+    /// Checks that a site can be made of it.
     fn check(&self) -> Result<(), String> {
         if self.format != FORMAT {
             return Err(format!("format {}: this program reads {FORMAT}", self.format));

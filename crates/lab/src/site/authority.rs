@@ -23,9 +23,9 @@ pub enum AuthorityError {
     /// It could not be made: the name is none, or there is no randomness.
     #[error("cannot make a certificate for {names}: {source}")]
     Make {
-        /// What it was for.
+        /// Names for which it was made.
         names: String,
-        /// What was said.
+        /// Cause.
         source: rcgen::Error,
     },
     /// TLS refused it.
@@ -73,8 +73,8 @@ impl Authority {
         self.0.as_ref().der()
     }
 
-    /// What Chromium is to know of it (`--ignore-certificate-errors-spki-list`): the SHA-256 of its
-    /// SubjectPublicKeyInfo, in base64. Servers show its certificate behind their own.
+    /// Key hash for Chromium (`--ignore-certificate-errors-spki-list`): the SHA-256 of its
+    /// SubjectPublicKeyInfo, in base64. Servers show its certificate after their own.
     pub fn key_hash(&self) -> String {
         STANDARD.encode(Sha256::digest(self.0.key().subject_public_key_info()))
     }

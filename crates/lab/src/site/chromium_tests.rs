@@ -12,7 +12,8 @@ use crate::site::{Authority, Kind, Ports, ServerSettings, Shape, Site, SiteServe
 const PORTS: Ports = Ports { http: 18080, https: 18443, proxy: 18843 };
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What has Chromium find the site, trust its certificates, and speak this protocol and no other.
+/// Flags with which Chromium finds the site, trusts its certificates, and speaks only this
+/// protocol.
 fn flags(site: &Site, protocol: Protocol, authority: &Authority) -> Vec<String> {
     let port = if protocol.is_secure() { PORTS.https } else { PORTS.http };
     let map = site.domains.iter().map(|it| format!("MAP {} {}:{port}", it.name, it.address));

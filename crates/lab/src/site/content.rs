@@ -1,4 +1,5 @@
-//! What follows from the rule: markup that names what is found in it, and noise up to the length.
+//! Content that follows from the rule: markup that names the resources found in it, and noise up to
+//! the length.
 
 use std::fmt::Write as _;
 use std::sync::OnceLock;
@@ -21,16 +22,17 @@ pub struct Content {
     tail: Bytes,
     bytes: u64,
     noise: Noise,
-    /// Of the noise, so that no two bodies are alike.
+    /// Key of the noise, so that no two bodies are alike.
     key: u64,
 }
 
-/// What fills a body up. Neither kind gives a compressor more than 5 %, nor do all bodies of a page
-/// together: the bytes of a site are those that cross the network, where text is compressed already.
+/// Filler of a body. A compressor saves at most 5 % on either kind, and on all bodies of a page
+/// together. The bytes of a site are those that cross the network, where text is compressed
+/// already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Noise {
     Binary,
-    /// Of [`letters`].
+    /// Letters of [`letters`].
     Text,
 }
 
@@ -101,7 +103,7 @@ impl Content {
         }
     }
 
-    /// Whether `received`, found at `offset`, is what belongs there.
+    /// Returns `true` if `received`, found at `offset`, is what belongs there.
     pub fn matches(&self, mut offset: u64, mut received: &[u8]) -> bool {
         while !received.is_empty() {
             let expected = self.slice_of(offset, SLICE_BYTES.min(received.len() as u64));
@@ -138,7 +140,7 @@ pub(super) fn least_bytes(site: &Site, number: usize) -> u64 {
     }
 }
 
-/// What names the resources that are found in resource `number`.
+/// Markup that names the resources found in resource `number`.
 fn markup(site: &Site, number: usize) -> String {
     let kind = site.resources[number].kind;
     // What a script asks for is relative to the document that runs it.

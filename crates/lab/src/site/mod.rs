@@ -1,4 +1,4 @@
-//! What is loaded: a document and the objects that it leads to, on one domain or on many.
+//! Site to load: a document and the objects that it leads to, on one domain or on many.
 //!
 //! A *page* is a document that names objects of one length, and nothing else: [`Site::page`]. A
 //! *model* has the requests, bytes and domains of a published site ([`Site::model`]), an *archive* is
@@ -34,18 +34,18 @@ pub use server::{ServerSettings, SiteServer};
 
 use crate::emu::SERVER;
 
-/// How long an object of a site may be kept: longer than any run. Documents are asked for each time.
+/// Lifetime of a site's object in a cache: longer than any run. Documents are requested each time.
 pub const KEEP: Duration = Duration::from_secs(3600);
 
 /// A document and what it leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
-    /// What it is called.
+    /// Name of the site.
     pub name: String,
-    /// Whose visit this is: paths of different visits differ, so that no cache on the way has
-    /// anything of them. Recorded paths are what they are, and stay so.
+    /// Number of the visit. Paths of different visits differ, so that no cache on the path has
+    /// anything of them. Recorded paths never change.
     pub visit: u64,
-    /// Where its resources are.
+    /// Domains of its resources.
     pub domains: Vec<Domain>,
     /// The document, then all others, each after the one that it is found in.
     pub resources: Vec<Resource>,
@@ -56,7 +56,7 @@ pub struct Site {
 pub struct Domain {
     /// The name in URLs and certificates.
     pub name: String,
-    /// Where its server is.
+    /// Address of its server.
     pub address: IpAddr,
 }
 
@@ -69,7 +69,7 @@ pub struct Resource {
     pub path: String,
     /// The length of its body.
     pub bytes: u64,
-    /// What it is.
+    /// Kind of the resource.
     pub kind: Kind,
     /// The place of the resource that it is found in, once that is complete; none for the document.
     pub after: Option<usize>,
@@ -88,7 +88,7 @@ pub struct Recorded {
     pub content_encoding: Option<String>,
 }
 
-/// What a resource is to a browser.
+/// Kind of a resource to a browser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -104,7 +104,7 @@ pub enum Kind {
     Other,
 }
 
-/// Where the servers of a site listen, at the address of each domain.
+/// Ports of a site's servers, at the address of each domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
     /// HTTP/1.1 in clear.
@@ -174,7 +174,7 @@ impl Site {
         format!("{scheme}://{}{}", domain.name, self.path(number))
     }
 
-    /// What resource `number` is made of.
+    /// Content of resource `number`.
     pub fn content(&self, number: usize) -> Content {
         Content::of(self, number)
     }

@@ -12,9 +12,10 @@ const EACH: usize = 6;
 /// The share of a site's resources that are found in style sheets and scripts: ours, the paper has
 /// only that there are many interdependencies (section 4).
 const DEEP: f64 = 0.2;
-/// Of what the document names, and of what is found in scripts: every so many is a script.
+/// Interval of scripts among the resources that the document names, and among those found in
+/// scripts.
 const SCRIPT_EVERY: usize = 5;
-/// Of what the document names: every so many is a style sheet.
+/// Interval of style sheets among the resources that the document names.
 const STYLE_EVERY: usize = 9;
 /// The lengths' distribution is log-normal with this σ: the longest tenth has half of the bytes.
 const SPREAD: f64 = 1.3;
@@ -125,7 +126,7 @@ impl Site {
     }
 }
 
-/// How much of the bytes a resource gets, in parts.
+/// Share of the bytes for a resource, in parts.
 fn weight(kind: Kind, random: &mut ChaCha8Rng) -> f64 {
     let mean = match kind {
         Kind::Document => return 4.0,
@@ -139,7 +140,7 @@ fn weight(kind: Kind, random: &mut ChaCha8Rng) -> f64 {
     mean * (SPREAD * normal - SPREAD * SPREAD / 2.0).exp()
 }
 
-/// Which domain each resource beside the document is on.
+/// Domain of each resource other than the document.
 struct Places {
     /// For each domain, how many of its resources the document names, and how many are found later.
     each: Vec<[usize; 2]>,

@@ -38,19 +38,19 @@ const MAX_CLIENTS: usize = 192;
 const MAX_NAMES: usize = 512;
 /// TLS sessions kept for each name.
 const SESSIONS: usize = 16;
-/// How long a name, a connection and an answer may take together.
+/// Maximum time of a name, a connection and an answer together.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a recorder goes by.
+/// Settings of a recorder.
 #[derive(Debug, Clone)]
 pub struct RecorderSettings {
-    /// Who signs the certificates that the browser is shown.
+    /// Signer of the certificates that the browser sees.
     pub authority: Authority,
-    /// Whose certificates of the sites themselves are taken.
+    /// Accepted roots of the sites' own certificates.
     pub roots: Arc<rustls::RootCertStore>,
     /// Names that the system does not know, with their addresses.
     pub hosts: Vec<(String, IpAddr)>,
-    /// Where sites listen for what is asked at ports 80 and 443.
+    /// Ports of the sites for requests to ports 80 and 443.
     pub ports: Ports,
 }
 
@@ -71,7 +71,7 @@ pub struct Recorder {
     _service: Service,
 }
 
-/// What all connections of a recorder share.
+/// State shared by all connections of a recorder.
 struct Shared {
     settings: RecorderSettings,
     tls: Arc<rustls::ClientConfig>,
@@ -101,12 +101,12 @@ impl Recorder {
         Ok(Self { address, kept, _service })
     }
 
-    /// Where it listens.
+    /// Address on which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What was recorded so far, as a site: the first HTML is its document.
+    /// Recorded site so far: the first HTML is its document.
     pub fn site(&self, name: &str) -> Result<Site, NothingKept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).site(name)
     }
@@ -183,7 +183,7 @@ fn plain(status: StatusCode, why: &str) -> Answer {
 }
 
 impl Shared {
-    /// What shows the browser a certificate for `name`.
+    /// TLS acceptor with a certificate for `name`.
     fn acceptor(&self, name: &str) -> Result<TlsAcceptor, AuthorityError> {
         let mut acceptors = self.acceptors.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(acceptor) = acceptors.get(name) {

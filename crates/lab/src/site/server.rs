@@ -31,23 +31,23 @@ const BACKLOG: i32 = 1024;
 /// domains opens in two visits. 4 MB.
 const SESSIONS: usize = 1024;
 
-/// How often an address that is still taken is tried, and what passes between: a second in all. A
-/// process that is just being started beside has the last site's sockets until it is what it is to be.
+/// Attempts at an address that is still in use, one second in all. A process that starts at the
+/// same moment holds the last site's sockets until its own program runs.
 const BINDS: usize = 100;
 const BETWEEN_BINDS: Duration = Duration::from_millis(10);
 
-/// How a site is served.
+/// Settings of a site's servers.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
-    /// Who signs its certificates.
+    /// Signer of its certificates.
     pub authority: Authority,
     /// The only version of TLS over TCP. QUIC has 1.3.
     pub tls: TlsVersion,
     /// Requests that may be under way on one connection of HTTP/2 or HTTP/3.
     pub max_streams: u32,
-    /// What QUIC sends with; TCP sends with the kernel's.
+    /// Congestion control of QUIC; TCP uses the kernel's.
     pub congestion: Congestion,
-    /// Where it listens.
+    /// Ports.
     pub ports: Ports,
 }
 
@@ -69,7 +69,7 @@ impl ServerSettings {
     }
 }
 
-/// What is open at one address.
+/// Open sockets at one address.
 struct Sockets {
     http: std::net::TcpListener,
     https: std::net::TcpListener,
@@ -135,12 +135,12 @@ fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     once_free(listen).map_err(|error| at(error, "TCP", address))
 }
 
-/// What `open` opens, tried again while its address is taken.
+/// Calls `open`, again while its address is in use.
 fn once_free<T>(open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     tried(open, || thread::sleep(BETWEEN_BINDS))
 }
 
-/// What `open` opens, at most [`BINDS`] times, with a `pause` between two of them.
+/// Calls `open` at most [`BINDS`] times, with a `pause` between two calls.
 fn tried<T>(mut open: impl FnMut() -> io::Result<T>, mut pause: impl FnMut()) -> io::Result<T> {
     for _ in 1..BINDS {
         match open() {
@@ -155,7 +155,7 @@ fn at(error: io::Error, protocol: &str, address: SocketAddr) -> io::Error {
     io::Error::new(error.kind(), format!("{protocol} {address}: {error}"))
 }
 
-/// What a connection is served by, whichever listener it came in at.
+/// Servers of a connection, whichever listener it came in at.
 struct Servers {
     shelf: Arc<Shelf>,
     max_streams: u32,
@@ -165,7 +165,7 @@ struct Servers {
     proxy: TlsAcceptor,
 }
 
-/// How a connection begins.
+/// Beginning of a connection.
 #[derive(Clone, Copy)]
 enum Door {
     Clear,
@@ -256,8 +256,8 @@ async fn serve(
 mod tests {
     use super::*;
 
-    /// How often an address is tried that gives `errors` one after the other before it is free, how
-    /// often that is waited for, and what comes of it.
+    /// Tries an address that gives `errors` one after the other before it is free. Returns the
+    /// attempts, the pauses, and the result.
     fn tries(errors: &[io::ErrorKind]) -> (usize, usize, Result<(), io::ErrorKind>) {
         let (mut opened, mut paused) = (0, 0);
         let open = || {

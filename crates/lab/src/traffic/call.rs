@@ -18,7 +18,7 @@ pub const GAP: Duration = Duration::from_millis(20);
 pub const LATEST: Duration = Duration::from_millis(250);
 /// Payloads: RTP with 20 ms of speech at 57 to 73 kbit/s.
 const PAYLOAD_BYTES: std::ops::RangeInclusive<usize> = 160..=200;
-/// What may still be under way when the last packet has left.
+/// Time for packets that are still in flight after the last has left.
 const AFTERWARDS: Duration = Duration::from_secs(3);
 /// The call must reach the hub within this.
 const TAKEN_LIMIT: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub struct Heard {
     pub sent: usize,
     /// By how much later than without loss each came; `None` for those that never did.
     pub late: Vec<Option<Duration>>,
-    /// What its sender counted while the call lasted.
+    /// Counters of its sender while the call lasted.
     pub counters: Counters,
 }
 
@@ -87,10 +87,10 @@ pub fn call(
     }))
 }
 
-/// How long each packet of a call took, if it came.
+/// Delay of each packet of a call, if it arrived.
 type Transits = Vec<Option<Duration>>;
 
-/// How long the packets of each direction took, and what was counted meanwhile.
+/// Delays of the packets of each direction, and the counts of that time.
 fn run(
     engine: &Engine<'_>,
     profile: &Profile,
@@ -115,7 +115,7 @@ fn run(
         .map_err(EngineError::from)
 }
 
-/// What was sent between two counts.
+/// Packets and bytes sent between two counts.
 fn spent(before: &Counters, after: &Counters) -> Counters {
     Counters {
         symbol_bytes: after.symbol_bytes - before.symbol_bytes,

@@ -12,15 +12,15 @@ use crate::sim::parallel;
 use crate::sim::traffic::SimTraffic;
 use crate::sim::transfer::NoSession;
 
-/// What all emulated links together carry at once, where everybody's packets are to be on time …
+/// Rate that all emulated links together carry at once, if everybody's packets are to be on time …
 const CARRIED_BPS: u64 = 10_000_000;
 /// … in no more worlds than this: each has two gateways, and as many threads that go first.
 const WORLDS_AT_ONCE: u64 = 2;
 
-/// What each class may count on and take: of what the ground sends, and of what the air sends.
+/// Limits of each class: for the ground's sending, and for the air's.
 pub type ClassLimits = [PerClass<Limits>; 2];
 
-/// What carries traffic.
+/// Engine that carries traffic.
 #[derive(Debug, Clone, Copy)]
 pub enum Engine<'a> {
     /// The transport alone, in virtual time.
@@ -29,14 +29,14 @@ pub enum Engine<'a> {
     Emu(Emulator<'a>),
 }
 
-/// Where the emulator keeps its keys and configs.
+/// Folder in which the emulator stores its keys and configurations.
 #[derive(Debug, Clone, Copy)]
 pub struct Emulator<'a> {
     /// Exists; each run makes a folder of its own in it.
     pub folder: &'a Path,
 }
 
-/// Why there is no figure.
+/// Reason for which there is no figure.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// In virtual time.
@@ -86,8 +86,8 @@ impl Engine<'_> {
         }
     }
 
-    /// What `run` makes of each of `jobs` over `profile`, in their order: as many at once as there
-    /// are processors, or as are punctual together.
+    /// Results of `run` for `jobs` over `profile`, in their order: as many at once as there are
+    /// processors, or as are punctual together.
     pub fn map<T: Sync, R: Send>(
         &self,
         profile: &Profile,

@@ -1,5 +1,5 @@
-//! What passengers send, under either engine: streams and steady datagrams in any class, both ways
-//! at once, and when each thing came.
+//! Traffic of passengers, under either engine: streams and steady datagrams in any class, both ways
+//! at once, and the times of arrival.
 //!
 //! An experiment asks an [`Engine`] for [`Traffic`] over a link, opens what its passengers would, lets
 //! time pass and looks. In `sim` that is the transport alone in virtual time
@@ -16,7 +16,7 @@ use bentpipe_link::{Class, Counters};
 
 pub use engine::{ClassLimits, Emulator, Engine, EngineError};
 
-/// Of everything with two directions: towards the aircraft.
+/// Index of the direction towards the aircraft, in everything with two directions.
 pub const DOWN: usize = 0;
 /// And from it.
 pub const UP: usize = 1;
@@ -26,12 +26,12 @@ pub const ENDLESS: u64 = u64::MAX;
 /// A request as long as a browser's short ones; it travels with the flow's opening.
 pub const REQUEST_BYTES: u64 = crate::sim::tunnel::REQUEST_BYTES;
 
-/// What a stream carries.
+/// Bytes of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Carry {
     /// As what.
     pub class: Class,
-    /// Whose.
+    /// Passenger.
     pub passenger: u32,
     /// Bytes from the aircraft: a request, or an upload.
     pub up: u64,
@@ -39,13 +39,13 @@ pub struct Carry {
     pub down: u64,
 }
 
-/// What became of a stream so far.
+/// Progress of a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Course {
     pub(crate) down: u64,
     /// Bytes that came, towards the aircraft and from it.
     pub got: [u64; 2],
-    /// When it was opened.
+    /// Time at which it was opened.
     pub opened_at: Duration,
     pub(crate) heard_at: Option<Duration>,
     pub(crate) answered_at: Option<Duration>,
@@ -58,7 +58,7 @@ pub struct Course {
 pub struct Talk {
     /// As what.
     pub class: Class,
-    /// Whose.
+    /// Passenger.
     pub passenger: u32,
     /// Between two datagrams of one direction.
     pub gap: Duration,
@@ -68,7 +68,7 @@ pub struct Talk {
     pub phase: Duration,
 }
 
-/// When a datagram was sent, and how long it took, if it came at all.
+/// Sending time of a datagram, and its delay, if it arrived at all.
 pub type Transit = (Duration, Option<Duration>);
 
 /// Those that came before all that left after them. The link keeps the order, so whatever it did not
@@ -87,12 +87,12 @@ pub fn in_order(transits: &[Transit]) -> Vec<(Duration, Duration)> {
     in_order
 }
 
-/// What both ends and the link have counted so far, each towards the aircraft and from it.
+/// Counters of both ends and the link so far, each towards the aircraft and from it.
 #[derive(Debug, Clone, Copy)]
 pub struct Counted {
-    /// When.
+    /// Time of the count.
     pub at: Duration,
-    /// What the senders of each direction counted: the hub's session, and the air's.
+    /// Counters of the senders of each direction: the hub's session, and the air's.
     pub sent: [Counters; 2],
     /// The link.
     pub link: [channel::Counters; 2],
@@ -104,25 +104,25 @@ pub trait Traffic {
     fn now(&self) -> Duration;
     /// Opens a stream; returns its number.
     fn open(&mut self, carry: Carry) -> usize;
-    /// What became of a stream so far.
+    /// Progress of a stream so far.
     fn course(&self, stream: usize) -> Course;
     /// Begins to send datagrams at a steady pace; returns their number.
     fn talk(&mut self, talk: Talk) -> usize;
-    /// Whether such a flow has reached the ground.
+    /// Returns `true` if such a flow has reached the ground.
     fn has_begun(&self, talk: usize) -> bool;
-    /// When each datagram sent so far left and how long it took, in order: towards the aircraft or
-    /// from it.
+    /// Sending time and delay of each datagram sent so far, in order: towards the aircraft or from
+    /// it.
     fn transits(&self, talk: usize, way: usize) -> Vec<Transit>;
     /// Moves to the next moment at which anything happens, but no further than `end`.
     fn step(&mut self, end: Duration);
-    /// What was counted so far; zero of a session that is gone.
+    /// Counters so far; zero for a session that is gone.
     fn counted(&mut self) -> Counted;
     /// IP bytes that a class has paid for so far, each way: its new data, and the repairs,
     /// retransmissions and headers that it caused.
     fn class_bytes(&mut self, class: Class) -> [u64; 2];
 }
 
-/// How time passes in any traffic.
+/// Passage of time in any traffic.
 pub trait Passing: Traffic {
     /// Lets time pass.
     fn pass(&mut self, length: Duration) {
@@ -197,8 +197,8 @@ impl Course {
         Some(self.done_at? - self.opened_at)
     }
 
-    /// How long its first bytes took: the answer's from the ground to the aircraft, and the
-    /// opening's to the ground.
+    /// Delay of its first bytes: the answer's from the ground to the aircraft, and the opening's to
+    /// the ground.
     pub fn first_transits(&self) -> [Option<Duration>; 2] {
         let down = self.first_at.zip(self.answered_at).map(|(came, left)| came - left);
         [down, self.heard_at.map(|heard| heard - self.opened_at)]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use super::content::ENDLESS_BYTES;
 use super::fetch::{Client, FetchError, next};
 
-/// What is left out at the beginning, counted from the first byte: every congestion control has
-/// found its rate after 12 round trips, and after 2 s on a short path.
+/// Time left out at the beginning, counted from the first byte: every congestion control has found
+/// its rate after 12 round trips, and after 2 s on a short path.
 const RAMP_RTTS: u32 = 12;
 const MIN_RAMP: Duration = Duration::from_secs(2);
 
@@ -26,7 +26,7 @@ impl Stretch {
     }
 }
 
-/// How long after the first byte measuring begins over a path of this round trip.
+/// Delay after the first byte until measuring begins, over a path of this round trip.
 pub fn ramp(rtt: Duration) -> Duration {
     MIN_RAMP.max(RAMP_RTTS * rtt)
 }

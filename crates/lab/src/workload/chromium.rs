@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::browser::{Browser, BrowserError};
 use crate::emu::Host;
 
-/// When a load is cut off: pages of the lab take half a minute where they take long.
+/// Time at which a load is cut off: slow pages of the lab take half a minute.
 const LONGEST: Duration = Duration::from_secs(240);
 
-/// Why a page did not load.
+/// Reason for which a page did not load.
 #[derive(Debug, thiserror::Error)]
 pub enum ChromiumError {
     /// The browser.
@@ -19,15 +19,15 @@ pub enum ChromiumError {
     /// The page could not be had.
     #[error("Chromium cannot load {url}: {why}")]
     Failed {
-        /// Which.
+        /// The page.
         url: String,
-        /// What the browser says.
+        /// Error of the browser.
         why: String,
     },
     /// It did not come to its end.
     #[error("{url} was not loaded in Chromium within {} s", LONGEST.as_secs())]
     Endless {
-        /// Which.
+        /// The page.
         url: String,
     },
 }

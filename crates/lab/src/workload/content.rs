@@ -1,4 +1,4 @@
-//! What the origin serves: bytes that anybody can compute from the path, so that a client checks
+//! Content of the origin: bytes that anybody can compute from the path, so that a client checks
 //! every one of them.
 
 use std::sync::OnceLock;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use rand::{RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// What a download "without end" claims to be long: 12 hours at 200 Mbit/s.
+/// Announced length of a download "without end": 12 hours at 200 Mbit/s.
 pub const ENDLESS_BYTES: u64 = 1 << 40;
 
 /// The noise repeats after this: a prime, so that no block of any round size recurs in place.
@@ -37,7 +37,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// What `path` names, if anything.
+    /// Object that `path` names, if any.
     pub fn at(path: &str) -> Option<Self> {
         let path = path.split('?').next().unwrap_or(path);
         let mut parts = path.strip_prefix('/')?.split('/');
@@ -75,7 +75,7 @@ impl Object {
         noise(self.bytes.wrapping_mul(0x9e37_79b9_7f4a_7c15), offset, left).collect()
     }
 
-    /// Whether `received`, found at `offset`, is what belongs there.
+    /// Returns `true` if `received`, found at `offset`, is what belongs there.
     pub fn matches(&self, mut offset: u64, mut received: &[u8]) -> bool {
         while !received.is_empty() {
             let expected = self.slice_of(offset, SLICE_BYTES.min(received.len() as u64));
@@ -127,7 +127,7 @@ fn image(number: usize) -> Object {
     Object { head: bitmap_head(bytes), bytes: bytes.into(), kind: "image/bmp" }
 }
 
-/// What a bitmap of `bytes` begins with.
+/// Header of a bitmap of `bytes`.
 pub(crate) fn bitmap_head(bytes: u32) -> Bytes {
     let pixels_bytes = bytes - BMP_HEADER_BYTES;
     let height = pixels_bytes / (4 * IMAGE_WIDTH);
@@ -157,7 +157,7 @@ fn page(objects: usize) -> Object {
     Object { bytes: head.len() as u64, head, kind: "text/html; charset=utf-8" }
 }
 
-/// What Split HTTP's compressor saves on `bodies` one behind the other, as a share.
+/// Share that Split HTTP's compressor saves on `bodies` one after the other.
 #[cfg(test)]
 pub(crate) fn saved<'a>(bodies: impl IntoIterator<Item = &'a Vec<u8>>) -> f64 {
     let mut packer = bentpipe_prefetch::wire::Packer::new().unwrap();

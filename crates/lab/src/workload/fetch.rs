@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::content::Object;
 use super::origin::{Congestion, set_congestion};
 
-/// How a client reaches the origin.
+/// Route of a client to the origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// By connecting to it, or to what stands in its place.
@@ -26,18 +26,18 @@ pub enum Route {
     Socks5(SocketAddr),
 }
 
-/// Where a client goes, and how.
+/// Destination and route of a client.
 #[derive(Debug, Clone, Copy)]
 pub struct Client {
     /// The way there.
     pub route: Route,
     /// The address it asks for.
     pub origin: SocketAddr,
-    /// What its own kernel sends with.
+    /// Congestion control of its own kernel.
     pub congestion: Congestion,
 }
 
-/// Why a fetch failed.
+/// Reason for which a fetch failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// No connection.
@@ -52,7 +52,7 @@ pub enum FetchError {
     /// Not what was asked for.
     #[error("{path}: the origin answered {status}")]
     Status {
-        /// What was asked for.
+        /// Requested path.
         path: String,
         /// The answer.
         status: StatusCode,
@@ -60,7 +60,7 @@ pub enum FetchError {
     /// Bytes went missing or came wrong: the worst that can happen.
     #[error("{path} is damaged at byte {at}")]
     Damaged {
-        /// What was asked for.
+        /// Requested path.
         path: String,
         /// The first byte known to be wrong, or where the object ended.
         at: u64,

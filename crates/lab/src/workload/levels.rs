@@ -23,7 +23,7 @@ const FONT_BYTES: usize = 20_000;
 /// Rules beside those that name something: they are text, and pack well.
 const OTHER_RULES: usize = 120;
 
-/// What lies at a path.
+/// Answer at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// All of it.
@@ -52,7 +52,7 @@ pub fn bytes() -> u64 {
     paths("0").filter_map(|path| at(&path)).map(|answer| answer.body.len() as u64).sum()
 }
 
-/// What `path` names, if anything.
+/// Answer that `path` names, if any.
 pub fn at(path: &str) -> Option<Answer> {
     let (visit, name) = path.strip_prefix("/levels/")?.split_once('/')?;
     let number = |kind: &str, most: usize| {

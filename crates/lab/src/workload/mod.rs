@@ -1,5 +1,5 @@
-//! What the lab sends over its links: objects, pages and bulk, with the origin that serves them
-//! and the client that asks for them.
+//! Workloads of the lab: objects, pages and bulk, with the origin that serves them and the client
+//! that requests them.
 
 pub mod bulk;
 pub mod chromium;
@@ -17,7 +17,7 @@ use std::str::FromStr;
 /// The most objects of a page: a browser would spend minutes on it over any profile.
 const MAX_PAGE_OBJECTS: usize = 200;
 
-/// What one run carries.
+/// Workload of one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Workload {
     /// One object on a connection of its own, as `object-10k` or `file-1600k`: from before the
@@ -30,12 +30,12 @@ pub enum Workload {
     },
     /// A page with this many inline objects, as `page-25`.
     Page {
-        /// How many.
+        /// Number of objects.
         objects: usize,
     },
     /// The same page in a real browser, as `chromium-25`.
     Chromium {
-        /// How many.
+        /// Number of objects.
         objects: usize,
     },
     /// A long download: its rate in steady state.
@@ -79,7 +79,7 @@ impl Workload {
         }
     }
 
-    /// What a person calls it.
+    /// Title for people.
     pub fn title(&self) -> String {
         match self {
             Self::Object { name, bytes } => {

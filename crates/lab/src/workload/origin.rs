@@ -40,7 +40,7 @@ pub enum Congestion {
 }
 
 impl Congestion {
-    /// What the kernel calls it.
+    /// Name in the kernel.
     pub fn name(self) -> &'static str {
         match self {
             Self::Reno => "reno",
@@ -73,7 +73,7 @@ impl Origin {
         Ok(Self { ip, _service: service })
     }
 
-    /// Where it answers with this congestion control.
+    /// Address at which it answers with this congestion control.
     pub fn address(&self, congestion: Congestion) -> SocketAddr {
         SocketAddr::new(self.ip, congestion.port())
     }
@@ -128,7 +128,7 @@ pub async fn serve_all(listener: std::net::TcpListener) {
     }
 }
 
-/// What it says to any request.
+/// Answer to any request.
 pub(super) fn answer(request: &Request<Incoming>) -> Response<Either<ObjectBody, String>> {
     let object = Object::at(request.uri().path());
     let response = Response::builder().header(header::CACHE_CONTROL, "no-store");
@@ -153,7 +153,7 @@ pub struct ObjectBody {
 }
 
 impl ObjectBody {
-    /// What is left of `object` at `offset`.
+    /// Rest of `object` from `offset` on.
     pub fn new(object: Object, offset: u64) -> Self {
         Self { object, offset }
     }

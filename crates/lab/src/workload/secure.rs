@@ -30,12 +30,12 @@ use crate::emu::{EmuError, Host};
 pub const NAME: &str = "origin.test";
 /// The port of both.
 pub const PORT: u16 = 443;
-/// Where HTTP/3 is: on the same port, for a day (RFC 7838).
+/// Announcement of HTTP/3: on the same port, for a day (RFC 7838).
 const ALTERNATIVE: &str = "h3=\":443\"; ma=86400";
 
 /// A key, and a certificate that it has signed itself.
 pub struct Identity {
-    /// What a browser is to know of the key: the SHA-256 of its SubjectPublicKeyInfo, in base64.
+    /// Key hash for a browser: the SHA-256 of its SubjectPublicKeyInfo, in base64.
     pub key_hash: String,
     /// The certificate.
     pub certificate: CertificateDer<'static>,
@@ -47,13 +47,13 @@ pub struct Identity {
 
 /// A running origin; ends when dropped.
 pub struct SecureOrigin {
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
     answered: Arc<Answered>,
     _service: Service,
 }
 
-/// How many requests were answered, by TCP and by HTTP/3.
+/// Number of requests answered, by TCP and by HTTP/3.
 #[derive(Default)]
 struct Answered {
     tcp: AtomicUsize,

@@ -16,7 +16,7 @@ pub struct Service {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What serves until it is dropped, on the thread where it was made.
+/// Service that runs until it is dropped, on the thread that made it.
 pub type Serving = Pin<Box<dyn Future<Output = ()>>>;
 
 /// A server did not come up.
@@ -25,7 +25,7 @@ pub enum NotReady {
     /// Its host refused.
     #[error(transparent)]
     Emulator(#[from] EmuError),
-    /// What it said.
+    /// Its own message.
     #[error("{0}")]
     Said(String),
 }

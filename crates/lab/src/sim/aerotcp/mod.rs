@@ -48,26 +48,26 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// One cell of the sweep.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cell {
-    /// Who carries.
+    /// System under test.
     pub contender: &'static dyn Contender,
     /// The bit-error rate.
     pub ber: f64,
-    /// Whether its losses come in bursts.
+    /// `true` if its losses come in bursts.
     pub bursts: bool,
 }
 
-/// What a cell came to.
+/// Result of a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
-    /// Which.
+    /// The configuration.
     pub cell: Cell,
     /// Share of full packets lost on the way to the aircraft, as declared.
     pub loss: f64,
-    /// Of every run.
+    /// Utilization of every run.
     pub utilization: Samples,
-    /// Of every file of every run, in seconds from its request.
+    /// Completion time of every file of every run, in seconds from its request.
     pub completion: Samples,
-    /// What physics allows the last file.
+    /// Lower bound of physics for the last file.
     pub completion_limit: f64,
 }
 
@@ -80,9 +80,9 @@ pub enum SweepError {
     /// The requests did not get through.
     #[error("{contender} at a BER of {ber:.0e}: no {FILES} flows within {CONNECT_LIMIT:?}")]
     NoFlows {
-        /// Who.
+        /// System under test.
         contender: &'static dyn Contender,
-        /// Where.
+        /// Bit-error rate.
         ber: f64,
     },
 }
@@ -164,10 +164,10 @@ fn in_bursts(spec: &DirectionSpec, loss: f64) -> DirectionSpec {
     toml::from_str(&text).expect("a direction made of checked values is one")
 }
 
-/// What is downloaded at once.
+/// Files downloaded at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Files {
-    /// How many.
+    /// Number of files.
     pub count: usize,
     /// Bytes in each.
     pub bytes: usize,
@@ -175,16 +175,16 @@ pub struct Files {
     pub limit: Duration,
 }
 
-/// What one run came to.
+/// Result of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Downloaded {
     /// Payload bytes that arrived.
     pub bytes: u64,
     /// From the first of them to the last one, or to the limit.
     pub took: Duration,
-    /// Of each file from its request to its last byte, in seconds.
+    /// Time of each file from its request to its last byte, in seconds.
     pub files: Vec<Sample>,
-    /// What each file had when the first one was there, or at the limit.
+    /// Bytes of each file when the first one was complete, or at the limit.
     pub abreast: Vec<u64>,
     /// IP bytes offered to the link towards the aircraft from the requests on.
     pub offered_bytes: u64,

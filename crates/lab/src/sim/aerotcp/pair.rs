@@ -31,7 +31,7 @@ pub trait Ends {
     fn finish(&mut self, flow: FlowKey);
     /// Reads in the air.
     fn fetch(&mut self, flow: FlowKey, buffer: &mut [u8]) -> Option<Read>;
-    /// What the link counted: towards the aircraft, and back.
+    /// Counters of the link: towards the aircraft, and back.
     fn counters(&self) -> (Counters, Counters);
 }
 

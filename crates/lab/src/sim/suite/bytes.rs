@@ -1,5 +1,5 @@
-//! What flows carry: each byte follows from the flow, the direction and its offset, so that one
-//! that is lost, doubled or out of place shows at once.
+//! Bytes of the flows: each follows from the flow, the direction and its offset, so that one that
+//! is lost, doubled or out of place shows at once.
 
 /// The bytes of one direction of one flow.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ impl Content {
         }
     }
 
-    /// Where `got`, read from `offset` on, first differs.
+    /// First position at which `got`, read from `offset` on, differs.
     pub fn differs(self, offset: u64, got: &[u8]) -> Option<u64> {
         let mut expected = vec![0; got.len()];
         self.fill(offset, &mut expected);

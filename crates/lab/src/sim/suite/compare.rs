@@ -139,7 +139,7 @@ async fn open(
     Ok((near, far))
 }
 
-/// How many bytes came, and when the last had.
+/// Number of bytes that arrived, and the time of the last.
 async fn drain(mut near: Box<dyn Stream>) -> Result<(usize, Instant), String> {
     let mut got = Vec::new();
     near.read_to_end(&mut got).await.map_err(|error| error.to_string())?;

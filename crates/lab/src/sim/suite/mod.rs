@@ -26,7 +26,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
     /// Ends both directions at once.
     fn reset(&mut self, code: ResetCode);
-    /// Why the flow ended, once reading or writing has failed.
+    /// Reason for the flow's end, once reading or writing has failed.
     fn reset_code(&self) -> Option<ResetCode>;
 }
 
@@ -36,8 +36,8 @@ pub trait Transport: Send + Sync {
     fn open(&self, number: u16, first: Bytes) -> BoxFuture<'_, Result<Box<dyn Stream>, String>>;
     /// The next flow that has come to the ground, with its number.
     fn accept(&self) -> BoxFuture<'_, Option<(u16, Box<dyn Stream>)>>;
-    /// What the other end hears when a flow is reset with `code`.
+    /// Code that the peer receives when a flow is reset with `code`.
     fn heard_as(&self, code: ResetCode) -> ResetCode;
-    /// What is wrong with the ends right now, such as memory beyond its bound.
+    /// Present fault of the ends, such as memory beyond its bound.
     fn fault(&self) -> Option<String>;
 }

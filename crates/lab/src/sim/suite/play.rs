@@ -20,15 +20,15 @@ use super::{Break, FlowPlan, Scenario, SidePlan, Stream, Transport};
 use crate::sim::net::{Net, Node, Socket};
 use crate::sim::trace::Digest;
 
-/// How often both ends' memory is looked at.
+/// Interval of the checks of both ends' memory.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// Where the ground listens, and from where the aircraft calls.
+/// Port of the ground, and port from which the aircraft calls.
 const PORTS: [u16; 2] = [4500, 40_000];
 const GROUND: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 2));
 const AIR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 0, 1));
 const MOVED: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(198, 18, 77, 1));
 
-/// Where a transport's ends are.
+/// Hosts of a transport's ends.
 pub struct World {
     /// The ground's socket.
     pub ground: Socket,
@@ -266,7 +266,7 @@ fn at(end: &str, why: impl std::fmt::Display) -> String {
     format!("{end}: {why}")
 }
 
-/// What the `end` that followed `plan` should have come to, given what its peer did.
+/// Checks the `end` that followed `plan` against its peer's actions.
 fn check(
     end: End,
     plan: &SidePlan,

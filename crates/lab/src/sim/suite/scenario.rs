@@ -1,4 +1,4 @@
-//! What happens in one run, drawn from a seed.
+//! Scenario of one run, drawn from a seed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use bentpipe_link::ResetCode;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// How far the draws may go: what a transport is held to.
+/// Limits of the draws: the conditions that a transport must withstand.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The largest direction of a flow.
@@ -18,14 +18,14 @@ pub struct Limits {
     pub longest_outage: Duration,
     /// The most loss in each direction.
     pub most_loss: f64,
-    /// Whether the link may overtake its own packets.
+    /// `true` if the link may overtake its own packets.
     pub reorders: bool,
-    /// Whether the aircraft may end its direction and leave without waiting for an answer.
+    /// `true` if the aircraft may end its direction and leave without waiting for an answer.
     pub air_leaves: bool,
 }
 
 impl Limits {
-    /// What the project promises.
+    /// Conditions that the project promises to withstand.
     pub const PROMISED: Self = Self {
         most_bytes: 2_000_000,
         most_flows: 5,
@@ -39,17 +39,17 @@ impl Limits {
 /// One run.
 #[derive(Debug, Clone)]
 pub struct Scenario {
-    /// What everything else was drawn from, and the transport's own randomness too.
+    /// Seed of everything else, and of the transport's own randomness.
     pub seed: u64,
     /// The radio link.
     pub link: LinkPlan,
-    /// When it carries nothing.
+    /// Outage.
     pub outage: Outage,
-    /// When the aircraft's address changes.
+    /// Time at which the aircraft's address changes.
     pub moves_at: Option<Duration>,
-    /// How often the session's keys are replaced, where the transport can.
+    /// Interval at which the session's keys are replaced, if the transport can.
     pub key_lifetime: Option<Duration>,
-    /// What each end may hold.
+    /// Memory of each end.
     pub memory: Memory,
     /// Flows, by number.
     pub flows: Vec<FlowPlan>,
@@ -68,7 +68,7 @@ pub struct LinkPlan {
     pub burst: u32,
     /// The mean of what is added to the delay, exponentially distributed.
     pub jitter: Option<Duration>,
-    /// Whether packets overtake one another by that.
+    /// `true` if packets overtake one another by that.
     pub reorders: bool,
 }
 
@@ -81,14 +81,14 @@ pub struct Outage {
     pub length: Duration,
 }
 
-/// What each end of the session may hold.
+/// Memory of each end of the session.
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
     /// Received and not read.
     pub receive_bytes: u64,
     /// Written and not reported.
     pub send_bytes: u64,
-    /// Of one flow.
+    /// Send buffer of one flow.
     pub flow_send_bytes: u64,
     /// Set aside for each flow on its way to us.
     pub flow_reserve_bytes: u64,
@@ -97,22 +97,22 @@ pub struct Memory {
 /// One flow.
 #[derive(Debug, Clone)]
 pub struct FlowPlan {
-    /// When the aircraft opens it.
+    /// Time at which the aircraft opens it.
     pub opens_at: Duration,
-    /// How many of the aircraft's bytes go with the opening.
+    /// Number of the aircraft's bytes that travel with the opening.
     pub first_bytes: u64,
-    /// What the aircraft does.
+    /// Plan of the aircraft.
     pub air: SidePlan,
-    /// What the ground does.
+    /// Plan of the ground.
     pub ground: SidePlan,
 }
 
-/// What one end of a flow does.
+/// Plan of one end of a flow.
 #[derive(Debug, Clone)]
 pub struct SidePlan {
-    /// How much it sends.
+    /// Bytes to send.
     pub bytes: u64,
-    /// How much it hands over at once.
+    /// Bytes per write.
     pub write_bytes: usize,
     /// It ends its direction only after it has read the end of the other.
     pub ends_last: bool,
@@ -122,7 +122,7 @@ pub struct SidePlan {
     pub breaks: Option<Break>,
 }
 
-/// How an end breaks a flow off.
+/// Break-off of a flow by an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Break {
     /// It resets the flow after it has handed over so many of its bytes.

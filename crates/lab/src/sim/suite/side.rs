@@ -15,20 +15,20 @@ use super::{Break, SidePlan, Stream};
 /// Bytes asked for at once.
 const READ_BYTES: usize = 16 << 10;
 
-/// How an end came out.
+/// Result of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
-    /// How much was read, all of it as it was sent.
+    /// Bytes read, all of them as sent.
     pub read: u64,
-    /// How much was handed over.
+    /// Bytes written.
     pub written: u64,
-    /// How reading ended.
+    /// End of the reading direction.
     pub reading: Half,
-    /// How writing ended.
+    /// End of the writing direction.
     pub writing: Half,
 }
 
-/// How one direction of an end came out.
+/// Result of one direction of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Half {
     /// At its end.
@@ -39,7 +39,7 @@ pub enum Half {
     Broken,
 }
 
-/// What is wrong with what was read.
+/// First wrong byte that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the byte at offset {0} is not the one that was sent there")]
 pub struct WrongByte(u64);

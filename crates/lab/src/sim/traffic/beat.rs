@@ -7,7 +7,7 @@ use bentpipe_link::{Core, OpenDatagrams, Receive, Session};
 use crate::sim::pair::{FlowKey, Pair};
 use crate::traffic::{DOWN, Talk, Transit, UP};
 
-/// What became of it.
+/// Steady datagrams, and their fates.
 #[derive(Debug)]
 pub struct Beat {
     talk: Talk,
@@ -15,7 +15,7 @@ pub struct Beat {
     hub: Option<FlowKey>,
     began: Duration,
     sent: usize,
-    /// When each came, towards the aircraft and from it.
+    /// Arrival time of each, towards the aircraft and from it.
     came: [Vec<Option<Duration>>; 2],
 }
 
@@ -25,13 +25,13 @@ impl Beat {
         Self { talk, air: None, hub: None, began: Duration::MAX, sent: 0, came }
     }
 
-    /// Whether the flow has reached the hub.
+    /// Returns `true` if the flow has reached the hub.
     pub fn has_begun(&self) -> bool {
         self.hub.is_some()
     }
 
-    /// When each datagram was sent, and how long it took, if it came at all: towards the aircraft
-    /// or from it.
+    /// Sending time and delay of each datagram, with no delay for one that never arrived: towards
+    /// the aircraft or from it.
     pub fn transits(&self, way: usize) -> impl Iterator<Item = Transit> {
         let came = self.came[way][..self.sent].iter().enumerate();
         came.map(|(number, came)| {
@@ -48,7 +48,7 @@ impl Beat {
         (self.hub, self.began) = (Some(flow), now + self.talk.phase);
     }
 
-    /// When the next is due.
+    /// Time at which the next is due.
     pub(super) fn next_at(&self) -> Option<Duration> {
         let goes_on = self.hub.is_some() && self.sent < self.talk.sizes.len();
         goes_on.then(|| self.began + self.talk.gap * self.sent as u32)

@@ -28,7 +28,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 pub struct SimTraffic {
     pair: Pair,
     streams: Vec<Stream>,
-    /// Which streams are not over.
+    /// Streams that are not over.
     live: Vec<usize>,
     beats: Vec<Beat>,
     hub_session: Option<SessionId>,

@@ -7,7 +7,7 @@ use bentpipe_link::{Core, OpenError, Read, Session, Target, Write};
 use crate::sim::pair::{FlowKey, Pair};
 use crate::traffic::{Carry, Course, DOWN, ENDLESS, REQUEST_BYTES, UP};
 
-/// What became of it.
+/// Stream, and its progress.
 #[derive(Debug)]
 pub struct Stream {
     carry: Carry,
@@ -16,7 +16,7 @@ pub struct Stream {
     /// Still to be written: at the hub, and at the air.
     left: [u64; 2],
     course: Course,
-    /// Which ends have let go of it.
+    /// Ends that have released it.
     released: [bool; 2],
 }
 
@@ -32,7 +32,7 @@ impl Stream {
         }
     }
 
-    /// What became of it so far.
+    /// Progress so far.
     pub fn course(&self) -> Course {
         self.course
     }

@@ -39,7 +39,7 @@ fn bodies_have_their_length_and_nobody_elses_bytes() {
     }
 }
 
-/// What a browser or Split HTTP finds in a document or style sheet, as URLs.
+/// URLs that a browser or Split HTTP finds in a document or style sheet.
 fn scanned(site: &Site, number: usize) -> BTreeSet<String> {
     let own = site.url("http", number);
     let (folder, _) = own.rsplit_once('/').unwrap();

@@ -1,4 +1,4 @@
-//! What is kept of what passed.
+//! Recorded requests and answers.
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,7 +30,7 @@ pub(super) struct Kept {
     pub left_out: u64,
 }
 
-/// What a URL names, whatever its scheme.
+/// Content of a URL, whatever its scheme.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Name {
     host: String,
@@ -155,7 +155,7 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     headers.get(name)?.to_str().ok().map(str::to_owned)
 }
 
-/// What a browser makes of a media type.
+/// Kind of a media type to a browser.
 fn kind(content_type: &str) -> Kind {
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {

@@ -22,7 +22,8 @@ use crate::site::{MAX_BODY_BYTES, provider};
 /// The longest body of a request, which is held in memory once: forms, not files.
 const MAX_REQUEST_BYTES: usize = 1 << 20;
 
-/// What concerns one connection only (RFC 9110, section 7.6.1), and what a browser says to a proxy.
+/// Header fields that concern one connection only (RFC 9110, section 7.6.1), and those from a
+/// browser to a proxy.
 const OF_ONE_HOP: [HeaderName; 9] = [
     header::CONNECTION,
     header::PROXY_AUTHENTICATE,
@@ -35,7 +36,7 @@ const OF_ONE_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// What would have only a part of an answer come, or none.
+/// Header fields with which only a part of an answer would come, or none.
 const OF_A_PART: [HeaderName; 5] = [
     header::IF_NONE_MATCH,
     header::IF_MODIFIED_SINCE,
@@ -52,7 +53,7 @@ pub(super) enum Scheme {
     Https,
 }
 
-/// Whom a request is for.
+/// Destination of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Origin {
     pub scheme: Scheme,
@@ -70,7 +71,7 @@ impl Scheme {
 }
 
 impl Origin {
-    /// Whom a whole URL names.
+    /// Destination that a whole URL names.
     pub(super) fn of(url: &Uri, scheme: Scheme) -> Option<Self> {
         (url.scheme_str() == Some("http")).then_some(())?;
         Self::of_authority(url.authority()?, scheme)
@@ -82,7 +83,7 @@ impl Origin {
         (!name.is_empty()).then_some(Self { scheme, name, port })
     }
 
-    /// Whether it is where a site of an archive will be.
+    /// Returns `true` if a site of an archive will be at this destination.
     pub(super) fn is_usual(&self) -> bool {
         self.port == self.scheme.port()
     }

@@ -1,4 +1,4 @@
-//! What is said to a request, whatever version of HTTP it came by.
+//! Answers to requests, for all versions of HTTP.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -81,7 +81,7 @@ impl Shelf {
         response
     }
 
-    /// What is asked for, and the site as that visit sees it where it is another than the site's own.
+    /// Requested resource, and the site as that visit sees it if it is not the site's own.
     fn find<B>(&self, request: &Request<B>) -> Option<(Option<Site>, usize)> {
         let host = match request.uri().authority() {
             Some(authority) => authority.as_str(),

@@ -13,7 +13,7 @@ use crate::site::AuthorityError;
 use crate::site::authority::Certified;
 use crate::workload::origin::Congestion;
 
-/// What one connection may have unacknowledged: what the client's window lets it have.
+/// Unacknowledged bytes that one connection may have: as many as the client's window allows.
 const SEND_WINDOW_BYTES: u64 = crate::loader::QUIC_WINDOW_BYTES;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -20,15 +20,15 @@ use crate::workload::service::Service;
 
 /// Bytes written or read at once.
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
-/// What a stream begins with: its number, and how much it carries each way.
+/// Header of a stream: its number, and its bytes each way.
 pub(super) const HEAD_BYTES: usize = 24;
-/// What a datagram begins with: its flow's number, and its own.
+/// Header of a datagram: its flow's number, and its own.
 pub(super) const DATAGRAM_HEAD_BYTES: usize = 8;
 /// In place of its own number, of one that only opens the flow.
 pub(super) const HELLO: u32 = u32::MAX;
 /// Between two of those.
 const HELLO_GAP: Duration = Duration::from_millis(500);
-/// How often it is looked whether one has come.
+/// Polling interval for orders.
 const LOOK: Duration = Duration::from_millis(5);
 const MOST_DATAGRAM_BYTES: usize = 1500;
 
@@ -74,7 +74,7 @@ fn tcp_socket(number: u32) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// What a stream carries, on its connection.
+/// Carries a stream on its connection.
 async fn carried(log: &Log, number: usize, carry: Carry, tcp: TcpStream) -> io::Result<()> {
     let (mut read, mut write) = tcp.into_split();
     let mut first = vec![0; HEAD_BYTES.max(carry.up.min(CHUNK_BYTES as u64) as usize)];
@@ -129,7 +129,7 @@ async fn beat(log: &Log, number: usize, talk: Talk) -> Result<(), Fault> {
     talked.map_err(|error| Fault::crossing(name, &error))
 }
 
-/// What a passenger says and hears.
+/// Carries a passenger's datagrams both ways.
 async fn talked(
     log: &Log,
     number: usize,

@@ -1,4 +1,4 @@
-//! What goes wrong with passengers' traffic, and whose fault it is.
+//! Faults of passengers' traffic, and who caused them.
 
 use std::fmt::Display;
 use std::io;
@@ -9,48 +9,49 @@ use crate::experiment::ExperimentError;
 /// result, what the lab does makes the run none.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// What a passenger had open broke behind the gateways, or brought what nobody had sent.
+    /// A passenger's open connection or flow broke behind the gateways, or brought bytes that
+    /// nobody had sent.
     #[error("{what}: {why}")]
     Passenger {
-        /// Which connection or flow.
+        /// Connection or flow.
         what: String,
-        /// What happened to it.
+        /// Fault.
         why: String,
     },
     /// The lab could not do its own part.
     #[error("the lab failed: {what}: {why}")]
     Lab {
-        /// What it was about to do.
+        /// Action that failed.
         what: String,
-        /// Why it could not.
+        /// Cause.
         why: String,
     },
 }
 
 impl Fault {
-    /// Of a passenger's connection or flow.
+    /// Fault of a passenger's connection or flow.
     pub fn passenger(what: impl Display, why: impl Display) -> Self {
         Self::Passenger { what: what.to_string(), why: why.to_string() }
     }
 
-    /// Of the lab.
+    /// Fault of the lab.
     pub fn lab(what: impl Display, why: impl Display) -> Self {
         Self::Lab { what: what.to_string(), why: why.to_string() }
     }
 
-    /// Of connecting, reading or writing, which crosses the gateways: a passenger's, unless this
-    /// host's kernel had no port, descriptor or memory for it.
+    /// Fault in connecting, reading or writing, which crosses the gateways. It is the passenger's,
+    /// unless this host's kernel had no port, descriptor or memory for it.
     pub fn crossing(what: impl Display, error: &io::Error) -> Self {
         if is_of_this_host(error) { Self::lab(what, error) } else { Self::passenger(what, error) }
     }
 
-    /// Whether no figure of the run counts.
+    /// Returns `true` if no figure of the run counts.
     pub fn is_of_lab(&self) -> bool {
         matches!(self, Self::Lab { .. })
     }
 }
 
-/// Whether this host's kernel had no port, descriptor or memory.
+/// Returns `true` if this host's kernel had no port, descriptor or memory.
 pub fn is_of_this_host(error: &io::Error) -> bool {
     const LOCAL: [i32; 5] =
         [libc::EADDRNOTAVAIL, libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM];

@@ -29,20 +29,20 @@ const LINK_PORT: u16 = 4500;
 
 /// The session must be up within this: the handshake is tried again every 1.5 round trips.
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
-/// How often that is looked for.
+/// Polling interval of the start.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Both, running until dropped.
 pub struct Gateways {
     air: Air,
     hub: Hub,
-    /// What the air gateway counts.
+    /// Counters of the air gateway.
     pub counted: Arc<counters::Counters>,
     _air: Service,
     _ground: Service,
 }
 
-/// What else the gateways' files say.
+/// Further settings in the gateways' files.
 #[derive(Debug, Clone, Default)]
 pub struct More {
     /// Tables of `air.toml`.
@@ -110,7 +110,7 @@ impl Gateways {
         Ok(())
     }
 
-    /// What the senders of each direction counted; zero where there is no session.
+    /// Counters of the senders of each direction; zero if there is no session.
     pub fn counters(&self) -> [Counters; 2] {
         let hub = self.hub.status().first().map(|(_, status)| status.counters);
         [hub.unwrap_or_default(), self.air.counters().unwrap_or_default()]
@@ -169,7 +169,7 @@ fn failed<E: Display>(which: &'static str) -> impl Fn(E) -> ExperimentError {
     move |error| ExperimentError::Gateway { which, why: error.to_string() }
 }
 
-/// What a file says of limits.
+/// Class limits in the form of a file.
 fn classes(limits: &PerClass<Limits>) -> String {
     let mut text = String::new();
     for (class, Limits { rate, ceil }) in limits.iter() {

@@ -1,4 +1,4 @@
-//! What clients and servers saw, on one clock.
+//! Events of clients and servers, on one clock.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ pub struct Log {
 
 #[derive(Default)]
 struct State {
-    /// How often something happened that an experiment may wait for.
+    /// Number of events that an experiment may wait for.
     events: u64,
     streams: Vec<Course>,
     talks: Vec<Beat>,
@@ -24,7 +24,7 @@ struct State {
 
 struct Beat {
     talk: Talk,
-    /// When the first datagram leaves, once it is known.
+    /// Time of the first datagram, once it is known.
     began: Option<Duration>,
     /// Towards the aircraft and from it.
     sent: [Vec<Duration>; 2],
@@ -99,7 +99,7 @@ impl Log {
         state.talks.len() - 1
     }
 
-    /// What is to be sent; `None` where nobody knows the number.
+    /// Datagrams to send; `None` for an unknown number.
     pub fn talk(&self, number: usize) -> Option<Talk> {
         self.lock().talks.get(number).map(|beat| beat.talk.clone())
     }

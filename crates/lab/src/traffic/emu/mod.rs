@@ -38,7 +38,7 @@ fn port(class: Class) -> u16 {
     7000 + u16::from(class.to_u8())
 }
 
-/// What the client's host is to do next.
+/// Next action of the client's host.
 enum Order {
     Carry(usize, Carry),
     Talk(usize, Talk),
@@ -47,7 +47,7 @@ enum Order {
 /// Everything at work, until it is dropped.
 pub struct EmuTraffic {
     log: Arc<Log>,
-    /// How much of the log has been seen.
+    /// Part of the log that has been seen.
     seen: u64,
     // Fields drop in order: clients and servers, the gateways, their links. The experiment itself
     // bounds how many orders there are.
@@ -90,12 +90,12 @@ impl EmuTraffic {
         Ok(Self { log, seen: 0, orders, _client, _server, gateways, world })
     }
 
-    /// Where it is.
+    /// World of the traffic.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// Whether everything was in order until now.
+    /// Checks that everything was in order until now.
     pub fn finish(&self) -> Result<(), ExperimentError> {
         if let Some(fault) = self.log.fault() {
             return Err(fault.into());

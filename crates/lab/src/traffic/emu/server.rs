@@ -1,4 +1,4 @@
-//! What passengers talk to: a port of each class, for streams and for datagrams.
+//! Servers for passengers: a port of each class, for streams and for datagrams.
 
 use std::io;
 use std::net::SocketAddr;
