@@ -17,7 +17,7 @@ use bentpipe_units::{BitRate, ByteSize};
 use crate::out::{say, show};
 use crate::sheet::Sheet;
 
-/// What most paths carry.
+/// MTU of most paths.
 const ETHERNET_MTU: usize = 1500;
 
 /// Says what a configuration means. Which gateway it is for shows in its tables.
@@ -204,7 +204,7 @@ fn listeners(sheet: &mut Sheet, listen: &Listen) {
     );
 }
 
-/// Where it is told what is carried, and of whom.
+/// Describes the status file: its place and its contents.
 fn status(sheet: &mut Sheet, config: Option<&StatusConfig>) {
     let Some(config) = config else { return };
     let (file, interval) = (config.file.display(), config.interval);
@@ -264,7 +264,7 @@ fn aerotcp_windows(table: Option<&AeroTcp>) -> String {
     format!("{window}, round trip {}", table.rtt)
 }
 
-/// What is sent, and who says so.
+/// Lease, and its source.
 fn lease(link: &AirLink) -> String {
     let rate = link.rate;
     match link.lease {
@@ -279,7 +279,7 @@ fn lease(link: &AirLink) -> String {
     }
 }
 
-/// What each class may count on and take, and what is remarkable about that.
+/// Guaranteed rate and ceiling of each class, and remarks on them.
 fn classes(sheet: &mut Sheet, classes: &Classes, rate: BitRate, does: &str) {
     for (class, config) in classes.iter() {
         sheet.row("class", format!("{class} {does} {}", shares(config)));

@@ -14,10 +14,10 @@ use crate::check::shares;
 use crate::out::{say, show};
 use crate::sheet::Sheet;
 
-/// Which flow, by which rules.
+/// Flow to classify, and the rules.
 #[derive(clap::Args)]
 pub struct Classify {
-    /// Where the flow goes: a name or an address, and a port.
+    /// Destination of the flow: a name or an address, and a port.
     #[arg(value_name = "HOST:PORT")]
     target: String,
     /// The air gateway's configuration; the keys that it names need not be there.
@@ -26,13 +26,13 @@ pub struct Classify {
     /// The address that a name is dialled at, for rules with prefixes.
     #[arg(long, value_name = "ADDRESS")]
     address: Option<IpAddr>,
-    /// Whose flow: an address, or mac:a4:83:e7:01:02:03.
+    /// Passenger of the flow: an address, or mac:a4:83:e7:01:02:03.
     #[arg(long, value_name = "WHO")]
     passenger: Option<String>,
     /// A flow of UDP, in place of TCP.
     #[arg(long)]
     udp: bool,
-    /// How the passenger marks it.
+    /// Mark that the passenger sets.
     #[arg(long, value_name = "DSCP", default_value = "DF")]
     dscp: Dscp,
     /// Print JSON.
@@ -140,7 +140,7 @@ impl<'a> Answer<'a> {
         sheet
     }
 
-    /// What has to be true of the name for the winner to win.
+    /// Condition on the name under which the winner wins.
     fn needs(&self) -> Option<&'static str> {
         if self.decision.claim.is_some() {
             return Some(
@@ -173,7 +173,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// What the flow is where a rule asks for `condition`.
+    /// Value of the flow for `condition` of a rule.
     fn is(&self, condition: Condition) -> String {
         let subject = &self.subject;
         match condition {
@@ -241,7 +241,7 @@ fn label(at: usize, rule: &Rule) -> String {
     if rule.name.is_empty() { (at + 1).to_string() } else { format!("{} {:?}", at + 1, rule.name) }
 }
 
-/// What `rule` asks for, as it is written.
+/// Values that `rule` requires for a condition, as written.
 fn values(rule: &Rule, condition: Condition) -> Vec<String> {
     fn shown<T: ToString>(values: &[T]) -> Vec<String> {
         values.iter().map(T::to_string).collect()
@@ -268,7 +268,7 @@ mod tests {
         classify: Classify,
     }
 
-    /// What is said of these arguments by the rules of Rural-PAWS.
+    /// Answer of the rules of Rural-PAWS for these arguments.
     fn answer(arguments: &[&str]) -> (String, Value) {
         let text = include_str!("../../../examples/rural-paws/air.toml");
         let config = AirConfig::parse_policy(Path::new("air.toml"), text).unwrap();

@@ -29,13 +29,13 @@ const PROFILE: &str = "mss";
 /// minutes with bringing up and measuring all of them.
 const DEADLINE: Duration = Duration::from_secs(150);
 
-/// How much of a long download is measured.
+/// Measured part of a long download.
 const BULK_LENGTH: Duration = Duration::from_secs(90);
 
 /// The page that Chromium loads.
 const PAGE_OBJECTS: usize = 25;
 
-/// What the demo is told.
+/// Arguments of the demo.
 #[derive(Args)]
 pub struct Demo {
     /// End after the table instead of keeping a proxy open to browse through.
@@ -44,10 +44,10 @@ pub struct Demo {
     /// Write the figures there, as an array of rows.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Of the link's losses.
+    /// Seed of the link's losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Who carries the traffic; may be repeated [default: e2e-cubic, e2e-bbr, split-bbr, bentpipe].
+    /// System under test; may be repeated [default: e2e-cubic, e2e-bbr, split-bbr, bentpipe].
     #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
     contenders: Vec<&'static dyn Contender>,
 }
@@ -107,7 +107,7 @@ pub fn run(demo: &Demo) -> Outcome {
     browse(&profile, demo.seed, &program, &scratch)
 }
 
-/// How much sooner a large file is there.
+/// Comparison of a large file's times.
 fn comparison(cells: &[Cell]) -> Option<String> {
     let median = |contender: &dyn Contender| {
         let is_it =

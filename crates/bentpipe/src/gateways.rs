@@ -15,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// What carries the flows, as `--transport` names it.
+/// Transport of the flows, as `--transport` names it.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum TransportName {
     /// Bentpipe's own radio transport; peer must be the ground's listen.
@@ -79,7 +79,8 @@ fn run<C: Send + 'static>(
     })
 }
 
-/// What `load` reads with every SIGHUP. A file that is wrong is told, and changes nothing.
+/// Reads the configuration with `load` at every SIGHUP. A faulty file is reported, and changes
+/// nothing.
 fn reloads<C: Send + 'static>(
     load: impl Fn() -> Result<C, ConfigError> + Send + 'static,
 ) -> std::io::Result<mpsc::Receiver<C>> {

@@ -32,13 +32,13 @@ use clap::{Args, Subcommand};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// How much of a long download is measured, in seconds.
+/// Measured part of a long download, in seconds.
 const BULK_SECONDS: u64 = 60;
 
 /// The link that commands take where none is named.
 const DEFAULT_PROFILE: &str = "mss";
 
-/// What the lab can do.
+/// Commands of the lab.
 #[derive(Subcommand)]
 pub enum Lab {
     /// Run an experiment and print its table.
@@ -63,7 +63,7 @@ pub enum Lab {
     /// Accept connections and keep them: the server's end of `bench idle`.
     #[command(hide = true)]
     Hold {
-        /// Where.
+        /// Address to listen on.
         listen: SocketAddr,
     },
 }
@@ -102,16 +102,16 @@ pub enum Run {
     Dns(mixes::DnsArgs),
 }
 
-/// What `lab run transfers` is told.
+/// Arguments of `lab run transfers`.
 #[derive(Args)]
 pub struct TransfersArgs {
     #[command(flatten)]
     link: LinkArgs,
-    /// Who carries the traffic; may be repeated [default: those of the demo].
+    /// System under test; may be repeated [default: those of the demo].
     #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
     contenders: Vec<&'static dyn Contender>,
-    /// What is carried: object-SIZE, file-SIZE, page-N, chromium-N, bulk; may be repeated
-    /// [default: those of the demo].
+    /// Workload: object-SIZE, file-SIZE, page-N, chromium-N, bulk; may be repeated [default: those
+    /// of the demo].
     #[arg(long = "workload", value_name = "NAME")]
     workloads: Vec<Workload>,
     /// Runs of each cell [default: as many as give a steady figure].
@@ -128,7 +128,7 @@ pub struct LinkArgs {
     /// The link: a built-in profile, or a file that ends in .toml.
     #[arg(long, value_name = "PROFILE", default_value = DEFAULT_PROFILE)]
     profile: String,
-    /// Of the link's losses.
+    /// Seed of the link's losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Write the figures there, as an array of rows.
@@ -136,30 +136,30 @@ pub struct LinkArgs {
     json: Option<PathBuf>,
 }
 
-/// What `lab sim` is told.
+/// Arguments of `lab sim`.
 #[derive(Args)]
 pub struct SimArgs {
     #[command(flatten)]
     link: LinkArgs,
-    /// Of virtual time.
+    /// Virtual time, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
 }
 
-/// What `lab modem` is told.
+/// Arguments of `lab modem`.
 #[derive(Args)]
 pub struct ModemArgs {
-    /// Where it takes sessions.
+    /// Address on which it takes sessions.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:854")]
     listen: SocketAddr,
-    /// Where it answers those who look for a modem, on port 854.
+    /// Interface on which it answers discovery, on port 854.
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
     #[command(flatten)]
     rate: ModemRate,
 }
 
-/// What the modem says of its link.
+/// Rates that the modem reports.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct ModemRate {
@@ -171,7 +171,7 @@ struct ModemRate {
     profile: Option<String>,
 }
 
-/// What can be found out of this machine.
+/// Benchmarks of this machine.
 #[derive(Subcommand)]
 pub enum Bench {
     /// TCP through both gateways beside a bare QUIC transfer, over a link without limits.
@@ -186,7 +186,7 @@ pub enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// What it costs to choose whose bytes fill a packet, at up to 10,000 flows.
+    /// Cost of choosing the flow whose bytes fill a packet, at up to 10,000 flows.
     Schedule {
         /// Write the figures there, as an array of rows.
         #[arg(long, value_name = "FILE")]
@@ -275,7 +275,7 @@ pub fn go(plan: &Plan<'_>) -> Result<Vec<Cell>, Box<dyn Error>> {
     Ok(plan.run(&|progress| live.tell(progress))?)
 }
 
-/// What has to be known about a table.
+/// Remarks on a table.
 pub fn notes(cells: &[Cell]) {
     for cell in cells {
         if let Some(first) = cell.found.failures.first() {
@@ -428,7 +428,7 @@ fn idle(flows: usize, json: Option<&Path>) -> Outcome {
     write(json, &found.rows())
 }
 
-/// What is said where so many targets are missed.
+/// Sentence for this number of missed targets.
 fn missed_words(count: usize) -> String {
     match count {
         1 => "a target is missed".into(),

@@ -58,7 +58,7 @@ enum Command {
         /// file, the entry for the ground's configuration is printed.
         #[arg(long, value_name = "NAME")]
         client: Option<String>,
-        /// Where the private key or the token goes; it must not exist yet.
+        /// File for the private key or the token; it must not exist yet.
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-/// What went wrong with standard output first; nothing is written from then on.
+/// First error on standard output; nothing is written from then on.
 static FAILED: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints a line, as `println!` does, but never panics: see [`result`].
@@ -33,12 +33,12 @@ pub fn text(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Whether nothing is written any more: whoever prints without end ends then.
+/// Returns `true` if nothing is written any more: a command that prints without end ends then.
 pub fn has_failed() -> bool {
     FAILED.get().is_some()
 }
 
-/// Whether all of it was written. A reader who had enough of it is no failure.
+/// Returns the first error, if any. A reader who closed the pipe is not a failure.
 pub fn result() -> Result<(), String> {
     match FAILED.get() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -12,10 +12,10 @@ use bentpipe_units::ByteSize;
 
 use crate::out::{say, show};
 
-/// What to show, or to ask for.
+/// Report to show, or run to request.
 #[derive(clap::Args)]
 pub struct Preload {
-    /// What `report` in `[preload]` of the gateway's configuration names.
+    /// File that `report` in `[preload]` of the gateway's configuration names.
     #[arg(value_name = "FILE", default_value = "/var/lib/bentpipe/preload.json")]
     report: PathBuf,
     /// Ask the gateway that runs to go through the manifest now, whatever the time. Nothing is shown.

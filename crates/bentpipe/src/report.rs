@@ -13,13 +13,13 @@ use clap::Args;
 
 use crate::out::{say, show};
 
-/// What figures are drawn with, where `scripts/setup.sh vega` has put it.
+/// Library that draws figures, as installed by `scripts/setup.sh vega`.
 const VEGA: &str = "target/vega/vega.js";
 
 /// The last second of the year 9999, the last that is a date, since 1970.
 const LAST_DATE: u64 = 253_402_300_799;
 
-/// What `report` is told.
+/// Arguments of `report`.
 #[derive(Args)]
 pub struct ReportArgs {
     /// The folder of results that `bentpipe lab papers` made.
@@ -90,7 +90,7 @@ pub fn run(args: &ReportArgs) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What a page at `out` leads to.
+/// Files to which a page at `out` links.
 fn files(folder: &Path, out: &Path, has_cells: bool) -> Result<Files, Box<dyn Error>> {
     let page = out.parent().filter(|path| !path.as_os_str().is_empty());
     let page = page.unwrap_or(Path::new("."));
@@ -154,7 +154,7 @@ fn named(all: impl Iterator<Item = (&'static str, String)>) -> Vec<(String, Stri
     all.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// When, by which builds and where a run was measured.
+/// Time, builds and machines of a run.
 fn measured(folder: &Folder) -> Result<impl Iterator<Item = (&'static str, String)>, FolderError> {
     let manifest = folder.manifest();
     let at = |seconds: u64| {

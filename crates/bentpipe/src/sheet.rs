@@ -5,7 +5,7 @@ use std::fmt;
 /// Columns that every terminal has.
 const COLUMNS: usize = 80;
 
-/// Where texts begin.
+/// Column at which texts begin.
 const TEXT_AT: usize = 16;
 
 /// A title and rows below it: `  label         text`, and what of the text finds no room under it.

@@ -13,16 +13,16 @@ use bentpipe_gateway::status::{Document, ReadError, read};
 use crate::out::{has_failed, say, show};
 use watch::{Found, News, Watch};
 
-/// How often it is looked for a new file.
+/// Polling interval for a new file.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Clears a terminal and goes to its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// What to show.
+/// File to show.
 #[derive(clap::Args)]
 pub struct Status {
-    /// What `file` in `[status]` of the gateway's configuration names.
+    /// File that `file` in `[status]` of the gateway's configuration names.
     #[arg(value_name = "FILE", default_value = "/run/bentpipe/status.json")]
     file: PathBuf,
     /// Show it again whenever the gateway has written it, until interrupted, and say when there is
@@ -62,8 +62,8 @@ pub fn run(status: &Status) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What is there now. A file that cannot be read may be back soon: the gateway is being started
-/// again, perhaps.
+/// Reads the file as it is now. A file that cannot be read may be back soon: the gateway may be
+/// starting.
 fn look(file: &Path) -> Result<Found, ReadError> {
     match read(file) {
         Ok(document) => Ok(Found::Document(document)),
@@ -77,7 +77,7 @@ fn look(file: &Path) -> Result<Found, ReadError> {
     }
 }
 
-/// How long ago it was written.
+/// Age of the document.
 fn age(document: &Document) -> Duration {
     // A clock before 1970 is one that nobody has set.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

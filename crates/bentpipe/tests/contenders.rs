@@ -148,7 +148,7 @@ fn one_contender(contender: &dyn Contender) {
     println!("  {contender}: {:.1} s", began.elapsed().as_secs_f64());
 }
 
-/// What comes goes back, once all of it has come.
+/// Sends everything back, once all of it has arrived.
 fn echo_megabyte(mut tcp: TcpStream) {
     let mut bytes = vec![0; MEGABYTE];
     if tcp.read_exact(&mut bytes).is_ok() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often it is killed.
+/// Number of kills.
 const ROUNDS: usize = 4;
 
 /// Objects and names that are asked for in each life before it may be killed, and while it is.
@@ -73,7 +73,7 @@ fn keys(folder: &Path, file: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// What lies under a path: the same whenever it is asked for, and nothing else anywhere.
+/// Body of a path: the same for every request, and unlike any other path's.
 fn body(path: &str) -> String {
     let bytes = path.bytes().fold(7_usize, |sum, byte| sum * 31 % 9_000 + usize::from(byte));
     format!("what lies under {path}, ").repeat(1 + bytes / 20)
@@ -177,7 +177,7 @@ fn get(proxy: SocketAddr, origin: SocketAddr, n: usize, fields: &str) -> Option<
     Some(head.contains("; hit"))
 }
 
-/// Whether the nth name was answered; that it is right is checked.
+/// Returns `true` if the nth name was answered; the answer is checked.
 fn resolve(resolver: SocketAddr, n: usize) -> bool {
     answered(resolver, n).is_some()
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 /// Whatever should happen has happened long before this.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the client exits with where the proxy refuses.
+/// Exit status of the client if the proxy refuses.
 const REFUSED: i32 = 3;
 
 const SERVER_NAME: &str = "proxy.example";
@@ -56,7 +56,7 @@ fn bentpipe(arguments: &[&str], folder: &Path) -> Command {
     command
 }
 
-/// What the command prints.
+/// Output of the command.
 fn said(mut command: Command) -> String {
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -139,7 +139,7 @@ impl Ground {
 /// The right token, as Bearer.
 const BEARER: [&str; 2] = ["--token-file", "laptop.token"];
 
-/// Where the log on `stderr` says that it listens. The rest is read too, so that nothing blocks.
+/// Listening address, from the log on `stderr`. The rest is read too, so that nothing blocks.
 fn listening(stderr: impl Read + Send + 'static) -> SocketAddr {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {

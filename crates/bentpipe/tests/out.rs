@@ -1,4 +1,4 @@
-//! What becomes of output that nobody takes.
+//! Output that nobody reads.
 
 use std::fs::OpenOptions;
 use std::io;

@@ -14,7 +14,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_bentpipe");
 /// Cells in virtual time, which are the same to the last digit whoever runs them.
 const TINY: [&str; 7] = ["netforecast", "--quick", "--only", "epb", "--engine", "sim", "--seed"];
 
-/// How many those are, each a file of its own.
+/// Number of cells, each a file of its own.
 const CELLS: usize = 5;
 
 fn bentpipe(arguments: &[&str]) -> Output {
@@ -28,7 +28,7 @@ fn run(seed: &str, rest: &[&str]) -> String {
     said
 }
 
-/// What the page leads to beside itself: all of it is there.
+/// Files to which the page links: all of them exist.
 fn led_to(page: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(page).expect("a page");
     let mut files = Vec::new();

@@ -12,10 +12,10 @@ use bentpipe_results::{
 };
 use serde_json::{Value, json};
 
-/// What figures are drawn with: `make test` fetches it.
+/// Library that draws figures: `make test` fetches it.
 const VEGA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/vega/vega.js");
 
-/// Where pictures of the page go.
+/// Folder for pictures of the page.
 const PICTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/report");
 
 const LOOK: &str = include_str!("report/look.js");
@@ -158,7 +158,7 @@ fn assert_quiet(visit: &Visit, url: &str) {
     assert_eq!(asked, [url]);
 }
 
-/// How many figures a report has that has something of every section.
+/// Number of figures in a report that has something of every section.
 fn drawn() -> usize {
     let studies = Study::all().unwrap();
     let sections = studies.iter().flat_map(|study| &study.sections);
@@ -199,8 +199,8 @@ fn fill(folder: &Path) {
     }
 }
 
-/// What every run of a cell gave: of objects and connections several values, at places of their own
-/// where the cell has none.
+/// Values of every run of a cell: of objects and connections several, at places of their own if the
+/// cell has none.
 fn rows(metric: &str, place: usize, has_places: bool) -> Vec<Row> {
     let unit = unit_of(metric).unwrap();
     let (series, points) = match metric {

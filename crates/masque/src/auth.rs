@@ -79,7 +79,7 @@ impl Proofs {
         self.mac(side).finalize().into_bytes().into()
     }
 
-    /// Whether `proof` is that of `side`, compared in constant time.
+    /// Returns `true` if `proof` is that of `side`; compares in constant time.
     pub fn verify(&self, side: Side, proof: &[u8; 32]) -> bool {
         self.mac(side).verify_slice(proof).is_ok()
     }

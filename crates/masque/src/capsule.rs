@@ -73,7 +73,7 @@ impl Capsules {
         Ok(())
     }
 
-    /// Whether the last capsule is complete: where a stream may end (RFC 9297 §3.3).
+    /// Returns `true` if the last capsule is complete: a stream may end only there (RFC 9297 §3.3).
     pub fn is_whole(&self) -> bool {
         self.header.is_empty() && self.missing == 0
     }

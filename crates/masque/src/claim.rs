@@ -1,4 +1,4 @@
-//! What a flow would be if its destination were what its client says.
+//! Class claim: the class that a flow gets if its client's statement about the destination is true.
 
 /// The longest name in a claim, bytes.
 const MAX_NAME_BYTES: usize = 253;

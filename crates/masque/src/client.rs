@@ -31,7 +31,7 @@ use keeper::Keeper;
 use opening::{Destination, Opening, begin};
 pub(crate) use opening::{final_response, live, start};
 
-/// How long an attempt to connect and to prove both keys may take: some 40 round trips, so that 40 %
+/// Time within which an attempt must connect and prove both keys: some 40 round trips, so that 40 %
 /// of loss does not end it early.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -39,20 +39,20 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// and a task each, 64 MiB.
 const MAX_OPENING: usize = 16_384;
 
-/// How a client connects.
+/// Configuration of a client.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Where the server listens.
+    /// Address of the server.
     pub server: SocketAddr,
-    /// Where else it may be found: each is tried in turn where the one before does not answer.
+    /// Further addresses of the server: each is tried in turn if the one before does not answer.
     pub others: Vec<SocketAddr>,
     /// The server's public key.
     pub server_key: PublicKey,
     /// Our own key, which the server must know.
     pub secret: SecretKey,
-    /// How QUIC is run.
+    /// Transport settings of QUIC.
     pub transport: Transport,
-    /// How long a flow waits for a connection before it is reset as unreachable.
+    /// Time for which a flow waits for a connection before it is reset as unreachable.
     pub open_timeout: Duration,
     /// The pause before the first reconnection; it doubles with each failure.
     pub reconnect_min: Duration,
@@ -76,7 +76,7 @@ impl ClientConfig {
     }
 }
 
-/// Why there is no connection.
+/// Reason for which there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectError {
     /// No attempt has ended yet.
@@ -132,7 +132,7 @@ pub(crate) enum State {
 /// A proven connection.
 #[derive(Clone)]
 pub(crate) struct Live {
-    /// Which of the client's connections it is.
+    /// Number of the client's connection.
     number: u64,
     pub(crate) conn: quinn::Connection,
     pub(crate) peer: watch::Receiver<Peer>,
@@ -199,7 +199,7 @@ impl Client {
         Flow::opening(send_opened, recv_opened)
     }
 
-    /// Whether there is a connection, and if not, why.
+    /// Returns the state of the connection, with the reason if there is none.
     pub fn status(&self) -> Result<(), ConnectError> {
         match &*self.state.borrow() {
             State::Up(_) => Ok(()),

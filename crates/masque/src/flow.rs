@@ -43,10 +43,11 @@ pub struct Flow {
 #[error("the flow was reset: {0}")]
 pub struct FlowReset(pub Refusal);
 
-/// What the task that opens a flow hands over, once the stream is open and once the response is in.
+/// Results of the task that opens a flow, once the stream is open and once the response has
+/// arrived.
 pub(crate) type Opened<T> = oneshot::Receiver<Result<T, Refusal>>;
 
-/// What the response brings.
+/// Content of the response.
 pub(crate) struct Accepted {
     pub stream: RawRecv,
     /// The class that the server gave the flow.
@@ -115,7 +116,8 @@ impl Flow {
         }
     }
 
-    /// Why the peer reset or refused the flow, once a read or a write has failed with it.
+    /// Reason for which the peer reset or refused the flow, once a read or a write has failed with
+    /// it.
     pub fn reset_code(&self) -> Option<Refusal> {
         self.reset
     }

@@ -17,25 +17,25 @@ use crate::{
     stream::RawSend,
 };
 
-/// How long a response may wait for the client's credit, most of which is there from the start: as
-/// long as HEADERS may take the other way.
+/// Time for which a response may wait for the client's credit, most of which is there from the
+/// start: as long as HEADERS may take the other way.
 const RESPOND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A CONNECT or CONNECT-UDP that awaits its answer; dropping it resets the flow.
 pub struct Incoming {
-    /// Who asks: the client's proven key, or the identity of its [`crate::Login`].
+    /// Identity of the client: its proven key, or the identity of its [`crate::Login`].
     pub client: PublicKey,
-    /// Whether it is a gateway of ours: it has proved a key, and knows contexts of ours.
+    /// `true` for a gateway of ours: it has proved a key, and knows our contexts.
     pub is_gateway: bool,
-    /// Where to: `host:port`, as the client wrote it.
+    /// Destination: `host:port`, as the client wrote it.
     pub authority: String,
-    /// What the flow carries.
+    /// Payload of the flow.
     pub carries: Carries,
     /// The class the client asks for.
     pub class: u8,
     /// The passenger, by the client's own numbering.
     pub passenger: u32,
-    /// What the client says of the authority, which is an address then.
+    /// Claim of the client about the authority, which is then an address.
     pub claim: Option<Claim>,
     /// The class to answer with, where the claim holds.
     pub confirmed: Option<u8>,
@@ -44,11 +44,11 @@ pub struct Incoming {
     pub(crate) exchange: Exchange,
     /// Our name in `proxy-status`.
     pub(crate) server_name: Arc<str>,
-    /// Where its datagrams are collected meanwhile.
+    /// Queue of its datagrams meanwhile.
     pub(crate) datagrams: Option<(Arc<Core>, Way)>,
 }
 
-/// What a flow carries.
+/// Payload of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carries {
     /// A TCP connection's bytes: CONNECT.

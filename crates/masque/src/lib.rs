@@ -141,7 +141,7 @@ pub use settings::{Congestion, SettingsError, Transport};
 pub use socket::Socket;
 pub use tls::{Certificate, TlsError};
 
-/// Where a client proves its key.
+/// Path on which a client proves its key.
 const SESSION_PATH: &str = "/bentpipe/session";
 
 const CLASS_HEADER: &str = "bentpipe-class";

@@ -19,7 +19,7 @@ pub const MAX_CONNECTIONS: usize = 16;
 /// The longest token that is hashed: those we make have 43 characters.
 const MAX_TOKEN_BYTES: usize = 256;
 
-/// What `proxy-authenticate` offers (RFC 9110 §11.7.1) beside our own scheme.
+/// Schemes that `proxy-authenticate` offers (RFC 9110 §11.7.1) in addition to our own.
 pub(crate) const CHALLENGES: &str = "Basic realm=\"bentpipe\", Bearer realm=\"bentpipe\"";
 
 /// A standard client that is served.
@@ -33,14 +33,14 @@ pub struct Login {
     pub max_flows: u32,
 }
 
-/// What a server stores of a token: its BLAKE2s-256.
+/// Stored form of a token at a server: its BLAKE2s-256.
 pub fn token_hash(token: &str) -> [u8; 32] {
     Blake2s256::digest(token).into()
 }
 
 impl Login {
-    /// Who this client is where aircraft are known by their keys. It is a hash, whose secret key
-    /// nobody knows, and it stays when the token is changed.
+    /// Identity of this client in places that know aircraft by their keys. It is a hash whose
+    /// secret key nobody knows, and it stays when the token is changed.
     pub fn identity(&self) -> PublicKey {
         let mut hash = Blake2s256::new();
         hash.update(b"bentpipe masque standard client v1");
@@ -76,7 +76,7 @@ impl Logins {
         self.0.is_empty()
     }
 
-    /// Whose token these fields show.
+    /// Owner of the token in these fields.
     pub fn find(&self, fields: &HeaderMap) -> Option<Found<'_>> {
         let shown = Shown::read(fields.get(header::PROXY_AUTHORIZATION)?.to_str().ok()?)?;
         // A table of hashes tells nothing by its timing: who can steer a hash knows the token.
@@ -109,7 +109,7 @@ impl Found<'_> {
     }
 }
 
-/// What a `proxy-authorization` field says.
+/// Content of a `proxy-authorization` field.
 struct Shown {
     name: Option<String>,
     token: String,

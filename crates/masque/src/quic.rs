@@ -48,7 +48,7 @@ pub(crate) struct Request {
 struct Shared {
     send: Option<RawSend>,
     recv: Option<RawRecv>,
-    /// What h3 wrote and we have not sent yet.
+    /// Bytes that h3 wrote and we have not sent yet.
     held: BytesMut,
     header: HeaderBuf,
     section: BytesMut,
@@ -77,7 +77,7 @@ impl Request {
         self.id.into_inner()
     }
 
-    /// What h3 has written so far.
+    /// Bytes that h3 has written so far.
     pub(crate) fn take_held(&self) -> BytesMut {
         std::mem::take(&mut self.lock().held)
     }

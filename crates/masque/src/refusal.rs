@@ -1,12 +1,12 @@
-//! Why a flow was not opened, or was cut: on the wire an HTTP status and a `proxy-status` error, or
-//! an HTTP/3 error code.
+//! Reasons for which a flow was not opened, or was cut: on the wire an HTTP status and a
+//! `proxy-status` error, or an HTTP/3 error code.
 
 use std::fmt;
 
 use h3::error::Code;
 use http::StatusCode;
 
-/// Why a flow was refused or reset.
+/// Reason for which a flow was refused or reset.
 ///
 /// Before the response it travels as a status and an error name of RFC 9209; after it as the
 /// application error code of RESET_STREAM or STOP_SENDING (RFC 9114 §8.1), which knows fewer
@@ -98,7 +98,7 @@ impl Refusal {
         .value()
     }
 
-    /// What a peer's error code means: the reverse of [`Refusal::h3_code`] where that has one, and
+    /// Meaning of a peer's error code: the reverse of [`Refusal::h3_code`] if that has one, and
     /// [`Refusal::Aborted`] for anything else.
     pub fn from_h3_code(code: u64) -> Refusal {
         match Code::from(code) {

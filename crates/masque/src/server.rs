@@ -42,12 +42,13 @@ use crate::{
     wire,
 };
 
-/// How long a client may take to connect, and then to set up HTTP/3 and prove its key: as long as a
+/// Time within which a client must connect, and then set up HTTP/3 and prove its key: as long as a
 /// client tries, so that 40 % of loss does not end it early.
 const PROOF_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long the HEADERS of a request may take to arrive in full, once a later packet has told of
-/// them: through an outage of half a minute, after which QUIC's next probe may be as far off again.
+/// Time within which the HEADERS of a request must arrive in full, once a later packet has
+/// announced them. It spans an outage of half a minute, after which QUIC's next probe may be as far
+/// off again.
 const HEADERS_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Requests refused on an unproven connection before it is closed.
@@ -56,18 +57,18 @@ const MAX_REFUSED: u32 = 8;
 /// CONNECTs waiting to be accepted, over all clients; beyond it their streams wait in QUIC.
 const MAX_WAITING: usize = 1024;
 
-/// How a server listens.
+/// Configuration of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// Our own key.
     pub secret: SecretKey,
     /// The clients that are served.
     pub clients: HashSet<PublicKey>,
-    /// How QUIC is run.
+    /// Transport settings of QUIC.
     pub transport: Transport,
     /// Our name in `proxy-status`: a token of RFC 9110 such as `ground`.
     pub name: String,
-    /// What standard clients are shown; they are refused where there is none.
+    /// Certificate for standard clients, which are refused if there is none.
     pub certificate: Option<Arc<Certificate>>,
     /// The standard clients that are served.
     pub logins: Vec<Login>,
@@ -119,7 +120,7 @@ impl Server {
         self.incoming.lock().await.recv().await
     }
 
-    /// Where it listens.
+    /// Local address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.endpoint.local_addr()
     }
@@ -240,7 +241,7 @@ async fn requests(session: &Arc<Session>, tell: &watch::Sender<Peer>) {
 struct Session {
     conn: quinn::Connection,
     router: Router,
-    /// Who the client is, once that is known.
+    /// Identity of the client, once it is known.
     client: OnceLock<Proven>,
     /// Its place among the unproven, until it leaves them.
     place: Mutex<Option<Place>>,
@@ -248,7 +249,7 @@ struct Session {
     shared: Arc<Shared>,
 }
 
-/// How a client has shown who it is.
+/// Proof that a client has given of its identity.
 enum Proven {
     /// By its key: for all requests of the connection.
     Key(PublicKey),
@@ -259,7 +260,7 @@ enum Proven {
     ),
 }
 
-/// Whom a request is from.
+/// Client that sent a request.
 struct Asker {
     client: PublicKey,
     /// A gateway of ours, which may ask for more than UDP.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use quinn::{IdleTimeout, TransportConfig, VarInt, congestion};
 
-/// Which of quinn's congestion controllers runs.
+/// Congestion controller of quinn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
     /// CUBIC (RFC 9438), quinn's default.
@@ -16,29 +16,29 @@ pub enum Congestion {
     Bbr,
 }
 
-/// How QUIC is run. The defaults suit a geostationary satellite of some 50 Mbit/s.
+/// Transport settings of QUIC. The defaults suit a geostationary satellite of some 50 Mbit/s.
 #[derive(Clone, Debug)]
 pub struct Transport {
     /// The congestion controller.
     pub congestion: Congestion,
-    /// What one connection may have in flight towards us before the flows are read: 16 MiB is
+    /// Bytes that one connection may have in flight towards us before the flows are read. 16 MiB is
     /// 220 Mbit/s at 600 ms, and the most memory one client can hold here in received bytes.
     pub connection_window_bytes: u32,
     /// The same for one flow: 4 MiB is 55 Mbit/s at 600 ms; quinn's own default of 1.25 MB is 16.
     pub flow_window_bytes: u32,
-    /// What one connection may hold in bytes written and not yet acknowledged.
+    /// Bytes that one connection may hold written and not yet acknowledged.
     pub send_window_bytes: u64,
     /// Flows one client may have open at once. quinn keeps a table entry for each it allows,
     /// about 100 bytes: 1.6 MiB for 16,384.
     pub max_flows: u32,
-    /// Whether QUIC DATAGRAM frames are used (RFC 9221). Without them datagrams travel on their
-    /// flow's stream: in order, and again where they were lost.
+    /// `true` to use QUIC DATAGRAM frames (RFC 9221). Without them datagrams travel on their flow's
+    /// stream: in order, and again if they were lost.
     pub datagrams: bool,
     /// A connection on which nothing was heard for so long is given up: outages may last longer
     /// than a minute.
     pub idle_timeout: Duration,
-    /// How often an idle connection is kept alive; a few times within `idle_timeout`, and often
-    /// enough for the NATs on the way.
+    /// Keep-alive interval of an idle connection; a few times within `idle_timeout`, and often
+    /// enough for the NATs on the path.
     pub keep_alive: Duration,
     /// The round trip assumed before one is measured; too little makes the handshake repeat itself.
     pub initial_rtt: Duration,
@@ -63,7 +63,8 @@ impl Default for Transport {
 /// The streams a client may open before it has proved its key: one authentication and a few tries.
 pub(crate) const UNPROVEN_STREAMS: u32 = 4;
 
-/// What an unproven client may send before the server reads it; 256 such connections hold 16 MiB.
+/// Bytes that an unproven client may send before the server reads them; 256 such connections hold
+/// 16 MiB.
 pub(crate) const UNPROVEN_WINDOW_BYTES: u32 = 64 << 10;
 
 /// Datagrams that wait within QUIC until they are handed to their flows, before its oldest go. They
@@ -78,7 +79,7 @@ const DATAGRAM_SEND_BYTES: usize = 128 << 10;
 const UNI_STREAMS: u32 = 8;
 
 impl Transport {
-    /// What a client runs: the server opens no bidirectional streams (RFC 9114 §6.1).
+    /// Settings of a client: the server opens no bidirectional streams (RFC 9114 §6.1).
     pub(crate) fn client(&self) -> Result<Arc<TransportConfig>, SettingsError> {
         let mut config = self.common()?;
         config
@@ -87,7 +88,7 @@ impl Transport {
         Ok(Arc::new(config))
     }
 
-    /// What a server runs until the client has proved its key; the rest is opened then.
+    /// Settings of a server until the client has proved its key; the rest is opened then.
     pub(crate) fn server(&self) -> Result<Arc<TransportConfig>, SettingsError> {
         let mut config = self.common()?;
         config

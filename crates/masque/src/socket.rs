@@ -1,4 +1,4 @@
-//! What a QUIC endpoint stands on: a UDP socket, timers and tasks, real or simulated.
+//! Platform of a QUIC endpoint: a UDP socket, timers and tasks, real or simulated.
 
 use std::{io, net::SocketAddr, sync::Arc};
 

@@ -20,7 +20,7 @@ pub(crate) fn var_int(code: u64) -> quinn::VarInt {
 pub(crate) struct RawSend {
     stream: quinn::SendStream,
     finished: bool,
-    /// What the stream takes of its client's share.
+    /// Permits that the stream takes of its client's share.
     held: Option<OwnedSemaphorePermit>,
 }
 
@@ -95,7 +95,7 @@ impl Drop for RawRecv {
     }
 }
 
-/// Why nothing more can be written.
+/// Reason for which nothing more can be written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum WriteEnd {
     /// The peer reads no more, but may still send.

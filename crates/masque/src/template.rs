@@ -7,7 +7,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 
 const PREFIX: &str = "/.well-known/masque/udp/";
 
-/// What an expanded variable may hold as it is (RFC 6570 §3.2.2: RFC 3986's unreserved).
+/// Characters that an expanded variable may hold unescaped (RFC 6570 §3.2.2: RFC 3986's
+/// unreserved).
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The longest name of DNS (RFC 1035 §2.3.4), in characters.

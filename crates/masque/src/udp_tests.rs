@@ -128,7 +128,7 @@ async fn other_credentials_are_refused_a_few_times() {
     assert!(timeout(Duration::from_millis(50), server.accept()).await.is_err());
 }
 
-/// What a standard client may not ask for, or not like this.
+/// Requests that a standard client may not make, or not in this form.
 #[tokio::test]
 async fn malformed_and_foreign_requests_have_their_statuses() {
     let (server, at) = server();

@@ -1,4 +1,4 @@
-//! How many connections there may be whose client has not shown who it is.
+//! Bound on connections whose client has not shown its identity.
 
 use std::{
     collections::HashMap,
@@ -11,8 +11,8 @@ use std::{
 /// that it receives at its address (a QUIC Retry); beyond all of it new ones are refused.
 pub(crate) const MAX_UNPROVEN: usize = 256;
 
-/// How many of these one source may have, an IPv4 address or an IPv6 /64, by the same rule: who
-/// forges another's address gets no further than half, and takes nothing from who receives there.
+/// Maximum of these for one source, an IPv4 address or an IPv6 /64, by the same rule. A sender who
+/// forges another's address gets no further than half, and takes nothing from the real owner.
 pub(crate) const MAX_UNPROVEN_PER_SOURCE: usize = 32;
 
 /// All places.
@@ -32,7 +32,7 @@ pub(crate) struct Place {
     source: IpAddr,
 }
 
-/// What becomes of a new connection.
+/// Treatment of a new connection.
 pub(crate) enum Arrival {
     Welcome(Place),
     /// It has to show first that it receives at its address.
@@ -77,7 +77,7 @@ impl Drop for Place {
     }
 }
 
-/// What one customer has: a whole IPv4 address, the upper half of an IPv6 one.
+/// Source of one customer: a whole IPv4 address, the upper half of an IPv6 one.
 fn source(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),

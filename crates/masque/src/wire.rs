@@ -9,7 +9,7 @@ pub(crate) const HEADERS: u64 = 0x01;
 /// A frame header: two variable-length integers of at most 8 bytes (RFC 9000 §16).
 pub(crate) const MAX_FRAME_HEADER: usize = 16;
 
-/// What a frame of this type means on a request stream.
+/// Meaning of a frame of this type on a request stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Data,

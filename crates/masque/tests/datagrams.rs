@@ -181,7 +181,7 @@ async fn flows_do_not_mix() {
     }
 }
 
-/// What waits for a connection is bounded too.
+/// Datagrams that wait for a connection are bounded too.
 #[tokio::test]
 async fn a_flow_without_a_server_holds_little_and_ends() {
     let nobody = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

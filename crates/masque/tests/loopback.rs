@@ -120,7 +120,7 @@ async fn half_close_in_both_directions() {
     assert_eq!(got, b"late");
 }
 
-/// What was written before the end arrives even when the flow is dropped at once.
+/// Bytes written before the end arrive even when the flow is dropped at once.
 #[tokio::test]
 async fn a_finished_flow_may_be_dropped() {
     let (_server, _client, mut flow, mut far) = pair(b"").await;

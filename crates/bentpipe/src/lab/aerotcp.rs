@@ -13,13 +13,13 @@ use clap::{Args, ValueEnum};
 use super::{Outcome, check_writable, write};
 use crate::out::{say, show};
 
-/// What `lab run aerotcp` is told.
+/// Arguments of `lab run aerotcp`.
 #[derive(Args)]
 pub struct AeroTcpArgs {
-    /// What runs it.
+    /// Engine that runs it.
     #[arg(long, default_value = "sim")]
     engine: Engine,
-    /// Who carries the files, bentpipe or bentpipe-aerotcp; may be repeated [default: both].
+    /// System under test, bentpipe or bentpipe-aerotcp; may be repeated [default: both].
     #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
     contenders: Vec<&'static dyn Contender>,
     /// A bit-error rate; may be repeated [default: half decades from 1e-8 to 1e-5].
@@ -28,7 +28,7 @@ pub struct AeroTcpArgs {
     /// Runs of each cell.
     #[arg(long, value_name = "N", default_value_t = sweep::DEFAULT_RUNS as u16, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
-    /// Of the link's losses.
+    /// Seed of the link's losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Write the figures there, as an array of rows.

@@ -15,7 +15,7 @@ use clap::{Args, ValueEnum};
 use super::{Outcome as Done, check_writable, missed_words, write};
 use crate::out::{say, show};
 
-/// What `lab run grid` is told.
+/// Arguments of `lab run grid`.
 #[derive(Args)]
 pub struct GridArgs {
     /// Virtual time, the emulator's real gateways and kernels, or both with a comparison.
@@ -33,15 +33,15 @@ pub struct GridArgs {
     /// repeated [default: 1, 4 and 20; with the emulator, 1].
     #[arg(long = "burst", value_name = "PACKETS")]
     bursts: Vec<f64>,
-    /// What is carried: bulk, object-SIZE, file-SIZE, or the latter two with -beside-bulk; may be
-    /// repeated [default: bulk, object-10k, object-100k and object-1m, and in virtual time what
-    /// else has a target].
+    /// Workload: bulk, object-SIZE, file-SIZE, or the latter two with -beside-bulk; may be repeated
+    /// [default: bulk, object-10k, object-100k and object-1m, and in virtual time all others with a
+    /// target].
     #[arg(long = "workload", value_name = "NAME")]
     works: Vec<Work>,
     /// Runs of each work in each cell [default: 3 of bulk, 20 of long files, else 100 to 400].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     runs: Option<u16>,
-    /// Of all losses.
+    /// Seed of all losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// All emulated runs in one world, in seconds; what is unfinished then counts as such.
@@ -58,7 +58,7 @@ pub struct GridArgs {
     check: bool,
 }
 
-/// What carries it.
+/// Engine that carries it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Engine {
     /// Virtual time.

@@ -26,7 +26,7 @@ use super::grid::{Engine as Engines, per_cent};
 use super::{Outcome, check_writable, missed_words, write};
 use crate::out::{say, show};
 
-/// What becomes of the figures.
+/// Destination of the figures.
 #[derive(Args)]
 struct Kept {
     /// Write the figures there, as an array of rows.
@@ -37,20 +37,20 @@ struct Kept {
     check: bool,
 }
 
-/// What all that run in either engine are told.
+/// Arguments shared by all experiments that run in either engine.
 #[derive(Args)]
 pub struct Common {
     /// Virtual time, or the emulator's real gateways and kernels in real time, or one after the other.
     #[arg(long, value_enum, default_value_t = Engines::Sim)]
     engine: Engines,
-    /// Of all losses; further runs have the seeds after it.
+    /// Seed of all losses; further runs have the seeds after it.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     kept: Kept,
 }
 
-/// What `lab run latency-under-load` and `lab run class-rates` are told.
+/// Arguments of `lab run latency-under-load` and `lab run class-rates`.
 #[derive(Args)]
 pub struct LatencyArgs {
     /// The link: a built-in profile with a rate, or a file that ends in .toml.
@@ -66,7 +66,7 @@ pub struct LatencyArgs {
     common: Common,
 }
 
-/// What `lab run cabin-mix` is told.
+/// Arguments of `lab run cabin-mix`.
 #[derive(Args)]
 pub struct CabinArgs {
     /// The link: a built-in profile with a rate, or a file that ends in .toml.
@@ -82,7 +82,7 @@ pub struct CabinArgs {
     common: Common,
 }
 
-/// What `lab run rural-paws-policy` is told.
+/// Arguments of `lab run rural-paws-policy`.
 #[derive(Args)]
 pub struct PolicyArgs {
     /// The link: a built-in profile with a rate, or a file that ends in .toml.
@@ -98,7 +98,7 @@ pub struct PolicyArgs {
     common: Common,
 }
 
-/// What `lab run call` is told.
+/// Arguments of `lab run call`.
 #[derive(Args)]
 pub struct CallArgs {
     /// The link: a built-in profile, or a file that ends in .toml.
@@ -111,7 +111,7 @@ pub struct CallArgs {
     /// repeated.
     #[arg(long = "burst", value_name = "PACKETS", default_values_t = call::DEFAULT_BURSTS)]
     bursts: Vec<f64>,
-    /// How long a call lasts, in seconds.
+    /// Length of a call, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = call::DEFAULT_LENGTH.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Calls for each loss and burst.
@@ -128,7 +128,7 @@ impl LatencyArgs {
     }
 }
 
-/// What `lab run browser-quic` and `lab run pages-browser` are told.
+/// Arguments of `lab run browser-quic` and `lab run pages-browser`.
 #[derive(Args)]
 pub struct BrowserArgs {
     /// The link: a built-in profile, or a file that ends in .toml.
@@ -137,14 +137,14 @@ pub struct BrowserArgs {
     /// Loads of each case.
     #[arg(long, value_name = "N", default_value_t = browser::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
-    /// Of all losses.
+    /// Seed of all losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     kept: Kept,
 }
 
-/// What `lab run pages-cold` and `lab run pages-warm` are told.
+/// Arguments of `lab run pages-cold` and `lab run pages-warm`.
 #[derive(Args)]
 pub struct PagesArgs {
     /// The links: built-in profiles with a rate, or files that end in .toml; may be repeated.
@@ -153,26 +153,26 @@ pub struct PagesArgs {
     /// Loads of each page.
     #[arg(long, value_name = "N", default_value_t = pages::DEFAULT_RUNS, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
-    /// Of all losses; further runs have the seeds after it.
+    /// Seed of all losses; further runs have the seeds after it.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     kept: Kept,
 }
 
-/// What `lab run http-cache` is told.
+/// Arguments of `lab run http-cache`.
 #[derive(Args)]
 pub struct HttpCacheArgs {
     /// Requests a second for what is in the cache.
     #[arg(long, value_name = "N", default_value_t = http_cache::DEFAULT_RATE, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     rate: u32,
-    /// How long they go on, in seconds.
+    /// Length of the run, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = http_cache::DEFAULT_SECONDS, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
     /// The cache's memory in the hour of the cabin; it has no disk there.
     #[arg(long, value_name = "SIZE", default_value_t = http_cache::DEFAULT_MEMORY)]
     memory: ByteSize,
-    /// Of what passengers ask for.
+    /// Seed of the passengers' requests.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -188,19 +188,19 @@ pub fn http_cache(args: &HttpCacheArgs) -> Outcome {
     args.kept.keep(&report.rows, report.missed())
 }
 
-/// What `lab run dns` is told.
+/// Arguments of `lab run dns`.
 #[derive(Args)]
 pub struct DnsArgs {
     /// The link: a built-in profile with a rate, or a file that ends in .toml.
     #[arg(long, value_name = "PROFILE", default_value = super::DEFAULT_PROFILE)]
     profile: String,
-    /// Who asks for popular names.
+    /// Number of passengers who ask for popular names.
     #[arg(long, value_name = "N", default_value_t = dns::DEFAULT_PASSENGERS, value_parser = clap::value_parser!(u8).range(1..=250))]
     passengers: u8,
     /// For how long, in seconds; what comes after five minutes is measured.
     #[arg(long, value_name = "SECONDS", default_value_t = dns::DEFAULT_LENGTH.as_secs(), value_parser = clap::value_parser!(u64).range(600..=86_400))]
     seconds: u64,
-    /// Of losses and of what is asked.
+    /// Seed of losses and questions.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

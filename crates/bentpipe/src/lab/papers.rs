@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use super::Outcome;
 use crate::out::say;
 
-/// What `lab papers` is told.
+/// Arguments of `lab papers`.
 #[derive(Args)]
 #[command(override_usage = "bentpipe lab papers [OPTIONS] [NAME]... <DIR>\n       \
                             bentpipe lab papers --merge <DIR> <SHARD>...")]
@@ -26,7 +26,7 @@ pub struct PapersArgs {
     /// Run the quick part of each grid only.
     #[arg(long)]
     quick: bool,
-    /// Of all losses.
+    /// Seed of all losses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Run one part of so many, as 2/8: parts make the whole with --merge.

@@ -9,16 +9,17 @@ use clap::Args;
 use super::Outcome;
 use crate::out::say;
 
-/// What `lab record` is told.
+/// Arguments of `lab record`.
 #[derive(Args)]
 pub struct RecordArgs {
     /// The folder that the site is written to; what it holds of another is overwritten.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// What the site is called; the folder's name unless said.
+    /// Name of the site [default: the folder's name].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Where the browser finds the proxy. Whoever reaches it can go anywhere that this machine can.
+    /// Address of the proxy for the browser. Whoever reaches it can go anywhere that this machine
+    /// can.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8888")]
     listen: SocketAddr,
 }

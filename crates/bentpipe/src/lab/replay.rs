@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 use super::{LinkArgs, Outcome, check_writable, write};
 use crate::out::{say, show};
 
-/// What `lab replay` is told.
+/// Arguments of `lab replay`.
 #[derive(Args)]
 pub struct ReplayArgs {
     /// The archive: a folder that `bentpipe lab record` has written.
@@ -32,7 +32,7 @@ pub struct ReplayArgs {
     /// http/1.1-close, exactly the same each time.
     #[arg(long, value_enum, default_value_t = Engine::Emu)]
     engine: Engine,
-    /// Who carries the traffic; may be repeated [default: those of the demo; in virtual time, bentpipe].
+    /// System under test; may be repeated [default: those of the demo; in virtual time, bentpipe].
     #[arg(long = "contender", value_name = "NAME", value_parser = contender::named)]
     contenders: Vec<&'static dyn Contender>,
     /// Over what it is loaded: http/1.1, http/1.1-close, http/1.1-tls, http/1.1-tls-resumed, http/2,

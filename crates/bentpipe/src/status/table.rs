@@ -8,13 +8,14 @@ use bentpipe_gateway::status::{ClassEntry, Document, FlowEntry, Gateway, Moved, 
 /// Columns that every terminal has.
 const COLUMNS: usize = 80;
 
-/// What stands at the left of a row.
+/// Width of the first column.
 const NAME: usize = 30;
 
 /// A file is written as often as it says; one may be this much late on a busy machine.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Of a file that does not say how often it is written: nobody writes more rarely without need.
+/// Assumed interval of a file that does not state its own: no gateway writes more rarely without
+/// need.
 const UNTOLD: Duration = Duration::from_secs(60);
 
 /// All of it; the file was written `age` ago.
@@ -44,7 +45,7 @@ fn head(document: &Document, age: Duration) -> String {
     text
 }
 
-/// How long to wait for the next file before something must be wrong.
+/// Time to wait for the next file before something must be wrong.
 pub fn patience(document: &Document) -> Duration {
     match document.interval_ms {
         0 => UNTOLD,
@@ -52,7 +53,7 @@ pub fn patience(document: &Document) -> Duration {
     }
 }
 
-/// What is said when nothing new has come for `quiet`.
+/// Message after `quiet` without a new file.
 pub fn no_news(quiet: Duration) -> String {
     format!("no news for {}: is the gateway running?", span(quiet))
 }
@@ -154,7 +155,7 @@ fn shown_name(name: &str) -> &str {
     if name.chars().any(char::is_control) { "?" } else { name }
 }
 
-/// What a gateway counts, less what is zero, in as many columns as fit.
+/// Counters of a gateway except zeros, in as many columns as fit.
 fn counters(document: &Document) -> String {
     let counted: Vec<String> = document
         .counters
@@ -196,7 +197,7 @@ fn rate(bytes: u64, interval: Duration) -> String {
     }
 }
 
-/// How long something waited.
+/// Duration of a wait, in a short form.
 fn short(micros: u64) -> String {
     let ms = micros as f64 / 1e3;
     match micros {

@@ -1,4 +1,4 @@
-//! What is said while a file is watched: each new content, and that there is none.
+//! Messages while a file is watched: each new content, and its absence.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use bentpipe_gateway::status::Document;
 
 use super::table;
 
-/// How often a terminal is told again for how long nothing came.
+/// Interval at which a terminal shows again for how long nothing came.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// What was found where the file should be.
+/// Result of reading the file.
 pub enum Found {
     /// The file.
     Document(Document),
@@ -17,7 +17,7 @@ pub enum Found {
     Nothing(String),
 }
 
-/// What there is to say.
+/// News to show.
 #[derive(Debug, PartialEq, Eq)]
 pub enum News {
     /// A new file, now the last.
@@ -28,14 +28,14 @@ pub enum News {
     Gone(String),
 }
 
-/// What was shown last, and what was said since.
+/// Last content shown, and last message.
 pub struct Watch {
     last: Document,
     /// Its age when it was seen, by this machine's calendar, which may jump …
     age: Duration,
     /// … and when that was, by a clock that does not.
     seen: Duration,
-    /// When it was said that nothing came.
+    /// Time of the last message that nothing came.
     said: Option<Duration>,
     is_gone: bool,
     repeats: bool,

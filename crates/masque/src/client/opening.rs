@@ -1,4 +1,4 @@
-//! How a flow is asked for, and what is answered.
+//! Requests for flows, and their answers.
 
 use bytes::{Bytes, BytesMut};
 use h3::error::StreamError;
@@ -65,7 +65,7 @@ impl Opening {
     }
 }
 
-/// Where a flow goes, and for whom.
+/// Destination of a flow, and its owner.
 pub struct Destination {
     authority: String,
     class: u8,

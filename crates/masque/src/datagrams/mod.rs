@@ -26,11 +26,11 @@ use router::Way;
 /// The IP protocol number of UDP.
 pub(crate) const UDP: u8 = 17;
 
-/// What a flow takes before its connection is known: what the smallest path of QUIC carries, 1,200
-/// bytes, less 50 for its headers and ours.
+/// Datagram size before the connection is known: the smallest path of QUIC carries 1,200 bytes,
+/// less 50 for its headers and ours.
 const UNKNOWN_MOST: usize = 1_150;
 
-/// Why a datagram was not sent.
+/// Reason for which a datagram was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DatagramError {
     /// It does not fit the path, whose MTU may change.
@@ -53,21 +53,21 @@ pub struct DatagramFlow {
     core: Arc<Core>,
 }
 
-/// What a flow and the task behind it share.
+/// State shared by a flow and its task.
 pub(crate) struct Core {
-    /// What has arrived.
+    /// Received datagrams.
     inbox: Arc<Queue>,
-    /// What cannot go out by itself: it waits for the stream, or travels on it.
+    /// Datagrams that cannot leave by themselves: they wait for the stream, or travel on it.
     outbox: Queue,
     /// Set once the flow is open.
     way: OnceLock<Way>,
-    /// What is taken until then.
+    /// Maximum size until then.
     early_most: usize,
     ledger: Arc<Ledger>,
     control: watch::Sender<Control>,
 }
 
-/// What a flow's owner wants of it.
+/// Request of a flow's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Control {
     /// The request has not been answered yet.

@@ -63,7 +63,7 @@ impl Client {
         self.ledger.dropped()
     }
 
-    /// What a flow takes before its stream is open: what the path takes now, less the longest
+    /// Maximum size before the flow's stream is open: the path's present maximum, less the longest
     /// stream id.
     fn early_most(&self) -> usize {
         match &*self.state.borrow() {
@@ -75,7 +75,7 @@ impl Client {
     }
 }
 
-/// What a request asks for.
+/// Content of a request.
 struct Asked {
     target: Target,
     protocol: u8,

@@ -23,7 +23,7 @@ pub(crate) const QUEUE_BYTES: usize = 256 << 10;
 /// hold 8 GiB. A client has one such budget for all its connections.
 pub(crate) const LEDGER_BYTES: usize = 16 << 20;
 
-/// What the queues of a connection hold and what was dropped, theirs and others'.
+/// Bytes in the queues of a connection, and drops from these and other queues.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     held: AtomicUsize,
@@ -110,7 +110,7 @@ impl Queue {
         self.ready.notify_one();
     }
 
-    /// Why it takes no more.
+    /// Reason for which it takes no more.
     pub fn ended(&self) -> Option<Refusal> {
         self.lock().end
     }

@@ -23,7 +23,7 @@ use crate::{
 /// §2.1): a round trip's worth of first packets, 96 KiB when they are full-sized.
 const EARLY_DATAGRAMS: usize = 64;
 
-/// How many of these may be for one request.
+/// Maximum number of early datagrams for one request.
 const EARLY_PER_STREAM: usize = 8;
 
 /// RFC 9297 §5.2.
@@ -32,7 +32,7 @@ const H3_DATAGRAM_ERROR: u64 = 0x33;
 /// Quarter stream ids are below this (RFC 9297 §2.1).
 const MAX_QUARTER: u64 = (1 << 60) - 1;
 
-/// What the peer's SETTINGS say, as far as they have come.
+/// SETTINGS of the peer, as far as they have arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Peer {
     /// SETTINGS_ENABLE_CONNECT_PROTOCOL (RFC 9220 §3).
