@@ -1,4 +1,5 @@
-//! How much goes on at once: so many worlds, and no more traffic than this machine emulates on time.
+//! Bound on concurrent work: a number of worlds, and no more traffic than this machine emulates on
+//! time.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -21,7 +22,7 @@ pub struct Portion<'a> {
 }
 
 impl Budget {
-    /// Of so many bits per second.
+    /// Budget of so many bits per second.
     pub fn new(bps: u64) -> Self {
         Self { whole: bps, taken: Mutex::new(0), freed: Condvar::new() }
     }

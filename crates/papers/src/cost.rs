@@ -1,4 +1,4 @@
-//! How long a run takes, roughly: enough to begin with the longest and to say what is left.
+//! Rough duration of a run: enough to begin with the longest and to say what is left.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub const WORLD: Duration = Duration::from_secs(12);
 
 /// A segment's payload.
 const SEGMENT_BITS: f64 = 8.0 * 1448.0;
-/// What TCP makes of random losses: rate = segment × C / (RTT × √p) (Mathis et al. 1997).
+/// Constant of TCP's rate under random losses: segment × C / (RTT × √p) (Mathis et al. 1997).
 const MATHIS: f64 = 1.2;
 /// Objects that HTTP/1.1 fetches at once.
 const AT_ONCE: f64 = 6.0;
@@ -51,7 +51,7 @@ fn content(job: &Job<'_>) -> (f64, f64) {
     }
 }
 
-/// What so many connections carry together, bit/s.
+/// Rate of so many connections together, bit/s.
 fn rate(job: &Job<'_>, scene: &Scene, up: bool, connections: f64) -> f64 {
     let (loss, rtt) = (scene.loss(up), scene.rtt().as_secs_f64().max(1e-3));
     let link = scene.rate_bps(up) * (1.0 - loss) * scene.fair_share();

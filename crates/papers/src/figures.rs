@@ -1,14 +1,14 @@
-//! What is made of bytes and times: the metrics of transfers, as `experiments/README.md` has them.
+//! Metrics of transfers, computed from bytes and times, as `experiments/README.md` defines them.
 
 use std::time::Duration;
 
 use crate::job::Value;
 use crate::link::Scene;
 
-/// What a receive window of 64 KB leaves of NetForecast's link: 0.97 of 10 Mbit/s.
+/// Share of NetForecast's link that a receive window of 64 KB leaves: 0.97 of 10 Mbit/s.
 const WINDOW_SHARE: f64 = 0.097;
 
-/// Of what is lost, a repair may be needed so often …
+/// Repairs that each lost packet may need …
 const REPAIRS: f64 = 1.2;
 /// … beside so much for headers, reports and acknowledgements.
 const OVERHEAD: f64 = 0.03;
@@ -31,7 +31,7 @@ pub struct Transfer {
     pub lost: f64,
     /// Connections that were reset before their end.
     pub resets: u32,
-    /// Whether all of it arrived.
+    /// `true` if all of it arrived.
     pub finished: bool,
 }
 
@@ -64,7 +64,7 @@ pub fn extra_traffic(offered_bytes: u64, payload_bytes: u64) -> Option<f64> {
     (payload_bytes > 0).then(|| offered_bytes as f64 / passed - 1.0)
 }
 
-/// What repairs and control may add to a transfer of whose packets this share is lost.
+/// Bytes that repairs and control may add to a transfer that loses this share of its packets.
 fn budget(lost: f64) -> f64 {
     // A link that loses everything asks for no end of repairs; a file of numbers has an end.
     let lost = lost.clamp(0.0, 0.999);

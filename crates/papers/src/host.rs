@@ -10,7 +10,7 @@ use bentpipe_lab::browser;
 use bentpipe_lab::contender::kcptun;
 use bentpipe_results::Host;
 
-/// Of what a program says of its version, no more is kept.
+/// Maximum stored length of a program's version.
 const MOST_VERSION: usize = 100;
 
 /// This one.

@@ -5,39 +5,39 @@ use bentpipe_results::{Grid, Measured, Page, Planned, Row, Study, unit_of};
 /// A cell to be run.
 #[derive(Debug, Clone, Copy)]
 pub struct Job<'a> {
-    /// Of which study.
+    /// Study.
     pub study: &'a Study,
-    /// Of which of its grids.
+    /// Grid of the study.
     pub grid: &'a Grid,
-    /// Which cell.
+    /// Cell of the grid.
     pub planned: &'a Planned,
 }
 
 /// A value that a run gave, of one of the metrics of `bentpipe_results::METRICS`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// Which metric.
+    /// Metric.
     pub metric: &'static str,
-    /// Which object or connection; empty where the run has one value.
+    /// Object or connection; empty if the run has one value.
     pub series: String,
     /// Its place in its series.
     pub x: Option<f64>,
     /// Finite.
     pub value: f64,
-    /// Whether it was not cut off.
+    /// `true` if it was not cut off.
     pub finished: bool,
 }
 
-/// What one run gave, and the seed of the losses that it met.
+/// Values of one run, and the seed of its losses.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ran {
-    /// Which run of its cell, from 0.
+    /// Number of the run in its cell, from 0.
     pub run: u32,
-    /// Of the losses.
+    /// Seed of the losses.
     pub seed: u64,
-    /// What it gave.
+    /// Values.
     pub values: Vec<Value>,
-    /// Why it counts as failed, where the values alone do not say it.
+    /// Reason for which it counts as failed, if the values alone do not say it.
     pub failed: Option<String>,
 }
 
@@ -71,22 +71,22 @@ impl<'a> Job<'a> {
         self.planned.cell.on("contender").unwrap_or_default()
     }
 
-    /// Whether it is run in virtual time.
+    /// Returns `true` if it is run in virtual time.
     pub fn is_simulated(&self) -> bool {
         self.planned.cell.on("engine") == Some("sim")
     }
 
-    /// Whether real Chromium loads its page.
+    /// Returns `true` if real Chromium loads its page.
     pub fn is_in_browser(&self) -> bool {
         self.planned.cell.on("loader") == Some("chromium")
     }
 
-    /// Whether payload goes from the aircraft.
+    /// Returns `true` if payload leaves the aircraft.
     pub fn is_up(&self) -> bool {
         self.planned.cell.on("direction") == Some("up")
     }
 
-    /// What is loaded.
+    /// Page that is loaded.
     pub fn page(&self) -> Option<&'a Page> {
         self.study.page(self.planned.cell.on("page")?)
     }
@@ -96,7 +96,7 @@ impl<'a> Job<'a> {
         self.grid.settings.get(key)?.as_integer().and_then(|value| u64::try_from(value).ok())
     }
 
-    /// What the cell gave, by what its runs gave: the metrics that the grid asks for.
+    /// Measurements of the cell, from the values of its runs: the metrics that the grid asks for.
     pub fn measured(&self, runs: &[Ran]) -> Measured {
         let asked = |value: &&Value| self.grid.metrics.iter().any(|metric| metric == value.metric);
         let row = |ran: &Ran, value: &Value| Row {

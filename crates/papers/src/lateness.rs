@@ -1,15 +1,14 @@
-//! How late the emulator was while a run was made, and whether that can be left out of account.
+//! Lateness of the emulator during a run, and the decision if it matters.
 
 use std::time::Duration;
 
 use bentpipe_lab::emu::{LinkCounters, STALL};
 
-/// What packets may be late in a run, on average over all of its packets: what the measurement of a
-/// link takes for no difference either. A round trip is twice that longer: of the shortest here,
-/// 131 ms, 1.5 %.
+/// Largest mean lateness of a run's packets, equal to the tolerance in the measurement of a link. A
+/// round trip is twice that longer: of the shortest here, 131 ms, 1.5 %.
 pub const MOST_MEAN: Duration = Duration::from_millis(1);
 
-/// What was counted of deliveries.
+/// Counts of deliveries.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Lateness {
     /// All of them.
@@ -18,7 +17,7 @@ pub struct Lateness {
     pub late: u64,
     /// Those so late that a timer of TCP may have run out meanwhile.
     pub stalled: u64,
-    /// What all of them were late together.
+    /// Sum of their lateness.
     pub sum: Duration,
 }
 
@@ -53,7 +52,7 @@ impl Lateness {
         all
     }
 
-    /// Of the time since `before`.
+    /// Counts of the time since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             delivered: self.delivered - before.delivered,
@@ -63,7 +62,7 @@ impl Lateness {
         }
     }
 
-    /// Of a packet, on average.
+    /// Mean lateness of a packet.
     pub fn mean(&self) -> Duration {
         self.sum.div_f64(self.delivered.max(1) as f64)
     }

@@ -1,23 +1,23 @@
-//! What is left of a world when it has come to its end early, and what becomes of that.
+//! Rest of a world that ended early, and its treatment.
 
 use crate::plan::{Part, Worldful};
 use crate::world::WorldError;
 
-/// How often in a row a world may fail at the same run before that, or all that is left, counts as not
-/// measured.
+/// Consecutive failures of a world at the same run before that run, or all that is left, counts as
+/// not measured.
 const ATTEMPTS: u32 = 3;
 
-/// What is left of a world.
+/// Rest of a world.
 pub struct Left {
     /// Its runs that have not been told of.
     pub world: Worldful,
     /// Worlds that were brought up for it.
     pub attempt: u32,
-    /// Of these, the last ones that failed at the same run.
+    /// Last failures, all at the same run.
     failures: u32,
 }
 
-/// What comes after an error.
+/// Next step after an error.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// Nothing: all runs had been told of.
@@ -34,7 +34,7 @@ impl Left {
         Self { world, attempt: 0, failures: 0 }
     }
 
-    /// What follows from an `error` that came when the runs in `done` had been told of.
+    /// Next step after an `error` that came when the runs in `done` had been reported.
     pub fn after(&mut self, done: &[usize], error: &WorldError) -> Next {
         self.world.forget(done);
         self.attempt += 1;
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(left.attempt, 3);
     }
 
-    /// Of the run that was being made, of which nothing is told then.
+    /// Error of the run in progress, of which nothing is reported then.
     fn late() -> WorldError {
         TooLate { mean_ms: 2.0, stalled: 0, delivered: 9 }.into()
     }

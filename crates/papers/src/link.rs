@@ -1,4 +1,4 @@
-//! What a cell is run over and how its hosts are set: profile, condition and `x` in one.
+//! Link of a cell and settings of its hosts: profile, condition and `x` in one.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use bentpipe_lab::workload::origin::Congestion;
 use bentpipe_results::{self as results, Cell, Changes, Grid, Study};
 use bentpipe_units::{BitRate, ParseQuantityError, Ratio, Span};
 
-/// What a terrestrial path carries where nobody says it.
+/// Default rate of a terrestrial path.
 const TERRESTRIAL_BPS: u64 = 200_000_000;
 
-/// What waits in front of it: room for bursts that a server's network card would have spread out.
+/// Queue in front of it: room for bursts that a server's network card would have spread out.
 const TERRESTRIAL_QUEUE: &str = "100 ms";
 
 /// The names of `x` that the grids' texts have.
@@ -25,20 +25,20 @@ const CONNECTIONS: &str = "connections at once";
 pub struct Scene {
     /// The link, and the path behind it, as the cell has them.
     pub profile: Profile,
-    /// What the condition changes.
+    /// Changes of the condition.
     pub changes: Changes,
     /// Connections at once, where `x` counts them.
     pub connections: Option<u32>,
-    /// Of the client's TCP.
+    /// TCP settings of the client.
     pub client: Tuning,
-    /// Of the server's.
+    /// TCP settings of the server.
     pub server: Tuning,
-    /// Of that between relays on the link: how connections begin and go on after a pause. Buffers
-    /// and windows are declared of client and server; who relays has its own.
+    /// TCP settings between relays on the link: how connections begin and go on after a pause.
+    /// Buffers and windows are declared for client and server; a relay has its own.
     pub relays: Tuning,
 }
 
-/// Why there is no such scene.
+/// Reason for which there is no such scene.
 #[derive(Debug, thiserror::Error)]
 pub enum SceneError {
     /// No link of that name.
@@ -47,32 +47,32 @@ pub enum SceneError {
     /// The link cannot be changed so.
     #[error("the link {link}: {source}")]
     Link {
-        /// Which.
+        /// The link.
         link: String,
-        /// Why.
+        /// Cause.
         source: SpecError,
     },
     /// Nothing reads a setting of a grid.
     #[error("grid {grid:?}: there is no setting {key:?}: write one of {known}", known = SETTINGS.join(", "))]
     Setting {
-        /// Whose.
+        /// The grid.
         grid: String,
-        /// Which.
+        /// The setting.
         key: String,
     },
     /// A value of the grid or of the condition is none.
     #[error("{what} {value:?}: {why}")]
     Value {
-        /// Which value.
+        /// The value.
         what: &'static str,
         /// As written.
         value: String,
-        /// What is wrong, and what to write.
+        /// Fault, and what to write.
         why: String,
     },
 }
 
-/// What grids may set.
+/// Settings that grids may have.
 const SETTINGS: [&str; 23] = [
     "aerotcp-buffers",
     "aerotcp-connections",
@@ -108,7 +108,7 @@ pub fn check_settings(grid: &Grid) -> Result<(), SceneError> {
 }
 
 impl Scene {
-    /// Of a cell.
+    /// Scene of a cell.
     pub fn of(study: &Study, grid: &Grid, cell: &Cell) -> Result<Self, SceneError> {
         let mut profile = Profile::named(cell.on("link").unwrap_or("clean"))?;
         let condition = cell.on("condition").and_then(|id| study.condition(id));
@@ -147,7 +147,7 @@ impl Scene {
         Ok(Self { profile, changes, connections, client, server, relays })
     }
 
-    /// What others leave of the rate to one connection.
+    /// Share of the rate that other users leave to one connection.
     pub fn fair_share(&self) -> f64 {
         self.changes.fair_share.unwrap_or(1.0)
     }
@@ -241,7 +241,7 @@ fn radio(link: &LinkSpec, changes: &Changes) -> Result<LinkSpec, SpecError> {
     Ok(LinkSpec { forward: direction(&link.forward)?, return_: direction(&link.return_)? })
 }
 
-/// What is said of the path behind the ground gateway.
+/// Description of the path behind the ground gateway.
 struct Terrestrial {
     rtt_ms: Option<f64>,
     loss: Option<f64>,
@@ -282,8 +282,7 @@ impl Terrestrial {
     }
 }
 
-/// How client and server are set. What the grid's settings declare holds where no condition says
-/// otherwise.
+/// TCP settings of client and server. The grid's settings hold if no condition says otherwise.
 fn tunings(changes: &Changes, grid: &Grid) -> (Tuning, Tuning) {
     let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
     let whole = |key: &str| grid.settings.get(key).and_then(toml::Value::as_integer);

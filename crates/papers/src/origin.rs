@@ -17,17 +17,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
-/// Where it listens: not where gateways read HTTP.
+/// Port: not one on which gateways read HTTP.
 const PORT: u16 = 8000;
 
-/// What came of a transfer, and when.
+/// Progress of a transfer, with its times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// Payload, from the beginning and without gaps.
     pub bytes: u64,
-    /// When the first of it came.
+    /// Time of its first byte.
     pub first: Option<Instant>,
-    /// When the last of it came.
+    /// Time of its last byte.
     pub last: Option<Instant>,
 }
 
@@ -38,13 +38,13 @@ pub struct Uploads(Arc<Mutex<HashMap<u64, Upload>>>);
 #[derive(Debug, Clone, Copy, Default)]
 struct Upload {
     arrival: Arrival,
-    /// Where its bytes were first not those that should be there.
+    /// Offset of its first wrong byte.
     damaged_at: Option<u64>,
 }
 
 /// A running server; dropping it ends it.
 pub struct Origin {
-    /// What came up.
+    /// Uploads received.
     pub uploads: Uploads,
     _service: Service,
 }
@@ -60,7 +60,7 @@ impl Arrival {
 }
 
 impl Uploads {
-    /// What has come of an upload.
+    /// Progress of an upload.
     pub fn of(&self, number: u64) -> Arrival {
         self.lock().get(&number).map(|upload| upload.arrival).unwrap_or_default()
     }
@@ -94,7 +94,7 @@ impl Uploads {
 }
 
 impl Origin {
-    /// Where it is.
+    /// Address of the origin.
     pub fn address() -> SocketAddr {
         SocketAddr::new(SERVER.v4.into(), PORT)
     }
@@ -156,7 +156,7 @@ async fn answer(request: Request<Incoming>, uploads: Uploads) -> Result<Answer, 
     words(StatusCode::OK, offset.to_string())
 }
 
-/// What follows the question mark: `from=OFFSET&number=NUMBER`, each 0 where it is absent.
+/// Query of a request: `from=OFFSET&number=NUMBER`, each 0 if it is absent.
 struct Query {
     from: u64,
     number: u64,

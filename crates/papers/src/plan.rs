@@ -1,5 +1,5 @@
-//! Which cells are run in which worlds, in which order, with which seeds: decided before anything
-//! runs, and the same for every shard and after every interruption.
+//! Plan of a run: which cells in which worlds, in which order, with which seeds. It is decided
+//! before anything runs, and is the same for every shard and after every interruption.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,12 +16,12 @@ use crate::seed::seed;
 /// 12 s that every world costs.
 const SPAN: Duration = Duration::from_secs(200);
 
-/// What of the studies is to be run.
+/// Selection of the studies' cells.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The quick part of each grid only.
     pub quick: bool,
-    /// Of all losses.
+    /// Seed of all losses.
     pub seed: u64,
     /// These grids only, unless there are none.
     pub grids: Vec<String>,
@@ -29,7 +29,7 @@ pub struct Wanted {
     pub engine: Option<Kind>,
 }
 
-/// What does the cells of a bundle.
+/// Executor of a bundle's cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Virtual time.
@@ -43,16 +43,16 @@ pub enum Kind {
 pub struct Part {
     /// The cell, by its place in the plan.
     pub job: usize,
-    /// Which of its runs.
+    /// Range of its runs.
     pub runs: Range<u32>,
 }
 
-/// What is run in one world, in this order.
+/// Work of one world, in this order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Worldful {
     /// The runs.
     pub parts: Vec<Part>,
-    /// Of the world's losses.
+    /// Seed of the world's losses.
     pub seed: u64,
     /// About how long it takes.
     pub cost: Duration,
@@ -83,7 +83,7 @@ impl Worldful {
 /// Cells that stay together: one world with one or several cells, or one cell in several worlds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bundle {
-    /// What does them.
+    /// Executor.
     pub kind: Kind,
     /// The worlds.
     pub worlds: Vec<Worldful>,
@@ -92,18 +92,18 @@ pub struct Bundle {
 /// All that there is to do.
 #[derive(Debug)]
 pub struct Plan<'a> {
-    /// Of all losses.
+    /// Seed of all losses.
     pub seed: u64,
     /// Every cell, in the order of the studies' files.
     pub jobs: Vec<Job<'a>>,
     /// Every cell's scene, in the same order.
     pub scenes: Vec<Scene>,
-    /// How they go together.
+    /// Bundles of cells that go together.
     pub bundles: Vec<Bundle>,
 }
 
 impl Wanted {
-    /// Whether a cell is among it.
+    /// Returns `true` if the selection has this cell.
     fn has(&self, job: &Job<'_>) -> bool {
         let grid = self.grids.is_empty() || self.grids.contains(&job.grid.id);
         grid && self.engine.is_none_or(|engine| engine == kind(job))
@@ -115,7 +115,7 @@ fn kind(job: &Job<'_>) -> Kind {
 }
 
 impl<'a> Plan<'a> {
-    /// Of what is wanted of `studies`.
+    /// Plan for the selected part of `studies`.
     pub fn new(studies: &'a [Study], wanted: &Wanted) -> Result<Self, SceneError> {
         let Wanted { quick, seed, .. } = *wanted;
         let mut jobs = Vec::new();
@@ -164,12 +164,12 @@ impl<'a> Plan<'a> {
         Ok(left)
     }
 
-    /// Whether anything in it runs between real kernels.
+    /// Returns `true` if anything in it runs between real kernels.
     pub fn needs_emulator(&self) -> bool {
         self.bundles.iter().any(|bundle| bundle.kind == Kind::Emu)
     }
 
-    /// How many cells a shard has.
+    /// Number of cells of a shard.
     pub fn cells(&self, shard: Shard) -> usize {
         shard.part(&self.bundles).map(|bundle| bundle.jobs().len()).sum()
     }
@@ -244,8 +244,8 @@ impl Bundle {
     }
 }
 
-/// What cells must have in common to share a world: of simulated ones, only those that the same run
-/// gives; of measurements of a link, none.
+/// Properties that cells must share to run in one world: for simulated ones, all but those that the
+/// same run gives; for measurements of a link, none.
 fn key(job: &Job<'_>) -> Vec<String> {
     let mut key = vec![job.study.name.clone(), job.grid.id.clone()];
     let policy = job.grid.workload == Workload::RuralPolicy;

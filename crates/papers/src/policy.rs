@@ -52,8 +52,8 @@ pub fn run(
     Ok(())
 }
 
-/// Why a run that came to this end counts as failed, if it does. What breaks of a passenger's is what
-/// a contender does; whatever else goes wrong the measurement does to it.
+/// Reason for which a run with this end counts as failed, if it does. A fault in a passenger's
+/// traffic is the contender's; any other fault is the measurement's.
 fn failed(end: Result<(), ExperimentError>) -> Result<Option<String>, WorldError> {
     match end {
         Ok(()) => Ok(None),

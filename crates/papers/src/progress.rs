@@ -1,5 +1,5 @@
-//! How far a run is, and how long it still takes: a live line on a terminal, a line from time to
-//! time elsewhere.
+//! Progress of a run, and its remaining time: a live line on a terminal, a line from time to time
+//! elsewhere.
 
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,16 +14,16 @@ const LINES: Duration = Duration::from_secs(30);
 /// Once this share of a kind's work is done, its pace is taken from what is done.
 const SHOWN: f64 = 0.05;
 
-/// What is to be done of one kind.
+/// Work of one kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Work {
     /// As it is estimated, one thing after another: seconds of links, or of virtual time.
     pub cost: Duration,
-    /// How long that takes, before any of it has been done.
+    /// Estimated time, before any of it has been done.
     pub takes: Duration,
 }
 
-/// What is shown on standard error.
+/// Progress on standard error.
 pub struct Progress {
     bar: ProgressBar,
     state: Mutex<State>,
@@ -38,18 +38,18 @@ struct State {
     terminal: bool,
 }
 
-/// How far the work of each kind is. Links take the time that their runs take, and virtual time as
+/// Progress of the work of each kind. Links take the time that their runs take, and virtual time as
 /// long as the processor needs: neither says how fast the other is.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pace {
     work: [Work; 2],
     done: [Duration; 2],
-    /// Which is being done, and since when it has been.
+    /// Kind in progress, and since when.
     now: Option<(usize, Duration)>,
 }
 
 impl Progress {
-    /// Of so many cells, with the work of each [`Kind`]; says how long it will take.
+    /// Progress of so many cells, with the work of each [`Kind`]; prints the estimated time.
     pub fn new(all_cells: usize, work: [Work; 2]) -> Self {
         let takes: Duration = work.iter().map(|work| work.takes).sum();
         if all_cells > 0 {
@@ -120,8 +120,8 @@ impl Progress {
 }
 
 impl Pace {
-    /// How long all of it still takes, this long after the beginning: what is being done at its own
-    /// pace, and what has not begun as it was estimated.
+    /// Remaining time, this long after the beginning: the kind in progress at its own pace, and the
+    /// others as estimated.
     fn left(&self, elapsed: Duration) -> Option<Duration> {
         let (now, since) = self.now?;
         let (work, done) = (self.work[now], self.done[now]);

@@ -1,4 +1,4 @@
-//! What is kept of single runs beside the results, on request.
+//! Raw data of single runs, stored on request.
 
 use std::fs;
 use std::io;

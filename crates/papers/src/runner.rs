@@ -32,18 +32,18 @@ const SIMULATED_IN_A_SECOND: f64 = 50.0;
 /// Characters of an error that are shown and kept.
 const MOST_WORDS: usize = 600;
 
-/// How a plan is done.
+/// Options of a run.
 #[derive(Debug)]
 pub struct Options<'a> {
-    /// Which part of it.
+    /// Part of the plan.
     pub shard: Shard,
-    /// Where the results go.
+    /// Folder of the results.
     pub folder: &'a Folder,
     /// For keys and configs.
     pub scratch: &'a Path,
     /// The `bentpipe` program, where the gateways come from.
     pub program: &'a Path,
-    /// Where what is kept of single runs goes, if anywhere.
+    /// Folder of the raw data of single runs, if any.
     pub raw: Option<&'a Path>,
     /// Worlds at once; as many as the cores carry unless said.
     pub jobs: Option<usize>,
@@ -53,17 +53,17 @@ pub struct Options<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Missed {
-    /// Of which study.
+    /// Study.
     pub paper: String,
-    /// Of which grid.
+    /// Grid.
     pub grid: String,
-    /// Which.
+    /// Cell.
     pub cell: String,
-    /// Why.
+    /// Reason.
     pub not_measured: String,
 }
 
-/// What came of it.
+/// Outcome of the run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Cells that were there before.
@@ -74,7 +74,7 @@ pub struct Outcome {
     pub missed: Vec<Missed>,
 }
 
-/// Why nothing more could be done.
+/// Reason for which nothing more could be done.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The results could not be kept.
@@ -97,7 +97,7 @@ struct Line<'a> {
     runs: &'a [RunLine],
 }
 
-/// What the log says of a run.
+/// Log line of a run.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct RunLine {
@@ -105,14 +105,14 @@ struct RunLine {
     seed: u64,
     /// Worlds that were brought up for it before.
     attempt: u32,
-    /// Of its packets, on average, in seconds.
+    /// Mean lateness of its packets, in seconds.
     mean_lateness: f64,
-    /// Why it counts as failed, where the values alone do not say it.
+    /// Reason for which it counts as failed, if the values alone do not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     failed: Option<String>,
 }
 
-/// What is done so far, for whoever does more.
+/// Work done so far, shared by those who do more.
 struct Desk<'a> {
     plan: &'a Plan<'a>,
     folder: &'a Folder,
@@ -185,7 +185,7 @@ fn each<T: Send>(at_once: usize, all: Vec<T>, work: impl Fn(T) + Sync) {
     });
 }
 
-/// What is to be done, and how long it takes before any of it has shown its pace.
+/// Work that is left, and its estimated time before any of it has shown its pace.
 fn work(plan: &Plan<'_>, left: &[Bundle], cores: usize, jobs: usize, carried: u64) -> [Work; 2] {
     let mut all = [Work::default(), Work::default()];
     let (mut simulated, mut emulated, mut bits) = (Duration::ZERO, Duration::ZERO, 0.0);
@@ -328,7 +328,7 @@ impl Desk<'_> {
 }
 
 impl Outcome {
-    /// What a person is told.
+    /// Sentence for a person.
     pub fn words(&self, took: Duration) -> String {
         let Self { had, measured, missed } = self;
         let before = if *had > 0 { format!(", {had} were there before") } else { String::new() };

@@ -22,7 +22,7 @@ pub fn digest(text: &str) -> String {
     hex(&Sha256::digest(text.as_bytes()))
 }
 
-/// What a build of a program is known by: the first twelve hexadecimal digits of its executable's
+/// Identifier of a program's build: the first twelve hexadecimal digits of its executable's
 /// SHA-256.
 pub fn build(executable: &Path) -> io::Result<String> {
     const DIGITS: usize = 12;

@@ -7,11 +7,10 @@ use bentpipe_lab::emu::{EmuError, World};
 
 /// Acknowledgements and farewells of a run take so long, and two round trips.
 pub const PAUSE: Duration = Duration::from_millis(200);
-/// How long what a run has left behind may take to be gone: a proxy with a buffer of 4 MB empties it
+/// Time within which the remains of a run must be gone: a proxy with a buffer of 4 MB empties it
 /// over 1 Mbit/s meanwhile.
 pub const DRAIN: Duration = Duration::from_secs(40);
-/// What contenders say to each other while they carry nothing stays below this, each way, and
-/// always below two full packets.
+/// Rate, each way, below which a contender counts as idle; at least two full packets.
 const IDLE_BPS: f64 = 32_000.0;
 const IDLE_BYTES: f64 = 3000.0;
 
@@ -37,7 +36,7 @@ pub fn settle(world: &World, rtt: Duration) -> Result<bool, EmuError> {
     Ok(false)
 }
 
-/// Whether so many bytes in a time are no transfer.
+/// Returns `true` if so many bytes in a time are not a transfer.
 fn is_idle(bytes: u64, time: Duration) -> bool {
     bytes as f64 <= IDLE_BYTES.max(IDLE_BPS / 8.0 * time.as_secs_f64())
 }

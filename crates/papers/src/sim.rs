@@ -19,12 +19,12 @@ use crate::job::{Job, Ran, Value};
 use crate::link::{Scene, SceneError, duration, rate, value};
 use crate::plan::{Plan, Worldful};
 
-/// How far apart looks at a transfer are: its times are right to this.
+/// Interval of looks at a transfer: its times are right to this.
 const LOOK: Duration = Duration::from_millis(1);
 /// A request that travels with the flow's opening.
 const REQUEST_BYTES: u64 = 400;
 
-/// Why a simulated cell gave nothing.
+/// Reason for which a simulated cell gave nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// No session came up.
@@ -33,7 +33,7 @@ pub enum SimError {
     /// The policy could not be run.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// What the grid declares of AeroTCP cannot be used.
+    /// The grid's settings for AeroTCP cannot be used.
     #[error(transparent)]
     Declared(#[from] ContenderError),
     /// Another of its settings cannot.
@@ -47,7 +47,7 @@ pub enum SimError {
         "the simulator has no {what}: cells of engine \"sim\" may have bentpipe and bentpipe-aerotcp in workload files, bentpipe in sequence and rural-policy"
     )]
     Unknown {
-        /// What it lacks.
+        /// Missing item.
         what: String,
     },
 }
@@ -182,8 +182,8 @@ fn lost_share(before: &Counted, after: &Counted, way: usize) -> f64 {
     (lost(after) - lost(before)) as f64 / packets.max(1) as f64
 }
 
-/// What the cell declares of the policy of Rural-PAWS: its page, its grid's settings and its condition. What is
-/// not declared is as in the lab's own experiment.
+/// Policy of Rural-PAWS as the cell declares it: its page, its grid's settings and its condition.
+/// Anything else is as in the lab's own experiment.
 pub fn policy_of(job: &Job<'_>, scene: &Scene) -> Result<rural_paws::Spec, SceneError> {
     let mut spec = rural_paws::Spec::default();
     let (grid, changes) = (job.grid, &scene.changes);
@@ -227,7 +227,7 @@ fn reading(job: &Job<'_>) -> Result<Option<[Duration; 2]>, SceneError> {
     }
 }
 
-/// What a run of the policy gives to a cell: to each class and direction its own.
+/// Values of a cell from a run of the policy: each class and direction has its own.
 pub fn of_class(job: &Job<'_>, found: &rural_paws::Policy) -> Vec<Value> {
     let way = if job.is_up() { UP } else { DOWN };
     let assured = job.planned.cell.on("class") == Some("assured");

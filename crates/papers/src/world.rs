@@ -32,30 +32,30 @@ use crate::settle::settle;
 use crate::workload::page::Sites;
 use crate::workload::{self, Scope, WorkError, bulk};
 
-/// How long the first byte may take to come through a contender: the gateways' handshake is tried
+/// Time within which the first byte must come through a contender: the gateways' handshake is tried
 /// again every 1.5 round trips, and 40 % of all packets may be lost.
 const SILENCE: Duration = Duration::from_secs(60);
-/// What contenders are called that send at a rate which they are granted.
+/// Name prefix of contenders that send at a granted rate.
 const GRANTED: &str = "bentpipe";
 
 /// A browser keeps a core as busy as so much traffic.
 const BROWSER_BPS: u64 = 20_000_000;
 
-/// What worlds share.
+/// State shared by worlds.
 pub struct Machine<'a> {
     /// The `bentpipe` program.
     pub program: &'a Path,
     /// For keys and configs of all worlds.
     pub scratch: &'a Path,
-    /// Where what is kept of single runs goes, if anywhere.
+    /// Folder of the raw data of single runs, if any.
     pub raw: Option<&'a Path>,
-    /// Whose links are measured at once.
+    /// Gate for the measurement of links, one world at a time.
     pub measuring: Gate,
-    /// What is carried at once.
+    /// Budget of concurrent traffic.
     pub budget: Budget,
 }
 
-/// What is known of the world that a cell was run in.
+/// Conditions of the world in which a cell was run.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Conditions {
@@ -67,15 +67,15 @@ pub struct Conditions {
     pub delivered: u64,
     /// The worst of the late ones, in seconds.
     pub worst_lateness: f64,
-    /// How late the run's packets were on average, on all links, in seconds.
+    /// Mean lateness of the run's packets on all links, in seconds.
     pub mean_lateness: f64,
-    /// How many worlds were brought up before this one for the same runs.
+    /// Number of worlds that were brought up before this one for the same runs.
     pub attempt: u32,
-    /// Whether the links ran at real-time priority.
+    /// `true` if the links ran at real-time priority.
     pub realtime: bool,
 }
 
-/// Who hears of every run.
+/// Listener of every run.
 pub type Tell<'a> = dyn FnMut(usize, Ran, &Conditions) + 'a;
 
 /// Does the runs of `worldful` and tells of each as soon as it is over and known to be sound. After
@@ -172,7 +172,7 @@ pub fn run(
     Ok(())
 }
 
-/// What the radio link is offered in a run of `job`, into its file, where that is asked for.
+/// Captures the packets offered to the radio link in a run of `job`, into its file, if requested.
 pub(crate) fn capture(
     machine: &Machine<'_>,
     world: &World,
@@ -183,8 +183,8 @@ pub(crate) fn capture(
     machine.raw.map(capture).transpose()
 }
 
-/// What a soundly measured run counts as: what was found, unless its contender `ended`. Then it
-/// failed, whatever was found, and also where nothing was.
+/// Counts a soundly measured run: its values stand, unless its contender `ended`. Then it failed,
+/// whatever was found, and also if nothing was.
 fn counted(
     found: Result<Ran, WorkError>,
     nothing: impl FnOnce() -> Ran,
@@ -215,14 +215,14 @@ fn ready(world: &World, scene: &Scene, name: &'static str) -> Result<(), WorldEr
     if settle(world, scene.rtt())? { Ok(()) } else { Err(WorldError::Undrained { name }) }
 }
 
-/// How late the emulator was so far.
+/// Lateness of the emulator so far.
 pub(crate) fn lateness(world: &World) -> Result<Lateness, EmuError> {
     let (radio, behind) = (world.radio_counters()?, world.terrestrial_counters()?);
     Ok(Lateness::of([&radio].into_iter().chain(&behind)))
 }
 
-/// What the condition says of both ends, and of relays where TCP crosses the link between them;
-/// what the contender leaves or does to them.
+/// Sets the condition's TCP settings at both ends, and at relays if TCP crosses the link between
+/// them, within the limits of the contender.
 fn tune(world: &World, scene: &Scene, contender: &dyn Contender) -> Result<(), EmuError> {
     let ends = contender.ends();
     let of = |tuning: Tuning| {
@@ -258,8 +258,7 @@ fn warm_up(
     })
 }
 
-/// What is known of the links; an error where the emulator did what its model did not say, or was
-/// late since `before`.
+/// Checks the links; an error if the emulator did not follow its model, or was late since `before`.
 pub(crate) fn sound(
     world: &World,
     measured: &Measured,

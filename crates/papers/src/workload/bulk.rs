@@ -17,9 +17,9 @@ use crate::job::Value;
 use crate::link::duration;
 use crate::origin::Arrival;
 
-/// What is not measured at the beginning unless the grid says so.
+/// Time left out at the beginning unless the grid says otherwise.
 const WARM: Duration = Duration::from_secs(5);
-/// What is measured unless the grid says so.
+/// Measured time unless the grid says otherwise.
 const MEASURED: Duration = Duration::from_secs(30);
 /// Before another connection is tried.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -43,14 +43,14 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     ])
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
-    /// What came on all connections in the time that is measured.
+    /// Bytes received on all connections in the measured time.
     bytes: u64,
-    /// How often one broke since the beginning.
+    /// Number of broken connections since the beginning.
     broke: u32,
-    /// Why the first did so over damaged bytes, or else the first of all.
+    /// Reason of the first that broke over damaged bytes, or else of the first of all.
     why: Option<String>,
 }
 

@@ -12,7 +12,7 @@ use super::{Scope, WorkError};
 use crate::figures::per;
 use crate::job::Value;
 
-/// What a repeat view is measured by; a grid that asks for one of them has such views.
+/// Metrics of a repeat view; a grid that asks for one of them has such views.
 const REPEATED: [&str; 2] = ["repeat-plt", "repeat-lcp"];
 
 /// Loads the site over the protocol.
@@ -73,14 +73,14 @@ fn came(request: &Request) -> bool {
     request.failed.is_none() && request.status == 200
 }
 
-/// Why a view failed, or else its first request that did.
+/// Reason for which a view failed, or else its first request that did.
 fn why(visit: &Visit, site: &Site, scheme: &str) -> Option<String> {
     let requests = requests(visit, site, scheme);
     let of = || requests.iter().find_map(|one| one.failed.clone());
     visit.failed.clone().or_else(of)
 }
 
-/// Whether the page was loaded, with every object.
+/// Returns `true` if the page was loaded, with every object.
 fn is_whole(visit: &Visit, site: &Site, requests: &[&Request]) -> bool {
     visit.failed.is_none()
         && visit.loaded.is_some()
@@ -105,7 +105,7 @@ fn times(
     values
 }
 
-/// What the browser says of the first view.
+/// Values of the browser for the first view.
 fn values(visit: &Visit, site: &Site, scheme: &str, deadline: f64, rate_bps: f64) -> Vec<Value> {
     let requests = requests(visit, site, scheme);
     let whole = is_whole(visit, site, &requests);

@@ -13,13 +13,13 @@ use crate::figures::{extra_traffic, jain, per};
 use crate::job::Value;
 use crate::origin::Arrival;
 
-/// What came of a run.
+/// Result of a run.
 struct Found {
     began: Instant,
-    /// When it was over: the deadline, where anything is missing.
+    /// End of the run: the deadline, if anything is missing.
     end: Instant,
     arrivals: Vec<Arrival>,
-    /// What each had when the first was complete.
+    /// Bytes of each when the first was complete.
     abreast: Vec<u64>,
     broke: Vec<HttpError>,
 }
@@ -47,7 +47,7 @@ pub fn run(scope: &mut Scope<'_>) -> Result<Vec<Value>, WorkError> {
     Ok(values)
 }
 
-/// What the files say of themselves, on a link of this rate.
+/// Values of the files, on a link of this rate.
 fn values(found: &Found, bytes: u64, rate_bps: f64) -> Vec<Value> {
     let finished = found.arrivals.iter().all(|one| one.bytes == bytes);
     let got: u64 = found.arrivals.iter().map(|one| one.bytes).sum();

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::origin::{Arrival, Origin};
 
-/// Why a request was not answered as it should be.
+/// Fault of an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// No connection.
@@ -30,15 +30,15 @@ pub enum HttpError {
     /// Bytes went missing or came wrong: the worst that can happen.
     #[error("{path} is damaged behind byte {at}")]
     Damaged {
-        /// What was asked for.
+        /// Requested path.
         path: String,
-        /// How much was right.
+        /// Number of correct bytes.
         at: u64,
     },
     /// Not what was asked for.
     #[error("{path}: the server answered {status}: {words}")]
     Status {
-        /// What was asked for.
+        /// Requested path.
         path: String,
         /// The answer …
         status: StatusCode,
@@ -58,8 +58,8 @@ pub struct Connection {
 }
 
 impl HttpError {
-    /// Whether the bytes are not those that were sent: the worst that a contender can do, and a
-    /// failed transfer like any other.
+    /// Returns `true` if the bytes are not those that were sent: the worst fault of a contender,
+    /// and a failed transfer like any other.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Damaged { .. })
             || matches!(self, Self::Status { status, .. } if *status == StatusCode::BAD_REQUEST)
@@ -134,7 +134,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What the server has of upload `number`.
+    /// Bytes that the server has of upload `number`.
     pub async fn has(&mut self, number: u64) -> Result<u64, HttpError> {
         let path = format!("/up/{number}");
         let body = self.ask(Request::get(&path), Either::Left(Empty::new())).await?;

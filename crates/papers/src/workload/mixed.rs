@@ -41,9 +41,9 @@ struct Read {
     finished: bool,
 }
 
-/// What readers found, while they read.
+/// Results of the readers, while they read.
 struct Diary {
-    /// When nothing is begun any more.
+    /// Time after which nothing begins.
     until: Instant,
     pages: RefCell<Vec<Read>>,
     files: RefCell<Vec<Read>>,

@@ -1,4 +1,4 @@
-//! What one run of a cell does in a world, each kind in a file.
+//! Workload of one run of a cell in a world, each kind in a file.
 
 pub mod bulk;
 mod chromium;
@@ -27,9 +27,9 @@ use page::{SiteError, Sites};
 pub struct Scope<'a> {
     /// The hosts and the link between them.
     pub world: &'a World,
-    /// What that link was measured to be.
+    /// Measured properties of that link.
     pub measured: &'a LinkMeasured,
-    /// What the link is, and how the hosts are set.
+    /// Link of the cell, and settings of the hosts.
     pub scene: &'a Scene,
     /// The cell.
     pub job: &'a Job<'a>,
@@ -37,23 +37,23 @@ pub struct Scope<'a> {
     pub running: &'a dyn Running,
     /// The server of transfers.
     pub origin: &'a Origin,
-    /// What is loaded, and who serves it.
+    /// Sites to load, and their servers.
     pub sites: &'a mut Sites,
-    /// What both ends send with.
+    /// Congestion control of both ends.
     pub ends: Congestion,
     /// A folder of the world's own.
     pub folder: &'a Path,
-    /// Where what is kept of single runs goes, if anywhere.
+    /// Folder of the raw data of single runs, if any.
     pub raw: Option<&'a Path>,
-    /// Of the run among those of its cell, from 0.
+    /// Number of the run among those of its cell, from 0.
     pub run: u32,
-    /// Of the run among all runs of the world, from 1.
+    /// Number of the run among all runs of the world, from 1.
     pub number: u64,
-    /// Why the run counts as failed, where its values alone do not say it: for the log.
+    /// Reason for which the run counts as failed, if its values alone do not say it: for the log.
     pub failed: Option<String>,
 }
 
-/// Why a run gave nothing.
+/// Reason for which a run gave nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
     /// A host of the lab refused.
@@ -70,7 +70,7 @@ pub enum WorkError {
     Cannot(String),
 }
 
-/// What a run's failing does not make less true.
+/// Metrics that stay true although the run failed.
 const COUNTED: [&str; 4] = ["ceiling", "connections", "connections-dropped", "resets"];
 
 impl WorkError {
@@ -100,7 +100,7 @@ fn reason(broke: &[HttpError]) -> Option<String> {
     damage.or(broke.first()).map(HttpError::to_string)
 }
 
-/// What a run gave, as that of one that failed, whatever it made of it itself.
+/// Values of a run, turned into those of one that failed.
 pub fn failed(mut values: Vec<Value>) -> Vec<Value> {
     values.retain(|value| value.metric != "failed");
     for value in values.iter_mut().filter(|value| !COUNTED.contains(&value.metric)) {
@@ -110,7 +110,7 @@ pub fn failed(mut values: Vec<Value>) -> Vec<Value> {
     values
 }
 
-/// What a run gives that never got as far as giving anything.
+/// Values of a run that never got as far as giving any.
 pub fn nothing(job: &Job<'_>) -> Vec<Value> {
     const TIMES: [&str; 5] = ["plt", "lcp", "repeat-plt", "repeat-lcp", "response-time"];
     const SHARES: [&str; 5] = ["goodput", "utilization", "epb", "epb-received", "epb-fair"];
@@ -131,8 +131,8 @@ impl Scope<'_> {
         })?
     }
 
-    /// What the link was offered so far, other users left out, and what of it was lost: of what goes
-    /// up, or of what comes down.
+    /// Packets offered to the link so far, without those of other users, and how many were lost:
+    /// upwards, or downwards.
     fn look(&self, up: bool) -> Result<Share, EmuError> {
         let counters = self.world.radio_counters()?;
         Ok(if up { counters.return_ } else { counters.forward }.own())

@@ -23,7 +23,7 @@ use crate::job::{Job, Value};
 use crate::raw::{self, RawError};
 use crate::settle::PAUSE;
 
-/// Of all models of sites: the sites are the same in every run of every version.
+/// Seed of all models of sites: the sites are the same in every run of every version.
 const MODELS: u64 = 1;
 /// Visits that only get tickets have numbers of their own.
 const WARMING: u64 = 1 << 32;
@@ -36,7 +36,7 @@ pub struct Sites {
     serving: Option<(results::Cell, SiteServer)>,
 }
 
-/// Why something cannot be loaded.
+/// Reason for which something cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum SiteError {
     /// The cell's protocol is none.
@@ -90,7 +90,7 @@ impl Sites {
         Ok(Self { hosts, authority: Authority::new()?, serving: None })
     }
 
-    /// What a browser is to know of who signs their certificates.
+    /// Key hash of the certificates' signer, for a browser.
     pub fn key_hash(&self) -> String {
         self.authority.key_hash()
     }
@@ -100,7 +100,7 @@ fn loads(job: &Job<'_>) -> bool {
     matches!(job.grid.workload, results::Workload::Page | results::Workload::Archive)
 }
 
-/// What the cell loads, as visit `visit` sees it.
+/// Site that the cell loads, as visit `visit` sees it.
 fn site(job: &Job<'_>, visit: u64) -> Result<Site, SiteError> {
     let page = job.page();
     match page.map(|page| (&page.id, page.content)) {
@@ -211,7 +211,7 @@ fn serve(scope: &mut Scope<'_>, site: &Site) -> Result<(), WorkError> {
     Ok(())
 }
 
-/// What a visit says of itself.
+/// Values of a visit.
 fn of_visit(visit: &Visit, rate_bps: f64) -> Vec<Value> {
     let whole = visit.finished && !visit.failed();
     let bits = 8.0 * visit.bytes() as f64;

@@ -27,7 +27,7 @@ const MOST_RESETS: u32 = 1000;
 #[derive(Default)]
 struct Broke {
     count: Cell<u32>,
-    /// Why the first did.
+    /// Reason of the first that broke.
     first: RefCell<Option<HttpError>>,
 }
 

@@ -1,4 +1,4 @@
-//! What ends a world, and whether another may do better.
+//! Errors that end a world, and if another may do better.
 
 use bentpipe_lab::browser::BrowserError;
 use bentpipe_lab::contender::{self, ContenderError};
@@ -13,7 +13,7 @@ use crate::settle::DRAIN;
 use crate::workload::WorkError;
 use crate::workload::page::SiteError;
 
-/// Why a world gave nothing, or nothing more.
+/// Reason for which a world gave nothing, or nothing more.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
     /// The emulator could not be brought up.
@@ -28,30 +28,30 @@ pub enum WorldError {
     /// A contender could not be set up, or has ended.
     #[error("{name}: {source}{said}")]
     Contender {
-        /// Which.
+        /// The contender.
         name: &'static str,
-        /// Why.
+        /// Cause.
         source: ContenderError,
-        /// What it said last.
+        /// Its last message.
         said: String,
     },
     /// Nothing comes through a contender.
     #[error("{name}: nothing came through within {} s ({why}){said}", SILENCE.as_secs())]
     Silent {
-        /// Which.
+        /// The contender.
         name: &'static str,
-        /// What was last seen.
+        /// Last observation.
         why: String,
-        /// What it said last.
+        /// Its last message.
         said: String,
     },
     /// The emulator was late.
     #[error(transparent)]
     Late(#[from] TooLate),
-    /// What a run left behind does not go.
+    /// Traffic that a run left behind does not end.
     #[error("{name}: what a run left on the link was still under way {} s later", DRAIN.as_secs())]
     Undrained {
-        /// Whose.
+        /// The contender.
         name: &'static str,
     },
     /// The emulator itself lost packets.
@@ -60,20 +60,20 @@ pub enum WorldError {
          fewer worlds at once (--jobs)"
     )]
     Unmodelled(u64),
-    /// What is to be loaded cannot be made.
+    /// The page cannot be made.
     #[error(transparent)]
     Site(#[from] SiteError),
     /// A run gave nothing.
     #[error("{name}: {source}{said}")]
     Work {
-        /// Whose.
+        /// The contender.
         name: &'static str,
-        /// Why.
+        /// Cause.
         source: WorkError,
-        /// What the contender said last.
+        /// Last message of the contender.
         said: String,
     },
-    /// What a cell of Rural-PAWS's policy declares cannot be used.
+    /// The settings of a cell of Rural-PAWS's policy cannot be used.
     #[error(transparent)]
     Declared(#[from] SceneError),
     /// The policy of Rural-PAWS could not be run.
@@ -88,7 +88,7 @@ pub enum WorldError {
 }
 
 impl WorldError {
-    /// Whether another attempt may end otherwise.
+    /// Returns `true` if another attempt may end otherwise.
     pub fn may_pass(&self) -> bool {
         match self {
             Self::Unknown(_) | Self::Site(_) | Self::Declared(_) | Self::Raw(_) => false,
@@ -109,12 +109,12 @@ impl WorldError {
         }
     }
 
-    /// Whether it is this machine's being busy, which may be over later.
+    /// Returns `true` if this machine was too busy, which may be over later.
     pub fn is_of_machine(&self) -> bool {
         matches!(self, Self::Late(_) | Self::Unmodelled(_) | Self::Measure(_))
     }
 
-    /// Whether it concerns the run that was being made, and says nothing of others in its world.
+    /// Returns `true` if it concerns the run in progress, and says nothing of others in its world.
     pub fn is_of_run(&self) -> bool {
         matches!(self, Self::Late(_) | Self::Work { .. })
     }
