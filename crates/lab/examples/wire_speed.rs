@@ -1,4 +1,4 @@
-//! How fast and how exact the emulator is on this machine.
+//! Speed and accuracy of the emulator on this machine.
 //!
 //! `cargo run --release -p bentpipe-lab --example wire_speed` prints the packets per second that a
 //! clean link carries, and the measurement of a slow link while every core is kept busy.
@@ -12,7 +12,7 @@ use bentpipe_channel::{DirectionSpec, LinkSpec};
 use bentpipe_lab::emu::{self, AIR, GROUND, World};
 use bentpipe_units::{BitRate, Ratio};
 
-/// How long packets are sent for.
+/// Sending time.
 const FLOOD: Duration = Duration::from_secs(2);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

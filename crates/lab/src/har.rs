@@ -7,26 +7,26 @@ use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// What HAR writes for a time or a size that there is not.
+/// Value that HAR writes for a missing time or size.
 const NONE: i32 = -1;
 
 /// One load of a page.
 pub(crate) struct Archive<'a> {
-    /// What the page is called.
+    /// Title of the page.
     pub title: &'a str,
     /// The wall clock's time at its beginning.
     pub begun: OffsetDateTime,
     /// From then to its end, if it had one.
     pub loaded: Option<Duration>,
-    /// What was asked for.
+    /// Requests.
     pub entries: Vec<Entry<'a>>,
 }
 
 /// One request with its answer.
 pub(crate) struct Entry<'a> {
-    /// When it was wanted, from the beginning.
+    /// Time at which it was wanted, from the beginning.
     pub started: Duration,
-    /// Of what.
+    /// Its URL.
     pub url: &'a str,
     /// As `HTTP/1.1`; empty where none was spoken.
     pub version: &'a str,
@@ -34,17 +34,18 @@ pub(crate) struct Entry<'a> {
     pub status: u16,
     /// The answer's.
     pub content_type: &'a str,
-    /// Of its body, decoded.
+    /// Size of its body, decoded.
     pub content_bytes: u64,
-    /// Of its body as it came, where that is known.
+    /// Size of its body as received, if known.
     pub body_bytes: Option<u64>,
-    /// How long each part took.
+    /// Duration of each part.
     pub timings: Timings,
-    /// Where it came from.
+    /// Address of its server.
     pub address: Option<String>,
     /// The number of its connection, if it had one.
     pub connection: Option<u64>,
-    /// Why it is not here; HAR has no place for it, so it stands in `_error`, as Chromium writes it.
+    /// Reason for which it is missing. HAR has no field for it, so it is in `_error`, as Chromium
+    /// writes it.
     pub failed: Option<&'a str>,
 }
 

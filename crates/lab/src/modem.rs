@@ -22,29 +22,29 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// Routers at once.
 const MAX_SESSIONS: usize = 8;
 
-/// How long a router may leave unread what the modem says.
+/// Time for which a router may leave the modem's messages unread.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How often a modem that follows a profile looks at its link: it tells of a change this late.
+/// Polling interval of a modem that follows a profile: it reports a change this late.
 pub const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the modem calls itself.
+/// Description of the modem.
 const DESCRIPTION: &str = "bentpipe simulated modem";
 
-/// How a modem is set up.
+/// Settings of a modem.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where it takes sessions: an address of its own, not "any".
+    /// Address on which it takes sessions: an address of its own, not "any".
     pub listen: SocketAddr,
     /// The interface and the port where it can be discovered.
     pub discovery: Option<(String, u16)>,
-    /// How often it sends heartbeats, at least each second.
+    /// Heartbeat interval, at least each second.
     pub heartbeat: Duration,
-    /// What it says of its link in the beginning.
+    /// Initial report of its link.
     pub rates: Rates,
 }
 
-/// What a modem has to say.
+/// State that a modem reports.
 #[derive(Debug, Clone)]
 struct State {
     session: Rates,
@@ -91,7 +91,7 @@ impl SimulatedModem {
         Ok(Self { address, state, task })
     }
 
-    /// Where it takes sessions.
+    /// Address on which it takes sessions.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -111,7 +111,7 @@ impl SimulatedModem {
         });
     }
 
-    /// Whether it says nothing any more, though its connections stand.
+    /// Silences it, or lets it talk again; its connections stay.
     pub fn mute(&self, mute: bool) {
         self.state.send_modify(|state| state.mute = mute);
     }
@@ -144,8 +144,8 @@ impl Drop for SimulatedModem {
     }
 }
 
-/// What a modem on board would say of `link` at `at`. A direction without a limit has the rate of
-/// 10 Gbit/s, like the fastest Ethernet a modem has.
+/// Report of a modem on board for `link` at `at`. A direction without a limit has the rate of 10
+/// Gbit/s, like the fastest Ethernet a modem has.
 pub fn rates_at(link: &LinkSpec, at: Duration) -> Rates {
     let bps = |rate: Option<BitRate>| rate.map_or(10_000_000_000, BitRate::bps);
     Rates {

@@ -48,9 +48,9 @@ const BUILT_IN: [(&str, &str); 21] = [
 /// A link with a name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// What it stands for, in a line.
+    /// Link that it represents, in a line.
     pub about: String,
     /// Between the gateways: forward is towards the aircraft.
     pub link: LinkSpec,
@@ -59,7 +59,7 @@ pub struct Profile {
     pub terrestrial: Option<LinkSpec>,
 }
 
-/// Why there is no profile.
+/// Reason for which there is no profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// No profile of that name is built in.
@@ -73,7 +73,7 @@ pub enum ProfileError {
     Read {
         /// The profile's file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The file is not a profile.
@@ -81,9 +81,9 @@ pub enum ProfileError {
     Wrong {
         /// The profile's file, or the name of one built in.
         place: String,
-        /// Where in it, counted from 1.
+        /// Line of the fault, counted from 1.
         line: usize,
-        /// What is wrong and what to write instead.
+        /// Fault, and what to write instead.
         why: String,
     },
 }
@@ -114,7 +114,7 @@ impl Profile {
         Self::parse(&text, &path.display().to_string(), Some(beside))
     }
 
-    /// What a user calls a profile: a file if it ends in `.toml`, else a name.
+    /// Finds a profile by a user's argument: a file if it ends in `.toml`, else a name.
     pub fn find(name_or_path: &str) -> Result<Self, ProfileError> {
         if name_or_path.ends_with(".toml") {
             Self::load(Path::new(name_or_path))
@@ -154,7 +154,7 @@ impl Profile {
         self.link.return_.mean_loss(FULL_PACKET_BYTES)
     }
 
-    /// What fills the forward link for one round trip: its rate × [`Profile::rtt`]. `None` if
+    /// Bytes that fill the forward link for one round trip: its rate × [`Profile::rtt`]. `None` if
     /// the rate is unlimited.
     pub fn bdp(&self) -> Option<ByteSize> {
         let rate = self.link.forward.rate()?;

@@ -1,4 +1,4 @@
-//! What a run found, as rows that another program can read.
+//! Results of a run, as rows that another program can read.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -9,17 +9,18 @@ use serde::Serialize;
 /// One figure. Times are in seconds, rates in bit/s; what is unknown is null.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 pub struct Row {
-    /// What was done: `demo`, `transfers`, `measure`, `sim`, `grid`, `relay`, `idle`, `coding`, `link`, …
+    /// Experiment: `demo`, `transfers`, `measure`, `sim`, `grid`, `relay`, `idle`, `coding`,
+    /// `link`, …
     pub experiment: String,
     /// `emu` or `sim`; empty where there is no link.
     pub engine: String,
-    /// Who carried the traffic.
+    /// System under test.
     pub contender: Option<String>,
     /// Over which link.
     pub profile: Option<String>,
-    /// What was carried.
+    /// Workload.
     pub workload: Option<String>,
-    /// What the figure is: `completion`, `goodput`, `plt`, `overhead`, …
+    /// Figure: `completion`, `goodput`, `plt`, `overhead`, …
     pub metric: String,
     /// `s`, `bit/s`, `bytes/s`, `ratio` or `bytes`.
     pub unit: String,
@@ -31,14 +32,14 @@ pub struct Row {
     pub p95: Option<f64>,
     /// The mean; null when a sample did not finish.
     pub mean: Option<f64>,
-    /// What physics allows at best.
+    /// Bound of physics.
     pub limit: Option<f64>,
-    /// Of the link's losses.
+    /// Seed of the link's losses.
     pub seed: Option<u64>,
     /// The share of packets lost in each direction, where an experiment sets it.
     pub loss: Option<f64>,
-    /// How many packet times a burst of losses takes on average, where an experiment sets it; 1
-    /// is independent loss.
+    /// Mean length of a burst of losses in packet times, if an experiment sets it; 1 is independent
+    /// loss.
     pub burst: Option<f64>,
     /// The link's bit-error rate, where that is what was swept; absent from other rows.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,12 +92,12 @@ impl Samples {
         self.0.push(Sample::Finished(value));
     }
 
-    /// How many there are, unfinished ones included.
+    /// Number of samples, unfinished ones included.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Returns `true` if there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::contender::process::kill_all;
 
-/// What a shell reports of a program that Ctrl-C ended.
+/// Exit status that a shell reports for a program ended by Ctrl-C.
 const INTERRUPTED: i32 = 130;
 
 /// Attempts to remove a folder in which something may just appear.
@@ -68,7 +68,7 @@ impl Scratch {
         self.folder.path()
     }
 
-    /// What whoever stops the process is told besides, once: how to go on.
+    /// Sets the advice that is printed once to whoever stops the process: how to go on.
     pub fn advise(&self, words: &str) {
         let _ = self.advice.set(format!("; {words}"));
     }

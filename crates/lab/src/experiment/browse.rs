@@ -22,21 +22,21 @@ const SOCKS_PORT: u16 = 1080;
 const HTTP_PORT: u16 = 8080;
 const LINK_PORT: u16 = 4500;
 
-/// Where this machine serves the lab's page: a loopback address that nothing else is likely to
+/// Address of the lab's page on this machine: a loopback address that nothing else is likely to
 /// listen on, so that the ground gateway may be allowed to dial it.
 const PAGE_IP: Ipv4Addr = Ipv4Addr::new(127, 198, 18, 1);
 
 /// The page's name, which the ground gateway resolves to that address.
 const PAGE_NAME: &str = "page.test";
 
-/// How often the gateways are looked after.
+/// Polling interval of the gateways' state.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// An open way to the Internet over the emulated link, until it is dropped.
 pub struct Browse {
-    /// Where this machine's programs find SOCKS5.
+    /// SOCKS5 address for this machine's programs.
     pub socks5: SocketAddr,
-    /// Where they find the HTTP proxy.
+    /// HTTP proxy address for this machine's programs.
     pub http_proxy: SocketAddr,
     /// The lab's page, as seen through either.
     pub page: String,

@@ -1,4 +1,4 @@
-//! What experiments with pages in real Chromium have in common.
+//! Common part of experiments with pages in real Chromium.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use crate::workload::chromium;
 /// Loads of each case unless told otherwise.
 pub const DEFAULT_RUNS: u16 = 3;
 
-/// What is run.
+/// Selection of runs.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// The link.
     pub profile: Profile,
     /// Loads of each case, each in a browser of its own.
     pub runs: u16,
-    /// Of the first case's link.
+    /// Seed of the first case's link.
     pub seed: u64,
 }
 
@@ -41,7 +41,7 @@ impl Choice {
 /// A link with hosts on both sides, measured, and browsers in one of them.
 pub(super) struct Cabin {
     pub world: World,
-    /// Where requests beside the browser run.
+    /// Runtime of requests next to the browser.
     pub runtime: Runtime,
 }
 
@@ -55,7 +55,7 @@ impl Cabin {
         Ok(Self { world, runtime: runtime.map_err(EmuError::Thread)? })
     }
 
-    /// How long the page at `url` takes in a browser of its own, whose files lie in `folder`.
+    /// Load time of the page at `url` in a browser of its own, whose files lie in `folder`.
     pub fn load(
         &self,
         flags: &[String],
@@ -67,7 +67,7 @@ impl Cabin {
         Ok(Sample::Finished(took.as_secs_f64()))
     }
 
-    /// Whether the link was what its model says, and no more was lost.
+    /// Checks that the link followed its model, and lost no more.
     pub fn check(&self) -> Result<(), ExperimentError> {
         match self.world.radio_counters()?.unmodelled() {
             0 => Ok(()),

@@ -15,12 +15,12 @@ use crate::traffic::emu::gateways::Gateways;
 use crate::workload::content::page_bytes;
 use crate::workload::secure::{NAME, SecureOrigin};
 
-/// Of the page, beside its document.
+/// Number of the page's objects, without its document.
 const OBJECTS: usize = 25;
 /// A page whose QUIC is refused may take so much longer than one of a browser without QUIC.
 const MOST_SLOWER: f64 = 1.25;
 
-/// What the browser and the gateways do.
+/// Protocol of the browser, and treatment by the gateways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     /// The browser asks by HTTP/3 from the start, and the gateways carry that.
@@ -33,7 +33,7 @@ enum Case {
     Tcp,
 }
 
-/// What came of it.
+/// Result of a case.
 struct Found {
     case: Case,
     loads: Samples,

@@ -20,8 +20,8 @@ pub const DEFAULT_LENGTH: Duration = Duration::from_secs(120);
 /// Mean lengths of bursts unless told otherwise.
 pub const DEFAULT_BURSTS: [f64; 2] = [1.0, 4.0];
 
-/// What is asked of a call, where the profile [`TARGET_PROFILE`] loses [`TARGET_LOSS`]: mean length
-/// of bursts, and what may be left.
+/// Targets of a call, if the profile [`TARGET_PROFILE`] loses [`TARGET_LOSS`]: mean length of
+/// bursts, and maximum remaining loss.
 const TARGETS: [(f64, f64); 2] = [(1.0, 0.004), (4.0, 0.03)];
 const TARGET_PROFILE: &str = "mss";
 const TARGET_LOSS: f64 = 0.06;
@@ -30,20 +30,20 @@ const MOST_REPAIRS: f64 = 0.30;
 /// Beyond what a packet takes without loss, at p95.
 const MOST_ADDED: Duration = Duration::from_millis(60);
 
-/// What is called over.
+/// Selection of calls.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// The link.
     pub profile: Profile,
-    /// What it loses each way; empty for what the profile does.
+    /// Losses each way; empty for the profile's own.
     pub losses: Vec<Ratio>,
     /// In bursts of so many packet times on average, 1 for independent losses.
     pub bursts: Vec<f64>,
     /// Calls of each.
     pub runs: u16,
-    /// How long each lasts.
+    /// Length of each call.
     pub length: Duration,
-    /// Of the first; the others' follow.
+    /// Seed of the first; the others' follow.
     pub seed: u64,
 }
 
@@ -63,7 +63,7 @@ struct Cell {
     profile: Profile,
     loss: f64,
     burst: f64,
-    /// Of every run.
+    /// Results of every run.
     heard: Vec<[Heard; 2]>,
 }
 

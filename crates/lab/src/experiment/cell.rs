@@ -16,7 +16,7 @@ use crate::workload::fetch::{Client, FetchError, Route};
 use crate::workload::origin::Origin;
 use crate::workload::{Workload, bulk, chromium, page};
 
-/// How long the first byte may take to come through a contender: the gateways' handshake is tried
+/// Time within which the first byte must come through a contender: the gateways' handshake is tried
 /// again every 1.5 round trips, and 40 % of all packets may be lost.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -26,22 +26,22 @@ const ATTEMPT: Duration = Duration::from_secs(10);
 /// Between two runs, so that acknowledgements and farewells of one are not in the next one's way.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a job is to do.
+/// Description of a job.
 #[derive(Clone)]
 pub struct Job<'a> {
-    /// Who.
+    /// System under test.
     pub contender: &'static dyn Contender,
-    /// What.
+    /// Workload.
     pub workload: &'a Workload,
-    /// How often.
+    /// Number of runs.
     pub runs: usize,
     /// Over what.
     pub profile: &'a Profile,
-    /// Of this world's losses.
+    /// Seed of this world's losses.
     pub seed: u64,
     /// All runs together, from the beginning of the first.
     pub deadline: Duration,
-    /// How much of a long download is measured.
+    /// Measured part of a long download.
     pub bulk_length: Duration,
     /// The `bentpipe` program.
     pub program: &'a Path,
@@ -51,7 +51,7 @@ pub struct Job<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// What a job found.
+/// Results of a job.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// One for each run: seconds, or bit/s of bulk.
@@ -60,16 +60,16 @@ pub struct Found {
     pub overhead: Option<f64>,
     /// Runs that broke, in words; each is a [`Sample::Cut`] as well.
     pub failures: Vec<String>,
-    /// How punctual the emulator was.
+    /// Punctuality of the emulator.
     pub punctuality: Punctuality,
 }
 
-/// How close to their time packets were delivered.
+/// Punctuality of deliveries.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Punctuality {
     /// Packets delivered.
     pub packets: u64,
-    /// Of which more than [`LATE`](crate::emu::LATE) late.
+    /// Number of packets more than [`LATE`](crate::emu::LATE) late.
     pub late: u64,
     /// The worst of them.
     pub worst: Duration,
@@ -95,7 +95,7 @@ impl Punctuality {
     }
 }
 
-/// Who hears of each sample.
+/// Listener of each sample.
 pub type Tell<'a> = dyn Fn(Sample) + Sync + 'a;
 
 /// Makes the world, measures it, says so by `measured`, and does the runs; `tell` hears of each.

@@ -1,4 +1,4 @@
-//! How far apart the two engines are, figure by figure.
+//! Differences between the two engines, figure by figure.
 
 use super::report::millis;
 use super::table::{align, table};
@@ -7,13 +7,13 @@ use crate::result::Row;
 /// Figures further apart than this part of what the simulator found are marked.
 pub const APART: f64 = 0.1;
 
-/// What follows such a figure.
+/// Mark after a figure that differs much.
 const MARK: char = '!';
 
 /// A figure of both engines.
 struct Pair<'a> {
     row: &'a Row,
-    /// Which of the row's figures: a percentile, or nothing where there is one alone.
+    /// Figure of the row: a percentile, or empty if there is only one.
     what: &'static str,
     sim: Option<f64>,
     emu: Option<f64>,
@@ -26,7 +26,7 @@ impl Pair<'_> {
         if sim == emu { Some(1.0) } else { Some(emu / sim).filter(|ratio| ratio.is_finite()) }
     }
 
-    /// Whether they are far apart; what only one of them knows is.
+    /// Returns `true` if they differ much; a figure that only one engine has does.
     fn is_apart(&self) -> bool {
         let both = self.sim.is_none() && self.emu.is_none();
         !both && self.ratio().is_none_or(|ratio| (ratio - 1.0).abs() > APART)
@@ -71,7 +71,7 @@ pub fn engines(sim: &[Row], emu: &[Row]) -> String {
     )
 }
 
-/// Whether two rows are of the same thing, whoever found it.
+/// Returns `true` if two rows describe the same thing, whoever found it.
 fn is_same(one: &Row, other: &Row) -> bool {
     let what = |row: &'_ Row| {
         let Row { experiment, contender, profile, workload, metric, .. } = row.clone();
@@ -80,7 +80,7 @@ fn is_same(one: &Row, other: &Row) -> bool {
     what(one) == what(other)
 }
 
-/// Of times the median and the 95th percentile, of everything else the mean.
+/// Pairs of figures: median and 95th percentile of times, and the mean of everything else.
 fn pairs<'a>(row: &'a Row, other: &Row) -> Vec<Pair<'a>> {
     let pair = |what, of: fn(&Row) -> Option<f64>| Pair { row, what, sim: of(row), emu: of(other) };
     if row.unit == "s" {
@@ -90,7 +90,7 @@ fn pairs<'a>(row: &'a Row, other: &Row) -> Vec<Pair<'a>> {
     }
 }
 
-/// What was carried, and what was lost meanwhile where that was chosen.
+/// Name of the workload, with the loss if that was chosen.
 fn name(row: &Row) -> String {
     let burst = row.burst.map_or(String::new(), |burst| format!(", bursts of {burst}"));
     format!("{}{burst}", row.workload.as_deref().unwrap_or(&row.experiment))

@@ -1,4 +1,4 @@
-//! How true the emulator is: every link as declared and as measured.
+//! Accuracy of the emulator: every link as declared and as measured.
 
 use super::ExperimentError;
 use crate::emu::{DirectionMeasured, Figure, LinkMeasured, World};
@@ -17,9 +17,9 @@ pub struct Line {
     pub quantity: &'static str,
     /// `s`, `bit/s` or `ratio`.
     pub unit: &'static str,
-    /// What the profile says in the long run; `None` is unlimited.
+    /// Declared long-term value; `None` is unlimited.
     pub declared: Option<f64>,
-    /// What was measured, and the bounds that the declaration sets this very measurement.
+    /// Measured value, and the bounds that the declaration sets for this measurement.
     pub figure: Figure,
     /// From how many packets.
     pub packets: usize,

@@ -28,7 +28,7 @@ use crate::emu::{EmuError, MeasureError};
 use crate::workload::chromium::ChromiumError;
 use crate::workload::fetch::FetchError;
 
-/// Why an experiment reports nothing.
+/// Reason for which an experiment reports nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
     /// The emulator could not be brought up.
@@ -40,9 +40,9 @@ pub enum ExperimentError {
     /// A contender could not be set up.
     #[error("{contender}: {source}")]
     Contender {
-        /// Which.
+        /// The contender.
         contender: &'static str,
-        /// Why.
+        /// Cause.
         source: ContenderError,
     },
     /// No page in a browser.
@@ -53,11 +53,11 @@ pub enum ExperimentError {
     Gateway {
         /// `air` or `ground`.
         which: &'static str,
-        /// Why.
+        /// Cause.
         why: String,
     },
-    /// What a passenger had open came to a premature end, or brought what nobody had sent: what
-    /// whoever carries it did.
+    /// A passenger's open connection ended early, or brought bytes that nobody had sent: a fault of
+    /// the system that carries it.
     #[error("{0}")]
     Passenger(String),
     /// The lab could not do its own part.
@@ -66,19 +66,19 @@ pub enum ExperimentError {
     /// Nothing comes through a contender.
     #[error("{contender}: nothing came through within {seconds} s{why}")]
     Silent {
-        /// Which.
+        /// The contender.
         contender: &'static str,
-        /// How long it was tried.
+        /// Time of the attempts.
         seconds: u64,
-        /// What was last seen of it.
+        /// Last observation.
         why: String,
     },
     /// A contender delivered wrong bytes.
     #[error("{contender}: {source}")]
     Damaged {
-        /// Which.
+        /// The contender.
         contender: &'static str,
-        /// Where.
+        /// Cause.
         source: FetchError,
     },
     /// The emulator itself lost packets.

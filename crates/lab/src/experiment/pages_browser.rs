@@ -33,10 +33,10 @@ use crate::workload::secure::{Identity, PORT, SecureOrigin, Version};
 const SITE: &str = "site.test";
 const FOREIGN: &str = "foreign.test";
 
-/// What is held on board is given up within this of its time.
+/// Time within which the air gateway gives up objects that are past their time.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How the goals begin that pages of the operator's name come so much sooner; the origin's version follows.
+/// Prefix of the goals for pages of the operator's name; the origin's version follows.
 pub const WITH_SERVICES: &str = "operator's name ÷ tunnel, origin with ";
 /// With the cabin services over without them, for the operator's name.
 const MOST_WITH_SERVICES: f64 = 0.4;
@@ -47,7 +47,7 @@ const MOST_FOREIGN: f64 = 1.15;
 /// Objects that were pushed and used, of those of the pages that nobody had seen.
 const LEAST_USED: f64 = 0.9;
 
-/// Whose page, through what.
+/// Owner of the page, and its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Case {
     /// Any name, through gateways without cabin services.
@@ -58,16 +58,16 @@ enum Case {
     Own,
 }
 
-/// What came of a case.
+/// Results of a case.
 struct Found {
     case: Case,
     version: Version,
-    /// Of pages that nobody has seen, and of each by a second passenger.
+    /// Loads of pages that nobody has seen, and of each by a second passenger.
     loads: Samples,
     again: Samples,
     /// Pushed objects that the browser asked for, and those that it did not.
     pushed: [u64; 2],
-    /// Of what was looked at beside the browser: which came as the origin sends it, under the
+    /// Objects requested next to the browser that arrived as the origin sends them, under the
     /// origin's certificate.
     untouched: Samples,
 }
@@ -161,7 +161,8 @@ fn services(
     })
 }
 
-/// Whether some of the page's objects come from `name` byte for byte under the certificate of `origin`.
+/// Checks that some of the page's objects come from `name` byte for byte under the certificate of
+/// `origin`.
 fn untouched(
     runtime: &Runtime,
     name: &'static str,

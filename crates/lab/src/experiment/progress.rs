@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::transfers::{Plan, Progress};
 use crate::contender::Contender;
 
-/// What a running experiment shows.
+/// Live display of a running experiment.
 pub struct Live {
     bar: ProgressBar,
     worlds: usize,
@@ -43,7 +43,7 @@ impl Live {
         }
     }
 
-    /// Who still has how many runs before it, once all links are up.
+    /// Runs that each contender still has before it, once all links are up.
     fn count(&self, contender: Option<&'static dyn Contender>, runs: usize) {
         self.bar.inc(runs as u64);
         let mut to_go = self.to_go.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +62,7 @@ impl Drop for Live {
     }
 }
 
-/// How far simulated sessions are.
+/// Progress of simulated sessions.
 pub struct Sessions(ProgressBar);
 
 impl Sessions {

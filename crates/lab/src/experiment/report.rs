@@ -1,4 +1,4 @@
-//! What an experiment hands over: something to read, rows, and whether its goals were reached.
+//! Report of an experiment: a text, rows, and its goals.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub struct Report {
     pub text: String,
     /// For a program.
     pub rows: Vec<Row>,
-    /// What was to be reached.
+    /// Goals.
     pub goals: Vec<Goal>,
 }
 
@@ -37,7 +37,7 @@ impl Report {
         self
     }
 
-    /// How many goals were missed.
+    /// Number of missed goals.
     pub fn missed(&self) -> usize {
         self.goals.iter().filter(|goal| !goal.holds()).count()
     }
@@ -66,11 +66,11 @@ impl Report {
 /// One figure with where it must lie.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Goal {
-    /// What it is.
+    /// Name of the goal.
     pub name: String,
-    /// What was found; `None` where it is above all that was seen.
+    /// Measured value; `None` if it is above all that was seen.
     pub found: Option<f64>,
-    /// Where it must lie.
+    /// Bound.
     pub bound: Bound,
     /// In what it is: `s`, or `ratio`.
     pub unit: &'static str,

@@ -24,7 +24,7 @@ pub const DEFAULT_RUNS: u16 = 3;
 /// Pages of each run unless told otherwise: the paper repeats each ten times (section VIII).
 pub const DEFAULT_PAGES: u16 = 10;
 
-/// What everything else may take at most: 2 Mbit/s down (section VII.A), 256 kbit/s up (section IV).
+/// Ceiling of everything else: 2 Mbit/s down (section VII.A), 256 kbit/s up (section IV).
 const CEIL: [BitRate; 2] = [BitRate::from_bps(2_000_000), BitRate::from_bps(256_000)];
 /// A page of 1500 KB in objects of 20 KB (section VIII): the middle one of its nine.
 const OBJECTS: usize = 75;
@@ -36,28 +36,28 @@ const DOCUMENT_BYTES: u64 = 20_000;
 const READING: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(6)];
 /// A page that takes longer has not come.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Who reads pages of public services.
+/// Passenger who reads pages of public services.
 const READER: u32 = 1;
-/// Who uploads and downloads public files without end.
+/// Passenger who uploads and downloads public files without end.
 const WORKER: u32 = 2;
-/// Who use the rest: the number of the first, how many they are, and on how many connections each,
-/// both ways.
+/// Passengers of the rest: the number of the first, their count, and the connections of each, both
+/// ways.
 const FIRST_OTHER: u32 = 10;
 const OTHERS: u32 = 10;
 const CONNECTIONS: u32 = 3;
 /// Bulk is steady after so long.
 const WARM: Duration = Duration::from_secs(20);
-/// How long rates are measured.
+/// Measured time of rates.
 const MEASURED: Duration = Duration::from_secs(60);
 
 /// A page of public services may take so much longer beside a saturated lower effort.
 const MOST_SLOWER: f64 = 1.05;
 /// The part of the link that bulk of public services fills beside it.
 const LEAST_OF_LINK: f64 = 0.93;
-/// Of a rate that is configured.
+/// Tolerance of a configured rate.
 const TOLERANCE: f64 = 0.02;
 
-/// What is run.
+/// Selection of runs.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// The link; it has a rate.
@@ -66,11 +66,11 @@ pub struct Choice {
     pub pages: u16,
     /// Runs.
     pub runs: u16,
-    /// Of the first; the others' follow.
+    /// Seed of the first; the others' follow.
     pub seed: u64,
 }
 
-/// What a run of the policy is made of.
+/// Description of a run of the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// Pages that the reader of public services loads.
@@ -79,15 +79,15 @@ pub struct Spec {
     pub objects: (usize, u64),
     /// From a page to the next, at least and at most.
     pub reading: [Duration; 2],
-    /// What lower effort always has, towards the aircraft and from it.
+    /// Guaranteed rate of lower effort, towards the aircraft and from it.
     pub rate: [BitRate; 2],
-    /// What it has at most.
+    /// Ceiling of lower effort.
     pub ceil: [BitRate; 2],
-    /// Who saturate it: so many passengers, each on so many connections both ways.
+    /// Passengers who saturate it: so many, each on so many connections both ways.
     pub others: (u32, u32),
-    /// What is not measured at the beginning of bulk.
+    /// Time left out at the beginning of bulk.
     pub warm: Duration,
-    /// How long rates are measured.
+    /// Measured time of rates.
     pub measured: Duration,
 }
 
@@ -107,7 +107,7 @@ impl Default for Spec {
     }
 }
 
-/// What one run found.
+/// Results of one run.
 struct Found {
     /// Page loads alone, and beside a saturated lower effort.
     pages: [Samples; 2],
@@ -128,7 +128,7 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> 
     Ok(report.found_by(engine))
 }
 
-/// What one run of the policy gives to a reader of public services and to everybody else.
+/// Rates of a reader of public services and of everybody else in one run of the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     /// Page loads of the reader.
@@ -136,7 +136,7 @@ pub struct Policy {
     /// Payload of the assured class in bulk over what lower effort leaves of the link, towards the
     /// aircraft and from it.
     pub assured_fill: [f64; 2],
-    /// What lower effort sends, where the assured class has no bulk, over its ceiling.
+    /// Rate of lower effort over its ceiling, while the assured class has no bulk.
     pub lower_fill: [f64; 2],
 }
 
@@ -210,7 +210,7 @@ fn saturate(cabin: &mut dyn Traffic, spec: &Spec) {
     }
 }
 
-/// What lower effort sends in IP bit/s, and what comes on `streams`, each way.
+/// Rate of lower effort in IP bit/s, and rate received on `streams`, each way.
 fn rates(cabin: &mut dyn Traffic, spec: &Spec, streams: &[usize]) -> ([f64; 2], [f64; 2]) {
     let before = look(cabin, streams);
     cabin.pass(spec.measured);
@@ -252,7 +252,7 @@ fn pages(cabin: &mut dyn Traffic, spec: &Spec, seed: u64) -> Samples {
     loads
 }
 
-/// Of all runs, one figure of each.
+/// One figure of each run.
 fn each(found: &[Found], figure: impl Fn(&Found) -> f64) -> Samples {
     found.iter().map(figure).collect()
 }
@@ -268,7 +268,7 @@ fn limit(profile: &Profile) -> Option<Duration> {
     Some(profile.forward_limit(bytes)? + profile.rtt())
 }
 
-/// What the link carries, each way.
+/// Capacity of the link, each way.
 fn capacity(profile: &Profile) -> [f64; 2] {
     let bps = |rate: Option<BitRate>| rate.map_or(f64::INFINITY, |rate| rate.bps() as f64);
     let link = &profile.link;

@@ -1,4 +1,4 @@
-//! What a person sees of results.
+//! Tables of results for a person.
 
 use comfy_table::{Cell as Field, CellAlignment, Table, TableComponent, presets};
 
@@ -56,7 +56,7 @@ fn figures(cell: &Cell, limit: Option<f64>) -> [String; 4] {
     [written(median, seconds), ratio(median, limit), written(p95, seconds), ratio(p95, limit)]
 }
 
-/// How many finished, of how many.
+/// Number of finished runs, of all.
 fn runs(cell: &Cell) -> String {
     let all = &cell.found.samples.0;
     let finished = all.iter().filter(|sample| matches!(sample, Sample::Finished(_))).count();

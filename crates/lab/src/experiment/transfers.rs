@@ -24,25 +24,25 @@ const CARRIED_BPS: u64 = 120_000_000;
 /// No more worlds than this, however slow: each has about six threads.
 const WORLDS_AT_ONCE: usize = 64;
 
-/// What to run.
+/// Plan of the runs.
 #[derive(Debug, Clone)]
 pub struct Plan<'a> {
     /// The name in the rows.
     pub experiment: &'static str,
     /// Over what.
     pub profile: &'a Profile,
-    /// Who.
+    /// Systems under test.
     pub contenders: &'a [&'static dyn Contender],
-    /// What.
+    /// Workloads.
     pub workloads: &'a [Workload],
     /// Runs of each cell; by default as many as give a steady median, and more where the 95th
     /// percentile matters and runs are short.
     pub runs: Option<usize>,
-    /// Of all losses.
+    /// Seed of all losses.
     pub seed: u64,
     /// All runs in one world, from the beginning of the first.
     pub deadline: Duration,
-    /// How much of a long download is measured.
+    /// Measured part of a long download.
     pub bulk_length: Duration,
     /// The `bentpipe` program.
     pub program: &'a Path,
@@ -50,12 +50,12 @@ pub struct Plan<'a> {
     pub folder: &'a Path,
 }
 
-/// What one contender did with one workload.
+/// Results of one contender with one workload.
 #[derive(Debug, Clone)]
 pub struct Cell {
-    /// Who.
+    /// System under test.
     pub contender: &'static dyn Contender,
-    /// What.
+    /// Workload.
     pub workload: Workload,
     /// All its worlds together.
     pub found: Found,
@@ -63,7 +63,7 @@ pub struct Cell {
     pub overheads: Vec<f64>,
 }
 
-/// How far things are.
+/// Progress of the runs.
 #[derive(Debug, Clone, Copy)]
 pub enum Progress {
     /// So many worlds' links have been found as declared.
@@ -74,10 +74,10 @@ pub enum Progress {
     Skipped(&'static dyn Contender, usize),
 }
 
-/// Who hears of it.
+/// Listener of the progress.
 pub type Tell<'a> = dyn Fn(Progress) + Sync + 'a;
 
-/// How many worlds a cell has, and how many runs each of them.
+/// Number of worlds of a cell, and of runs in each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
     worlds: usize,
@@ -133,12 +133,12 @@ impl Plan<'_> {
         shapes
     }
 
-    /// How many runs there will be.
+    /// Number of runs.
     pub fn run_count(&self) -> usize {
         self.shapes().iter().map(|(_, _, shape)| shape.worlds * shape.runs).sum()
     }
 
-    /// Whose they are.
+    /// Number of runs of each contender.
     pub fn runs_by_contender(&self) -> BTreeMap<&'static dyn Contender, usize> {
         let mut runs = BTreeMap::new();
         for (contender, _, shape) in self.shapes() {
@@ -147,7 +147,7 @@ impl Plan<'_> {
         runs
     }
 
-    /// How many worlds there will be.
+    /// Number of worlds.
     pub fn world_count(&self) -> usize {
         self.shapes().iter().map(|(_, _, shape)| shape.worlds).sum()
     }
@@ -179,7 +179,7 @@ impl Plan<'_> {
         Ok(cells)
     }
 
-    /// What each world of each cell found.
+    /// Results of each world of each cell.
     fn run_all(
         &self,
         shapes: &[(&'static dyn Contender, &Workload, Shape)],
@@ -296,8 +296,8 @@ impl Cell {
     }
 }
 
-/// What physics allows: RTT + 8·bytes/((1−p)·rate), or (1−p)·rate without end. `None` where the
-/// link has no rate.
+/// Bound of physics: RTT + 8·bytes/((1−p)·rate), or (1−p)·rate without end. `None` if the link has
+/// no rate.
 pub fn limit(profile: &Profile, workload: &Workload) -> Option<f64> {
     match workload.bytes() {
         Some(bytes) => Some(profile.forward_limit(bytes)?.as_secs_f64()),

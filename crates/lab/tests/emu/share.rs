@@ -23,10 +23,10 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 const HUB_PORT: u16 = 4500;
 const TCP_PORT: u16 = 9000;
-/// How far apart the senders start, and how long is counted from the last start on.
+/// Interval between the senders' starts, and measured time from the last start on.
 const STAGGER: Duration = Duration::from_secs(1);
 const LENGTH: Duration = Duration::from_secs(60);
-/// Of its fair share, what each gets at least.
+/// Least part of its fair share that each gets.
 const LEAST: f64 = 0.5;
 
 /// Bytes that each sender got across.

@@ -56,7 +56,7 @@ pub fn crosses() {
     done.unwrap();
 }
 
-/// What a class may take at most holds both ways, however much it wants.
+/// Ceilings of classes hold both ways, under any load.
 pub fn ceilings() {
     let folder = tempfile::tempdir().unwrap();
     let engine = Engine::Emu(Emulator { folder: folder.path() });

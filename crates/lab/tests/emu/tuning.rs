@@ -1,4 +1,4 @@
-//! What is declared of clients' and servers' TCP holds, seen from outside.
+//! Declared TCP settings of clients and servers hold, seen from outside.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -31,7 +31,7 @@ fn connect(world: &World) -> TcpStream {
     world.client.run(|| TcpStream::connect(address())).expect("a thread").expect("connected")
 }
 
-/// What comes from the first byte on for so long.
+/// Bytes received within a time from the first byte on.
 fn burst(stream: &mut TcpStream, length: Duration) -> usize {
     let mut buffer = vec![0; 1 << 16];
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");

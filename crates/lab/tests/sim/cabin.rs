@@ -1,5 +1,5 @@
-//! What the cabin's services must show, by the experiments behind `bentpipe lab run pages-cold`,
-//! `pages-warm` and `dns`, and in their words for it: each goal is worked out again from the rows.
+//! Goals of the cabin's services, by the experiments behind `bentpipe lab run pages-cold`,
+//! `pages-warm` and `dns`, and in their terms: each goal is computed again from the rows.
 
 use std::time::Duration;
 

@@ -57,8 +57,8 @@ fn three_in_a_hundred_are_left_where_losses_come_in_bursts() {
     assert!(delay <= Duration::from_millis(60), "{delay:?} are added at p95");
 }
 
-/// What is left comes in clusters, of which a call of two minutes has a handful: one in some fifty
-/// such calls has twice as many as the mean. In ten minutes that evens out.
+/// Remaining losses come in clusters, of which a call of two minutes has a handful: one in some
+/// fifty such calls has twice as many as the mean. In ten minutes that evens out.
 #[test]
 fn no_call_of_ten_minutes_is_left_with_more() {
     for (burst, most) in [(1.0, 0.004), (4.0, 0.03)] {

@@ -1,4 +1,4 @@
-//! What each class gets of the link, both ways, on the wire: virtual time, the real transport.
+//! Shares of each class on the link, both ways: virtual time, the real transport.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use bentpipe_lab::traffic::{
 use bentpipe_link::{Class, ClassSettings, Limits, PerClass, Settings};
 use bentpipe_units::{BitRate, Ratio};
 
-/// What each class may count on, and what it may take at most, in parts of a link's rate.
+/// Guaranteed rate and ceiling of each class, in parts of a link's rate.
 type Parts<'a> = &'a [(Class, Option<f64>, Option<f64>)];
 
 const WAYS: [(usize, &str); 2] = [(DOWN, "down"), (UP, "up")];
@@ -168,8 +168,8 @@ fn talk(class: Class, packets: usize) -> Talk {
     Talk { class, passenger: 50, gap, sizes, phase: Duration::ZERO }
 }
 
-/// How long something took beyond the propagation, in times of a full packet's sending; what never
-/// came took for ever.
+/// Delay beyond the propagation, in sending times of a full packet; a lost packet has an infinite
+/// delay.
 fn packets(profile: &Profile, way: usize, took: Option<Duration>) -> f64 {
     let link = &profile.link;
     let direction = if way == DOWN { &link.forward } else { &link.return_ };
@@ -288,7 +288,7 @@ fn the_operators_class_keeps_rate_and_delay_whatever_passengers_do() {
     }
 }
 
-/// What passengers read in `length`, that way.
+/// Bytes that passengers read in `length`, that way.
 fn goodput(cabin: &mut SimTraffic, of: &[Vec<usize>], way: usize, length: Duration) -> Vec<f64> {
     let read = |cabin: &SimTraffic, flows: &Vec<usize>| -> u64 {
         flows.iter().map(|&flow| cabin.course(flow).got[way]).sum()
@@ -334,7 +334,7 @@ fn many_connections_get_no_more_than_one() {
     }
 }
 
-/// How long a page of six objects at once takes.
+/// Load time of a page of six objects at once.
 fn page(cabin: &mut SimTraffic) -> Duration {
     let began = cabin.now();
     let (class, up, down) = (Class::Assured, REQUEST_BYTES, 100_000);

@@ -1,4 +1,4 @@
-//! What the simulator shows, in exact virtual time: one binary, as each takes room and a link.
+//! Tests of the simulator, in exact virtual time: one binary, as each takes room and a link.
 //!
 //! `cargo test -p bentpipe-lab --test sim -- NAME` runs the tests whose names contain NAME.
 

@@ -122,7 +122,7 @@ fn in_virtual_time<T>(run: impl Future<Output = T>) -> T {
     runtime.block_on(run)
 }
 
-/// What one run over `mss` shows.
+/// Results of one run over `mss`.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     object_10k: Duration,

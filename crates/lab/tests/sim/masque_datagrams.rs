@@ -24,12 +24,12 @@ fn link(loss: &str) -> LinkSpec {
     LinkSpec { forward: direction.clone(), return_: direction }
 }
 
-/// What became of a call from the air to the ground.
+/// Received datagrams of a call from the air to the ground.
 struct Heard {
     packets: usize,
     /// The longest that one was under way.
     slowest: Duration,
-    /// Whether each came once, in order.
+    /// `true` if each came once, in order.
     in_order: bool,
 }
 

@@ -219,7 +219,7 @@ async fn a_modem_off_the_segment_is_not_heard() {
     assert_eq!(*source.rates().borrow(), None);
 }
 
-/// What is logged on this thread.
+/// Log lines of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -31,7 +31,7 @@ const AIRCRAFT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 const OBJECTS: usize = 20;
 const OBJECT_BYTES: usize = 200_000;
 
-/// What passengers do while they are busy.
+/// Time for which passengers are busy.
 const BUSY: Duration = Duration::from_secs(120);
 
 /// Asks the ground for objects, in the class that yields.
@@ -126,7 +126,7 @@ async fn start(profile: &Profile, folder: &Path, net: &Net) -> Arc<Air> {
     far
 }
 
-/// What three passengers who download all the time have got after [`BUSY`], bytes.
+/// Bytes that three passengers who download all the time have received after [`BUSY`].
 async fn download(air: &Arc<Air>) -> u64 {
     let downloads = (1..=3).map(|passenger| {
         let air = air.clone();

@@ -1,4 +1,4 @@
-//! How sessions without leases share a bottleneck with CUBIC, in virtual time.
+//! Sharing of a bottleneck between sessions without leases and CUBIC, in virtual time.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const ORDERS: [[Sender; 3]; 3] = [
 
 /// A seed, and how far apart the senders start in ms.
 const STARTS: [(u64, u64); 4] = [(1, 100), (2, 100), (3, 10_000), (4, 10_000)];
-/// Of the fair share, what each sender gets at least over all starts of an order …
+/// Least part of the fair share that each sender gets over all starts of an order …
 const LEAST_OVER_ALL: f64 = 0.5;
 /// … and of one start at 100 ms with drop-tail; of one start of any other it is the same. The QUIC
 /// library's CUBIC finds the queue full three times as often as the sessions do here, by its own pacing
@@ -31,7 +31,7 @@ fn least_of_one(delay_ms: u64, queue: &str) -> f64 {
 const DROP_TAIL: &str = "queue = '1 BDP'";
 const MARKING: &str = "queue = '2 BDP'\necn-threshold = '1 BDP'";
 
-/// How far apart the senders start, and how long is counted after the last.
+/// Interval between the senders' starts, and measured time after the last.
 #[derive(Clone, Copy)]
 struct Times {
     stagger: Duration,
@@ -56,7 +56,7 @@ fn race(senders: &[Sender], direction: &str, times: Times, seed: u64) -> Shares 
     share::run(&race).unwrap()
 }
 
-/// What part of each sender's packets found the queue full, and in how many episodes.
+/// Share of each sender's packets that found the queue full, and number of episodes.
 fn drops(shares: &Shares) -> String {
     let of_one = |queue: &share::AtQueue| {
         let percent = 100.0 * queue.dropped as f64 / queue.packets.max(1) as f64;
@@ -124,8 +124,9 @@ fn at_600_ms_with_marks() {
     everybody_gets_a_share(300, MARKING, 240);
 }
 
-/// Who has no lease takes loss for congestion, whoever made it: coding and retransmission do not
-/// hide it (RFC 9265). This is why a radio link that loses by itself wants a lease.
+/// A session without a lease takes loss for congestion, whatever its cause: coding and
+/// retransmission do not hide it (RFC 9265). This is why a radio link that loses by itself wants a
+/// lease.
 #[test]
 fn over_random_loss_it_gets_as_little_as_cubic_does() {
     let direction = "rate = '10 Mbit/s'\ndelay = '300 ms'\nloss = '1 %'";

@@ -83,7 +83,8 @@ fn every_byte_arrives_once_and_in_order_over_the_link() {
     play_all(seeds(SEEDS), &Limits::PROMISED, |scenario| run(scenario, OverLink::start));
 }
 
-/// What the project does not promise but must survive: shattered links, outages of over an hour.
+/// Conditions that the project does not promise but must survive: shattered links, outages of over
+/// an hour.
 const HARSH: Limits = Limits {
     most_bytes: 300_000,
     most_flows: 8,
@@ -129,7 +130,7 @@ fn a_seed_repeats_to_the_byte_here_and_in_another_process() {
     assert_ne!(digest_of(1), digest_of(2));
 }
 
-/// What HTTP/3 CONNECT on quinn carries without loss; measured with this suite, 200 seeds each:
+/// Limits of HTTP/3 CONNECT on quinn without loss; measured with this suite, 200 seeds each:
 ///
 /// - Outages up to 30 s: these seeds pass; 3 of 3,000 fail, always the same, each with an address change
 ///   and an outage of 20 to 30 s. From 30 to 120 s 5 of some 75 fail, from 120 to 180 s 30

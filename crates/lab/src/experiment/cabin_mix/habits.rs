@@ -1,4 +1,4 @@
-//! What passengers do, each kind with its parameters and where they come from.
+//! Behaviour of passengers, each kind with its parameters and their sources.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub const PAGE_OBJECTS: usize = 25;
 const PAGE_CONNECTIONS: usize = 6;
 /// From a page's end to the next request, on average, exponentially spread: ours.
 const PAGE_READING: Duration = Duration::from_secs(30);
-/// Of a video segment: Apple's HLS authoring specification asks for about 6 s.
+/// Length of a video segment: Apple's HLS authoring specification asks for about 6 s.
 const SEGMENT: Duration = Duration::from_secs(6);
 /// Its bytes: 1 Mbit/s, standard definition on a small screen; ours.
 pub const SEGMENT_BYTES: u64 = 750_000;
@@ -30,7 +30,7 @@ pub const RECEIPT_BYTES: u64 = 300;
 /// A hog's connections.
 pub const HOG_CONNECTIONS: usize = 32;
 
-/// What a passenger does.
+/// Kind of passenger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Reads page after page.
@@ -52,7 +52,7 @@ impl Kind {
     pub const ALL: [Self; 6] =
         [Self::Pages, Self::Video, Self::Messages, Self::Call, Self::Download, Self::Hog];
 
-    /// How many of the fifty passengers do that: ours.
+    /// Number of passengers of this kind among the fifty: our choice.
     pub const fn passengers(self) -> u32 {
         match self {
             Self::Pages => 22,
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// What tables and rows call it.
+    /// Name in tables and rows.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pages => "pages",
@@ -76,7 +76,7 @@ impl Kind {
         }
     }
 
-    /// Whether there is always something of it to be sent.
+    /// Returns `true` if it always has something to send.
     pub const fn is_backlogged(self) -> bool {
         matches!(self, Self::Download | Self::Hog)
     }
@@ -87,21 +87,21 @@ pub struct Passenger {
     pub kind: Kind,
     number: u32,
     rng: ChaCha8Rng,
-    /// When the next job begins, unless one goes on.
+    /// Start of the next job, unless one is in progress.
     next_at: Duration,
     job: Option<Job>,
     /// All streams so far.
     pub streams: Vec<usize>,
-    /// Of every job that began while it was measured, how long it took.
+    /// Duration of every job that began during the measurement.
     pub took: Vec<Sample>,
-    /// How long the film stood still while it was measured, and how many segments came too late.
+    /// Time for which the film stood still during the measurement, and number of late segments.
     pub stalled: Duration,
     pub late: usize,
-    /// When the next segment is due on the screen, once the first has come.
+    /// Time at which the next segment is due on the screen, once the first has arrived.
     due: Option<Duration>,
 }
 
-/// What goes on.
+/// Job in progress.
 struct Job {
     began: Duration,
     /// Bytes of what is not asked for yet; the first of a page goes alone.
@@ -149,7 +149,7 @@ impl Passenger {
         self.next_at = Duration::MAX;
     }
 
-    /// When it does something by itself.
+    /// Time of its next spontaneous action.
     pub fn next_at(&self) -> Option<Duration> {
         let idle = self.job.is_none() && !self.kind.is_backlogged() && self.kind != Kind::Call;
         idle.then_some(self.next_at)
@@ -179,12 +179,12 @@ impl Passenger {
         self.job = Some(job);
     }
 
-    /// Whether a job that counts goes on.
+    /// Returns `true` if a job that counts is in progress.
     pub fn is_busy(&self) -> bool {
         self.job.as_ref().is_some_and(|job| job.is_measured)
     }
 
-    /// What is not over counts as cut off.
+    /// Stops. A job in progress counts as cut off.
     pub fn stop(&mut self, now: Duration) {
         if let Some(job) = self.job.take().filter(|job| job.is_measured) {
             self.took.push(Sample::Cut((now - job.began).as_secs_f64()));

@@ -23,14 +23,14 @@ use habits::{Kind, MESSAGE_BYTES, PAGE_OBJECTS, Passenger, RECEIPT_BYTES, SEGMEN
 pub const DEFAULT_PROFILE: &str = "geo-satl";
 /// Runs unless told otherwise.
 pub const DEFAULT_RUNS: u16 = 2;
-/// How much is measured of each unless told otherwise.
+/// Default length of each measurement.
 pub const DEFAULT_LENGTH: Duration = Duration::from_secs(120);
 
 /// Before it is measured: a page's reading time, so that habits are spread out.
 const WARM: Duration = Duration::from_secs(30);
-/// What began while it was measured is waited for so long.
+/// Time for jobs that began during the measurement to end.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How far from other downloads' the hog's rate may be.
+/// Tolerance of the heavy user's rate against other downloads'.
 const HOG_TOLERANCE: f64 = 0.05;
 /// Jain's index among those who always have something to be sent.
 const LEAST_JAIN: f64 = 0.98;
@@ -40,10 +40,10 @@ struct Found {
     kind: Kind,
     bps: f64,
     took: Vec<Sample>,
-    /// Of the film's time, that it stood still; and segments that came too late.
+    /// Share of the film's time for which it stood still; and number of late segments.
     stalled: f64,
     late: usize,
-    /// Of a call: beyond propagation, what came in time; towards the aircraft, and from it.
+    /// Delays of a call's punctual packets beyond propagation: towards the aircraft, and from it.
     waits: [Samples; 2],
 }
 
@@ -117,7 +117,7 @@ fn live(cabin: &mut dyn Traffic, passengers: &mut [Passenger], end: Duration, me
     }
 }
 
-/// What has come to each on the aircraft.
+/// Bytes received by each passenger.
 fn bytes(cabin: &dyn Traffic, passengers: &[Passenger]) -> Vec<u64> {
     let of = |passenger: &Passenger| -> u64 {
         passenger.streams.iter().map(|&stream| cabin.course(stream).got[DOWN]).sum()
@@ -125,8 +125,8 @@ fn bytes(cabin: &dyn Traffic, passengers: &[Passenger]) -> Vec<u64> {
     passengers.iter().map(of).collect()
 }
 
-/// How long a call's packets took beyond propagation; what came later than a listener waits for
-/// counts as never come.
+/// Delays of a call's packets beyond propagation; a packet later than a listener waits for counts
+/// as lost.
 fn heard(
     choice: &Choice,
     cabin: &dyn Traffic,
@@ -146,7 +146,7 @@ fn heard(
     Samples(sent.map(|(_, transit)| wait(transit)).collect())
 }
 
-/// What a kind's job takes at best on an idle link.
+/// Best time of a kind's job on an idle link.
 fn limit(profile: &Profile, kind: Kind) -> Option<f64> {
     let upload = || Some(profile.link.return_.rate()?.time_for(MESSAGE_BYTES));
     let limit = match kind {
@@ -185,7 +185,8 @@ fn residual(waits: &Samples) -> f64 {
     lost as f64 / waits.len().max(1) as f64
 }
 
-/// Of each run: the hog's rate ÷ the mean of other downloads', and Jain's index of all of these.
+/// For each run: the heavy user's rate ÷ the mean of other downloads', and Jain's index of all of
+/// these.
 fn among_backlogged(runs: &[Cabinful]) -> [Samples; 2] {
     let rates = |run: &Cabinful, kind| -> Vec<f64> {
         run.iter().filter(|one| one.kind == kind).map(|one| one.bps).collect()
@@ -289,7 +290,7 @@ fn text(choice: &Choice, runs: &[Cabinful]) -> String {
     )
 }
 
-/// What the table has no room for.
+/// Results for which the table has no room.
 fn notes(runs: &[Cabinful]) -> String {
     let late: usize = of(runs, Kind::Video).map(|found| found.late).sum();
     let stalled: Samples = of(runs, Kind::Video).map(|found| found.stalled).collect();

@@ -26,30 +26,30 @@ pub const DEFAULT_LENGTH: Duration = Duration::from_secs(3600);
 pub const DEFAULT_PASSENGERS: u8 = 50;
 /// Until then caches may be cold.
 const WARM_UP: Duration = Duration::from_secs(300);
-/// What comes sooner comes from on board.
+/// Delay below which an answer counts as from the on-board cache.
 const ON_BOARD: Duration = Duration::from_millis(5);
 /// Names that nobody has asked for.
 const COLD: u32 = 100;
 /// Between two flights, of which the second begins without anything.
 const NEXT_DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// What is to be reached on [`TARGET_PROFILE`].
+/// Profile of the targets.
 const TARGET_PROFILE: &str = "mss";
 const FIRST_ON_BOARD: f64 = 0.95;
 const SECOND_ON_BOARD: f64 = 0.999;
 const COLD_ROUND_TRIPS: f64 = 1.05;
 const SAVED_TOLERANCE: f64 = 0.05;
 
-/// What is asked.
+/// Selection of questions.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// The link.
     pub profile: Profile,
-    /// Who asks.
+    /// Number of passengers.
     pub passengers: u8,
     /// For how long; it is measured after the first five minutes.
     pub length: Duration,
-    /// Of losses and of what is asked.
+    /// Seed of losses and questions.
     pub seed: u64,
 }
 
@@ -82,7 +82,7 @@ struct Seen {
     beginnings: [Beginning; 2],
 }
 
-/// What passengers had before caches were warm.
+/// Times of passengers before caches were warm.
 struct Beginning {
     /// First questions, and how many of them were answered on board.
     asked: usize,
@@ -162,7 +162,7 @@ async fn first_bytes(choice: &Choice, instant: bool) -> Result<Samples, DnsError
     Ok(samples)
 }
 
-/// What they are called.
+/// Names of the beginnings.
 const BEGINNINGS: [&str; 2] = ["next flight, first minutes", "the same, warm start"];
 
 impl Beginning {
@@ -172,7 +172,7 @@ impl Beginning {
 }
 
 impl Seen {
-    /// How long the first or the second question took.
+    /// Durations of the first or the second question.
     fn took(&self, which: usize) -> Samples {
         let times = self.warm.iter().map(|asked| asked.took[which].as_secs_f64());
         Samples(times.map(Sample::Finished).collect())

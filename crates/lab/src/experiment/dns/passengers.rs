@@ -18,9 +18,9 @@ pub const PAUSE: Duration = Duration::from_secs(30);
 
 /// Two questions for one name, one right after the other.
 pub struct Asked {
-    /// When, since the first.
+    /// Time since the first.
     pub at: Duration,
-    /// How long each took.
+    /// Duration of each.
     pub took: [Duration; 2],
 }
 
@@ -76,7 +76,7 @@ async fn passenger(
     }
 }
 
-/// Whether `ip` is what the ground said of `name`.
+/// Returns `Ok` if `ip` is the ground's answer for `name`.
 pub fn is_right(name: &str, ip: Ipv4Addr) -> Result<(), DnsError> {
     let expected = world::address(name);
     if ip == expected {

@@ -30,17 +30,17 @@ const TTLS: [u32; 12] = [20, 60, 300, 30, 3600, 60, 120, 300, 600, 14_400, 1800,
 /// A link that is not up by then will not be.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a client sends first: a request, or a ClientHello.
+/// Size of a client's first message: a request, or a ClientHello.
 const REQUEST_BYTES: usize = 300;
 
-/// How fast the ground pushes, and how much an aircraft takes.
+/// Push rate of the ground, and amount that an aircraft takes.
 const PUSH_BYTES_PER_SECOND: f64 = 4000.0;
 const WARM_START: &str = "64 KiB";
 
 const GROUND: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const AIRCRAFT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 
-/// What the ground remembers of an aircraft's flights.
+/// Ground's memory of an aircraft's flights.
 #[derive(Clone, Default)]
 pub struct Memory(Arc<Mutex<Pusher>>);
 
@@ -58,9 +58,9 @@ pub struct Flight {
     pub instant: bool,
     /// The ground is asked for what it remembers.
     pub warm_start: bool,
-    /// What that is.
+    /// That memory.
     pub memory: Memory,
-    /// When it begins, since the first began.
+    /// Start of the flight, since the first began.
     pub at: Duration,
 }
 
@@ -115,7 +115,7 @@ impl World {
         Ok((ip.into(), began.elapsed()))
     }
 
-    /// How long it takes from the question for `name` to the first byte of its server.
+    /// Time from the question for `name` to the first byte of its server.
     pub async fn first_byte(&self, name: &str) -> Result<Duration, DnsError> {
         let began = Instant::now();
         let (ip, _) = self.ask([10, 1, 0, 1].into(), name).await?;

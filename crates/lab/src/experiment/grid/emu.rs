@@ -13,10 +13,10 @@ use crate::experiment::ExperimentError;
 use crate::experiment::progress::Live;
 use crate::experiment::transfers::{Cell as Found, Plan};
 
-/// How much of a long download is measured.
+/// Measured part of a long download.
 const BULK_LENGTH: Duration = Duration::from_secs(60);
 
-/// Why the emulator found nothing.
+/// Reason for which the emulator found nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum EmuGridError {
     /// The link cannot be.
@@ -25,9 +25,9 @@ pub enum EmuGridError {
     /// The emulator or the gateways failed.
     #[error("{cell}: {source}")]
     Experiment {
-        /// Where.
+        /// The cell.
         cell: String,
-        /// Why.
+        /// Cause.
         source: ExperimentError,
     },
     /// Two clients at once are not what the emulator's client does.
@@ -35,12 +35,12 @@ pub enum EmuGridError {
     NotCarried(Work),
 }
 
-/// What the emulator is run with.
+/// Settings of the emulator.
 #[derive(Debug, Clone, Copy)]
 pub struct Emulator<'a> {
     /// Runs of each work in each cell, in place of as many as give a steady figure.
     pub runs: Option<usize>,
-    /// Of all losses.
+    /// Seed of all losses.
     pub seed: u64,
     /// All runs in one world; what is unfinished then counts as such.
     pub deadline: Duration,
@@ -50,11 +50,11 @@ pub struct Emulator<'a> {
     pub folder: &'a Path,
 }
 
-/// Where both engines are compared: two links with the losses they have anyway, in per cent.
+/// Comparison of both engines: two links with their own losses, in per cent.
 const COMPARED: [(&str, f64); 2] = [("mss", 6.0), ("geo-satl", 1.0)];
 
-/// What of `choice` the emulator is to run: where it names no link, those that both engines are
-/// compared on; where it names no loss, their own; where it names no burst, none.
+/// Works of `choice` for the emulator. If it names no link, those that both engines are compared
+/// on; if it names no loss, their own; if it names no burst, none.
 pub fn works(choice: &Choice) -> Result<Vec<(Cell, Work)>, EmuGridError> {
     if let Some(work) = choice.works.iter().find(|work| work.beside_bulk) {
         return Err(EmuGridError::NotCarried(work.clone()));

@@ -65,7 +65,7 @@ fn order(a: &str, b: &str) -> Ordering {
     of(a).partial_cmp(&of(b)).unwrap_or(Ordering::Equal)
 }
 
-/// How the line of a work in a cell begins.
+/// Prefix of the line of a work in a cell.
 pub fn prefix(cell: &Cell, work: &Work) -> String {
     let loss = cell.loss.to_string();
     format!("{work},{},{},", loss.trim_end_matches(" %"), cell.burst)

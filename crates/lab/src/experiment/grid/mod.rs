@@ -30,10 +30,10 @@ pub const PROFILES: [&str; 4] = ["da2gc", "mss", "geo-satl", "aero"];
 pub const LOSSES: [f64; 7] = [0.0, 1.0, 3.3, 6.0, 10.0, 20.0, 40.0];
 /// The grid's mean bursts, in packet times; 1 is independent loss.
 pub const BURSTS: [f64; 3] = [1.0, 4.0, 20.0];
-/// What is carried everywhere.
+/// Works carried in every cell.
 pub const WORKS: [&str; 4] = ["bulk", "object-10k", "object-100k", "object-1m"];
 
-/// What follows the name of a work beside a neighbour's bulk.
+/// Suffix of a work that shares the link with a neighbour's bulk.
 const BESIDE_BULK: &str = "-beside-bulk";
 
 /// A link with a loss in place of its own.
@@ -47,7 +47,7 @@ pub struct Cell {
     pub burst: f64,
 }
 
-/// What is carried.
+/// Work of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Work {
     /// An object or bulk.
@@ -69,7 +69,7 @@ pub enum WorkError {
     NotCarried(String),
 }
 
-/// What to run; an empty list is that of the grid.
+/// Selection of runs; an empty list is that of the grid.
 #[derive(Debug, Clone, Default)]
 pub struct Choice {
     /// Links by name.
@@ -101,9 +101,9 @@ pub enum CellError {
     /// No link loses like that.
     #[error("{cell}: {source}")]
     Loss {
-        /// Which.
+        /// The cell.
         cell: String,
-        /// Why.
+        /// Cause.
         source: SpecError,
     },
     /// There is no limit to compare with.

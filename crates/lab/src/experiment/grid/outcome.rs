@@ -1,4 +1,4 @@
-//! What came of one work in one cell, and the rows it makes.
+//! Result of one work in one cell, and its rows.
 
 use super::traffic::Traffic;
 use super::{Cell, CellError, Work};
@@ -6,12 +6,12 @@ use crate::contender::{BENTPIPE, Contender};
 use crate::profile::Profile;
 use crate::result::{Percentile, Row, Sample, Samples};
 
-/// What came of one work in one cell.
+/// Result of one work in one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// Where.
+    /// The cell.
     pub cell: Cell,
-    /// What.
+    /// The work.
     pub work: Work,
     /// Seconds to the last byte of each object; the goodput of each stretch of bulk, in bit/s.
     pub samples: Samples,
@@ -36,7 +36,7 @@ pub struct Both {
     pub back: Traffic,
 }
 
-/// What one session found.
+/// Result of one session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Part {
     /// As in [`Outcome::samples`].
@@ -47,7 +47,7 @@ pub struct Part {
     pub forward: Traffic,
     /// Sent back.
     pub back: Traffic,
-    /// Why the session broke, if it did.
+    /// Reason for which the session broke, if it did.
     pub broken: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl Outcome {
         self.ratios.percentile(q).filter(|_| !self.is_bulk())
     }
 
-    /// How many objects never came.
+    /// Number of objects that never arrived.
     pub fn failures(&self) -> usize {
         self.samples.0.iter().filter(|sample| matches!(sample, Sample::Cut(_))).count()
     }
@@ -183,7 +183,7 @@ impl Both {
     }
 }
 
-/// What physics allows.
+/// Lower bound of physics.
 pub fn limit(link: &Profile, work: &Work) -> Result<f64, CellError> {
     let rate = link.link.forward.rate().ok_or_else(|| CellError::NoRate(link.name.clone()))?;
     let possible_bps = (1.0 - link.forward_loss()) * rate.bps() as f64;

@@ -42,7 +42,7 @@ const PATIENCE: u32 = 20;
 /// See [`PATIENCE`].
 const LEAST_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a work is spread: (sessions, objects in each).
+/// Division of a work: (sessions, objects in each).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     /// Sessions, each with its own seed.
@@ -99,7 +99,7 @@ pub fn run(
     outcomes.collect()
 }
 
-/// What one session finds. One that breaks is not an error: its objects count as never come.
+/// Result of one session. A broken session is not an error: its objects count as lost.
 pub fn one(cell: &Cell, work: &Work, objects: usize, seed: u64) -> Result<Part, CellError> {
     let link = cell.link()?;
     let found = match Tunnel::new(&link, Digest::of_sizes(), seed) {

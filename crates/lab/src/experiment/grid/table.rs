@@ -8,7 +8,7 @@ use super::{Cell, Work};
 use crate::experiment::table::{align, table};
 use crate::result::Percentile;
 
-/// What follows a figure whose target is missed.
+/// Mark after a figure that misses its target.
 const MISS: char = '!';
 
 /// Two tables for each link, of what came when and of what it cost, and the targets missed.
@@ -42,7 +42,7 @@ pub fn grid(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// What both engines found, and how far the emulator is from the simulator.
+/// Results of both engines, and the distance of the emulator from the simulator.
 pub fn comparison(simulated: &[Outcome], emulated: &[Outcome]) -> String {
     let mut table = table(&["link", "", "", "sim", "emu", "emu ÷ sim"]);
     for emu in emulated {
@@ -66,8 +66,8 @@ pub fn comparison(simulated: &[Outcome], emulated: &[Outcome]) -> String {
     format!("{}\n", table.trim_fmt())
 }
 
-/// How many targets hold, and which do not: of one figure of one work the worst, with how many
-/// more there are.
+/// Number of targets met, and the list of those missed: the worst case for each figure of each
+/// work, with the number of further cases.
 fn misses(verdicts: &[Verdict]) -> String {
     if verdicts.is_empty() {
         return String::new();

@@ -1,4 +1,4 @@
-//! What the radio transport must reach, cell by cell: the one list of it.
+//! Targets of the radio transport, cell by cell: their only list.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::outcome::{Both, Outcome};
 use super::{BURSTS, Cell, LOSSES, PROFILES, Work, percent};
 use crate::result::Percentile;
 
-/// What is bounded.
+/// Figure with a bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Figure {
     /// Bulk goodput ÷ ((1−p)·rate).
@@ -29,7 +29,7 @@ pub enum Figure {
     ReportsOfUplink,
 }
 
-/// Where it must lie.
+/// Bound of a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
     /// Here or above.
@@ -39,7 +39,7 @@ pub enum Bound {
 }
 
 impl Bound {
-    /// Whether `found` is on its right side; it holds up to itself.
+    /// Returns `true` if `found` is on the right side; the bound itself is included.
     pub fn holds(self, found: f64) -> bool {
         match self {
             Self::AtLeast(least) => found >= least,
@@ -51,13 +51,13 @@ impl Bound {
 /// One bound on one figure of one work in one cell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Target {
-    /// Where.
+    /// The cell.
     pub cell: Cell,
-    /// Of what.
+    /// The work.
     pub work: Work,
-    /// Which figure.
+    /// The figure.
     pub figure: Figure,
-    /// Where it must lie.
+    /// Its bound.
     pub bound: Bound,
 }
 
@@ -66,14 +66,14 @@ pub struct Target {
 pub struct Verdict {
     /// The target.
     pub target: Target,
-    /// What was found; `None` where it is above all that was seen.
+    /// Measured value; `None` if it is above all that was seen.
     pub found: Option<f64>,
-    /// Whether the target is met.
+    /// `true` if the target is met.
     pub holds: bool,
 }
 
 impl Verdict {
-    /// How far the figure is on the wrong side of its bound, as a share of it.
+    /// Distance of the figure beyond its bound, as a share of the bound.
     pub fn shortfall(&self) -> f64 {
         let Some(found) = self.found else { return f64::INFINITY };
         match self.target.bound {
@@ -180,7 +180,7 @@ fn beside_bulk() -> Vec<Target> {
     ["object-10k-beside-bulk", "object-100k-beside-bulk"].into_iter().flat_map(of).collect()
 }
 
-/// Where nothing else works, nothing fails.
+/// Targets of the harshest cells: nothing fails there.
 fn harshest() -> Vec<Target> {
     let at = (40.0, 10.0);
     let mut targets: Vec<_> = (["object-10k", "object-100k", "object-1m"].into_iter())
@@ -206,7 +206,7 @@ fn clean() -> Vec<Target> {
     PROFILES.into_iter().flat_map(of).collect()
 }
 
-/// What the aircraft tells is little beside what it hears.
+/// Targets of reports: the aircraft sends little, compared with what it receives.
 fn reports() -> Vec<Target> {
     let mut targets = Vec::new();
     for link in PROFILES {

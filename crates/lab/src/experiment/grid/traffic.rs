@@ -1,17 +1,17 @@
-//! What was sent, by what it was for.
+//! Sent bytes, by purpose.
 
 use bentpipe_link::Counters;
 
-/// What one end sent in a stretch of time.
+/// Bytes that one end sent in a stretch of time.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Traffic {
     /// IP bytes, headers included.
     pub bytes: u64,
-    /// Of which bytes that a flow's owner wrote.
+    /// Payload: bytes that a flow's owner wrote.
     pub payload_bytes: u64,
     /// By what they were for.
     pub kinds: Kinds,
-    /// What the rate would have let pass in that time.
+    /// Bytes that the rate would have let pass in that time.
     pub possible_bytes: f64,
 }
 
@@ -32,11 +32,11 @@ pub struct Kinds {
     pub repairs: u64,
 }
 
-/// What a packet adds to a symbol or repair: IPv4 and UDP headers, ours and the tag, the symbol's
+/// Overhead of a packet on a symbol or repair: IPv4 and UDP headers, ours and the tag, the symbol's
 /// tag and number.
 const PACKET_BYTES: u64 = 28 + 28 + 4;
 
-/// What was sent between two counts, by kind.
+/// Bytes sent between two counts, by kind.
 fn kinds(before: &Counters, after: &Counters) -> Kinds {
     let since = |count: fn(&Counters) -> u64| count(after) - count(before);
     let sources = since(|it| it.symbols_sent);
@@ -57,8 +57,7 @@ fn kinds(before: &Counters, after: &Counters) -> Kinds {
 }
 
 impl Traffic {
-    /// What was sent between two counts, `payload_bytes` of it payload, where `possible_bytes`
-    /// would have passed.
+    /// Bytes sent between two counts, `payload_bytes` of them payload, of `possible_bytes`.
     pub fn between(
         before: &Counters,
         after: &Counters,

@@ -18,9 +18,10 @@ use super::HttpCacheError;
 
 /// Fifty passengers who ask for an object every 4 s each.
 const REQUESTS_PER_SECOND: f64 = 50.0 / 4.0;
-/// How long they do.
+/// Length of the simulated time.
 const LENGTH: Duration = Duration::from_secs(3600);
-/// What they ask for, by Zipf's law with this exponent: our choice, as are lifetimes and sizes.
+/// Number of objects requested, by Zipf's law with this exponent: our choice, as are lifetimes and
+/// sizes.
 const OBJECTS: usize = 2_000;
 const EXPONENT: f64 = 0.8;
 /// For how long objects are fresh, in equal shares.
@@ -29,10 +30,10 @@ const LIFETIMES_S: [u64; 4] = [60, 600, 3_600, 86_400];
 const UNCACHEABLE: f64 = 0.3;
 /// Their sizes, in equal shares, bytes.
 const SIZES: [usize; 6] = [1_000, 4_000, 10_000, 25_000, 60_000, 150_000];
-/// When the hour begins, since the epoch.
+/// Start of the hour, since the epoch.
 const BEGIN: Duration = Duration::from_secs(1_000_000_000);
 
-/// What became of the requests.
+/// Results of the requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cabin {
     pub requests: u64,

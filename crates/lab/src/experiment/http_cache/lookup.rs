@@ -1,4 +1,4 @@
-//! How long the air gateway takes for what it has, over loopback and in real time.
+//! Time that the air gateway takes for cached objects, over loopback and in real time.
 
 use std::io;
 use std::net::SocketAddr;
@@ -29,7 +29,7 @@ use crate::result::Samples;
 const CONNECTIONS: u32 = 50;
 /// Objects asked for in turn.
 const OBJECTS: u32 = 100;
-/// What each has.
+/// Size of each object.
 const OBJECT_BYTES: usize = 10_000;
 
 /// A far side that has every object, at no distance.

@@ -19,7 +19,7 @@ use cabin::Cabin;
 
 /// Requests a second for `lookup`, unless told otherwise.
 pub const DEFAULT_RATE: u32 = 2_000;
-/// How long they go on, unless told otherwise, in seconds.
+/// Default length, in seconds.
 pub const DEFAULT_SECONDS: u64 = 10;
 /// The memory of the cache, unless told otherwise.
 pub const DEFAULT_MEMORY: ByteSize = ByteSize::from_bytes(64 << 20);
@@ -29,14 +29,14 @@ const MOST_LOOKUP_S: f64 = 0.002;
 /// Hits in parts of what an ideal cache hits.
 const LEAST_OF_IDEAL: f64 = 0.95;
 
-/// What is run.
+/// Selection of the run.
 #[derive(Debug, Clone)]
 pub struct Choice {
-    /// Of what passengers ask for.
+    /// Seed of the passengers' requests.
     pub seed: u64,
     /// Requests a second for what is here.
     pub rate: u32,
-    /// How long, in seconds.
+    /// Length, in seconds.
     pub seconds: u64,
     /// The cache's memory; it has no disk.
     pub memory: ByteSize,
@@ -48,9 +48,9 @@ pub enum HttpCacheError {
     /// Files, sockets or tasks of the system.
     #[error("{doing}: {source}")]
     System {
-        /// What was being done.
+        /// Action that failed.
         doing: &'static str,
-        /// Why not.
+        /// Cause.
         source: io::Error,
     },
     /// The gateway did not start.

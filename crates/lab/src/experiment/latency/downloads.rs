@@ -15,15 +15,15 @@ use crate::traffic::{
     Carry, ClassLimits, DOWN, Engine, EngineError, Passing, REQUEST_BYTES, Traffic,
 };
 
-/// Who download.
+/// Number of downloading passengers.
 const DOWNLOADERS: u32 = 3;
 /// On so many connections each.
 const CONNECTIONS: usize = 8;
-/// Who calls.
+/// Passenger of the call.
 const CALLER: u32 = 50;
-/// Who fetches objects, one at a time.
+/// Passenger who fetches objects, one at a time.
 const READER: u32 = 60;
-/// Who opens flows: each time somebody new.
+/// First passenger of the new flows: each has a passenger of its own.
 const NEWCOMERS: u32 = 1000;
 /// A page's object.
 const OBJECT_BYTES: u64 = 100_000;
@@ -38,10 +38,11 @@ const PATIENCE: u32 = 20;
 /// An object may take so many times its share-adjusted limit.
 const MOST_OF_LIMIT: f64 = 1.5;
 
-/// What came of it, pooled over runs.
+/// Results, pooled over runs.
 #[derive(Default)]
 struct Found {
-    /// Of the call's packets, of new flows' first bytes: towards the aircraft, and from it.
+    /// Delays of the call's packets, and of new flows' first bytes: towards the aircraft, and from
+    /// it.
     call: [Samples; 2],
     first: [Samples; 2],
     /// p95 of each run of those that were not lost, which is what they waited.
@@ -138,7 +139,7 @@ fn objects(
     objects
 }
 
-/// What an object takes at best with the part of the rate that is fair beside the downloaders.
+/// Best time of an object with its fair part of the rate next to the downloads.
 fn limit(choice: &Choice) -> Duration {
     let shared = choice.profile.forward_limit(OBJECT_BYTES * u64::from(DOWNLOADERS + 1));
     shared.unwrap_or_default()

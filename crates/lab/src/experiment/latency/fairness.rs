@@ -1,4 +1,4 @@
-//! Who gets how much where all want everything: one passenger on many connections, and twenty.
+//! Fairness among backlogged passengers: one on many connections, and twenty.
 
 use bentpipe_link::Class;
 
@@ -9,9 +9,9 @@ use crate::result::{Row, Samples};
 use crate::sim::share::{jain, of_fair};
 use crate::traffic::{ClassLimits, DOWN, Engine, EngineError, Passing, Traffic};
 
-/// What a hog opens.
+/// Connections of a heavy user.
 const HOG_CONNECTIONS: usize = 32;
-/// How far from the other's the hog's share may be.
+/// Tolerance of the heavy user's share against the other's.
 const HOG_TOLERANCE: f64 = 0.05;
 /// Passengers who download at once …
 pub const PASSENGERS: usize = 20;
@@ -60,7 +60,7 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> 
     Ok(Report { text: format!("{head}{text}"), rows, goals })
 }
 
-/// Of every run, what passengers on so many connections each get, bit/s.
+/// Rates of passengers on so many connections in every run, bit/s.
 fn rates(
     engine: &Engine<'_>,
     choice: &Choice,

@@ -1,5 +1,4 @@
-//! What classes are promised: their rates and ceilings where all want everything, and what lower
-//! effort takes and leaves.
+//! Guarantees of classes: their rates and ceilings under full load, and the share of lower effort.
 
 use bentpipe_link::{Class, Limits, PerClass};
 use bentpipe_units::BitRate;
@@ -13,37 +12,37 @@ use crate::traffic::{
     Carry, ClassLimits, DOWN, ENDLESS, Engine, EngineError, Passing, Traffic, UP,
 };
 
-/// What each class may count on, in per cent of the link, and what it may take at most: ours. The
+/// Guaranteed rate of each class, in per cent of the link, and its ceiling: our choice. The
 /// operator's traffic stays within its rate; best effort has what is left.
 const OPERATOR_RATE: u64 = 10;
 const NETWORK_RATE: u64 = 15;
 const ASSURED_RATE: u64 = 20;
 const ASSURED_CEIL: u64 = 30;
 const LOWER_RATE: u64 = 5;
-/// What classes come to then where all but the operator's are saturated.
+/// Expected shares if all classes except the operator's are saturated.
 const PROMISED: [(Class, u64); 3] = [
     (Class::Network, NETWORK_RATE),
     (Class::Assured, ASSURED_CEIL),
     (Class::LowerEffort, LOWER_RATE),
 ];
-/// How far from it they may be.
+/// Tolerance of the shares.
 const TOLERANCE: f64 = 0.02;
-/// Whose the operator's packets are.
+/// Passenger number of the operator's packets.
 const OPERATOR: u32 = 7;
 /// The passenger of the first class's bulk; the others' follow.
 const BULK: u32 = 100;
 
 /// Lower effort without a configured rate has a twentieth beside best effort alone: between these.
 const FLOOR: [f64; 2] = [0.04, 0.06];
-/// Of what best effort would carry, lower effort takes at least so much of an idle link.
+/// Least part of best effort's rate that lower effort takes of an idle link.
 const LEAST_OF_IDLE: f64 = 0.95;
 
 #[derive(Default)]
 struct Found {
-    /// Of every class promised something, IP bytes ÷ the promised, each way.
+    /// IP bytes ÷ guarantee of every class that has one, each way.
     promised: [[Samples; 2]; PROMISED.len()],
-    /// Of every run, p95 of the waits of the operator's packets that the link did not lose, and the
-    /// share of all that came.
+    /// For every run, p95 of the delays of the operator's packets that the link did not lose, and
+    /// the share of all that arrived.
     operator_p95: [Samples; 2],
     /// p95 of all of them.
     operator_all: [Samples; 2],
@@ -117,7 +116,7 @@ fn promises(choice: &Choice, cabin: &mut dyn Traffic, found: &mut Found) {
     }
 }
 
-/// What one class's download gets by itself, bit/s; it goes on.
+/// Rate of one class's download by itself, bit/s; it continues.
 fn idle(choice: &Choice, cabin: &mut dyn Traffic, class: Class) -> f64 {
     let stream = cabin.open(super::bulk_down(class, BULK));
     cabin.pass(choice.warm());

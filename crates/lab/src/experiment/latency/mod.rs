@@ -20,15 +20,15 @@ use crate::traffic::{
 
 /// Runs unless told otherwise.
 pub const DEFAULT_RUNS: u16 = 3;
-/// How much of each is measured unless told otherwise.
+/// Default measured length of each part.
 pub const DEFAULT_LENGTH: Duration = Duration::from_secs(60);
 
 /// Bulk is steady after so many round trips …
 const WARM_ROUND_TRIPS: u32 = 30;
 /// … and at least this.
 const LEAST_WARM: Duration = Duration::from_secs(20);
-/// What is under way when the measurement ends has come by then, or never will: the longest
-/// lifetime that a class gives its datagrams, and as much again.
+/// Time after which a packet in flight at the end has arrived, or never will: the longest lifetime
+/// that a class gives its datagrams, and as much again.
 const AFTERWARDS: Duration = Duration::from_secs(20);
 /// Between two packets of a probe, as RRUL's VoIP-like ones.
 const PROBE_GAP: Duration = Duration::from_millis(20);
@@ -52,7 +52,7 @@ pub fn class_rates(engine: &Engine<'_>, choice: &Choice) -> Result<Report, Engin
 }
 
 impl Choice {
-    /// When bulk that begins now is steady.
+    /// Time at which bulk that begins now is steady.
     fn warm(&self) -> Duration {
         (self.profile.link.rtt() * WARM_ROUND_TRIPS).max(LEAST_WARM)
     }
@@ -70,7 +70,7 @@ impl Choice {
         [self.profile.link.forward.mean_delay(), self.profile.link.return_.mean_delay()]
     }
 
-    /// What two full packets take to be sent, each way.
+    /// Sending time of two full packets, each way.
     fn two_packets(&self) -> [f64; 2] {
         [&self.profile.link.forward, &self.profile.link.return_]
             .map(|way| way.rate().map_or(0.0, |rate| rate.time_for(2 * PACKET_BYTES).as_secs_f64()))

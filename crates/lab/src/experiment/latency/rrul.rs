@@ -49,7 +49,7 @@ pub fn run(engine: &Engine<'_>, choice: &Choice) -> Result<Report, EngineError> 
     Ok(Report { text: text(choice, &lines), rows: rows(choice, &lines), goals: Vec::new() })
 }
 
-/// Of each class, each way: what its bulk got, and how long its probe's packets waited.
+/// Results of each class, each way: rate of its bulk, and delays of its probe's packets.
 type Found = Vec<([f64; 2], [Samples; 2])>;
 
 fn one(choice: &Choice, bulk: bool, cabin: &mut dyn Traffic) -> Found {

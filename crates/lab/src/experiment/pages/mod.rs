@@ -28,17 +28,17 @@ use world::World;
 pub const DEFAULT_RUNS: u16 = 5;
 /// Over these, unless told otherwise.
 pub const DEFAULT_PROFILES: [&str; 2] = ["geo-rural-8", "mss"];
-/// What browsers open to one host.
+/// Connections of browsers to one host.
 const CONNECTIONS: usize = 6;
-/// What a browser accepts when it asks for a page, and for a picture.
+/// `Accept` header of a browser for a page, and for a picture.
 const OF_PAGES: &str = "text/html,application/xhtml+xml,*/*;q=0.8";
 const OF_IMAGES: &str = "image/*,*/*;q=0.8";
 
-/// Of two round trips and the page's bytes at the rate that losses leave.
+/// Maximum ratio to two round trips and the page's bytes at the rate that losses leave.
 const MOST_COLD: f64 = 1.30;
 const MOST_WARM_S: f64 = 1.0;
 
-/// Whose load is looked at.
+/// Passenger whose load is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reader {
     /// Nothing of the page is on board.
@@ -47,16 +47,16 @@ pub enum Reader {
     Second,
 }
 
-/// What is run.
+/// Selection of runs.
 #[derive(Debug, Clone)]
 pub struct Choice {
     /// The links; they have rates.
     pub profiles: Vec<Profile>,
     /// Loads of each page.
     pub runs: u16,
-    /// Of the first; the others' follow.
+    /// Seed of the first; the others' follow.
     pub seed: u64,
-    /// Whose.
+    /// Passenger.
     pub reader: Reader,
 }
 

@@ -19,11 +19,11 @@ use tokio::time::sleep;
 
 use crate::workload::content::Object;
 
-/// What it is called.
+/// Name of the host.
 pub const HOST: &str = "paws.test";
 /// Between the ground and the origin: ours.
 const RTT: Duration = Duration::from_millis(20);
-/// What a connection holds on its way: more than the link moves in a round trip of it.
+/// Buffer of a connection: more than the link moves in a round trip of it.
 const PIPE_BYTES: usize = 256 << 10;
 
 /// One of the nine pages (section VIII of the paper): its size in KB over that of its objects.
@@ -61,7 +61,7 @@ impl Page {
         self.document().len() as u64 + objects.map(|object| object.bytes()).sum::<u64>()
     }
 
-    /// Where its document is.
+    /// Path of its document.
     pub fn path(self) -> String {
         format!("/{}/{}", self.total_kb, self.object_kb)
     }
@@ -76,7 +76,7 @@ impl Page {
     }
 }
 
-/// What the origin has at `path`, and of which type; the document is for its reader alone to keep.
+/// Body and type at `path`; the document is private to its reader.
 pub fn body(path: &str) -> Option<(Bytes, &'static str, &'static str)> {
     if let Some(page) = Page::at(path) {
         return Some((page.document().into(), "text/html", "no-cache"));

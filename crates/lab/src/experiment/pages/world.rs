@@ -35,7 +35,7 @@ use crate::sim::net::Net;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// From then on it is quiet.
 const QUIET: Duration = Duration::from_secs(5);
-/// What a browser asks with, as long as a short request of one.
+/// Size of a browser's request: a short one.
 const REQUEST_BYTES: usize = 300;
 
 const GROUND: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
@@ -44,7 +44,7 @@ const AIRCRAFT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 /// Both ends, until it is dropped.
 pub struct World {
     cabin: Cabin,
-    /// Whether pages go by Split HTTP; else each object crosses the link by itself.
+    /// `true` if pages use Split HTTP; otherwise each object crosses the link by itself.
     is_split: bool,
     _net: Net,
 }
@@ -170,7 +170,7 @@ impl Origin for Across {
 
 type Pushed = Response<bentpipe_webcache::OriginBody>;
 
-/// Where the passenger of this number sits in the cabin's network.
+/// Address of the passenger with this number in the cabin's network.
 fn address_of(passenger: u32) -> IpAddr {
     IpAddr::V4(Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() + passenger))
 }

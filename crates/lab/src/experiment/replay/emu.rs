@@ -19,7 +19,7 @@ use crate::site::{Authority, ServerSettings, Site, SiteServer};
 use crate::workload::fetch::{Client, Route};
 use crate::workload::origin::Origin;
 
-/// How long the first byte may take to come through a contender.
+/// Time within which the first byte must come through a contender.
 const SILENCE: Duration = Duration::from_secs(60);
 /// An attempt to get it.
 const ATTEMPT: Duration = Duration::from_secs(10);
@@ -28,9 +28,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The number of the visit that brings tickets: another than any archive's.
 const WARMING: u64 = 1 << 32;
 
-/// Who loads, by what.
+/// Client, protocol and contender of a load.
 pub struct By<'a> {
-    /// Who carries it.
+    /// System under test.
     pub contender: &'static dyn Contender,
     /// In real Chromium, else by the light loader.
     pub browser: bool,
@@ -40,7 +40,7 @@ pub struct By<'a> {
     pub folder: &'a Path,
 }
 
-/// Whether the lab can serve `site` and load it so; else why not.
+/// Checks that the lab can serve `site` and load it.
 pub fn check(site: &Site, protocol: Protocol, in_browser: bool) -> Result<(), String> {
     let is_ours = |ip| is_site(ip) || ip == SERVER.v4;
     if let Some(domain) = site.domains.iter().find(|domain| !is_ours(domain.address)) {

@@ -23,38 +23,38 @@ use time::OffsetDateTime;
 /// Runs of each contender unless told otherwise.
 pub const DEFAULT_RUNS: u16 = 3;
 
-/// What is replayed.
+/// Selection of the replay.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'a> {
-    /// What is loaded.
+    /// Site to load.
     pub site: &'a Site,
     /// Over which link.
     pub profile: &'a Profile,
     /// Over what.
     pub protocol: Protocol,
-    /// When a load is cut off.
+    /// Time at which a load is cut off.
     pub deadline: Duration,
 }
 
 /// One load of the site.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// How long it took; cut off where anything is missing.
+    /// Duration; cut off if anything is missing.
     pub plt: Sample,
     /// Bytes of bodies that came.
     pub bytes: u64,
     /// Resources of the site that came whole.
     pub came: usize,
-    /// What went wrong first, if anything.
+    /// First fault, if any.
     pub failed: Option<String>,
     /// Its waterfall, as HAR 1.2.
     pub har: Value,
 }
 
-/// What all runs of one contender gave.
+/// Results of all runs of one contender.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// Whose.
+    /// System under test.
     pub contender: &'static dyn Contender,
     /// One for each run.
     pub loads: Vec<Loaded>,
@@ -111,7 +111,7 @@ impl Found {
     }
 }
 
-/// What a person sees: a row for each contender, in 80 columns.
+/// Text for a person: a row for each contender, in 80 columns.
 pub fn text(choice: &Choice<'_>, found: &[Found]) -> String {
     let header = ["", "contender", "median", "p95", "best", "worst", "objects", "runs"];
     let all = choice.site.resources.len();

@@ -22,7 +22,7 @@ use crate::traffic::{Carry, DOWN, REQUEST_BYTES, Traffic};
 pub const PROTOCOL: Protocol = Protocol::Http1Close;
 /// An answer's header, as the lab's servers write one.
 const HEADER_BYTES: u64 = 200;
-/// Who loads it.
+/// Passenger who loads it.
 const READER: u32 = 1;
 
 /// The site once, over Bentpipe.
@@ -39,7 +39,7 @@ struct Asked {
     stream: usize,
     at: Duration,
     first: Option<Duration>,
-    /// When the last byte is here, the way behind the ground gateway included.
+    /// Arrival of the last byte, the path behind the ground gateway included.
     ends: Option<Duration>,
 }
 
@@ -121,7 +121,7 @@ pub(super) fn load(load: &Load<'_>, choice: &Choice<'_>, seed: u64) -> Result<Vi
     })
 }
 
-/// What became of a request until `ends`, without what came of it.
+/// Entry of a request until `ends`, without its result.
 fn entry(load: &Load<'_>, one: &Asked, found: Duration, began: Duration, ends: Duration) -> Entry {
     let first = one.first.unwrap_or(ends).min(ends);
     Entry {
