@@ -4,19 +4,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bentpipe_link::{Class, ResetCode};
 
+use crate::refusals::Refusals;
+
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counts since the gateway started; cheap to share and to bump.
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[$doc])* pub $name: Count,)*
+            /// What limits refused.
+            pub refusals: Refusals,
             resets: [Count; ResetCode::ALL.len()],
             classes: [Count; Class::ALL.len()],
         }
 
         impl Counters {
             /// Every count by its name, in a fixed order; resets as `reset-<code>`, flows of a
-            /// class as `flows-<class>`.
+            /// class as `flows-<class>`, what limits took as `refused-<limit>` and `evicted-<limit>`.
             pub fn all(&self) -> Vec<(String, u64)> {
                 let mut all = vec![$((stringify!($name).replace('_', "-"), self.$name.get()),)*];
                 for code in ResetCode::ALL {
@@ -25,6 +29,7 @@ macro_rules! counters {
                 for class in Class::ALL {
                     all.push((format!("flows-{}", class.name()), self.flows_in(class)));
                 }
+                all.extend(self.refusals.all());
                 all
             }
         }
@@ -211,7 +216,9 @@ mod tests {
     fn every_count_is_explained() {
         let page = include_str!("../../../docs/status.md");
         for (name, _) in Counters::default().all() {
-            if !name.starts_with("reset-") && !name.starts_with("flows-") {
+            // Those of limits have a test of their own, see `refusals`.
+            let families = ["reset-", "flows-", "refused-", "evicted-"];
+            if !families.iter().any(|family| name.starts_with(family)) {
                 let row = format!("| `{}` | ", name.replace('-', "_"));
                 assert!(page.contains(&row), "docs/status.md lacks {name}");
             }

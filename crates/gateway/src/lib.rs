@@ -7,7 +7,7 @@
 //! [`usage`] what passengers used, and
 //! [`status`] what is carried now. [`pages`] are the two ends of Split HTTP,
 //! `single` packs the heads of what is asked for beside them, `origin_tls` is TLS with the origins of sites,
-//! [`preload`] fetches the portal's content at night.
+//! [`preload`] fetches the portal's content at night. What limits refuse is counted and logged by [`refusals`].
 
 pub mod air;
 mod bucket;
@@ -29,6 +29,7 @@ pub mod preload;
 mod quic;
 mod quiet;
 pub mod rate;
+pub mod refusals;
 pub mod relay;
 mod replay;
 mod single;

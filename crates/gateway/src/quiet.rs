@@ -11,7 +11,7 @@ use tokio::time::Instant;
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Lets one line through per [`INTERVAL`] and counts the others.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Quiet(Mutex<(Option<Instant>, u64)>);
 
 impl Quiet {
@@ -30,7 +30,7 @@ impl Quiet {
     }
 
     /// How many lines went unsaid, when one may be said now.
-    fn turn(&self) -> Option<u64> {
+    pub fn turn(&self) -> Option<u64> {
         // A panic cannot leave the pair half-changed.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();

@@ -1,0 +1,219 @@
+//! Refusals for a limit: every one is counted, and the log says who holds how much.
+//!
+//! A refusal that only the refused can see looks like a broken network. So whatever has a limit reports
+//! here when the limit takes something from somebody:
+//!
+//! ```text
+//! counters.refusals.refused(Limit::UdpFlows, || Holding { … });
+//! counters.refusals.evicted(Limit::UdpFlows, || Holding { … });
+//! ```
+//!
+//! The closure runs only if a line is due. Each [`Limit`] has its own interval of silence, so that a flood
+//! at one limit does not hide another limit.
+
+use std::fmt;
+
+use crate::counters::Count;
+use crate::quiet::Quiet;
+
+/// A limit that somebody can reach. The passengers of an air gateway share it, or the aircraft of a ground
+/// gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    /// TCP connections at once.
+    TcpFlows,
+    /// Flows of UDP datagrams at once.
+    UdpFlows,
+    /// Flows of ICMP echo and other protocols at once.
+    IpFlows,
+    /// New TCP connections per second.
+    TcpOpens,
+    /// New flows of UDP datagrams per second.
+    UdpOpens,
+    /// New flows of ICMP echo and other protocols per second.
+    IpOpens,
+    /// Passengers told apart at once.
+    Passengers,
+    /// Connections to the operator's sites at once.
+    SiteConnections,
+    /// External UDP ports at the ground.
+    UdpPorts,
+    /// DNS questions, per second or under way.
+    DnsQuestions,
+    /// Places for pages and downloads of Split HTTP.
+    Pages,
+}
+
+impl Limit {
+    /// Every limit.
+    pub const ALL: [Self; 11] = [
+        Self::TcpFlows,
+        Self::UdpFlows,
+        Self::IpFlows,
+        Self::TcpOpens,
+        Self::UdpOpens,
+        Self::IpOpens,
+        Self::Passengers,
+        Self::SiteConnections,
+        Self::UdpPorts,
+        Self::DnsQuestions,
+        Self::Pages,
+    ];
+
+    /// The name in counters and in the log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TcpFlows => "tcp-flows",
+            Self::UdpFlows => "udp-flows",
+            Self::IpFlows => "ip-flows",
+            Self::TcpOpens => "tcp-opens",
+            Self::UdpOpens => "udp-opens",
+            Self::IpOpens => "ip-opens",
+            Self::Passengers => "passengers",
+            Self::SiteConnections => "site-connections",
+            Self::UdpPorts => "udp-ports",
+            Self::DnsQuestions => "dns-questions",
+            Self::Pages => "pages",
+        }
+    }
+}
+
+/// The state of a limit when it took something from somebody.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Holding {
+    /// The newcomer, by the label of usage records or by the aircraft's name.
+    pub newcomer: String,
+    /// Amount that the newcomer holds.
+    pub holds: usize,
+    /// Amount that all hold.
+    pub held: usize,
+    /// The limit: of the newcomer or of all, whichever was reached.
+    pub most: usize,
+    /// The largest holder, and the amount that it holds.
+    pub largest: Option<(String, usize)>,
+}
+
+/// Counts and logs what limits refuse.
+#[derive(Debug, Default)]
+pub struct Refusals([One; Limit::ALL.len()]);
+
+#[derive(Debug, Default)]
+struct One {
+    refused: Count,
+    evicted: Count,
+    quiet: Quiet,
+}
+
+impl Refusals {
+    /// Reports that a newcomer was refused. `who` must not wait for a lock that the caller holds.
+    pub fn refused(&self, limit: Limit, who: impl FnOnce() -> Holding) {
+        let one = self.of(limit);
+        one.refused.add(1);
+        if let Some(unsaid) = one.quiet.turn() {
+            warn(limit, "the newcomer was refused", &who(), unsaid);
+        }
+    }
+
+    /// Reports that the idlest of the largest holder ended to make room. `who` must not wait for a lock
+    /// that the caller holds.
+    pub fn evicted(&self, limit: Limit, who: impl FnOnce() -> Holding) {
+        let one = self.of(limit);
+        one.evicted.add(1);
+        if let Some(unsaid) = one.quiet.turn() {
+            warn(limit, "the idlest of the largest holder ended to make room", &who(), unsaid);
+        }
+    }
+
+    /// Every count by its name: `refused-<limit>` and `evicted-<limit>`.
+    pub fn all(&self) -> impl Iterator<Item = (String, u64)> {
+        Limit::ALL.into_iter().flat_map(|limit| {
+            let (one, name) = (self.of(limit), limit.name());
+            let refused = (format!("refused-{name}"), one.refused.get());
+            [refused, (format!("evicted-{name}"), one.evicted.get())]
+        })
+    }
+
+    /// Newcomers refused for `limit`.
+    pub fn count_refused(&self, limit: Limit) -> u64 {
+        self.of(limit).refused.get()
+    }
+
+    /// Holders that lost something to a newcomer for `limit`.
+    pub fn count_evicted(&self, limit: Limit) -> u64 {
+        self.of(limit).evicted.get()
+    }
+
+    fn of(&self, limit: Limit) -> &One {
+        &self.0[limit as usize]
+    }
+}
+
+fn warn(limit: Limit, outcome: &str, who: &Holding, unsaid: u64) {
+    let limit = limit.name();
+    tracing::warn!(%limit, unsaid, "a limit was reached, {outcome}: {who}");
+}
+
+impl fmt::Display for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { newcomer, holds, held, most, largest } = self;
+        write!(f, "{newcomer} holds {holds} of {held}, the limit is {most}")?;
+        match largest {
+            Some((name, holds)) => write!(f, ", {name} holds most ({holds})"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn limits_are_in_the_order_of_their_numbers() {
+        for (at, limit) in Limit::ALL.into_iter().enumerate() {
+            assert_eq!(limit as usize, at, "{}", limit.name());
+        }
+    }
+
+    #[test]
+    fn every_limit_is_explained() {
+        let page = include_str!("../../../docs/status.md");
+        for limit in Limit::ALL {
+            let name = limit.name().replace('-', "_");
+            let row = format!("| `refused_{name}`, `evicted_{name}` | ");
+            assert!(page.contains(&row), "docs/status.md lacks {row}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_noisy_limit_hides_no_other() {
+        let (refusals, asked) = (Refusals::default(), Cell::new(0));
+        let who = || {
+            asked.set(asked.get() + 1);
+            Holding::default()
+        };
+        for _ in 0..1_000 {
+            refusals.refused(Limit::UdpFlows, who);
+        }
+        assert_eq!(asked.get(), 1, "the log has one line of them");
+        refusals.evicted(Limit::TcpFlows, who);
+        assert_eq!(asked.get(), 2);
+        let told: Vec<_> = refusals.all().filter(|(_, count)| *count > 0).collect();
+        let of = |name: &str, count| (name.to_owned(), count);
+        assert_eq!(told, [of("evicted-tcp-flows", 1), of("refused-udp-flows", 1_000)]);
+        tokio::time::advance(std::time::Duration::from_secs(10)).await;
+        refusals.refused(Limit::UdpFlows, who);
+        assert_eq!(asked.get(), 3, "one line an interval");
+    }
+
+    #[test]
+    fn a_line_says_who_holds_how_much() {
+        let largest = Some(("02:00:00:00:00:01".to_owned(), 4_000));
+        let newcomer = "10.0.0.7".to_owned();
+        let who = Holding { newcomer, holds: 3, held: 4_096, most: 4_096, largest };
+        let line =
+            "10.0.0.7 holds 3 of 4096, the limit is 4096, 02:00:00:00:00:01 holds most (4000)";
+        assert_eq!(who.to_string(), line);
+    }
+}
