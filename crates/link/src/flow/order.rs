@@ -9,8 +9,11 @@
 //! A gap is waited for until it is filled, given up by the sender, or older than the patience that it
 //! was found with; so long at most a flow stands still for a datagram that never comes. What comes
 //! later than that is passed on at once.
+//!
+//! A datagram costs a few look-ups in trees, however much waits and of however many flows: one
+//! aircraft's datagrams take no more of the hub's time than their number.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -26,13 +29,18 @@ pub const MOST_HELD_BYTES: usize = 8 << 20;
 /// Gaps that are known at once; beyond, the oldest is waited for no more. 256 of 32 bytes are 8 KiB.
 const MOST_GAPS: usize = 256;
 
+/// Where a datagram stands: the symbol that it came in, and its turn in there.
+type Place = (u64, u64);
+
 /// What waits, and for what.
 #[derive(Debug, Default)]
 pub struct Order {
-    /// By the symbol that each came in, and by their order in there.
-    held: BTreeMap<(u64, u64), Held>,
-    /// Bytes of each flow of which something waits.
-    of_flow: BTreeMap<u64, usize>,
+    /// What waits of each flow of which something does.
+    flows: BTreeMap<u64, Held>,
+    /// The first of each of these flows.
+    firsts: BTreeSet<(Place, u64)>,
+    /// What waits of each, in bytes.
+    sizes: BTreeSet<(usize, u64)>,
     held_bytes: usize,
     /// Numbers below `end` that have not come and are waited for, rising.
     gaps: VecDeque<Gap>,
@@ -40,12 +48,22 @@ pub struct Order {
     turn: u64,
     /// What goes on for want of room, to be taken next.
     spilled: Vec<(u64, Bytes)>,
+    /// Datagrams that were looked at, in all.
+    #[cfg(test)]
+    steps: usize,
 }
 
-#[derive(Debug)]
+/// What waits of a flow.
+#[derive(Debug, Default)]
 struct Held {
-    flow: u64,
-    payload: Bytes,
+    payloads: BTreeMap<Place, Bytes>,
+    bytes: usize,
+}
+
+impl Held {
+    fn first(&self) -> Option<Place> {
+        self.payloads.first_key_value().map(|(place, _)| *place)
+    }
 }
 
 #[derive(Debug)]
@@ -95,18 +113,19 @@ impl Order {
             return Some(payload);
         }
         let bytes = Unread::cost(&payload);
-        if self.of_flow.get(&flow).map_or(0, |held| *held) + bytes > MOST_HELD_OF_A_FLOW {
+        if self.flows.get(&flow).map_or(0, |held| held.bytes) + bytes > MOST_HELD_OF_A_FLOW {
             self.spill(flow);
         }
         while self.held_bytes + bytes > MOST_HELD_BYTES
-            && let Some((&fattest, _)) = self.of_flow.iter().max_by_key(|(_, bytes)| **bytes)
+            && let Some(&(_, fattest)) = self.sizes.last()
         {
             self.spill(fattest);
         }
         self.turn += 1;
-        self.held.insert((symbol, self.turn), Held { flow, payload });
-        *self.of_flow.entry(flow).or_default() += bytes;
-        self.held_bytes += bytes;
+        let mut held = self.take(flow);
+        held.payloads.insert((symbol, self.turn), payload);
+        held.bytes += bytes;
+        self.put(flow, held);
         None
     }
 
@@ -129,17 +148,22 @@ impl Order {
         }
         let floor = self.floor();
         let mut released = std::mem::take(&mut self.spilled);
-        while let Some(first) = self.held.first_entry().filter(|first| first.key().0 < floor) {
-            let Held { flow, payload } = first.remove();
-            self.let_go(flow, Unread::cost(&payload));
-            released.push((flow, payload));
+        while let Some(&((symbol, _), flow)) = self.firsts.first()
+            && symbol < floor
+        {
+            let mut held = self.take(flow);
+            if let Some((_, payload)) = held.payloads.pop_first() {
+                held.bytes -= Unread::cost(&payload);
+                released.push((flow, payload));
+            }
+            self.put(flow, held);
         }
         released
     }
 
     /// When [`Self::release`] should be called.
     pub fn due(&self) -> Option<Duration> {
-        if self.held.is_empty() {
+        if self.flows.is_empty() {
             return None;
         }
         self.gaps.front().map(|gap| gap.until)
@@ -157,22 +181,35 @@ impl Order {
 
     /// All of a flow goes on, in order, though something before it is missing.
     fn spill(&mut self, flow: u64) {
-        let of_it = self.held.iter().filter(|(_, held)| held.flow == flow);
-        let places: Vec<_> = of_it.map(|(place, _)| *place).collect();
-        for held in places.iter().filter_map(|place| self.held.remove(place)).collect::<Vec<_>>() {
-            self.let_go(flow, Unread::cost(&held.payload));
-            self.spilled.push((flow, held.payload));
+        let Held { payloads, .. } = self.take(flow);
+        #[cfg(test)]
+        {
+            self.steps += payloads.len();
         }
+        self.spilled.extend(payloads.into_values().map(|payload| (flow, payload)));
     }
 
-    fn let_go(&mut self, flow: u64, bytes: usize) {
-        self.held_bytes -= bytes;
-        if let Some(held) = self.of_flow.get_mut(&flow) {
-            *held -= bytes;
-            if *held == 0 {
-                self.of_flow.remove(&flow);
-            }
+    /// What waits of a flow, to be changed and [put](Self::put) back.
+    fn take(&mut self, flow: u64) -> Held {
+        #[cfg(test)]
+        {
+            self.steps += 1;
         }
+        let held = self.flows.remove(&flow).unwrap_or_default();
+        if let Some(first) = held.first() {
+            self.firsts.remove(&(first, flow));
+            self.sizes.remove(&(held.bytes, flow));
+        }
+        self.held_bytes -= held.bytes;
+        held
+    }
+
+    fn put(&mut self, flow: u64, held: Held) {
+        let Some(first) = held.first() else { return };
+        self.firsts.insert((first, flow));
+        self.sizes.insert((held.bytes, flow));
+        self.held_bytes += held.bytes;
+        self.flows.insert(flow, held);
     }
 }
 

@@ -117,6 +117,30 @@ fn what_waits_is_bounded_for_each_flow_and_for_all() {
     assert_eq!(order.gaps.len(), MOST_GAPS);
 }
 
+/// One aircraft's datagrams, as small as they can be and over as many flows as it may open, behind a
+/// gap: beyond the memory for them each further one makes others go on, and no more is looked at than
+/// that.
+#[test]
+fn a_datagram_costs_the_same_however_many_wait_and_of_however_many_flows() {
+    const FLOWS: u64 = 5_000;
+    let payload = || Bytes::from_static(b"x");
+    let room = MOST_HELD_BYTES / Unread::cost(&payload());
+    assert!((129_000..130_000).contains(&room));
+    let mut order = Order::default();
+    order.came(1, PATIENCE, ms(0));
+    let mut went_on = 0;
+    for index in 0..2 * room as u64 {
+        assert_eq!(order.offer(1, index % FLOWS, payload()), None);
+        went_on += order.release(ms(1)).len();
+    }
+    assert!(order.held_bytes() <= MOST_HELD_BYTES && went_on >= room, "{went_on}");
+    assert!(order.steps <= 5 * room, "{} for {} datagrams", order.steps, 2 * room);
+    // The gap is filled: each goes on for a look-up of its own.
+    order.came(0, PATIENCE, ms(2));
+    assert_eq!(order.release(ms(2)).len() + went_on, 2 * room);
+    assert!(order.steps <= 6 * room && order.flows.is_empty() && order.sizes.is_empty());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
     /// Symbols of several flows leave a millisecond apart; some are late, some never come.
