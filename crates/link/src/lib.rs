@@ -29,7 +29,9 @@ pub use bentpipe_schedule::{
 };
 pub use claim::Claim;
 pub use code::ResetCode;
-pub use endpoint::{AirConfig, AirCore, Aircraft, Core, Flows, HubConfig, HubCore, SessionId};
+pub use endpoint::{
+    AirConfig, AirCore, Aircraft, Core, Filter, Flows, HubConfig, HubCore, SessionId,
+};
 pub use flow::{FlowEvent, FlowTraffic, Read, Receive, SendError, Traffic, Write};
 pub use key::{KEY_BYTES, KeyError, PublicKey, SecretKey};
 pub use lease::{BeamError, IDLE_GRANT, Lease, LeaseMode, MODEM_LEASE, ModemRate, Share, Source};

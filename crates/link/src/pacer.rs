@@ -106,6 +106,11 @@ impl Pacer {
         self.save(self.credit);
     }
 
+    /// Whether nothing has wanted to leave since it last was open.
+    pub fn is_paused(&self) -> bool {
+        self.pauses
+    }
+
     /// Accounts for a packet of `bytes` that left.
     pub fn spend(&mut self, bytes: usize) {
         self.pauses = false;

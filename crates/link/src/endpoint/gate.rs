@@ -91,8 +91,10 @@ pub struct Gate {
     curve: Bucket,
     addresses: BTreeMap<Network, Bucket>,
     pruned: Duration,
-    /// Where each aircraft's last handshake that took effect came from.
+    /// Where each aircraft's last handshake that took effect came from, and how many came from each
+    /// such network.
     homes: BTreeMap<PublicKey, Network>,
+    at_home: BTreeMap<Network, usize>,
     repeats: Repeats,
 }
 
@@ -103,6 +105,7 @@ impl Gate {
             addresses: BTreeMap::new(),
             pruned: Duration::ZERO,
             homes: BTreeMap::new(),
+            at_home: BTreeMap::new(),
             repeats: Repeats::default(),
         }
     }
@@ -123,7 +126,7 @@ impl Gate {
         now: Duration,
     ) -> bool {
         let (network, cost) = (Network::of(from), READ_OPERATIONS + RESPOND_OPERATIONS);
-        let at_home = proved && self.homes.values().any(|home| *home == network);
+        let at_home = proved && self.at_home.contains_key(&network);
         let kept = if at_home { 0 } else { u64::from(KEPT_FOR_AIRCRAFT) };
         self.curve.refill(OPERATIONS_PER_S, MOST_OPERATIONS, now);
         if !self.curve.holds(kept + cost) || proved && !self.address_admits(network, at_home, now) {
@@ -141,7 +144,16 @@ impl Gate {
 
     /// A handshake of `aircraft` that came from `from` has taken effect.
     pub fn is_at(&mut self, aircraft: PublicKey, from: IpAddr) {
-        self.homes.insert(aircraft, Network::of(from));
+        let network = Network::of(from);
+        *self.at_home.entry(network).or_default() += 1;
+        if let Some(before) = self.homes.insert(aircraft, network)
+            && let Some(aircraft) = self.at_home.get_mut(&before)
+        {
+            *aircraft -= 1;
+            if *aircraft == 0 {
+                self.at_home.remove(&before);
+            }
+        }
     }
 
     fn address_admits(&mut self, network: Network, at_home: bool, now: Duration) -> bool {
@@ -255,6 +267,18 @@ mod tests {
         let later = now + Duration::from_secs(5);
         assert!(gate.admits(mac(1 << 61), home, true, later));
         assert_eq!(gate.addresses.len(), 1);
+    }
+
+    #[test]
+    fn a_network_is_a_home_while_any_aircraft_was_there_last() {
+        let mut gate = Gate::new();
+        let key = |byte| PublicKey::from_bytes([byte; 32]);
+        for (aircraft, network) in [(1, 7), (2, 7), (1, 7), (1, 8), (2, 9)] {
+            gate.is_at(key(aircraft), v6(network, 1));
+        }
+        let homes: Vec<_> = [7, 8, 9].map(|it| Network::of(v6(it, 2))).to_vec();
+        let counts = homes.iter().map(|home| gate.at_home.get(home).copied());
+        assert_eq!(Vec::from_iter(counts), [None, Some(1), Some(1)]);
     }
 
     #[test]

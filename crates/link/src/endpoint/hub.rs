@@ -1,8 +1,10 @@
 //! The ground's end: many aircraft on one port, each known by its key.
 //!
-//! Who may speak is decided at the [`Reception`]; here are the sessions, and what each may do.
+//! Who may speak is decided at the [`Reception`]; here are the sessions, and what each may do. Which of
+//! them is to be looked at is known to the [`Agenda`]: nothing here walks over all of them while
+//! packets come and go.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,9 +12,10 @@ use std::time::Duration;
 use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
+use super::agenda::Agenda;
 use super::reception::{Confirmed, Packet, Reception, Terms};
-use super::sharing::Sharing;
-use super::{Core, SessionId};
+use super::sharing::{Sessions, Sharing};
+use super::{Core, Filter, SessionId};
 use crate::crypto::{PROLOGUE, Rng};
 use crate::flow::FlowEvent;
 use crate::key::{PublicKey, SecretKey};
@@ -52,11 +55,24 @@ pub(super) struct Entry {
     modem: Option<(ModemRate, Duration)>,
 }
 
+/// A session, and where its packets go as the hub last saw.
+pub(super) struct Member {
+    pub(super) key: PublicKey,
+    pub(super) session: Box<Session>,
+    address: SocketAddr,
+}
+
 /// The ground's end of the link.
 pub struct HubCore {
     pub(super) reception: Reception,
     pub(super) aircraft: BTreeMap<PublicKey, Entry>,
-    pub(super) sessions: BTreeMap<SessionId, (PublicKey, Session)>,
+    pub(super) sessions: BTreeMap<SessionId, Member>,
+    /// The sessions that need attention.
+    agenda: Agenda,
+    /// The sessions at each address; several aircraft may share one behind a NAT.
+    addresses: BTreeMap<SocketAddr, BTreeSet<SessionId>>,
+    /// How often a session was asked for a packet, an event or a timer.
+    visits: u64,
     /// The session after which the next packet is looked for, so that all take turns.
     turn: SessionId,
     events: VecDeque<(SessionId, FlowEvent)>,
@@ -85,6 +101,9 @@ impl HubCore {
             reception,
             aircraft: aircraft.into_iter().map(entry).collect(),
             sessions: BTreeMap::new(),
+            agenda: Agenda::default(),
+            addresses: BTreeMap::new(),
+            visits: 0,
             turn: 0,
             events: VecDeque::new(),
             plaintext: Vec::new(),
@@ -97,7 +116,18 @@ impl HubCore {
 
     /// Every session, with the key of its aircraft.
     pub fn sessions(&mut self) -> impl Iterator<Item = (SessionId, PublicKey, &mut Session)> {
-        self.sessions.iter_mut().map(|(id, (key, session))| (*id, *key, session))
+        let Self { sessions, agenda, sharing, .. } = self;
+        sessions.iter_mut().map(|(id, member)| {
+            agenda.touch(*id);
+            sharing.touch(*id);
+            (*id, member.key, &mut *member.session)
+        })
+    }
+
+    /// How often a session was asked for a packet, an event or a timer so far: what packets, and time
+    /// that passes, cost beside the packets themselves.
+    pub fn visits(&self) -> u64 {
+        self.visits
     }
 
     /// How many curve operations handshakes have cost so far: what a flood of them costs most.
@@ -134,19 +164,26 @@ impl HubCore {
 
     /// Divides the beam as the aircraft want it now.
     fn share_out(&mut self, now: Duration) {
-        let sessions = self.sessions.values_mut().map(|(key, session)| (*key, session));
-        self.sharing.divide(sessions, now);
+        let Self { sharing, sessions, agenda, reception, visits, .. } = self;
+        let mut roster = Roster { sessions, agenda, reception, visits };
+        sharing.divide(&mut roster, now);
+    }
+
+    /// Anything may have changed in the session.
+    fn touch(&mut self, id: SessionId) {
+        self.agenda.touch(id);
+        self.sharing.touch(id);
     }
 
     /// Whose session it is.
     pub fn aircraft_of(&self, id: SessionId) -> Option<PublicKey> {
-        self.sessions.get(&id).map(|(key, _)| *key)
+        self.sessions.get(&id).map(|member| member.key)
     }
 
     /// The session of an aircraft that goes on.
     pub(super) fn session_of(&mut self, aircraft: &PublicKey) -> Option<&mut Session> {
         let id = self.reception.session_of(aircraft)?;
-        self.sessions.get_mut(&id).map(|(_, session)| session)
+        self.session(id)
     }
 
     fn take_init(&mut self, message: &[u8], from: SocketAddr, now: Duration) {
@@ -175,25 +212,53 @@ impl HubCore {
         let opened = match self.reception.take_packet(&header, sealed, &mut plaintext) {
             Some(Packet::First(confirmed)) => Some(self.confirm(*confirmed, now)),
             Some(Packet::Of(id)) => Some(id).filter(|id| {
-                let session = self.sessions.get_mut(id);
-                session.is_some_and(|(_, it)| it.unseal(&header, sealed, &mut plaintext))
+                let member = self.sessions.get_mut(id);
+                member.is_some_and(|it| it.session.unseal(&header, sealed, &mut plaintext))
             }),
             None => None,
         };
-        if let Some(id) = opened
-            && let Some((key, session)) = self.sessions.get_mut(&id)
-        {
-            session.receive(&header, &plaintext, from, (datagram.len(), ce), now);
-            if let Some(demand) = session.take_demand() {
-                let key = *key;
-                let name = self.aircraft.get(&key).map(|entry| entry.settings.called(&key));
-                self.sharing.asked(key, name.unwrap_or(&key), &demand, now);
-            }
-            if session.is_closed() {
-                self.drop_session(id);
-            }
+        if let Some(id) = opened {
+            let came = (&header, &plaintext[..], datagram.len());
+            self.receive(id, came, from, ce, now);
         }
         self.plaintext = plaintext;
+    }
+
+    /// A session's packet of so many bytes was opened.
+    fn receive(
+        &mut self,
+        id: SessionId,
+        (header, plaintext, bytes): (&DataHeader, &[u8], usize),
+        from: SocketAddr,
+        ce: bool,
+        now: Duration,
+    ) {
+        self.touch(id);
+        let Some(Member { key, session, address }) = self.sessions.get_mut(&id) else { return };
+        session.receive(header, plaintext, from, (bytes, ce), now);
+        let (key, was, is) = (*key, *address, session.address());
+        *address = is;
+        let (demand, closed) = (session.take_demand(), session.is_closed());
+        if was != is {
+            self.leave_address(was, id);
+            self.addresses.entry(is).or_default().insert(id);
+        }
+        if let Some(demand) = demand {
+            let name = self.aircraft.get(&key).map(|entry| entry.settings.called(&key));
+            self.sharing.asked(key, name.unwrap_or(&key), &demand, now);
+        }
+        if closed {
+            self.drop_session(id);
+        }
+    }
+
+    fn leave_address(&mut self, address: SocketAddr, id: SessionId) {
+        if let Some(ids) = self.addresses.get_mut(&address) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.addresses.remove(&address);
+            }
+        }
     }
 
     /// New keys take effect, for the session that goes on or for one that begins.
@@ -219,15 +284,18 @@ impl HubCore {
             if let Some((told, at)) = entry.modem {
                 session.set_modem_rate(Some(told), at);
             }
-            self.sharing.joined(key);
-            self.sessions.insert(id, (key, session));
+            self.sharing.joined(key, id);
+            let session = Box::new(session);
+            self.sessions.insert(id, Member { key, session, address });
+            self.addresses.entry(address).or_default().insert(id);
+            self.touch(id);
             // It has its part of the beam before its first packet leaves.
             self.share_out(now);
             tracing::info!(aircraft, %key, from = %address, "an aircraft is here");
-        } else if let Some((_, session)) = self.sessions.get_mut(&id) {
+        } else if let Some(session) = self.session(id) {
             session.rekey(keys, terms, now);
         }
-        if let Some((_, session)) = self.sessions.get(&id) {
+        if let Some(Member { session, .. }) = self.sessions.get(&id) {
             self.reception.keep_indices(&key, session.indices());
         }
         id
@@ -237,33 +305,38 @@ impl HubCore {
     /// are dropped on the way.
     fn transmit_of(
         &mut self,
-        mut ids: RangeInclusive<SessionId>,
+        ids: RangeInclusive<SessionId>,
         now: Duration,
         out: &mut Vec<u8>,
     ) -> Option<SocketAddr> {
-        loop {
-            let closed = 'look: {
-                for (id, (_, session)) in self.sessions.range_mut(ids.clone()) {
-                    if let Some(to) = session.transmit(now, out) {
-                        self.turn = *id;
-                        (self.ect, self.dscp) = (session.is_ect(), session.dscp());
-                        self.sharing.sent(now);
-                        return Some(to);
-                    }
-                    if session.is_closed() {
-                        break 'look *id;
-                    }
-                }
-                return None;
+        while let Some(id) = self.agenda.next_ready(ids.clone()) {
+            let Some(Member { session, .. }) = self.sessions.get_mut(&id) else {
+                self.agenda.forget(id);
+                continue;
             };
-            self.drop_session(closed);
-            ids = closed..=*ids.end();
+            self.visits += 1;
+            if let Some(to) = session.transmit(now, out) {
+                self.turn = id;
+                (self.ect, self.dscp) = (session.is_ect(), session.dscp());
+                self.touch(id);
+                self.sharing.sent(now);
+                return Some(to);
+            }
+            if session.is_closed() {
+                self.drop_session(id);
+            } else {
+                self.agenda.had_no_packet(id);
+            }
         }
+        None
     }
 
     /// Ends a session's flows and forgets it, but for what it learned of the path.
     fn end_session(&mut self, id: SessionId) {
-        if let Some((key, mut session)) = self.sessions.remove(&id) {
+        if let Some(Member { key, mut session, address }) = self.sessions.remove(&id) {
+            self.agenda.forget(id);
+            self.sharing.left(&key, id);
+            self.leave_address(address, id);
             if let Some(entry) = self.aircraft.get_mut(&key) {
                 entry.remembered = session.remembered().or(entry.remembered);
             }
@@ -286,6 +359,10 @@ impl HubCore {
 
 impl Core for HubCore {
     type Session = Session;
+
+    fn filter(&self) -> Option<Filter> {
+        Some(self.reception.filter())
+    }
 
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration) {
         match datagram.first() {
@@ -317,21 +394,35 @@ impl Core for HubCore {
     }
 
     fn too_large(&mut self, to: SocketAddr, bytes: usize, now: Duration) -> bool {
-        for (_, session) in self.sessions.values_mut().filter(|(_, it)| it.address() == to) {
-            session.too_large(bytes, now);
+        for id in self.addresses.get(&to).cloned().unwrap_or_default() {
+            if let Some(session) = self.session(id) {
+                session.too_large(bytes, now);
+            }
         }
         true
     }
 
     fn next_timeout(&mut self, now: Duration) -> Duration {
-        let sessions = self.sessions.values_mut().map(|(_, session)| session.next_timeout(now));
-        let first = sessions.min().unwrap_or(Duration::MAX);
-        first.min(self.sharing.next_timeout().unwrap_or(Duration::MAX))
+        while let Some(id) = self.agenda.next_untimed() {
+            let Some(Member { session, .. }) = self.sessions.get_mut(&id) else { continue };
+            self.visits += 1;
+            let at = session.next_timeout(now);
+            self.agenda.set_timer(id, at);
+            if session.is_unpaused(at) {
+                self.agenda.ask_again(id);
+            }
+        }
+        let timers = [self.agenda.next_timer(), self.sharing.next_timeout()];
+        timers.into_iter().flatten().min().unwrap_or(Duration::MAX)
     }
 
     fn handle_timeout(&mut self, now: Duration) {
-        for (_, session) in self.sessions.values_mut() {
-            session.handle_timeout(now);
+        self.agenda.time_passed();
+        for id in self.agenda.due(now) {
+            self.visits += 1;
+            if let Some(session) = self.session(id) {
+                session.handle_timeout(now);
+            }
         }
         if self.sharing.next_timeout().is_some_and(|at| at <= now) {
             self.share_out(now);
@@ -339,10 +430,18 @@ impl Core for HubCore {
     }
 
     fn next_event(&mut self) -> Option<(SessionId, FlowEvent)> {
-        self.events.pop_front().or_else(|| {
-            let mut sessions = self.sessions.iter_mut();
-            sessions.find_map(|(id, (_, session))| session.next_event().map(|event| (*id, event)))
-        })
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        while let Some(id) = self.agenda.next_talking() {
+            self.visits += 1;
+            let member = self.sessions.get_mut(&id);
+            match member.and_then(|member| member.session.next_event()) {
+                Some(event) => return Some((id, event)),
+                None => self.agenda.had_no_event(id),
+            }
+        }
+        None
     }
 
     fn sessions_begun(&self) -> u64 {
@@ -350,12 +449,41 @@ impl Core for HubCore {
     }
 
     fn session(&mut self, id: SessionId) -> Option<&mut Session> {
-        self.sessions.get_mut(&id).map(|(_, session)| session)
+        let Member { session, .. } = self.sessions.get_mut(&id)?;
+        self.agenda.touch(id);
+        self.sharing.touch(id);
+        Some(session)
     }
 
     fn close(&mut self) {
-        for (_, session) in self.sessions.values_mut() {
-            session.close();
-        }
+        self.sessions().for_each(|(_, _, session)| session.close());
+    }
+}
+
+/// The sessions, as who divides a beam sees them.
+struct Roster<'a> {
+    sessions: &'a mut BTreeMap<SessionId, Member>,
+    agenda: &'a mut Agenda,
+    reception: &'a Reception,
+    visits: &'a mut u64,
+}
+
+impl Sessions for Roster<'_> {
+    fn all(&self) -> Vec<SessionId> {
+        self.sessions.keys().copied().collect()
+    }
+
+    fn get(&mut self, id: SessionId) -> Option<(PublicKey, &mut Session)> {
+        let Member { key, session, .. } = self.sessions.get_mut(&id)?;
+        *self.visits += 1;
+        Some((*key, session))
+    }
+
+    fn touch(&mut self, id: SessionId) {
+        self.agenda.touch(id);
+    }
+
+    fn id_of(&self, aircraft: &PublicKey) -> Option<SessionId> {
+        self.reception.session_of(aircraft)
     }
 }

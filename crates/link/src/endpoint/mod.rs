@@ -1,8 +1,10 @@
 //! The two ends of the link, sans-IO: datagrams in, datagrams out, and the sessions between.
 
+mod agenda;
 mod air;
 mod caller;
 mod classes;
+mod filter;
 mod gate;
 mod hub;
 mod load;
@@ -15,6 +17,7 @@ use std::time::Duration;
 
 pub use air::{AirConfig, AirCore};
 pub use caller::{Answer, Caller};
+pub use filter::Filter;
 pub use hub::{Aircraft, HubConfig, HubCore};
 pub use places::{MAX_PLACES, Places};
 pub use reception::{Confirmed, Packet, Reception, Terms};
@@ -32,6 +35,11 @@ pub trait Core {
     /// What holds the flows to one peer.
     type Session: Flows;
 
+    /// What tells packets that may be for this end from junk, for who receives them; `None` where all
+    /// are to be handed over.
+    fn filter(&self) -> Option<Filter> {
+        None
+    }
     /// A datagram came; `ce` says that its IP header was marked Congestion Experienced.
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration);
     /// Appends the next datagram to `out` and says where it goes; `None` when none may leave now.

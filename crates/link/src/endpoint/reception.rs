@@ -14,6 +14,7 @@ use std::time::Duration;
 use rand::RngCore;
 
 use super::SessionId;
+use super::filter::Filter;
 use super::gate::{Gate, READ_OPERATIONS, RESPOND_OPERATIONS};
 use super::load::Load;
 use crate::crypto::{
@@ -45,8 +46,9 @@ pub struct Reception {
     load: Load,
     gate: Gate,
     aircraft: BTreeMap<PublicKey, Known>,
-    /// Whose keys an index names.
+    /// Whose keys an index names; the filter knows the same indices.
     indices: BTreeMap<u32, PublicKey>,
+    filter: Filter,
     last_session: SessionId,
     replies: VecDeque<(Vec<u8>, SocketAddr)>,
     curve_operations: u64,
@@ -97,6 +99,8 @@ struct Known {
     confirmed_counter: Option<u64>,
     pending: VecDeque<Pending>,
     current: Option<Current>,
+    /// All indices that name its keys, pending ones and those in use.
+    indices: Vec<u32>,
     /// Handshakes not above that counter since, and when that was told last.
     used: u32,
     told: Option<Duration>,
@@ -122,6 +126,13 @@ struct Pending {
 }
 
 impl Known {
+    /// An index names no keys any more.
+    fn forget(&mut self, index: u32, indices: &mut BTreeMap<u32, PublicKey>, filter: &Filter) {
+        self.indices.retain(|known| *known != index);
+        indices.remove(&index);
+        filter.remove(index);
+    }
+
     /// Whether a message 1 with `counter` is neither recorded nor overtaken: it is above that of the
     /// last handshake that took effect, and above those that were answered of late.
     ///
@@ -172,10 +183,12 @@ impl Reception {
         rng: &mut Rng,
     ) -> Self {
         let public = secret.public();
+        let mac = MacKey::new(&public);
         Self {
             prologue,
             secret,
-            mac: MacKey::new(&public),
+            filter: Filter::new(mac.clone()),
+            mac,
             jar: CookieJar::new(&public, Duration::ZERO, rng),
             load: Load::default(),
             gate: Gate::new(),
@@ -186,6 +199,11 @@ impl Reception {
             curve_operations: 0,
             used_counter: None,
         }
+    }
+
+    /// What tells packets that may be for this end from junk.
+    pub fn filter(&self) -> Filter {
+        self.filter.clone()
     }
 
     /// The session of an aircraft that goes on.
@@ -279,10 +297,12 @@ impl Reception {
         if known.pending.len() == MAX_PENDING
             && let Some(oldest) = known.pending.pop_front()
         {
-            self.indices.remove(&oldest.keys.local);
+            known.forget(oldest.keys.local, &mut self.indices, &self.filter);
         }
         known.pending.push_back(Pending { keys, payload, address: from, here, resumes });
         self.indices.insert(index, key);
+        self.filter.add(index);
+        known.indices.push(index);
         Some(reply)
     }
 
@@ -316,11 +336,11 @@ impl Reception {
         let asked = (payload.instance, here);
         let goes_on = known.current.filter(|current| (current.air, current.here) == asked);
         if resumes && goes_on.is_none() {
-            self.indices.remove(&keys.local);
+            known.forget(keys.local, &mut self.indices, &self.filter);
             return None;
         }
         for older in std::mem::take(&mut known.pending) {
-            self.indices.remove(&older.keys.local);
+            known.forget(older.keys.local, &mut self.indices, &self.filter);
         }
         self.gate.is_at(aircraft, address.ip());
         let (begins, mut ends) = (goes_on.is_none(), None);
@@ -339,10 +359,14 @@ impl Reception {
 
     /// Of the keys that have taken effect for an aircraft, only those with these indices remain.
     pub fn keep_indices(&mut self, aircraft: &PublicKey, live: impl IntoIterator<Item = u32>) {
-        let Some(known) = self.aircraft.get(aircraft) else { return };
+        let Some(known) = self.aircraft.get_mut(aircraft) else { return };
         let pending = known.pending.iter().map(|pending| pending.keys.local);
         let live: Vec<u32> = live.into_iter().chain(pending).collect();
-        self.indices.retain(|index, owner| owner != aircraft || live.contains(index));
+        let gone: Vec<u32> =
+            known.indices.iter().copied().filter(|index| !live.contains(index)).collect();
+        for index in gone {
+            known.forget(index, &mut self.indices, &self.filter);
+        }
     }
 
     /// A session is over, and with it its keys.

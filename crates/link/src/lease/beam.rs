@@ -9,7 +9,7 @@
 //! exceed it until it is taken back; and a process that begins anew does not know what the one
 //! before had granted, so for one lifetime it grants floors only.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
@@ -88,6 +88,8 @@ pub struct Beam<K> {
     /// Earlier, grants of a process before this one may live.
     opens_at: Duration,
     members: BTreeMap<K, Member>,
+    /// Those who asked, or to whom something is granted. All others may send at [`IDLE_GRANT`].
+    live: BTreeSet<K>,
 }
 
 impl<K: Ord + Copy> Beam<K> {
@@ -103,7 +105,7 @@ impl<K: Ord + Copy> Beam<K> {
         };
         let members: BTreeMap<K, Member> = shares.into_iter().map(member).collect();
         check(rate, members.values().map(|member| member.share))?;
-        Ok(Self { rate, opens_at, members })
+        Ok(Self { rate, opens_at, members, live: BTreeSet::new() })
     }
 
     /// The beam has another capacity from now on. What was granted before may exceed it until it
@@ -128,6 +130,7 @@ impl<K: Ord + Copy> Beam<K> {
         }
         let useful = demand.useful.min(member.share.most_return);
         member.asked = Some(Asked { number: demand.number, useful, at: now });
+        self.live.insert(key);
         // Who claims to follow what was never granted confirms nothing.
         if demand.follows < member.next_sequence {
             member.issued.retain(|issued| issued.sequence >= demand.follows);
@@ -137,11 +140,14 @@ impl<K: Ord + Copy> Beam<K> {
     /// The grants that are to be told now: to whoever asked since the last, and to whomever the
     /// others' demands have left more or less.
     pub fn grants(&mut self, now: Duration) -> Vec<(K, Grant)> {
-        for member in self.members.values_mut() {
+        let members = &mut self.members;
+        self.live.retain(|key| {
+            let Some(member) = members.get_mut(key) else { return false };
             member.issued.retain(|issued| now < issued.until);
             let gone = |asked: &Asked| now >= asked.at + GRANT_LIFETIME;
             member.asked = member.asked.filter(|asked| !gone(asked));
-        }
+            member.asked.is_some() || !member.issued.is_empty()
+        });
         let mut due: Vec<(K, BitRate)> = self
             .targets(now)
             .into_iter()
@@ -154,38 +160,50 @@ impl<K: Ord + Copy> Beam<K> {
             let rises = self.members.get(key).is_some_and(|member| *target > member.in_use(now));
             (rises, *key)
         });
-        let mut grants = Vec::new();
+        let (mut grants, mut in_use) = (Vec::new(), self.sum_in_use(now));
         for (key, target) in due {
-            let in_use = self.in_use(now);
             let Some(member) = self.members.get_mut(&key) else { continue };
             let own = member.in_use(now).bps();
-            let free = self.rate.bps().saturating_sub(in_use.bps());
-            let most = own.saturating_add(free);
+            let free = u128::from(self.rate.bps()).saturating_sub(in_use);
+            let most = own.saturating_add(u64::try_from(free).unwrap_or(u64::MAX));
             if let Some(grant) = member.issue(target.min(BitRate::from_bps(most))) {
                 grants.push((key, grant));
             }
+            in_use = in_use - u128::from(own) + u128::from(member.in_use(now).bps());
         }
         grants
     }
 
-    /// What all aircraft together may be sending, at most.
-    pub fn in_use(&self, now: Duration) -> BitRate {
-        let sum =
-            self.members.values().map(|member| u128::from(member.in_use(now).bps())).sum::<u128>();
-        BitRate::from_bps(u64::try_from(sum).unwrap_or(u64::MAX))
+    /// What all aircraft together may be sending, at most, in bit/s.
+    fn sum_in_use(&self, now: Duration) -> u128 {
+        let live = self.live.iter().filter_map(|key| self.members.get(key));
+        let live = live.map(|member| u128::from(member.in_use(now).bps())).sum::<u128>();
+        live + u128::from(self.idle_bps())
+    }
+
+    #[cfg(test)]
+    fn in_use(&self, now: Duration) -> BitRate {
+        BitRate::from_bps(u64::try_from(self.sum_in_use(now)).unwrap_or(u64::MAX))
+    }
+
+    /// What those may send who are not live, in bit/s.
+    fn idle_bps(&self) -> u64 {
+        (self.members.len() - self.live.len()) as u64 * IDLE_GRANT.bps()
     }
 
     /// When a grant ends without having been confirmed away, so that its rate is free for others.
     pub fn next_end(&self, now: Duration) -> Option<Duration> {
-        let ends = self.members.values().flat_map(|member| &member.issued).map(|it| it.until);
+        let live = self.live.iter().filter_map(|key| self.members.get(key));
+        let ends = live.flat_map(|member| &member.issued).map(|it| it.until);
         ends.filter(|until| now < *until).min()
     }
 
     /// What every aircraft that asked should have.
     fn targets(&self, now: Duration) -> Vec<(K, BitRate)> {
-        let (here, gone): (Vec<_>, Vec<_>) =
-            self.members.iter().partition(|(_, member)| member.asked.is_some());
+        let live = self.live.iter().filter_map(|key| self.members.get_key_value(key));
+        let (here, gone): (Vec<_>, Vec<_>) = live.partition(|(_, member)| member.asked.is_some());
         let gone = gone.iter().map(|(_, member)| member.in_use(now).bps()).sum::<u64>();
+        let gone = gone + self.idle_bps();
         let open = now >= self.opens_at;
         let want = |member: &Member| {
             let useful = member.asked.filter(|_| open).map(|asked| asked.useful);

@@ -91,12 +91,15 @@ impl Control {
         self.leases.set_modem(told, now);
     }
 
-    /// This side's part of a beam that it shares; `None` when there is no such beam.
-    pub fn set_part(&mut self, part: Option<BitRate>) {
+    /// This side's part of a beam that it shares; `None` when there is no such beam. Returns whether
+    /// that is another than before.
+    pub fn set_part(&mut self, part: Option<BitRate>) -> bool {
+        let before = self.leases.granted();
         match part {
             Some(rate) => self.leases.set_grant(rate, Duration::MAX),
             None => self.leases.clear_grant(),
         }
+        before != part
     }
 
     /// A packet of `bytes` left, which `class` pays for, or nobody.

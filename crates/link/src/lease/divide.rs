@@ -18,7 +18,12 @@ pub struct Want {
 /// and each lies between its floor and its most. Where the floors alone are too much, all are cut
 /// in proportion.
 pub fn divide(capacity: BitRate, wants: &[Want]) -> Vec<BitRate> {
-    let floors: u128 = wants.iter().map(|want| u128::from(want.floor.bps())).sum();
+    divide_beside(0, capacity, wants)
+}
+
+/// The same beside others who want no more than their floors, which come to `others` bit/s.
+pub fn divide_beside(others: u128, capacity: BitRate, wants: &[Want]) -> Vec<BitRate> {
+    let floors = wants.iter().fold(others, |sum, want| sum + u128::from(want.floor.bps()));
     let capacity = u128::from(capacity.bps());
     if floors > capacity {
         let cut = |want: &Want| u128::from(want.floor.bps()) * capacity / floors;
@@ -70,6 +75,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn whoever_wants_its_floor_alone_may_be_left_out(
+            capacity in 0u64..1 << 22,
+            wants in prop::collection::vec((0u32..9, 0u64..1 << 20, any::<u64>()), 0..9),
+            idle in prop::collection::vec((0u32..9, 0u64..1 << 20), 0..9),
+        ) {
+            let wants: Vec<Want> = wants.into_iter().map(|(w, f, m)| want(w, f, m)).collect();
+            let idle: Vec<Want> = idle.into_iter().map(|(w, f)| want(w, f, 0)).collect();
+            let capacity = BitRate::from_bps(capacity);
+            let all = [&wants[..], &idle[..]].concat();
+            let others = idle.iter().map(|want| u128::from(want.floor.bps())).sum();
+            let beside = divide_beside(others, capacity, &wants);
+            prop_assert_eq!(&divide(capacity, &all)[..wants.len()], &beside[..]);
+        }
+
         #[test]
         fn the_shares_fit_and_none_could_have_more_but_from_one_with_less(
             capacity in 0u64..1 << 40,

@@ -37,6 +37,11 @@ impl Leases {
         self.grant = Some(Lease { rate, source: Source::Grant, until, framing_bytes: 0 });
     }
 
+    /// The rate that was granted last.
+    pub fn granted(&self) -> Option<BitRate> {
+        self.grant.map(|grant| grant.rate)
+    }
+
     /// Nothing is granted any more.
     pub fn clear_grant(&mut self) {
         self.grant = None;

@@ -38,7 +38,7 @@ pub use appetite::Waiting;
 pub use beam::{Beam, BeamError, GRANT_LIFETIME, Grant, check};
 pub use claim::Demand;
 pub use control::Control;
-pub use divide::{Want, divide};
+pub use divide::{Want, divide_beside};
 
 /// What may always be sent, asked or not: at 16 kbit/s a DEMAND of 80 bytes takes 40 ms. The
 /// ground sets it aside for every aircraft that it knows.

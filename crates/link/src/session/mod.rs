@@ -338,9 +338,10 @@ impl Session {
         self.path.lease.set_modem(told, now);
     }
 
-    /// Our part of a beam into which this end sends to several; `None` where there is none.
-    pub(crate) fn set_part(&mut self, part: Option<BitRate>) {
-        self.path.lease.set_part(part);
+    /// Our part of a beam into which this end sends to several; `None` where there is none. Returns
+    /// whether that is another than before.
+    pub(crate) fn set_part(&mut self, part: Option<BitRate>) -> bool {
+        self.path.lease.set_part(part)
     }
 
     /// The rate that could be used for what waits.

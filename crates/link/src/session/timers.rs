@@ -115,6 +115,12 @@ impl Session {
         lanes.into_iter().chain(others).flatten().min().unwrap_or(self.next_reap)
     }
 
+    /// Whether the pacer opens before `at`, the next timeout, and does not know yet that nothing
+    /// waits for it.
+    pub(crate) fn is_unpaused(&self, at: Duration) -> bool {
+        !self.path.pacer.is_paused() && self.path.pacer.opens_at() < at
+    }
+
     /// Whether a flow's owner gave the link something to do that it does not wait for yet: to send,
     /// or to wake another flow's owner.
     pub fn has_news(&mut self, now: Duration) -> bool {

@@ -5,6 +5,7 @@ mod common;
 mod classes;
 mod congestion;
 mod datagrams;
+mod hub;
 mod io;
 mod marks;
 mod mtu;
