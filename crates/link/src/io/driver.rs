@@ -6,6 +6,7 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use quinn_udp::{EcnCodepoint, RecvMeta, Transmit};
@@ -14,7 +15,7 @@ use tokio::time::{Instant, Sleep};
 use super::shared::{Shared, State};
 use super::socket::Socket;
 use crate::Dscp;
-use crate::endpoint::Core;
+use crate::endpoint::{Core, Filter};
 
 /// Buffers given to one receive call.
 const RECV_BUFFERS: usize = 8;
@@ -49,12 +50,23 @@ impl Batch {
     }
 }
 
+/// What a look at the socket found.
+struct Came {
+    /// Something was for this end.
+    taken: bool,
+    /// There may be more.
+    more: bool,
+}
+
 /// Runs an end until it is closed.
 pub struct Driver<C> {
     shared: Arc<Shared<C>>,
     socket: Box<dyn Socket>,
     timer: Pin<Box<Sleep>>,
     buffers: Vec<Vec<u8>>,
+    filter: Option<Filter>,
+    /// See [`State::called`].
+    called: Arc<AtomicBool>,
     /// Put together, but the socket would block, or it ended another batch.
     pending: VecDeque<Batch>,
     sessions_seen: u64,
@@ -65,9 +77,14 @@ impl<C: Core> Driver<C> {
     pub fn new(shared: Arc<Shared<C>>, socket: Box<dyn Socket>) -> Self {
         let coalesces = socket.max_gro_segments() > 1;
         let buffer = if coalesces { MAX_DATAGRAM_BYTES } else { PLAIN_BUFFER_BYTES };
+        let state = shared.lock();
+        let (filter, called) = (state.core.filter(), state.called.clone());
+        drop(state);
         Self {
             timer: Box::pin(tokio::time::sleep_until(Instant::now())),
             buffers: vec![vec![0; buffer]; RECV_BUFFERS],
+            filter,
+            called,
             pending: VecDeque::new(),
             sessions_seen: 0,
             send_failed: false,
@@ -76,13 +93,14 @@ impl<C: Core> Driver<C> {
         }
     }
 
-    /// Takes what has come; `true` when there may be more.
-    fn receive(&mut self, cx: &mut Context<'_>) -> bool {
+    /// Takes what has come. Junk is dropped without the lock.
+    fn receive(&mut self, cx: &mut Context<'_>) -> Came {
+        let mut taken = false;
         let mut meta = [RecvMeta::default(); RECV_BUFFERS];
         for _ in 0..RECV_ROUNDS {
             let mut slices: Vec<_> = self.buffers.iter_mut().map(|b| IoSliceMut::new(b)).collect();
             let count = match self.socket.poll_recv(cx, &mut slices, &mut meta) {
-                Poll::Pending => return false,
+                Poll::Pending => return Came { taken, more: false },
                 Poll::Ready(Ok(count)) => count,
                 Poll::Ready(Err(error)) => {
                     // An ICMP error of an earlier packet, say. The peer's silence is judged elsewhere.
@@ -90,16 +108,26 @@ impl<C: Core> Driver<C> {
                     continue;
                 }
             };
-            let mut state = self.shared.lock();
-            let now = self.shared.now();
+            let (mut state, now) = (None, self.shared.now());
             for (buffer, meta) in self.buffers.iter().zip(&meta[..count]) {
                 let ce = meta.ecn == Some(EcnCodepoint::Ce);
-                for datagram in buffer[..meta.len].chunks(meta.stride.max(1)) {
+                let datagrams = buffer[..meta.len].chunks(meta.stride.max(1));
+                let admits = |it: &&[u8]| self.filter.as_ref().is_none_or(|some| some.admits(it));
+                for datagram in datagrams.filter(admits) {
+                    let state = state.get_or_insert_with(|| self.shared.lock());
                     state.core.handle_datagram(datagram, meta.addr, ce, now);
+                    taken = true;
                 }
             }
         }
-        true
+        Came { taken, more: true }
+    }
+
+    /// Whether nothing but junk came, no timer is due and nobody called: then there is nothing to do.
+    fn is_idle(&mut self, taken: bool, cx: &mut Context<'_>) -> bool {
+        let called = self.called.swap(false, Relaxed);
+        let due = self.timer.as_mut().poll(cx).is_ready();
+        !(taken || called || due) && self.pending.is_empty()
     }
 
     /// Sends what may leave; `true` when there may be more.
@@ -223,7 +251,13 @@ impl<C: Core + Unpin> Future for Driver<C> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
-        let more_came = this.receive(cx);
+        let Came { taken, more: more_came } = this.receive(cx);
+        if this.is_idle(taken, cx) {
+            if more_came {
+                cx.waker().wake_by_ref();
+            }
+            return Poll::Pending;
+        }
         {
             let mut state = this.shared.lock();
             let now = this.shared.now();
@@ -237,8 +271,14 @@ impl<C: Core + Unpin> Future for Driver<C> {
             return Poll::Ready(());
         }
         if this.set_timer(cx).is_ready() || more_came || more_leaves {
+            if more_leaves {
+                this.called.store(true, Relaxed);
+            }
             cx.waker().wake_by_ref();
         }
         Poll::Pending
     }
 }
+
+#[cfg(test)]
+mod tests;

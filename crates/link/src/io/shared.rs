@@ -1,7 +1,8 @@
 //! What the driver, the handles and the flows share.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub struct Shared<C: ?Sized> {
 /// What the lock guards.
 pub struct State<C: ?Sized> {
     pub driver: Option<Waker>,
+    /// The driver was woken, or is yet to look for the first time. It reads this without the lock.
+    pub called: Arc<AtomicBool>,
     /// The tasks that wait for a flow: its reader and its writer. Never iterated.
     pub waiting: HashMap<FlowKey, Waiting>,
     /// Flows that the peer opened and nobody has accepted yet; bounded by the sessions' flow limits.
@@ -72,6 +75,7 @@ impl<C> Shared<C> {
     pub fn new(core: C) -> Self {
         let state = State {
             driver: None,
+            called: Arc::new(AtomicBool::new(true)),
             waiting: HashMap::new(),
             opened: VecDeque::new(),
             closing: false,
@@ -153,6 +157,7 @@ impl<C: Core + ?Sized> Shared<C> {
 impl<C: Core + ?Sized> State<C> {
     /// There is something to send, or a timer has changed.
     pub fn wake_driver(&mut self) {
+        self.called.store(true, Relaxed);
         if let Some(driver) = self.driver.take() {
             driver.wake();
         }
