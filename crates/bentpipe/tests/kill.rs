@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
@@ -209,16 +209,17 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 
 fn configure(at: &Path, names: SocketAddr) {
     let (ground, air) = (keys(at, "ground.key"), keys(at, "air.key"));
-    // The port is asked of the system, and free again when the ground takes it.
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // An address of this process alone, and a port that the system gives to nobody: a port that was
+    // asked of the system may be somebody else's by the time the ground takes it.
+    let link = SocketAddr::from((Ipv4Addr::from_bits(0x7f40_0000 | std::process::id()), 4500));
     let text = format!(
-        "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"127.0.0.1:{port}\"\n\
+        "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"{link}\"\n\
          [[aircraft]]\nname = \"D-ABCD\"\npublic-key = \"{air}\"\nrate = \"50 Mbit/s\"\n\
          [dial]\nallow = [\"127.0.0.1/32\"]\n[dns]\nservers = [\"{names}\"]\n"
     );
     std::fs::write(at.join("ground.toml"), text).unwrap();
     let text = format!(
-        "[link]\nprivate-key-file = \"air.key\"\npeer = \"127.0.0.1:{port}\"\n\
+        "[link]\nprivate-key-file = \"air.key\"\npeer = \"{link}\"\n\
          peer-public-key = \"{ground}\"\nrate = \"50 Mbit/s\"\n\
          [listen]\nhttp-proxy = \"127.0.0.1:0\"\n\
          [http-cache]\ndirectory = \"http\"\n\

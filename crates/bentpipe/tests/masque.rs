@@ -15,7 +15,7 @@ use rcgen::{CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::Value;
 
 /// Whatever should happen has happened long before this.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Exit status of the client if the proxy refuses.
 const REFUSED: i32 = 3;

@@ -26,7 +26,7 @@ use crate::{
     wire,
 };
 
-pub(crate) const LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn socket() -> Socket {
     Socket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap()

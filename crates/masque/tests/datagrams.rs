@@ -13,7 +13,7 @@ use bentpipe_masque::{
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The most one capsule carries.
 const CAPSULE_MOST: usize = 65_528;

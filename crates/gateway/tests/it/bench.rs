@@ -19,7 +19,7 @@ use crate::wire::{self, Up};
 const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
 /// Whatever should happen has happened long before this.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Bench {
     pub socks: SocketAddr,

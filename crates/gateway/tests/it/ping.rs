@@ -36,17 +36,20 @@ fn a_cabin_pings_over_the_radio_transport() {
     as_root("ping::a_cabin_pings_over_the_radio_transport", || {
         let counted = world(Setup::default(), || {
             for host in HOST {
-                let said = run("ping", &["-n", "-c", "3", "-i", "0.2", "-W", "10", host]);
+                // With -w it waits for so many answers, however late; with -c alone, two round trips.
+                let said = run("ping", &["-n", "-c", "3", "-i", "0.2", "-w", "60", host]);
                 assert!(said.contains("3 received"), "{said}");
                 // The largest that crosses comes back byte for byte, or ping says so.
-                let said = run("ping", &["-n", "-c", "1", "-s", "1200", "-W", "10", host]);
+                let said = run("ping", &["-n", "-c", "1", "-s", "1200", "-w", "60", host]);
                 assert!(said.contains("1 received") && !said.contains("wrong"), "{said}");
             }
         });
         // Each run has an identifier of its own, and so a flow.
         assert_eq!(counted.air.datagram_flows.get(), 4);
-        assert_eq!(counted.air.datagrams_to_far.get(), 8);
-        assert_eq!(counted.air.datagrams_from_far.get(), 8);
+        // A ping that waits for a late answer sends more than it was told to.
+        let [asked, answered] =
+            [&counted.air.datagrams_to_far, &counted.air.datagrams_from_far].map(|it| it.get());
+        assert!((8..=asked).contains(&answered), "{answered} of {asked}");
     });
 }
 
@@ -104,7 +107,7 @@ fn traces() {
     for (host, hops) in HOST.into_iter().zip(HOPS) {
         for kind in [&[][..], &["-I"]] {
             // 16 probes are under way at once, so answers have to find theirs.
-            let options = ["-n", "-q", "2", "-w", "10", "-m", "5", host];
+            let options = ["-n", "-q", "2", "-w", "60", "-m", "5", host];
             let said = run("traceroute", &[kind, &options].concat());
             let seen: Vec<&str> = said
                 .lines()

@@ -20,7 +20,7 @@ use crate::wire;
 /// Set in the copy of this test that runs as root of a user namespace.
 const INSIDE: &str = "BENTPIPE_TEST_INSIDE_USERNS";
 const NAME: &str = "tproxy::intercepts_both_families_and_cleans_up";
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn sh(script: &str) -> String {
     let output = Command::new("sh").args(["-ec", script]).output().expect("sh runs");

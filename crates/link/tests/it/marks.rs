@@ -19,7 +19,7 @@ use rand_chacha::ChaCha20Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::time::timeout;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const FLOW_BYTES: usize = 100_000;
 
 /// What came from the air: the mark of each datagram, its ECN bits and its bytes.
