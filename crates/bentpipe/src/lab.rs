@@ -1,6 +1,7 @@
 //! `bentpipe lab`: experiments on emulated and simulated links.
 
 mod aerotcp;
+mod attacks;
 mod grid;
 mod mixes;
 mod papers;
@@ -100,6 +101,8 @@ pub enum Run {
     HttpCache(mixes::HttpCacheArgs),
     /// Names on board: popular ones, cold ones, and pages of either.
     Dns(mixes::DnsArgs),
+    /// Overload: a passenger browses while another's device, or a stranger, attacks the gateways.
+    Attacks(attacks::AttacksArgs),
 }
 
 /// Arguments of `lab run transfers`.
@@ -226,6 +229,7 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Run(Run::PagesWarm(args)) => mixes::pages(args, Reader::Second),
         Lab::Run(Run::HttpCache(args)) => mixes::http_cache(args),
         Lab::Run(Run::Dns(args)) => mixes::names(args),
+        Lab::Run(Run::Attacks(args)) => attacks::run(args),
         Lab::Measure(args) => measure(args),
         Lab::Sim(args) => simulate(args),
         Lab::Modem(args) => modem(args),

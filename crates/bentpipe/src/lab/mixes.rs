@@ -28,10 +28,10 @@ use crate::out::{say, show};
 
 /// Destination of the figures.
 #[derive(Args)]
-struct Kept {
+pub(super) struct Kept {
     /// Write the figures there, as an array of rows.
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub(super) json: Option<PathBuf>,
     /// Fail if a target is missed.
     #[arg(long)]
     check: bool,
@@ -258,7 +258,7 @@ pub fn pages_browser(args: &BrowserArgs) -> Outcome {
 
 impl Kept {
     /// Writes the rows; an error where targets that must hold are missed.
-    fn keep(&self, rows: &[Row], missed: usize) -> Outcome {
+    pub(super) fn keep(&self, rows: &[Row], missed: usize) -> Outcome {
         write(self.json.as_deref(), rows)?;
         if self.check && missed > 0 {
             return Err(missed_words(missed).into());
@@ -312,7 +312,7 @@ pub fn call(args: &CallArgs) -> Outcome {
 }
 
 /// On a link without a rate nothing ever waits, and the simulator would send at 10 Gbit/s.
-fn with_rate(name: &str) -> Result<Profile, Box<dyn Error>> {
+pub(super) fn with_rate(name: &str) -> Result<Profile, Box<dyn Error>> {
     let profile = Profile::find(name)?;
     let link = &profile.link;
     if link.forward.rate().is_none() || link.return_.rate().is_none() {

@@ -284,6 +284,11 @@ impl Pair {
         ground: Command,
     ) -> Result<Self, PairError> {
         spec.write(folder)?;
+        Self::launch(folder, air, ground)
+    }
+
+    /// The same with the files that are in `folder`.
+    pub(crate) fn launch(folder: &Path, air: Command, ground: Command) -> Result<Self, PairError> {
         let run = |which: &'static str, mut command: Command| {
             command.arg(which).arg("--config").arg(folder.join(format!("{which}.toml")));
             Process::start(command, &folder.join(format!("{which}.log")))
@@ -309,14 +314,15 @@ impl Pair {
     }
 }
 
-fn new_key() -> Result<SecretKey, PairError> {
+/// A new private key.
+pub(crate) fn new_key() -> Result<SecretKey, PairError> {
     let mut bytes = [0; KEY_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| PairError::Random(error.to_string()))?;
     Ok(SecretKey::from_bytes(bytes))
 }
 
 /// Key files are for their owner alone.
-fn write_private(path: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = fs::OpenOptions::new();
     let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;

@@ -9,6 +9,7 @@
 //! figure taken in a world should be believed.
 
 mod capture;
+mod device;
 mod ecn;
 mod error;
 mod estimate;
@@ -26,6 +27,7 @@ mod wire;
 mod world;
 
 pub use capture::{CAPTURE_BYTES, Capture, SNAP_BYTES};
+pub use device::{DEVICE_INTERFACE, Device};
 pub use error::EmuError;
 pub use handover::hand_over;
 pub use host::Host;
@@ -38,6 +40,6 @@ pub use tuning::Tuning;
 pub use user::enter;
 pub use wire::{IN_FLIGHT_BYTES, LATE, STALL, WireCounters, be_punctual};
 pub use world::{
-    AIR, AIR_CABIN, Addresses, CLIENT, GROUND, GROUND_INTERNET, LinkCounters, SERVER, World,
-    is_site, passenger, site,
+    AIR, AIR_CABIN, Addresses, CLIENT, DEVICE, GROUND, GROUND_INTERNET, LinkCounters, SERVER,
+    World, is_site, passenger, site,
 };

@@ -1,7 +1,7 @@
 //! Furnishing a host: its kernel's settings, interfaces, addresses and routes.
 
 use std::fs;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 
 use rtnetlink::packet_route::link::LinkAttribute;
@@ -141,6 +141,22 @@ pub fn address(host: &Host, interface: &Interface) -> Result<(), EmuError> {
         netlink.link().set(up.build()).execute().await?;
         netlink.address().add(index, interface.v4.into(), 24).execute().await?;
         netlink.address().add(index, interface.v6.into(), 64).execute().await
+    })
+}
+
+/// Gives an interface further addresses of its networks.
+pub fn more_addresses<'a>(
+    host: &Host,
+    name: &str,
+    addresses: impl Iterator<Item = &'a IpAddr> + Send,
+) -> Result<(), EmuError> {
+    configure(host, &format!("add addresses to {name}"), async |netlink| {
+        let index = index_of(&netlink, name).await?;
+        for address in addresses {
+            let bits = if address.is_ipv4() { 24 } else { 64 };
+            netlink.address().add(index, *address, bits).execute().await?;
+        }
+        Ok(())
     })
 }
 

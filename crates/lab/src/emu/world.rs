@@ -36,6 +36,9 @@ pub(super) const TERMINALS_AIR: Addresses = Addresses::new(4, 1);
 pub(super) const CORRESPONDENTS: Addresses = Addresses::new(5, 2);
 pub(super) const CORRESPONDENTS_GROUND: Addresses = Addresses::new(5, 1);
 
+/// The address of a further device ([`World::add_device`]).
+pub const DEVICE: Addresses = Addresses::new(6, 2);
+
 /// The passengers' network: all of its addresses are the client's, a device for each.
 const PASSENGERS: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 18, 128, 0), 17);
 
@@ -68,7 +71,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    const fn new(network: u8, host: u8) -> Self {
+    pub(super) const fn new(network: u8, host: u8) -> Self {
         let v4 = Ipv4Addr::new(198, 18, network, host);
         let v6 = Ipv6Addr::new(0xfd00, 0xbe9, 0xb19e, network as u16, 0, 0, 0, host as u16);
         Self { v4, v6 }

@@ -1,5 +1,6 @@
 //! Experiments: contenders and workloads on a profile, each in a world of its own.
 
+pub mod attacks;
 pub mod browse;
 pub mod browser;
 pub mod browser_quic;

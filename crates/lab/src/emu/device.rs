@@ -1,0 +1,51 @@
+//! A further device of the cabin, on a port of the air gateway that it has to itself.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::error::EmuError;
+use super::host::Host;
+use super::net::{self, Route};
+use super::world::{Addresses, DEVICE, World};
+
+/// Name of the air's interface towards it.
+pub const DEVICE_INTERFACE: &str = "cabin2";
+
+/// Addresses that a /24 has beyond those of the network, the air, the device and the broadcast.
+const MAX_MORE_V4: u8 = 252;
+
+/// The device and all its addresses, those of IPv4 first.
+pub struct Device {
+    /// Its kernel.
+    pub host: Host,
+    /// The addresses on its interface.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl World {
+    /// Adds a device with one MAC address. It has `v4` further addresses of its network, 252 at most,
+    /// and `v6`.
+    pub fn add_device(&self, v4: u8, v6: u16) -> Result<Device, EmuError> {
+        let host = Host::new("device")?;
+        net::prepare(&host, false)?;
+        let (own, gateway) = (DEVICE.on("cabin"), AIR_DEVICE.on(DEVICE_INTERFACE));
+        net::cable((&host, &own), (&self.air, &gateway))?;
+        net::route(&host, &Route::default(&gateway))?;
+        let more4 = (0..v4.min(MAX_MORE_V4)).map(|n| {
+            let [a, b, c, d] = DEVICE.v4.octets();
+            Ipv4Addr::new(a, b, c, d + 1 + n).into()
+        });
+        let more6 = (0..v6).map(|n| {
+            let mut segments = DEVICE.v6.segments();
+            segments[6] = 1 + n;
+            Ipv6Addr::from(segments).into()
+        });
+        let (more4, more6): (Vec<IpAddr>, Vec<IpAddr>) = (more4.collect(), more6.collect());
+        net::more_addresses(&host, own.name, more4.iter().chain(&more6))?;
+        let own4 = std::iter::once(DEVICE.v4.into()).chain(more4);
+        let own6 = std::iter::once(DEVICE.v6.into()).chain(more6);
+        Ok(Device { host, addresses: own4.chain(own6).collect() })
+    }
+}
+
+/// The air's addresses towards the device.
+const AIR_DEVICE: Addresses = Addresses::new(6, 1);

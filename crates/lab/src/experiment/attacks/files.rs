@@ -1,0 +1,137 @@
+//! The files of the gateways that are attacked: all limits are the defaults, only memory is set.
+
+use std::net::Ipv4Addr;
+
+use bentpipe_link::SecretKey;
+use bentpipe_units::BitRate;
+
+use super::Attack;
+use super::scene::{ORIGIN_PORT, SITE_NAME};
+use crate::emu::{AIR_CABIN, DEVICE_INTERFACE, GROUND, SERVER};
+use crate::profile::Profile;
+
+/// Addresses that stand for names: a /15.
+pub const INSTANT_NETWORK: Ipv4Addr = Ipv4Addr::new(100, 64, 0, 0);
+
+const MIB: u64 = 1 << 20;
+/// Memory of a session at either end, as `[link.memory]` has it.
+const RECEIVE_MIB: u64 = 128;
+const SEND_MIB: u64 = 64;
+const CODE_MIB: u64 = 16;
+/// Memory of the session for datagrams, which is not a setting.
+const DATAGRAMS_MIB: u64 = 20;
+/// Memory of the air's HTTP cache and of its names, as the file has it.
+const CACHE_MIB: u64 = 64;
+const NAMES_MIB: u64 = 16;
+/// Flows that the defaults allow the aircraft, of TCP and of UDP, and the memory of one beyond the
+/// session's: the buffers of a relay, of a request, and of TLS.
+const FLOWS: u64 = 2 * 4096;
+const FLOW_KIB: u64 = 24;
+/// Memory of the program itself, its threads and its allocator.
+const PROGRAM_MIB: u64 = 64;
+
+/// Upper bound of the resident memory of the air and of the ground:
+///
+/// | | air | ground |
+/// |---|---|---|
+/// | session: received, to send, repair packets, datagrams | 228 MiB | 228 MiB |
+/// | HTTP cache and names | 80 MiB | |
+/// | 8,192 flows × 24 KiB | 192 MiB | 192 MiB |
+/// | program | 64 MiB | 64 MiB |
+pub const BOUND_BYTES: [u64; 2] = {
+    let session = RECEIVE_MIB + SEND_MIB + CODE_MIB + DATAGRAMS_MIB;
+    let both = (session + PROGRAM_MIB) * MIB + FLOWS * FLOW_KIB * 1024;
+    [both + (CACHE_MIB + NAMES_MIB) * MIB, both]
+};
+
+/// The private keys.
+pub struct Keys {
+    /// The air's.
+    pub air: SecretKey,
+    /// The ground's.
+    pub ground: SecretKey,
+}
+
+/// The air's file.
+pub fn air(attack: Attack, profile: &Profile, keys: &Keys) -> String {
+    let instant = if attack == Attack::InstantPool {
+        format!("cache-file = \"names\"\n[dns.instant-names]\nv4 = \"{INSTANT_NETWORK}/15\"\n")
+    } else {
+        String::new()
+    };
+    format!(
+        "[link]\nprivate-key-file = \"air.key\"\npeer = \"{}:4500\"\npeer-public-key = \"{}\"\n\
+         rate = \"{} bit/s\"\n{}\n\
+         [listen]\ntproxy = {{ port = 1081, interfaces = [\"cabin\", \"{DEVICE_INTERFACE}\"] }}\n\n\
+         [http-cache]\nmemory = \"{CACHE_MIB} MiB\"\n\n\
+         [[site]]\nname = \"{SITE_NAME}\"\ncertificate = \"site.pem\"\nkey = \"site.key\"\n\
+         origin = \"http://{}:{ORIGIN_PORT}\"\n\n\
+         [dns]\nlisten = [\"{}:53\"]\nmemory = \"{NAMES_MIB} MiB\"\n{instant}",
+        GROUND.v4,
+        keys.ground.public(),
+        rate(profile.link.return_.rate()),
+        memory(),
+        SERVER.v4,
+        AIR_CABIN.v4,
+    )
+}
+
+/// The ground's file.
+pub fn ground(profile: &Profile, keys: &Keys) -> String {
+    format!(
+        "[link]\nprivate-key-file = \"ground.key\"\nlisten = \"{}:4500\"\n{}\n\
+         [[aircraft]]\nname = \"lab\"\npublic-key = \"{}\"\nrate = \"{} bit/s\"\n\n\
+         [dial]\nallow = [\"{}/32\", \"{}/128\"]\n\n[dns]\nservers = [\"{}\"]\n",
+        GROUND.v4,
+        memory(),
+        keys.air.public(),
+        rate(profile.link.forward.rate()),
+        SERVER.v4,
+        SERVER.v6,
+        SERVER.v4,
+    )
+}
+
+fn memory() -> String {
+    format!(
+        "memory = {{ receive = \"{RECEIVE_MIB} MiB\", send = \"{SEND_MIB} MiB\", code = \"{CODE_MIB} MiB\" }}\n"
+    )
+}
+
+/// The command takes only links with a rate.
+fn rate(rate: Option<BitRate>) -> u64 {
+    rate.map_or(1, BitRate::bps)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::contender::pair::new_key;
+    use bentpipe_gateway::config::{AirConfig, GroundConfig};
+
+    #[test]
+    fn the_gateways_take_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = Keys { air: new_key().unwrap(), ground: new_key().unwrap() };
+        let made = rcgen::generate_simple_self_signed([SITE_NAME.to_owned()]).unwrap();
+        for (name, text) in [
+            ("air.key", keys.air.to_base64()),
+            ("ground.key", keys.ground.to_base64()),
+            ("site.pem", made.cert.pem()),
+            ("site.key", made.signing_key.serialize_pem()),
+        ] {
+            fs::write(folder.path().join(name), text).unwrap();
+        }
+        let profile = Profile::named(crate::experiment::attacks::DEFAULT_PROFILE).unwrap();
+        for attack in Attack::ALL {
+            let text = air(attack, &profile, &keys);
+            let air = AirConfig::parse(&folder.path().join("air.toml"), &text).unwrap();
+            let pool = air.dns.unwrap().pool(0);
+            assert_eq!(pool.is_some(), attack == Attack::InstantPool);
+        }
+        let text = ground(&profile, &keys);
+        GroundConfig::parse(&folder.path().join("ground.toml"), &text).unwrap();
+    }
+}

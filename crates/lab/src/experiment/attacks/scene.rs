@@ -1,0 +1,267 @@
+//! The scene of an attack: the gateways as programs, a victim, and a device of the attacker's.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use bentpipe_dns::Query;
+use bentpipe_link::{PublicKey, SecretKey};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::runtime::{self, Runtime};
+
+use super::Attack;
+use super::files::{self, Keys};
+use crate::contender::ContenderError;
+use crate::contender::pair::{Pair, PairError, new_key, write_private};
+use crate::contender::process::Process;
+use crate::emu::{Device, EmuError, Host, SERVER, World};
+use crate::experiment::ExperimentError;
+use crate::profile::Profile;
+use crate::site::{Authority, ServerSettings, Site, SiteServer};
+use crate::workload::secure::Identity;
+use crate::workload::service::Service;
+
+/// Port of the server that sends everything back, over TCP and UDP.
+pub const ECHO_PORT: u16 = 7;
+/// Port of the origin behind the operator's own site.
+pub const ORIGIN_PORT: u16 = 8081;
+/// Name of the operator's own site.
+pub const SITE_NAME: &str = "site.test";
+/// Path at the origin that is never answered.
+pub const SLOW_PATH: &str = "/slow";
+/// Path at the origin of a large object.
+pub const BIG_PATH: &str = "/big";
+/// Size of that object: 64 MiB.
+const BIG_BYTES: usize = 64 << 20;
+const CHUNK_BYTES: usize = 64 << 10;
+const MAX_DATAGRAM_BYTES: usize = 1500;
+
+/// Objects of the victim's page, and their size.
+const PAGE_OBJECTS: u32 = 35;
+const PAGE_OBJECT_BYTES: u64 = 10_000;
+/// Lifetime of all names in seconds: each question is for a new name.
+const TTL_S: u32 = 60;
+
+/// The UDP ports that the ground has, where the attack is on them.
+const FEW_PORTS: &str = "32768 33767";
+
+/// Everything at work, until it is dropped.
+pub struct Scene {
+    // Fields drop in order: the servers, the gateways, their links.
+    _servers: [Service; 2],
+    _site: SiteServer,
+    /// The gateways.
+    pub pair: Pair,
+    /// The attacker's device.
+    pub attacker: Device,
+    /// Client's side of the operator's own site.
+    pub identity: Identity,
+    /// The ground's public key.
+    pub ground: PublicKey,
+    /// The page that the victim loads.
+    pub page: Site,
+    /// Authority that signs the page's certificates.
+    pub authority: Authority,
+    /// Runs the victim.
+    pub runtime: Runtime,
+    /// The hosts.
+    pub world: World,
+}
+
+impl Scene {
+    /// Brings up the link of `profile`, sees that it is as declared, and starts all that `attack` is to
+    /// meet. The gateways are `program`; their files lie in `folder`.
+    pub fn start(
+        (profile, seed): (&Profile, u64),
+        attack: Attack,
+        program: &Path,
+        folder: &Path,
+    ) -> Result<Self, ExperimentError> {
+        let world = World::new(&profile.link, profile.terrestrial.as_ref(), seed)?;
+        world.measure()?;
+        let (v4, v6) = attack.more_addresses();
+        let attacker = world.add_device(v4, v6)?;
+        if attack == Attack::HubPorts {
+            few_ports(&world.ground)?;
+        }
+        let authority =
+            Authority::new().map_err(|error| ExperimentError::Lab(error.to_string()))?;
+        let page = Site::page(PAGE_OBJECTS, PAGE_OBJECT_BYTES, 0);
+        let settings = ServerSettings::new(authority.clone());
+        let _site = SiteServer::start(&world.server, &page, &settings)?;
+        let _servers = [echo_and_names(&world.server)?, origin(&world.server)?];
+        let identity = Identity::new(&world.air, &[SITE_NAME])?;
+        let keys = Keys { air: key()?, ground: key()? };
+        let ground = keys.ground.public();
+        write_files(attack, profile, &keys, &identity, folder)?;
+        let path = program.to_string_lossy();
+        let pair = Pair::launch(folder, world.air.command(&path), world.ground.command(&path));
+        let pair = pair.map_err(failed)?;
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(EmuError::Thread)?;
+        Ok(Self {
+            _servers,
+            _site,
+            pair,
+            attacker,
+            identity,
+            ground,
+            page,
+            authority,
+            runtime,
+            world,
+        })
+    }
+
+    /// Resident memory of the air and of the ground, in bytes; 0 of one that has ended.
+    pub fn resident_bytes(&self) -> [u64; 2] {
+        let of = |process: &Process| process.resident_bytes().unwrap_or(0);
+        [of(&self.pair.air), of(&self.pair.ground)]
+    }
+}
+
+fn key() -> Result<SecretKey, ExperimentError> {
+    new_key().map_err(failed)
+}
+
+fn failed(error: PairError) -> ExperimentError {
+    let source = ContenderError::from(error);
+    ExperimentError::Contender { contender: "bentpipe", source }
+}
+
+fn few_ports(ground: &Host) -> Result<(), ExperimentError> {
+    let write = || fs::write("/proc/sys/net/ipv4/ip_local_port_range", FEW_PORTS);
+    ground.run(write)?.map_err(|error| {
+        ExperimentError::Lab(format!("cannot shrink the ground's range of ports: {error}"))
+    })
+}
+
+fn write_files(
+    attack: Attack,
+    profile: &Profile,
+    keys: &Keys,
+    identity: &Identity,
+    folder: &Path,
+) -> Result<(), ExperimentError> {
+    for (name, text) in [
+        ("air.key", keys.air.to_base64()),
+        ("ground.key", keys.ground.to_base64()),
+        ("site.pem", identity.certificate_pem.clone()),
+        ("site.key", identity.key_pem.clone()),
+        ("air.toml", files::air(attack, profile, keys)),
+        ("ground.toml", files::ground(profile, keys)),
+    ] {
+        write_private(&folder.join(name), &text).map_err(ExperimentError::Folder)?;
+    }
+    Ok(())
+}
+
+/// The echo over both protocols and families, and a name server that knows every name.
+fn echo_and_names(server: &Host) -> Result<Service, EmuError> {
+    let mut sockets = Vec::new();
+    for ip in SERVER.both() {
+        let address = SocketAddr::new(ip, ECHO_PORT);
+        sockets.push((server.tcp_listener(address)?, server.udp_socket(address)?));
+    }
+    let names = server.udp_socket(SocketAddr::new(SERVER.v4.into(), 53))?;
+    Service::start(server, move || async move {
+        for (tcp, udp) in sockets {
+            tokio::spawn(accept(tcp, |tcp| async move { drop(echo_stream(tcp).await) }));
+            tokio::spawn(answer(udp, |datagram| Some(datagram.to_vec())));
+        }
+        answer(names, name).await;
+    })
+}
+
+async fn accept<F: Future<Output = ()> + Send + 'static>(
+    listener: std::net::TcpListener,
+    serve: impl Fn(TcpStream) -> F,
+) {
+    if listener.set_nonblocking(true).is_err() {
+        return;
+    }
+    let Ok(listener) = TcpListener::from_std(listener) else { return };
+    loop {
+        match listener.accept().await {
+            Ok((tcp, _)) => drop(tokio::spawn(serve(tcp))),
+            // There are no descriptors for now.
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn answer(socket: std::net::UdpSocket, answer: impl Fn(&[u8]) -> Option<Vec<u8>>) {
+    if socket.set_nonblocking(true).is_err() {
+        return;
+    }
+    let Ok(socket) = UdpSocket::from_std(socket) else { return };
+    let mut datagram = [0; MAX_DATAGRAM_BYTES];
+    loop {
+        let Ok((bytes, from)) = socket.recv_from(&mut datagram).await else { continue };
+        if let Some(answer) = answer(&datagram[..bytes]) {
+            // Lost where there is no room, as on any network.
+            let _ = socket.send_to(&answer, from).await;
+        }
+    }
+}
+
+async fn echo_stream(mut tcp: TcpStream) -> std::io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let (mut read, mut write) = tcp.split();
+    tokio::io::copy(&mut read, &mut write).await?;
+    write.shutdown().await
+}
+
+fn name(message: &[u8]) -> Option<Vec<u8>> {
+    let ips = [IpAddr::from(SERVER.v4)];
+    Query::parse(message).ok().map(|query| query.addresses(&ips, TTL_S))
+}
+
+/// The origin of the operator's own site, in clear.
+fn origin(server: &Host) -> Result<Service, EmuError> {
+    let listener = server.tcp_listener(SocketAddr::new(SERVER.v4.into(), ORIGIN_PORT))?;
+    Service::start(server, move || {
+        accept(listener, |tcp| async move { drop(serve_origin(tcp).await) })
+    })
+}
+
+async fn serve_origin(mut tcp: TcpStream) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|window| window == b"\r\n\r\n") {
+        if request.len() > MAX_DATAGRAM_BYTES || tcp.read_buf(&mut request).await? == 0 {
+            return Ok(());
+        }
+    }
+    if !request.starts_with(format!("GET {BIG_PATH}").as_bytes()) {
+        // Nothing comes but the end of the connection.
+        while tcp.read(&mut [0; 64]).await? > 0 {}
+        return Ok(());
+    }
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Length: {BIG_BYTES}\r\nCache-Control: max-age=600\r\n\
+         Connection: close\r\n\r\n"
+    );
+    tcp.write_all(head.as_bytes()).await?;
+    let chunk = vec![b'x'; CHUNK_BYTES];
+    for _ in 0..BIG_BYTES / CHUNK_BYTES {
+        tcp.write_all(&chunk).await?;
+    }
+    tcp.shutdown().await
+}
+
+/// The server's address for what comes from `from`.
+pub fn server_for(from: IpAddr, port: u16) -> SocketAddr {
+    let [v4, v6] = SERVER.both();
+    SocketAddr::new(if from.is_ipv4() { v4 } else { v6 }, port)
+}
+
+/// Returns `true` if `address` stands for a name.
+pub fn stands_for_a_name(address: IpAddr) -> bool {
+    let [a, b, ..] = match address {
+        IpAddr::V4(address) => address.octets(),
+        IpAddr::V6(_) => return false,
+    };
+    Ipv4Addr::new(a, b & 0xfe, 0, 0) == files::INSTANT_NETWORK
+}

@@ -1,0 +1,142 @@
+//! Attacks without a key: datagrams to the link sockets of either gateway.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bentpipe_link::secure::{DATA, INIT, INIT_BYTES, MacKey, RESPONSE};
+use rand::{RngCore, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::assault::{Tally, paced};
+use super::scene::Scene;
+use crate::emu::{AIR_CABIN, DEVICE, EmuError, GROUND, Host, SERVER};
+use crate::experiment::ExperimentError;
+use crate::workload::service::Service;
+
+/// Length of a RESPONSE, and of the junk.
+const RESPONSE_BYTES: usize = 116;
+const JUNK_BYTES: usize = 61;
+/// Ports that INITs come from: cookies are for one port each.
+const PORTS: usize = 16;
+/// The ground's port.
+const LINK_PORT: u16 = 4500;
+/// UDP ports of the air that are not of the link: names and interception.
+const OTHER_PORTS: [u16; 2] = [53, 1081];
+
+/// Sends the air `rate` datagrams a second that begin as RESPONSEs do, from the cabin.
+pub fn responses(
+    scene: &Scene,
+    rate: u64,
+    seed: u64,
+    tally: Arc<Tally>,
+) -> Result<Service, ExperimentError> {
+    let read = || fs::read_to_string("/proc/thread-self/net/udp");
+    let table = scene.world.air.run(read)?;
+    let table = table.map_err(|error| ExperimentError::Lab(format!("the air's ports: {error}")))?;
+    let ports: Vec<u16> = ports(&table).filter(|port| !OTHER_PORTS.contains(port)).collect();
+    if ports.is_empty() {
+        return Err(ExperimentError::Lab("the air has no link socket".into()));
+    }
+    let at = ports.into_iter().map(|port| SocketAddr::new(AIR_CABIN.v4.into(), port)).collect();
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let make = move || {
+        let mut datagram = [0; RESPONSE_BYTES];
+        rng.fill_bytes(&mut datagram);
+        datagram[0] = RESPONSE;
+        datagram.to_vec()
+    };
+    Ok(flood(&scene.attacker.host, (DEVICE.v4.into(), 1), at, rate, make, tally)?)
+}
+
+/// Sends the ground `rate` datagrams a second that begin as data does, from the Internet.
+pub fn junk(scene: &Scene, rate: u64, seed: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let make = move || {
+        let mut datagram = [0; JUNK_BYTES];
+        rng.fill_bytes(&mut datagram);
+        datagram[0] = DATA;
+        datagram.to_vec()
+    };
+    flood(&scene.world.server, (SERVER.v4.into(), 1), vec![ground()], rate, make, tally)
+}
+
+/// Sends the ground `rate` INITs a second whose mac1 is right and nothing else, from the Internet.
+pub fn inits(scene: &Scene, rate: u64, seed: u64, tally: Arc<Tally>) -> Result<Service, EmuError> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let key = MacKey::new(&scene.ground);
+    let make = move || init(&key, &mut rng);
+    flood(&scene.world.server, (SERVER.v4.into(), PORTS), vec![ground()], rate, make, tally)
+}
+
+fn init(key: &MacKey, rng: &mut ChaCha8Rng) -> Vec<u8> {
+    let mut message = vec![0; INIT_BYTES];
+    rng.fill_bytes(&mut message[4..]);
+    message[0] = INIT;
+    key.sign(&mut message, None);
+    message
+}
+
+fn ground() -> SocketAddr {
+    SocketAddr::new(GROUND.v4.into(), LINK_PORT)
+}
+
+/// Sends what `make` makes from some ports of `from` to all of `at`, `rate` a second in all.
+fn flood(
+    host: &Host,
+    (from, ports): (IpAddr, usize),
+    at: Vec<SocketAddr>,
+    rate: u64,
+    mut make: impl FnMut() -> Vec<u8> + Send + 'static,
+    tally: Arc<Tally>,
+) -> Result<Service, EmuError> {
+    let mut sockets: Vec<UdpSocket> = Vec::new();
+    for _ in 0..ports {
+        let socket = host.udp_socket(SocketAddr::new(from, 0))?;
+        socket.set_nonblocking(true).map_err(EmuError::Thread)?;
+        sockets.push(socket);
+    }
+    Service::start(host, move || async move {
+        let mut answer = [0; 256];
+        paced(rate, &tally, |number| {
+            let number = number as usize;
+            let socket = &sockets[number % sockets.len()];
+            while socket.recv(&mut answer).is_ok() {}
+            if socket.send_to(&make(), at[number % at.len()]).is_err() {
+                tally.refused.fetch_add(1, Relaxed);
+            }
+        })
+        .await;
+    })
+}
+
+/// The local ports of a table of sockets: udp(7), `/proc/net/udp`.
+fn ports(table: &str) -> impl Iterator<Item = u16> + '_ {
+    table.lines().skip(1).filter_map(|line| {
+        let (_, port) = line.split_whitespace().nth(1)?.rsplit_once(':')?;
+        u16::from_str_radix(port, 16).ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_link::SecretKey;
+
+    #[test]
+    fn an_init_passes_the_first_check_and_no_other_key_takes_it() {
+        let mut rng = ChaCha8Rng::seed_from_u64(1);
+        let keys = [SecretKey::generate(&mut rng), SecretKey::generate(&mut rng)];
+        let [own, other] = keys.map(|key| MacKey::new(&key.public()));
+        let message = init(&own, &mut rng);
+        assert!(own.accepts(&message) && !other.accepts(&message));
+    }
+
+    #[test]
+    fn ports_are_those_of_the_kernels_table() {
+        let table = "   sl  local_address rem_address   st\n  \
+                     12: 00000000:0035 00000000:0000 07\n  14: 0112C6C6:9C40 00000000:0000 07\n";
+        assert_eq!(ports(table).collect::<Vec<_>>(), [53, 40_000]);
+    }
+}
