@@ -190,6 +190,9 @@ fn listeners(sheet: &mut Sheet, listen: &Listen) {
         let names: Vec<_> = tproxy.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
         let text = format!("TCP and UDP from {} (port {})", names.join(", "), tproxy.port);
         sheet.row("intercepts", text);
+        if tproxy.fail_closed {
+            sheet.row("", "what is not carried is dropped, also while no gateway runs");
+        }
         for name in names.iter().filter(|name| !has_interface(name)) {
             let text = format!("this machine has no interface {name:?} now: `ip link` lists them");
             sheet.row("note", text);

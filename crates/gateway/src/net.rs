@@ -1,6 +1,7 @@
 //! Sockets: bound or inherited, with errors that say what to do.
 
 pub(crate) mod ip;
+pub(crate) mod netlink;
 pub(crate) mod path;
 pub(crate) mod udp;
 
@@ -96,6 +97,9 @@ fn bind_help(error: &io::Error) -> &'static str {
             "ports below 1024 need CAP_NET_BIND_SERVICE: choose a higher port, run as root, or \
              set AmbientCapabilities=CAP_NET_BIND_SERVICE in the systemd unit"
         }
+        _ if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => {
+            "this kernel gives no sockets of that family: name an IPv4 address"
+        }
         io::ErrorKind::AddrNotAvailable => {
             "this machine does not have that address: `ip addr` lists those it has"
         }
@@ -103,8 +107,37 @@ fn bind_help(error: &io::Error) -> &'static str {
     }
 }
 
+/// Why this machine has no IPv6, if it has none: what `::1` cannot do, no other address can.
+pub(crate) fn without_ipv6() -> Option<&'static str> {
+    let off = "/proc/sys/net/ipv6/conf/lo/disable_ipv6";
+    if !has_ipv6_sockets() {
+        return Some("this kernel gives no IPv6 sockets");
+    }
+    let is_off = std::fs::read_to_string(off).is_ok_and(|setting| setting.trim() == "1");
+    is_off.then_some("IPv6 is disabled on this machine (sysctl net.ipv6.conf.lo.disable_ipv6=1)")
+}
+
+/// Whether there are sockets of IPv6. They are missing without the kernel's part of it, in some
+/// containers, and under `RestrictAddressFamilies=` of systemd without AF_INET6.
+fn has_ipv6_sockets() -> bool {
+    let opened = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::DGRAM, None);
+    !opened.is_err_and(|error| error.raw_os_error() == Some(libc::EAFNOSUPPORT))
+}
+
+/// Where to bind for `what` in place of `address`: `[::]` is every address that the machine has, those
+/// of IPv4 alone if it gives no sockets of IPv6.
+fn at_hand(what: &str, address: SocketAddr, has_v6: impl FnOnce() -> bool) -> SocketAddr {
+    if address.ip() != std::net::Ipv6Addr::UNSPECIFIED || has_v6() {
+        return address;
+    }
+    let instead = SocketAddr::new(std::net::Ipv4Addr::UNSPECIFIED.into(), address.port());
+    tracing::warn!("this kernel gives no IPv6 sockets: {what} is served at {instead} instead");
+    instead
+}
+
 /// Binds a TCP listener for the service `what`; `[::]` takes IPv4 as well.
 pub fn listen_tcp(what: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
+    let address = at_hand(what, address, has_ipv6_sockets);
     bind_tcp(address, |_| Ok(())).map_err(|source| StartError::Bind { what, address, source })
 }
 
@@ -129,6 +162,7 @@ pub(crate) fn bind_tcp(
 
 /// Binds a UDP socket for the transport `what`; `[::]` takes IPv4 as well.
 pub fn bind_udp(what: &'static str, address: SocketAddr) -> Result<UdpSocket, StartError> {
+    let address = at_hand(what, address, has_ipv6_sockets);
     let bind = || {
         let socket = socket2::Socket::new(
             socket2::Domain::for_address(address),
@@ -316,6 +350,17 @@ mod tests {
         assert!(error.contains("`ss -lntup` shows which"), "{error}");
         let error = bind_udp("link", "192.0.2.1:0".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("`ip addr` lists those it has"), "{error}");
+    }
+
+    #[test]
+    fn every_address_is_that_of_ipv4_if_there_is_no_other() {
+        let [all, one, v4]: [SocketAddr; 3] =
+            ["[::]:4500", "[::1]:4500", "0.0.0.0:4500"].map(|address| address.parse().unwrap());
+        assert_eq!(at_hand("link", all, || true), all);
+        assert_eq!(at_hand("link", all, || false), v4);
+        // One that was named is wanted: binding it says what is wrong.
+        assert_eq!(at_hand("link", one, || false), one);
+        assert_eq!(at_hand("link", v4, || panic!()), v4);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::board;
 use super::capture::Capture;
 use super::intake::Intake;
 use super::passengers::Ticket;
-use super::rules::{Leads, Rules, RulesError};
+use super::rules::{Leads, Part, Rules, RulesError};
 use super::udp::Udp;
 use super::web;
 use crate::config::Tproxy;
@@ -35,16 +35,15 @@ impl Transparent {
     /// Binds the listeners, then puts the rules in force.
     pub fn start(config: &Tproxy) -> Result<Self, StartError> {
         let mut listeners = vec![listen(Ipv4Addr::LOCALHOST.into(), config.port)?];
-        let v6 = match listen(Ipv6Addr::LOCALHOST.into(), config.port) {
-            Ok(listener) => {
-                listeners.push(listener);
+        let v6 = match net::without_ipv6() {
+            None => {
+                listeners.push(listen(Ipv6Addr::LOCALHOST.into(), config.port)?);
                 true
             }
-            Err(StartError::Bind { source, .. }) if no_ipv6(&source) => {
-                tracing::warn!("this machine has no IPv6: only IPv4 is intercepted");
+            Some(why) => {
+                tracing::warn!("only IPv4 is intercepted: {why}");
                 false
             }
-            Err(error) => return Err(error),
         };
         let interfaces: Vec<&str> =
             config.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
@@ -55,9 +54,10 @@ impl Transparent {
         let mut leads = Leads {
             udp: udp.is_some(),
             others: udp.as_ref().is_some_and(|udp| udp.capture.is_some()),
+            fail_closed: config.fail_closed,
         };
         let rules = match Rules::install(config.port, &interfaces, v6, leads) {
-            Err(error @ RulesError::Failed { .. }) if leads.others => {
+            Err(error @ RulesError::Refused { part: Some(Part::Log), .. }) if leads.others => {
                 without_others(&error);
                 leads.others = false;
                 Rules::install(config.port, &interfaces, v6, leads)?
@@ -107,10 +107,6 @@ fn without_others(error: &dyn std::fmt::Display) {
         "ICMP echo and protocols other than TCP and UDP are not carried, nor refused: that needs a \
          kernel with NFLOG (nft_log, nfnetlink_log)"
     );
-}
-
-fn no_ipv6(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
 }
 
 /// Bound to loopback, so that no client reaches the listener except by the rules.

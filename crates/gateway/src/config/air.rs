@@ -209,6 +209,9 @@ pub struct Listen {
     pub auth: Option<Auth>,
 }
 
+/// Maximum number of intercepted interfaces: each has a rule of nftables and two policy rules.
+const MAX_INTERFACES: usize = 64;
+
 /// Transparent interception by nftables.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -217,6 +220,9 @@ pub struct Tproxy {
     pub port: u16,
     /// The interfaces clients come in by.
     pub interfaces: Vec<toml::Spanned<String>>,
+    /// Whether what is not carried is dropped, also while no gateway runs.
+    #[serde(default)]
+    pub fail_closed: bool,
 }
 
 /// Credentials for the proxies.
@@ -453,6 +459,12 @@ impl Tproxy {
         if self.port == 0 || self.interfaces.is_empty() {
             let why = "transparent interception needs a port and an interface".to_owned();
             let help = "write tproxy = { port = 1081, interfaces = [\"eth1\"] }".to_owned();
+            let place = applies::place_of(source, "listen", "tproxy")?;
+            return Err(ConfigError::at(source, place, why, help));
+        }
+        if self.interfaces.len() > MAX_INTERFACES {
+            let why = format!("more than {MAX_INTERFACES} interfaces");
+            let help = "name a bridge of them".to_owned();
             let place = applies::place_of(source, "listen", "tproxy")?;
             return Err(ConfigError::at(source, place, why, help));
         }

@@ -112,7 +112,7 @@ fn connect(
     inherited: &mut Inherited,
     peers: &[SocketAddr],
 ) -> Result<Arc<dyn FarEnd>, StartError> {
-    let (any, peers) = reachable(peers, || net::bind_udp("link", ANY_V6).is_ok());
+    let (any, peers) = reachable(peers, || net::without_ipv6().is_none());
     let (peer, others) = (peers[0], peers[1..].iter().copied());
     match config.link.transport {
         Transport::Link => {

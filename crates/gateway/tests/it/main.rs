@@ -3,6 +3,7 @@
 mod bench;
 mod claims;
 mod dns;
+mod hosts;
 mod http;
 mod limits;
 mod marks;

@@ -64,8 +64,10 @@ pub fn configs_with(air_top: &str, ground_top: &str) -> Configs {
 pub fn cabin_configs(air_top: &str, ground_top: &str) -> Configs {
     let mut configs = configs_with(air_top, ground_top);
     let name = toml::Spanned::new(0..0, "cabin0".to_owned());
-    configs.air.listen =
-        Listen { tproxy: Some(Tproxy { port: 1081, interfaces: vec![name] }), ..Listen::default() };
+    configs.air.listen = Listen {
+        tproxy: Some(Tproxy { port: 1081, interfaces: vec![name], fail_closed: false }),
+        ..Listen::default()
+    };
     let allowed = ["198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32"];
     configs.ground.dial.allow = allowed.map(|net| net.parse().unwrap()).to_vec();
     configs
@@ -180,7 +182,7 @@ pub fn over_aerotcp(configs: &Configs) -> Ends {
     (Arc::new(far), Arc::new(bentpipe_aerotcp::io::Ground::start(socket, config)))
 }
 
-async fn carries_flows(over: impl Fn(&Configs) -> Ends) {
+pub async fn carries_flows(over: impl Fn(&Configs) -> Ends) {
     let configs = configs();
     let (far, arrivals) = over(&configs);
     let (socks, counters) = start_air(&configs, far);
