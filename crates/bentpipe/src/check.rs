@@ -186,6 +186,10 @@ fn listeners(sheet: &mut Sheet, listen: &Listen) {
     if let Some(auth) = &listen.auth {
         sheet.row("password", format!("asked for by the proxies, of user {:?}", auth.username));
     }
+    if !listen.clients.is_empty() {
+        let networks: Vec<_> = listen.clients.iter().map(ToString::to_string).collect();
+        sheet.row("clients", format!("of the proxies: {}", networks.join(", ")));
+    }
     if let Some(tproxy) = &listen.tproxy {
         let names: Vec<_> = tproxy.interfaces.iter().map(|name| name.get_ref().as_str()).collect();
         let text = format!("TCP and UDP from {} (port {})", names.join(", "), tproxy.port);

@@ -39,7 +39,7 @@ use futures_util::future::BoxFuture;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::classify::Name;
-use crate::config::{AirConfig, Auth, Preload, Quic, Raw, StatusConfig};
+use crate::config::{AirConfig, Auth, Listen, Preload, Quic, Raw, StatusConfig};
 use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
@@ -74,6 +74,7 @@ pub struct Air {
     page: Option<(TcpListener, Page)>,
     preload: Option<Preload>,
     auth: Option<Arc<Auth>>,
+    listen: Listen,
     intake: Arc<Intake>,
     quic: Quic,
     raw: Raw,
@@ -221,6 +222,7 @@ impl Air {
             http_proxy: tcp("http-proxy", listen.http_proxy)?,
             transparent: listen.tproxy.as_ref().map(Transparent::start).transpose()?,
             auth: listen.auth.clone().map(Arc::new),
+            listen: listen.clone(),
             intake: Arc::new(intake),
             quic: listen.quic,
             raw: config.raw.clone(),
@@ -326,6 +328,7 @@ impl Air {
             page,
             preload,
             auth,
+            listen,
             intake,
             quic,
             raw,
@@ -334,18 +337,29 @@ impl Air {
         } = self;
         let udp = transparent.as_mut().and_then(Transparent::take_udp);
         {
+            let of_proxies = |client: IpAddr| listen.admits(client);
             let mut serving: Vec<BoxFuture<'_, ()>> = Vec::new();
             if let Some(listener) = &socks5 {
                 let (auth, intake) = (auth.clone(), intake.clone());
-                serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
-                    socks::serve(tcp, ticket, auth.clone(), quic, intake.clone())
-                })));
+                let admits = &of_proxies;
+                serving.push(Box::pin(accept_from(
+                    listener,
+                    &intake.clone(),
+                    admits,
+                    move |tcp, ticket| {
+                        socks::serve(tcp, ticket, auth.clone(), quic, intake.clone())
+                    },
+                )));
             }
             if let Some(listener) = &http_proxy {
                 let (auth, intake) = (auth.clone(), intake.clone());
-                serving.push(Box::pin(accept(listener, &intake.clone(), move |tcp, ticket| {
-                    http::serve(tcp, ticket, auth.clone(), intake.clone())
-                })));
+                let admits = &of_proxies;
+                serving.push(Box::pin(accept_from(
+                    listener,
+                    &intake.clone(),
+                    admits,
+                    move |tcp, ticket| http::serve(tcp, ticket, auth.clone(), intake.clone()),
+                )));
             }
             if let Some((listener, page)) = &page {
                 let intake = intake.clone();
@@ -388,10 +402,23 @@ impl Air {
     }
 }
 
-/// Accepts for ever: every client within the limits gets a task of its own.
+/// Accepts clients wherever they are.
 fn accept<'a, F>(
     listener: &'a TcpListener,
     intake: &Arc<Intake>,
+    serve: impl Fn(TcpStream, Ticket) -> F + Send + 'a,
+) -> impl Future<Output = ()> + Send + 'a
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    accept_from(listener, intake, &|_| true, serve)
+}
+
+/// Accepts for ever: every client that `admits` admits and the limits allow gets a task of its own.
+fn accept_from<'a, F>(
+    listener: &'a TcpListener,
+    intake: &Arc<Intake>,
+    admits: &'a (impl Fn(IpAddr) -> bool + Sync),
     serve: impl Fn(TcpStream, Ticket) -> F + Send + 'a,
 ) -> impl Future<Output = ()> + Send + 'a
 where
@@ -401,6 +428,7 @@ where
     async move {
         loop {
             match listener.accept().await {
+                Ok((tcp, client)) if !admits(client.ip()) => intake.not_a_client(&tcp, client.ip()),
                 Ok((tcp, client)) => {
                     if let Some(ticket) = intake.admit(&tcp, client) {
                         intake.flows.spawn(serve(tcp, ticket));

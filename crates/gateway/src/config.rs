@@ -158,6 +158,12 @@ impl Source<'_> {
     }
 }
 
+/// The folder that `file` is in.
+fn folder_of(file: &Path) -> Option<PathBuf> {
+    let folder = file.parent()?;
+    Some(if folder.as_os_str().is_empty() { Path::new(".") } else { folder }.to_owned())
+}
+
 fn read(file: &Path) -> Result<String, ConfigError> {
     std::fs::read_to_string(file).map_err(|error| ConfigError::unreadable(file, &error))
 }

@@ -107,7 +107,7 @@ fn bind_help(error: &io::Error) -> &'static str {
     }
 }
 
-/// Why this machine has no IPv6, if it has none: what `::1` cannot do, no other address can.
+/// Returns why this machine has no IPv6, if it has none. It looks at `::1`, which interception uses.
 pub(crate) fn without_ipv6() -> Option<&'static str> {
     let off = "/proc/sys/net/ipv6/conf/lo/disable_ipv6";
     if !has_ipv6_sockets() {
@@ -117,15 +117,15 @@ pub(crate) fn without_ipv6() -> Option<&'static str> {
     is_off.then_some("IPv6 is disabled on this machine (sysctl net.ipv6.conf.lo.disable_ipv6=1)")
 }
 
-/// Whether there are sockets of IPv6. They are missing without the kernel's part of it, in some
+/// Returns whether there are sockets of IPv6. They are missing without the kernel's part of it, in some
 /// containers, and under `RestrictAddressFamilies=` of systemd without AF_INET6.
 fn has_ipv6_sockets() -> bool {
     let opened = socket2::Socket::new(socket2::Domain::IPV6, socket2::Type::DGRAM, None);
     !opened.is_err_and(|error| error.raw_os_error() == Some(libc::EAFNOSUPPORT))
 }
 
-/// Where to bind for `what` in place of `address`: `[::]` is every address that the machine has, those
-/// of IPv4 alone if it gives no sockets of IPv6.
+/// Address to bind for `what` in place of `address`. `[::]` means every address that the machine has:
+/// `0.0.0.0` if it gives no sockets of IPv6.
 fn at_hand(what: &str, address: SocketAddr, has_v6: impl FnOnce() -> bool) -> SocketAddr {
     if address.ip() != std::net::Ipv6Addr::UNSPECIFIED || has_v6() {
         return address;

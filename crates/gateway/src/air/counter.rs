@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -45,6 +46,9 @@ pub enum CounterError {
     )]
     Content(PathBuf),
 }
+
+/// Permissions of the files: a lock that others take keeps the gateway from starting.
+const MODE: u32 = 0o600;
 
 /// The locks of this process, until it ends.
 static HELD: Mutex<Vec<(PathBuf, Flock<File>)>> = Mutex::new(Vec::new());
@@ -114,12 +118,14 @@ fn lock(file: &Path) -> Result<Flock<File>, CounterError> {
     let mut name = file.as_os_str().to_owned();
     name.push(".lock");
     let failed = |source| CounterError::File { file: file.to_owned(), source };
-    let open = File::options().write(true).create(true).truncate(false).open(&name);
-    Flock::lock(open.map_err(failed)?, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| {
-        match errno {
-            Errno::EWOULDBLOCK => CounterError::Held(file.to_owned()),
-            other => failed(other.into()),
-        }
+    let mut options = File::options();
+    let open = options.write(true).create(true).truncate(false).mode(MODE).open(&name);
+    let open = open.map_err(failed)?;
+    // Fails if the file is somebody else's, who may lock it anyway.
+    let _ = open.set_permissions(fs::Permissions::from_mode(MODE));
+    Flock::lock(open, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| match errno {
+        Errno::EWOULDBLOCK => CounterError::Held(file.to_owned()),
+        other => failed(other.into()),
     })
 }
 
@@ -141,7 +147,9 @@ fn claim_at(file: &Path, clock_s: u64) -> Result<u64, CounterError> {
 pub(super) fn replace(file: &Path, content: &str) -> io::Result<()> {
     let mut fresh = file.as_os_str().to_owned();
     fresh.push(".new");
-    let mut new = File::create(&fresh)?;
+    let mut new =
+        File::options().write(true).create(true).truncate(true).mode(MODE).open(&fresh)?;
+    new.set_permissions(fs::Permissions::from_mode(MODE))?;
     new.write_all(content.as_bytes())?;
     new.sync_all()?;
     fs::rename(&fresh, file)?;
@@ -164,6 +172,23 @@ mod tests {
         assert_eq!(claim_at(&file, 3).unwrap(), first + 2 * BLOCK);
         assert_eq!(claim_at(&file, 1000).unwrap(), 1000 * BLOCK);
         assert!(claim(&file).unwrap() > 1000 * BLOCK);
+    }
+
+    #[test]
+    fn only_the_owner_reads_and_locks_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("air.state");
+        let names = ["air.state", "air.state.lock"].map(|name| folder.path().join(name));
+        // What an earlier version left.
+        for name in &names {
+            std::fs::write(name, "1\n").unwrap();
+            std::fs::set_permissions(name, fs::Permissions::from_mode(0o644)).unwrap();
+        }
+        claim(&file).unwrap();
+        for name in &names {
+            let mode = std::fs::metadata(name).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, MODE, "{}", name.display());
+        }
     }
 
     #[test]

@@ -180,6 +180,14 @@ impl Intake {
         self.quiet.refused(ticket.client, "wrong username or password");
     }
 
+    /// Resets a client of the proxies that is in none of the configured networks.
+    pub fn not_a_client(&self, tcp: &TcpStream, client: IpAddr) {
+        self.counters.accepted.add(1);
+        self.counters.unauthorized.add(1);
+        self.quiet.refused(client, "it is in no network of clients under [listen]");
+        reset_on_close(tcp);
+    }
+
     /// Whether there is a link to the ground, of which nothing may be heard at the moment. Waits a
     /// while for one, so that clients that come before the ground does are served.
     pub async fn has_link(&self) -> bool {

@@ -26,7 +26,7 @@ pub const TABLE: &str = "bentpipe_air";
 /// priority of the routing table they use: before the main one's 32766.
 pub const MARK: u32 = 0x6270;
 
-/// Why the rules could not be put in force.
+/// Failure to put the rules in force.
 #[derive(Debug, thiserror::Error)]
 pub enum RulesError {
     /// The process may not change the network.
@@ -43,7 +43,7 @@ pub enum RulesError {
          http-proxy"
     )]
     Refused {
-        /// What the rule needs.
+        /// The part of the kernel that the rule needs.
         what: &'static str,
         /// The part of nftables, if it is one.
         part: Option<Part>,
@@ -52,14 +52,14 @@ pub enum RulesError {
     },
 }
 
-/// What is intercepted besides TCP, and what becomes of the rest.
+/// Packets that are intercepted besides TCP, and the end of the rest.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Leads {
     /// UDP.
     pub udp: bool,
-    /// What is neither TCP nor UDP: copied to `capture::GROUP`.
+    /// All but TCP and UDP: copied to `capture::GROUP`.
     pub others: bool,
-    /// Whether everything else is dropped, also after the gateway has stopped.
+    /// `true` if everything else is dropped, also after the gateway has stopped.
     pub fail_closed: bool,
 }
 
@@ -144,7 +144,7 @@ fn refused_route(source: io::Error) -> RulesError {
     RulesError::Refused { what, part: None, source }
 }
 
-/// Whether the process lacks a privilege. `EACCES` is not that: the kernel says it for IPv6 that is off.
+/// Returns whether the process lacks a privilege. `EACCES` means IPv6 that is off.
 fn is_forbidden(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EPERM)
 }

@@ -1,11 +1,12 @@
 //! `air.toml`.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bentpipe_link::{Class, PublicKey, SecretKey, Target};
 use bentpipe_units::{BitRate, Span};
+use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::classes::class;
@@ -16,7 +17,7 @@ use super::rule::{self, WrittenHello, WrittenRule, WrittenTrusted};
 use super::{
     AeroTcp, AirDns, AirIp, AirSplitHttp, AirUdp, Classes, ConfigError, DEFAULT_DRAIN,
     DEFAULT_IDLE, DEFAULT_STALL, HttpCache, Memory, Page, Preload, Quic, Raw, Site, Source,
-    StatusConfig, Which, applies, read, seconds, site, spanned_key, which,
+    StatusConfig, Which, applies, folder_of, key, read, seconds, site, spanned_key, which,
 };
 use crate::classify::Rules;
 use crate::net::ip;
@@ -207,6 +208,9 @@ pub struct Listen {
     pub quic: Quic,
     /// What SOCKS5 and HTTP clients have to know.
     pub auth: Option<Auth>,
+    /// Networks of SOCKS5 and HTTP clients; empty for any. This machine itself is always one.
+    #[serde(default)]
+    pub clients: Vec<IpNet>,
 }
 
 /// Maximum number of intercepted interfaces: each has a rule of nftables and two policy rules.
@@ -220,7 +224,7 @@ pub struct Tproxy {
     pub port: u16,
     /// The interfaces clients come in by.
     pub interfaces: Vec<toml::Spanned<String>>,
-    /// Whether what is not carried is dropped, also while no gateway runs.
+    /// `true` drops packets that are not carried, also while no gateway runs.
     #[serde(default)]
     pub fail_closed: bool,
 }
@@ -233,8 +237,10 @@ pub struct Auth {
     #[serde(deserialize_with = "least::credential")]
     pub username: String,
     /// At most 255 bytes, as RFC 1929 allows.
-    #[serde(deserialize_with = "least::credential")]
+    #[serde(default, deserialize_with = "least::credential")]
     pub password: String,
+    /// The file that holds the password, in place of it.
+    pub password_file: Option<toml::Spanned<PathBuf>>,
 }
 
 /// Bounds. A flow idles in about 6 KiB here: 10,000 take 58 MiB (`bentpipe lab bench idle`).
@@ -425,8 +431,56 @@ impl AirLink {
     }
 }
 
+impl AirConfig {
+    /// The folders that this gateway writes to.
+    pub fn writable(&self) -> Vec<PathBuf> {
+        let files = [
+            self.link.state_file.as_deref(),
+            self.dns.as_ref().and_then(|dns| dns.cache_file.as_deref()),
+            self.status.as_ref().map(|status| status.file.as_path()),
+            self.preload.as_ref().map(|preload| preload.report.as_path()),
+        ];
+        let folders = [
+            self.usage.as_ref().map(|usage| usage.directory.clone()),
+            self.http_cache.as_ref().and_then(|cache| cache.directory().cloned()),
+        ];
+        files
+            .into_iter()
+            .flatten()
+            .filter_map(folder_of)
+            .chain(folders.into_iter().flatten())
+            .collect()
+    }
+}
+
 impl Listen {
-    fn check(&self, source: &Source<'_>) -> Result<(), ConfigError> {
+    /// Returns whether a SOCKS5 or HTTP client at `ip` is served.
+    pub fn admits(&self, ip: IpAddr) -> bool {
+        let ip = ip.to_canonical();
+        let listed = || self.clients.iter().any(|network| network.contains(&ip));
+        self.clients.is_empty() || ip.is_loopback() || listed()
+    }
+
+    /// Refuses a proxy that everybody who reaches it can use.
+    fn check_open(&self, source: &Source<'_>) -> Result<(), ConfigError> {
+        let proxies = [("socks5", self.socks5), ("http-proxy", self.http_proxy)];
+        let reached = |address: Option<SocketAddr>| address.filter(|it| !it.ip().is_loopback());
+        let found = proxies.iter().find_map(|(key, address)| Some((*key, reached(*address)?)));
+        let Some((key, address)) = found else { return Ok(()) };
+        if self.auth.is_some() || !self.clients.is_empty() {
+            return Ok(());
+        }
+        let why = format!("whoever reaches {address} could use the link by this proxy");
+        let help = "write your passengers' networks under [listen], clients = [\"10.0.0.0/24\"], or \
+                    auth, or let it listen at 127.0.0.1";
+        let place = applies::place_of(source, "listen", key)?;
+        Err(ConfigError::at(source, place, why, help.to_owned()))
+    }
+
+    fn check(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
+        if let Some(auth) = &mut self.auth {
+            auth.check(source)?;
+        }
         if self.socks5.is_none() && self.http_proxy.is_none() && self.tproxy.is_none() {
             let why = "nothing to listen on".to_owned();
             let help = "write at least one of socks5 = \"127.0.0.1:1080\", \
@@ -442,6 +496,7 @@ impl Listen {
             ("tproxy", self.tproxy.as_ref().map(intercepts)),
         ];
         source.listen_apart("listen", &addresses)?;
+        self.check_open(source)?;
         match &self.auth {
             Some(auth) if self.http_proxy.is_some() && auth.username.contains(':') => {
                 let why = "a user's name in HTTP ends at the first colon (RFC 7617)".to_owned();
@@ -475,6 +530,47 @@ impl Tproxy {
                 let why = "intercepting \"lo\" would catch this machine's own connections";
                 let help = "name the interface the clients come in by: interfaces = [\"eth1\"]";
                 return Err(ConfigError::at(source, Some(name.span()), why.into(), help.into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Auth {
+    /// Reads the password if it is in a file.
+    fn check(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
+        let Some(file) = &self.password_file else {
+            if self.password.is_empty() {
+                let why = "the setting \"password\" is missing".to_owned();
+                let help = "write password = \"…\", or password-file = \"FILE\"".to_owned();
+                let place = applies::place_of(source, "listen", "auth")?;
+                return Err(ConfigError::at(source, place, why, help));
+            }
+            return Ok(());
+        };
+        let wrong = |why: String, help: &str| {
+            Err(ConfigError::at(source, Some(file.span()), why, help.to_owned()))
+        };
+        if !self.password.is_empty() {
+            return wrong(
+                "there is a password beside this file".to_owned(),
+                "leave one of them out",
+            );
+        }
+        let path = source.beside(file.get_ref());
+        let text = match key::secret(&path) {
+            Ok(text) => text,
+            Err(error) => {
+                let why = format!("the password in {} cannot be read: {error}", path.display());
+                return wrong(why, "name a file that this user may read");
+            }
+        };
+        let password = text.strip_suffix('\n').unwrap_or(&text);
+        match least::is_credential(password) {
+            true => self.password = password.to_owned(),
+            false => {
+                let why = format!("{} holds no password", path.display());
+                return wrong(why, "write it on one line of 1 to 255 bytes");
             }
         }
         Ok(())

@@ -81,11 +81,9 @@ impl ConfigError {
         why: String,
         help: String,
     ) -> Self {
-        let place = span.map(|span| {
-            let before = &source.text[..span.start.min(source.text.len())];
-            before.matches('\n').count()
-        });
+        let place = span.map(|span| line_of(source.text, span.start));
         let text = place.and_then(|line| source.text.lines().nth(line)).unwrap_or_default();
+        let text = if place.is_some_and(|line| is_secret(source.text, line)) { "" } else { text };
         Self {
             file: source.file.to_owned(),
             line: place.map(|line| line + 1),
@@ -96,9 +94,43 @@ impl ConfigError {
     }
 
     pub(super) fn from_toml(source: &Source<'_>, error: &toml::de::Error) -> Self {
-        let (why, help) = explain(error.message());
+        let (mut why, help) = explain(error.message());
+        let line = error.span().map(|span| line_of(source.text, span.start));
+        if line.is_some_and(|line| is_secret(source.text, line)) && why.starts_with("invalid ") {
+            // What serde says of a value begins with the value.
+            why = "this value cannot stand here; it may be a secret and is not shown".to_owned();
+        }
         Self::at(source, error.span(), why, help)
     }
+}
+
+/// The line, counted from zero, of the byte at `place`.
+fn line_of(text: &str, place: usize) -> usize {
+    text[..place.min(text.len())].matches('\n').count()
+}
+
+/// Words of keys whose values stay out of messages.
+const SECRETS: [&str; 3] = ["password", "secret", "token"];
+
+/// Maximum number of typing errors in a key that still counts as one of [`SECRETS`].
+const MAX_SLIPS: usize = 2;
+
+/// Returns whether a line may hold a secret: its own words say so, those of the key it goes on from, or those
+/// of the table it is in.
+fn is_secret(text: &str, line: usize) -> bool {
+    let before: Vec<&str> = text.lines().take(line + 1).collect();
+    let is_table = |line: &&str| line.trim_start().starts_with('[');
+    let key = before.iter().rev().find(|line| line.contains('=') || is_table(line));
+    let table = before.iter().rev().find(|line| is_table(line));
+    let names_secret = |line: &&str| {
+        let mut words = line.split(|c: char| !c.is_ascii_alphabetic()).map(str::to_ascii_lowercase);
+        words.any(|word| {
+            let slips = |secret: &&str| strsim::damerau_levenshtein(&word, secret) <= MAX_SLIPS;
+            word == "auth" || SECRETS.iter().any(slips)
+        })
+    };
+    before.last().into_iter().chain(key).any(names_secret)
+        || table.is_some_and(|line| line.contains("auth"))
 }
 
 /// Turns serde's message into what is wrong and what to write.
@@ -143,5 +175,51 @@ fn nearest(unknown: &str, known: &[&str]) -> String {
             format!("did you mean {near:?}? What may stand here: {list}")
         }
         _ => format!("what may stand here: {list}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::AirConfig;
+
+    /// Messages about `listen` with slips of every kind in it.
+    fn said_of(listen: &str) -> String {
+        let text = format!(
+            "[link]\nprivate-key-file = \"no.key\"\npeer = \"192.0.2.1:4500\"\n\
+             peer-public-key = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n\
+             rate = \"1 Mbit/s\"\n[listen]\nsocks5 = \"127.0.0.1:1080\"\n{listen}\n"
+        );
+        AirConfig::parse(Path::new("air.toml"), &text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn no_message_shows_a_password() {
+        for listen in [
+            "auth = { username = \"crew\", password = \"hunter2\", pasword2 = \"hunter2\" }",
+            "auth = { username = \"crew\", pasword = \"hunter2\" }",
+            "auth = { username = \"crew\", password = \"hunter2 }",
+            "auth = { username = \"crew\", password = hunter2 }",
+            "auth = \"hunter2\"",
+            "[listen.auth]\nusername = \"crew\"\npasswrod = \"hunter2\"",
+            "[listen.auth]\nusername = \"crew\"\nword = \"hunter2\"",
+            "[listen.auth]\nusername = \"crew\"\npassword = [\"hunter2\"]",
+            "[listen.auth]\nusername = \"crew\"\npassword = \"\"\"\nhunter2\\q\"\"\"",
+        ] {
+            let said = said_of(listen);
+            assert!(said.contains("air.toml, line "), "{listen}: {said}");
+            assert!(!said.contains("hunter2"), "{listen}: {said}");
+        }
+    }
+
+    #[test]
+    fn other_lines_are_shown() {
+        for (listen, line) in [
+            ("auto = 1", "auto = 1"),
+            ("auth = { username = \"a\", password = \"b\" }\n[page]", "[page]"),
+        ] {
+            let said = said_of(listen);
+            assert!(said.contains(&format!("\n    {line}\n")), "{said}");
+        }
     }
 }

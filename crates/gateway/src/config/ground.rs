@@ -257,6 +257,12 @@ impl GroundLimits {
 }
 
 impl GroundConfig {
+    /// The folders that this gateway writes to.
+    pub fn writable(&self) -> Vec<PathBuf> {
+        let status = self.status.as_ref().and_then(|status| super::folder_of(&status.file));
+        status.into_iter().collect()
+    }
+
     /// Reads and checks `file` and the key it names.
     pub fn load(file: &Path) -> Result<Self, ConfigError> {
         Self::parse(file, &read(file)?)

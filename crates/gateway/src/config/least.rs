@@ -57,11 +57,16 @@ where
 /// The longest name or password of a client of the proxies, in bytes (RFC 1929).
 const MAX_CREDENTIAL_BYTES: usize = 255;
 
+/// Returns whether a client of the proxies can say `text`.
+pub fn is_credential(text: &str) -> bool {
+    (1..=MAX_CREDENTIAL_BYTES).contains(&text.len()) && !text.chars().any(char::is_control)
+}
+
 /// A name or password that a client of the proxies can say.
 pub fn credential<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = String::deserialize(from)?;
-    let bytes = text.len();
-    if bytes == 0 || bytes > MAX_CREDENTIAL_BYTES || text.chars().any(char::is_control) {
+    if !is_credential(&text) {
+        let bytes = text.len();
         // The text itself is a secret.
         return Err(D::Error::custom(format!(
             "{bytes} bytes that no client could say here: write 1 to {MAX_CREDENTIAL_BYTES} without \

@@ -222,8 +222,7 @@ fn clients_of_the_http_proxy_can_say_their_name() {
     let bench = Bench::new();
     assert_eq!(
         bench.air("\"crew\"", "\"crew:1\""),
-        "air.toml, line 10: a user's name in HTTP ends at the first colon (RFC 7617)\n    \
-         auth = { username = \"crew:1\", password = \"secret\" }\n\
+        "air.toml, line 10: a user's name in HTTP ends at the first colon (RFC 7617)\n\
          write a username without a colon, or leave out http-proxy"
     );
     let socks = AIR.replacen("\"crew\"", "\"crew:1\"", 1);
@@ -273,6 +272,59 @@ fn nothing_listens_twice_at_one_address() {
     assert!(tproxy.contains("line 9: tproxy and http-proxy would listen"), "{tproxy}");
     let ground = bench.ground("0.0.0.0:4433", "0.0.0.0:4500");
     assert!(ground.contains("line 4: masque-listen and listen would"), "{ground}");
+}
+
+/// The line of [`AIR`] that says who the clients are.
+const AUTH: &str = "auth = { username = \"crew\", password = \"secret\" }";
+
+#[test]
+fn a_proxy_for_everybody_is_refused() {
+    let bench = Bench::new();
+    let parse = |text: &str| AirConfig::parse(&bench.0.path().join("air.toml"), text);
+    for (from, to) in [("127.0.0.1:1080", "10.0.0.1:1080"), ("127.0.0.1:8080", "[::]:8080")] {
+        let text = AIR.replacen(from, to, 1);
+        parse(&text).expect("it asks for a password");
+        parse(&text.replacen(AUTH, "clients = [\"10.0.0.0/24\"]", 1)).expect("it has clients");
+        let open = bench.message(parse(&text.replacen(AUTH, "", 1)));
+        assert!(open.contains(&format!("whoever reaches {to} could use the link by this proxy")));
+        assert!(open.contains("clients = [\"10.0.0.0/24\"]"), "{open}");
+    }
+}
+
+#[test]
+fn only_listed_networks_are_clients() {
+    let mut listen = Listen::default();
+    let admits = |listen: &Listen, ip: &str| listen.admits(ip.parse().unwrap());
+    assert!(admits(&listen, "203.0.113.9"));
+    listen.clients = ["10.0.0.0/24", "fd09::/64"].map(|net| net.parse().unwrap()).to_vec();
+    for ip in ["10.0.0.7", "::ffff:10.0.0.7", "fd09::7", "127.0.0.1", "::1"] {
+        assert!(admits(&listen, ip), "{ip}");
+    }
+    for ip in ["10.0.1.7", "::ffff:10.0.1.7", "fd0a::7", "203.0.113.9"] {
+        assert!(!admits(&listen, ip), "{ip}");
+    }
+}
+
+#[test]
+fn a_password_may_be_in_a_file() {
+    let bench = Bench::new();
+    std::fs::write(bench.0.path().join("word"), "hunter2\n").unwrap();
+    std::fs::write(bench.0.path().join("empty"), "\n").unwrap();
+    let parse = |more: &str| {
+        let auth = format!("auth = {{ username = \"crew\"{more} }}");
+        AirConfig::parse(&bench.0.path().join("air.toml"), &AIR.replacen(AUTH, &auth, 1))
+    };
+    let auth = parse(", password-file = \"word\"").unwrap().listen.auth.unwrap();
+    assert_eq!(auth.password, "hunter2");
+    for (more, why) in [
+        ("", "the setting \"password\" is missing"),
+        (", password-file = \"none\"", "cannot be read: No such file"),
+        (", password-file = \"empty\"", "holds no password"),
+        (", password = \"x\", password-file = \"word\"", "there is a password beside"),
+    ] {
+        let error = bench.message(parse(more));
+        assert!(error.contains(why), "{more}: {error}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ impl Interception {
     pub fn start() -> Result<Self, String> {
         let listener =
             listen().map_err(|error| format!("cannot listen on port {PORT}: {error}"))?;
-        let leads = Leads { udp: false, others: false };
+        let leads = Leads::default();
         let rules = Rules::install(PORT, &["cabin"], false, leads);
         Ok(Self { _rules: rules.map_err(|error| error.to_string())?, listener })
     }

@@ -188,7 +188,7 @@ impl PairSpec {
         let mut text = format!(
             "[link]\ntransport = \"{transport}\"\nprivate-key-file = \"air.key\"\n\
              peer = \"{}\"\npeer-public-key = \"{}\"\nrate = \"{} bit/s\"\n{}{}\n\
-             [listen]\nsocks5 = \"{}\"\n",
+             [listen]\nsocks5 = \"{}\"\nclients = [\"0.0.0.0/0\"]\n",
             self.peer,
             ground.public(),
             self.back.bps(),

@@ -1,4 +1,4 @@
-//! What else on this machine gets in the way of interception, in sentences for the log.
+//! Obstacles to interception on this machine, in sentences for the log.
 //!
 //! Our table depends on no other one, and it cannot overrule one either: an intercepted packet passes
 //! the other chains of `prerouting`, the policy rules and the chains of `input` like any packet.
@@ -26,7 +26,7 @@ const DROP: u32 = 0;
 
 /// Sentences about everything found, for a gateway that intercepts what comes in by `interfaces`.
 ///
-/// What this process may not read is left out.
+/// It leaves out what this process may not read.
 pub fn obstacles(interfaces: &[&str], fail_closed: bool) -> Vec<String> {
     let links = links().unwrap_or_default();
     let mut found: Vec<String> =
@@ -119,7 +119,7 @@ fn dropping((family, message): &(NetfilterProtoFamily, NfTablesMessage)) -> Opti
     })
 }
 
-/// Of two that intercept the same packet only one gets it.
+/// Other tables with TPROXY. Only one of two that intercept a packet gets it.
 fn other_interception() -> io::Result<Vec<String>> {
     let rules = listed(NfTablesMessage::GetRule(RuleMessage { attributes: Vec::new() }))?;
     let mut tables: Vec<String> = rules
@@ -147,7 +147,7 @@ fn other_interception() -> io::Result<Vec<String>> {
     Ok(tables.into_iter().map(sentence).collect())
 }
 
-/// Whether a rule's expression is `tproxy`, or the target TPROXY as iptables writes it to nftables.
+/// Returns whether a rule's expression is `tproxy`, or the target TPROXY as iptables writes it to nftables.
 fn intercepts(element: &ListAttribute<ExpressionAttribute>) -> bool {
     let ListAttribute::Element(attributes) = element else { return false };
     attributes.iter().any(|attribute| match attribute {
@@ -240,7 +240,7 @@ fn forwarding() -> Option<String> {
     })
 }
 
-/// What nftables lists, with the family of each.
+/// Objects that nftables lists, with the family of each.
 fn listed(request: NfTablesMessage) -> io::Result<Vec<(NetfilterProtoFamily, NfTablesMessage)>> {
     let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, 0);
     let inner = NetfilterMessageInner::NfTables(request);

@@ -29,7 +29,7 @@ const MANGLE: i32 = -150;
 /// The number of nftables among netfilter's subsystems.
 const NFTABLES: u16 = 10;
 
-/// What is for this machine or its neighbours alone, whatever its routes say.
+/// Destinations on this machine or its segment, whatever its routes say.
 const LOCAL_NETWORKS: [&str; 7] = [
     "127.0.0.0/8",
     "169.254.0.0/16",
