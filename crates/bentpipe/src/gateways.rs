@@ -3,15 +3,18 @@
 use std::error::Error;
 use std::future::Future;
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
+use bentpipe_gateway::air::rules::Rules;
 use bentpipe_gateway::config::{AirConfig, ConfigError, GroundConfig, Transport};
 use bentpipe_gateway::net::StartError;
 use bentpipe_gateway::{air, ground};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing_subscriber::EnvFilter;
+
+use crate::confine::confine;
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -34,28 +37,45 @@ pub fn run_air(file: &Path, transport: Option<TransportName>) -> Outcome {
         TransportName::Masque => Transport::Masque,
         TransportName::AeroTcp => Transport::AeroTcp,
     });
+    log_to_stderr();
     let path = file.to_owned();
     let config = AirConfig::load(file, chosen)?;
     let load = move || AirConfig::load(&path, chosen);
-    run(load, async move |again, stop| air::run_with(&config, again, stop).await)
+    run(load, &config.writable(), async move |again, stop| {
+        air::run_with(&config, again, stop).await
+    })
+}
+
+/// Removes what a killed air gateway left, unless it is to stay.
+pub fn remove_rules(file: &Path) -> Outcome {
+    let config = AirConfig::load(file, None)?;
+    match &config.listen.tproxy {
+        Some(tproxy) if !tproxy.fail_closed => Rules::remove_leftovers().map_err(Into::into),
+        _ => Ok(()),
+    }
 }
 
 /// Runs the ground gateway until SIGINT or SIGTERM.
 pub fn run_ground(file: &Path) -> Outcome {
+    log_to_stderr();
     let path = file.to_owned();
     let config = GroundConfig::load(file)?;
     let load = move || GroundConfig::load(&path);
-    run(load, async move |again, stop| ground::run_with(&config, again, stop).await)
+    run(load, &config.writable(), async move |again, stop| {
+        ground::run_with(&config, again, stop).await
+    })
 }
 
 type Stop = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Runs a gateway until it is told to stop; with SIGHUP it gets what `load` reads then.
+/// Runs a gateway until it is told to stop; with SIGHUP it gets what `load` reads then. It writes to
+/// the folders `writable` and to nothing else.
 fn run<C: Send + 'static>(
     load: impl Fn() -> Result<C, ConfigError> + Send + 'static,
+    writable: &[PathBuf],
     gateway: impl AsyncFnOnce(mpsc::Receiver<C>, Stop) -> Result<(), StartError>,
 ) -> Outcome {
-    log_to_stderr();
+    confine(writable);
     let runtime = tokio::runtime::Runtime::new()?;
     runtime.block_on(async {
         let (mut int, mut term) =

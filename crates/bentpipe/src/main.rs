@@ -2,6 +2,7 @@
 
 mod check;
 mod classify;
+mod confine;
 mod demo;
 mod gateways;
 mod keys;
@@ -39,6 +40,10 @@ enum Command {
         /// own, and `peer` in the configuration has to be that.
         #[arg(long, value_name = "NAME")]
         transport: Option<gateways::TransportName>,
+        /// Instead of running, remove the interception rules that a killed gateway left; those of
+        /// `fail-closed = true` stay.
+        #[arg(long, conflicts_with = "transport")]
+        remove_rules: bool,
     },
     /// Run the gateway on the ground: serves known aircraft and dials for them.
     ///
@@ -95,7 +100,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Air { config, transport } => gateways::run_air(&config, transport),
+        Command::Air { config, remove_rules: true, .. } => gateways::remove_rules(&config),
+        Command::Air { config, transport, .. } => gateways::run_air(&config, transport),
         Command::Ground { config } => gateways::run_ground(&config),
         Command::Keys { client: None, out } => keys::make(&out),
         Command::Keys { client: Some(name), out } => keys::make_token(&name, &out),
