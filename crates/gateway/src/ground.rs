@@ -109,7 +109,7 @@ impl Ground {
         };
         let dns = Arc::new(Dns::new(&config.dns, &config.hosts)?);
         let shared = Shared {
-            fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most)),
+            fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most, counters.clone())),
             policy: Policy::new(config.dial.allow.clone()),
             names: Names::new(dns.clone(), &config.dns, counters.clone())?,
             dns,
@@ -214,7 +214,8 @@ impl Ground {
         while let Some(mut incoming) = from.accept().await {
             let shared = self.shared.clone();
             shared.counters.accepted.add(1);
-            match shared.fleet.admit(&incoming.aircraft, incoming.carries.kind()) {
+            let (kind, passenger) = (incoming.carries.kind(), incoming.passenger);
+            match shared.fleet.admit(&incoming.aircraft, kind, passenger) {
                 Ok(permit) => {
                     incoming.class = permit.class(incoming.class);
                     shared.counters.count_class(incoming.class);

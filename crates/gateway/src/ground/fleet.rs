@@ -1,6 +1,8 @@
 //! The aircraft a ground gateway serves, and how much each may hold. A standard client counts as
 //! one.
 
+mod rates;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,14 +12,18 @@ use bentpipe_units::BitRate;
 
 use crate::bucket::Bucket;
 use crate::config::{AircraftConfig, StandardClient};
+use crate::counters::Counters;
 use crate::flows::Kind;
 use crate::police::{Ceil, Police};
+use crate::refusals::{Holding, Limit};
+use rates::Rates;
 
 /// All aircraft by their keys, and standard clients by their identities.
 pub struct Fleet {
     aircraft: HashMap<[u8; 32], Arc<Aircraft>>,
     open: Arc<Open>,
     most: Most,
+    counters: Arc<Counters>,
 }
 
 struct Aircraft {
@@ -25,9 +31,12 @@ struct Aircraft {
     open: Open,
     most: Most,
     highest_class: Class,
+    per_second: u32,
     /// What each passenger may be sent in the network's class.
     ceil: Arc<Ceil>,
     opening: [Bucket; Kind::COUNT],
+    /// The part of that of each passenger.
+    of_passengers: [Rates; Kind::COUNT],
 }
 
 /// Flows of each [`Kind`] open now: neither kind takes the other's room.
@@ -56,7 +65,13 @@ pub struct Permit {
 
 impl Fleet {
     /// The aircraft and standard clients of a config, together with at most `most` flows.
-    pub fn new(aircraft: &[AircraftConfig], clients: &[StandardClient], most: Most) -> Self {
+    /// Refusals are counted by `counters`.
+    pub fn new(
+        aircraft: &[AircraftConfig],
+        clients: &[StandardClient],
+        most: Most,
+        counters: Arc<Counters>,
+    ) -> Self {
         let aircraft = aircraft.iter().map(|one| {
             let most = Most {
                 streams: one.max_flows,
@@ -74,7 +89,7 @@ impl Fleet {
             let bounds = (most, one.flows_per_second, one.highest_class);
             (one.login().identity(), Aircraft::new(one.name(), bounds, None))
         });
-        Self { aircraft: aircraft.chain(clients).collect(), open: Arc::default(), most }
+        Self { aircraft: aircraft.chain(clients).collect(), open: Arc::default(), most, counters }
     }
 
     /// From now on each passenger of the aircraft may be sent so much in the network's class.
@@ -89,18 +104,43 @@ impl Fleet {
         self.open.iter().map(|open| open.load(Relaxed)).sum()
     }
 
-    /// Takes a new flow of the aircraft `key`, or says why not.
-    pub fn admit(&self, key: &[u8; 32], kind: Kind) -> Result<Permit, ResetCode> {
+    /// Takes a new flow of a passenger of the aircraft `key`, or says why not.
+    pub fn admit(&self, key: &[u8; 32], kind: Kind, passenger: u32) -> Result<Permit, ResetCode> {
         let aircraft = self.aircraft.get(key).ok_or(ResetCode::Forbidden)?;
         let full = |open: &Open, most: Most| open[kind as usize].load(Relaxed) >= most.of(kind);
-        let full = full(&aircraft.open, aircraft.most) || full(&self.open, self.most);
-        if full || !aircraft.opening[kind as usize].take() {
-            return Err(ResetCode::Limit);
+        for (open, most) in [(&aircraft.open, aircraft.most), (&*self.open, self.most)] {
+            if full(open, most) {
+                let limit = [Limit::TcpFlows, Limit::UdpFlows, Limit::IpFlows][kind as usize];
+                return Err(self.refused(limit, aircraft, kind, most.of(kind)));
+            }
+        }
+        // The passenger's own part first: what it may not open takes nothing from the others.
+        let may_open = aircraft.of_passengers[kind as usize].take(passenger);
+        if !may_open || !aircraft.opening[kind as usize].take() {
+            let limit = [Limit::TcpOpens, Limit::UdpOpens, Limit::IpOpens][kind as usize];
+            return Err(self.refused(limit, aircraft, kind, aircraft.per_second as usize));
         }
         for open in [&aircraft.open, &*self.open] {
             open[kind as usize].fetch_add(1, Relaxed);
         }
         Ok(Permit { aircraft: aircraft.clone(), open: self.open.clone(), kind })
+    }
+}
+
+impl Fleet {
+    fn refused(&self, limit: Limit, aircraft: &Aircraft, kind: Kind, most: usize) -> ResetCode {
+        let of = |open: &Open| open[kind as usize].load(Relaxed);
+        self.counters.refusals.refused(limit, || {
+            let largest = self.aircraft.values().max_by_key(|one| of(&one.open));
+            Holding {
+                newcomer: aircraft.name.clone(),
+                holds: of(&aircraft.open),
+                held: of(&self.open),
+                most,
+                largest: largest.map(|one| (one.name.clone(), of(&one.open))),
+            }
+        });
+        ResetCode::Limit
     }
 }
 
@@ -127,8 +167,10 @@ impl Aircraft {
             open: Open::default(),
             most,
             highest_class,
+            per_second,
             ceil: Ceil::new(ceil),
             opening: [0; Kind::COUNT].map(|_| Bucket::new(f64::from(per_second), BURST_SECONDS)),
+            of_passengers: [0; Kind::COUNT].map(|_| Rates::new(per_second)),
         })
     }
 }
@@ -177,7 +219,7 @@ mod tests {
             one("D-A", "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI="),
             one("D-B", "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="),
         ];
-        Fleet::new(&aircraft, &[], Most { streams: 4, datagrams: 3, ip: 1 })
+        Fleet::new(&aircraft, &[], Most { streams: 4, datagrams: 3, ip: 1 }, Arc::default())
     }
 
     fn refused(admitted: Result<Permit, ResetCode>) -> Option<ResetCode> {
@@ -188,11 +230,11 @@ mod tests {
     async fn each_aircraft_has_its_own_bounds() {
         let fleet = fleet();
         let (a, b) = ([2; 32], [1; 32]);
-        assert_eq!(refused(fleet.admit(&[7; 32], Streams)), Some(ResetCode::Forbidden));
+        assert_eq!(refused(fleet.admit(&[7; 32], Streams, 0)), Some(ResetCode::Forbidden));
         let held: Vec<Permit> =
-            (0..3).map(|_| fleet.admit(&a, Streams).unwrap_or_else(|_| panic!())).collect();
+            (0..3).map(|_| fleet.admit(&a, Streams, 0).unwrap_or_else(|_| panic!())).collect();
         assert_eq!(
-            refused(fleet.admit(&a, Streams)),
+            refused(fleet.admit(&a, Streams, 0)),
             Some(ResetCode::Limit),
             "three flows are open"
         );
@@ -201,9 +243,9 @@ mod tests {
         let mut wanted = Class::ALL;
         wanted[..2].fill(Class::Assured);
         assert_eq!(classes, wanted);
-        let other = fleet.admit(&b, Streams);
+        let other = fleet.admit(&b, Streams, 0);
         assert!(other.is_ok());
-        assert_eq!(refused(fleet.admit(&b, Streams)), Some(ResetCode::Limit), "four in all");
+        assert_eq!(refused(fleet.admit(&b, Streams, 0)), Some(ResetCode::Limit), "four in all");
         drop((held, other));
         assert_eq!(fleet.open(), 0);
     }
@@ -211,7 +253,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn datagrams_take_no_room_of_streams() {
         let fleet = fleet();
-        let admitted = |key: u8, kind| fleet.admit(&[key; 32], kind).ok();
+        let admitted = |key: u8, kind| fleet.admit(&[key; 32], kind, 0).ok();
         let held: Vec<Permit> = (0..9).filter_map(|_| admitted(2, Datagrams)).collect();
         assert_eq!((held.len(), fleet.open()), (2, 2));
         let other: Vec<Permit> = (0..9).filter_map(|_| admitted(1, Datagrams)).collect();
@@ -226,11 +268,33 @@ mod tests {
     async fn opening_is_paced() {
         let fleet = fleet();
         for _ in 0..4 {
-            assert!(fleet.admit(&[2; 32], Streams).is_ok());
+            assert!(fleet.admit(&[2; 32], Streams, 0).is_ok());
         }
-        assert_eq!(refused(fleet.admit(&[2; 32], Streams)), Some(ResetCode::Limit));
+        assert_eq!(refused(fleet.admit(&[2; 32], Streams, 0)), Some(ResetCode::Limit));
         tokio::time::advance(Duration::from_millis(500)).await;
-        assert!(fleet.admit(&[2; 32], Streams).is_ok());
-        assert_eq!(refused(fleet.admit(&[2; 32], Streams)), Some(ResetCode::Limit));
+        assert!(fleet.admit(&[2; 32], Streams, 0).is_ok());
+        assert_eq!(refused(fleet.admit(&[2; 32], Streams, 0)), Some(ResetCode::Limit));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_passenger_does_not_use_up_the_aircrafts_rate() {
+        let key = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
+        let one = format!("name = \"D-A\"\npublic-key = {key:?}\nrate = \"1 Mbit/s\"\n");
+        let counters = Arc::<Counters>::default();
+        let most = Most { streams: 65_536, datagrams: 65_536, ip: 1 };
+        let fleet = Fleet::new(&[toml::from_str(&one).unwrap()], &[], most, counters.clone());
+        let (mut hostile, mut others, mut gateway) = (0, 0, 0);
+        for _ in 0..100 {
+            tokio::time::advance(Duration::from_millis(100)).await;
+            let opened = |passenger| usize::from(fleet.admit(&[2; 32], Streams, passenger).is_ok());
+            hostile += (0..500).map(|_| opened(1)).sum::<usize>();
+            others += (2..22).map(opened).sum::<usize>();
+            gateway += opened(0);
+        }
+        // Ten seconds at 500 a second for all: an eighth, and twice that at once.
+        assert!((620..=760).contains(&hostile), "{hostile}");
+        assert_eq!((others, gateway), (2_000, 100));
+        let refused = counters.refusals.count_refused(Limit::TcpOpens);
+        assert_eq!(refused, 50_000 - hostile as u64);
     }
 }
