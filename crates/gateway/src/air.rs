@@ -376,6 +376,7 @@ impl Air {
             if let Some(udp) = udp {
                 serving.push(Box::pin(udp.serve(intake.clone(), quic, raw)));
             }
+            serving.push(Box::pin(intake.follow_neighbours()));
             if let Some(web) = intake.web.clone() {
                 serving.push(match &preload {
                     Some(config) => Box::pin(Ahead::preloader(config, intake.clone(), web).keep()),
@@ -431,7 +432,11 @@ where
                 Ok((tcp, client)) if !admits(client.ip()) => intake.not_a_client(&tcp, client.ip()),
                 Ok((tcp, client)) => {
                     if let Some(ticket) = intake.admit(&tcp, client) {
-                        intake.flows.spawn(serve(tcp, ticket));
+                        let over = ticket.over();
+                        let serving = serve(tcp, ticket);
+                        intake.flows.spawn(async move {
+                            over.run_until_cancelled_owned(serving).await;
+                        });
                     }
                 }
                 Err(error) => {

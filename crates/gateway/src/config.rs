@@ -39,8 +39,8 @@ use serde::de::DeserializeOwned;
 
 pub use aerotcp::{AeroTcp, TableRow, WindowKind};
 pub use air::{
-    AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, Policy, Tproxy, Transport,
-    UsageConfig,
+    AirConfig, AirLimits, AirLink, Auth, LeaseSource, Listen, PassengerIs, Policy, Tproxy,
+    Transport, UsageConfig,
 };
 pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};

@@ -1,5 +1,7 @@
 //! The tasks of a gateway's flows, and their end.
 
+mod grip;
+
 use std::future::Future;
 use std::time::Duration;
 
@@ -7,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::net::ip;
+pub use grip::Grip;
 
 /// What is counted, and bounded, apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -20,6 +20,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::counters::Counters;
 use crate::far::FarStream;
+use crate::flows::Grip;
 use crate::police::Police;
 use crate::usage::Meter;
 use half::{Broke, Half};
@@ -86,6 +87,7 @@ pub struct Relay<L: Local = TcpStream> {
     verdict: Option<Verdict>,
     meter: Option<Box<Meter>>,
     police: Option<Police>,
+    activity: Option<Arc<Grip>>,
 }
 
 impl<L: Local> Relay<L> {
@@ -115,6 +117,7 @@ impl<L: Local> Relay<L> {
             verdict: None,
             meter: None,
             police: None,
+            activity: None,
         };
         let deadline = relay.deadline();
         relay.timer.as_mut().reset(deadline);
@@ -137,6 +140,12 @@ impl<L: Local> Relay<L> {
     /// effort, for good.
     pub fn with_police(mut self, police: Option<Police>) -> Self {
         self.police = police;
+        self
+    }
+
+    /// Movement is noted, so that the idlest of a full table is known.
+    pub fn with_activity(mut self, activity: Arc<Grip>) -> Self {
+        self.activity = Some(activity);
         self
     }
 
@@ -231,6 +240,9 @@ impl<L: Local> Relay<L> {
     fn note_movement(&mut self, moved: bool) {
         if moved {
             self.moved_at = Instant::now();
+            if let Some(activity) = &self.activity {
+                activity.touch();
+            }
         }
     }
 

@@ -3,6 +3,8 @@
 //!
 //! What the clients' side is, interception or a SOCKS5 association, is behind [`Back`].
 
+mod unproven;
+
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::intake::Intake;
+use super::passengers::Ticket;
 use super::recent::Recent;
 use super::sent::Sent;
 use crate::far::datagram::{Datagram, IcmpError, MOST_HEADER_BYTES};
@@ -22,6 +25,7 @@ use crate::net::ip;
 use crate::police::Police;
 use crate::quic::is_quic;
 use crate::usage::Meter;
+use unproven::Unproven;
 
 /// Bytes of packets that wait while their flow is being opened: a QUIC client's first flight.
 const MOST_WAITING_BYTES: usize = 16 * 1024;
@@ -62,6 +66,11 @@ pub trait Back: Send + Sync + 'static {
 
     /// Tells the client why `sent` did not arrive.
     fn explain(&self, key: &Key, sent: &Sent<'_>, problem: Problem);
+
+    /// Whether the clients' addresses are certain: each has proved the way back to it by TCP.
+    fn knows_clients(&self) -> bool {
+        false
+    }
 }
 
 /// The flows of one listener, or of one association. The tickets bound how many there are.
@@ -69,6 +78,7 @@ pub struct Table<B> {
     intake: Arc<Intake>,
     back: B,
     flows: Mutex<HashMap<Key, Arc<Flow>>>,
+    unproven: Unproven,
     over: CancellationToken,
 }
 
@@ -76,6 +86,8 @@ struct Flow {
     key: Key,
     class: Class,
     idle: Duration,
+    /// The same until the destination has answered.
+    unanswered: Duration,
     police: Option<Police>,
     is_quic: bool,
     state: Mutex<State>,
@@ -84,6 +96,9 @@ struct Flow {
 struct State {
     stage: Stage,
     moved_at: Instant,
+    is_answered: bool,
+    /// Until the flow is over.
+    ticket: Option<Ticket>,
     meter: Option<Meter>,
     recent: Recent,
 }
@@ -108,8 +123,8 @@ enum Fate {
 impl<B: Back> Table<B> {
     /// A table without flows.
     pub fn new(intake: Arc<Intake>, back: B) -> Arc<Self> {
-        let (flows, over) = Default::default();
-        Arc::new(Self { intake, back, flows, over })
+        let (flows, unproven, over) = Default::default();
+        Arc::new(Self { intake, back, flows, unproven, over })
     }
 
     /// The clients' side.
@@ -127,10 +142,23 @@ impl<B: Back> Table<B> {
         self.lock().contains_key(key)
     }
 
-    /// Carries a client's packet, over a new flow where there is none. Never waits.
+    /// Carries a client's packet, over a new flow where there is none. Never waits; a packet of a device
+    /// that nobody knows yet is held for a moment.
     pub fn send(self: &Arc<Self>, key: Key, sent: Sent<'_>) {
-        let counters = &self.intake.counters;
         let known = self.lock().get(&key).cloned();
+        if known.is_some() || self.back.knows_clients() || !self.hold(&key, &sent) {
+            self.pass(known, key, sent);
+        }
+    }
+
+    /// The same for a packet that has been held.
+    fn send_now(self: &Arc<Self>, key: Key, sent: Sent<'_>) {
+        let known = self.lock().get(&key).cloned();
+        self.pass(known, key, sent);
+    }
+
+    fn pass(self: &Arc<Self>, known: Option<Arc<Flow>>, key: Key, sent: Sent<'_>) {
+        let counters = &self.intake.counters;
         let mut fate = known.as_ref().map_or(Fate::Over, |flow| flow.send(sent));
         if matches!(fate, Fate::Over) {
             match self.open(key.clone(), &sent) {
@@ -158,7 +186,8 @@ impl<B: Back> Table<B> {
     /// Opens a flow, whose class is decided by its `first` packet and its mark.
     fn open(self: &Arc<Self>, key: Key, first: &Sent<'_>) -> Option<Arc<Flow>> {
         let intake = &self.intake;
-        let ticket = intake.admit_datagrams(key.client.ip(), key.protocol)?;
+        let is_connected = self.back.knows_clients();
+        let ticket = intake.admit_datagrams(key.client.ip(), key.protocol, is_connected)?;
         let of = (key.protocol, key.client.port());
         let dscp = Dscp::from_traffic_class(first.traffic_class);
         let open = intake.open_datagrams(key.target.clone(), of, dscp, &ticket);
@@ -166,16 +195,22 @@ impl<B: Back> Table<B> {
         let flow = Flow {
             police: intake.ceil.of(open.class, ticket.number),
             is_quic: key.protocol == ip::UDP && is_quic(key.target.port, first.payload),
+            unanswered: intake.limits.unanswered_idle(key.protocol, idle),
             ..Flow::new(key.clone(), open.class, idle)
         };
-        flow.lock().meter = intake.meter(&ticket, open.class);
+        let revoked = ticket.over();
+        {
+            let mut state = flow.lock();
+            state.meter = intake.meter(&ticket, open.class);
+            state.ticket = Some(ticket);
+        }
         let flow = Arc::new(flow);
         self.lock().insert(key, flow.clone());
         self.intake.counters.datagram_flows.add(1);
         let (table, running, over) = (self.clone(), flow.clone(), self.over.clone());
         self.intake.flows.spawn(async move {
-            over.run_until_cancelled(table.run(&running, open)).await;
-            drop(ticket);
+            let running_on = over.run_until_cancelled(table.run(&running, open));
+            revoked.run_until_cancelled(running_on).await;
             table.forget(&running);
         });
         Some(flow)
@@ -183,7 +218,12 @@ impl<B: Back> Table<B> {
 
     /// Takes the flow out of the table, unless another has its place already.
     fn forget(&self, flow: &Arc<Flow>) {
-        flow.lock().stage = Stage::Over;
+        let ticket = {
+            let mut state = flow.lock();
+            state.stage = Stage::Over;
+            state.ticket.take()
+        };
+        drop(ticket);
         let mut flows = self.lock();
         if flows.get(&flow.key).is_some_and(|known| Arc::ptr_eq(known, flow)) {
             flows.remove(&flow.key);
@@ -285,10 +325,14 @@ impl Flow {
         let state = State {
             stage: Stage::Opening(Vec::new()),
             moved_at: Instant::now(),
+            is_answered: false,
+            ticket: None,
             meter: None,
             recent: Recent::new(key.protocol),
         };
-        Self { key, class, idle, police: None, is_quic: false, state: Mutex::new(state) }
+        let unanswered = idle;
+        let state = Mutex::new(state);
+        Self { key, class, idle, unanswered, police: None, is_quic: false, state }
     }
 
     fn send(&self, sent: Sent<'_>) -> Fate {
@@ -303,7 +347,7 @@ impl Flow {
         };
         let gone = matches!(fate, Fate::Gone);
         if gone {
-            state.moved_at = Instant::now();
+            state.moved();
         }
         if let Some(meter) = &mut state.meter {
             if gone { meter.up(bytes as u64) } else { meter.dropped() }
@@ -314,7 +358,12 @@ impl Flow {
     /// A datagram came from the destination.
     fn came(&self, bytes: usize, delivered: bool) {
         let mut state = self.lock();
-        state.moved_at = Instant::now();
+        state.moved();
+        if !std::mem::replace(&mut state.is_answered, true)
+            && let Some(ticket) = &state.ticket
+        {
+            ticket.answered();
+        }
         if let Some(meter) = &mut state.meter {
             if delivered { meter.down(bytes as u64) } else { meter.dropped() }
         }
@@ -322,12 +371,22 @@ impl Flow {
 
     /// When the flow ends if nothing moves until then.
     fn deadline(&self) -> Instant {
-        self.lock().moved_at + self.idle
+        let state = self.lock();
+        state.moved_at + if state.is_answered { self.idle } else { self.unanswered }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing in here panics half-way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn moved(&mut self) {
+        self.moved_at = Instant::now();
+        if let Some(ticket) = &self.ticket {
+            ticket.activity().touch();
+        }
     }
 }
 

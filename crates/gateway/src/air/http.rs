@@ -55,7 +55,8 @@ pub(super) async fn serve(
         .header_read_timeout(limits.handshake_timeout.duration())
         .max_buf_size(MAX_BUFFER_BYTES)
         .half_close(true);
-    let (io, gate) = Strict::new(StallGuard::new(tcp, limits.stall_timeout.into()), Bytes::new());
+    let guard = StallGuard::new(tcp, limits.stall_timeout.into()).noting(ticket.activity());
+    let (io, gate) = Strict::new(guard, Bytes::new());
     let io = TokioIo::new(io);
     let ticket = Arc::new(ticket);
     let proxy = Arc::new(Proxy { ticket, gate, auth, intake, asked: AtomicBool::new(false) });
@@ -139,7 +140,8 @@ async fn connect(proxy: Arc<Proxy>, request: Request<Incoming>) -> Response<Body
         return no_link();
     }
     let flows = proxy.intake.flows.clone();
-    flows.spawn(async move {
+    let over = proxy.ticket.over();
+    let tunnel = async move {
         let Ok(upgraded) = hyper::upgrade::on(request).await else { return };
         // The type is the one that serve() gave to hyper.
         if let Ok(parts) = upgraded.downcast::<TokioIo<Strict<StallGuard>>>() {
@@ -152,6 +154,9 @@ async fn connect(proxy: Arc<Proxy>, request: Request<Incoming>) -> Response<Body
             let (intake, ticket) = (proxy.intake.clone(), proxy.ticket.clone());
             web::carry(guard.into_inner(), target, ticket, intake, read).await;
         }
+    };
+    flows.spawn(async move {
+        over.run_until_cancelled_owned(tunnel).await;
     });
     Response::new(body(""))
 }
@@ -162,6 +167,14 @@ pub(super) fn no_link() -> Response<Body> {
     let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
     let error = http::HeaderValue::from_static("bentpipe; error=destination_unavailable");
     response.headers_mut().insert("proxy-status", error);
+    response
+}
+
+/// The passenger holds as many flows as one may.
+pub(super) fn busy() -> Response<Body> {
+    let why = "Too much of yours is under way: try again in a moment.";
+    let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
+    response.headers_mut().insert(header::RETRY_AFTER, http::HeaderValue::from_static("5"));
     response
 }
 

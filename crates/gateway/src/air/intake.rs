@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use super::board::Board;
 use super::classes::{Asked, Classes};
-use super::identity::{Identity, Neighbours};
+use super::identity::{Identity, Neighbours, Newcomer};
 use super::passengers::{EVERYONE_ELSE, Kind, Limit, Passengers, Ticket};
 use super::web::Web;
 use crate::classify::{Mac, Name, Protocol};
@@ -39,6 +39,13 @@ const LINK_PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked meanwhile.
 const LINK_LOOK: Duration = Duration::from_millis(100);
 
+/// Seconds of its average rate of new TCP connections that a passenger may open at once: browsers open some
+/// 30 for a page, and restore several pages together.
+const TCP_BURST_SECONDS: f64 = 4.0;
+
+/// The same for flows of datagrams.
+const BURST_SECONDS: f64 = 2.0;
+
 /// What the listeners share.
 pub struct Intake {
     pub far: Arc<dyn FarEnd>,
@@ -60,6 +67,7 @@ pub struct Intake {
     /// The HTTP cache, where there is one.
     pub web: Option<Arc<Web>>,
     identity: Arc<dyn Identity>,
+    neighbours: Arc<Neighbours>,
     passengers: Arc<Passengers>,
 }
 
@@ -68,30 +76,34 @@ impl Intake {
         let limits = config.limits.clone();
         let classes = Arc::new(Classes::new(config.rules.clone()));
         let udp = &limits.udp;
-        let passengers = Passengers::new([
+        let bounds = [
             Limit {
                 all: limits.max_flows,
                 each: limits.max_flows_per_passenger,
-                each_per_second: None,
+                each_per_second: limits.flows_per_second_per_passenger,
+                burst_seconds: TCP_BURST_SECONDS,
             },
             Limit {
                 all: udp.max_flows,
                 each: udp.max_flows_per_passenger,
-                each_per_second: Some(udp.flows_per_second_per_passenger),
+                each_per_second: udp.flows_per_second_per_passenger,
+                burst_seconds: BURST_SECONDS,
             },
             Limit {
                 all: limits.ip.max_flows,
                 each: limits.ip.max_flows_per_passenger,
-                each_per_second: Some(limits.ip.flows_per_second_per_passenger),
+                each_per_second: limits.ip.flows_per_second_per_passenger,
+                burst_seconds: BURST_SECONDS,
             },
-        ]);
+        ];
         let (counters, quiet): (Arc<Counters>, _) = Default::default();
+        let neighbours = Arc::new(Neighbours::default());
+        let passengers = Passengers::new(bounds, neighbours.clone(), counters.clone());
         let idle = limits.idle_timeout.into();
         let pages = config.split_http.as_ref();
         let pages = pages.map(|pages| AirPages::new(pages.settings(idle), counters.clone()));
         let usage = config.usage.as_ref();
         let usage = usage.map(|usage| Book::new(&usage.directory, usage.interval.into()));
-        let identity = Arc::new(Neighbours::default());
         let ceil = Ceil::new(config.classes.passenger_ceil());
         let board = None;
         Self {
@@ -107,7 +119,8 @@ impl Intake {
             pages,
             board,
             web: None,
-            identity,
+            identity: neighbours.clone(),
+            neighbours,
             passengers,
         }
     }
@@ -146,10 +159,10 @@ impl Intake {
     /// Counts a client in, or resets it where a limit is reached.
     pub fn admit(&self, tcp: &TcpStream, client: SocketAddr) -> Option<Ticket> {
         self.counters.accepted.add(1);
-        let ticket = self.passengers.admit(client.ip(), Kind::Streams);
+        let newcomer = self.newcomer(client.ip(), true);
+        let ticket = self.passengers.admit(newcomer, Kind::Streams);
         if ticket.is_none() {
             self.counters.over_limit.add(1);
-            self.quiet.refused(client.ip(), "too many connections are open");
             reset_on_close(tcp);
             return None;
         }
@@ -158,14 +171,39 @@ impl Intake {
         ticket
     }
 
-    /// Counts a flow of datagrams of the IP protocol `protocol` in, unless a limit is reached.
-    pub fn admit_datagrams(&self, client: IpAddr, protocol: u8) -> Option<Ticket> {
-        let ticket = self.passengers.admit(client, Kind::of_protocol(protocol));
+    /// Counts a flow of datagrams of the IP protocol `protocol` in, unless a limit is reached. The client
+    /// is there for sure if it `is_connected`.
+    pub fn admit_datagrams(
+        &self,
+        client: IpAddr,
+        protocol: u8,
+        is_connected: bool,
+    ) -> Option<Ticket> {
+        let newcomer = self.newcomer(client, is_connected);
+        let ticket = self.passengers.admit(newcomer, Kind::of_protocol(protocol));
         if ticket.is_none() {
             self.counters.over_limit.add(1);
-            self.quiet.refused(client, "too many flows of datagrams");
         }
         ticket
+    }
+
+    fn newcomer(&self, client: IpAddr, is_connected: bool) -> Newcomer {
+        Newcomer::new(client, is_connected, self.limits.passenger, &*self.identity)
+    }
+
+    /// Whether the source of a datagram may be invented, as far as is known now.
+    pub fn is_unproven(&self, client: IpAddr) -> bool {
+        self.newcomer(client, false).whose.is_none()
+    }
+
+    /// Waits a moment until it is known.
+    pub async fn prove(&self, client: IpAddr) {
+        self.identity.prove(client).await;
+    }
+
+    /// Follows the kernel's table of neighbours, for ever.
+    pub async fn follow_neighbours(&self) {
+        self.neighbours.follow().await;
     }
 
     /// Notes a client that speaks no protocol of its listener.
@@ -319,6 +357,7 @@ impl Intake {
         let limits = self.limits.relay();
         let relay = Relay::new(tcp, far, pending.into(), limits, self.counters.clone());
         let relay = relay.with_verdict(verdict).with_meter(meter).with_police(police);
+        let relay = relay.with_activity(ticket.activity());
         if let Outcome::Reset(code) = relay.await {
             tracing::debug!(passenger = ticket.number, target = shown, %code, "flow reset");
         }

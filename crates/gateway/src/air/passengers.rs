@@ -1,95 +1,200 @@
-//! Who the clients are: a stable small number for each address, and how much each may hold.
+//! Passengers: a stable small number for each device, and how much each may hold.
+//!
+//! Every table that passengers fill is here: TCP connections, flows of UDP, flows of other protocols, and
+//! within those of UDP the ones that nothing has answered. A full table ends the idlest entry of whoever
+//! holds most and lets the newcomer in; a passenger at its own limit loses its own idlest entry. See
+//! [`pool`] for the rule.
 
-use std::collections::{HashMap, HashSet};
+mod pool;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::identity::{Identity, Newcomer, Whose};
 use crate::bucket::Bucket;
+use crate::counters::Counters;
+use crate::flows::Grip;
+use crate::refusals::{self, Holding};
+use pool::{Full, Most, Pool};
 
 pub use crate::flows::Kind;
 
-/// Clients told apart: a wide-body's cabin ten times over, in about 400 KiB.
+/// Passengers told apart: a wide-body's cabin ten times over, in about 400 KiB.
 pub const MAX_PASSENGERS: usize = 4096;
 
-/// The number that clients beyond [`MAX_PASSENGERS`] at once have in common.
+/// The number that sources without a neighbour have in common, and passengers beyond [`MAX_PASSENGERS`].
 pub const EVERYONE_ELSE: u32 = 0;
 
-/// All clients seen lately.
+/// The part of a table that [`EVERYONE_ELSE`] has: 256 of 4,096 flows.
+const PART_OF_EVERYONE_ELSE: usize = 16;
+
+/// The part of UDP's table for flows that nothing has answered: 1,024 of 4,096.
+const PART_UNANSWERED: usize = 4;
+
+/// Connections to the operator's sites at once, of one passenger. Each has up to 32 streams with 32 KiB
+/// waiting on each: 16 MiB of one passenger.
+pub const MAX_SITE_CONNECTIONS: usize = 16;
+
+/// All passengers seen lately.
 pub struct Passengers {
     table: Mutex<Table>,
     limits: [Limit; Kind::COUNT],
+    identity: Arc<dyn Identity>,
+    counters: Arc<Counters>,
 }
 
 /// A bound on flows of one [`Kind`].
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// Of all clients.
+    /// Of all passengers.
     pub all: usize,
     /// Of one.
     pub each: usize,
-    /// New ones of one per second, on average; absent: as many as it likes.
-    pub each_per_second: Option<u32>,
+    /// New ones of one per second, on average.
+    pub each_per_second: u32,
+    /// Seconds of that average that one may open at once.
+    pub burst_seconds: f64,
 }
 
-/// Seconds of its average rate that a client may open at a stretch.
-const BURST_SECONDS: f64 = 2.0;
-
-#[derive(Default)]
 struct Table {
-    known: HashMap<IpAddr, Passenger>,
-    /// Flows of clients that found the table full.
-    others: Held,
-    open: [usize; Kind::COUNT],
+    began: Instant,
+    numbers: HashMap<Whose, u32>,
+    seats: HashMap<u32, Seat>,
+    /// Passengers that hold nothing, by when they were seen.
+    idle: BTreeMap<u64, Whose>,
+    pools: [Pool; POOLS],
     clock: u64,
+    last_id: u64,
 }
 
-struct Passenger {
-    number: u32,
-    held: Held,
+/// Pools of the kinds, in their order; then these.
+const UNANSWERED: usize = Kind::COUNT;
+const SITES: usize = Kind::COUNT + 1;
+const POOLS: usize = Kind::COUNT + 2;
+
+/// A passenger.
+struct Seat {
+    whose: Option<Whose>,
+    /// The address it was seen with last.
+    client: IpAddr,
     seen: u64,
-}
-
-/// What one client holds.
-#[derive(Default)]
-struct Held {
-    open: [usize; Kind::COUNT],
-    /// Since it opened its first.
+    /// Tickets that it has.
+    tickets: usize,
+    /// Rates, since it opened its first.
     opening: [Option<Bucket>; Kind::COUNT],
 }
 
-/// The right to one flow, given back when dropped.
+/// The right to one flow, given back when dropped, and taken back when the flow has to make room.
 pub struct Ticket {
     passengers: Arc<Passengers>,
+    grip: Arc<Grip>,
     kind: Kind,
+    newcomer: Newcomer,
     /// The client's address.
     pub client: IpAddr,
-    /// The client's number.
+    /// The passenger's number.
     pub number: u32,
 }
 
+/// A limit took something from somebody.
+struct Taken {
+    limit: refusals::Limit,
+    who: Standing,
+}
+
+/// Who held how much of a pool.
+struct Standing {
+    holds: usize,
+    held: usize,
+    most: usize,
+    /// By number, with the address.
+    largest: Option<(u32, IpAddr, usize)>,
+}
+
+/// Entries that end to make room.
+#[derive(Default)]
+struct Ended {
+    grips: Vec<Arc<Grip>>,
+    taken: Vec<Taken>,
+}
+
 impl Passengers {
-    /// A table with these bounds, in the order of [`Kind`].
-    pub fn new(limits: [Limit; Kind::COUNT]) -> Arc<Self> {
-        Arc::new(Self { table: Mutex::default(), limits })
+    /// A table with these bounds, in the order of [`Kind`]. Refusals are counted by `counters`, and name
+    /// passengers as `identity` does.
+    pub fn new(
+        limits: [Limit; Kind::COUNT],
+        identity: Arc<dyn Identity>,
+        counters: Arc<Counters>,
+    ) -> Arc<Self> {
+        Arc::new(Self { table: Mutex::new(Table::new()), limits, identity, counters })
     }
 
-    /// Admits one more flow of `client`, unless a limit is reached.
-    pub fn admit(self: &Arc<Self>, client: IpAddr, kind: Kind) -> Option<Ticket> {
-        let client = client.to_canonical();
-        let number = self.lock().admit(client, kind, self.limits[kind as usize])?;
-        Some(Ticket { passengers: self.clone(), kind, client, number })
+    /// Admits one more flow of `newcomer`, unless a limit is reached at which nobody can make room.
+    pub fn admit(self: &Arc<Self>, newcomer: Newcomer, kind: Kind) -> Option<Ticket> {
+        let entered = self.enter(newcomer, kind, true);
+        entered.map_err(|taken| self.report_refused(&newcomer, taken)).ok()
     }
 
     /// Flows of `kind` open now.
     pub fn open(&self, kind: Kind) -> usize {
-        self.lock().open[kind as usize]
+        self.lock().pools[kind as usize].count()
     }
 
-    /// The addresses of the clients that have these numbers now.
+    /// The addresses of the passengers that have these numbers now.
     pub fn addresses(&self, numbers: &HashSet<u32>) -> Vec<(u32, IpAddr)> {
         let table = self.lock();
-        let known = table.known.iter().map(|(ip, passenger)| (passenger.number, *ip));
-        known.filter(|(number, _)| numbers.contains(number)).collect()
+        let seat = |number: &u32| table.seats.get(number).map(|seat| (*number, seat.client));
+        numbers.iter().filter(|number| **number != EVERYONE_ELSE).filter_map(seat).collect()
+    }
+
+    fn enter(
+        self: &Arc<Self>,
+        newcomer: Newcomer,
+        kind: Kind,
+        own_may_end: bool,
+    ) -> Result<Ticket, Taken> {
+        let mut ended = Ended::default();
+        let limit = self.limits[kind as usize];
+        let entered = self.lock().admit(&newcomer, (kind, limit), own_may_end, &mut ended);
+        self.settle(&newcomer, ended);
+        let grip = entered?;
+        let (client, number) = (newcomer.client, grip.number());
+        Ok(Ticket { passengers: self.clone(), grip, kind, newcomer, client, number })
+    }
+
+    /// Ends what has to end, and reports it.
+    fn settle(&self, newcomer: &Newcomer, ended: Ended) {
+        for grip in ended.grips {
+            grip.over().cancel();
+        }
+        for Taken { limit, who } in ended.taken {
+            self.counters.refusals.evicted(limit, || self.holding(newcomer, &who));
+        }
+    }
+
+    fn report_refused(&self, newcomer: &Newcomer, taken: Taken) {
+        let Taken { limit, who } = taken;
+        self.counters.refusals.refused(limit, || self.holding(newcomer, &who));
+    }
+
+    fn holding(&self, newcomer: &Newcomer, who: &Standing) -> Holding {
+        let label = |number, client| match number {
+            EVERYONE_ELSE => "everyone without a neighbour entry".to_owned(),
+            _ => self.identity.label(client).to_string(),
+        };
+        Holding {
+            newcomer: self.identity.label(newcomer.client).to_string(),
+            holds: who.holds,
+            held: who.held,
+            most: who.most,
+            largest: who.largest.map(|(number, client, held)| (label(number, client), held)),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -99,151 +204,253 @@ impl Passengers {
 }
 
 impl Table {
-    fn admit(&mut self, client: IpAddr, kind: Kind, limit: Limit) -> Option<u32> {
-        let kind = kind as usize;
-        if self.open[kind] >= limit.all {
-            return None;
+    fn new() -> Self {
+        let nobody = Seat::new(None, IpAddr::from([0; 4]));
+        Self {
+            began: Instant::now(),
+            numbers: HashMap::new(),
+            seats: HashMap::from([(EVERYONE_ELSE, nobody)]),
+            idle: BTreeMap::new(),
+            pools: Default::default(),
+            clock: 0,
+            last_id: 0,
         }
-        if !self.known.contains_key(&client)
-            && let Some(number) = self.free_number()
-        {
-            self.known.insert(client, Passenger { number, held: Held::default(), seen: 0 });
+    }
+
+    fn admit(
+        &mut self,
+        newcomer: &Newcomer,
+        (kind, limit): (Kind, Limit),
+        own_may_end: bool,
+        ended: &mut Ended,
+    ) -> Result<Arc<Grip>, Taken> {
+        let number = self.number_of(newcomer, ended);
+        // Before anything ends for it.
+        if !newcomer.is_local && !self.may_open(number, kind, limit) {
+            let most = limit.each_per_second as usize;
+            return Err(Taken {
+                limit: opens(kind),
+                who: self.standing(kind as usize, number, most),
+            });
         }
-        self.clock += 1;
-        let (number, held) = match self.known.get_mut(&client) {
-            Some(passenger) => {
-                passenger.seen = self.clock;
-                (passenger.number, &mut passenger.held)
+        let part = |of: usize| (of / PART_OF_EVERYONE_ELSE).max(1);
+        let each =
+            if number == EVERYONE_ELSE { part(limit.all).min(limit.each) } else { limit.each };
+        let most = Most { all: limit.all, each, own_may_end };
+        self.make_room(kind as usize, number, most, ended)?;
+        if kind == Kind::Datagrams {
+            let all = (limit.all / PART_UNANSWERED).max(1);
+            let most = Most { all, each: each.min(all), own_may_end: true };
+            self.make_room(UNANSWERED, number, most, ended)?;
+        }
+        self.last_id += 1;
+        let grip = Grip::new(self.last_id, number, self.began);
+        self.pools[kind as usize].enter(&grip);
+        if kind == Kind::Datagrams {
+            self.pools[UNANSWERED].enter(&grip);
+        }
+        self.hold(number);
+        Ok(grip)
+    }
+
+    /// Ends the idlest entry of whoever pays for the next one of `number` in `pool`.
+    fn make_room(
+        &mut self,
+        pool: usize,
+        number: u32,
+        most: Most,
+        ended: &mut Ended,
+    ) -> Result<(), Taken> {
+        match self.pools[pool].pays(number, most) {
+            Ok(None) => Ok(()),
+            Ok(Some(payer)) => {
+                let own = self.pools[pool].held(number) >= most.each;
+                let who = self.standing(pool, number, if own { most.each } else { most.all });
+                ended.taken.push(Taken { limit: limit_of(pool), who });
+                if let Some(grip) = self.pools[pool].idlest(payer) {
+                    self.remove(&grip);
+                    ended.grips.push(grip);
+                }
+                Ok(())
             }
-            None => (EVERYONE_ELSE, &mut self.others),
+            Err(Full { most }) => {
+                Err(Taken { limit: limit_of(pool), who: self.standing(pool, number, most) })
+            }
+        }
+    }
+
+    fn standing(&self, pool: usize, number: u32, most: usize) -> Standing {
+        let pool = &self.pools[pool];
+        let address = |number| self.seats.get(&number).map(|seat| seat.client);
+        let largest =
+            pool.largest().and_then(|(number, held)| Some((number, address(number)?, held)));
+        Standing { holds: pool.held(number), held: pool.count(), most, largest }
+    }
+
+    /// The newcomer's number: its own, the next one, that of the idlest passenger, or everybody's.
+    fn number_of(&mut self, newcomer: &Newcomer, ended: &mut Ended) -> u32 {
+        let Some(whose) = newcomer.whose else { return EVERYONE_ELSE };
+        self.clock += 1;
+        let number = match self.numbers.get(&whose) {
+            Some(number) => *number,
+            None => {
+                let free = self.free_number();
+                let Some(number) = free.or_else(|| self.push_out(whose, ended)) else {
+                    return EVERYONE_ELSE;
+                };
+                self.numbers.insert(whose, number);
+                self.seats.insert(number, Seat::new(Some(whose), newcomer.client));
+                number
+            }
         };
-        if held.open[kind] >= limit.each || !held.may_open(kind, limit.each_per_second) {
+        if let Some(seat) = self.seats.get_mut(&number) {
+            if seat.tickets == 0 {
+                self.idle.remove(&seat.seen);
+                self.idle.insert(self.clock, whose);
+            }
+            (seat.seen, seat.client) = (self.clock, newcomer.client);
+        }
+        number
+    }
+
+    /// If a device comes, the number of the passenger known by address alone that has opened nothing for
+    /// longest, whose flows end. Addresses can be made up behind a router; devices need an entry of the
+    /// kernel's table each.
+    fn push_out(&mut self, newcomer: Whose, ended: &mut Ended) -> Option<u32> {
+        if !matches!(newcomer, Whose::Device(_)) {
             return None;
         }
-        held.open[kind] += 1;
-        self.open[kind] += 1;
-        Some(number)
-    }
-
-    /// The next number, or that of the client without flows seen longest ago.
-    fn free_number(&mut self) -> Option<u32> {
-        if self.known.len() < MAX_PASSENGERS {
-            // Fits: at most MAX_PASSENGERS, and numbers are taken in turn.
-            return Some(self.known.len() as u32 + 1);
+        let is_device = |seat: &Seat| matches!(seat.whose, None | Some(Whose::Device(_)));
+        let others = self.seats.iter().filter(|(_, seat)| !is_device(seat));
+        let number = others.min_by_key(|(_, seat)| seat.seen).map(|(number, _)| *number)?;
+        let (held, most) = (self.numbers.len(), MAX_PASSENGERS);
+        let who = Standing { holds: 0, held, most, largest: None };
+        ended.taken.push(Taken { limit: refusals::Limit::Passengers, who });
+        let kinds = self.pools[..Kind::COUNT].iter();
+        let its: Vec<_> = kinds.flat_map(|pool| pool.of(number)).cloned().collect();
+        for grip in its {
+            self.remove(&grip);
+            ended.grips.push(grip);
         }
-        let idle =
-            self.known.iter().filter(|(_, passenger)| passenger.held.open == [0; Kind::COUNT]);
-        let oldest = idle.min_by_key(|(_, passenger)| passenger.seen).map(|(ip, _)| *ip)?;
-        self.known.remove(&oldest).map(|passenger| passenger.number)
+        self.free_number()
     }
 
-    fn leave(&mut self, client: IpAddr, kind: Kind, number: u32) {
-        let kind = kind as usize;
-        self.open[kind] -= 1;
-        if number == EVERYONE_ELSE {
-            self.others.open[kind] -= 1;
-        } else if let Some(passenger) = self.known.get_mut(&client) {
-            passenger.held.open[kind] -= 1;
+    /// The next number, or that of the passenger without flows seen longest ago.
+    fn free_number(&mut self) -> Option<u32> {
+        if self.numbers.len() < MAX_PASSENGERS {
+            // Fits: at most MAX_PASSENGERS, and numbers are taken in turn.
+            return Some(self.numbers.len() as u32 + 1);
+        }
+        let (_, whose) = self.idle.pop_first()?;
+        self.numbers.remove(&whose)
+    }
+
+    fn may_open(&mut self, number: u32, kind: Kind, limit: Limit) -> bool {
+        let Some(seat) = self.seats.get_mut(&number) else { return false };
+        let bucket = || Bucket::new(f64::from(limit.each_per_second), limit.burst_seconds);
+        seat.opening[kind as usize].get_or_insert_with(bucket).take()
+    }
+
+    fn hold(&mut self, number: u32) {
+        if let Some(seat) = self.seats.get_mut(&number) {
+            if seat.tickets == 0 {
+                self.idle.remove(&seat.seen);
+            }
+            seat.tickets += 1;
+        }
+    }
+
+    /// Whether the entry has its place still.
+    fn is_open(&self, grip: &Grip) -> bool {
+        self.pools[..Kind::COUNT].iter().any(|pool| pool.contains(grip))
+    }
+
+    /// Takes the entry out of all tables, if it is in them.
+    fn remove(&mut self, grip: &Grip) {
+        if !self.is_open(grip) {
+            return;
+        }
+        for pool in &mut self.pools {
+            pool.leave(grip);
+        }
+        if let Some(seat) = self.seats.get_mut(&grip.number()) {
+            seat.tickets -= 1;
+            if let (0, Some(whose)) = (seat.tickets, seat.whose) {
+                self.idle.insert(seat.seen, whose);
+            }
         }
     }
 }
 
-impl Held {
-    fn may_open(&mut self, kind: usize, per_second: Option<u32>) -> bool {
-        let Some(rate) = per_second else { return true };
-        let bucket = || Bucket::new(f64::from(rate), BURST_SECONDS);
-        self.opening[kind].get_or_insert_with(bucket).take()
+impl Seat {
+    fn new(whose: Option<Whose>, client: IpAddr) -> Self {
+        Self { whose, client, seen: 0, tickets: 0, opening: Default::default() }
+    }
+}
+
+fn limit_of(pool: usize) -> refusals::Limit {
+    match pool {
+        0 => refusals::Limit::TcpFlows,
+        SITES => refusals::Limit::SiteConnections,
+        2 => refusals::Limit::IpFlows,
+        _ => refusals::Limit::UdpFlows,
+    }
+}
+
+fn opens(kind: Kind) -> refusals::Limit {
+    match kind {
+        Kind::Streams => refusals::Limit::TcpOpens,
+        Kind::Datagrams => refusals::Limit::UdpOpens,
+        Kind::Ip => refusals::Limit::IpOpens,
+    }
+}
+
+impl Ticket {
+    /// Cancelled when the flow has to make room for another.
+    pub fn over(&self) -> CancellationToken {
+        self.grip.over().clone()
+    }
+
+    /// The entry on which movement is noted.
+    pub fn activity(&self) -> Arc<Grip> {
+        self.grip.clone()
+    }
+
+    /// The destination has answered: the flow is no longer among those that nothing has answered.
+    pub fn answered(&self) {
+        self.passengers.lock().pools[UNANSWERED].leave(&self.grip);
+    }
+
+    /// The connection is to one of the operator's sites. Beyond [`MAX_SITE_CONNECTIONS`] of its passenger
+    /// the idlest of these ends.
+    pub fn at_site(&self) {
+        let mut ended = Ended::default();
+        let most = Most { all: usize::MAX, each: MAX_SITE_CONNECTIONS, own_may_end: true };
+        let mut table = self.passengers.lock();
+        if table.is_open(&self.grip) {
+            // Nobody is refused: own entries may end.
+            let _ = table.make_room(SITES, self.number, most, &mut ended);
+            table.pools[SITES].enter(&self.grip);
+        }
+        drop(table);
+        self.passengers.settle(&self.newcomer, ended);
+    }
+
+    /// A further flow of the same kind for the same passenger, for whose sake none of its own ends.
+    pub fn another(&self) -> Option<Ticket> {
+        self.passengers.enter(self.newcomer, self.kind, false).ok()
+    }
+
+    /// Reports that the passenger went without a further flow.
+    pub fn refuse_another(&self) {
+        let (kind, most) = (self.kind as usize, self.passengers.limits[self.kind as usize].each);
+        let who = self.passengers.lock().standing(kind, self.number, most);
+        self.passengers.report_refused(&self.newcomer, Taken { limit: limit_of(kind), who });
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.passengers.lock().leave(self.client, self.kind, self.number);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Kind::{Datagrams, Streams};
-    use super::*;
-    use std::net::Ipv4Addr;
-
-    fn ip(n: u32) -> IpAddr {
-        Ipv4Addr::from_bits(0x0a00_0000 + n).into()
-    }
-
-    fn table(all: usize, each: usize) -> Arc<Passengers> {
-        let each_per_second = None;
-        let datagrams = Limit { all: 2, each: 1, each_per_second };
-        Passengers::new([Limit { all, each, each_per_second }, datagrams, datagrams])
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn opening_is_paced_for_each() {
-        let paced = Limit { all: 100, each: 100, each_per_second: Some(2) };
-        let table = Passengers::new([Limit { each_per_second: None, ..paced }, paced, paced]);
-        let opened = |client| table.admit(client, Datagrams).is_some();
-        assert_eq!((0..9).filter(|_| opened(ip(1))).count(), 4);
-        assert!(opened(ip(2)), "another client");
-        assert!(table.admit(ip(1), Streams).is_some(), "another kind");
-        tokio::time::advance(std::time::Duration::from_millis(500)).await;
-        assert_eq!((0..9).filter(|_| opened(ip(1))).count(), 1);
-    }
-
-    #[test]
-    fn datagrams_have_bounds_of_their_own() {
-        let table = table(5, 3);
-        let stream = table.admit(ip(1), Streams).unwrap();
-        let datagrams = table.admit(ip(1), Datagrams).unwrap();
-        assert_eq!(stream.number, datagrams.number);
-        assert!(table.admit(ip(1), Datagrams).is_none());
-        let other = table.admit(ip(2), Datagrams).unwrap();
-        assert!(table.admit(ip(3), Datagrams).is_none(), "two in all");
-        drop(stream);
-        assert_eq!((table.open(Streams), table.open(Datagrams)), (0, 2));
-        drop((datagrams, other));
-        assert_eq!(table.open(Datagrams), 0);
-    }
-
-    #[test]
-    fn numbers_are_small_and_stay() {
-        let table = table(100, 10);
-        let first = table.admit(ip(1), Streams).unwrap().number;
-        let second = table.admit(ip(2), Streams).unwrap().number;
-        assert_eq!((first, second), (1, 2));
-        assert_eq!(table.admit(ip(1), Streams).unwrap().number, 1);
-        let mapped = "::ffff:10.0.0.1".parse().unwrap();
-        assert_eq!(table.admit(mapped, Streams).unwrap().number, 1);
-        assert_eq!(table.addresses(&HashSet::from([2, 3])), [(2, ip(2))]);
-        assert_eq!(table.open(Streams), 0);
-    }
-
-    #[test]
-    fn limits_hold_and_come_back() {
-        let table = table(5, 3);
-        let held: Vec<_> = (0..3).map(|_| table.admit(ip(1), Streams).unwrap()).collect();
-        assert!(table.admit(ip(1), Streams).is_none());
-        let other: Vec<_> = (0..2).map(|_| table.admit(ip(2), Streams).unwrap()).collect();
-        assert!(table.admit(ip(2), Streams).is_none(), "five in all");
-        drop(held);
-        assert!(table.admit(ip(2), Streams).is_some());
-        drop(other);
-        assert_eq!(table.open(Streams), 0);
-    }
-
-    #[test]
-    fn the_table_is_bounded() {
-        let table = table(100_000, 10);
-        let count = MAX_PASSENGERS as u32;
-        let held: Vec<_> = (1..=count).map(|n| table.admit(ip(n), Streams).unwrap()).collect();
-        let beyond = table.admit(ip(count + 1), Streams).unwrap();
-        assert_eq!(beyond.number, EVERYONE_ELSE);
-        let number = held[6].number;
-        drop(held);
-        // Number 7 has been seen again since: the oldest idle client gives way.
-        drop((1..7).map(|n| table.admit(ip(n), Streams)).collect::<Vec<_>>());
-        assert_eq!(table.admit(ip(count + 2), Streams).unwrap().number, number);
-        drop(beyond);
-        assert_eq!(table.open(Streams), 0);
+        self.passengers.lock().remove(&self.grip);
     }
 }

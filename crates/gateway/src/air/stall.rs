@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,16 +11,31 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
+use crate::flows::Grip;
+
 /// A TCP connection on which a write that waits longer than the limit fails.
 pub struct StallGuard {
     tcp: TcpStream,
     limit: Duration,
     waiting: Option<Pin<Box<Sleep>>>,
+    activity: Option<Arc<Grip>>,
 }
 
 impl StallGuard {
     pub fn new(tcp: TcpStream, limit: Duration) -> Self {
-        Self { tcp, limit, waiting: None }
+        Self { tcp, limit, waiting: None, activity: None }
+    }
+
+    /// Notes movement on `activity`.
+    pub fn noting(mut self, activity: Arc<Grip>) -> Self {
+        self.activity = Some(activity);
+        self
+    }
+
+    fn note<T>(&self, polled: &Poll<io::Result<T>>) {
+        if let (Some(activity), Poll::Ready(Ok(_))) = (&self.activity, polled) {
+            activity.touch();
+        }
     }
 
     pub fn into_inner(self) -> TcpStream {
@@ -49,7 +65,9 @@ impl AsyncRead for StallGuard {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.tcp).poll_read(cx, buffer)
+        let polled = Pin::new(&mut self.tcp).poll_read(cx, buffer);
+        self.note(&polled);
+        polled
     }
 }
 
@@ -60,6 +78,7 @@ impl AsyncWrite for StallGuard {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let polled = Pin::new(&mut self.tcp).poll_write(cx, bytes);
+        self.note(&polled);
         self.guard(cx, polled)
     }
 

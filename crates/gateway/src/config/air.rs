@@ -250,9 +250,15 @@ pub struct AirLimits {
     /// Client connections at once, those that have not said yet what they want included.
     #[serde(deserialize_with = "least::one")]
     pub max_flows: usize,
-    /// Of which one client address may hold this many.
+    /// Of which one passenger may hold this many.
     #[serde(deserialize_with = "least::one")]
     pub max_flows_per_passenger: usize,
+    /// New ones of one passenger per second, on average; four times as many at a stretch. So that nobody
+    /// uses up what the ground lets the aircraft open.
+    #[serde(deserialize_with = "least::one")]
+    pub flows_per_second_per_passenger: u32,
+    /// `"device"` or `"address"`: how passengers are told apart.
+    pub passenger: PassengerIs,
     /// How long a client may take to say where it wants to go.
     #[serde(deserialize_with = "least::moment")]
     pub handshake_timeout: Span,
@@ -273,11 +279,24 @@ pub struct AirLimits {
     pub ip: AirIp,
 }
 
+/// Unit in which passengers are told apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PassengerIs {
+    /// A device, as far as the kernel knows it.
+    #[default]
+    Device,
+    /// An IPv4 address or a /64 of IPv6: if access points hide their clients' hardware addresses.
+    Address,
+}
+
 impl Default for AirLimits {
     fn default() -> Self {
         Self {
             max_flows: 4_096,
             max_flows_per_passenger: 1_024,
+            flows_per_second_per_passenger: 50,
+            passenger: PassengerIs::Device,
             handshake_timeout: seconds(10),
             idle_timeout: DEFAULT_IDLE,
             stall_timeout: DEFAULT_STALL,
@@ -293,6 +312,14 @@ impl AirLimits {
     /// How long a flow of datagrams towards `port`, of the IP protocol `protocol`, may do nothing.
     pub fn datagram_idle(&self, protocol: u8, port: u16) -> Duration {
         if protocol == ip::UDP { self.udp.idle(port) } else { self.ip.idle(protocol) }
+    }
+
+    /// How long such a flow may do nothing before anything has answered; `idle` is its time afterwards.
+    pub fn unanswered_idle(&self, protocol: u8, idle: Duration) -> Duration {
+        match protocol {
+            ip::UDP => idle.min(self.udp.unanswered_timeout.into()),
+            _ => idle,
+        }
     }
 
     /// The part the relay keeps.

@@ -15,6 +15,9 @@ const DEFAULT_DNS_IDLE: Span = seconds(30);
 /// REQ-5 is for mappings in use: this is for those that have reached nobody.
 const DEFAULT_UNANSWERED: Span = seconds(30);
 
+/// At the air: a path of 600 ms has answered by then, and an invented source never does.
+const DEFAULT_AIR_UNANSWERED: Span = seconds(10);
+
 const DNS_PORT: u16 = 53;
 
 /// What becomes of the passengers' QUIC.
@@ -35,9 +38,9 @@ pub enum Quic {
 pub struct AirUdp {
     /// Flows at once: each is one client's port towards one destination's.
     pub max_flows: usize,
-    /// Of which one client address may hold this many.
+    /// Of which one passenger may hold this many.
     pub max_flows_per_passenger: usize,
-    /// New flows of one client address per second, on average; twice as many at a stretch. So that
+    /// New flows of one passenger per second, on average; twice as many at a stretch. So that
     /// nobody uses up what the ground lets the aircraft open.
     pub flows_per_second_per_passenger: u32,
     /// A flow on which nothing moves ends after this.
@@ -46,6 +49,9 @@ pub struct AirUdp {
     /// The same for flows towards port 53.
     #[serde(deserialize_with = "least::moment")]
     pub dns_idle_timeout: Span,
+    /// The same for flows that nothing has answered yet. They have a quarter of `max-flows`.
+    #[serde(deserialize_with = "least::moment")]
+    pub unanswered_timeout: Span,
 }
 
 /// Bounds of UDP in a ground gateway. A flow takes about 5 KiB, and a socket where it is the first
@@ -74,6 +80,7 @@ impl Default for AirUdp {
             flows_per_second_per_passenger: 50,
             idle_timeout: DEFAULT_IDLE,
             dns_idle_timeout: DEFAULT_DNS_IDLE,
+            unanswered_timeout: DEFAULT_AIR_UNANSWERED,
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bentpipe_gateway::refusals::Limit;
 use bentpipe_link::ResetCode;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -10,14 +11,18 @@ use crate::bench::{
 };
 
 #[tokio::test]
-async fn clients_beyond_the_limit_are_reset() {
+async fn a_client_beyond_the_limit_loses_its_idlest_connection() {
     let bench = start("limits = { max-flows-per-passenger = 2 }", LOOPBACK);
     let to = echo("127.0.0.1:0").await;
-    let held = [through_socks(&bench, to).await, through_socks(&bench, to).await];
-    let mut third = TcpStream::connect(bench.socks).await.unwrap();
-    expect_reset(&mut third).await;
-    assert_eq!(bench.air.over_limit.get(), 1);
-    for tcp in held {
+    let mut first = through_socks(&bench, to).await;
+    // What moved later is less idle.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let second = through_socks(&bench, to).await;
+    let third = through_socks(&bench, to).await;
+    expect_reset(&mut first).await;
+    let refusals = &bench.air.refusals;
+    assert_eq!((bench.air.over_limit.get(), refusals.count_evicted(Limit::TcpFlows)), (0, 1));
+    for tcp in [second, third] {
         echoes(tcp, b"still here").await;
     }
     until("their places are free", || bench.air.finished.get() == 2).await;

@@ -7,6 +7,7 @@ mod hosts;
 mod http;
 mod limits;
 mod marks;
+mod neighbours;
 mod pages;
 mod paths;
 mod ping;

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use bentpipe_gateway::refusals::Limit;
 use bentpipe_link::ResetCode;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpStream, UdpSocket};
@@ -214,9 +215,12 @@ async fn flows_are_bounded() {
     let client = Client::new(&bench).await;
     let (one, two) = (head(echo("127.0.0.1:0").await), head(echo("127.0.0.1:0").await));
     client.echoes(&one, b"first").await;
-    client.send(&two, b"second").await;
-    until("it was refused", || bench.air.over_limit.get() == 1).await;
-    client.echoes(&one, b"still here").await;
+    client.echoes(&two, b"second").await;
+    let refusals = &bench.air.refusals;
+    assert_eq!((bench.air.over_limit.get(), refusals.count_evicted(Limit::UdpFlows)), (0, 1));
+    until("the first ended for it", || bench.ground.resets(ResetCode::Idle) == 1).await;
+    client.echoes(&one, b"again").await;
+    assert_eq!(refusals.count_evicted(Limit::UdpFlows), 2);
 }
 
 #[tokio::test]

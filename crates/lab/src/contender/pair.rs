@@ -209,8 +209,13 @@ impl PairSpec {
         }
         self.write_aerotcp(&mut text);
         let flows = self.max_flows;
-        write!(text, "\n[limits]\nmax-flows = {flows}\nmax-flows-per-passenger = {flows}\n")
-            .expect("a string takes all");
+        write!(
+            text,
+            "\n[limits]\nmax-flows = {flows}\nmax-flows-per-passenger = {flows}\n\
+             flows-per-second-per-passenger = {}\n",
+            self.flows_per_second
+        )
+        .expect("a string takes all");
         text + &self.classes[1]
     }
 

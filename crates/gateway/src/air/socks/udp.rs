@@ -136,4 +136,8 @@ impl Back for Relay {
 
     /// SOCKS5 has no words for it; the counters tell.
     fn explain(&self, _: &Key, _: &Sent<'_>, _: Problem) {}
+
+    fn knows_clients(&self) -> bool {
+        true
+    }
 }

@@ -57,7 +57,8 @@ async fn serve(
     // Answers leave in the class that their passenger's flows have by default.
     net::mark(&tcp, bentpipe_link::Class::BestEffort);
     let limits = intake.limits.clone();
-    let (io, gate) = Strict::new(StallGuard::new(tcp, limits.stall_timeout.into()), read);
+    let guard = StallGuard::new(tcp, limits.stall_timeout.into()).noting(ticket.activity());
+    let (io, gate) = Strict::new(guard, read);
     let counters = intake.counters.clone();
     let connection = Arc::new(Connection { dialled, ticket: ticket.into(), intake, web, gate });
     let answer = service_fn(move |request| {

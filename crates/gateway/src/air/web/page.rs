@@ -45,7 +45,7 @@ impl Page {
     /// Serves one client.
     pub async fn serve(self, tcp: TcpStream, ticket: Ticket, intake: Arc<Intake>) {
         let limits = &intake.limits;
-        let guard = StallGuard::new(tcp, limits.stall_timeout.into());
+        let guard = StallGuard::new(tcp, limits.stall_timeout.into()).noting(ticket.activity());
         let (io, gate) = Strict::new(guard, Bytes::new());
         let mut server = http1::Builder::new();
         server
