@@ -14,8 +14,10 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::intake::Intake;
+use super::passengers::Ticket;
 use crate::far::{FarStream, MAX_FIRST_BYTES, Open, OpenError, Reach};
 use crate::usage::Meter;
 
@@ -43,6 +45,13 @@ pub struct FirstWrite {
     moved_at: Instant,
     answered: bool,
     meter: Option<Meter>,
+    ticket: Option<Held>,
+}
+
+/// The right to the flow, and its end.
+struct Held {
+    ticket: Ticket,
+    over: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 enum Stage {
@@ -67,8 +76,25 @@ impl FirstWrite {
             moved_at: now,
             answered: false,
             meter,
+            ticket: None,
         };
         (stream, ending)
+    }
+
+    /// The flow holds `ticket`, and ends when that has to make room for another flow.
+    pub fn with_ticket(mut self, ticket: Option<Ticket>) -> Self {
+        self.ticket = ticket.map(|ticket| {
+            let over = Box::pin(ticket.over().cancelled_owned());
+            Held { ticket, over }
+        });
+        self
+    }
+
+    fn moved(&mut self) {
+        self.moved_at = Instant::now();
+        if let Some(held) = &self.ticket {
+            held.ticket.activity().touch();
+        }
     }
 
     /// The open flow, opening it where that has begun.
@@ -118,6 +144,12 @@ impl FirstWrite {
 
     /// Ends a flow on which nothing moves, by the same limits as the relay's.
     fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
+        if let Some(held) = &mut self.ticket
+            && held.over.as_mut().poll(cx).is_ready()
+        {
+            self.ticket = None;
+            return Poll::Ready(self.broken(ResetCode::Limit));
+        }
         let limits = self.intake.limits.relay();
         let answer = limits.answer.filter(|_| !self.answered);
         let deadline = self.moved_at + limits.idle.min(answer.unwrap_or(limits.idle));
@@ -158,7 +190,7 @@ impl AsyncRead for FirstWrite {
                 meter.down(read as u64);
             }
             this.answered = true;
-            this.moved_at = Instant::now();
+            this.moved();
         }
         Poll::Ready(this.settle(result))
     }
@@ -197,7 +229,7 @@ impl AsyncWrite for FirstWrite {
             if let Some(meter) = &mut this.meter {
                 meter.up(length as u64);
             }
-            this.moved_at = Instant::now();
+            this.moved();
         }
         Poll::Ready(written)
     }

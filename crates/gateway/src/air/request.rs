@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::first::{Ending, FirstWrite};
 use super::intake::Intake;
 use super::pages;
+use super::passengers::Ticket;
 use crate::classify::Name;
 use crate::far::{Open, Reach};
 use crate::single::{AskedPacked, Packed, opening, opening_of_site};
@@ -72,12 +73,13 @@ impl Attempt {
 
 impl Intake {
     /// A flow that asks for `open` with what is written first, where it is `asked` by the ground's half of Split
-    /// HTTP. Says also whether it is so.
+    /// HTTP. Says also whether it is so. The flow holds `ticket`, and ends when that has to make room.
     pub fn request_flow(
         self: &Arc<Self>,
         mut open: Open,
         meter: Option<Meter>,
         asked: Option<AskedPacked>,
+        ticket: Option<Ticket>,
     ) -> (RequestFlow, Ending, Option<AskedPacked>) {
         // What cannot be written fails as ever.
         let packed = asked.and_then(|asked| {
@@ -91,6 +93,7 @@ impl Intake {
             open.target = pages::service();
         }
         let (flow, ending) = FirstWrite::new(self.clone(), open, meter);
+        let flow = flow.with_ticket(ticket);
         let counters = self.counters.clone();
         match packed {
             Some((asked, opening)) => {

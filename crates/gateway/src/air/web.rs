@@ -34,7 +34,7 @@ pub use ahead::{Ahead, let_go};
 use changed::Changed;
 use idle::Origins;
 pub use intercept::intercept;
-use origins::{Asker, Asks};
+use origins::{Asker, Asks, BUSY};
 pub use page::Page;
 pub use site::carry;
 pub use strict::{Gate, Strict};
@@ -162,9 +162,12 @@ impl Web {
             let scheme = if to.site.is_some() { Scheme::Https } else { Scheme::Http };
             key_of(scheme, named, path.as_str())
         });
+        let asks = match version {
+            Version::HTTP_2 => Asks::Stream(ticket.clone()),
+            _ => Asks::Passenger(ticket.clone()),
+        };
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        let asker =
-            Asker::new(intake.clone(), Asks::Passenger(ticket.clone()), self.origins.clone(), to);
+        let asker = Asker::new(intake.clone(), asks, self.origins.clone(), to);
         match key {
             Some(key) if is_read && request.body().is_end_stream() => {
                 let mut request = request.map(|_| ());
@@ -263,6 +266,7 @@ fn outbound(target: &Target, answered: Result<Response<Body>, Failure>) -> Respo
         }
         Err(failure) if failure.offline => super::http::no_link(),
         Err(failure) if failure.code == NO_TLS => super::http::no_tls(target),
+        Err(failure) if failure.code == BUSY => super::http::busy(),
         Err(failure) => {
             let stalled = failure.code == bentpipe_webcache::STALLED;
             let code = if stalled { ResetCode::Timeout } else { ResetCode::from_u8(failure.code) };

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bentpipe_gateway::air::Live;
 use bentpipe_gateway::config::{AirConfig, ConfigError};
+use bentpipe_gateway::refusals::Limit;
 use bentpipe_link::{Host, Service};
 use bytes::Bytes;
 use http::{Request, StatusCode, Version};
@@ -19,7 +20,8 @@ use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::bench::{
-    Bench, LOOPBACK, config_of_air, echo, read_exactly, settled, socks_client, start, start_with,
+    Bench, LOOPBACK, config_of_air, echo, read_exactly, settled, socks_client, soon, start,
+    start_with, until,
 };
 use crate::web::{head, whole};
 
@@ -211,6 +213,52 @@ async fn a_site_is_served_from_the_cache_in_either_version() {
     assert_eq!(asked.len(), 1);
     assert!(asked[0].contains("host: portal.test\r\n"), "{}", asked[0]);
     assert_eq!(bench.air.sites.get(), 4);
+}
+
+/// Requests on one connection of HTTP/2, each of which needs a flow to an origin that never answers.
+#[tokio::test]
+async fn each_flow_of_a_stream_counts_as_one_of_its_passenger() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = certificate(folder.path(), NAME);
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let site = format!("origin = \"http://{}\"", silent.local_addr().unwrap());
+    let limits = "\n[limits]\nmax-flows-per-passenger = 4\n";
+    let bench = start(&(config(folder.path(), &site) + limits), LOOPBACK);
+    let tls = connect(&bench, &root, NAME, &["h2"]).await.unwrap();
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(tls))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let (answered, mut answers) = tokio::sync::mpsc::unbounded_channel();
+    for n in 0..8 {
+        let (mut sender, answered) = (sender.clone(), answered.clone());
+        let request = Request::get(format!("https://{NAME}/x?{n}")).version(Version::HTTP_2);
+        let request = request.body(Empty::<Bytes>::new()).unwrap();
+        tokio::spawn(async move {
+            if let Ok(answer) = sender.send_request(request).await {
+                let _ = answered.send((answer.status(), answer.headers().clone()));
+            }
+        });
+    }
+    // The connection itself is the fourth.
+    let mut held = Vec::new();
+    for _ in 0..3 {
+        held.push(soon("a request", silent.accept()).await.unwrap());
+    }
+    until("all have asked", || bench.air.http_requests.get() == 8).await;
+    settled().await;
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(6)).await;
+    tokio::time::resume();
+    for _ in 0..5 {
+        let (status, headers) = soon("an answer", answers.recv()).await.unwrap();
+        assert_eq!((status, &headers["retry-after"]), (StatusCode::SERVICE_UNAVAILABLE, "5"));
+    }
+    let refusals = &bench.air.refusals;
+    assert_eq!(refusals.count_refused(Limit::TcpFlows), 5);
+    assert_eq!(refusals.count_evicted(Limit::TcpFlows), 0, "none of its own ended for another");
+    assert!(answers.try_recv().is_err(), "three are under way");
 }
 
 /// TLS as `name`, with a certificate of its own in `folder`.

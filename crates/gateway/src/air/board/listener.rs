@@ -88,7 +88,11 @@ impl Serving {
                 &intake.clone(),
                 move |tcp, ticket| {
                     let board = board.clone();
-                    async move { board.serve_stream(tcp, By::Listener, ticket.client).await }
+                    async move {
+                        // All of it, so that it lasts as long as the connection.
+                        let ticket = ticket;
+                        board.serve_stream(tcp, By::Listener, ticket.client).await;
+                    }
                 },
             )));
         }

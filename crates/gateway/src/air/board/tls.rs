@@ -42,6 +42,12 @@ const MOST_MESSAGE: usize = 64 * 1024;
 /// Questions that one connection may have open.
 const MOST_STREAMS: u32 = 64;
 
+/// Bytes of an answer that wait for the client to take them, and of a question that it may send ahead.
+const MAX_WAITING_BYTES: usize = 16 * 1024;
+
+/// Bytes of all its questions that a client may send ahead.
+const CONNECTION_WINDOW_BYTES: u32 = 128 * 1024;
+
 /// A peer of HTTP/2 that does not answer for this long has gone.
 const PING: Duration = Duration::from_secs(30);
 
@@ -115,6 +121,8 @@ impl Secure {
             serving.push(Box::pin(crate::air::accept(listener, intake, move |tcp, ticket| {
                 let (board, acceptor) = (board.clone(), certificates.tls());
                 async move {
+                    // All of it, so that it lasts as long as the connection.
+                    let ticket = ticket;
                     if let Ok(Ok(tls)) = timeout(HANDSHAKE, acceptor.accept(tcp)).await {
                         board.serve_stream(tls, By::Tls, ticket.client).await;
                     }
@@ -125,7 +133,10 @@ impl Secure {
             let (board, certificates) = (board.clone(), self.certificates.clone());
             serving.push(Box::pin(crate::air::accept(listener, intake, move |tcp, ticket| {
                 let (board, acceptor) = (board.clone(), certificates.https());
-                async move { https(board, acceptor, tcp, ticket.client).await }
+                async move {
+                    ticket.at_site();
+                    https(board, acceptor, tcp, ticket.client).await;
+                }
             })));
         }
         serving
@@ -144,6 +155,9 @@ async fn https(board: Arc<Board>, acceptor: TlsAcceptor, tcp: TcpStream, client:
     if is_http2 {
         let mut server = http2::Builder::new(TokioExecutor::new());
         server.timer(TokioTimer::new()).max_concurrent_streams(MOST_STREAMS);
+        server.max_send_buf_size(MAX_WAITING_BYTES);
+        server.initial_stream_window_size(MAX_WAITING_BYTES as u32);
+        server.initial_connection_window_size(CONNECTION_WINDOW_BYTES);
         server.keep_alive_interval(PING).keep_alive_timeout(PING);
         let _ = server.serve_connection(io, answer).await;
     } else {

@@ -80,7 +80,7 @@ async fn send(
 ) -> (Option<Response<Incoming>>, Ending) {
     let open = intake.open(target.clone(), ticket, Dscp::DF, Bytes::new());
     let meter = intake.meter(ticket, open.class);
-    let (flow, ending, _) = intake.request_flow(open, meter, packed);
+    let (flow, ending, _) = intake.request_flow(open, meter, packed, None);
     let client = http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
     // It begins when something is sent.
     let Ok((mut sender, connection)) = client.await else { return (None, ending) };

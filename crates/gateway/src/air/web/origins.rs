@@ -17,7 +17,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::idle::{Connection, Origins, Place, Whose, Wire};
 use super::{Destination, Outbound};
@@ -35,6 +35,15 @@ use crate::single::AskedPacked;
 /// How often it is looked whether the link is there, where something stale could stand in.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Time that a stream of a site waits for its passenger to have room for another flow.
+const TICKET_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Interval at which it tries: opening rates fill up with time alone.
+const TICKET_LOOK: Duration = Duration::from_millis(100);
+
+/// The code of a failure for want of room; none of the link's.
+pub const BUSY: u8 = 253;
+
 /// Asks for one passenger, or for the preload.
 pub struct Asker(Arc<Shared>);
 
@@ -47,10 +56,21 @@ struct Shared {
 
 /// Who asks.
 pub enum Asks {
-    /// The passenger with the ticket.
+    /// The passenger with the ticket, whose connection has one request at a time.
     Passenger(Arc<Ticket>),
+    /// The passenger with the ticket, whose connection has many: each flow takes a ticket of its own.
+    Stream(Arc<Ticket>),
     /// This gateway, before anybody does, in that class.
     Preload(Class),
+}
+
+impl Asks {
+    fn ticket(&self) -> Option<&Arc<Ticket>> {
+        match self {
+            Self::Passenger(ticket) | Self::Stream(ticket) => Some(ticket),
+            Self::Preload(_) => None,
+        }
+    }
 }
 
 impl Asker {
@@ -168,7 +188,7 @@ impl Shared {
     /// asked for with the fields of the page's request.
     async fn pushed(&self, request: &Request<()>) -> Option<Answer> {
         // Of a page that is fetched ahead all that is wanted stands in the manifest.
-        let Asks::Passenger(ticket) = &self.asks else { return None };
+        let ticket = self.asks.ticket()?;
         let named = self.to.named.as_ref()?;
         let scheme = match &self.to.site {
             None => Scheme::Http,
@@ -265,8 +285,10 @@ impl Shared {
     fn place(&self, target: &Target) -> Place {
         let whose = match (&self.asks, &self.to.site) {
             (Asks::Preload(_), site) => Whose::Preload(site.as_ref().map(|site| site.name.clone())),
-            (Asks::Passenger(_), Some(site)) => Whose::Site(site.name.clone()),
-            (Asks::Passenger(ticket), None) => Whose::Passenger(ticket.client),
+            (Asks::Passenger(_) | Asks::Stream(_), Some(site)) => Whose::Site(site.name.clone()),
+            (Asks::Passenger(ticket) | Asks::Stream(ticket), None) => {
+                Whose::Passenger(ticket.client)
+            }
         };
         Place { target: target.clone(), whose }
     }
@@ -285,8 +307,9 @@ impl Shared {
     ) -> Result<(Connection, Place), Failure> {
         let intake = &self.intake;
         let place = self.place(&target);
+        let further = self.further_ticket().await?;
         let (open, meter) = match &self.asks {
-            Asks::Passenger(ticket) => {
+            Asks::Passenger(ticket) | Asks::Stream(ticket) => {
                 let mut open = intake.open(target, ticket, Dscp::DF, self.said());
                 // What the flow begins with is the request itself.
                 open.first = Bytes::new();
@@ -295,7 +318,7 @@ impl Shared {
             }
             Asks::Preload(class) => (intake.open_own(target, *class), None),
         };
-        let (flow, ending, packed) = intake.request_flow(open, meter, packed);
+        let (flow, ending, packed) = intake.request_flow(open, meter, packed, further);
         let flow: Box<dyn Wire> = match &packed {
             Some(_) => Box::new(flow),
             None => self.wire(flow, &place.target, &ending).await?,
@@ -308,6 +331,22 @@ impl Shared {
             let _ = connection.await;
         });
         Ok((Connection { sender, ending, packed }, place))
+    }
+
+    /// A ticket for a flow, if the connection's own does not cover it. Waits for one a while.
+    async fn further_ticket(&self) -> Result<Option<Ticket>, Failure> {
+        let Asks::Stream(ticket) = &self.asks else { return Ok(None) };
+        let until = Instant::now() + TICKET_PATIENCE;
+        loop {
+            if let Some(further) = ticket.another() {
+                return Ok(Some(further));
+            }
+            if Instant::now() >= until {
+                ticket.refuse_another();
+                return Err(Failure { offline: false, code: BUSY });
+            }
+            sleep(TICKET_LOOK).await;
+        }
     }
 
     /// What HTTP is spoken on: the flow, or TLS to the origin of a site over it. The ground sees neither

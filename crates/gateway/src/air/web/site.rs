@@ -33,8 +33,17 @@ const HELLO: Duration = Duration::from_secs(1);
 /// The longest hello that is waited for.
 const MOST_HELLO_BYTES: usize = 16 * 1024;
 
-/// Streams of one client's connection at once: what browsers use, and 40 MiB at most in their windows.
-const MOST_STREAMS: u32 = 100;
+/// Streams of one client's connection at once. Browsers have some ten under way.
+const MAX_STREAMS: u32 = 32;
+
+/// Bytes of an answer that wait for the client to take them: 1 MiB for all streams of a connection, and
+/// 16 MiB for all connections that one passenger may have
+/// ([`MAX_SITE_CONNECTIONS`](crate::air::passengers::MAX_SITE_CONNECTIONS)).
+const MAX_WAITING_BYTES: usize = 32 * 1024;
+
+/// Bytes of uploads that a client may send ahead, on one stream and on all of a connection.
+const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024;
 
 /// Serves the connection if its hello names a site, or carries it to `dialled` untouched. `read` was
 /// already read from it.
@@ -83,6 +92,20 @@ async fn hello(tcp: &TcpStream, read: Bytes) -> (Bytes, Option<String>) {
     }
 }
 
+/// HTTP/2 with bounds on what a client can make this gateway hold.
+fn http2_server() -> http2::Builder<TokioExecutor> {
+    let mut server = http2::Builder::new(TokioExecutor::new());
+    server
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_send_buf_size(MAX_WAITING_BYTES)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_header_list_size(super::framing::MOST_HEAD_BYTES as u32)
+        .keep_alive_interval(Duration::from_secs(60));
+    server
+}
+
 /// What the requests of one connection share.
 struct Connection {
     site: Arc<SiteLoaded>,
@@ -103,8 +126,9 @@ async fn serve(
 ) {
     intake.counters.relayed.add(1);
     intake.counters.sites.add(1);
+    ticket.at_site();
     let limits = intake.limits.clone();
-    let guard = StallGuard::new(tcp, limits.stall_timeout.into());
+    let guard = StallGuard::new(tcp, limits.stall_timeout.into()).noting(ticket.activity());
     let accepting = TlsAcceptor::from(site.server.clone()).accept(Replay::new(guard, read));
     let Ok(Ok(tls)) = timeout(limits.handshake_timeout.into(), accepting).await else {
         return intake.garbage(&ticket, "the TLS handshake for a site failed");
@@ -118,13 +142,7 @@ async fn serve(
             let connection = connection.clone();
             async move { Ok::<_, std::convert::Infallible>(connection.answer(request).await) }
         });
-        let mut server = http2::Builder::new(TokioExecutor::new());
-        server
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(MOST_STREAMS)
-            .max_header_list_size(super::framing::MOST_HEAD_BYTES as u32)
-            .keep_alive_interval(Duration::from_secs(60));
-        server.serve_connection(TokioIo::new(tls), answer).await
+        http2_server().serve_connection(TokioIo::new(tls), answer).await
     } else {
         let (io, gate) = Strict::new(tls, Bytes::new());
         connection.gate = Some(gate);
@@ -200,5 +218,77 @@ fn join_cookies(headers: &mut http::HeaderMap) {
         && let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))
     {
         headers.insert(header::COOKIE, whole);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use hyper::body::Frame;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::task::Poll;
+
+    const PIECE: usize = 4 * 1024;
+
+    /// Counts the bytes that the server takes of answers without an end.
+    fn endless(taken: Arc<AtomicUsize>) -> Body {
+        let piece = futures_util::stream::poll_fn(move |_| {
+            taken.fetch_add(PIECE, Relaxed);
+            let piece = Bytes::from_static(&[7; PIECE]);
+            Poll::Ready(Some(Ok::<_, super::super::BoxError>(Frame::data(piece))))
+        });
+        http_body_util::StreamBody::new(piece).boxed_unsync()
+    }
+
+    /// Streams that one client opened, and bytes that wait for it, while it reads none of its answers
+    /// although it has room for all of them.
+    async fn held(streams: usize) -> (usize, usize) {
+        let (asked, taken) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let (server, client) = tokio::io::duplex(16 * 1024);
+        let (counted, bytes) = (asked.clone(), taken.clone());
+        let answer = service_fn(move |_: Request<Incoming>| {
+            counted.fetch_add(1, Relaxed);
+            let body = endless(bytes.clone());
+            async move { Ok::<_, std::convert::Infallible>(Response::new(body)) }
+        });
+        let serving = http2_server().serve_connection(TokioIo::new(server), answer);
+        let serving = tokio::spawn(serving);
+        let mut hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        // SETTINGS_INITIAL_WINDOW_SIZE of 2^31 - 1, and as much for the connection.
+        hello.extend([0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0x7f, 0xff, 0xff, 0xff]);
+        hello.extend([0, 0, 4, 8, 0, 0, 0, 0, 0, 0x7f, 0xff, 0, 0]);
+        // HEADERS: GET, https, / by the static table, and an authority.
+        for stream in 0..streams {
+            let number = (2 * stream as u32 + 1).to_be_bytes();
+            hello.extend([0, 0, 8, 1, 5]);
+            hello.extend(number);
+            hello.extend([0x82, 0x87, 0x84, 0x41, 3, b's', b'.', b'a']);
+        }
+        let (mut reading, mut writing) = tokio::io::split(client);
+        tokio::io::AsyncWriteExt::write_all(&mut writing, &hello).await.unwrap();
+        // The settings of the server and a little more are read, so that it gets to its answers.
+        let mut some = [0; 1024];
+        tokio::io::AsyncReadExt::read_exact(&mut reading, &mut some).await.unwrap();
+        let mut before = usize::MAX;
+        while before != taken.load(Relaxed) {
+            before = taken.load(Relaxed);
+            for _ in 0..1_000 {
+                tokio::task::yield_now().await;
+            }
+        }
+        serving.abort();
+        (asked.load(Relaxed), before)
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_nothing_makes_the_gateway_hold_little() {
+        let (one, of_one) = held(1).await;
+        assert_eq!(one, 1);
+        assert!(of_one <= MAX_WAITING_BYTES + 16 * 1024 + 2 * PIECE, "{of_one}");
+        let (all, of_all) = held(100).await;
+        assert!((1..=MAX_STREAMS as usize).contains(&all), "{all}");
+        let most = MAX_STREAMS as usize * (MAX_WAITING_BYTES + PIECE) + 16 * 1024;
+        assert!(of_all > of_one && of_all <= most, "{of_all}");
     }
 }
