@@ -75,11 +75,13 @@ pub fn is_page(method: &Method, headers: &HeaderMap, condition: Condition) -> bo
         && headers.keys().all(|name| is_known(name) || may_ask(name))
 }
 
-/// Whether a request for `address` may be answered with what anybody would be given.
+/// Whether a request for `address` may be answered with what anybody would be given. If it shows a cookie,
+/// only with what a shared cache may give to such ([`crate::judge::is_for_any_cookie`]).
 pub fn is_object(method: &Method, address: &Address, headers: &HeaderMap) -> bool {
     let is_fine = |name: &HeaderName| {
         is_known(name)
             || CONDITIONS.contains(name)
+            || *name == header::COOKIE
             || *name == header::ORIGIN && is_own_origin(address, headers)
     };
     method == Method::GET && wanted_age(headers).is_some() && headers.keys().all(is_fine)
@@ -202,12 +204,12 @@ mod tests {
 
     #[test]
     fn objects_may_be_confirmed_and_name_their_own_origin() {
-        assert!(object_with(&[]));
+        assert!(object_with(&[]) && object_with(&[("cookie", "a=b")]));
         assert!(object_with(&[("if-none-match", "\"x\""), ("origin", "https://site.test")]));
         for other in [
             ("origin", "https://other.test"),
             ("origin", "null"),
-            ("cookie", "a=b"),
+            ("authorization", "Basic x"),
             ("range", "bytes=0-"),
             ("cache-control", "max-age=60, No-Cache"),
             ("pragma", "no-cache"),

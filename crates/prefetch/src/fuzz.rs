@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::scan::{CssScanner, HtmlScanner, Item};
+use crate::scan::{CssScanner, HtmlScanner, Item, ModuleScanner};
 use crate::wire::single::{
     Downs, End, HeadPacker, HeadUnpacker, MAX_CHUNK_BYTES, MAX_TEXT_BYTES, put_said,
 };
@@ -11,7 +11,7 @@ use crate::wire::{Frames, Request, Unpacker, Up, Ups, WireError};
 /// Unpacked bytes that one input may come to: what a page's stream may hold is bounded by the cabin.
 const MOST_BYTES: usize = 8 << 20;
 
-/// Scans `bytes` as a page and as a style sheet, whole and in two parts, the first byte saying where
+/// Scans `bytes` as a page, as a style sheet and as a module, whole and in two parts, the first byte saying where
 /// they are cut. Panics when the cut shows, or when more is found than can be.
 pub fn scan(bytes: &[u8]) {
     let Some((cut, bytes)) = bytes.split_first() else { return };
@@ -34,6 +34,16 @@ pub fn scan(bytes: &[u8]) {
         found
     });
     assert_eq!(sheets[0], sheets[1], "a cut shows");
+    let modules = [0, cut].map(|cut| {
+        let (mut scanner, mut found) = (ModuleScanner::default(), Vec::new());
+        for part in [&bytes[..cut], &bytes[cut..]] {
+            scanner.push(part, &mut |object| found.push(object));
+        }
+        found
+    });
+    assert_eq!(modules[0], modules[1], "a cut shows");
+    // The shortest that is one is `import"/"`.
+    assert!(modules[0].len() <= bytes.len() / 9, "more than can be there");
     let objects = pages[0].iter().filter(|item| matches!(item, Item::Object(_))).count();
     // The shortest that is one is `url(x)`.
     assert!(objects.max(sheets[0].len()) <= bytes.len() / 5 + 1, "more than can be there");

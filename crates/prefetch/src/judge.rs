@@ -21,7 +21,8 @@ pub enum Withheld {
     /// `Cache-Control: no-transform`: its origin wants nothing done with it.
     #[error("its origin wants it left as it is")]
     NoTransform,
-    /// It sets a cookie, so the next passenger should have another.
+    /// It sets a cookie, so the next passenger should have another; or its page does, and its origin does not
+    /// say for how long anybody may have it.
     #[error("it sets a cookie")]
     Cookie,
     /// It depends on something that only the passenger's own request will say.
@@ -56,14 +57,21 @@ pub fn may_push(status: StatusCode, headers: &HeaderMap) -> Result<Option<Urgenc
     Ok(urgency(headers))
 }
 
-/// Whether a page may be searched for objects: it is plain, and its origin does not forbid it. One that
-/// sets a cookie may not: the requests for its objects will bear that, and so be answered by nobody but
-/// their origin.
+/// Whether a page may be searched for objects: it is plain, and its origin does not forbid it.
 pub fn may_scan(status: StatusCode, headers: &HeaderMap) -> bool {
-    status == StatusCode::OK
-        && !headers.contains_key(SET_COOKIE)
-        && !has_directive(headers, &["no-transform"])
-        && !is_encoded(headers)
+    status == StatusCode::OK && !has_directive(headers, &["no-transform"]) && !is_encoded(headers)
+}
+
+/// True if the answer sets a cookie, which the requests that follow it will bear.
+pub fn sets_cookie(headers: &HeaderMap) -> bool {
+    headers.contains_key(SET_COOKIE)
+}
+
+/// Returns whether an answer that came just now, to a request without a cookie, may be given to a request with one: its
+/// origin says for how long anybody may have it. A shared cache may do so too (RFC 9111 section 4). The answer
+/// must be one that [`may_push`] lets go: public, without `Set-Cookie`, and the same whatever the cookie.
+pub fn is_for_any_cookie(headers: &HeaderMap) -> bool {
+    !fresh_for(headers).is_zero()
 }
 
 /// The longest document that is searched.
@@ -91,6 +99,16 @@ pub fn is_download(status: StatusCode, headers: &HeaderMap) -> bool {
 pub fn is_type(headers: &HeaderMap, wanted: &str) -> bool {
     let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     said.split(';').next().unwrap_or_default().trim_ascii().eq_ignore_ascii_case(wanted)
+}
+
+/// True if the answer says that it is a script in JavaScript, by any of its media types.
+pub fn is_script(headers: &HeaderMap) -> bool {
+    let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = said.split(';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+    ["text/", "application/"].into_iter().any(|begin| {
+        let name = essence.strip_prefix(begin).map(|name| name.trim_start_matches("x-"));
+        matches!(name, Some("javascript" | "ecmascript"))
+    })
 }
 
 /// For how long an answer that came just now may be given again and again: as long as its origin says
@@ -213,7 +231,7 @@ mod tests {
         assert_eq!(may_push(StatusCode::PARTIAL_CONTENT, &none), Err(Withheld::Status));
         assert!(!may_scan(StatusCode::FOUND, &none) && may_scan(StatusCode::OK, &none));
         let cookie = HeaderMap::from_iter([(SET_COOKIE, http::HeaderValue::from_static("a=b"))]);
-        assert!(!may_scan(StatusCode::OK, &cookie), "its objects will be asked for with it");
+        assert!(may_scan(StatusCode::OK, &cookie) && sets_cookie(&cookie));
     }
 
     #[test]

@@ -194,7 +194,8 @@ impl AirPages {
         if !object.page().is_same_client(headers) {
             return None;
         }
-        let given = object.give(self.settings.patience, wanted_age(headers)?).await.ok()?;
+        let given =
+            object.give(headers, self.settings.patience, wanted_age(headers)?).await.ok()?;
         lock(&self.promised).used(passenger, address);
         Some(given)
     }

@@ -181,6 +181,6 @@ fn accept(kind: Kind, of_page: &HeaderMap) -> HeaderValue {
                 (false, false) => "image/*,*/*;q=0.8",
             }
         }
-        Kind::Font | Kind::Script => "*/*",
+        Kind::Font | Kind::Script | Kind::Module => "*/*",
     })
 }

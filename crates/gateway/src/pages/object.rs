@@ -1,6 +1,7 @@
 //! An object that was promised to the cabin: its bytes as they come, for those who may have it.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use bentpipe_prefetch::wire::Head;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt, stream};
-use http::header::{ACCEPT_LANGUAGE, AGE, USER_AGENT};
+use http::header::{ACCEPT_LANGUAGE, AGE, COOKIE, USER_AGENT};
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -27,6 +28,8 @@ pub struct PageFacts {
     said: [Option<HeaderValue>; 2],
     /// When something came last on the page's stream.
     heard_at: Mutex<Instant>,
+    /// Heads that have come of its objects: of those that requests with a cookie may have less the others.
+    for_any_cookie: AtomicI32,
 }
 
 /// A promised object.
@@ -56,7 +59,8 @@ impl PageFacts {
     /// Of a page that is asked for now, by a request with these fields.
     pub fn new(headers: &HeaderMap) -> Self {
         let now = Instant::now();
-        Self { asked_at: now, said: said(headers), heard_at: Mutex::new(now) }
+        let (heard_at, for_any_cookie) = (Mutex::new(now), AtomicI32::new(0));
+        Self { asked_at: now, said: said(headers), heard_at, for_any_cookie }
     }
 
     /// Something has come.
@@ -66,6 +70,12 @@ impl PageFacts {
 
     fn heard_at(&self) -> Instant {
         *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether an object is worth waiting for by a request with a cookie: as many of those that have come as
+    /// not may be given to one.
+    fn is_hopeful(&self) -> bool {
+        self.for_any_cookie.load(Relaxed) >= 0
     }
 
     /// Whether a request with these fields is of the same browser: answers may differ by what these say.
@@ -89,20 +99,26 @@ impl Object {
         &self.page
     }
 
-    /// The object for one GET, which may have it up to `most_age` old. Waits for its head as long as
-    /// the page's stream is never silent for longer than `patience`.
+    /// The object for one GET with these `headers`, which may have it up to `most_age` old. Waits for its head
+    /// as long as the page's stream is never silent for longer than `patience`.
     ///
     /// What its origin calls fresh is given to all who ask, with its age. All else is what the page's
-    /// reader would have been given just now, and so is given once, within [`ONCE_WITHIN`].
+    /// reader would have been given just now, and so is given once, within [`ONCE_WITHIN`], and only to a
+    /// request without a cookie: it was fetched without one, and nobody says that it is the same with.
     pub async fn give(
         &self,
+        headers: &HeaderMap,
         patience: Duration,
         most_age: Duration,
     ) -> Result<(Head, ObjectBody), PromiseBroken> {
+        let shows_cookie = headers.contains_key(COOKIE);
+        if shows_cookie && self.state.borrow().head.is_none() && !self.page.is_hopeful() {
+            return Err(PromiseBroken);
+        }
         self.wait(patience).await?;
         let mut given = Err(PromiseBroken);
         self.state.send_if_modified(|state| {
-            given = self.take(state, most_age).ok_or(PromiseBroken);
+            given = self.take(state, most_age, shows_cookie).ok_or(PromiseBroken);
             // Nobody waits for that.
             false
         });
@@ -112,7 +128,7 @@ impl Object {
     /// Whether nobody will be given it any more.
     pub fn is_spent(&self) -> bool {
         let state = self.state.borrow();
-        state.head.is_some() && !self.is_for_somebody(&state)
+        state.head.is_some() && !self.is_for_somebody(&state, false)
     }
 
     async fn wait(&self, patience: Duration) -> Result<(), PromiseBroken> {
@@ -130,8 +146,8 @@ impl Object {
     }
 
     /// The head, with its age, for one who gets the object.
-    fn take(&self, state: &mut State, most_age: Duration) -> Option<Head> {
-        if !self.is_for_somebody(state) {
+    fn take(&self, state: &mut State, most_age: Duration, shows_cookie: bool) -> Option<Head> {
+        if !self.is_for_somebody(state, shows_cookie) {
             return None;
         }
         let (head, _) = state.head.as_ref()?;
@@ -145,10 +161,11 @@ impl Object {
         Some(head)
     }
 
-    fn is_for_somebody(&self, state: &State) -> bool {
+    fn is_for_somebody(&self, state: &State, shows_cookie: bool) -> bool {
         state.head.as_ref().is_some_and(|(head, came_at)| {
             let is_fresh = self.page.asked_at.elapsed() < judge::fresh_for(&head.headers);
-            is_fresh || !state.is_given && came_at.elapsed() < ONCE_WITHIN
+            let is_first = !state.is_given && came_at.elapsed() < ONCE_WITHIN;
+            is_fresh || is_first && !shows_cookie
         })
     }
 
@@ -172,6 +189,8 @@ impl Object {
 
     pub(super) fn begin(&self, head: Head) {
         let now = Instant::now();
+        let is_for_any = judge::is_for_any_cookie(&head.headers);
+        self.page.for_any_cookie.fetch_add(if is_for_any { 1 } else { -1 }, Relaxed);
         self.state.send_modify(|state| state.head = Some((head, now)));
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bentpipe_prefetch::judge::{self, MAX_DOCUMENT_BYTES, is_download, is_type};
 use bentpipe_prefetch::plan::{Planner, Promise};
-use bentpipe_prefetch::scan::{CssScanner, Found, HtmlScanner, Item, Kind, Urgency};
+use bentpipe_prefetch::scan::{CssScanner, Found, HtmlScanner, Item, Kind, ModuleScanner, Urgency};
 use bentpipe_prefetch::wire::{End, Frame, Head, PAGE, Request, Up};
 use bytes::Bytes;
 use futures_util::StreamExt;
@@ -33,7 +33,41 @@ enum Event {
 /// An object, or the page, whose body is coming.
 struct Live {
     urgency: Urgency,
-    sheet: Option<CssScanner>,
+    scanner: Option<Scanner>,
+}
+
+/// Finds more objects in one that is being sent.
+enum Scanner {
+    Sheet(CssScanner),
+    Module(ModuleScanner),
+}
+
+impl Scanner {
+    /// For an object of this kind, if its answer has these fields.
+    fn of(kind: Option<Kind>, headers: &HeaderMap) -> Option<Self> {
+        match kind? {
+            Kind::Style if is_type(headers, "text/css") => Some(Self::Sheet(Default::default())),
+            Kind::Module if judge::is_script(headers) => Some(Self::Module(Default::default())),
+            _ => None,
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Vec<Found> {
+        let mut found = Vec::new();
+        match self {
+            Self::Sheet(sheet) => sheet.push(bytes, &mut |object| found.push(object)),
+            Self::Module(module) => module.push(bytes, &mut |object| found.push(object)),
+        }
+        found
+    }
+
+    fn finish(self) -> Vec<Found> {
+        let mut found = Vec::new();
+        if let Self::Sheet(mut sheet) = self {
+            sheet.finish(&mut |object| found.push(object));
+        }
+        found
+    }
 }
 
 /// One page's stream at the ground's end.
@@ -199,7 +233,7 @@ impl<'a> Session<'a> {
             let newer = ["image/avif", "image/webp"].into_iter().filter(|it| accept.contains(it));
             self.scanner = Some(HtmlScanner::new(&newer.collect::<Vec<_>>()));
         }
-        self.live.insert(PAGE, Live { urgency: self.urgency, sheet: None });
+        self.live.insert(PAGE, Live { urgency: self.urgency, scanner: None });
         self.out.frame(self.urgency, PAGE, Frame::Head(PAGE, Box::new(head)));
         true
     }
@@ -229,10 +263,8 @@ impl<'a> Session<'a> {
             return false;
         }
         let urgency = urgency.max(self.urgency);
-        let is_sheet =
-            self.planner.kind(id) == Some(Kind::Style) && is_type(&parts.headers, "text/css");
-        let sheet = is_sheet.then(CssScanner::default);
-        self.live.insert(id, Live { urgency, sheet });
+        let scanner = Scanner::of(self.planner.kind(id), &parts.headers);
+        self.live.insert(id, Live { urgency, scanner });
         self.out.frame(urgency, id, Frame::Head(id, Box::new(head)));
         true
     }
@@ -246,12 +278,8 @@ impl<'a> Session<'a> {
                 self.finish(id, End::Aborted);
                 return false;
             }
-            if let Some(mut sheet) = live.sheet.take() {
-                let mut found = Vec::new();
-                sheet.push(&bytes, &mut |object| found.push(object));
-                live.sheet = Some(sheet);
-                self.promise(&found, Some(id));
-            }
+            let found = live.scanner.as_mut().map(|scanner| scanner.push(&bytes));
+            self.promise(&found.unwrap_or_default(), Some(id));
         } else {
             self.page_bytes += bytes.len() as u64;
             if self.page_bytes > MAX_DOCUMENT_BYTES && !self.is_download() {
@@ -277,10 +305,8 @@ impl<'a> Session<'a> {
     /// The body is over.
     fn finish(&mut self, id: u16, end: End) {
         let Some(live) = self.live.remove(&id) else { return };
-        if let Some(mut sheet) = live.sheet {
-            let mut found = Vec::new();
-            sheet.finish(&mut |object| found.push(object));
-            self.promise(&found, Some(id));
+        if let Some(scanner) = live.scanner {
+            self.promise(&scanner.finish(), Some(id));
         }
         if id == PAGE
             && let Some(mut scanner) = self.scanner.take()
@@ -298,6 +324,7 @@ impl<'a> Session<'a> {
             match item {
                 Item::Base(url) => self.planner.set_base(&url),
                 Item::Object(found) => self.promise(&[found], None),
+                Item::Cookie => self.planner.page_sets_cookie(),
             }
         }
     }

@@ -27,8 +27,10 @@ use super::unasked::BUSY_FOR;
 use super::*;
 use crate::counters::Counters;
 
+mod cookies;
 mod downloads;
 mod held;
+mod modules;
 mod refusals;
 mod whose;
 
@@ -508,7 +510,10 @@ async fn a_get_waits_as_long_as_its_page_goes_on() {
     let (patience, step) = (Duration::from_secs(10), Duration::from_secs(6));
     let object = Arc::new(Object::new(page.clone()));
     let asked = object.clone();
-    let waits = tokio::spawn(async move { asked.give(patience, Duration::MAX).await.map(|_| ()) });
+    let waits =
+        tokio::spawn(
+            async move { asked.give(&browsers(), patience, Duration::MAX).await.map(|_| ()) },
+        );
     for _ in 0..5 {
         tokio::time::sleep(step).await;
         page.heard();
@@ -518,7 +523,7 @@ async fn a_get_waits_as_long_as_its_page_goes_on() {
 
     let began = Instant::now();
     page.heard();
-    let silent = Object::new(page).give(patience, Duration::MAX).await.map(|_| ());
+    let silent = Object::new(page).give(&browsers(), patience, Duration::MAX).await.map(|_| ());
     assert_eq!((silent, began.elapsed()), (Err(PromiseBroken), patience));
 }
 

@@ -18,6 +18,9 @@ use crate::referrer::ReferrerPolicy;
 use crate::scan::{Found, Kind, Urgency};
 pub use rules::{NameList, NameListError, Rules};
 
+/// Modules that import modules: 1 is what the page names. Each level costs a browser a round trip.
+pub const MAX_MODULE_DEPTH: u8 = 12;
+
 /// The bounds of what is fetched for one page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -69,8 +72,8 @@ pub enum Skipped {
     /// It is found already.
     #[error("it is known already")]
     Known,
-    /// It is no URL that may be asked for, or of another host over TLS, or another origin's font, which
-    /// cabins ask for themselves.
+    /// It is no URL that may be asked for, or of another host over TLS, or another origin's font or module,
+    /// which cabins ask for themselves.
     #[error("it is not for us to fetch")]
     Foreign,
     /// The operator's list says so.
@@ -105,6 +108,8 @@ pub struct Planner {
     base: Address,
     /// What the page's answer says of it.
     referrer: Option<ReferrerPolicy>,
+    /// True if requests for the page's objects will show a cookie that it sets.
+    sets_cookie: bool,
     limits: Limits,
     digest: CacheDigest,
     bytes_left: u64,
@@ -152,6 +157,7 @@ impl Planner {
             known: BTreeSet::from([page.clone()]),
             page,
             referrer: None,
+            sets_cookie: false,
             bytes_left: limits.bytes.min(allowance_bytes),
             limits,
             digest,
@@ -173,6 +179,12 @@ impl Planner {
     /// The page's answer has these fields.
     pub fn page_answered(&mut self, headers: &HeaderMap) {
         self.referrer = ReferrerPolicy::of(headers);
+        self.sets_cookie = judge::sets_cookie(headers);
+    }
+
+    /// A script in the page sets a cookie.
+    pub fn page_sets_cookie(&mut self) {
+        self.sets_cookie = true;
     }
 
     /// What the `Referer` of the request for an object says. As browsers do it, that is about the
@@ -220,9 +232,10 @@ impl Planner {
         let base = outer.map_or(&self.base, |object| &object.address);
         let depth = outer.map_or(1, |object| object.depth + 1);
         let address = base.join(&found.url).map_err(|_| Skipped::Foreign)?;
-        // A browser names the page's origin when it asks for another origin's font (CORS), and the answer
-        // may depend on that.
-        let is_cors = found.kind == Kind::Font && address.origin() != self.page.origin();
+        // A browser names the page's origin when it asks for another origin's font or module (CORS), and the
+        // answer may depend on that.
+        let is_cors = matches!(found.kind, Kind::Font | Kind::Module)
+            && address.origin() != self.page.origin();
         if is_cors || !rules.may_be_served(&address, &self.page) {
             return Err(Skipped::Foreign);
         }
@@ -232,7 +245,11 @@ impl Planner {
         if !rules.permit(address.host()) {
             return Err(Skipped::Ruled);
         }
-        if depth > self.limits.depth {
+        let most_deep = match found.kind {
+            Kind::Module => MAX_MODULE_DEPTH,
+            _ => self.limits.depth,
+        };
+        if depth > most_deep {
             return Err(Skipped::Spent);
         }
         self.known.insert(address.clone());
@@ -295,6 +312,7 @@ impl Planner {
         headers: &HeaderMap,
     ) -> Result<Urgency, Dropped> {
         let (most, left) = (self.limits.object_bytes, self.bytes_left);
+        let shows_cookie = self.sets_cookie;
         let object = self.going(id).ok_or(Dropped::Unwanted)?;
         if object.reserved > 0 {
             return Err(Dropped::Unwanted); // one answer each
@@ -302,6 +320,9 @@ impl Planner {
         object.within = ReferrerPolicy::of(headers);
         if let Some(urgency) = judge::may_push(status, headers)? {
             object.urgency = urgency;
+        }
+        if shows_cookie && !judge::is_for_any_cookie(headers) {
+            return Err(Withheld::Cookie.into());
         }
         let length = judge::content_length(headers).unwrap_or(0);
         if length > most.min(left) {

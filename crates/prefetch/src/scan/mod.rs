@@ -1,17 +1,20 @@
 //! What a page will ask for, found while it streams by.
 //!
-//! [`HtmlScanner`] and [`CssScanner`] take bytes as they come and report what they find at once.
+//! [`HtmlScanner`], [`CssScanner`] and [`ModuleScanner`] take bytes as they come and report what they find at once.
 //! They are no browser: scripts do not run, media queries and selectors are not evaluated. What they
 //! miss costs a round trip and what they find in vain is bounded by [`crate::account`]; neither changes
 //! a byte of what the passenger gets.
 
+mod cookie;
 mod css;
 mod html;
+mod module;
 mod srcset;
 mod tag;
 
 pub use css::CssScanner;
 pub use html::HtmlScanner;
+pub use module::{MAX_MODULE_BYTES, ModuleScanner};
 
 use crate::address::MAX_URL_BYTES;
 use crate::referrer::ReferrerPolicy;
@@ -33,6 +36,8 @@ pub enum Kind {
     Font,
     /// A script.
     Script,
+    /// An ES module, which may import others.
+    Module,
     /// A picture: of the page, of a style sheet, or a poster.
     Image,
     /// The site's icon.
@@ -63,6 +68,8 @@ pub enum Item {
     Base(String),
     /// An object.
     Object(Found),
+    /// A script in the page sets a cookie, which the requests that follow will bear.
+    Cookie,
 }
 
 impl Urgency {
@@ -97,7 +104,7 @@ impl Kind {
     pub fn urgency(self) -> Urgency {
         Urgency(match self {
             Self::Style => 1,
-            Self::Script => 3,
+            Self::Script | Self::Module => 3,
             Self::Font => 4,
             Self::Image => 5,
             Self::Icon => 7,

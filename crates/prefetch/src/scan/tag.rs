@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
+use super::cookie::CookieScanner;
 use super::css::CssScanner;
+use super::module::ModuleScanner;
 use super::{Found, Item, Kind, Urgency, is_reference, srcset};
 use crate::referrer::ReferrerPolicy;
 
@@ -53,6 +55,8 @@ pub(super) struct Page {
     referrer: Option<ReferrerPolicy>,
     /// The style element that is being read.
     style: Option<CssScanner>,
+    /// The script without a `src` that is being read, and what it imports if it is a module.
+    script: Option<(CookieScanner, Option<ModuleScanner>)>,
 }
 
 /// Which source a `<picture>` will show.
@@ -151,6 +155,7 @@ impl Page {
             css.push(style.as_bytes(), &mut report);
             css.finish(&mut report);
         }
+        self.script = None;
         match &tag.name[..] {
             b"base" => self.base(tag, found),
             b"body" => self.is_past_head = true,
@@ -158,6 +163,10 @@ impl Page {
             b"picture" => self.picture = Picture::Open,
             b"source" => self.source(tag),
             b"meta" if tag.is(Attribute::Name, "referrer") => self.meta(tag),
+            b"script" if tag.get(Attribute::Src).is_none() => {
+                let module = is_module(tag).then(ModuleScanner::default);
+                self.script = runs(tag).then(|| (CookieScanner::default(), module));
+            }
             _ => {
                 let object = self.object(tag).map(|object| tag.hinted(object));
                 found.extend(object.map(|object| item(object, self.referrer)));
@@ -172,15 +181,26 @@ impl Page {
             b"head" => self.is_past_head = true,
             b"picture" => self.picture = Picture::Outside,
             b"style" => self.finish(found),
+            b"script" => self.script = None,
             _ => {}
         }
     }
 
-    /// Text, of a style element perhaps.
+    /// Text, of a style element or a script perhaps.
     pub(super) fn text(&mut self, text: &[u8], found: &mut VecDeque<Item>) {
         let referrer = self.referrer;
         if let Some(style) = &mut self.style {
             style.push(text, &mut |object| found.push_back(item(object, referrer)));
+        }
+        let Some((cookie, module)) = &mut self.script else { return };
+        // Byte by byte, so that what is found has one order however the text is cut.
+        for byte in text.chunks(1) {
+            if cookie.push(byte) {
+                found.push_back(Item::Cookie);
+            }
+            if let Some(module) = module {
+                module.push(byte, &mut |object| found.push_back(item(object, referrer)));
+            }
         }
     }
 
@@ -229,7 +249,7 @@ impl Page {
         let kind = if has("stylesheet") && !has("alternate") {
             Kind::Style
         } else if has("modulepreload") {
-            Kind::Script
+            Kind::Module
         } else if has("preload") {
             preloaded(tag)?
         } else if has("icon") {
@@ -245,14 +265,12 @@ impl Page {
     }
 
     fn script(&self, tag: &Tag) -> Option<Found> {
-        let is_module = tag.is(Attribute::Type, "module");
-        let runs = tag.get(Attribute::Type).is_none_or(|kind| {
-            kind.is_empty() || is_module || kind.to_ascii_lowercase().ends_with("javascript")
-        });
-        if !runs || tag.get(Attribute::NoModule).is_some() {
+        if !runs(tag) {
             return None;
         }
-        let mut found = Found::new(tag.reference(Attribute::Src)?, Kind::Script);
+        let is_module = is_module(tag);
+        let kind = if is_module { Kind::Module } else { Kind::Script };
+        let mut found = Found::new(tag.reference(Attribute::Src)?, kind);
         let waits =
             is_module || tag.get(Attribute::Async).is_some() || tag.get(Attribute::Defer).is_some();
         if !self.is_past_head && !waits {
@@ -309,6 +327,19 @@ impl Page {
 fn item(mut found: Found, referrer: Option<ReferrerPolicy>) -> Item {
     found.referrer = found.referrer.or(referrer);
     Item::Object(found)
+}
+
+/// True if a script is a module.
+fn is_module(tag: &Tag) -> bool {
+    tag.is(Attribute::Type, "module")
+}
+
+/// True if browsers that know modules run a script.
+fn runs(tag: &Tag) -> bool {
+    let is_script = tag.get(Attribute::Type).is_none_or(|kind| {
+        kind.is_empty() || is_module(tag) || kind.to_ascii_lowercase().ends_with("javascript")
+    });
+    is_script && tag.get(Attribute::NoModule).is_none()
 }
 
 /// For paper alone.

@@ -32,6 +32,7 @@ fn css(sheet: &str) -> Vec<Found> {
 fn shown(items: &[Item]) -> Vec<String> {
     let show = |item: &Item| match item {
         Item::Base(url) => format!("base {url}"),
+        Item::Cookie => "cookie".to_owned(),
         Item::Object(Found { url, kind, urgency, .. }) => {
             format!("{kind:?} {} {url}", urgency.level())
         }
@@ -79,7 +80,7 @@ fn a_page_yields_what_a_browser_would_ask_for() {
             "Icon 7 i.ico",
             "Font 4 f.woff2",
             "Image 4 w.jpg",
-            "Script 3 m.js",
+            "Module 3 m.js",
             "Script 2 block.js",
             "Script 3 later.js",
             "Style 1 imported.css",
@@ -122,7 +123,7 @@ fn what_origins_may_be_told_is_found_with_the_objects() {
         .into_iter()
         .map(|item| match item {
             Item::Object(Found { url, referrer, .. }) => (url, referrer),
-            Item::Base(url) => panic!("a base at {url}"),
+            other => panic!("{other:?}"),
         })
         .collect();
     let expected = [
@@ -316,4 +317,17 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn scripts_in_a_page_are_read_for_modules_and_cookies() {
+    let page = "<script type=module>import './a.js'; document.cookie = 'x'</script>\
+                <script>import './b.js'</script><script type=module src=c.js>import './d.js'</script>\
+                <script type='text/plain'>document.cookie = 'x'</script>\
+                <template><script type=module>import './e.js'</script></template>\
+                <script nomodule>document.cookie = 'x'</script>\
+                <p>import './f.js'; document.cookie = 'x'</p>\
+                <script>document.cookie = 'y'</script>";
+    let all = ["Module 3 ./a.js", "cookie", "Module 3 c.js", "cookie"];
+    assert_eq!(shown(&html(page)), all);
 }

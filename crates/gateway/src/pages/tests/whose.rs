@@ -108,15 +108,6 @@ async fn what_is_not_fresh_is_given_once_and_soon() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_that_sets_a_cookie_brings_nothing() {
-    let headers = &[("content-type", "text/html"), ("set-cookie", "a=b")];
-    let site = Site::default().with("/", headers, "<img src=a.png>").with("/a.png", &[], "x");
-    let bench = bench(site);
-    whole(bench.page("/").await.unwrap().1).await.unwrap();
-    assert_eq!(bench.site.asked(), ["/"], "the browser will send the cookie with all else");
-}
-
-#[tokio::test(start_paused = true)]
 async fn redirects_are_for_those_who_ask() {
     let inside = &[("location", "http://127.0.0.1/secret")];
     let site = Site::default()
