@@ -7,6 +7,7 @@ mod framing;
 mod idle;
 mod intercept;
 mod look;
+mod nameless;
 mod origins;
 mod page;
 mod site;

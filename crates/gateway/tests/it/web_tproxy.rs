@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -149,7 +149,11 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     tokio::time::timeout(PATIENCE, served).await.expect("it stops");
     assert_eq!(counters.http_hits.get(), 5);
     assert_eq!(counters.http_refused.get(), 1);
+    assert_eq!(NOWHERE.load(SeqCst), 1, "it is remembered that the name means nothing");
 }
+
+/// Flows that were opened to `nowhere.test`.
+static NOWHERE: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether `shared.test` has been asked for.
 static SHARED: AtomicBool = AtomicBool::new(false);
@@ -170,6 +174,7 @@ async fn far_side(incoming: Incoming, counters: Arc<Counters>) {
         return stream.reset(ResetCode::Refused);
     }
     if incoming.target.host == Host::Name("nowhere.test".into()) {
+        NOWHERE.fetch_add(1, SeqCst);
         stream.reset(ResetCode::NameNotFound);
         return;
     }

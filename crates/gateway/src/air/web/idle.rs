@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::sleep;
 
 use super::Outbound;
+use super::nameless::Nameless;
 use crate::air::first::Ending;
 use crate::classify::Name;
 use crate::single::AskedPacked;
@@ -50,6 +51,8 @@ pub struct Origins {
     idle: Mutex<VecDeque<Idle>>,
     next: AtomicU64,
     closed: AtomicBool,
+    /// Names by which nobody is reached.
+    pub nameless: Nameless,
 }
 
 struct Idle {

@@ -158,29 +158,43 @@ impl Shared {
     /// Asks by name. Where the name leads nowhere, the address that the client dialled may still: what
     /// it says is for that client.
     async fn ask(&self, request: &Request<()>) -> Result<Answer, Failure> {
-        if let Some(answer) = self.pushed(request).await {
-            return Ok(answer);
-        }
         let named = self.to.named.clone().filter(|_| self.to.site.is_none());
         let named = named.unwrap_or_else(|| self.meant().clone());
-        let by_name = self.ask_at(named.clone(), request).await;
-        let leads_nowhere = |failure: &Failure| {
-            use ResetCode::{Forbidden, NameNotFound, Refused, Unreachable};
-            let codes = [Forbidden, NameNotFound, Refused, Unreachable];
-            !failure.offline && codes.iter().any(|code| code.to_u8() == failure.code)
-        };
-        match (by_name, &self.to.dialled) {
-            (Err(failure), Some(dialled)) if leads_nowhere(&failure) && *dialled != named => {
-                // And so is that it says nothing: others may have dialled another.
-                if let Some(others) = request.extensions().get::<ForOthers>() {
-                    others.release();
-                }
-                let mut answer = self.ask_at(dialled.clone(), request).await?;
-                answer.trusted = false;
+        let dialled = self.to.dialled.as_ref().filter(|dialled| **dialled != named);
+        let nameless = &self.origins.nameless;
+        // A moment ago the name led nowhere: the ground has no page of it either.
+        let dialled_first = dialled.filter(|_| nameless.has(&named));
+        if let Some(dialled) = dialled_first {
+            match self.ask_dialled(dialled, request).await {
+                Err(failure) if leads_nowhere(&failure) => nameless.remove(&named),
+                answer => return answer,
+            }
+        } else if let Some(answer) = self.pushed(request).await {
+            return Ok(answer);
+        }
+        match (self.ask_at(named.clone(), request).await, dialled) {
+            (Err(failure), Some(dialled)) if leads_nowhere(&failure) && dialled_first.is_none() => {
+                let answer = self.ask_dialled(dialled, request).await?;
+                nameless.add(named);
                 Ok(answer)
             }
             (answer, _) => answer,
         }
+    }
+
+    /// Asks at the address that the client dialled.
+    async fn ask_dialled(
+        &self,
+        dialled: &Target,
+        request: &Request<()>,
+    ) -> Result<Answer, Failure> {
+        // Others may have dialled another.
+        if let Some(others) = request.extensions().get::<ForOthers>() {
+            others.release();
+        }
+        let mut answer = self.ask_at(dialled.clone(), request).await?;
+        answer.trusted = false;
+        Ok(answer)
     }
 
     /// What Split HTTP has for the request, if anything. The ground asks by name; what it sends may be
@@ -410,6 +424,13 @@ fn is_chunked_alone(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let first = codings.next().map(HeaderValue::as_bytes).unwrap_or_default();
     codings.next().is_none() && first.trim_ascii().eq_ignore_ascii_case(b"chunked")
+}
+
+/// True if a name or an address leads nowhere, as far as the ground can tell.
+fn leads_nowhere(failure: &Failure) -> bool {
+    use ResetCode::{Forbidden, NameNotFound, Refused, Unreachable};
+    let codes = [Forbidden, NameNotFound, Refused, Unreachable];
+    !failure.offline && codes.iter().any(|code| code.to_u8() == failure.code)
 }
 
 fn offline() -> Failure {
