@@ -159,6 +159,17 @@ pub struct Place {
     _lock: fs::File,
 }
 
+/// Reads the journal at `path`, whoever holds it; nothing if there is none.
+pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match fs::File::open(path) {
+        Ok(file) => file.take(MAX_FILE).read_to_end(&mut bytes)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    Ok(bytes)
+}
+
 /// Names and answers are nobody's business but the gateway's.
 const MODE: u32 = 0o600;
 
@@ -183,13 +194,7 @@ impl Place {
 
     /// What stands in the journal; nothing where there is none.
     pub fn read(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        match fs::File::open(&self.path) {
-            Ok(file) => file.take(MAX_FILE).read_to_end(&mut bytes)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-            Err(error) => return Err(error),
-        };
-        Ok(bytes)
+        read(&self.path)
     }
 
     /// A journal with `records`, in the place of the one that is there. Whoever is killed meanwhile
@@ -201,18 +206,26 @@ impl Place {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(&fresh)?;
+        let (file, bytes) = Self::write_new(&fresh, records).inspect_err(|_| {
+            // A disk that is full needs the room.
+            let _ = fs::remove_file(&fresh);
+        })?;
+        fs::rename(&fresh, &self.path)?;
+        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            fs::File::open(folder)?.sync_all()?;
+        }
+        Ok(File { file, bytes, live: bytes })
+    }
+
+    fn write_new(fresh: &Path, records: &[Record]) -> io::Result<(fs::File, u64)> {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(fresh)?;
         file.write_all(MAGIC)?;
         let mut bytes = MAGIC.len() as u64;
         for some in records.chunks(AT_A_TIME) {
             bytes += write(&mut file, some)?;
         }
         file.sync_all()?;
-        fs::rename(&fresh, &self.path)?;
-        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            fs::File::open(folder)?.sync_all()?;
-        }
-        Ok(File { file, bytes, live: bytes })
+        Ok((file, bytes))
     }
 
     /// Where it is.
