@@ -198,29 +198,32 @@ fn refusal(status: StatusCode) -> Response<Full<Bytes>> {
 }
 
 /// The message in a request: the body of a POST, or `dns` in base64url of a GET.
+///
+/// The body is read before anything is refused: a client of HTTP/1.1 that still sends may lose an answer behind
+/// which the connection closes, and over HTTP/2 a request is malformed only if its body is (RFC 9113 section
+/// 8.1.1).
 async fn question(request: Request<Incoming>) -> Result<Bytes, StatusCode> {
-    if request.uri().path() != PATH {
+    let (head, body) = request.into_parts();
+    let body = match timeout(STREAM_IDLE, Limited::new(body, MOST_MESSAGE).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(_)) => return Err(StatusCode::PAYLOAD_TOO_LARGE),
+        Err(_) => return Err(StatusCode::REQUEST_TIMEOUT),
+    };
+    if head.uri.path() != PATH {
         return Err(StatusCode::NOT_FOUND);
     }
-    match *request.method() {
+    match head.method {
         Method::GET => {
-            let query = request.uri().query().unwrap_or_default();
+            let query = head.uri.query().unwrap_or_default();
             let dns = query.split('&').find_map(|pair| pair.strip_prefix("dns="));
             let dns = dns.filter(|dns| dns.len() <= MOST_MESSAGE).ok_or(StatusCode::BAD_REQUEST)?;
             let message = URL_SAFE_NO_PAD.decode(dns.trim_end_matches('='));
             message.map(Bytes::from).map_err(|_| StatusCode::BAD_REQUEST)
         }
         Method::POST => {
-            let kind = request.headers().get(header::CONTENT_TYPE);
-            if kind.is_none_or(|kind| kind.as_bytes() != MEDIA_TYPE.as_bytes()) {
-                return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
-            }
-            let body = Limited::new(request.into_body(), MOST_MESSAGE);
-            match timeout(STREAM_IDLE, body.collect()).await {
-                Ok(Ok(body)) => Ok(body.to_bytes()),
-                Ok(Err(_)) => Err(StatusCode::PAYLOAD_TOO_LARGE),
-                Err(_) => Err(StatusCode::REQUEST_TIMEOUT),
-            }
+            let kind = head.headers.get(header::CONTENT_TYPE);
+            let is_message = kind.is_some_and(|kind| kind.as_bytes() == MEDIA_TYPE.as_bytes());
+            if is_message { Ok(body) } else { Err(StatusCode::UNSUPPORTED_MEDIA_TYPE) }
         }
         _ => Err(StatusCode::METHOD_NOT_ALLOWED),
     }
