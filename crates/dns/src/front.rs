@@ -203,7 +203,7 @@ impl<C> Front<C> {
         if let Some(answer) = self.cached(&query, source.ip(), room, now) {
             return Some(answer);
         }
-        if let Some(answer) = self.instant(&query, now) {
+        if let Some(answer) = self.instant(&query, source.ip(), now) {
             return Some(answer);
         }
         self.wait(Waiting { client, source, query, room, since: now }, now)
@@ -280,8 +280,8 @@ impl<C> Front<C> {
         }
     }
 
-    fn instant(&mut self, query: &Query, now: Duration) -> Option<Vec<u8>> {
-        let (reply, assigned) = self.pool.as_mut()?.answer(query, now)?;
+    fn instant(&mut self, query: &Query, from: IpAddr, now: Duration) -> Option<Vec<u8>> {
+        let (reply, assigned) = self.pool.as_mut()?.answer(query, from, now)?;
         self.counts.instant += 1;
         if let Some(assigned) = assigned {
             self.unwritten.add(assigned);

@@ -6,6 +6,7 @@
 //! journal, so that an address that somebody still remembers leads to its own name or nowhere.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
 
 use crate::journal::Record;
+use crate::limit::{client, network, part_of_network};
 use crate::query::Query;
 
 /// What the TTL of such an answer says: soon the real one is known.
@@ -25,8 +27,20 @@ pub const HOLD: Duration = Duration::from_secs(24 * 3600);
 /// The journal is told again of a name that goes on being used after this.
 const REFRESH: Duration = Duration::from_secs(3600);
 
-/// Names that have addresses at once; at some 200 bytes each, 13 MiB.
+/// Names that have addresses at once; at some 350 bytes each, 22 MiB.
 pub const MAX_NAMES: usize = 65_536;
+
+/// Names that one client has begun and that have addresses at once, so that nobody who makes up names takes
+/// the addresses of others. All clients of a /64 of IPv6 have three quarters of [`MAX_NAMES`].
+pub const MAX_NAMES_OF_ONE: usize = MAX_NAMES / 16;
+
+/// A name that nobody has opened anything to gives its address up for another after this: its TTL is over
+/// long since. The number is not used again before all others of the pool have been, which takes 20 minutes
+/// at least.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// The client that names of an earlier run count for.
+const NOBODY: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// What may have been assigned in the last moment before a process was killed: skipped after it.
 const SKIPPED: u32 = 16_384;
@@ -59,6 +73,12 @@ pub struct Pool {
     by_number: HashMap<u32, Held>,
     /// By the time until which each is held.
     order: BTreeSet<(Duration, u32)>,
+    /// Names that nobody has used, by when somebody was told of them last: of all, and of each client.
+    unused: BTreeSet<(Duration, u32)>,
+    unused_of: BTreeSet<(IpAddr, Duration, u32)>,
+    /// Names that each client has begun, and all of each network of IPv6.
+    begun: HashMap<IpAddr, usize>,
+    begun_in: HashMap<u64, usize>,
     next: u32,
     rate: crate::limit::Bucket,
 }
@@ -66,8 +86,13 @@ pub struct Pool {
 #[derive(Debug)]
 struct Held {
     name: String,
+    told_at: Duration,
     until: Duration,
     journal_until: Duration,
+    /// The client whose query began it.
+    client: IpAddr,
+    /// True once somebody has opened something to its address.
+    is_used: bool,
 }
 
 impl Pool {
@@ -99,15 +124,35 @@ impl Pool {
         };
         let only = only.iter().map(domain).collect::<Result<_, _>>()?;
         let (by_name, by_number, order) = Default::default();
-        let v4 = (Ipv4Addr::from_bits(base), size);
+        let (unused, unused_of, begun, begun_in) = Default::default();
+        let (v4, next) = ((Ipv4Addr::from_bits(base), size), start % size);
         let rate = crate::limit::Bucket::FULL;
-        Ok(Self { v4, v6, only, by_name, by_number, order, next: start % size, rate })
+        Ok(Self {
+            v4,
+            v6,
+            only,
+            by_name,
+            by_number,
+            order,
+            unused,
+            unused_of,
+            begun,
+            begun_in,
+            next,
+            rate,
+        })
     }
 
-    /// What `ip` stands for: `None` where it is not of the pool, and no name where it stands for none.
-    pub fn name_of(&self, ip: IpAddr) -> Option<Option<&str>> {
+    /// What `ip`, to which somebody opens something, stands for: `None` where it is not of the pool, and no
+    /// name where it stands for none.
+    pub fn name_of(&mut self, ip: IpAddr) -> Option<Option<&str>> {
         let number = self.number_of(ip.to_canonical())?;
-        Some(self.by_number.get(&number).map(|held| held.name.as_str()))
+        let Some(held) = self.by_number.get_mut(&number) else { return Some(None) };
+        if !std::mem::replace(&mut held.is_used, true) {
+            self.unused.remove(&(held.told_at, number));
+            self.unused_of.remove(&(held.client, held.told_at, number));
+        }
+        Some(Some(&held.name))
     }
 
     fn number_of(&self, ip: IpAddr) -> Option<u32> {
@@ -124,15 +169,20 @@ impl Pool {
         }
     }
 
-    /// The answer to `query`, where this may give one: an address, or that there is none of this
-    /// family; and what the journal has to know first.
+    /// The answer to `query` of the client at `from`, where this may give one: an address, or that there is
+    /// none of this family; and what the journal has to know first.
     ///
     /// Who wants signatures would find none, and is left to the ground.
-    pub fn answer(&mut self, query: &Query, now: Duration) -> Option<(Vec<u8>, Option<Record>)> {
+    pub fn answer(
+        &mut self,
+        query: &Query,
+        from: IpAddr,
+        now: Duration,
+    ) -> Option<(Vec<u8>, Option<Record>)> {
         let kind = query.key.kind();
         let wanted = matches!(kind, RecordType::A | RecordType::AAAA) && !query.key.dnssec_ok();
         let name = query.key.host_name().filter(|name| wanted && self.may(name))?;
-        let (number, record) = self.assign(name, now)?;
+        let (number, record) = self.assign(name, client(from), now)?;
         let reply = match (kind, self.v6) {
             // The name may have one; its client shall use the other family, whichever it asks for first.
             (RecordType::AAAA, None) => query.reply(ResponseCode::NoError, None),
@@ -153,27 +203,65 @@ impl Pool {
         !special.contains(&top) && (self.only.is_empty() || self.only.iter().any(below))
     }
 
-    fn assign(&mut self, name: String, now: Duration) -> Option<(u32, Option<Record>)> {
+    fn assign(
+        &mut self,
+        name: String,
+        client: IpAddr,
+        now: Duration,
+    ) -> Option<(u32, Option<Record>)> {
         let until = now + HOLD;
         if let Some(number) = self.by_name.get(&name).copied() {
-            let held = self.by_number.get_mut(&number)?;
-            self.order.remove(&(held.until, number));
-            self.order.insert((until, number));
-            held.until = until;
-            let say = until > held.journal_until + REFRESH;
-            if say {
-                held.journal_until = until;
-            }
+            let say = self.told(number, now)?;
             let record = Record::Instant { number, until, name };
             return Some((number, say.then_some(record)));
         }
         self.expire(now);
-        if self.by_name.len() >= MAX_NAMES || !self.rate.take(PER_SECOND, PER_SECOND, now) {
+        if !self.rate.take(PER_SECOND, PER_SECOND, now) || !self.make_room(client, now) {
             return None;
         }
         let number = self.free_number()?;
-        self.hold(number, name.clone(), until);
+        self.hold(number, name.clone(), (now, until), client);
         Some((number, Some(Record::Instant { number, until, name })))
+    }
+
+    /// Somebody is told of its name again; whether the journal has to know.
+    fn told(&mut self, number: u32, now: Duration) -> Option<bool> {
+        let (held, until) = (self.by_number.get_mut(&number)?, now + HOLD);
+        self.order.remove(&(held.until, number));
+        self.order.insert((until, number));
+        if !held.is_used {
+            self.unused.remove(&(held.told_at, number));
+            self.unused.insert((now, number));
+            self.unused_of.remove(&(held.client, held.told_at, number));
+            self.unused_of.insert((held.client, now, number));
+        }
+        (held.told_at, held.until) = (now, until);
+        let say = until > held.journal_until + REFRESH;
+        if say {
+            held.journal_until = until;
+        }
+        Some(say)
+    }
+
+    /// Returns whether `client` may begin a name, for which one that nobody has used ends if need be: its own where
+    /// it has its share, or else the oldest.
+    fn make_room(&mut self, client: IpAddr, now: Duration) -> bool {
+        let of_network = network(client).and_then(|network| self.begun_in.get(&network));
+        let has_share = self.begun.get(&client).is_some_and(|begun| *begun >= MAX_NAMES_OF_ONE)
+            || of_network.is_some_and(|begun| *begun >= part_of_network(MAX_NAMES));
+        let oldest = if has_share {
+            let own = (client, Duration::ZERO, 0)..=(client, Duration::MAX, u32::MAX);
+            self.unused_of.range(own).next().map(|(_, told_at, number)| (*told_at, *number))
+        } else if self.by_name.len() >= MAX_NAMES {
+            self.unused.first().copied()
+        } else {
+            return true;
+        };
+        let idle = oldest.filter(|(told_at, _)| *told_at + IDLE <= now);
+        if let Some((_, number)) = idle {
+            self.release(number);
+        }
+        idle.is_some()
     }
 
     /// The next that stands for nothing. The first and the last of a network are no hosts.
@@ -189,19 +277,42 @@ impl Pool {
         None
     }
 
-    fn hold(&mut self, number: u32, name: String, until: Duration) {
+    fn hold(
+        &mut self,
+        number: u32,
+        name: String,
+        (told_at, until): (Duration, Duration),
+        client: IpAddr,
+    ) {
         self.by_name.insert(name.clone(), number);
-        self.by_number.insert(number, Held { name, until, journal_until: until });
         self.order.insert((until, number));
+        self.unused.insert((told_at, number));
+        self.unused_of.insert((client, told_at, number));
+        *self.begun.entry(client).or_default() += 1;
+        if let Some(network) = network(client) {
+            *self.begun_in.entry(network).or_default() += 1;
+        }
+        let held = Held { name, told_at, until, journal_until: until, client, is_used: false };
+        self.by_number.insert(number, held);
+    }
+
+    /// The number stands for nothing any more.
+    fn release(&mut self, number: u32) {
+        let Some(held) = self.by_number.remove(&number) else { return };
+        self.by_name.remove(&held.name);
+        self.order.remove(&(held.until, number));
+        self.unused.remove(&(held.told_at, number));
+        self.unused_of.remove(&(held.client, held.told_at, number));
+        one_less(&mut self.begun, &held.client);
+        if let Some(network) = network(held.client) {
+            one_less(&mut self.begun_in, &network);
+        }
     }
 
     /// Names that nobody has been told of for [`HOLD`] are forgotten.
     fn expire(&mut self, now: Duration) {
         while let Some((_, number)) = self.order.first().copied().filter(|(at, _)| *at <= now) {
-            self.order.pop_first();
-            if let Some(held) = self.by_number.remove(&number) {
-                self.by_name.remove(&held.name);
-            }
+            self.release(number);
         }
     }
 
@@ -213,16 +324,12 @@ impl Pool {
         if !sane || until <= now {
             return;
         }
-        if let Some(old) = self.by_number.remove(&number) {
-            self.by_name.remove(&old.name);
-            self.order.remove(&(old.until, number));
+        self.release(number);
+        if let Some(old) = self.by_name.get(&name).copied() {
+            self.release(old);
         }
-        if let Some(old) = self.by_name.remove(&name)
-            && let Some(held) = self.by_number.remove(&old)
-        {
-            self.order.remove(&(held.until, old));
-        }
-        self.hold(number, name, until);
+        // Nobody knows whether it was used, nor by whom.
+        self.hold(number, name, (now, until), NOBODY);
     }
 
     /// For a new journal.
@@ -248,6 +355,14 @@ impl Pool {
             _ => Ipv4Addr::from_bits(self.v4.0.to_bits() | number).into(),
         };
         query.addresses(&[ip], TTL_S)
+    }
+}
+
+fn one_less<K: Eq + Hash>(counts: &mut HashMap<K, usize>, of: &K) {
+    let Some(count) = counts.get_mut(of) else { return };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(of);
     }
 }
 
