@@ -11,6 +11,7 @@ use hickory_proto::serialize::binary::{BinDecoder, Restrict};
 
 use crate::key::Key;
 use crate::parts::{EXTENDED_ERROR, MOST_OPT, Parts};
+use crate::private;
 use crate::query::{Query, Room};
 use crate::wire::{self, Malformed, Record, ttl_seconds};
 
@@ -136,6 +137,14 @@ impl Answer {
         self
     }
 
+    /// The same without the flag AD: the path to the resolver that set it is not secure (RFC 6840
+    /// section 5.8).
+    #[must_use]
+    pub fn without_authentic(mut self) -> Self {
+        self.authentic = false;
+        self
+    }
+
     /// Its whole response code.
     pub fn rcode(&self) -> ResponseCode {
         self.rcode
@@ -193,6 +202,17 @@ impl Answer {
 }
 
 /// The smallest TTL among the answers and authorities of `message`, in seconds.
+impl Answer {
+    /// The first address of the message for which `is_private` holds: of an address record, or of a hint in an
+    /// HTTPS or SVCB record (RFC 9460 section 7.3), whatever its section.
+    pub fn find_address(&self, is_private: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+        let mut rest = BinDecoder::new(&self.message).clone(self.question_end);
+        let count = self.counts.map(usize::from).iter().sum();
+        let records = (0..count).map_while(|_| Record::read(&mut rest).ok());
+        records.flat_map(|record| private::addresses_of(&record)).find(|ip| is_private(*ip))
+    }
+}
+
 pub fn least_ttl(message: &[u8]) -> Option<u32> {
     let (header, mut rest) = wire::header(message).ok()?;
     wire::question(&mut rest).ok()?;

@@ -16,6 +16,7 @@
 //! | [`push`] | what the ground sends unasked to an aircraft that begins |
 //! | [`Designated`] | what devices are told of the encrypted resolver (DDR) |
 //! | [`pad`] | answers over TLS, of lengths that say little |
+//! | [`is_private`] | addresses that names of the Internet may not lead to |
 //! | [`Pool`] | *instant names*: private addresses that stand for names |
 //!
 //! Messages are not decoded into records and encoded again: DNSSEC, HTTPS and SVCB (so ECH), types
@@ -38,6 +39,7 @@ mod limit;
 mod pad;
 mod parts;
 mod pool;
+mod private;
 pub mod push;
 mod query;
 mod settings;
@@ -57,6 +59,7 @@ pub use fuzz::{fuzz_journal, fuzz_message};
 pub use key::Key;
 pub use pad::{pad, wants_padding};
 pub use pool::{NotAPool, Pool};
+pub use private::is_private;
 pub use query::{Query, Refusal, Room};
 pub use settings::Settings;
 pub use share::{Source, may_hold};

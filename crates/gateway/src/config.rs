@@ -46,7 +46,9 @@ pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};
 pub use dns::{AirDns, Encrypted};
 pub use error::ConfigError;
-pub use ground::{AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, NameServer};
+pub use ground::{
+    AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, NameServer, PrivateAddresses,
+};
 pub use hosts::HostAddresses;
 pub use http::{HttpCache, Page};
 pub use ip::{AirIp, GroundIp, IpProtocol, Raw};

@@ -86,6 +86,8 @@ counters! {
     names_asked,
     /// Of those, the ones that no name server answered.
     names_failed,
+    /// DNS questions whose answer was withheld because it had a private address.
+    names_private,
     /// DNS answers that were sent unasked to aircraft that began without knowing anything (ground).
     names_pushed,
     /// Bytes of those answers.

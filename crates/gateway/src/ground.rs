@@ -111,7 +111,7 @@ impl Ground {
         let shared = Shared {
             fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most, counters.clone())),
             policy: Policy::new(config.dial.allow.clone()),
-            names: Names::new(dns.clone(), &config.dns, counters.clone())?,
+            names: Names::new(dns.clone(), &config.dns, &config.dial.allow, counters.clone())?,
             dns,
             pages: config.split_http.as_ref().map(|pages| {
                 let settings = pages.settings(&config.sites, limits.idle_timeout.into());

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use bentpipe_link::{Class, PublicKey, SecretKey};
+use bentpipe_prefetch::plan::NameList;
 use bentpipe_units::{BitRate, Span};
 use ipnet::IpNet;
 use serde::Deserialize;
@@ -166,6 +167,24 @@ pub struct Dns {
     /// How fast an aircraft that begins is sent the answers that it used to ask for; never where this is
     /// not there.
     pub push_rate: Option<BitRate>,
+    /// Name servers whose word that an answer is authentic (AD) is passed on; those on this machine always.
+    pub trusted: Vec<IpAddr>,
+    /// Fate of answers with addresses that are not of the Internet.
+    pub private: PrivateAddresses,
+    /// Names that may have such addresses, each with all below it.
+    #[serde(deserialize_with = "super::split_http::names")]
+    pub private_names: NameList,
+}
+
+/// Fate of an answer of a name server with a private address.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrivateAddresses {
+    /// The aircraft is told that there is none.
+    #[default]
+    Drop,
+    /// It is passed on.
+    Pass,
 }
 
 /// A name server: `"9.9.9.9"` or `"127.0.0.1:5353"`.

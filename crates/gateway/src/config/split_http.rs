@@ -127,6 +127,6 @@ impl GroundSplitHttp {
     }
 }
 
-fn names<'de, D: serde::Deserializer<'de>>(from: D) -> Result<NameList, D::Error> {
+pub(super) fn names<'de, D: serde::Deserializer<'de>>(from: D) -> Result<NameList, D::Error> {
     NameList::new(Vec::<String>::deserialize(from)?).map_err(serde::de::Error::custom)
 }

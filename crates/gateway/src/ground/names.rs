@@ -2,6 +2,7 @@
 //! servers, and go back as they came. Nothing is kept here; the aircraft keeps it.
 
 mod places;
+mod private;
 mod pushes;
 mod upstream;
 
@@ -28,7 +29,10 @@ use crate::dns::{read_message, write_message};
 use crate::far::datagram::Datagram;
 use crate::far::{FarDatagrams, FarStream};
 use crate::net::StartError;
+use crate::refusals::Limit;
+use ipnet::IpNet;
 use places::{Place, Places};
+use private::PrivateFilter;
 use pushes::Pushes;
 use upstream::Upstream;
 
@@ -39,11 +43,15 @@ const TABLE_TTL_S: u32 = 60;
 const OTHER_ERROR: u16 = 0;
 const UNREACHABLE: u16 = 22;
 
+/// Extended error "Blocked" (RFC 8914): the operator's policy.
+const BLOCKED: u16 = 15;
+
 /// The service.
 pub struct Names {
     dns: Arc<Dns>,
     upstream: Upstream,
     places: Places,
+    private: PrivateFilter,
     /// What aircraft are sent unasked, where they are.
     pushes: Option<Pushes>,
     counters: Arc<Counters>,
@@ -60,15 +68,18 @@ enum Taken<'a> {
 }
 
 impl Names {
-    /// Asks the servers of `config` for what is not in the table of `dns`.
+    /// Asks the servers of `config` for what is not in the table of `dns`. Names may lead to what the ground
+    /// may dial by `allow`.
     pub fn new(
         dns: Arc<Dns>,
         config: &config::Dns,
+        allow: &[IpNet],
         counters: Arc<Counters>,
     ) -> Result<Self, StartError> {
-        let upstream = Upstream::new(servers(config)?);
+        let upstream = Upstream::new(servers(config)?, config.trusted.clone());
+        let private = PrivateFilter::new(config, allow);
         let pushes = config.push_rate.map(Pushes::new);
-        Ok(Self { dns, upstream, places: Places::default(), pushes, counters })
+        Ok(Self { dns, upstream, places: Places::default(), private, pushes, counters })
     }
 
     /// Answers the messages of a flow of `aircraft` until it ends or nothing has come for `idle`. What
@@ -174,7 +185,9 @@ impl Names {
             answer = self.upstream.ask(&query) => answer?,
             () = place.taken() => return None,
         };
-        let is_useful = answer.kind != Kind::Failure && answer.lifetime_s > 0;
+        let is_useful = answer.kind != Kind::Failure
+            && answer.lifetime_s > 0
+            && !self.private.withholds(key, &answer);
         (is_useful && answer.fits(&query, room)).then(|| answer.relay(&query, room))
     }
 
@@ -184,6 +197,10 @@ impl Names {
             answer = self.upstream.ask(query) => match answer {
                 // That error is this resolver's own word for a want of room.
                 Some(answer) => return answer.without_other_error().relay(query, room),
+                Some(answer) if self.private.withholds(&query.key, &answer) => {
+                    self.counters.names_private.add(1);
+                    return query.reply(ResponseCode::NoError, Some(BLOCKED));
+                }
                 None => UNREACHABLE,
             },
             () = place.taken() => OTHER_ERROR,

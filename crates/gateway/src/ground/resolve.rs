@@ -144,7 +144,7 @@ mod tests {
             "\"Dual.Test\" = [\"192.0.2.7\", \"2001:db8::7\"]\n\"four.test\" = \"192.0.2.4\"",
         );
         let servers =
-            config::Dns { servers: vec!["127.0.0.1:9".parse().unwrap()], push_rate: None };
+            config::Dns { servers: vec!["127.0.0.1:9".parse().unwrap()], ..Default::default() };
         let dns = Dns::new(&servers, &table.unwrap()).unwrap();
         let ask = |name: &str, family| dns.resolve(name.to_owned(), family);
         assert_eq!(ask("dual.test.", Family::V4).await, Ok(vec!["192.0.2.7".parse().unwrap()]));

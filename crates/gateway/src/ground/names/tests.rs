@@ -84,7 +84,7 @@ async fn an_aircraft_that_asks_too_much_is_refused_or_loses_what_it_asked_long_a
         config::Dns { servers: vec![server.to_string().parse().unwrap()], ..Default::default() };
     let dns = Arc::new(Dns::new(&config, &Default::default()).unwrap());
     let counters = Arc::<Counters>::default();
-    let mut names = Names::new(dns, &config, counters.clone()).unwrap();
+    let mut names = Names::new(dns, &config, &[], counters.clone()).unwrap();
     // Of ten, one aircraft has two.
     names.places = Places::of(10);
     let (ask, to_ground) = mpsc::unbounded_channel();

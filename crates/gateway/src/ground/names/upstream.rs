@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -39,16 +39,24 @@ const MOST_BYTES: usize = 4096;
 /// The servers.
 pub struct Upstream {
     servers: Vec<SocketAddr>,
+    /// Those whose flag AD is passed on, beside those on this machine.
+    trusted: Vec<IpAddr>,
     /// What ids are made of.
     hash: RandomState,
     asked: AtomicU64,
 }
 
 impl Upstream {
-    /// The first [`MOST_SERVERS`] of `servers`, by turns.
-    pub fn new(mut servers: Vec<SocketAddr>) -> Self {
+    /// The first [`MOST_SERVERS`] of `servers`, by turns. What those that are not `trusted` call authentic is
+    /// not called so here: it comes over UDP, which anybody on the path may change (RFC 6840 section 5.8).
+    pub fn new(mut servers: Vec<SocketAddr>, trusted: Vec<IpAddr>) -> Self {
         servers.truncate(MOST_SERVERS);
-        Self { servers, hash: RandomState::new(), asked: AtomicU64::new(0) }
+        Self { servers, trusted, hash: RandomState::new(), asked: AtomicU64::new(0) }
+    }
+
+    fn is_trusted(&self, server: SocketAddr) -> bool {
+        let ip = server.ip().to_canonical();
+        ip.is_loopback() || self.trusted.iter().any(|trusted| trusted.to_canonical() == ip)
     }
 
     /// What they say to `query`: the first answer that is no failure, or else the last failure. One that
@@ -79,10 +87,11 @@ impl Upstream {
     }
 
     async fn ask_one(&self, query: &Query, server: SocketAddr) -> io::Result<Answer> {
-        match self.over_udp(query, server).await? {
-            Some(answer) => Ok(answer),
-            None => self.over_tcp(query, server).await,
-        }
+        let answer = match self.over_udp(query, server).await? {
+            Some(answer) => answer,
+            None => self.over_tcp(query, server).await?,
+        };
+        Ok(if self.is_trusted(server) { answer } else { answer.without_authentic() })
     }
 
     /// The answer, or none where it does not fit.
@@ -150,5 +159,21 @@ fn answer_to(query: &Query, id: u16, message: &[u8]) -> Result<Answer, NotAnAnsw
     match message.first_chunk() {
         Some(first) if u16::from_be_bytes(*first) == id => Answer::parse(&query.key, message),
         _ => Err(NotAnAnswer::Mismatch),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_servers_on_this_machine_and_named_ones_are_trusted() {
+        let trusted = vec!["10.0.0.53".parse().unwrap()];
+        let upstream = Upstream::new(Vec::new(), trusted);
+        let is_trusted = |server: &str| upstream.is_trusted(server.parse().unwrap());
+        for server in ["127.0.0.1:53", "[::1]:5353", "10.0.0.53:53", "[::ffff:10.0.0.53]:53"] {
+            assert!(is_trusted(server), "{server}");
+        }
+        assert!(!is_trusted("9.9.9.9:53") && !is_trusted("10.0.0.54:53"));
     }
 }

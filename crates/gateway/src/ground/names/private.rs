@@ -1,0 +1,84 @@
+//! Names of the Internet that lead into somebody's own network (DNS rebinding).
+
+use std::net::IpAddr;
+
+use bentpipe_dns::{Answer, Key, is_private};
+use bentpipe_prefetch::plan::NameList;
+use ipnet::IpNet;
+
+use crate::config::{self, PrivateAddresses};
+use crate::quiet::Quiet;
+
+/// Withholds answers of name servers with an address that is not of the Internet. Passengers
+/// could not reach it through the ground; a page could reach what listens there on board.
+pub struct PrivateFilter {
+    drops: bool,
+    /// Names that may have such addresses.
+    names: NameList,
+    /// Networks that the ground may dial, so that names may lead there.
+    allow: Vec<IpNet>,
+    quiet: Quiet,
+}
+
+impl PrivateFilter {
+    /// As `config` has it, where the ground may dial what `allow` names.
+    pub fn new(config: &config::Dns, allow: &[IpNet]) -> Self {
+        let drops = config.private == PrivateAddresses::Drop;
+        let (names, allow) = (config.private_names.clone(), allow.to_vec());
+        Self { drops, names, allow, quiet: Quiet::default() }
+    }
+
+    /// Returns whether `answer` to a question about `key` is withheld, and logs it.
+    pub fn withholds(&self, key: &Key, answer: &Answer) -> bool {
+        let Some(ip) = self.private_address(key, answer) else { return false };
+        let what = format!("{key:?} leads to {ip}");
+        self.quiet.warn(
+            "an answer with a private address was withheld; [dns] private-names lets a name have one",
+            &what,
+        );
+        true
+    }
+
+    fn private_address(&self, key: &Key, answer: &Answer) -> Option<IpAddr> {
+        if !self.drops || key.host_name().is_some_and(|name| self.names.names(&name)) {
+            return None;
+        }
+        let is_allowed = |ip: IpAddr| self.allow.iter().any(|net| net.contains(&ip.to_canonical()));
+        answer.find_address(|ip| is_private(ip) && !is_allowed(ip))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bentpipe_dns::Query;
+
+    /// Returns whether the answer that `name` has the address `ip` is withheld.
+    fn withholds(settings: &str, name: &str, ip: &str) -> bool {
+        let config: config::Dns = toml::from_str(settings).unwrap();
+        let filter = PrivateFilter::new(&config, &["10.7.0.0/16".parse().unwrap()]);
+        let labels =
+            name.split('.').flat_map(|label| [&[label.len() as u8], label.as_bytes()].concat());
+        let head = [0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        let message: Vec<u8> = head.into_iter().chain(labels).chain([0, 0, 1, 0, 1]).collect();
+        let query = Query::parse(&message).unwrap();
+        let answer = query.addresses(&[ip.parse().unwrap()], 60);
+        filter.withholds(&query.key, &Answer::parse(&query.key, &answer).unwrap())
+    }
+
+    #[test]
+    fn names_of_the_internet_lead_to_the_internet() {
+        assert!(withholds("", "evil.test", "10.0.0.1") && withholds("", "evil.test", "127.0.0.1"));
+        assert!(!withholds("", "good.test", "192.0.2.1"));
+        assert!(!withholds("", "ours.test", "10.7.0.1"), "the ground may dial it");
+        assert!(!withholds("private = \"pass\"", "evil.test", "10.0.0.1"));
+    }
+
+    #[test]
+    fn named_ones_may_lead_elsewhere() {
+        let settings = "private-names = [\"Portal.test\"]";
+        assert!(!withholds(settings, "portal.test", "10.0.0.1"));
+        assert!(!withholds(settings, "www.portal.test", "10.0.0.1"));
+        assert!(withholds(settings, "notportal.test", "10.0.0.1"));
+    }
+}
