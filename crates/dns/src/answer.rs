@@ -152,7 +152,8 @@ impl Answer {
 
     /// The answer to `query` as it came: nobody has kept it meanwhile.
     pub fn relay(&self, query: &Query, room: Room) -> Vec<u8> {
-        let ages = Ages { age_s: 0, least_s: 0, most_s: u32::MAX, cap_s: u32::MAX, stale: false };
+        let (least_s, most_s, cap_s) = (0, u32::MAX, u32::MAX);
+        let ages = Ages { age_s: 0, least_s, most_s, cap_s, stale: false, is_exact: true };
         self.write(query, room, &ages)
     }
 
@@ -262,13 +263,31 @@ pub struct Ages {
     pub cap_s: u32,
     /// Whether its time is over.
     pub stale: bool,
+    /// True if TTLs are shown to the second: to another resolver of ours, not to passengers.
+    pub is_exact: bool,
 }
 
 impl Ages {
     fn shown(&self, ttl: u32) -> u32 {
         let left = ttl_seconds(ttl).max(self.least_s).min(self.most_s).saturating_sub(self.age_s);
-        if self.stale { self.cap_s } else { left.min(self.cap_s) }
+        match left.min(self.cap_s) {
+            _ if self.stale => self.cap_s,
+            left if self.is_exact => left,
+            left => coarse(left),
+        }
     }
+}
+
+/// Remaining TTLs are shown in steps of so many seconds, and in smaller ones when less is left. A remaining TTL
+/// tells whoever asks when somebody else on board asked for the name.
+const TTL_STEP_S: u32 = 30;
+const SHORT_TTL_STEP_S: u32 = 10;
+
+/// The largest step that `left_s` reaches, and at least 1 unless nothing is left: 0 would say that the answer
+/// must not be cached.
+fn coarse(left_s: u32) -> u32 {
+    let step = if left_s >= TTL_STEP_S { TTL_STEP_S } else { SHORT_TTL_STEP_S };
+    (left_s - left_s % step).max(left_s.min(1))
 }
 
 /// Whole seconds of `time`.

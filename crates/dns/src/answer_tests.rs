@@ -5,7 +5,34 @@ use hickory_proto::op::{Edns, Message};
 use hickory_proto::rr::rdata::{CNAME, NULL, opt::EdnsOption};
 use proptest::prelude::*;
 
-const FRESH: Ages = Ages { age_s: 0, least_s: 0, most_s: u32::MAX, cap_s: u32::MAX, stale: false };
+const FRESH: Ages =
+    Ages { age_s: 0, least_s: 0, most_s: u32::MAX, cap_s: u32::MAX, stale: false, is_exact: true };
+
+#[test]
+fn remaining_ttls_are_shown_in_steps_that_say_little_of_when_others_asked() {
+    let shown = |left| Ages { is_exact: false, ..FRESH }.shown(left);
+    let steps = [0, 1, 9, 10, 29, 30, 59, 60, 300, 319, 86_399].map(shown);
+    assert_eq!(steps, [0, 1, 1, 10, 20, 30, 30, 60, 300, 300, 86_370]);
+    assert_eq!(Ages { age_s: 17, cap_s: 40, is_exact: false, ..FRESH }.shown(300), 30);
+    let stale = Ages { stale: true, cap_s: 25, is_exact: false, ..FRESH };
+    assert_eq!(stale.shown(300), 25, "it is no remaining time");
+    for left in 0..1000 {
+        assert!(shown(left) <= left && (shown(left) > 0) == (left > 0), "{left}");
+    }
+}
+
+#[test]
+fn who_cannot_be_trusted_finds_nothing_authentic() {
+    let asked = query_with("a.test.", RecordType::A, |it| it.metadata.authentic_data = true);
+    let good = answer_with(&asked, |message| message.metadata.authentic_data = true);
+    let answer = parsed(&asked, &good).unwrap();
+    let client = Query::parse(&asked).unwrap();
+    let says = |answer: Answer| {
+        let message = Message::from_vec(&answer.relay(&client, Room::Stream)).unwrap();
+        message.metadata.authentic_data
+    };
+    assert!(says(answer.clone()) && !says(answer.without_authentic()));
+}
 
 fn parsed(query: &[u8], message: &[u8]) -> Result<Answer, NotAnAnswer> {
     Answer::parse(&key(query), message)

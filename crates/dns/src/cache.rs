@@ -277,6 +277,7 @@ impl Entry {
             most_s: seconds(settings.max_ttl),
             cap_s: seconds(cap),
             stale,
+            is_exact: false,
         }
     }
 

@@ -509,7 +509,11 @@ fn fresh(answer: &Answer, settings: &Settings) -> Ages {
         Kind::Negative => seconds(cache::lifetime(answer, 0, settings)),
         Kind::Positive | Kind::Failure => u32::MAX,
     };
-    Ages { age_s: 0, least_s, most_s, cap_s, stale: false }
+    Ages { age_s: 0, least_s, most_s, cap_s, stale: false, is_exact: false }
+}
+
+fn limited<C>(client: IpAddr, by: Limited) -> Action<C> {
+    Action::Limited { client, by }
 }
 
 fn is_address(key: &Key) -> bool {
