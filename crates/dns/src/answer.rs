@@ -202,7 +202,6 @@ impl Answer {
     }
 }
 
-/// The smallest TTL among the answers and authorities of `message`, in seconds.
 impl Answer {
     /// The first address of the message for which `is_private` holds: of an address record, or of a hint in an
     /// HTTPS or SVCB record (RFC 9460 section 7.3), whatever its section.
@@ -214,6 +213,7 @@ impl Answer {
     }
 }
 
+/// The smallest TTL among the answers and authorities of `message`, in seconds.
 pub fn least_ttl(message: &[u8]) -> Option<u32> {
     let (header, mut rest) = wire::header(message).ok()?;
     wire::question(&mut rest).ok()?;

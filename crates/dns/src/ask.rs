@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::key::Key;
 use crate::limit::{self, network, part_of_network};
 use crate::query::{Query, Room};
-use crate::share::{Held, Holders, Source};
+use crate::share::{Held, Holders, Holding, Source};
 
 /// How long the first question may take before it is sent again.
 const FIRST_WAIT: Duration = Duration::from_millis(1500);
@@ -33,8 +33,9 @@ const STREAM_WAIT: Duration = Duration::from_secs(3);
 /// when the link comes up and each device looks for its portal. Of one network of IPv6 768 may.
 const MOST_WAITING: usize = 1024;
 
-/// Of which one client has so many: programs on one device, and what each sends again.
-const MOST_OF_ONE: usize = 16;
+/// Waiters of one client among them. An address of IPv4 is often a whole cabin behind NAT, all of whose
+/// devices ask for the same portal when the link comes up. A waiter costs some 600 bytes and no question.
+const MAX_OF_ONE: usize = MOST_WAITING / 2;
 
 /// What all that wait may take: some 13,000 of them, each with its name twice, its way back and, on a
 /// stream, the task that waits. Then who has most gives up what has waited longest.
@@ -123,6 +124,18 @@ impl<C> Ask<C> {
     /// Who began it.
     pub fn asker(&self) -> Option<IpAddr> {
         self.asker
+    }
+
+    /// The client that has most waiters here, if it still has no less than one that has `own` and takes a
+    /// place of it.
+    fn richest(&self, own: usize) -> Option<IpAddr> {
+        let mut counts = HashMap::<IpAddr, usize>::new();
+        for waiting in &self.waiting {
+            *counts.entry(waiting.client()).or_default() += 1;
+        }
+        // By address too, so that the same one gives whatever the order of the table.
+        let (richest, most) = counts.into_iter().max_by_key(|(ip, count)| (*count, *ip))?;
+        (most >= own + 2).then_some(richest)
     }
 }
 
@@ -242,17 +255,18 @@ impl<C> Asks<C> {
         let network = network(waiting.source.ip());
         let of_network = |earlier: &&Waiting<C>| limit::network(earlier.source.ip()) == network;
         let count_network = || ask.waiting.iter().filter(of_network).count();
-        let is_full = ask.waiting.len() >= MOST_WAITING
-            || ask.waiting.iter().filter(of_one).count() >= MOST_OF_ONE
-            || network.is_some() && count_network() >= part_of_network(MOST_WAITING);
+        let own = ask.waiting.iter().filter(of_one).count();
+        let is_full = own >= MAX_OF_ONE
+            || network.is_some() && count_network() >= part_of_network(MOST_WAITING)
+            || ask.waiting.len() >= MOST_WAITING && ask.richest(own).is_none();
         if is_full { Place::None } else { Place::Free }
     }
 
     /// `waiting` has a place, and waits for the question about its key, which is under way. Gives back
     /// who waits no more for want of memory: others, as many as its name is longer than theirs, or
-    /// `waiting` itself.
+    /// `waiting` itself; and who gave up its place, if all are taken.
     pub fn join(&mut self, waiting: Waiting<C>) -> Vec<Waiting<C>> {
-        let mut ousted = Vec::new();
+        let mut ousted = Vec::from_iter(self.make_place(&waiting));
         let ip = waiting.source.ip();
         while let Some(within) = self.full(&waiting) {
             let Some(one) = self.oust_waiting(&waiting, within) else {
@@ -267,6 +281,19 @@ impl<C> Asks<C> {
             ask.waiting.push(waiting);
         }
         ousted
+    }
+
+    /// Takes a place for `waiting` from the client that has most of the same question, if all are taken.
+    fn make_place(&mut self, waiting: &Waiting<C>) -> Option<Waiting<C>> {
+        let id = self.by_key.get(&waiting.query.key)?;
+        let ask = self.asks.get_mut(id).filter(|ask| ask.waiting.len() >= MOST_WAITING)?;
+        let own = ask.waiting.iter().filter(|earlier| earlier.client() == waiting.client());
+        let richest = ask.richest(own.count())?;
+        // They stand as they have come.
+        let oldest = ask.waiting.iter().position(|earlier| earlier.client() == richest)?;
+        let ousted = ask.waiting.remove(oldest);
+        self.holders.give(ousted.source.ip(), ousted.held());
+        Some(ousted)
     }
 
     /// Whether there is no memory for `waiting`, and then in which network, or in all.
@@ -342,6 +369,12 @@ impl<C> Asks<C> {
             self.round_trip.took(now.saturating_sub(ask.began));
         }
         Some(ask)
+    }
+
+    /// Who holds how many, where there may be `most`.
+    pub fn holding(&self, ip: IpAddr, most: usize) -> Holding {
+        let (own, largest) = (self.holders.of(ip).questions, self.holders.largest());
+        Holding { own, all: self.asks.len(), most, largest }
     }
 
     pub fn next_timer(&self) -> Option<Duration> {

@@ -22,7 +22,7 @@ use crate::pool::Pool;
 use crate::push;
 use crate::query::{Query, Refusal, Room};
 use crate::settings::Settings;
-use crate::share::Source;
+use crate::share::{Holding, Source};
 use crate::wire;
 use keep::Unwritten;
 use warm::WarmStart;
@@ -74,6 +74,24 @@ pub enum Action<C> {
         /// For how long.
         lifetime: Duration,
     },
+    /// A limit took something from a client; [`Front::holding`] says how much it holds.
+    Limited {
+        /// The client's address.
+        client: IpAddr,
+        /// The limit.
+        by: Limited,
+    },
+}
+
+/// A limit that a client has come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limited {
+    /// It sends too many queries per second: this one was refused.
+    Rate,
+    /// There is no room for another question, or for another who waits: it was refused.
+    Room,
+    /// It waited, and gave up its place to another.
+    Evicted,
 }
 
 /// The resolver. `C` is what the caller calls a client that waits.
@@ -195,6 +213,7 @@ impl<C> Front<C> {
         let (rate, burst) = (self.settings.client_per_second, self.settings.client_burst);
         if !self.clients.take(source.ip(), rate, burst, now) {
             self.counts.refused += 1;
+            self.limited(source.ip(), Limited::Rate);
             return Some(query.reply(ResponseCode::Refused, None));
         }
         if is_of_resolver(query.key.name()) {
@@ -306,15 +325,26 @@ impl<C> Front<C> {
             Place::Free if self.miss(key, waiting.source.ip(), now) => self.counts.missed += 1,
             Place::Free | Place::None => {
                 self.counts.crowded += 1;
+                self.limited(waiting.source.ip(), Limited::Room);
                 return failure(OTHER_ERROR);
             }
         }
-        for Waiting { client, query, .. } in self.asks.join(waiting) {
+        for Waiting { client, query, source, .. } in self.asks.join(waiting) {
             self.counts.crowded += 1;
+            self.limited(source.ip(), Limited::Evicted);
             let message = query.reply(ResponseCode::ServFail, Some(OTHER_ERROR));
             self.actions.push_back(Action::Reply { client, message });
         }
         None
+    }
+
+    fn limited(&mut self, client: IpAddr, by: Limited) {
+        self.actions.push_back(limited(client, by));
+    }
+
+    /// Questions under way that the client at `ip` has begun, and who has most of them.
+    pub fn holding(&self, ip: IpAddr) -> Holding {
+        self.asks.holding(ip, self.most_asks())
     }
 
     /// Asks for what `client` waits for, in the place of another's question if need be.
@@ -328,6 +358,9 @@ impl<C> Front<C> {
         }
         let Some(ousted) = self.asks.oust(client, most, now) else { return false };
         self.counts.crowded += ousted.waiting.len() as u64;
+        for waiting in &ousted.waiting {
+            self.actions.push_back(limited(waiting.source.ip(), Limited::Evicted));
+        }
         self.give_up(ousted, Some(OTHER_ERROR), now);
         self.ask(key.clone(), Some(client), now)
     }

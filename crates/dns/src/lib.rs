@@ -53,7 +53,7 @@ pub use hickory_proto::op::ResponseCode;
 pub use answer::{Answer, Kind, NotAnAnswer, least_ttl};
 pub use counts::Counts;
 pub use designated::Designated;
-pub use front::{Action, Front};
+pub use front::{Action, Front, Limited};
 #[cfg(feature = "fuzzing")]
 pub use fuzz::{fuzz_journal, fuzz_message};
 pub use key::Key;
@@ -62,5 +62,5 @@ pub use pool::{NotAPool, Pool};
 pub use private::is_private;
 pub use query::{Query, Refusal, Room};
 pub use settings::Settings;
-pub use share::{Source, may_hold};
+pub use share::{Holding, Source, may_hold};
 pub use wire::Malformed;

@@ -63,6 +63,19 @@ pub struct Holders {
     bytes: usize,
 }
 
+/// Questions under way, by holder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holding {
+    /// The client.
+    pub own: usize,
+    /// All.
+    pub all: usize,
+    /// The most that all may hold.
+    pub most: usize,
+    /// The one that holds most, and how many.
+    pub largest: Option<(IpAddr, usize)>,
+}
+
 /// What one holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
@@ -109,6 +122,12 @@ impl Holders {
     /// The most that one holds, of what `count` counts.
     pub fn most(&self, count: impl Fn(&Held) -> usize) -> usize {
         self.held.values().map(count).max().unwrap_or_default()
+    }
+
+    /// The client that holds most questions, and how many.
+    pub fn largest(&self) -> Option<(IpAddr, usize)> {
+        let held = self.held.iter().map(|(ip, held)| (*ip, held.questions));
+        held.filter(|(_, questions)| *questions > 0).max_by_key(|(ip, held)| (*held, *ip))
     }
 
     /// Who of those that are `among` gives up something so that the client at `ip` may take `more`: the

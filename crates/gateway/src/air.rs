@@ -207,10 +207,10 @@ impl Air {
             address.map(bind).transpose()
         };
         let mut intake = Intake::new(config, far, Flows::default());
-        let board = config
-            .dns
-            .as_ref()
-            .map(|dns| Board::start(dns, intake.classes.clone(), intake.far.clone()));
+        let board = config.dns.as_ref().map(|dns| {
+            let counters = intake.counters.clone();
+            Board::start(dns, intake.classes.clone(), intake.far.clone(), counters)
+        });
         let (board, dns) = board.transpose()?.unzip();
         intake.board = board;
         intake.web = Web::open(config)?;

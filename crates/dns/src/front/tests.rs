@@ -25,13 +25,15 @@ struct Cabin {
     on_the_way: Vec<(Duration, Vec<u8>)>,
     asked: usize,
     told: Vec<(u32, Message)>,
+    limited: Vec<(IpAddr, Limited)>,
 }
 
 impl Cabin {
     fn new(settings: Settings, ground: impl FnMut(&[u8]) -> Option<Vec<u8>> + 'static) -> Self {
         let front = Front::new(settings, true);
-        let (on_the_way, told) = Default::default();
-        Self { front, now: s(1_000_000), ground: Box::new(ground), on_the_way, asked: 0, told }
+        let (on_the_way, told, limited) = Default::default();
+        let (now, ground) = (s(1_000_000), Box::new(ground));
+        Self { front, now, ground, on_the_way, asked: 0, told, limited }
     }
 
     /// One whose every name has an address for `ttl` seconds.
@@ -51,6 +53,7 @@ impl Cabin {
                 Action::Reply { client, message } => {
                     self.told.push((client, Message::from_vec(&message).unwrap()));
                 }
+                Action::Limited { client, by } => self.limited.push((client, by)),
                 Action::Told { .. } | Action::Say(_) => {}
             }
         }
@@ -182,7 +185,7 @@ fn popular_names_are_asked_for_before_their_end() {
     assert!(cabin.ask(1, "a.test.").is_none() && cabin.ask(1, "rare.test.").is_none());
     for _ in 0..30 {
         cabin.pass(s(20));
-        stale += u32::from(cabin.ask(1, "a.test.").unwrap().answers[0].ttl == 30);
+        assert!(cabin.ask(1, "a.test.").is_some());
     }
     let counts = cabin.front.counts();
     // Three queries in every lifetime make it popular; a few fall between.

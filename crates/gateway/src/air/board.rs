@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bentpipe_dns::{Action, Counts, Front, Room, Settings, Source, pad, wants_padding};
+use bentpipe_dns::{Action, Counts, Front, Limited, Room, Settings, Source, pad, wants_padding};
 use bentpipe_link::{Host, Target};
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -24,9 +24,11 @@ use tokio::time::{Instant, timeout};
 
 use super::classes::Classes;
 use crate::config::AirDns;
+use crate::counters::Counters;
 use crate::dns::{read_message, write_message};
 use crate::far::FarEnd;
 use crate::net::StartError;
+use crate::refusals::{Holding, Limit};
 use keeper::Keeper;
 pub use listener::Listeners;
 use offer::Offer;
@@ -75,6 +77,7 @@ pub struct Board {
     changed: Notify,
     /// DNS over TLS and HTTPS, where they are offered.
     offer: Option<Offer>,
+    counters: Arc<Counters>,
     /// Whether queries to other resolvers are answered here.
     pub intercepts: bool,
 }
@@ -89,11 +92,12 @@ pub struct Serving {
 
 impl Board {
     /// Binds the listeners of `config` and takes back what an earlier run has kept. What is not known
-    /// is asked for by `far`.
+    /// is asked for by `far`; what limits refuse is told to `counters`.
     pub fn start(
         config: &AirDns,
         classes: Arc<Classes>,
         far: Arc<dyn FarEnd>,
+        counters: Arc<Counters>,
     ) -> Result<(Arc<Self>, Serving), StartError> {
         let settings = config.settings();
         // Each question crosses at once; this is for those over streams too.
@@ -116,8 +120,18 @@ impl Board {
         let (front, changed) = (Mutex::new(front), Notify::new());
         let intercepts = config.intercept;
         let outage = Mutex::default();
-        let board =
-            Self { front, far, outage, classes, clock, outgoing, changed, offer, intercepts };
+        let board = Self {
+            front,
+            far,
+            outage,
+            classes,
+            clock,
+            outgoing,
+            changed,
+            offer,
+            counters,
+            intercepts,
+        };
         Ok((Arc::new(board), Serving { listeners, secure, asked, keeper }))
     }
 
@@ -267,6 +281,28 @@ impl Board {
                     self.classes.learn(&name, &addresses, lifetime);
                 }
             }
+            Action::Limited { client, by } => self.limited(client, by),
+        }
+    }
+
+    /// A limit has taken something from `client`.
+    fn limited(&self, client: IpAddr, by: Limited) {
+        let who = || {
+            let held = self.lock().holding(client);
+            let why = if by == Limited::Rate { " (too many queries per second)" } else { "" };
+            Holding {
+                newcomer: format!("{client}{why}"),
+                holds: held.own,
+                held: held.all,
+                most: held.most,
+                largest: held.largest.map(|(ip, held)| (ip.to_string(), held)),
+            }
+        };
+        match by {
+            Limited::Rate | Limited::Room => {
+                self.counters.refusals.refused(Limit::DnsQuestions, who);
+            }
+            Limited::Evicted => self.counters.refusals.evicted(Limit::DnsQuestions, who),
         }
     }
 

@@ -173,6 +173,8 @@ impl Names {
             Some(place) => Taken::Open(query, place),
             None => {
                 self.counters.names_failed.add(1);
+                let who = || self.places.holding(aircraft);
+                self.counters.refusals.refused(Limit::DnsQuestions, who);
                 Taken::Answered(query.reply(ResponseCode::ServFail, Some(OTHER_ERROR)))
             }
         }
@@ -195,15 +197,19 @@ impl Names {
     async fn forward(&self, query: &Query, mut place: Place<'_>, room: Room) -> Vec<u8> {
         let error = tokio::select! {
             answer = self.upstream.ask(query) => match answer {
-                // That error is this resolver's own word for a want of room.
-                Some(answer) => return answer.without_other_error().relay(query, room),
                 Some(answer) if self.private.withholds(&query.key, &answer) => {
                     self.counters.names_private.add(1);
                     return query.reply(ResponseCode::NoError, Some(BLOCKED));
                 }
+                // That error is this resolver's own word for a want of room.
+                Some(answer) => return answer.without_other_error().relay(query, room),
                 None => UNREACHABLE,
             },
-            () = place.taken() => OTHER_ERROR,
+            () = place.taken() => {
+                let who = || self.places.holding(place.aircraft());
+                self.counters.refusals.evicted(Limit::DnsQuestions, who);
+                OTHER_ERROR
+            }
         };
         self.counters.names_failed.add(1);
         query.reply(ResponseCode::ServFail, Some(error))

@@ -9,6 +9,12 @@ fn who_asks_too_much_is_refused() {
     let told = (0..100).filter_map(|n| cabin.ask(1, &format!("n{n}.test.")));
     assert_eq!(told.filter(|told| code(told) == ResponseCode::Refused).count(), 50);
     assert_eq!((cabin.asked, cabin.front.counts().refused), (50, 50));
+    // Whoever serves it hears of each, and can say who holds most.
+    let client: IpAddr = [10, 0, 0, 1].into();
+    assert_eq!(cabin.limited, [(client, Limited::Rate); 50]);
+    let holding = cabin.front.holding([10, 0, 0, 2].into());
+    assert_eq!((holding.own, holding.all, holding.most), (0, 50, 1024));
+    assert_eq!(holding.largest, Some((client, 50)));
 }
 
 #[test]
@@ -130,6 +136,35 @@ fn a_datagram_that_comes_again_takes_no_second_place() {
     assert!(front.query(from(1), &message, Room::Stream, s(0)).is_none());
     assert!(front.query(from(1), &message, Room::Stream, s(0)).is_none());
     assert_eq!(front.asks.waiting().0, 5);
+}
+
+#[test]
+fn a_cabin_behind_one_address_waits_for_one_name() {
+    let mut cabin = Cabin::with_ttl(300);
+    // The burst that one address may ask for, by as many devices as a large cabin has.
+    let refused = (0..400).filter(|_| cabin.ask(1, "portal.test.").is_some()).count();
+    assert_eq!((refused, cabin.asked), (0, 1));
+    cabin.pass(RTT);
+    assert_eq!(cabin.told.iter().filter(|(_, it)| code(it) == ResponseCode::NoError).count(), 400);
+}
+
+#[test]
+fn who_fills_a_questions_places_gives_them_to_the_next() {
+    let settings = Settings { client_burst: 2000.0, ..Settings::default() };
+    let mut cabin = Cabin::new(settings, |_| None);
+    for client in [1, 2] {
+        let waits = (0..600).filter(|_| cabin.ask(client, "a.test.").is_none()).count();
+        assert_eq!(waits, 512);
+    }
+    // All places are taken; others have theirs nevertheless, until all have alike.
+    assert!((3..30).all(|client| cabin.ask(client, "a.test.").is_none()));
+    assert_eq!((cabin.told.len(), cabin.front.asks.waiting().0), (27, 1024));
+    assert!(cabin.told.iter().all(|(who, _)| *who < 3), "those who had most");
+    assert_eq!(cabin.front.counts().crowded, 2 * 88 + 27);
+    let count = |by| cabin.limited.iter().filter(|(_, it)| *it == by).count();
+    assert_eq!([Limited::Room, Limited::Evicted].map(count), [2 * 88, 27]);
+    cabin.pass(s(20));
+    assert_eq!(cabin.front.asks.waiting(), (0, 0));
 }
 
 #[test]

@@ -84,7 +84,11 @@ fn start(far: &Arc<Silent>, cache_file: Option<&std::path::Path>) -> (Arc<Board>
 fn start_over(far: Arc<dyn FarEnd>, cache_file: Option<&std::path::Path>) -> (Arc<Board>, Serving) {
     let mut config: AirDns = toml::from_str("listen = [\"127.0.0.1:0\"]").unwrap();
     config.cache_file = cache_file.map(Into::into);
-    Board::start(&config, Arc::new(Classes::new(Default::default())), far).unwrap()
+    start_with(&config, far).unwrap()
+}
+
+fn start_with(config: &AirDns, far: Arc<dyn FarEnd>) -> Result<(Arc<Board>, Serving), StartError> {
+    Board::start(config, Arc::new(Classes::new(Default::default())), far, Arc::default())
 }
 
 fn question(name: &str) -> Vec<u8> {
@@ -227,9 +231,53 @@ async fn a_journal_has_one_gateway() {
     let (_board, _serving) = start(&far, Some(&path));
     let mut config: AirDns = toml::from_str("listen = [\"127.0.0.1:0\"]").unwrap();
     config.cache_file = Some(path);
-    let second = Board::start(&config, Arc::new(Classes::new(Default::default())), far.clone());
+    let second = start_with(&config, far.clone());
     let error = second.err().unwrap().to_string();
     assert!(error.contains("another process") && error.contains("cache-file"), "{error}");
+}
+
+#[tokio::test]
+async fn a_disk_that_takes_nothing_keeps_no_gateway_from_starting() {
+    let far = Arc::<Silent>::default();
+    // The file's lock cannot be made, as in a folder that is read-only; or no new file, as on a full disk.
+    for in_the_way in ["dns.cache.lock", "dns.cache.new"] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("dns.cache");
+        {
+            let (board, mut serving) = start(&far, Some(&path));
+            learn(&board, "early");
+            serving.finish(&board).await;
+        }
+        let in_the_way = folder.path().join(in_the_way);
+        let _ = std::fs::remove_file(&in_the_way);
+        std::fs::create_dir_all(in_the_way.join("x")).unwrap();
+        let (board, mut serving) = start(&far, Some(&path));
+        assert_eq!(board.lock().kept().0, 1, "what is there is read");
+        learn(&board, "late");
+        serving.finish(&board).await;
+        let count = || Records::of(&std::fs::read(&path).unwrap()).count();
+        assert_eq!(count(), 1);
+        std::fs::remove_dir_all(&in_the_way).unwrap();
+        serving.finish(&board).await;
+        assert_eq!(count(), 2, "and all is kept as soon as that can be");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_limits_refuse_is_counted() {
+    let far = Arc::<Silent>::default();
+    far.up.store(true, SeqCst);
+    let (board, _serving) = start(&far, None);
+    let from = Source::Stream([10, 0, 0, 1].into());
+    let settings = Settings::default();
+    let burst = settings.client_burst as u64;
+    for n in 0..burst + 10 {
+        let asked = question(&format!("n{n}"));
+        board.query(from, &asked, Room::Stream, Box::new(|_| {}));
+    }
+    let refusals = &board.counters.refusals;
+    assert_eq!(refusals.count_refused(Limit::DnsQuestions), 10);
+    assert_eq!(refusals.count_evicted(Limit::DnsQuestions), 0);
 }
 
 #[test]

@@ -5,9 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bentpipe_dns::may_hold;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+
+use crate::refusals::Holding;
 
 /// Questions under way at once over all aircraft, of which one alone gets 1,024: some 2 KiB and a
 /// socket or, with slow servers, three each, so 10 MiB and up to 15,360 descriptors.
@@ -88,6 +92,20 @@ impl Places {
         Some(self.give(&mut held, *aircraft))
     }
 
+    /// Places held, for the log.
+    pub fn holding(&self, aircraft: &[u8; 32]) -> Holding {
+        let held = self.lock();
+        let count = |aircraft: &[u8; 32]| held.of.get(aircraft).map_or(0, BTreeMap::len);
+        let largest = held.of.iter().max_by_key(|(aircraft, has)| (has.len(), **aircraft));
+        Holding {
+            newcomer: shown(aircraft),
+            holds: count(aircraft),
+            held: held.all,
+            most: self.most,
+            largest: largest.map(|(aircraft, has)| (shown(aircraft), has.len())),
+        }
+    }
+
     fn give(&self, held: &mut Held, aircraft: [u8; 32]) -> Place<'_> {
         let (number, (end, taken)) = (held.next, oneshot::channel());
         held.next += 1;
@@ -101,6 +119,11 @@ impl Places {
         // Nothing in there panics half-way.
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// An aircraft by its public key, as the configuration has it.
+fn shown(aircraft: &[u8; 32]) -> String {
+    STANDARD.encode(aircraft)
 }
 
 impl Held {
@@ -140,6 +163,11 @@ impl Question {
 }
 
 impl Place<'_> {
+    /// The aircraft that asks.
+    pub fn aircraft(&self) -> &[u8; 32] {
+        &self.aircraft
+    }
+
     /// Done when a newer question has taken the place: this one is to end.
     pub async fn taken(&mut self) {
         // What would send is kept as long as the place is held.

@@ -124,4 +124,10 @@ async fn an_aircraft_that_asks_too_much_is_refused_or_loses_what_it_asked_long_a
         (counters.names_failed.get(), names.places.take_free(&[1; 32]).is_none()),
         (3, true)
     );
+    let refusals = &counters.refusals;
+    let counts =
+        (refusals.count_refused(Limit::DnsQuestions), refusals.count_evicted(Limit::DnsQuestions));
+    assert_eq!(counts, (1, 2));
+    let holding = names.places.holding(&[1; 32]);
+    assert_eq!((holding.holds, holding.held, holding.most), (2, 2, 10));
 }
