@@ -24,6 +24,7 @@ use super::object::{Object, ObjectBody, PageFacts, PromiseBroken};
 use super::places::{Place, Places, Share};
 use super::unasked::Unasked;
 use crate::counters::Counters;
+use crate::refusals::Limit;
 use crate::single::Known;
 
 /// Parts of a page that may wait for its reader: at 16 KiB each, 1 MiB.
@@ -151,7 +152,10 @@ impl AirPages {
         if !lock(&self.unasked).may_ask(&origin, is_conditional, Instant::now()) {
             return None;
         }
-        let place = self.places.take(&passenger)?;
+        let Some(place) = self.places.take(&passenger) else {
+            self.counters.refusals.refused(Limit::Pages, || self.places.holding(&passenger));
+            return None;
+        };
         let now = self.now();
         let room = self.settings.memory_bytes.saturating_sub(self.held_bytes.load(Relaxed));
         let most = self.settings.page_bytes.min(room);

@@ -16,6 +16,7 @@ use super::places::{Places, Share};
 use super::pool::Pool;
 use super::session::Session;
 use crate::counters::Counters;
+use crate::refusals::Limit;
 
 /// How long the cabin may take to say which page it wants: the request travels with the stream's
 /// opening.
@@ -70,7 +71,9 @@ impl GroundPages {
         if !self.settings.rules.serve(&request.page) {
             return timeout(REQUEST_PATIENCE, refuse(&mut to, Refusal::Name)).await?;
         }
-        let Some(place) = self.places.take(&aircraft.to_owned()) else {
+        let aircraft = aircraft.to_owned();
+        let Some(place) = self.places.take(&aircraft) else {
+            self.counters.refusals.refused(Limit::Pages, || self.places.holding(&aircraft));
             return timeout(REQUEST_PATIENCE, refuse(&mut to, Refusal::Busy)).await?;
         };
         self.counters.pages.add(1);

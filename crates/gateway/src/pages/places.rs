@@ -2,13 +2,16 @@
 //! passenger (air).
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bentpipe_prefetch::promised::network;
 
+use crate::refusals::Holding;
+
 /// Whose a place is.
-pub trait Holder: Ord + Clone {
+pub trait Holder: Ord + Clone + Display {
     /// The network that it may choose its name from, where it may: all of one have a bound too.
     fn network(&self) -> Option<u64>;
 }
@@ -87,6 +90,19 @@ impl<Whose: Holder> Places<Whose> {
         })
     }
 
+    /// Places held, of pages and downloads together, for the log.
+    pub fn holding(&self, whose: &Whose) -> Holding {
+        let taken = self.taken();
+        let largest = taken.each.iter().max_by_key(|(_, held)| held.sum());
+        Holding {
+            newcomer: whose.to_string(),
+            holds: taken.each.get(whose).map_or(0, |held| held.sum()),
+            held: taken.all.sum(),
+            most: self.pages.all + self.downloads.all,
+            largest: largest.map(|(whose, held)| (whose.to_string(), held.sum())),
+        }
+    }
+
     fn taken(&self) -> MutexGuard<'_, Taken<Whose>> {
         // Nothing panics while it is held.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
@@ -100,6 +116,10 @@ fn part_of_network(all: usize) -> usize {
 }
 
 impl Held {
+    fn sum(self) -> usize {
+        self.pages + self.downloads
+    }
+
     fn admits(self, pages: usize, downloads: usize) -> bool {
         self.pages < pages && self.pages + self.downloads < pages + downloads
     }

@@ -26,6 +26,7 @@ use super::object::{ONCE_WITHIN, Object, PageFacts};
 use super::unasked::BUSY_FOR;
 use super::*;
 use crate::counters::Counters;
+use crate::refusals::Limit;
 
 mod cookies;
 mod downloads;
@@ -381,6 +382,7 @@ async fn nobody_takes_the_places_of_all_passengers() {
     assert!(ask(ALICE).is_some(), "they are free again");
     let mut grounds: Vec<_> = (0..4).map(|_| bench.page_of_a_stranger()).collect();
     assert!(ask(ALICE).is_none());
+    assert_eq!(bench.at_air.refusals.count_refused(Limit::Pages), 5 + 1);
     say(&mut grounds[0], vec![Said::End(PAGE, End::Declined)]).await;
     grounds.clear();
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -25,6 +25,7 @@ async fn no_page_holds_a_place_for_ever_and_no_aircraft_all_of_them() {
     let (hung, ()) = tokio::join!(hangs, meanwhile);
     assert!(hung.is_none());
     assert_eq!(began.elapsed(), longest);
+    assert_eq!(bench.ground.counters.refusals.count_refused(Limit::Pages), 1);
     assert!(bench.page("page").await.is_some());
     tokio::time::sleep(2 * KEEP).await;
     // One that turns out to be a download leaves its place; with two of them nothing could be a third.
