@@ -191,9 +191,13 @@ async fn respond(
     response
 }
 
+/// An answer that says in words what the status means, for people who try the address out.
 fn refusal(status: StatusCode) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::default());
+    let words = status.canonical_reason().unwrap_or_default();
+    let mut response = Response::new(Full::from(words));
     *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static("text/plain"));
     response
 }
 
