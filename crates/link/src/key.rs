@@ -8,6 +8,8 @@ use base64::engine::general_purpose::STANDARD;
 use rand::RngCore;
 use zeroize::Zeroize;
 
+use crate::curve;
+
 /// Bytes in either key.
 pub const KEY_BYTES: usize = 32;
 
@@ -61,8 +63,7 @@ impl SecretKey {
 
     /// The public key that belongs to it.
     pub fn public(&self) -> PublicKey {
-        let secret = x25519_dalek::StaticSecret::from(self.0);
-        PublicKey(x25519_dalek::PublicKey::from(&secret).to_bytes())
+        PublicKey(curve::public_of(&self.0))
     }
 
     /// As it stands in a key file.

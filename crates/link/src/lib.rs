@@ -4,6 +4,7 @@ mod claim;
 mod code;
 mod congestion;
 mod crypto;
+mod curve;
 mod endpoint;
 mod flow;
 pub mod io;

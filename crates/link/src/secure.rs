@@ -2,7 +2,7 @@
 //!
 //! A transport that is not [`Session`](crate::Session) gets the same protection without a protocol
 //! of its own: a [`Caller`] at the air's end, a [`Reception`] at the ground's, and the [`Keys`] that
-//! they agree on, with the cleartext header of every datagram ([`DataHeader`]). It chooses a
+//! they agree on (a [`Keychain`] of them for a session), with the cleartext header of every datagram ([`DataHeader`]). It chooses a
 //! prologue, so that no message of one transport means anything to another, and puts what it likes
 //! into the plaintext.
 //!
@@ -13,7 +13,8 @@
 //! packet that the keys open.
 
 pub use crate::crypto::{
-    InitPayload, Initiator, Keys, MAC_BYTES, MAX_PACKETS_PER_KEY, MacKey, ResponsePayload, Rng,
+    Aged, InitPayload, Initiator, Keychain, Keys, MAC_BYTES, MAX_PACKETS_PER_KEY, MacKey,
+    ResponsePayload, Rng, reject_after,
 };
 pub use crate::endpoint::{
     Answer, Caller, Confirmed, MAX_PLACES, Packet, Places, Reception, Terms,

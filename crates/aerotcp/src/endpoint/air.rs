@@ -146,6 +146,7 @@ impl Core for AirCore {
                 }
                 self.drop_if_closed();
             }
+            _ if !self.places.has(from) => {}
             _ => {
                 if let Some(answer) = self.caller.take(datagram, now) {
                     self.install(answer, from, now);

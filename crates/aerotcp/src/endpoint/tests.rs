@@ -443,3 +443,29 @@ fn a_goodbye_ends_the_connections_at_once() {
     assert_eq!(world.ground.next_event(), None, "its owners were told before");
     assert!(world.air.session(1).is_none_or(|session| session.is_closed()));
 }
+
+#[test]
+fn a_pinned_key_ends_within_its_hour_and_the_connections_wait() {
+    let mut world = World::new();
+    world.connect();
+    let id = world.opened(b"a");
+    // Somebody on the path drops the handshakes and passes the data.
+    world.lose = Box::new(|_, datagram| matches!(datagram[0], 0x01 | 0x02));
+    let end = bentpipe_link::secure::reject_after(settings().key_lifetime);
+    world.pass(end - secs(60));
+    let now = world.now;
+    assert_eq!(world.ground().write(id, b"before ", now), Write::Taken(7));
+    world.pass(secs(90));
+    let now = world.now;
+    assert_eq!(drain(world.air(), id, now), (b"before ".to_vec(), Read::Blocked));
+    assert_eq!(world.ground().write(id, b"after", now), Write::Taken(5));
+    world.pass(secs(60));
+    let now = world.now;
+    assert_eq!(drain(world.air(), id, now), (Vec::new(), Read::Blocked));
+    // When they pass again, the connection goes on under new keys.
+    world.lose = Box::new(|_, _| false);
+    world.pass(secs(60));
+    let now = world.now;
+    assert_eq!(drain(world.air(), id, now), (b"after".to_vec(), Read::Blocked));
+    assert_eq!(world.ground.sessions_begun(), 1);
+}

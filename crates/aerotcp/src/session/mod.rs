@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bentpipe_link::secure::{DataHeader, Keys};
+use bentpipe_link::secure::{DataHeader, Keychain, Keys};
 use bentpipe_link::{Class, FlowEvent, Flows, OpenError, Read, ResetCode, Target, Write};
 use bentpipe_units::BitRate;
 
@@ -71,8 +71,7 @@ pub struct Session {
     settings: Settings,
     peer: PeerTerms,
     opens: bool,
-    keys: Keys,
-    old_keys: Option<(Keys, Duration)>,
+    keys: Keychain,
     address: SocketAddr,
     round_trip: Duration,
     next_packet: u64,
@@ -116,11 +115,10 @@ impl Session {
         let half = usize::try_from(settings.memory.bytes() / 2).unwrap_or(usize::MAX);
         let mut session = Self {
             round_trip: settings.rtt,
+            keys: Keychain::new(keys, settings.key_lifetime),
             settings,
             peer,
             opens,
-            keys,
-            old_keys: None,
             address,
             next_packet: 0,
             connections: BTreeMap::new(),
@@ -156,8 +154,7 @@ impl Session {
         address: SocketAddr,
         now: Duration,
     ) {
-        let until = now + self.round_trip * OLD_KEYS_ROUND_TRIPS;
-        self.old_keys = Some((std::mem::replace(&mut self.keys, keys), until));
+        self.keys.replace(keys, self.round_trip * OLD_KEYS_ROUND_TRIPS, now);
         (self.peer, self.address) = (peer, address);
         (self.last_heard, self.owed_since) = (now, None);
         self.ask();
@@ -172,8 +169,7 @@ impl Session {
 
     /// The indices under which packets for this association come.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u32> {
-        let old = self.old_keys.as_ref().map(|(keys, _)| keys.local);
-        std::iter::once(self.keys.local).chain(old)
+        self.keys.indices()
     }
 
     /// The measured round trip, or the one that was configured.
@@ -204,8 +200,7 @@ impl Session {
 
     /// Returns `true` if the keys should be replaced, or the peer is silent.
     pub(crate) fn wants_handshake(&self, now: Duration) -> bool {
-        self.keys.is_worn(now, self.settings.key_lifetime)
-            || self.silent_at().is_some_and(|at| at <= now)
+        self.keys.is_worn(now) || self.silent_at().is_some_and(|at| at <= now)
     }
 
     fn silent_at(&self) -> Option<Duration> {
@@ -288,11 +283,7 @@ impl Session {
         sealed: &[u8],
         plaintext: &mut Vec<u8>,
     ) -> bool {
-        if header.receiver == self.keys.local {
-            return self.keys.open(header, sealed, plaintext);
-        }
-        let old = self.old_keys.as_mut().filter(|(keys, _)| header.receiver == keys.local);
-        old.is_some_and(|(keys, _)| keys.open(header, sealed, plaintext))
+        self.keys.open(header, sealed, plaintext)
     }
 
     /// Takes the content of an authenticated packet.
@@ -300,9 +291,6 @@ impl Session {
         self.last_heard = now;
         self.owed_since = None;
         self.counters.packets_received += 1;
-        if self.old_keys.as_ref().is_some_and(|(_, until)| *until <= now) {
-            self.old_keys = None;
-        }
         let Ok(segment) = Segment::parse(plaintext) else {
             self.counters.violations += 1;
             return;

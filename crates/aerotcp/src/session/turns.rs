@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::ResetCode;
-use bentpipe_link::secure::DATA_OVERHEAD_BYTES;
+use bentpipe_link::secure::{Aged, DATA_OVERHEAD_BYTES};
 
 use super::{ASSOCIATION, MAX_COMPLETED, Session};
 use crate::conn::Terms;
@@ -13,7 +13,7 @@ use crate::segment::{Ack, Kind, Segment};
 impl Session {
     /// Appends the next packet to `out` and says where it goes.
     pub(crate) fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr> {
-        if self.closed {
+        if self.closed || self.keys.is_used_up() {
             return None;
         }
         let mut plaintext = std::mem::take(&mut self.plaintext);
@@ -81,14 +81,31 @@ impl Session {
     /// Time at which [`Self::handle_timeout`] should be called.
     pub(crate) fn next_timeout(&self, now: Duration) -> Duration {
         let connection = self.timers.first().map(|(at, _)| *at);
-        let keepalive = self.opens.then(|| self.last_sent + self.settings.keepalive);
+        let (keys, speaks) = (self.keys.next_timeout(), !self.keys.is_used_up());
+        let connection = connection.filter(|at| speaks || *at > now);
+        let keepalive = (self.opens && speaks).then(|| self.last_sent + self.settings.keepalive);
         let silent = self.silent_at().filter(|at| self.opens && *at > now);
-        let times = connection.into_iter().chain(keepalive).chain(silent);
+        let times = connection.into_iter().chain(keepalive).chain(silent).chain(keys);
         times.min().unwrap_or(Duration::MAX)
     }
 
     /// Does what is due.
     pub(crate) fn handle_timeout(&mut self, now: Duration) {
+        if let Some(aged) = self.keys.handle_timeout(now) {
+            let peer = self.address;
+            match aged {
+                Aged::Overdue(end) => tracing::warn!(
+                    %peer, minutes = end.as_secs() / 60,
+                    "keys overdue: no handshake has replaced them, and the association stops when \
+                     they are so old"
+                ),
+                Aged::Erased => tracing::warn!(
+                    %peer, "keys overdue: they are erased, and the association waits for a handshake"
+                ),
+            }
+        }
+        // Nothing can be said without keys, and without connections nothing is lost.
+        self.closed |= self.keys.is_used_up() && self.connections.is_empty();
         while let Some((_, id)) = self.timers.first().copied().filter(|(at, _)| *at <= now) {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.on_timeout(now);

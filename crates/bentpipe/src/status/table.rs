@@ -64,6 +64,9 @@ fn session_table(session: &Session, detail: Detail) -> String {
     let age = span(Duration::from_micros(session.age_us));
     let mut text = format!("{} with {with} for {age}; ", session.transport);
     text += &format!("rates, waits and drops of the last {}\n", span(interval));
+    if session.keys_overdue {
+        text += "keys overdue: something on the path may drop handshakes\n";
+    }
     text += &line(
         "",
         ["sent bit/s", "recv bit/s", "wait", "longest", "drops", "flows"].map(str::to_owned),

@@ -63,6 +63,9 @@ pub struct Session {
     pub age_us: u64,
     /// Since the file before this one, or the beginning: `recent` began then.
     pub interval_us: u64,
+    /// `true` if its packet keys should have been replaced long ago: handshakes may be dropped.
+    #[serde(default)]
+    pub keys_overdue: bool,
     /// All five, the most favoured first.
     pub classes: Vec<ClassEntry>,
     /// The busiest, each once in every class that it uses.
@@ -170,14 +173,23 @@ impl Document {
 impl Session {
     /// What a session of the radio transport told.
     pub fn of(traffic: Traffic, aircraft: Option<&str>, names: &Names) -> Self {
-        let Traffic { age, interval, classes, passengers, all_passengers, flows, all_flows } =
-            traffic;
+        let Traffic {
+            age,
+            interval,
+            keys_overdue,
+            classes,
+            passengers,
+            all_passengers,
+            flows,
+            all_flows,
+        } = traffic;
         let class = |(class, of): (Class, &ClassActivity)| class_entry(class, of);
         Self {
             transport: Transport::Link.name().to_owned(),
             aircraft: aircraft.map(str::to_owned),
             age_us: micros(age),
             interval_us: micros(interval),
+            keys_overdue,
             classes: classes.iter().map(class).collect(),
             passengers: passengers.iter().map(|seat| passenger_entry(seat, names)).collect(),
             all_passengers,

@@ -5,16 +5,21 @@
 //! numbers: the air's is made at its start, the session's by the hub. When the hub names the session
 //! that the air asked for, it resumes; else what the air had of it is over.
 
+use std::hint::black_box;
 use std::time::Duration;
 
 use rand::RngCore;
 use snow::params::{CipherChoice, DHChoice, HashChoice};
-use snow::resolvers::{CryptoResolver, DefaultResolver, RingResolver};
-use snow::types::{Cipher, Dh, Hash, Random};
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::types::{Cipher as NoiseCipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState};
+use zeroize::Zeroizing;
 
+use super::cipher::{Cipher, burn_stack};
+use super::keys::Pair;
 use super::{Keys, Rng};
-use crate::key::{PublicKey, SecretKey};
+use crate::curve;
+use crate::key::{KEY_BYTES, PublicKey, SecretKey};
 use crate::wire::codec::Reader;
 use crate::wire::header::{
     INIT, INIT_BYTES, INIT_NOISE_BYTES, INIT_PAYLOAD_BYTES, RESPONSE, RESPONSE_BYTES,
@@ -22,6 +27,8 @@ use crate::wire::header::{
 };
 
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
+/// A pattern that needs no keys, for a state that holds none.
+const BLANK_PATTERN: &str = "Noise_NN_25519_ChaChaPoly_BLAKE2s";
 /// What sets the link's handshakes apart from those of other transports.
 pub(crate) const PROLOGUE: &[u8] = b"bentpipe link v1";
 
@@ -140,9 +147,7 @@ impl Initiator {
         now: Duration,
     ) -> Result<(Keys, ResponsePayload), Box<Self>> {
         let Some((remote, payload)) = self.read(message) else { return Err(Box::new(self)) };
-        let state = self.noise.into_stateless_transport_mode();
-        let state = state.expect("the handshake ends with message 2");
-        Ok((Keys::new(state, self.index, remote, now), payload))
+        Ok((Keys::new(keys_of(self.noise, true), self.index, remote, now), payload))
     }
 
     fn read(&mut self, message: &[u8]) -> Option<(u32, ResponsePayload)> {
@@ -208,8 +213,36 @@ pub fn respond(
     out[4..8].copy_from_slice(&index.to_le_bytes());
     out[8..12].copy_from_slice(&received.sender.to_le_bytes());
     noise.write_message(&payload.encode(), &mut out[12..12 + RESPONSE_NOISE_BYTES]).ok()?;
-    let state = noise.into_stateless_transport_mode().ok()?;
-    Some((Keys::new(state, index, received.sender, now), out))
+    Some((Keys::new(keys_of(noise, false), index, received.sender, now), out))
+}
+
+/// The packet keys of a finished handshake, of which nothing else stays in memory.
+fn keys_of(noise: Box<HandshakeState>, initiator: bool) -> Box<Pair> {
+    let pair = split(noise, initiator);
+    burn_stack();
+    pair
+}
+
+/// The same, with copies on the stack. The state is overwritten: its chaining key would give the
+/// keys again.
+#[inline(never)]
+fn split(mut noise: Box<HandshakeState>, initiator: bool) -> Box<Pair> {
+    let (first, second) = noise.dangerously_get_raw_split();
+    let (first, second) = (Zeroizing::new(first), Zeroizing::new(second));
+    let (seal, open) = if initiator { (&first, &second) } else { (&second, &first) };
+    #[cfg(test)]
+    super::erasure_tests::note([&first, &second]);
+    let pair = Box::new(Pair { seal: Cipher::new(seal), open: Cipher::new(open) });
+    *noise = blank();
+    black_box(&noise);
+    pair
+}
+
+/// A handshake that has not begun and knows no key.
+fn blank() -> HandshakeState {
+    let params = BLANK_PATTERN.parse().expect("the pattern's name is well formed");
+    let resolver = Box::new(SeededResolver([0; 32]));
+    Builder::with_resolver(params, resolver).build_initiator().expect("it needs no keys")
 }
 
 fn builder<'a>(prologue: &'a [u8], secret: &'a SecretKey, rng: &mut Rng) -> Builder<'a> {
@@ -232,15 +265,64 @@ impl CryptoResolver for SeededResolver {
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
-        DefaultResolver.resolve_dh(choice)
+        matches!(choice, DHChoice::Curve25519).then(|| Box::<KeyPair>::default() as Box<dyn Dh>)
     }
 
     fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
         DefaultResolver.resolve_hash(choice)
     }
 
-    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn Cipher>> {
-        RingResolver.resolve_cipher(choice)
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn NoiseCipher>> {
+        let cipher = || Box::new(Cipher::new(&[0; KEY_BYTES])) as Box<dyn NoiseCipher>;
+        matches!(choice, CipherChoice::ChaChaPoly).then(cipher)
+    }
+}
+
+/// A private key that is erased when dropped, and its public key.
+#[derive(Default)]
+struct KeyPair {
+    secret: Zeroizing<[u8; KEY_BYTES]>,
+    public: [u8; KEY_BYTES],
+}
+
+impl Dh for KeyPair {
+    fn name(&self) -> &'static str {
+        "25519"
+    }
+
+    fn pub_len(&self) -> usize {
+        KEY_BYTES
+    }
+
+    fn priv_len(&self) -> usize {
+        KEY_BYTES
+    }
+
+    fn set(&mut self, secret: &[u8]) {
+        self.secret.copy_from_slice(secret);
+        self.public = curve::public_of(&self.secret);
+    }
+
+    fn generate(&mut self, random: &mut dyn Random) -> Result<(), snow::Error> {
+        random.try_fill_bytes(&mut *self.secret)?;
+        self.public = curve::public_of(&self.secret);
+        Ok(())
+    }
+
+    fn pubkey(&self) -> &[u8] {
+        &self.public
+    }
+
+    fn privkey(&self) -> &[u8] {
+        &*self.secret
+    }
+
+    fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), snow::Error> {
+        let (Some(public), Some(out)) = (public.first_chunk(), out.first_chunk_mut()) else {
+            return Err(snow::Error::Dh);
+        };
+        *out = curve::shared(&self.secret, *public);
+        Ok(())
     }
 }
 

@@ -228,6 +228,7 @@ impl Core for AirCore {
                     self.caller.forget_session();
                 }
             }
+            _ if !self.places.has(from) => {}
             _ => {
                 if let Some(answer) = self.caller.take(datagram, now) {
                     self.install(answer, from, now);

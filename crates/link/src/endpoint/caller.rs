@@ -18,13 +18,19 @@ const MAX_ATTEMPTS: usize = 4;
 const LEAST_ATTEMPT_INTERVAL: Duration = Duration::from_millis(100);
 /// Handshakes are this far apart at most.
 pub(super) const MOST_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
+/// … and this far while there is a session, whose flows wait. Each is up to a quarter shorter, so that
+/// a fleet that lost its hub at one moment does not call it again at one moment.
+const MAX_SESSION_ATTEMPT_INTERVAL: Duration = Duration::from_secs(4);
 
 /// Who calls whom, and the calls that may still be answered.
 pub struct Caller {
     prologue: &'static [u8],
     secret: SecretKey,
     peer: PublicKey,
+    /// That of what we send …
     mac: MacKey,
+    /// … and of what we receive.
+    own_mac: MacKey,
     cookies: CookieMonitor,
     instance: u64,
     session_instance: u64,
@@ -60,6 +66,7 @@ impl Caller {
     ) -> Self {
         Self {
             prologue,
+            own_mac: MacKey::new(&secret.public()),
             secret,
             peer,
             mac: MacKey::new(&peer),
@@ -114,11 +121,12 @@ impl Caller {
         let before = self.attempt_interval.unwrap_or(round_trip);
         let interval = (before * 3 / 2).clamp(LEAST_ATTEMPT_INTERVAL, MOST_ATTEMPT_INTERVAL);
         self.attempt_interval = Some(interval);
-        self.next_attempt = now + interval;
+        self.next_attempt = now + self.jittered(interval);
         out.extend_from_slice(&message);
     }
 
-    /// A datagram came that is no packet of a session: an answer, if it answers one of our calls.
+    /// A datagram came that is not a packet of a session: an answer, if it answers one of our calls.
+    /// Anything else is dropped before any curve arithmetic.
     pub fn take(&mut self, datagram: &[u8], now: Duration) -> Option<Answer> {
         match (datagram.first(), datagram.len()) {
             (Some(&RESPONSE), RESPONSE_BYTES) => self.take_response(datagram, now),
@@ -139,12 +147,24 @@ impl Caller {
         self.session_instance = 0;
     }
 
-    fn take_response(&mut self, message: &[u8], now: Duration) -> Option<Answer> {
-        if !MacKey::new(&self.secret.public()).accepts(message) {
-            return None;
+    /// Shortens a wait of `interval` while there is a session.
+    fn jittered(&self, interval: Duration) -> Duration {
+        if self.session_instance == 0 || interval < MAX_SESSION_ATTEMPT_INTERVAL {
+            return interval;
         }
+        // SplitMix64's last step: it spreads what differs by aircraft and by call.
+        let mixed = (self.instance ^ self.counter).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let share = (mixed >> 56) as u32; // of 256
+        MAX_SESSION_ATTEMPT_INTERVAL - MAX_SESSION_ATTEMPT_INTERVAL * share / 1024
+    }
+
+    fn take_response(&mut self, message: &[u8], now: Duration) -> Option<Answer> {
+        // The cheapest first: who is not on the path does not know the index.
         let index = Initiator::named_in(message)?;
         let at = self.attempts.iter().position(|attempt| attempt.index == index)?;
+        if !self.own_mac.accepts(message) {
+            return None;
+        }
         let attempt = self.attempts.remove(at)?;
         let round_trip = now.saturating_sub(attempt.sent_at);
         let (keys, payload) = match attempt.finish(message, now) {
@@ -163,3 +183,7 @@ impl Caller {
         Some(Answer { keys, payload, resumes, round_trip })
     }
 }
+
+#[cfg(test)]
+#[path = "caller_tests.rs"]
+mod tests;

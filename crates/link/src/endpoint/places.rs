@@ -36,6 +36,11 @@ impl Places {
         }
     }
 
+    /// Returns `true` if `from` is one of the hub's addresses: nobody else answers calls.
+    pub fn has(&self, from: SocketAddr) -> bool {
+        self.addresses.contains(&from)
+    }
+
     /// Where the next call goes; there may be a session already, with where calls were answered last.
     pub fn call(&mut self, has_session: bool) -> SocketAddr {
         let most = if has_session { CALLS_OF_A_SESSION } else { 1 };
@@ -73,6 +78,7 @@ mod tests {
         assert_eq!(places.answered(address(1)), Some(address(1)));
         assert_eq!([false; 2].map(|no| places.call(no)), [address(1), address(2)]);
         assert_eq!(places.answered(address(9)), None);
+        assert!(places.has(address(3)) && !places.has(address(9)));
         let called: Vec<u16> = (0..7).map(|_| places.call(true).port()).collect();
         assert_eq!(called, [2, 2, 2, 3, 3, 3, 1]);
     }

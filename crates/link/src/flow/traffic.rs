@@ -22,6 +22,8 @@ pub struct Traffic {
     pub age: Duration,
     /// How long ago the last look was, or the beginning: what is recent began then.
     pub interval: Duration,
+    /// `true` if its packet keys should have been replaced long ago: handshakes may be dropped.
+    pub keys_overdue: bool,
     /// Each class.
     pub classes: PerClass<ClassActivity>,
     /// The busiest passengers, the busiest first, each once in every class that it uses.
@@ -66,6 +68,7 @@ impl FlowTable {
         Traffic {
             age: now.saturating_sub(self.began),
             interval,
+            keys_overdue: false,
             classes,
             passengers,
             all_passengers,

@@ -29,7 +29,7 @@ impl Session {
     /// What was carried, and what of it since the last call: all classes, and the busiest passengers
     /// and flows, at most so many. Goes once through all of them.
     pub fn traffic(&mut self, most: Most, now: Duration) -> Traffic {
-        self.flows.traffic(most, now)
+        Traffic { keys_overdue: self.has_overdue_keys(now), ..self.flows.traffic(most, now) }
     }
 }
 

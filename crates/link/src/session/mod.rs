@@ -22,7 +22,7 @@ use bentpipe_units::BitRate;
 use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::congestion::Congestion;
-use crate::crypto::{Keys, Rng};
+use crate::crypto::{Keychain, Keys, Rng};
 use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
 use crate::lane::{KEPT_SYMBOLS, Lane, RecvLane, Rule, Senders};
 use crate::lease::{Demand, Grant, Lease, ModemRate};
@@ -77,8 +77,7 @@ pub struct Session {
     settings: Settings,
     peer: PeerTerms,
     opens: bool,
-    keys: Keys,
-    old_keys: Option<(Keys, Duration)>,
+    keys: Keychain,
     path: Path,
     /// What an earlier session learned of the path.
     prior: Option<Remembered>,
@@ -172,14 +171,13 @@ impl Session {
             reports: ReportTimer::new(),
             fragments: None,
             assembly: Assembly::default(),
-            old_keys: None,
             plaintext: Vec::new(),
             dscp: Dscp::DF,
             counters: Counters::default(),
+            keys: Keychain::new(keys, settings.key_lifetime),
             settings,
             peer,
             opens,
-            keys,
             rng,
         };
         session.tune();
@@ -193,8 +191,7 @@ impl Session {
 
     /// The same two instances have made new keys: everything goes on under them.
     pub(crate) fn rekey(&mut self, keys: Keys, peer: PeerTerms, now: Duration) {
-        let until = now + self.path.rtt.get() * OLD_KEYS_ROUND_TRIPS;
-        self.old_keys = Some((std::mem::replace(&mut self.keys, keys), until));
+        self.keys.replace(keys, self.path.rtt.get() * OLD_KEYS_ROUND_TRIPS, now);
         self.peer = peer;
         self.heard(now);
         self.ask(); // the first packet under the new keys proves them to the hub
@@ -235,19 +232,22 @@ impl Session {
 
     /// The indices under which packets for this session come.
     pub fn indices(&self) -> impl Iterator<Item = u32> {
-        [Some(self.keys.local), self.old_keys.as_ref().map(|(keys, _)| keys.local)]
-            .into_iter()
-            .flatten()
+        self.keys.indices()
     }
 
     /// Whether new keys should be made.
     pub fn wants_new_keys(&self, now: Duration) -> bool {
-        self.keys.is_worn(now, self.settings.key_lifetime)
+        self.keys.is_worn(now)
     }
 
     /// When [`Self::wants_new_keys`] turns true by age.
     pub fn keys_worn_at(&self) -> Duration {
-        self.keys.made_at + self.settings.key_lifetime
+        self.keys.worn_at()
+    }
+
+    /// Returns `true` if the keys should have been replaced long ago: somebody may be dropping handshakes.
+    pub fn has_overdue_keys(&self, now: Duration) -> bool {
+        self.keys.is_overdue(now)
     }
 
     /// Where packets go.
@@ -255,9 +255,9 @@ impl Session {
         self.path.peer
     }
 
-    /// Whether nothing is heard although something was asked.
+    /// Returns `true` if nothing is heard although something was asked, or nothing can be for want of keys.
     pub fn is_quiet(&self) -> bool {
-        self.quiet.is_some()
+        self.quiet.is_some() || self.keys.is_used_up()
     }
 
     /// The round trip, and whether it was measured.

@@ -39,11 +39,7 @@ impl Session {
         sealed: &[u8],
         plaintext: &mut Vec<u8>,
     ) -> bool {
-        if header.receiver == self.keys.local {
-            return self.keys.open(header, sealed, plaintext);
-        }
-        let old = self.old_keys.as_mut().filter(|(keys, _)| keys.local == header.receiver);
-        old.is_some_and(|(keys, _)| keys.open(header, sealed, plaintext))
+        self.keys.open(header, sealed, plaintext)
     }
 
     /// Acts on an authenticated packet: `bytes` is its length as it came, `ce` whether it came

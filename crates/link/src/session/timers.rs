@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{Quiet, Session, reap_interval};
+use crate::crypto::Aged;
 use crate::lane::Lane;
 
 /// The peer counts as gone after so many round trips without a packet from it …
@@ -33,8 +34,11 @@ impl Quiet {
 impl Session {
     /// Does what is due by `now`.
     pub fn handle_timeout(&mut self, now: Duration) {
-        if self.old_keys.as_ref().is_some_and(|(_, until)| *until <= now) {
-            self.old_keys = None;
+        if let Some(aged) = self.keys.handle_timeout(now) {
+            self.tell_age(aged);
+        }
+        if self.keys.is_used_up() && self.flows.len() == 0 {
+            self.peer_closed = true; // nothing can be said, and nothing is lost
         }
         if self.quiet.is_none() && self.quiet_at().is_some_and(|at| at <= now) {
             let interval = self.path.rtt.get().max(LEAST_PROBE_INTERVAL);
@@ -83,6 +87,9 @@ impl Session {
     /// When [`Self::handle_timeout`] or [`Self::transmit`](Session::transmit) should be called next.
     /// `transmit` must have returned `None` for `now`.
     pub fn next_timeout(&mut self, now: Duration) -> Duration {
+        if self.keys.is_used_up() {
+            return self.keys.next_timeout().map_or(self.next_reap, |at| at.min(self.next_reap));
+        }
         self.path.follow_lease(now);
         let lease_talk = self.lease_talk_at(now).map(|at| at.max(self.path.pacer.opens_at()));
         let paced = self.wants_to_send(now).then(|| self.path.pacer.opens_at());
@@ -102,7 +109,7 @@ impl Session {
             lease_talk,
             self.path.lease.next_timeout(now),
             self.flows.next_ready(now).map(|at| at.max(self.path.pacer.opens_at())),
-            self.old_keys.as_ref().map(|(_, until)| *until),
+            self.keys.next_timeout(),
             // A probe waits for the pacer as all else does.
             self.quiet
                 .map(|quiet| quiet.probe_at.max(self.path.pacer.opens_at()))
@@ -119,6 +126,23 @@ impl Session {
     /// waits for it.
     pub(crate) fn is_unpaused(&self, at: Duration) -> bool {
         !self.path.pacer.is_paused() && self.path.pacer.opens_at() < at
+    }
+
+    /// Says what time did to the keys.
+    fn tell_age(&self, aged: Aged) {
+        let peer = self.settings.called(&self.path.peer);
+        match aged {
+            Aged::Overdue(end) => tracing::warn!(
+                %peer,
+                "keys overdue: no handshake has replaced them, and the session stops when they are \
+                 {} min old; while the link is up, something on the path drops handshakes (datagrams \
+                 that begin with 0x01 or 0x02)",
+                end.as_secs() / 60
+            ),
+            Aged::Erased => tracing::warn!(
+                %peer, "keys overdue: they are erased, and the session waits for a handshake"
+            ),
+        }
     }
 
     /// Whether a flow's owner gave the link something to do that it does not wait for yet: to send,

@@ -42,6 +42,12 @@ impl Session {
         if self.closes_left == 0 {
             return None;
         }
+        if self.keys.is_used_up() {
+            // No goodbye can be said without keys.
+            self.closes_left = if self.closing { 0 } else { self.closes_left };
+            self.path.pacer.pause();
+            return None;
+        }
         if self.closing {
             self.closes_left -= 1;
             self.plaintext.clear();

@@ -25,6 +25,10 @@ pub struct Pipe {
     pub delay: Duration,
     pub rate: BitRate,
     pub cut: bool,
+    /// Datagrams that somebody on the path drops.
+    pub drops: fn(&[u8]) -> bool,
+    /// Times at which the first and the last data packet with each receiver index were offered.
+    pub keys: BTreeMap<[u8; 4], (Duration, Duration)>,
     /// Everything that allows it arrives marked.
     pub marks: bool,
     /// Longer IP packets vanish.
@@ -47,6 +51,8 @@ impl Pipe {
             delay,
             rate,
             cut: false,
+            drops: |_| false,
+            keys: BTreeMap::new(),
             marks: false,
             mtu_bytes: usize::MAX,
             free_at: Duration::ZERO,
@@ -68,8 +74,11 @@ impl Pipe {
     ) {
         let bytes = datagram.len() as u64 + if air.is_ipv4() { 28 } else { 48 };
         self.longest = self.longest.max(bytes);
-        if bytes > self.mtu_bytes as u64 {
+        if bytes > self.mtu_bytes as u64 || (self.drops)(&datagram) {
             return;
+        }
+        if let [0x40..=0x4f, a, b, c, d, ..] = datagram[..] {
+            self.keys.entry([a, b, c, d]).or_insert((now, now)).1 = now;
         }
         self.bytes += bytes;
         self.packets += 1;

@@ -54,6 +54,7 @@ fn document() -> Document {
         aircraft: Some("D-ABCD".into()),
         age_us: 7_384_000_000,
         interval_us: 5_000_000,
+        keys_overdue: false,
         classes: vec![unused, class("best-effort", 1_250_000, 12)],
         passengers: vec![seat],
         all_passengers: 3,
@@ -105,4 +106,12 @@ fn an_old_file_and_strange_names_are_told() {
     assert!(!of(&document, Duration::from_secs(59)).contains("no news"));
     document.sessions.clear();
     assert!(of(&document, Duration::ZERO).contains("no session of the radio transport"));
+}
+
+#[test]
+fn overdue_keys_are_shown() {
+    let mut document = document();
+    assert!(!of(&document, Duration::ZERO).contains("keys overdue"));
+    document.sessions[0].keys_overdue = true;
+    assert!(of(&document, Duration::ZERO).contains("\nkeys overdue: "));
 }
