@@ -77,15 +77,7 @@ impl GroundCore {
     }
 
     fn take_init(&mut self, message: &[u8], from: SocketAddr, now: Duration) {
-        let terms = |key: &PublicKey, payload: &InitPayload| {
-            let settings = self.aircraft.get(key)?;
-            let buffers = settings.buffers(BitRate::from_bps(payload.rate_bps));
-            Some(Terms {
-                rate_bps: settings.bandwidth.bps(),
-                reserve_bytes: u32::try_from(buffers.receive).unwrap_or(u32::MAX),
-                max_flows: settings.max_connections,
-            })
-        };
+        let terms = |key: &PublicKey, said: &_| terms_of(self.aircraft.get(key)?, said);
         self.reception.take_init(message, from, now, &mut self.rng, terms);
     }
 
@@ -158,6 +150,16 @@ impl GroundCore {
     }
 }
 
+/// The answer to an aircraft that says this.
+fn terms_of(settings: &Settings, said: &InitPayload) -> Option<Terms> {
+    let buffers = settings.buffers(BitRate::from_bps(said.rate_bps));
+    Some(Terms {
+        rate_bps: settings.bandwidth.bps(),
+        reserve_bytes: u32::try_from(buffers.receive).unwrap_or(u32::MAX),
+        max_flows: settings.max_connections,
+    })
+}
+
 impl Core for GroundCore {
     type Session = Session;
 
@@ -193,10 +195,12 @@ impl Core for GroundCore {
 
     fn next_timeout(&mut self, now: Duration) -> Duration {
         let sessions = self.sessions.values().map(|(_, session)| session.next_timeout(now));
-        sessions.min().unwrap_or(Duration::MAX)
+        sessions.chain(self.reception.next_timeout()).min().unwrap_or(Duration::MAX)
     }
 
     fn handle_timeout(&mut self, now: Duration) {
+        let terms = |key: &PublicKey, said: &_| terms_of(self.aircraft.get(key)?, said);
+        self.reception.handle_timeout(now, &mut self.rng, terms);
         for (_, session) in self.sessions.values_mut() {
             session.handle_timeout(now);
         }

@@ -6,7 +6,7 @@
 //! aircraft are known to be: a flood from however many others does not shut those out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use crate::crypto::MAC_BYTES;
@@ -52,6 +52,14 @@ impl Network {
             IpAddr::V6(ip) => Self((ip.to_bits() >> 64) as u64, true),
         }
     }
+
+    /// An address of it.
+    fn address(self) -> IpAddr {
+        match self {
+            Self(bits, false) => Ipv4Addr::from_bits(bits as u32).into(),
+            Self(bits, true) => Ipv6Addr::from_bits(u128::from(bits) << 64).into(),
+        }
+    }
 }
 
 /// Fills with time, in whole tokens and a remainder of nanoseconds.
@@ -85,6 +93,17 @@ impl Bucket {
     }
 }
 
+/// Fate of a handshake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is read now: it and its answer are paid for.
+    Read,
+    /// It is an aircraft's at home, and may be read when there is budget again.
+    Wait,
+    /// It is dropped.
+    Drop,
+}
+
 /// Decides whether a handshake is read.
 #[derive(Debug)]
 pub struct Gate {
@@ -115,31 +134,56 @@ impl Gate {
         self.repeats.knows(mac1, now)
     }
 
-    /// Whether a message from `from` may be read now; `proved` when its mac2 proves that it is from
-    /// there. Then it and its answer are paid for: give back what the answer costs where there is
-    /// none ([`Self::unanswered`]).
-    pub fn admits(
+    /// Judges a message from `from`; `proved` when its mac2 proves that it is from there. Give back
+    /// what the answer costs if there is none ([`Self::unanswered`]).
+    pub fn judge(
         &mut self,
         mac1: [u8; MAC_BYTES],
         from: IpAddr,
         proved: bool,
         now: Duration,
-    ) -> bool {
+    ) -> Verdict {
         let (network, cost) = (Network::of(from), READ_OPERATIONS + RESPOND_OPERATIONS);
         let at_home = proved && self.at_home.contains_key(&network);
         let kept = if at_home { 0 } else { u64::from(KEPT_FOR_AIRCRAFT) };
         self.curve.refill(OPERATIONS_PER_S, MOST_OPERATIONS, now);
-        if !self.curve.holds(kept + cost) || proved && !self.address_admits(network, at_home, now) {
-            return false;
+        let has_budget = self.curve.holds(kept + cost);
+        if !(has_budget || at_home) || proved && !self.address_admits(network, at_home, now) {
+            return Verdict::Drop;
+        }
+        self.repeats.note(mac1, now);
+        if !has_budget {
+            return Verdict::Wait;
         }
         self.curve.take(cost);
-        self.repeats.note(mac1, now);
-        true
+        Verdict::Read
+    }
+
+    /// Returns `true` if a message that waits may be read now. It and its answer are then paid for.
+    pub fn admits_waiting(&mut self, now: Duration) -> bool {
+        let cost = READ_OPERATIONS + RESPOND_OPERATIONS;
+        self.curve.refill(OPERATIONS_PER_S, MOST_OPERATIONS, now);
+        let admits = self.curve.holds(cost);
+        self.curve.take(if admits { cost } else { 0 });
+        admits
+    }
+
+    /// The time at which [`Self::admits_waiting`] may be true next.
+    pub fn next_admission(&self) -> Duration {
+        let missing = (READ_OPERATIONS + RESPOND_OPERATIONS) * NANOS;
+        let missing = missing.saturating_sub(self.curve.level);
+        self.curve.updated + Duration::from_nanos(missing.div_ceil(OPERATIONS_PER_S.into()))
     }
 
     /// What was read last was not answered.
     pub fn unanswered(&mut self) {
         self.curve.level += RESPOND_OPERATIONS * NANOS;
+    }
+
+    /// The address from which each aircraft's last handshake came that took effect: of an IPv6 network
+    /// the one that ends in zeros.
+    pub fn homes(&self) -> impl Iterator<Item = (&PublicKey, IpAddr)> {
+        self.homes.iter().map(|(aircraft, home)| (aircraft, home.address()))
     }
 
     /// A handshake of `aircraft` that came from `from` has taken effect.
@@ -211,7 +255,6 @@ impl Repeats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, Ipv6Addr};
 
     fn mac(number: u64) -> [u8; MAC_BYTES] {
         let mut mac = [0; MAC_BYTES];
@@ -228,7 +271,7 @@ mod tests {
         let mut read = 0;
         for number in 0..ms * per_ms {
             let now = Duration::from_millis(number / per_ms);
-            if gate.admits(mac(number), from(number), true, now) {
+            if gate.judge(mac(number), from(number), true, now) == Verdict::Read {
                 gate.unanswered();
                 read += 1;
             }
@@ -258,14 +301,16 @@ mod tests {
         assert!((most - 10..=most).contains(&read), "{read} of {most}");
         assert!(gate.addresses.len() <= MAX_ADDRESSES && gate.repeats.order.len() <= MAX_REPEATS);
         let now = Duration::from_secs(10);
-        assert!(!gate.admits(mac(u64::MAX), home, false, now), "anybody can say where he is");
+        let says = gate.judge(mac(u64::MAX), home, false, now);
+        assert_eq!(says, Verdict::Drop, "anybody can say where he is");
         for number in 0..16 {
-            assert!(gate.admits(mac(u64::MAX - number), home, true, now));
+            assert_eq!(gate.judge(mac(u64::MAX - number), home, true, now), Verdict::Read);
         }
-        assert!(!gate.admits(mac(1 << 60), home, true, now), "its share is bounded, too");
+        let beyond = gate.judge(mac(1 << 60), home, true, now);
+        assert_eq!(beyond, Verdict::Drop, "its share is bounded, too");
         // What is not used is forgotten.
         let later = now + Duration::from_secs(5);
-        assert!(gate.admits(mac(1 << 61), home, true, later));
+        assert_eq!(gate.judge(mac(1 << 61), home, true, later), Verdict::Read);
         assert_eq!(gate.addresses.len(), 1);
     }
 
@@ -286,7 +331,7 @@ mod tests {
         let (mut gate, now) = (Gate::new(), Duration::from_secs(9));
         let from = IpAddr::from(Ipv4Addr::LOCALHOST);
         assert!(!gate.is_repeated(&mac(1), now));
-        assert!(gate.admits(mac(1), from, false, now));
+        assert_eq!(gate.judge(mac(1), from, false, now), Verdict::Read);
         assert!(gate.is_repeated(&mac(1), now + Duration::from_secs(19)));
         assert!(!gate.is_repeated(&mac(1), now + REPEATS_FOR));
         assert!(gate.repeats.order.is_empty());

@@ -5,7 +5,7 @@
 //! packets come and go.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -135,6 +135,18 @@ impl HubCore {
         self.reception.curve_operations()
     }
 
+    /// The address from which each aircraft's last handshake came that took effect, for the process after
+    /// this one.
+    pub fn homes(&self) -> impl Iterator<Item = (&PublicKey, IpAddr)> {
+        self.reception.homes()
+    }
+
+    /// Takes the address that an aircraft had in the process before this one: from there it goes before
+    /// strangers.
+    pub fn remember_home(&mut self, aircraft: &PublicKey, home: IpAddr) {
+        self.reception.remember_home(aircraft, home);
+    }
+
     /// The aircraft share a beam of these rates, towards them and from them, from `now` on; `None`
     /// where a direction is not shared. Call it again when the beam's rates change.
     ///
@@ -187,14 +199,7 @@ impl HubCore {
     }
 
     fn take_init(&mut self, message: &[u8], from: SocketAddr, now: Duration) {
-        let terms = |key: &PublicKey, _: &_| {
-            let Entry { settings, .. } = self.aircraft.get(key)?;
-            Some(Terms {
-                rate_bps: settings.rate.bps(),
-                reserve_bytes: settings.flow_reserve.bytes() as u32,
-                max_flows: settings.max_flows,
-            })
-        };
+        let terms = |key: &PublicKey, _: &_| terms_of(&self.aircraft, key);
         self.reception.take_init(message, from, now, &mut self.rng, terms);
         if let Some(key) = self.reception.take_used_counter() {
             let aircraft = self.aircraft.get(&key).map(|entry| entry.settings.called(&key));
@@ -357,6 +362,16 @@ impl HubCore {
     }
 }
 
+/// The answer to an aircraft.
+fn terms_of(aircraft: &BTreeMap<PublicKey, Entry>, key: &PublicKey) -> Option<Terms> {
+    let Entry { settings, .. } = aircraft.get(key)?;
+    Some(Terms {
+        rate_bps: settings.rate.bps(),
+        reserve_bytes: settings.flow_reserve.bytes() as u32,
+        max_flows: settings.max_flows,
+    })
+}
+
 impl Core for HubCore {
     type Session = Session;
 
@@ -413,10 +428,13 @@ impl Core for HubCore {
             }
         }
         let timers = [self.agenda.next_timer(), self.sharing.next_timeout()];
-        timers.into_iter().flatten().min().unwrap_or(Duration::MAX)
+        let timers = timers.into_iter().chain([self.reception.next_timeout()]);
+        timers.flatten().min().unwrap_or(Duration::MAX)
     }
 
     fn handle_timeout(&mut self, now: Duration) {
+        let terms = |key: &PublicKey, _: &_| terms_of(&self.aircraft, key);
+        self.reception.handle_timeout(now, &mut self.rng, terms);
         self.agenda.time_passed();
         for id in self.agenda.due(now) {
             self.visits += 1;

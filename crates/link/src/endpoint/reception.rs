@@ -8,17 +8,18 @@
 //! resumes, or a fresh one. So an air whose session is gone here is told, and ends its flows.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rand::RngCore;
 
 use super::SessionId;
 use super::filter::Filter;
-use super::gate::{Gate, READ_OPERATIONS, RESPOND_OPERATIONS};
+use super::gate::{Gate, READ_OPERATIONS, RESPOND_OPERATIONS, Verdict};
 use super::load::Load;
 use crate::crypto::{
-    CookieJar, InitPayload, Keys, MacKey, ReceivedInit, ResponsePayload, Rng, mac1_of, respond,
+    CookieJar, InitPayload, Keys, MIN_REJECT_AFTER, MacKey, ReceivedInit, ResponsePayload, Rng,
+    mac1_of, respond,
 };
 use crate::key::{PublicKey, SecretKey};
 use crate::wire::header::{DataHeader, INIT_BYTES};
@@ -28,8 +29,18 @@ const MAX_PENDING: usize = 4;
 /// For so long they refuse smaller counters than theirs: longer than any round trip, after which
 /// the first packet should be here.
 const COUNTER_LIFETIME: Duration = Duration::from_secs(20);
-/// Handshake messages that wait to be sent; more are dropped, their senders ask again.
+/// Answers that wait to be sent. Beyond it only a message that proves its address is answered, within
+/// the curve's budget; what is dropped comes again.
 const MAX_REPLIES: usize = 256;
+/// Cookie replies that wait to be sent, 64 bytes each; more are dropped, their senders ask again.
+const MAX_COOKIES: usize = 128;
+/// Handshakes of aircraft at home that wait for the curve's budget, at 200 bytes each: a fleet that
+/// comes back at once. The budget reads so many in five seconds …
+const MAX_WAITING: usize = 1024;
+/// … after which an aircraft has called again.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// Handshakes that were answered and never confirmed are looked over for old keys so often.
+const PENDING_LOOK: Duration = Duration::from_secs(60);
 
 /// So many handshakes with used counters, since the last that took effect, are no accident of the
 /// network …
@@ -51,6 +62,11 @@ pub struct Reception {
     filter: Filter,
     last_session: SessionId,
     replies: VecDeque<(Vec<u8>, SocketAddr)>,
+    cookies: VecDeque<(Vec<u8>, SocketAddr)>,
+    /// Messages 1 that wait for the curve's budget, and when each came.
+    waiting: VecDeque<(Vec<u8>, SocketAddr, Duration)>,
+    /// The time of the next look at handshakes that were never confirmed, if there may be some.
+    pending_look: Option<Duration>,
     curve_operations: u64,
     /// An aircraft calls with counters that were used, which is to be told.
     used_counter: Option<PublicKey>,
@@ -196,6 +212,9 @@ impl Reception {
             indices: BTreeMap::new(),
             last_session: 0,
             replies: VecDeque::new(),
+            cookies: VecDeque::new(),
+            waiting: VecDeque::new(),
+            pending_look: None,
             curve_operations: 0,
             used_counter: None,
         }
@@ -230,7 +249,62 @@ impl Reception {
 
     /// The next answer to be sent, and where.
     pub fn next_reply(&mut self) -> Option<(Vec<u8>, SocketAddr)> {
-        self.replies.pop_front()
+        self.replies.pop_front().or_else(|| self.cookies.pop_front())
+    }
+
+    /// The address from which each aircraft's last handshake came that took effect, for the process after
+    /// this one.
+    pub fn homes(&self) -> impl Iterator<Item = (&PublicKey, IpAddr)> {
+        self.gate.homes()
+    }
+
+    /// Takes the address that an aircraft had in the process before this one: from there it goes before
+    /// strangers.
+    pub fn remember_home(&mut self, aircraft: &PublicKey, home: IpAddr) {
+        if self.aircraft.contains_key(aircraft) {
+            self.gate.is_at(*aircraft, home);
+        }
+    }
+
+    /// The time at which [`Self::handle_timeout`] is due next.
+    pub fn next_timeout(&self) -> Option<Duration> {
+        let waiting = self.waiting.front().map(|_| self.gate.next_admission());
+        waiting.into_iter().chain(self.pending_look).min()
+    }
+
+    /// Reads what waited for budget, as far as there is some, and erases old keys that were never
+    /// confirmed. `terms` is that of [`Self::take_init`].
+    pub fn handle_timeout(
+        &mut self,
+        now: Duration,
+        rng: &mut Rng,
+        terms: impl Fn(&PublicKey, &InitPayload) -> Option<Terms>,
+    ) {
+        while self.waiting.front().is_some_and(|(.., since)| now >= *since + MAX_WAIT) {
+            self.waiting.pop_front();
+        }
+        while !self.waiting.is_empty() && self.gate.admits_waiting(now) {
+            if let Some((message, from, _)) = self.waiting.pop_front() {
+                self.read_init(&message, from, now, rng, &terms);
+            }
+        }
+        if self.pending_look.is_some_and(|at| at <= now) {
+            self.erase_old_pending(now);
+        }
+    }
+
+    fn erase_old_pending(&mut self, now: Duration) {
+        let mut some_left = false;
+        for known in self.aircraft.values_mut() {
+            let is_old = |it: &Pending| now >= it.keys.made_at + MIN_REJECT_AFTER;
+            while known.pending.front().is_some_and(is_old) {
+                if let Some(old) = known.pending.pop_front() {
+                    known.forget(old.keys.local, &mut self.indices, &self.filter);
+                }
+            }
+            some_left |= !known.pending.is_empty();
+        }
+        self.pending_look = some_left.then_some(now + PENDING_LOOK);
     }
 
     /// Message 1 came. `terms` says what to answer to an aircraft that says this.
@@ -243,20 +317,39 @@ impl Reception {
         terms: impl FnOnce(&PublicKey, &InitPayload) -> Option<Terms>,
     ) {
         let is_one = message.len() == INIT_BYTES && self.mac.accepts(message);
-        let mac1 = mac1_of(message).filter(|_| is_one && self.replies.len() < MAX_REPLIES);
+        let mac1 = mac1_of(message).filter(|_| is_one);
         let Some(mac1) = mac1.filter(|mac1| !self.gate.is_repeated(mac1, now)) else { return };
         let is_high = self.load.is_high(now);
         let proved = is_high && self.jar.accepts(message, from, now);
         if is_high && !proved {
-            if let Some(sender) = ReceivedInit::sender(message) {
+            let sender = ReceivedInit::sender(message);
+            if let Some(sender) = sender.filter(|_| self.cookies.len() < MAX_COOKIES) {
                 let reply = self.jar.reply(message, sender, from, now, rng);
-                self.replies.push_back((reply, from));
+                self.cookies.push_back((reply, from));
             }
             return;
         }
-        if !self.gate.admits(mac1, from.ip(), proved, now) {
+        if !proved && self.replies.len() >= MAX_REPLIES {
             return;
         }
+        match self.gate.judge(mac1, from.ip(), proved, now) {
+            Verdict::Read => self.read_init(message, from, now, rng, terms),
+            Verdict::Wait if self.waiting.len() < MAX_WAITING => {
+                self.waiting.push_back((message.to_vec(), from, now));
+            }
+            Verdict::Wait | Verdict::Drop => {}
+        }
+    }
+
+    /// Reads message 1, which is paid for, and answers it if it should be.
+    fn read_init(
+        &mut self,
+        message: &[u8],
+        from: SocketAddr,
+        now: Duration,
+        rng: &mut Rng,
+        terms: impl FnOnce(&PublicKey, &InitPayload) -> Option<Terms>,
+    ) {
         self.curve_operations += READ_OPERATIONS;
         let read = ReceivedInit::read(self.prologue, &self.secret, message, rng);
         match read.and_then(|received| self.answer(received, from, now, rng, terms)) {
@@ -300,6 +393,7 @@ impl Reception {
             known.forget(oldest.keys.local, &mut self.indices, &self.filter);
         }
         known.pending.push_back(Pending { keys, payload, address: from, here, resumes });
+        self.pending_look.get_or_insert(now + PENDING_LOOK);
         self.indices.insert(index, key);
         self.filter.add(index);
         known.indices.push(index);

@@ -61,3 +61,69 @@ fn who_calls_with_used_counters_is_told_of_rarely() {
     assert!(world.call(&mut one));
     assert_eq!(one.unanswered_since(), None);
 }
+
+/// Message 1 of a stranger who knows the ground's key.
+fn stranger(world: &mut World, ground: PublicKey) -> Vec<u8> {
+    let secret = SecretKey::generate(&mut world.rng);
+    let mut caller = Caller::new(PROLOGUE, secret, ground, 1, &mut world.rng);
+    let mut out = Vec::new();
+    caller.call((1, 0), Duration::ZERO, world.now, &mut world.rng, &mut out);
+    out
+}
+
+#[test]
+fn cookies_for_a_flood_push_out_no_answer_to_a_message_that_proves_its_address() {
+    let mut rng = Rng::seed_from_u64(2);
+    let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
+    let mut caller = Caller::new(PROLOGUE, air.clone(), hub.public(), 1, &mut rng);
+    let ground = Reception::new(PROLOGUE, hub.clone(), [air.public()], &mut rng);
+    let mut world = World { rng, ground, now: Duration::from_secs(1) };
+    let home = SocketAddr::from(([192, 0, 2, 1], 1));
+    let terms = |_: &_, _: &_| Some(Terms { rate_bps: 1, reserve_bytes: 1, max_flows: 1 });
+    let flood = stranger(&mut world, hub.public());
+    let flooded = |world: &mut World, messages: u8| {
+        for number in 0..messages {
+            // The last byte before the macs is sealed: each is another message to the hub.
+            let (mut message, from) = (flood.clone(), SocketAddr::from(([203, 0, 113, number], 9)));
+            let at = message.len() - 33;
+            message[at] ^= number;
+            world.ground.mac.clone().sign(&mut message, None);
+            let (now, ground) = (world.now, &mut world.ground);
+            ground.take_init(&message, from, now, &mut world.rng, terms);
+        }
+    };
+    flooded(&mut world, 60);
+    let mut first = Vec::new();
+    caller.call((1, 0), Duration::ZERO, world.now, &mut world.rng, &mut first);
+    world.ground.take_init(&first, home, world.now, &mut world.rng, terms);
+    let cookie = std::iter::from_fn(|| world.ground.next_reply()).find(|(_, to)| *to == home);
+    assert!(caller.take(&cookie.expect("it is asked for a cookie").0, world.now).is_none());
+    // One batch of a receive call: the flood, then the aircraft with its cookie.
+    flooded(&mut world, 255);
+    assert_eq!(world.ground.cookies.len(), MAX_COOKIES);
+    let mut proved = Vec::new();
+    caller.call((1, 0), Duration::ZERO, world.now, &mut world.rng, &mut proved);
+    world.ground.take_init(&proved, home, world.now, &mut world.rng, terms);
+    let (answer, to) = world.ground.next_reply().expect("it is answered");
+    assert!(to == home && caller.take(&answer, world.now).is_some());
+    assert!(world.ground.cookies.len() <= MAX_COOKIES);
+}
+
+#[test]
+fn keys_that_were_never_confirmed_are_erased_within_their_hour() {
+    let mut rng = Rng::seed_from_u64(3);
+    let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
+    let mut caller = Caller::new(PROLOGUE, air.clone(), hub.public(), 1, &mut rng);
+    let mut ground = Reception::new(PROLOGUE, hub.clone(), [air.public()], &mut rng);
+    let (from, mut message) = (SocketAddr::from(([192, 0, 2, 1], 1)), Vec::new());
+    let terms = |_: &_, _: &_| Some(Terms { rate_bps: 1, reserve_bytes: 1, max_flows: 1 });
+    caller.call((1, 0), Duration::ZERO, Duration::ZERO, &mut rng, &mut message);
+    ground.take_init(&message, from, Duration::ZERO, &mut rng, terms);
+    let mut last = Duration::ZERO;
+    while let Some(at) = ground.next_timeout() {
+        assert_eq!(ground.indices.len(), 1);
+        last = at;
+        ground.handle_timeout(at, &mut rng, terms);
+    }
+    assert_eq!((last, ground.indices.len()), (MIN_REJECT_AFTER, 0));
+}

@@ -11,3 +11,4 @@ mod marks;
 mod mtu;
 mod security;
 mod session;
+mod storm;

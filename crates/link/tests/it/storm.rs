@@ -1,0 +1,216 @@
+//! A hub restarts under a fleet that goes on: how soon all are back, and what it costs the hub.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bentpipe_link::{
+    AirConfig, AirCore, Aircraft, Class, Core, HubConfig, HubCore, PublicKey, SecretKey, Settings,
+};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const HUB: &str = "198.18.0.2:4500";
+/// One way over a geostationary satellite, as the maritime profile has it.
+const DELAY: Duration = Duration::from_micros(380_500);
+/// All are back within three round trips and five seconds.
+const BOUND: Duration = Duration::from_micros(3 * 761_000 + 5_000_000);
+const AIRCRAFT: usize = 500;
+/// Curve operations that a hub may spend at once, and as many again every second.
+const CURVE_OPERATIONS: u64 = 1000;
+
+struct Fleet {
+    now: Duration,
+    rng: ChaCha8Rng,
+    secret: SecretKey,
+    keys: Vec<PublicKey>,
+    hub: Option<HubCore>,
+    /// Those that the hub knows, and then strangers.
+    airs: Vec<AirCore>,
+    /// The time at which each wants to be called.
+    due: Vec<Duration>,
+    hub_due: Duration,
+    /// Datagrams on their way, by the time at which they come: to an air, or to the hub from an air.
+    flying: BTreeMap<(Duration, u64), (Option<usize>, usize, Vec<u8>)>,
+    count: u64,
+}
+
+fn address(air: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, (air / 250) as u8, (air % 250) as u8], 40_000))
+}
+
+impl Fleet {
+    fn new(seed: u64, strangers: usize) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let secret = SecretKey::generate(&mut rng);
+        let secrets: Vec<_> =
+            (0..AIRCRAFT + strangers).map(|_| SecretKey::generate(&mut rng)).collect();
+        let keys = secrets[..AIRCRAFT].iter().map(SecretKey::public).collect();
+        let hub = secret.public();
+        let air = |own: SecretKey| {
+            let (address, settings) = (HUB.parse().unwrap(), Settings::default());
+            let config = AirConfig { secret: own, hub, address, settings, first_counter: 1 };
+            AirCore::new(config, rng.random())
+        };
+        let airs: Vec<_> = secrets.into_iter().map(air).collect();
+        let due = (0..airs.len()).map(|air| Duration::from_millis(7 * air as u64)).collect();
+        let mut fleet = Self {
+            now: Duration::ZERO,
+            rng,
+            secret,
+            keys,
+            hub: None,
+            airs,
+            due,
+            hub_due: Duration::MAX,
+            flying: BTreeMap::new(),
+            count: 0,
+        };
+        // Strangers come when they are told to.
+        fleet.due[AIRCRAFT..].fill(Duration::MAX);
+        fleet.start_hub(&[]);
+        fleet
+    }
+
+    /// A new process of the hub, which knows where its aircraft were.
+    fn start_hub(&mut self, homes: &[(PublicKey, IpAddr)]) {
+        let aircraft = |key: &PublicKey| {
+            let (settings, highest_class) = (Settings::default(), Class::BestEffort);
+            Aircraft { key: *key, settings, highest_class }
+        };
+        let aircraft = self.keys.iter().map(aircraft).collect();
+        let config = HubConfig { secret: self.secret.clone(), aircraft };
+        let mut hub = HubCore::new(config, self.rng.random());
+        homes.iter().for_each(|(key, home)| hub.remember_home(key, *home));
+        self.hub = Some(hub);
+        self.hub_due = self.now;
+    }
+
+    /// The hub's process ends, and says nothing; where its aircraft were is on its disk.
+    fn kill_hub(&mut self) -> Vec<(PublicKey, IpAddr)> {
+        let hub = self.hub.take().expect("it runs");
+        self.flying.retain(|_, (to, ..)| to.is_some());
+        hub.homes().map(|(key, home)| (*key, home)).collect()
+    }
+
+    fn flush_air(&mut self, air: usize) {
+        let (now, core, mut out) = (self.now, &mut self.airs[air], Vec::new());
+        core.handle_timeout(now);
+        while core.transmit(now, &mut out).is_some() {
+            self.count += 1;
+            let datagram = std::mem::take(&mut out);
+            self.flying.insert((now + DELAY, self.count), (None, air, datagram));
+        }
+        while core.next_event().is_some() {}
+        self.due[air] = core.next_timeout(now).max(now + Duration::from_micros(1));
+    }
+
+    fn flush_hub(&mut self) {
+        let (now, mut out) = (self.now, Vec::new());
+        let Some(hub) = &mut self.hub else { return };
+        hub.handle_timeout(now);
+        while let Some(to) = hub.transmit(now, &mut out) {
+            self.count += 1;
+            let datagram = std::mem::take(&mut out);
+            let SocketAddr::V4(to) = to else { panic!("{to}") };
+            let [_, _, high, low] = to.ip().octets();
+            let air = usize::from(high) * 250 + usize::from(low);
+            self.flying.insert((now + DELAY, self.count), (Some(air), air, datagram));
+        }
+        while hub.next_event().is_some() {}
+        self.hub_due = hub.next_timeout(now).max(now + Duration::from_micros(1));
+    }
+
+    /// Goes on until `done`, or until `end`.
+    fn run(&mut self, end: Duration, mut done: impl FnMut(&mut Self) -> bool) {
+        while self.now < end && !done(self) {
+            let air_due = self.due.iter().min().copied().unwrap_or(end);
+            let hub_due = self.hub.as_ref().map_or(end, |_| self.hub_due);
+            let arrival = self.flying.keys().next().map_or(end, |(at, _)| *at);
+            self.now = air_due.min(hub_due).min(arrival).min(end).max(self.now);
+            let now = self.now;
+            let mut for_hub = false;
+            while let Some(entry) = self.flying.first_entry().filter(|it| it.key().0 <= now) {
+                let (to, air, datagram) = entry.remove();
+                match (to, &mut self.hub) {
+                    (Some(_), _) => {
+                        let from = HUB.parse().unwrap();
+                        self.airs[air].handle_datagram(&datagram, from, false, now);
+                        self.flush_air(air);
+                    }
+                    (None, Some(hub)) => {
+                        hub.handle_datagram(&datagram, address(air), false, now);
+                        for_hub = true;
+                    }
+                    (None, None) => {}
+                }
+            }
+            if for_hub || self.hub_due <= now {
+                self.flush_hub();
+            }
+            for air in 0..self.airs.len() {
+                if self.due[air] <= now {
+                    self.flush_air(air);
+                }
+            }
+        }
+    }
+
+    /// Returns `true` if this hub has a session with each aircraft.
+    fn is_up(&self) -> bool {
+        self.hub.as_ref().is_some_and(|hub| hub.sessions_begun() == AIRCRAFT as u64)
+    }
+
+    /// Every aircraft has a flow, and has just sent something by it.
+    fn talk(&mut self) {
+        for air in 0..AIRCRAFT {
+            let target = "origin.example:80".parse().unwrap();
+            let core = &mut self.airs[air];
+            core.open(&target, Class::BestEffort, 1, b"GET", self.now).unwrap();
+            self.flush_air(air);
+        }
+    }
+}
+
+/// All connect, the hub is away for `outage`, and `strangers` call when it is back; how long it takes
+/// then until all aircraft are back.
+fn storm(seed: u64, outage: Duration, strangers: usize) -> Duration {
+    let mut fleet = Fleet::new(seed, strangers);
+    fleet.run(Duration::from_secs(120), |fleet| fleet.is_up());
+    assert!(fleet.is_up());
+    fleet.run(fleet.now + Duration::from_secs(5), |_| false);
+    fleet.talk();
+    let homes = fleet.kill_hub();
+    assert_eq!(homes.len(), AIRCRAFT);
+    fleet.run(fleet.now + outage, |_| false);
+    fleet.start_hub(&homes);
+    let began = fleet.now;
+    fleet.due[AIRCRAFT..].fill(began);
+    fleet.run(began + Duration::from_secs(60), |fleet| {
+        let spent = fleet.hub.as_ref().map_or(0, HubCore::curve_operations);
+        let passed = (fleet.now - began).as_micros() as u64;
+        let budget = CURVE_OPERATIONS + passed * CURVE_OPERATIONS / 1_000_000;
+        assert!(spent <= budget, "{spent} of {budget} curve operations");
+        fleet.is_up()
+    });
+    assert!(fleet.is_up(), "{} are back", fleet.hub.map_or(0, |hub| hub.sessions_begun()));
+    fleet.now - began
+}
+
+#[test]
+fn a_fleet_is_back_soon_after_its_hub_restarted() {
+    let took = storm(1, Duration::ZERO, 0);
+    assert!(took <= BOUND, "{took:?}");
+}
+
+#[test]
+fn a_fleet_is_back_soon_after_its_hub_was_down() {
+    let took = storm(2, Duration::from_secs(61), 0);
+    assert!(took <= BOUND, "{took:?}");
+}
+
+#[test]
+fn a_fleet_goes_before_strangers_with_true_addresses() {
+    let took = storm(3, Duration::from_secs(61), 300);
+    assert!(took <= BOUND, "{took:?}");
+}
