@@ -63,6 +63,17 @@ impl Air {
         self.0.look(|core, _| core.current().map(|(_, session)| session.counters()))
     }
 
+    /// Waits until the task that moves datagrams has ended although nobody closed this end; for ever
+    /// while all is well.
+    pub async fn failed(&self) {
+        self.0.failed().await;
+    }
+
+    /// Turns of that task so far, which is asked for another: unless it hangs, the next call gives more.
+    pub fn pulse(&self) -> u64 {
+        self.0.pulse()
+    }
+
     /// Closes the association and waits until the ground has been told.
     pub async fn close(&self) {
         self.0.close().await;
@@ -83,6 +94,17 @@ impl Ground {
     /// The next connection that any aircraft opens; `None` once this end is closed.
     pub async fn accept(&self) -> Option<Incoming> {
         self.0.accept(GroundCore::aircraft_of).await
+    }
+
+    /// Waits until the task that moves datagrams has ended although nobody closed this end; for ever
+    /// while all is well.
+    pub async fn failed(&self) {
+        self.0.failed().await;
+    }
+
+    /// Turns of that task so far, which is asked for another: unless it hangs, the next call gives more.
+    pub fn pulse(&self) -> u64 {
+        self.0.pulse()
     }
 
     /// Closes every association and waits until the aircraft have been told.

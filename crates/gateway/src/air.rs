@@ -44,6 +44,7 @@ use crate::counters::Counters;
 use crate::far::{self, FarEnd};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError};
+use crate::notify;
 pub use bentpipe_dns::Counts as DnsCounts;
 use bentpipe_link::{ModemRate, SettingsError};
 use tokio::sync::mpsc;
@@ -97,20 +98,38 @@ pub async fn run_with(
 ) -> Result<(), StartError> {
     let mut inherited = Inherited::from_env()?;
     let far = far::far_end(config, &mut inherited)?;
+    run_over(config, far, inherited, again, shutdown).await
+}
+
+/// The same over `far`.
+pub(crate) async fn run_over(
+    config: &AirConfig,
+    far: Arc<dyn FarEnd>,
+    mut inherited: Inherited,
+    again: mpsc::Receiver<AirConfig>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
     let gateway = Air::bind(config, &mut inherited, far.clone())?;
     let usage = gateway.intake.usage.clone();
     gateway.log_listeners();
     let gateway_settings = gateway.live();
     let modem = config.link.modem.as_ref().map(RateSource::start);
     let status = gateway.tell_status(config.status.as_ref());
-    tokio::select! {
-        () = gateway.serve(shutdown) => {}
-        () = follow_modem(modem.as_ref(), &*far) => {}
-        () = keep(usage.clone()) => {}
-        () = status => {}
-        () = follow_configs(gateway_settings, again) => {}
-        () = silence::watch(&config.link, &*far) => {}
-    }
+    notify::ready();
+    let shutdown = async {
+        shutdown.await;
+        notify::stopping();
+    };
+    let outcome = tokio::select! {
+        () = far.failed() => Err(StartError::Failed(config.link.transport.name())),
+        () = gateway.serve(shutdown) => Ok(()),
+        () = follow_modem(modem.as_ref(), &*far) => Ok(()),
+        () = keep(usage.clone()) => Ok(()),
+        () = status => Ok(()),
+        () = follow_configs(gateway_settings, again) => Ok(()),
+        () = silence::watch(&config.link, &*far) => Ok(()),
+        () = notify::feed_watchdog(|| far.pulse().into_iter().collect()) => Ok(()),
+    };
     if let Some(usage) = usage {
         usage.write_or_say();
     }
@@ -118,7 +137,7 @@ pub async fn run_with(
         modem.close().await;
     }
     far.close().await;
-    Ok(())
+    outcome
 }
 
 /// What may change while the gateway runs.

@@ -9,6 +9,9 @@ pub mod link;
 pub mod masque;
 mod start;
 
+#[cfg(test)]
+mod failure_tests;
+
 use std::net::SocketAddr;
 
 use bentpipe_link::{
@@ -133,6 +136,17 @@ pub trait FarEnd: Send + Sync + 'static {
 
     /// Whether the far gateway answers at the moment.
     fn reach(&self) -> Reach;
+
+    /// Waits until the transport has ended by a fault of this process; for ever while all is well.
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Turns so far of the task that moves datagrams, which is asked for another: unless it hangs, the
+    /// next call gives more. `None` where the transport has no such task.
+    fn pulse(&self) -> Option<u64> {
+        None
+    }
 
     /// Tells the far end that it is over, and waits until that has left.
     fn close(&self) -> BoxFuture<'_, ()> {
@@ -313,6 +327,17 @@ pub trait Arrivals: Send + Sync + 'static {
     /// passengers and flows than `most`. `None` while it has none, and of a transport that does not
     /// tell.
     fn traffic(&self, _aircraft: &PublicKey, _most: Most) -> Option<Traffic> {
+        None
+    }
+
+    /// Waits until the transport has ended by a fault of this process; for ever while all is well.
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
+
+    /// Turns so far of the task that moves datagrams, which is asked for another: unless it hangs, the
+    /// next call gives more. `None` where the transport has no such task.
+    fn pulse(&self) -> Option<u64> {
         None
     }
 

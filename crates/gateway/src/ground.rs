@@ -25,6 +25,7 @@ use crate::counters::Counters;
 use crate::far::{self, Arrivals, Carried, Claim, FarStream, Incoming};
 use crate::flows::Flows;
 use crate::net::{self, Inherited, StartError, ip};
+use crate::notify;
 use crate::pages::GroundPages;
 use crate::police::policed;
 use crate::quiet::Quiet;
@@ -82,18 +83,51 @@ pub async fn run_with(
 ) -> Result<(), StartError> {
     let gateway = Ground::new(config)?;
     let arrivals = far::arrivals(config, &mut Inherited::from_env()?)?;
+    run_over(config, &gateway, arrivals, again, shutdown).await
+}
+
+/// The same over `arrivals`.
+pub(crate) async fn run_over(
+    config: &GroundConfig,
+    gateway: &Ground,
+    arrivals: Vec<Arc<dyn Arrivals>>,
+    again: mpsc::Receiver<GroundConfig>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), StartError> {
     for from in &arrivals {
         let address = from.local_addr().map(|address| address.to_string()).unwrap_or_default();
         let (transport, aircraft) = (from.transport().name(), config.aircraft.len());
         tracing::info!(address, transport, aircraft, "serving");
     }
-    tokio::select! {
-        () = gateway.serve(arrivals.clone(), shutdown) => {}
-        () = gateway.follow_configs(&arrivals, again) => {}
-        () = gateway.tell_status(config, &arrivals) => {}
-    }
+    notify::ready();
+    let shutdown = async {
+        shutdown.await;
+        notify::stopping();
+    };
+    let pulses = || arrivals.iter().filter_map(|from| from.pulse()).collect();
+    let outcome = tokio::select! {
+        // Before what ends in good order when a transport does.
+        biased;
+        name = failed(&arrivals) => Err(StartError::Failed(name)),
+        () = gateway.serve(arrivals.clone(), shutdown) => Ok(()),
+        () = gateway.follow_configs(&arrivals, again) => Ok(()),
+        () = gateway.tell_status(config, &arrivals) => Ok(()),
+        () = notify::feed_watchdog(pulses) => Ok(()),
+    };
     futures_util::future::join_all(arrivals.iter().map(|from| from.close())).await;
-    Ok(())
+    outcome
+}
+
+/// The name of the first transport that ends by a fault; waits for ever while all is well.
+async fn failed(arrivals: &[Arc<dyn Arrivals>]) -> &'static str {
+    let each = arrivals.iter().map(|from| {
+        Box::pin(async move {
+            from.failed().await;
+            from.transport().name()
+        }) as BoxFuture<'_, &'static str>
+    });
+    let never = Box::pin(std::future::pending()) as BoxFuture<'_, &'static str>;
+    futures_util::future::select_all(each.chain([never])).await.0
 }
 
 impl Ground {

@@ -22,6 +22,7 @@ mod flows;
 pub mod fuzz;
 pub mod ground;
 pub mod net;
+mod notify;
 mod origin_tls;
 pub mod pages;
 mod police;

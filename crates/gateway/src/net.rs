@@ -22,7 +22,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// Why a gateway could not start.
+/// Why a gateway could not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A socket could not be bound.
@@ -80,6 +80,12 @@ pub enum StartError {
         /// What the system said.
         source: io::Error,
     },
+    /// The task that moves the link's datagrams is gone.
+    #[error(
+        "the {0} transport ended by a fault of this program, and nothing is carried any more: the \
+         lines above say where; please report them, and let the service manager restart it"
+    )]
+    Failed(&'static str),
     /// The system's name servers are unknown.
     #[error(
         "the name servers of this machine cannot be read: {0}\n\

@@ -70,6 +70,14 @@ impl FarEnd for Air {
         if self.is_up() { Reach::Up } else { Reach::Down }
     }
 
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Air::failed(self))
+    }
+
+    fn pulse(&self) -> Option<u64> {
+        Some(Air::pulse(self))
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(Air::close(self))
     }
@@ -78,6 +86,14 @@ impl FarEnd for Air {
 impl Arrivals for Ground {
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>> {
         Box::pin(async move { Ground::accept(self).await.map(Incoming::from) })
+    }
+
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Ground::failed(self))
+    }
+
+    fn pulse(&self) -> Option<u64> {
+        Some(Ground::pulse(self))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -83,6 +83,14 @@ impl FarEnd for Air {
         }
     }
 
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Air::failed(self))
+    }
+
+    fn pulse(&self) -> Option<u64> {
+        Some(Air::pulse(self))
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(Air::close(self))
     }
@@ -185,6 +193,14 @@ impl Arrivals for Hub {
 
     fn traffic(&self, aircraft: &PublicKey, most: Most) -> Option<Traffic> {
         Hub::traffic(self, aircraft, most)
+    }
+
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Hub::failed(self))
+    }
+
+    fn pulse(&self) -> Option<u64> {
+        Some(Hub::pulse(self))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

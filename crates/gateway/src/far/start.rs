@@ -260,6 +260,21 @@ impl FarEnd for Awaited {
         self.far.borrow().as_ref().map_or(Reach::Down, |far| far.reach())
     }
 
+    fn failed(&self) -> BoxFuture<'_, ()> {
+        let mut far = self.far.clone();
+        Box::pin(async move {
+            let known = far.wait_for(Option::is_some).await.map(|far| far.clone());
+            // Else the task that asks for the address has ended without a link.
+            if let Ok(Some(far)) = known {
+                far.failed().await;
+            }
+        })
+    }
+
+    fn pulse(&self) -> Option<u64> {
+        self.far.borrow().as_ref().and_then(|far| far.pulse())
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         let far = self.far.borrow().clone();
         Box::pin(async move {
@@ -285,6 +300,16 @@ mod tests {
         let error = Awaited { far, classes: Arc::default() }.open(open).await.err().unwrap();
         assert!(matches!(error, OpenError::Down(_)), "{error}");
         assert_eq!(began.elapsed(), PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_that_cannot_start_is_a_failure() {
+        let (found, far) = watch::channel(None);
+        let awaited = Awaited { far, classes: Arc::default() };
+        let waiting = timeout(PATIENCE, awaited.failed()).await;
+        assert!(waiting.is_err(), "its name may have an address yet");
+        drop(found);
+        awaited.failed().await;
     }
 
     #[test]

@@ -141,6 +141,17 @@ impl Air {
         self.0.look(|core, _| core.current().map(|(_, session)| session.round_trip()))
     }
 
+    /// Waits until the task that moves datagrams has ended although nobody closed this end; for ever
+    /// while all is well.
+    pub async fn failed(&self) {
+        self.0.failed().await;
+    }
+
+    /// Turns of that task so far, which is asked for another: unless it hangs, the next call gives more.
+    pub fn pulse(&self) -> u64 {
+        self.0.pulse()
+    }
+
     /// Closes the session and waits until the hub has been told.
     pub async fn close(&self) {
         self.0.close().await;

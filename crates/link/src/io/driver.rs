@@ -251,6 +251,7 @@ impl<C: Core + Unpin> Future for Driver<C> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
+        this.shared.turned();
         let Came { taken, more: more_came } = this.receive(cx);
         if this.is_idle(taken, cx) {
             if more_came {

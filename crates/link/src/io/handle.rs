@@ -149,6 +149,22 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
         }
     }
 
+    /// Waits until the driver has ended although nobody closed this end: it panicked. Waits for ever
+    /// while all is well.
+    pub async fn failed(&self) {
+        self.shared.ended().await;
+        if self.shared.lock().closing {
+            std::future::pending().await
+        }
+    }
+
+    /// Turns of the driver so far. It is woken for another, so that the next call gives more, unless
+    /// the driver hangs.
+    pub fn pulse(&self) -> u64 {
+        self.shared.lock().wake_driver();
+        self.shared.turns()
+    }
+
     /// Closes every session and waits until the peers have been told.
     pub async fn close(&self) {
         self.shared.close();

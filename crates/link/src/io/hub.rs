@@ -1,7 +1,7 @@
 //! The ground gateway's handle on the link.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
@@ -19,6 +19,17 @@ use crate::{Class, ClassCounters, ClassSettings, Most, OpenDatagrams, PerClass, 
 /// The link, seen from the ground: many aircraft. Clones share it; the last one dropped closes it.
 #[derive(Clone)]
 pub struct Hub(Arc<Handle<HubCore>>);
+
+/// Looks at the link without keeping it open.
+#[derive(Clone)]
+pub struct HubWatch(Weak<Handle<HubCore>>);
+
+impl HubWatch {
+    /// The link, while anybody else holds it.
+    pub fn hub(&self) -> Option<Hub> {
+        self.0.upgrade().map(Hub)
+    }
+}
 
 /// A flow that an aircraft opened.
 pub enum Arrived {
@@ -76,6 +87,22 @@ impl Hub {
     /// Where it listens.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.0.local_addr()
+    }
+
+    /// A look at the link that does not keep it open.
+    pub fn watch(&self) -> HubWatch {
+        HubWatch(Arc::downgrade(&self.0))
+    }
+
+    /// The address from which each aircraft's last handshake came, for the process after this one.
+    pub fn homes(&self) -> Vec<(PublicKey, IpAddr)> {
+        self.0.look(|core, _| core.homes().map(|(key, home)| (*key, home)).collect())
+    }
+
+    /// Gives the address that an aircraft had in the process before this one: handshakes from there go
+    /// before those of strangers.
+    pub fn remember_home(&self, aircraft: &PublicKey, home: IpAddr) {
+        self.0.look(|core, _| core.remember_home(aircraft, home));
     }
 
     /// The next flow that any aircraft opens; `None` once the hub is closed.
@@ -148,6 +175,17 @@ impl Hub {
     /// none.
     pub fn traffic(&self, aircraft: &PublicKey, most: Most) -> Option<Traffic> {
         self.0.look(|core, now| core.traffic(aircraft, most, now))
+    }
+
+    /// Waits until the task that moves datagrams has ended although nobody closed this end; for ever
+    /// while all is well.
+    pub async fn failed(&self) {
+        self.0.failed().await;
+    }
+
+    /// Turns of that task so far, which is asked for another: unless it hangs, the next call gives more.
+    pub fn pulse(&self) -> u64 {
+        self.0.pulse()
     }
 
     /// Closes every session and waits until the aircraft have been told.

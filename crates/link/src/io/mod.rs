@@ -21,7 +21,7 @@ pub use air::{Air, AirWatch};
 pub use datagram::DatagramFlow;
 pub use flow::{Flow, FlowReset};
 pub use handle::{Handle, Incoming};
-pub use hub::{Arrived, Hub, IncomingDatagrams, SessionStatus};
+pub use hub::{Arrived, Hub, HubWatch, IncomingDatagrams, SessionStatus};
 pub use socket::Socket;
 pub use udp::UdpSocket;
 

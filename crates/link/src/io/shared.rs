@@ -1,7 +1,7 @@
 //! What the driver, the handles and the flows share.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub struct Shared<C: ?Sized> {
     epoch: Instant,
     /// Told when a session begins, a flow comes in, or the driver has ended.
     pub changed: Notify,
+    /// Turns of the driver so far; outside the lock, which a driver that hangs may hold.
+    turns: AtomicU64,
     state: Mutex<State<C>>,
 }
 
@@ -57,6 +59,16 @@ impl<C: ?Sized> Shared<C> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The driver has had its turn.
+    pub fn turned(&self) {
+        self.turns.fetch_add(1, Relaxed);
+    }
+
+    /// Turns of the driver so far.
+    pub fn turns(&self) -> u64 {
+        self.turns.load(Relaxed)
+    }
+
     /// Nothing moves any more: whoever waits should look.
     pub fn abandon(&self) {
         let mut state = self.lock();
@@ -82,7 +94,8 @@ impl<C> Shared<C> {
             ended: false,
             core,
         };
-        Self { epoch: Instant::now(), changed: Notify::new(), state: Mutex::new(state) }
+        let (turns, state) = (AtomicU64::new(0), Mutex::new(state));
+        Self { epoch: Instant::now(), changed: Notify::new(), turns, state }
     }
 }
 

@@ -1,0 +1,77 @@
+//! Tells the service manager that the gateway is ready, alive and stopping (`sd_notify(3)`).
+//!
+//! Nothing is told where no service manager asks: without `NOTIFY_SOCKET`, or, of the watchdog,
+//! without `WATCHDOG_USEC`.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+use tokio::time::sleep;
+
+/// Times that the watchdog is fed within its limit.
+const FEEDS_PER_LIMIT: u32 = 4;
+
+/// The gateway serves.
+pub fn ready() {
+    tell(NotifyState::Ready);
+}
+
+/// The gateway stops; flows that are open may finish.
+pub fn stopping() {
+    tell(NotifyState::Stopping);
+}
+
+/// Feeds the watchdog, if there is one, as long as all that `pulses` gives rises; for ever.
+pub async fn feed_watchdog(pulses: impl Fn() -> Vec<u64>) {
+    match sd_notify::watchdog_enabled() {
+        Some(limit) => feed(limit, pulses, || tell(NotifyState::Watchdog)).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn feed(limit: Duration, pulses: impl Fn() -> Vec<u64>, mut tell: impl FnMut()) {
+    let mut last = Vec::new();
+    loop {
+        let now = pulses();
+        // A transport that has just begun has no earlier pulse.
+        if now.len() != last.len() || now.iter().zip(&last).all(|(now, last)| now > last) {
+            tell();
+        }
+        last = now;
+        sleep(limit / FEEDS_PER_LIMIT).await;
+    }
+}
+
+fn tell(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        tracing::debug!(%error, "the service manager cannot be told");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use tokio::time::timeout;
+
+    /// Feeds in ten limits of the watchdog, by the pulses at each look.
+    async fn fed(pulses: impl Fn(u64) -> Vec<u64>) -> u32 {
+        let (looks, fed) = (Cell::new(0), Cell::new(0));
+        let look = || {
+            looks.set(looks.get() + 1);
+            pulses(looks.get())
+        };
+        let limit = Duration::from_secs(30);
+        let _ = timeout(limit * 10, feed(limit, look, || fed.set(fed.get() + 1))).await;
+        fed.get()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_watchdog_is_fed_while_every_transport_moves() {
+        assert_eq!(fed(|look| vec![look, 3 * look]).await, 40);
+        assert_eq!(fed(|_| vec![]).await, 40, "nothing can hang where there is nothing");
+        assert_eq!(fed(|look| vec![look, look.min(8)]).await, 8, "one hangs");
+        assert_eq!(fed(|_| vec![7]).await, 1, "it hung from the first");
+        assert_eq!(fed(|look| if look < 5 { vec![] } else { vec![look] }).await, 40);
+    }
+}
