@@ -5,6 +5,7 @@
 
 pub mod aerotcp;
 pub mod datagram;
+mod homes;
 pub mod link;
 pub mod masque;
 mod start;

@@ -144,7 +144,7 @@ fn claim_at(file: &Path, clock_s: u64) -> Result<u64, CounterError> {
 }
 
 /// The new content is on the disk before the old one goes.
-pub(super) fn replace(file: &Path, content: &str) -> io::Result<()> {
+pub(crate) fn replace(file: &Path, content: &str) -> io::Result<()> {
     let mut fresh = file.as_os_str().to_owned();
     fresh.push(".new");
     let mut new =

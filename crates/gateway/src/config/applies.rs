@@ -36,6 +36,7 @@ const GROUND_LINK: &[Setting] = &[
     setting("dscp", RADIO),
     setting("coding", RADIO),
     setting("quic-in-order", RADIO),
+    setting("state-file", RADIO),
 ];
 
 /// Under each of its `[[aircraft]]`.

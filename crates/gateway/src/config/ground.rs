@@ -96,6 +96,8 @@ pub struct GroundLink {
     /// Memory of each aircraft's session.
     #[serde(default)]
     pub memory: Memory,
+    /// Absolute when parsed.
+    state_file: Option<PathBuf>,
     #[serde(skip)]
     private_key: Option<SecretKey>,
 }
@@ -278,8 +280,9 @@ impl GroundLimits {
 impl GroundConfig {
     /// The folders that this gateway writes to.
     pub fn writable(&self) -> Vec<PathBuf> {
-        let status = self.status.as_ref().and_then(|status| super::folder_of(&status.file));
-        status.into_iter().collect()
+        let status = self.status.as_ref().map(|status| status.file.as_path());
+        let state = self.link.listen.and(self.link.state_file.as_deref());
+        status.into_iter().chain(state).filter_map(super::folder_of).collect()
     }
 
     /// Reads and checks `file` and the key it names.
@@ -293,6 +296,10 @@ impl GroundConfig {
         which::expect(&source, Which::Ground)?;
         let mut config: Self = source.parse()?;
         config.link.private_key = Some(source.private_key(&config.link.private_key_file)?);
+        config.link.state_file = Some(match config.link.state_file.take() {
+            Some(path) => source.beside(&path),
+            None => source.beside(config.link.private_key_file.get_ref()).with_extension("state"),
+        });
         let served = config.link.served();
         if served.is_empty() {
             let why = "nothing to listen on".to_owned();
@@ -360,6 +367,12 @@ impl GroundLink {
     pub fn private_key(&self) -> &SecretKey {
         // GroundConfig::parse, the only maker of this type, has filled it.
         self.private_key.as_ref().expect("a parsed config holds its key")
+    }
+
+    /// The file that keeps the last addresses of aircraft: `state-file`, or beside the key.
+    pub fn state_file(&self) -> &Path {
+        // GroundConfig::parse, the only maker of this type, has filled it.
+        self.state_file.as_deref().expect("a parsed config knows its state file")
     }
 
     /// Where each transport listens.

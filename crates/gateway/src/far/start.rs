@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{
     Arrivals, FarDatagrams, FarEnd, FarStream, Open, OpenDatagrams, OpenError, Reach, aerotcp,
-    link, masque,
+    homes, link, masque,
 };
 use crate::air::{counter, path_memory};
 use crate::config::{AirConfig, GroundConfig, Transport};
@@ -89,6 +89,7 @@ pub fn arrivals(
     if let Some(address) = config.link.listen {
         let socket = plain_socket(inherited, "link", address)?.with_marks(config.link.dscp);
         let hub = Hub::start(Box::new(socket), link::hub_config(config)?);
+        homes::keep(&hub, config.link.state_file());
         if let Some(beam) = config.beam() {
             hub.set_beam(beam.forward, beam.return_)?;
         }
