@@ -6,8 +6,8 @@ use std::path::Path;
 
 use bentpipe_gateway::config::{
     AeroTcp, AirConfig, AirDns, AirLink, AircraftConfig, Beam, ClassConfig, Classes, ConfigError,
-    Detail, GroundConfig, LeaseSource, Listen, Memory, ModemConfig, ModemSource, Preload, Quic,
-    StatusConfig, Transport, Which, WindowKind,
+    Detail, Dial, GroundConfig, LeaseSource, Listen, Memory, ModemConfig, ModemSource, Preload,
+    Quic, StatusConfig, Transport, Which, WindowKind,
 };
 use bentpipe_gateway::far::{aerotcp, link};
 use bentpipe_gateway::rate::dlep::Finding;
@@ -336,12 +336,7 @@ fn ground(config: &GroundConfig) -> Sheet {
     if config.aircraft.is_empty() && config.clients.is_empty() {
         sheet.row("aircraft", "none: nobody will be served");
     }
-    let allowed: Vec<_> = config.dial.allow.iter().map(ToString::to_string).collect();
-    if allowed.is_empty() {
-        sheet.row("dials", "public addresses only");
-    } else {
-        sheet.row("dials", format!("public addresses, and {}", allowed.join(", ")));
-    }
+    dials(&mut sheet, &config.dial);
     let servers: Vec<_> = config.dns.servers.iter().map(|server| server.0.to_string()).collect();
     let asked = if servers.is_empty() { "the system's".to_owned() } else { servers.join(", ") };
     sheet.row("name servers", asked);
@@ -369,6 +364,27 @@ fn ground(config: &GroundConfig) -> Sheet {
     }
     status(&mut sheet, config.status.as_ref());
     sheet
+}
+
+/// Destinations, and the addresses that they are dialled from.
+fn dials(sheet: &mut Sheet, dial: &Dial) {
+    let listed = |items: Vec<String>| items.join(", ");
+    let allowed: Vec<_> = dial.allow.iter().map(ToString::to_string).collect();
+    if allowed.is_empty() {
+        sheet.row("dials", "public addresses only, and no neighbours");
+    } else {
+        sheet.row("dials", format!("public addresses, and {}", listed(allowed)));
+    }
+    if dial.deny.is_empty() {
+        sheet.row("note", "nothing is denied: neither mail (25/tcp) nor 168.63.129.16 (Azure)");
+    } else {
+        let denied = dial.deny.iter().map(ToString::to_string).collect();
+        sheet.row("", format!("never {}", listed(denied)));
+    }
+    if !dial.sources.is_empty() {
+        let sources = dial.sources.iter().map(ToString::to_string).collect();
+        sheet.row("", format!("from {}", listed(sources)));
+    }
 }
 
 fn aircraft(sheet: &mut Sheet, config: &GroundConfig, one: &AircraftConfig) {
@@ -477,7 +493,8 @@ mod tests {
                 1.89 Mbit/s; 4096 flows, 4096 of UDP, up to network
   memory        512 MiB received, 32 MiB to send, 16 MiB for repairs
   packets       up to 1500 bytes, IP header included, if the path carries them
-  dials         public addresses only
+  dials         public addresses only, and no neighbours
+                never 168.63.129.16/32, 25/tcp
   name servers  9.9.9.9:53
   pushes        at 32 kbit/s, names that an aircraft used to ask for, where it
                 takes them

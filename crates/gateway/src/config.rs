@@ -8,6 +8,7 @@ mod air;
 mod applies;
 mod beam;
 mod classes;
+mod dial;
 mod dns;
 mod error;
 mod ground;
@@ -44,10 +45,11 @@ pub use air::{
 };
 pub use beam::Beam;
 pub use classes::{ClassConfig, Classes};
+pub use dial::{Denied, Dial, Nat64};
 pub use dns::{AirDns, Encrypted};
 pub use error::ConfigError;
 pub use ground::{
-    AircraftConfig, Dial, Dns, GroundConfig, GroundLimits, GroundLink, NameServer, PrivateAddresses,
+    AircraftConfig, Dns, GroundConfig, GroundLimits, GroundLink, NameServer, PrivateAddresses,
 };
 pub use hosts::HostAddresses;
 pub use http::{HttpCache, Page};

@@ -8,10 +8,12 @@ mod origins;
 mod pages;
 pub mod policy;
 pub mod resolve;
+mod sources;
 mod udp;
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::hash::Hash;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +38,7 @@ use fleet::{Fleet, Most, Permit};
 use names::Names;
 use policy::Policy;
 use resolve::Dns;
+use sources::Sources;
 use udp::{Owner, Routes, Udp};
 
 /// Flows to the resolver idle as those to name servers do.
@@ -51,6 +54,7 @@ pub struct Ground {
 struct Shared {
     fleet: Arc<Fleet>,
     policy: Policy,
+    sources: Sources,
     dns: Arc<Dns>,
     names: Names,
     pages: Option<GroundPages>,
@@ -142,9 +146,10 @@ impl Ground {
             ip: limits.ip.max_flows,
         };
         let dns = Arc::new(Dns::new(&config.dns, &config.hosts)?);
+        let policy = Policy::new(&config.dial);
+        let sources = Sources::new(&config.dial.sources);
         let shared = Shared {
             fleet: Arc::new(Fleet::new(&config.aircraft, &config.clients, most, counters.clone())),
-            policy: Policy::new(config.dial.allow.clone()),
             names: Names::new(dns.clone(), &config.dns, &config.dial.allow, counters.clone())?,
             dns,
             pages: config.split_http.as_ref().map(|pages| {
@@ -157,11 +162,14 @@ impl Ground {
             relay: config.limits.relay(),
             udp: Udp::new(
                 counters.clone(),
+                (policy.paths(), sources.clone()),
                 limits.udp.unanswered_timeout.into(),
                 config.link.quic_in_order,
             ),
             limits: config.limits.clone(),
             raw: config.raw.clone(),
+            policy,
+            sources,
             counters,
         };
         Ok(Self { shared: Arc::new(shared), drain: config.limits.drain_timeout.into() })
@@ -275,7 +283,8 @@ impl Shared {
         let Incoming { aircraft, target, class, passenger, claim, carries } = incoming;
         match carries {
             Carried::Stream(stream) => {
-                self.serve_stream(target, (class, passenger), claim, stream, permit).await;
+                let from = (aircraft, passenger);
+                self.serve_stream(target, (class, from), claim, stream, permit).await;
             }
             Carried::Datagrams { protocol, source, is_gateway, flow } => {
                 let owner = Owner { aircraft, passenger, protocol, source, is_gateway };
@@ -321,7 +330,7 @@ impl Shared {
         if is_udp == (target.port == 0) || !(is_udp || self.carries(protocol)) {
             return Err(ResetCode::Forbidden);
         }
-        let route = self.reach(&Routes(&self.policy), target).await?;
+        let route = self.reach(&Routes(&self.policy), protocol, target).await?;
         let address = route.address;
         let other_family = ip::is_echo(protocol) && protocol != ip::echo(address.ip());
         if other_family || is_udp && self.udp.is_own(route) {
@@ -338,14 +347,15 @@ impl Shared {
     async fn serve_stream(
         &self,
         target: Target,
-        (class, passenger): (Class, u32),
+        (class, from): (Class, ([u8; 32], u32)),
         claim: Option<Claim>,
         mut stream: Box<dyn FarStream>,
         permit: Permit,
     ) {
-        if let Some((tcp, class)) = self.dial(&target, (class, claim), &mut *stream, &permit).await
-        {
-            self.relay(tcp, &target, (class, passenger), stream, permit).await;
+        let tcp = Tcp::of(self, &from);
+        let dialled = self.dial(&target, (class, claim), &tcp, &mut *stream, &permit).await;
+        if let Some((tcp, class)) = dialled {
+            self.relay(tcp, &target, (class, from.1), stream, permit).await;
         }
     }
 
@@ -354,12 +364,12 @@ impl Shared {
         &self,
         target: &Target,
         (class, claim): (Class, Option<Claim>),
+        tcp: &Tcp<'_>,
         stream: &mut dyn FarStream,
         permit: &Permit,
     ) -> Option<(TcpStream, Class)> {
         let verdict = self.verify(claim, target, permit);
-        let tcp = Tcp(&self.policy);
-        let (dialled, verdict) = tokio::join!(self.reach(&tcp, target), verdict);
+        let (dialled, verdict) = tokio::join!(self.reach(tcp, ip::TCP, target), verdict);
         match dialled {
             Ok(tcp) => {
                 if let Some(verified) = verdict {
@@ -412,14 +422,15 @@ impl Shared {
         Some(permit.class(claim.class))
     }
 
-    /// Resolves `target`, asks the policy, and connects to it as `connector` does.
+    /// Resolves `target`, asks the policy, and connects to it by `protocol` as `connector` does.
     async fn reach<C: Connect>(
         &self,
         connector: &C,
+        protocol: u8,
         target: &Target,
     ) -> Result<C::Stream, ResetCode> {
-        let permit = |ip| self.policy.permit(ip);
         let (port, deadline) = (target.port, self.connect_timeout);
+        let permit = |ip| self.policy.permit(ip, protocol, port);
         match &target.host {
             Host::Ip(ip) => {
                 let address = SocketAddr::new(*ip, port);
@@ -435,15 +446,30 @@ impl Shared {
 }
 
 /// The kernel's TCP, to where the policy lets it go.
-struct Tcp<'a>(&'a Policy);
+struct Tcp<'a> {
+    policy: &'a Policy,
+    /// Addresses to send from: of IPv4, of IPv6.
+    from: [Option<IpAddr>; 2],
+}
+
+impl<'a> Tcp<'a> {
+    /// What `who` is sent, or asks for, leaves from the address that is his.
+    fn of(shared: &'a Shared, who: &impl Hash) -> Self {
+        let from = [false, true].map(|v6| shared.sources.of(who, v6));
+        Self { policy: &shared.policy, from }
+    }
+}
 
 impl Connect for Tcp<'_> {
     type Stream = TcpStream;
 
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, std::io::Result<TcpStream>> {
         Box::pin(async move {
-            self.0.path(address)?;
-            let tcp = TcpStream::connect(address).await?;
+            self.policy.path(address)?;
+            let tcp = match self.from[usize::from(address.is_ipv6())] {
+                None => TcpStream::connect(address).await?,
+                Some(from) => net::bound(from)?.connect(address).await?,
+            };
             net::tune(&tcp)?;
             Ok(tcp)
         })
@@ -460,12 +486,24 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let here = listener.local_addr().unwrap();
         let codes = async |policy: Policy| {
-            let tcp = Tcp(&policy).connect(here).await.err();
+            let tcp = Tcp { policy: &policy, from: [None; 2] }.connect(here).await.err();
             let route = Routes(&policy).connect(here).await.err();
             [tcp, route].map(|error| error.map(|error| eyeballs::code_of(&error)))
         };
         assert_eq!(codes(Policy::default()).await, [Some(ResetCode::Forbidden); 2]);
-        let allow = Policy::new(vec!["127.0.0.1/32".parse().unwrap()]);
+        let allow = toml::from_str("allow = [\"127.0.0.1/32\"]").unwrap();
+        let allow = Policy::new(&allow);
         assert_eq!(codes(allow).await, [None; 2]);
+    }
+
+    #[tokio::test]
+    async fn connections_leave_from_the_address_that_is_configured() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let policy = Policy::new(&toml::from_str("allow = [\"127.0.0.0/8\"]").unwrap());
+        let from = [Some("127.0.0.9".parse().unwrap()), None];
+        let tcp = Tcp { policy: &policy, from };
+        let _tcp = tcp.connect(listener.local_addr().unwrap()).await.unwrap();
+        let (_, seen) = listener.accept().await.unwrap();
+        assert_eq!(seen.ip(), IpAddr::from([127, 0, 0, 9]));
     }
 }

@@ -6,13 +6,14 @@ pub(crate) mod path;
 pub(crate) mod udp;
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::time::Duration;
 
 use bentpipe_schedule::{Class, Dscp};
 use listenfd::ListenFd;
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Connections that may wait to be accepted: more than a cabin's burst at boarding.
 const BACKLOG: i32 = 1024;
@@ -239,6 +240,15 @@ pub fn size_buffers(tcp: &TcpStream, buffers: crate::far::LocalBuffers) {
     if let Some(bytes) = buffers.receive {
         let _ = socket.set_recv_buffer_size(bytes);
     }
+}
+
+/// A socket that connects from `source`. It takes no port before it connects, so that connections to
+/// different destinations may have the same one.
+pub fn bound(source: IpAddr) -> io::Result<TcpSocket> {
+    let socket = if source.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    setsockopt(&socket, sockopt::IpBindAddressNoPort, &true)?;
+    socket.bind((source, 0).into())?;
+    Ok(socket)
 }
 
 /// Lets this process hold as many descriptors as the system allows: two per flow

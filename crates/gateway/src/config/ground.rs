@@ -9,7 +9,6 @@ use std::time::Duration;
 use bentpipe_link::{Class, PublicKey, SecretKey};
 use bentpipe_prefetch::plan::NameList;
 use bentpipe_units::{BitRate, Span};
-use ipnet::IpNet;
 use serde::Deserialize;
 
 use super::classes::{class, default_class};
@@ -17,10 +16,9 @@ use super::hosts::{self, HostAddresses};
 use super::least;
 use super::radio::{coded, default_mtu, in_order, marked};
 use super::{
-    AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, GroundIp,
-    GroundSite, GroundSplitHttp, GroundUdp, Masque, Memory, Raw, Source, StandardClient,
-    StatusConfig, Transport, Which, applies, from_text, origin, read, seconds, spanned_key,
-    standard, which,
+    AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Dial,
+    GroundIp, GroundSite, GroundSplitHttp, GroundUdp, Masque, Memory, Raw, Source, StandardClient,
+    StatusConfig, Transport, Which, applies, from_text, origin, read, spanned_key, standard, which,
 };
 use crate::net::ip;
 use crate::relay::RelayLimits;
@@ -149,17 +147,6 @@ pub struct AircraftConfig {
     pub flows_per_second: u32,
 }
 
-/// How the ground dials.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Dial {
-    /// Networks that may be dialled although they are not on the Internet.
-    pub allow: Vec<IpNet>,
-    /// How long a destination may take, its name included.
-    #[serde(deserialize_with = "least::moment")]
-    pub connect_timeout: Span,
-}
-
 /// Whom the ground asks for names.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -242,12 +229,6 @@ const fn default_flows_per_second() -> u32 {
     500
 }
 
-impl Default for Dial {
-    fn default() -> Self {
-        Self { allow: Vec::new(), connect_timeout: seconds(10) }
-    }
-}
-
 impl Default for GroundLimits {
     fn default() -> Self {
         Self {
@@ -310,6 +291,7 @@ impl GroundConfig {
         config.link.check_addresses(&source)?;
         applies::at_ground(&source, &served)?;
         hosts::check(&config.hosts, &source)?;
+        config.dial.check(&source)?;
         let (mut seen, mut names) = (BTreeSet::new(), BTreeSet::new());
         config.classes.check(&source)?;
         for aircraft in &mut config.aircraft {

@@ -19,6 +19,7 @@ use super::site::{MAX_SITES, provider};
 use super::{ConfigError, Dial, Source};
 use crate::classify::Name;
 use crate::ground::policy::Policy;
+use crate::net::ip;
 
 /// The port of HTTPS.
 const HTTPS: u16 = 443;
@@ -66,19 +67,24 @@ pub(super) fn load(
     dial: &Dial,
     source: &Source<'_>,
 ) -> Result<(), ConfigError> {
-    let policy = Policy::new(dial.allow.clone());
+    let policy = Policy::new(dial);
     let place = |site: &GroundSite| site.name.span();
     load_each(sites, source, place, |site| {
         let (origin, origin_ca) = (site.origin.as_ref(), site.origin_ca.as_ref());
         let upstream = Written { name: &site.name, origin, origin_ca }.load(source)?;
         if let (Some(written), Host::Ip(ip)) = (origin, &upstream.origin.host)
-            && policy.permit(*ip).is_none()
+            && policy.permit(*ip, ip::TCP, upstream.origin.port).is_none()
         {
             let name = upstream.name.as_str();
-            let why = format!(
-                "{ip}, the origin of {name}, is not on the Internet, and [dial] does not allow it"
-            );
-            let help = format!("write allow = [\"{}\"] under [dial]", IpNet::from(*ip));
+            let (why, help) = if policy.denies(*ip, ip::TCP, upstream.origin.port) {
+                let why = format!("{ip}, the origin of {name}, stands in deny under [dial]");
+                (why, "remove it there, or write another origin".to_owned())
+            } else {
+                let why = format!(
+                    "{ip}, the origin of {name}, is not on the Internet, and [dial] does not allow it"
+                );
+                (why, format!("write allow = [\"{}\"] under [dial]", IpNet::from(*ip)))
+            };
             return Err(ConfigError::at(source, Some(written.span()), why, help));
         }
         Ok(site.loaded.insert(upstream).name.clone())

@@ -11,6 +11,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::{Shared, Tcp};
 use crate::config::Upstream;
+use crate::net::ip;
 use crate::origin_tls::{self, Failed};
 use crate::pages::{Connection, Origins};
 
@@ -28,8 +29,10 @@ impl Origins for Shared {
                 let site = site.ok_or(ResetCode::Forbidden)?;
                 return self.connect_site(site).await;
             }
+            // All of a page's connections to one origin leave from one address.
+            let from = Tcp::of(self, &host);
             let host = host.parse().map_err(|_| ResetCode::Forbidden)?;
-            let tcp = self.reach(&Tcp(&self.policy), &Target { host, port }).await?;
+            let tcp = self.reach(&from, ip::TCP, &Target { host, port }).await?;
             Ok(Box::new(tcp) as Box<dyn Connection>)
         })
     }
@@ -43,7 +46,7 @@ impl Shared {
 
     /// Connects to a site's origin, which has to show that it is.
     async fn connect_site(&self, site: &Upstream) -> Result<Box<dyn Connection>, ResetCode> {
-        let tcp = self.reach(&Tcp(&self.policy), &site.origin).await?;
+        let tcp = self.reach(&Tcp::of(self, &site.name.as_str()), ip::TCP, &site.origin).await?;
         let Some(client) = site.client.clone() else { return Ok(Box::new(tcp)) };
         match self.secure(site, client, tcp).await {
             Ok(tls) => Ok(Box::new(tls)),

@@ -11,7 +11,7 @@ use bentpipe_prefetch::wire::single::End;
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use super::Shared;
+use super::{Shared, Tcp};
 use super::fleet::Permit;
 use crate::classify::Name;
 use crate::far::{Carried, Claim, FarStream, Incoming};
@@ -25,7 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Shared {
     /// One page with what it will ask for, or a flow of single requests, where that is done here.
     pub(super) async fn serve_pages(&self, incoming: Incoming, permit: Permit) {
-        let Incoming { class, passenger, claim, carries, .. } = incoming;
+        let Incoming { aircraft, class, passenger, claim, carries, .. } = incoming;
+        let from = (aircraft, passenger);
         let (pages, mut stream) = match (&self.pages, carries) {
             (Some(pages), Carried::Stream(stream)) => (pages, stream),
             (_, mut carries) => {
@@ -39,10 +40,10 @@ impl Shared {
             // Where it leads it may lead only by all that holds for a flow that was opened to there.
             Ok(Opening::Single(target, packed)) => {
                 let flow = Box::new(Unpacked::new(stream, packed));
-                self.serve_stream(target, (class, passenger), claim, flow, permit).await;
+                self.serve_stream(target, (class, from), claim, flow, permit).await;
             }
             Ok(Opening::Site(name, packed)) => {
-                self.serve_site(&name, (class, passenger), claim, (stream, packed), permit).await;
+                self.serve_site(&name, (class, from), claim, (stream, packed), permit).await;
             }
             Ok(Opening::Page(read)) => {
                 let mut stream = Replay::new(stream, read);
@@ -58,7 +59,7 @@ impl Shared {
     async fn serve_site(
         &self,
         name: &Name,
-        (class, passenger): (Class, u32),
+        (class, from): (Class, ([u8; 32], u32)),
         claim: Option<Claim>,
         (stream, packed): (Box<dyn FarStream>, Bytes),
         permit: Permit,
@@ -68,10 +69,11 @@ impl Shared {
             return told(stream, End::NoSite).await;
         };
         let mut stream = stream;
-        let dialled = self.dial(&site.origin, (class, claim), &mut *stream, &permit).await;
+        let tcp = Tcp::of(self, &from);
+        let dialled = self.dial(&site.origin, (class, claim), &tcp, &mut *stream, &permit).await;
         let Some((tcp, class)) = dialled else { return };
         let is_cut = Arc::<AtomicBool>::default();
-        let (of, to) = ((class, passenger), &site.origin);
+        let (of, to) = ((class, from.1), &site.origin);
         let said = Said::new(is_cut.clone());
         let tls = match &site.client {
             Some(client) => self.secure(site, client.clone(), tcp).await,

@@ -5,51 +5,90 @@
 //! registries, RFC 6890) or the operator's `allow` names it. An IPv4 address
 //! inside an IPv6 one (mapped, 6to4, NAT64) counts as that IPv4 address. The hub's
 //! own addresses are refused by the same rule, global ones among them: what listens
-//! there may be for the hub's own network alone.
+//! there may be for the hub's own network alone. So are its neighbours, which the kernel
+//! reaches without a gateway. What `deny` names is refused in any case.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::net::path::Path;
+use crate::config::{Denied, Dial, Nat64};
+use crate::net::path::{End, Path, Paths};
+use crate::quiet::Quiet;
 
-/// The operator's exceptions on top of the fixed rules.
-#[derive(Debug, Clone, Default)]
+/// The operator's rules on top of the fixed ones.
+#[derive(Default)]
 pub struct Policy {
     allow: Vec<IpNet>,
+    deny: Vec<Denied>,
+    nat64: Vec<Nat64>,
+    paths: Arc<Paths>,
+    quiet: Quiet,
 }
 
 impl Policy {
-    /// Refuses everything that is not globally reachable, except what `allow` names.
-    pub fn new(allow: Vec<IpNet>) -> Self {
-        Self { allow }
+    /// Refuses everything that is not globally reachable or that `dial` denies, except what it allows.
+    pub fn new(dial: &Dial) -> Self {
+        let (allow, deny, nat64) = (dial.allow.clone(), dial.deny.clone(), dial.nat64.clone());
+        Self { allow, deny, nat64, ..Self::default() }
     }
 
-    /// The address to dial for `ip`, or `None` where that is forbidden.
-    pub fn permit(&self, ip: IpAddr) -> Option<IpAddr> {
+    /// The address to dial for `ip`, or `None` if that is forbidden for `protocol` and `port`.
+    pub fn permit(&self, ip: IpAddr, protocol: u8, port: u16) -> Option<IpAddr> {
         let plain = ip.to_canonical();
-        let inner = match plain {
-            IpAddr::V6(v6) => embedded_v4(v6).map(IpAddr::V4),
-            IpAddr::V4(_) => None,
-        };
+        let inner = self.inner(plain);
         let named = |ip| self.names(ip);
         let permitted = named(plain) || inner.is_some_and(named) || is_global(inner, plain);
-        permitted.then_some(plain)
+        (permitted && !self.denies(plain, protocol, port)).then_some(plain)
     }
 
-    /// The way to `address`, which is permitted; [`io::ErrorKind::PermissionDenied`] where it ends
-    /// at this machine and `allow` does not name it.
+    /// Whether `deny` names the destination, or the IPv4 address inside it.
+    pub fn denies(&self, ip: IpAddr, protocol: u8, port: u16) -> bool {
+        let plain = ip.to_canonical();
+        let named = |ip| self.deny.iter().any(|denied| denied.names(ip, protocol, port));
+        named(plain) || self.inner(plain).is_some_and(named)
+    }
+
+    /// The path to `address`, which is permitted; [`io::ErrorKind::PermissionDenied`] if it ends
+    /// at this machine or at a neighbour, and `allow` does not name it.
     pub fn path(&self, address: SocketAddr) -> io::Result<Path> {
-        let path = Path::towards(address)?;
-        if path.is_local()? && !self.names(address.ip()) {
-            return Err(io::ErrorKind::PermissionDenied.into());
+        let path = self.paths.towards(address)?;
+        let ip = address.ip();
+        let is_own = match path.end {
+            End::Here => true,
+            // The neighbour is the translator, not the destination.
+            End::OnLink => self.inner(ip).is_none(),
+            End::Beyond => false,
+        };
+        if !is_own || self.names(ip) {
+            return Ok(path);
         }
-        Ok(path)
+        if path.end == End::OnLink {
+            self.quiet.warn(
+                "a passenger asked for a neighbour of this gateway: write it under [dial] allow if \
+                 it may be dialled",
+                &ip,
+            );
+        }
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+
+    /// What asks the kernel for routes.
+    pub fn paths(&self) -> Arc<Paths> {
+        self.paths.clone()
     }
 
     fn names(&self, ip: IpAddr) -> bool {
         self.allow.iter().any(|net| net.contains(&ip))
+    }
+
+    /// The IPv4 address that `ip` leads to through a translator or a tunnel.
+    fn inner(&self, ip: IpAddr) -> Option<IpAddr> {
+        let IpAddr::V6(v6) = ip else { return None };
+        let by_operator = self.nat64.iter().find_map(|prefix| prefix.inside(v6));
+        by_operator.or_else(|| embedded_v4(v6)).map(IpAddr::V4)
     }
 }
 
@@ -114,9 +153,14 @@ const NOT_GLOBAL_V6: [Ipv6Net; 3] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::ip;
+
+    fn policy(dial: &str) -> Policy {
+        Policy::new(&toml::from_str(dial).unwrap())
+    }
 
     fn permits(policy: &Policy, ip: &str) -> bool {
-        policy.permit(ip.parse().unwrap()).is_some()
+        policy.permit(ip.parse().unwrap(), ip::TCP, 443).is_some()
     }
 
     #[test]
@@ -191,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_operator_may_allow_more() {
-        let policy = Policy::new(vec!["10.1.0.0/16".parse().unwrap(), "fd00::/8".parse().unwrap()]);
+        let policy = policy("allow = [\"10.1.0.0/16\", \"fd00::/8\"]");
         assert!(permits(&policy, "10.1.2.3"));
         assert!(permits(&policy, "::ffff:10.1.2.3"));
         assert!(permits(&policy, "64:ff9b::a01:203"));
@@ -199,6 +243,39 @@ mod tests {
         assert!(!permits(&policy, "10.2.0.1"));
         assert!(!permits(&policy, "127.0.0.1"));
         let mapped = "::ffff:10.1.2.3".parse().unwrap();
-        assert_eq!(policy.permit(mapped), Some("10.1.2.3".parse().unwrap()));
+        assert_eq!(policy.permit(mapped, ip::TCP, 443), Some("10.1.2.3".parse().unwrap()));
+    }
+
+    #[test]
+    fn what_is_denied_is_never_dialled() {
+        let to = |policy: &Policy, ip: &str, protocol, port| {
+            policy.permit(ip.parse().unwrap(), protocol, port).is_some()
+        };
+        let safe = policy("");
+        for metadata in ["168.63.129.16", "::ffff:168.63.129.16", "64:ff9b::a83f:8110"] {
+            assert!(!to(&safe, metadata, ip::TCP, 32_526), "{metadata}");
+            assert!(!to(&safe, metadata, ip::UDP, 53), "{metadata}");
+            assert!(!to(&safe, metadata, ip::ICMP, 0), "{metadata}");
+        }
+        assert!(!to(&safe, "1.1.1.1", ip::TCP, 25));
+        assert!(!to(&safe, "2606:4700::1111", ip::TCP, 25));
+        assert!(to(&safe, "1.1.1.1", ip::TCP, 587) && to(&safe, "1.1.1.1", ip::UDP, 25));
+        let both = policy("allow = [\"10.0.0.0/8\"]\ndeny = [\"10.9.0.0/16\"]");
+        assert!(to(&both, "10.8.0.1", ip::TCP, 80) && !to(&both, "10.9.0.1", ip::TCP, 80));
+        assert!(to(&both, "1.1.1.1", ip::TCP, 25), "the operator's list is the whole list");
+    }
+
+    #[test]
+    fn translators_are_seen_through() {
+        let address = "2a01:4f8:64::10.0.0.1";
+        assert!(permits(&policy(""), address), "nobody said that it is a translator's");
+        let known = policy("nat64 = [\"2a01:4f8:64::/96\", \"64:ff9b:1::/48\"]");
+        assert!(!permits(&known, address));
+        assert!(permits(&known, "2a01:4f8:64::1.1.1.1"));
+        assert!(!permits(&known, "2a01:4f8:64::168.63.129.16"));
+        assert!(permits(&known, "64:ff9b:1:101:1:100::"), "1.1.1.1 by a prefix of 48 bits");
+        assert!(!permits(&known, "64:ff9b:1:a00:0:100::"), "10.0.0.1 by it");
+        let allowed = policy("nat64 = [\"2a01:4f8:64::/96\"]\nallow = [\"10.0.0.1/32\"]");
+        assert!(permits(&allowed, address));
     }
 }

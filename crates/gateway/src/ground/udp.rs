@@ -21,10 +21,12 @@ use tokio::time::{Instant, sleep_until};
 
 use super::eyeballs::Connect;
 use super::policy::Policy;
+use super::sources::Sources;
 use crate::counters::Counters;
 use crate::far::FarDatagrams;
 use crate::far::datagram::Datagram;
 use crate::net::ip;
+use crate::net::path::{End, Paths};
 use crate::quic::is_quic;
 use crate::quiet::Quiet;
 use mapping::{Lease, Mappings};
@@ -56,8 +58,13 @@ pub struct Route {
 impl Udp {
     /// No mappings yet. Flows that nothing has answered end after `unanswered` without a packet;
     /// `quic_in_order` says whether those of QUIC are put back in order.
-    pub fn new(counters: Arc<Counters>, unanswered: Duration, quic_in_order: bool) -> Self {
-        let mappings = Mappings::new(counters.clone());
+    pub fn new(
+        counters: Arc<Counters>,
+        (paths, sources): (Arc<Paths>, Sources),
+        unanswered: Duration,
+        quic_in_order: bool,
+    ) -> Self {
+        let mappings = Mappings::new(counters.clone(), paths, sources);
         let (quiet, listeners) = Default::default();
         Self { mappings, counters, quiet, unanswered, quic_in_order, listeners }
     }
@@ -184,7 +191,7 @@ impl Connect for Routes<'_> {
 
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, std::io::Result<Route>> {
         Box::pin(async move {
-            let local = self.0.path(address)?.is_local()?;
+            let local = self.0.path(address)?.end == End::Here;
             Ok(Route { address, local })
         })
     }
@@ -240,7 +247,7 @@ mod tests {
     async fn told(is_gateway: bool) -> (bool, u64) {
         let counters = Arc::<Counters>::default();
         let second = Duration::from_secs(1);
-        let udp = Udp::new(counters.clone(), second, true);
+        let udp = Udp::new(counters.clone(), Default::default(), second, true);
         let brings = Mutex::new(vec![&b"\x00payload"[..], b"\x02\x05with hops"]);
         let flow = Arc::new(Flow { brings, ..Flow::default() });
         let owner =
@@ -263,7 +270,7 @@ mod tests {
         let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let to = origin.local_addr().unwrap();
         let (unanswered, idle) = (Duration::from_secs(30), Duration::from_secs(300));
-        let mappings = Mappings::new(Arc::default());
+        let mappings = Mappings::new(Arc::default(), Arc::default(), Sources::default());
         let owner = Owner {
             aircraft: [1; 32],
             passenger: 1,

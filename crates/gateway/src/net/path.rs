@@ -1,48 +1,102 @@
-//! What the kernel knows of the way to a destination, without sending anything.
+//! Routes, as the kernel has them. Nothing is sent.
+
+mod netlink;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 
-/// The way to one destination.
-pub struct Path {
-    /// Connected to it.
-    socket: UdpSocket,
-    to: IpAddr,
+use netlink::{Failed, Netlink};
+
+/// Asks the kernel for routes.
+///
+/// It asks by netlink, which takes no port. If the process may not use netlink (seccomp, some sandboxes), a
+/// connected UDP socket shows the source address and the MTU instead. Such a socket takes a port for a
+/// moment, and it does not show who is a neighbour.
+#[derive(Default)]
+pub struct Paths {
+    /// Opened by the first question, in the namespace that the sockets are in.
+    netlink: Mutex<Option<Netlink>>,
+    /// Filled once that was said.
+    refused: OnceLock<()>,
 }
 
-impl Path {
-    /// The way to `to`; an error where there is none.
-    pub fn towards(to: SocketAddr) -> io::Result<Self> {
-        let any = match to {
-            SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let socket = UdpSocket::bind((any, 0))?;
-        socket.connect(to)?;
-        Ok(Self { socket, to: to.ip() })
-    }
-
-    /// The address that our packets have on it.
-    pub fn own_address(&self) -> io::Result<IpAddr> {
-        Ok(self.socket.local_addr()?.ip())
-    }
-
-    /// Whether it ends at this machine: what goes to an address of ours comes from that address.
-    pub fn is_local(&self) -> io::Result<bool> {
-        Ok(self.to.is_loopback() || self.own_address()? == self.to)
-    }
-
+/// The path to one destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    /// Where it ends.
+    pub end: End,
+    /// The source address of our packets.
+    pub own_address: Option<IpAddr>,
     /// The largest IP packet that it is known to take, bytes.
-    pub fn mtu_bytes(&self) -> io::Result<u32> {
-        let mtu = match self.to {
-            IpAddr::V4(_) => getsockopt(&self.socket, sockopt::IpMtu),
-            IpAddr::V6(_) => getsockopt(&self.socket, options::Ipv6Mtu),
-        }?;
-        Ok(u32::try_from(mtu).unwrap_or_default())
+    pub mtu_bytes: Option<u32>,
+}
+
+/// Where a path ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// At this machine.
+    Here,
+    /// At a neighbour: the route has no gateway.
+    OnLink,
+    /// Behind a gateway, or at the far end of a point-to-point line.
+    Beyond,
+}
+
+impl Paths {
+    /// The path to `to`, or an error if there is none.
+    pub fn towards(&self, to: SocketAddr) -> io::Result<Path> {
+        match self.by_netlink(to.ip()) {
+            Ok(path) => Ok(path),
+            Err(Failed::NoRoute(error)) => Err(error),
+            Err(Failed::Refused(refused)) => {
+                let path = by_socket(to)?;
+                self.refused.get_or_init(|| say(&refused));
+                Ok(path)
+            }
+        }
     }
+
+    fn by_netlink(&self, to: IpAddr) -> Result<Path, Failed> {
+        // Nothing in here panics half-way.
+        let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = match &mut *netlink {
+            Some(open) => open,
+            None => netlink.insert(Netlink::open().map_err(Failed::Refused)?),
+        };
+        open.path(to)
+    }
+}
+
+fn say(error: &io::Error) {
+    tracing::warn!(
+        %error,
+        "routes cannot be asked for by netlink: neighbours on the ground's own networks are not \
+         refused; allow AF_NETLINK (systemd: RestrictAddressFamilies=)"
+    );
+}
+
+/// The path that a connected socket shows.
+fn by_socket(to: SocketAddr) -> io::Result<Path> {
+    let any = match to {
+        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(to)?;
+    let own = socket.local_addr()?.ip();
+    // What goes to an address of ours comes from that address.
+    let is_here = to.ip().is_loopback() || own == to.ip();
+    let end = if is_here { End::Here } else { End::Beyond };
+    let mtu = match to {
+        SocketAddr::V4(_) => getsockopt(&socket, sockopt::IpMtu),
+        SocketAddr::V6(_) => getsockopt(&socket, options::Ipv6Mtu),
+    };
+    let mtu_bytes = mtu.ok().and_then(|mtu| u32::try_from(mtu).ok());
+    Ok(Path { end, own_address: Some(own), mtu_bytes })
 }
 
 /// Packets of `socket` are never fragmented on their way: what is too large for it is answered with
@@ -91,11 +145,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_local_in_both_families() {
+    fn loopback_is_this_machine_in_both_families_and_both_ways() {
         for to in ["127.0.0.1:9", "127.8.8.8:9", "[::1]:9"] {
-            let path = Path::towards(to.parse().unwrap()).unwrap();
-            assert!(path.is_local().unwrap(), "{to}");
-            assert!(path.mtu_bytes().unwrap() >= 1280, "{to}");
+            let to: SocketAddr = to.parse().unwrap();
+            let asked = Paths::default().by_netlink(to.ip());
+            let Ok(asked) = asked else { panic!("netlink does not answer for {to}") };
+            for path in [asked, by_socket(to).unwrap()] {
+                assert_eq!(path.end, End::Here, "{to}");
+                assert!(path.mtu_bytes.unwrap() >= 1280, "{to}");
+                assert!(path.own_address.unwrap().is_loopback(), "{to}");
+            }
         }
     }
 }

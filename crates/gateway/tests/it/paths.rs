@@ -1,7 +1,9 @@
 //! The ground on a machine with a global address and a path of a small MTU, in a namespace.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 
+use bentpipe_gateway::ground::policy::Policy;
 use bentpipe_link::ResetCode;
 use tokio::net::UdpSocket;
 
@@ -33,6 +35,52 @@ fn global_addresses_of_the_machine_are_refused() {
             let client = Client::of(bench.socks).await;
             client.echoes(&head(udp::echo(GLOBAL).await), b"it does").await;
         });
+    });
+}
+
+/// A network of public addresses that the ground is in, and a default route by one of its routers. No port is
+/// free for the time of the test: routes are asked for without a socket of UDP.
+#[test]
+fn neighbours_are_refused_and_what_is_behind_a_router_is_not() {
+    as_root("paths::neighbours_are_refused_and_what_is_behind_a_router_is_not", || {
+        new_network();
+        sh("ip link add hub0 type veth peer name isp0
+            ip addr add 1.2.3.2/24 dev hub0
+            ip -6 addr add 2a01::2/64 dev hub0 nodad
+            ip link set hub0 up
+            ip link set isp0 up
+            ip route add default via 1.2.3.1
+            ip -6 route add default via 2a01::1
+            echo 40000 40000 >/proc/sys/net/ipv4/ip_local_port_range");
+        let taken = ["0.0.0.0:0", "[::]:0"].map(std::net::UdpSocket::bind);
+        assert_eq!(taken[0].as_ref().unwrap().local_addr().unwrap().port(), 40_000);
+        let policy = |dial: &str| Policy::new(&toml::from_str(dial).unwrap());
+        let refuses = |policy: &Policy, to: &str| match policy.path(to.parse().unwrap()) {
+            Ok(_) => false,
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{to}: {error}");
+                true
+            }
+        };
+        let safe = policy("");
+        for neighbour in
+            ["1.2.3.1:80", "1.2.3.77:443", "1.2.3.2:80", "[2a01::1]:80", "[2a01::2]:80"]
+        {
+            assert!(refuses(&safe, neighbour), "{neighbour}");
+        }
+        for beyond in ["9.9.9.9:443", "1.2.4.1:80", "[2606::1]:443"] {
+            assert!(!refuses(&safe, beyond), "{beyond}");
+        }
+        let open = policy("allow = [\"1.2.3.0/24\", \"2a01::/64\"]");
+        for neighbour in ["1.2.3.1:80", "1.2.3.2:80", "[2a01::1]:80"] {
+            assert!(!refuses(&open, neighbour), "{neighbour}");
+        }
+        // A point-to-point line has no router to name: nobody there is a neighbour.
+        sh("ip route replace default dev hub0; ip -6 route replace default dev hub0");
+        assert!(!refuses(&safe, "9.9.9.9:443") && !refuses(&safe, "[2606::1]:443"));
+        assert!(refuses(&safe, "1.2.3.77:443"));
+        sh("ip route del default");
+        assert!(safe.path("9.9.9.9:443".parse().unwrap()).is_err(), "there is no route");
     });
 }
 

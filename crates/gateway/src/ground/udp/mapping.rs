@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,8 +16,9 @@ use super::outside::{self, Sole, Taken};
 use crate::counters::Counters;
 use crate::far::datagram::{Datagram, IcmpError};
 use crate::far::{DatagramError, FarDatagrams};
+use crate::ground::sources::Sources;
 use crate::net::ip;
-use crate::net::path::{self, Path};
+use crate::net::path::{self, Paths};
 use crate::net::udp::{self, Control, ErrorHeard};
 
 /// Packets and errors taken from one socket before other tasks have their turn.
@@ -44,6 +45,8 @@ pub struct Owner {
 /// All external ports.
 pub struct Mappings {
     counters: Arc<Counters>,
+    paths: Arc<Paths>,
+    sources: Sources,
     table: Mutex<HashMap<Key, Arc<Mapping>>>,
     taken: Taken,
 }
@@ -89,8 +92,9 @@ pub struct Lease {
 }
 
 impl Mappings {
-    pub fn new(counters: Arc<Counters>) -> Arc<Self> {
-        Arc::new(Self { counters, table: Mutex::default(), taken: Taken::default() })
+    pub fn new(counters: Arc<Counters>, paths: Arc<Paths>, sources: Sources) -> Arc<Self> {
+        let (table, taken) = Default::default();
+        Arc::new(Self { counters, paths, sources, table, taken })
     }
 
     /// The external port of `owner` for a flow towards `address`. Two flows of one owner towards
@@ -111,7 +115,9 @@ impl Mappings {
         let (mapping, key) = match (shared, key) {
             (Some(known), key) => (known.clone(), key),
             (None, key) => {
-                let mapping = Arc::new(Mapping::open(owner.protocol, address, &self.counters)?);
+                let source = self.sources.of(&(owner.aircraft, owner.passenger), address.is_ipv6());
+                let mapping = Mapping::open(owner.protocol, address, source, &self.counters)?;
+                let mapping = Arc::new(mapping);
                 mapping.add(address, &peer);
                 let free = key.filter(|key| !table.contains_key(key));
                 if let Some(key) = free {
@@ -159,7 +165,7 @@ impl Lease {
     /// whole, sent one not.
     pub fn too_large(&self) {
         // Without a way there any more, there is nothing to tell.
-        let Ok(error) = too_big(self.address) else { return };
+        let Ok(error) = too_big(&self.mappings.paths, self.address) else { return };
         self.peer.explain(error, &self.mappings.counters);
     }
 }
@@ -178,9 +184,14 @@ impl Drop for Lease {
 }
 
 impl Mapping {
-    fn open(protocol: u8, address: SocketAddr, counters: &Arc<Counters>) -> io::Result<Self> {
+    fn open(
+        protocol: u8,
+        address: SocketAddr,
+        source: Option<IpAddr>,
+        counters: &Arc<Counters>,
+    ) -> io::Result<Self> {
         let v6 = address.is_ipv6();
-        let socket = Arc::new(outside::open(protocol, address)?);
+        let socket = Arc::new(outside::open(protocol, address, source)?);
         udp::keep_errors(&socket, v6)?;
         udp::tell_headers(&socket, v6)?;
         // RFC 9298 section 3.1: packets are never fragmented on their way.
@@ -302,12 +313,12 @@ impl Peer {
 }
 
 /// What a router at our end of the path to `address` would say of a packet too large for it.
-fn too_big(address: SocketAddr) -> io::Result<IcmpError> {
-    let path = Path::towards(address)?;
-    let from = path.own_address()?;
+fn too_big(paths: &Paths, address: SocketAddr) -> io::Result<IcmpError> {
+    let path = paths.towards(address)?;
+    let from = path.own_address.ok_or(io::ErrorKind::AddrNotAvailable)?;
     let (kind, code) = if from.is_ipv4() { (3, 4) } else { (2, 0) };
     // RFC 1191 has 16 bits for it.
-    let rest = path.mtu_bytes()?.min(u32::from(u16::MAX)).to_be_bytes();
+    let rest = path.mtu_bytes.unwrap_or_default().min(u32::from(u16::MAX)).to_be_bytes();
     Ok(IcmpError { from, kind, code, rest, hop_limit: OWN_HOP_LIMIT, quote: None })
 }
 
@@ -325,14 +336,6 @@ fn icmp_error(heard: &ErrorHeard, hop_limit: Option<u8>) -> IcmpError {
 /// Without the scope that the kernel adds, which says nothing for a global address.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port())
-}
-
-/// Any address of ours that reaches `address`, and any port.
-pub fn any(address: SocketAddr) -> SocketAddr {
-    match address {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    }
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -369,7 +372,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_port_for_all_destinations_of_one_source() {
-        let mappings = Mappings::new(Arc::default());
+        let mappings = Mappings::new(Arc::default(), Arc::default(), Sources::default());
         let owner = Owner {
             aircraft: [1; 32],
             passenger: 1,

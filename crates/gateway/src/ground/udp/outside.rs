@@ -2,29 +2,42 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 
-use super::mapping::{any, lock};
+use super::mapping::lock;
 use crate::net::ip;
 
-/// Opens a socket for packets of `protocol`, one that can send to `address`.
+/// Opens a socket for packets of `protocol`, one that can send to `address`, from `source` if there is one.
 ///
 /// Echoes need no privilege, but a group that may send them (sysctl `net.ipv4.ping_group_range`,
 /// which counts for IPv6 too); the kernel gives each socket an identifier of its own, and only
 /// answers that have it. Other protocols need CAP_NET_RAW; such a socket hears `address` alone.
-pub fn open(protocol: u8, address: SocketAddr) -> io::Result<UdpSocket> {
+pub fn open(protocol: u8, address: SocketAddr, source: Option<IpAddr>) -> io::Result<UdpSocket> {
     let domain = Domain::for_address(address);
     let number = Some(Protocol::from(i32::from(protocol)));
+    let any = if address.is_ipv4() {
+        IpAddr::from(Ipv4Addr::UNSPECIFIED)
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
+    let from = SocketAddr::new(source.unwrap_or(any), 0);
     let socket = if protocol == ip::UDP || ip::is_echo(protocol) {
         let socket = Socket::new(domain, Type::DGRAM, number)?;
-        socket.bind(&any(address).into())?;
+        if address.is_ipv6() {
+            // The ports of IPv4 are for IPv4.
+            socket.set_only_v6(true)?;
+        }
+        socket.bind(&from.into())?;
         socket
     } else {
         let socket = Socket::new(domain, Type::RAW, number)?;
+        if source.is_some() {
+            socket.bind(&from.into())?;
+        }
         socket.connect(&address.into())?;
         socket
     };
