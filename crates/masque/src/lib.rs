@@ -110,6 +110,7 @@ mod claim;
 mod client;
 mod datagrams;
 mod flow;
+mod gateways;
 mod incoming;
 mod login;
 mod quic;

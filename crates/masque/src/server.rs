@@ -29,6 +29,7 @@ use crate::{
         queue::{Ledger, Queue},
         router::{Peer, Router},
     },
+    gateways::Gateways,
     incoming::{Carries, Exchange, Incoming, answer, refusal},
     login::{self, Found, Login, Logins},
     quic::{self, MAX_HEADERS_BYTES, Request},
@@ -106,6 +107,7 @@ impl Server {
         let shared = Arc::new(Shared {
             // Without a certificate there is nobody whom a token could be shown to.
             logins: Logins::new(config.certificate.as_ref().map_or(&[], |_| &config.logins)),
+            gateways: Gateways::default(),
             name: config.name.as_str().into(),
             config,
             waiting,
@@ -147,6 +149,7 @@ impl Drop for Server {
 struct Shared {
     config: ServerConfig,
     logins: Logins,
+    gateways: Gateways,
     name: Arc<str>,
     waiting: mpsc::Sender<Incoming>,
     datagrams_dropped: Arc<AtomicU64>,
@@ -193,6 +196,9 @@ async fn serve(incoming: quinn::Incoming, place: Place, shared: Arc<Shared>) {
     }
     // Where it has not ended by itself: the router holds it open.
     session.reject();
+    if let Some(Proven::Key(client)) = session.client.get() {
+        session.shared.gateways.leave(client, &session.conn);
+    }
 }
 
 /// Serves requests until the connection is gone.
@@ -380,6 +386,10 @@ impl Session {
             return self.reject();
         };
         self.admit(Proven::Key(client), u32::MAX);
+        if let Some(oldest) = self.shared.gateways.arrive(client, &self.conn) {
+            tracing::info!(remote = %oldest.remote_address(), "closed for newer ones with its key");
+            oldest.close(var_int(Code::H3_EXCESSIVE_LOAD.value()), b"");
+        }
         let info = auth::write_info(&proof);
         let headers = wire::headers(&[(":status", "200"), (INFO_HEADER, &info)]);
         if let Some(mut send) = exchange.request.take_send() {

@@ -97,6 +97,36 @@ async fn echo_with_first_bytes() {
     assert!(back[7..] == payload);
 }
 
+/// A gateway that was lost without a word, and one that takes its place, and another.
+#[tokio::test]
+async fn of_connections_with_one_key_the_two_newest_stay() {
+    let server = start_server(loopback());
+    let mut opened = Vec::new();
+    for _ in 0..3 {
+        let mut config = client_config(server.local_addr().unwrap());
+        // One that was closed does not come back and close another.
+        (config.reconnect_min, config.reconnect_max) = (LIMIT * 100, LIMIT * 100);
+        let client = Client::connect(config, Socket::bind(loopback()).unwrap()).unwrap();
+        let flow = client.open("example.com:80", 1, 7, Bytes::from_static(b"hi"));
+        let incoming = timeout(LIMIT, server.accept()).await.unwrap().unwrap();
+        opened.push((client, flow, incoming.accept().await.unwrap()));
+    }
+    let mut opened = opened.into_iter();
+    let (_oldest, _flow, mut far) = opened.next().unwrap();
+    // Its own bytes come first, if they came in time.
+    let ended = timeout(LIMIT, far.read_to_end(&mut Vec::new())).await.unwrap();
+    assert!(ended.is_err(), "the oldest is closed");
+    for (_client, mut flow, mut far) in opened {
+        let mut came = [0; 2];
+        timeout(LIMIT, far.read_exact(&mut came)).await.unwrap().unwrap();
+        assert_eq!(&came, b"hi");
+        far.write_all(b"back").await.unwrap();
+        let mut back = [0; 4];
+        timeout(LIMIT, flow.read_exact(&mut back)).await.unwrap().unwrap();
+        assert_eq!(&back, b"back");
+    }
+}
+
 #[tokio::test]
 async fn half_close_in_both_directions() {
     let (_server, _client, mut flow, mut far) = pair(b"").await;
