@@ -1,21 +1,36 @@
 //! The account that flows write to, and the files that it is written to.
 
-use std::io::{self, Write};
+use std::collections::{BTreeMap, HashSet};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bentpipe_schedule::Class;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::{Account, Day, Key, Used};
+use super::{Account, Day, Key, OTHERS, Used};
 
 /// A flow tells what it used when it has used so much, so that a day's bytes are counted on that day.
 const METER_BYTES: u64 = 1 << 20;
 
+/// Whoever may read the records is in the group: they are personal data.
+const MODE: u32 = 0o640;
+
+/// Bytes that are read at a time when the end of the last whole line is looked for.
+const PIECE_BYTES: usize = 4096;
+
+/// Maximum number of passengers with lines of their own in the file of one day; the others are one,
+/// [`OTHERS`]. With 8 classes and a line of 150 bytes each 15 min for all of them, 470 MB a day; a flight of
+/// 300 people writes 4 MB.
+pub const MAX_LABELS_PER_DAY: usize = 4_096;
+
 /// Who used how much, and where that is written.
 pub struct Book {
     account: Mutex<Account>,
+    labels: Mutex<Labels>,
     directory: PathBuf,
     interval: Duration,
 }
@@ -29,11 +44,60 @@ struct Line<'a> {
     used: Used,
 }
 
+/// The passengers with lines in the file of the latest day.
+#[derive(Default)]
+struct Labels {
+    day: Option<Day>,
+    known: HashSet<Arc<str>>,
+}
+
+/// What of a line says whose it is.
+#[derive(Deserialize)]
+struct Whose {
+    passenger: String,
+}
+
+impl Labels {
+    /// The name that `passenger` has in the file at `path`, which is that of `day`.
+    fn of(&mut self, passenger: &Arc<str>, day: Day, path: &Path) -> Arc<str> {
+        if self.day != Some(day) {
+            *self = Self { day: Some(day), known: in_file(path) };
+        }
+        if self.known.contains(passenger) {
+            return passenger.clone();
+        }
+        if self.known.len() >= MAX_LABELS_PER_DAY {
+            return OTHERS.into();
+        }
+        self.known.insert(passenger.clone());
+        passenger.clone()
+    }
+}
+
+/// The passengers in a file that an earlier run has begun.
+fn in_file(path: &Path) -> HashSet<Arc<str>> {
+    let mut known = HashSet::new();
+    let Ok(file) = File::open(path) else { return known };
+    for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
+        if known.len() >= MAX_LABELS_PER_DAY {
+            break;
+        }
+        // A line that a crash has cut is nobody's.
+        if let Ok(Whose { passenger }) = serde_json::from_slice(&line)
+            && passenger != OTHERS
+        {
+            known.insert(passenger.into());
+        }
+    }
+    known
+}
+
 impl Book {
     /// A book whose pages go to `directory` every `interval`.
     pub fn new(directory: &Path, interval: Duration) -> Arc<Self> {
-        let (account, directory) = (Mutex::default(), directory.to_owned());
-        Arc::new(Self { account, directory, interval })
+        let (account, labels, directory) =
+            (Mutex::default(), Mutex::default(), directory.to_owned());
+        Arc::new(Self { account, labels, directory, interval })
     }
 
     /// Writes for ever. What it could not write it tries again, and says so.
@@ -64,14 +128,32 @@ impl Book {
         for day in days {
             let of_day = || records.iter().filter(|(key, _)| key.day == day);
             let path = self.directory.join(format!("usage-{day}.jsonl"));
-            if let Err(error) = append(&path, of_day().map(|(key, used)| Line { key, used: *used }))
-            {
+            let lines = self.named(of_day(), day, &path);
+            let lines = lines.iter().map(|(key, used)| Line { key, used: *used });
+            if let Err(error) = append(&path, lines) {
                 let mut account = self.lock();
                 of_day().for_each(|(key, used)| account.add(key.clone(), *used));
                 written = Err(error);
             }
         }
         written
+    }
+
+    /// `records` of `day` by the names that passengers have in its file.
+    fn named<'a>(
+        &self,
+        records: impl Iterator<Item = (&'a Key, &'a Used)>,
+        day: Day,
+        path: &Path,
+    ) -> BTreeMap<Key, Used> {
+        // Nothing in here panics half-way.
+        let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut named = Account::default();
+        for (key, used) in records {
+            let passenger = labels.of(&key.passenger, day, path);
+            named.add(Key { passenger, ..key.clone() }, *used);
+        }
+        named.take()
     }
 
     /// Counts for a flow that begins now.
@@ -93,22 +175,40 @@ impl Book {
     }
 }
 
-/// The old content and the lines behind it become the file at once.
+/// Appends whole lines, or nothing. What a crash has left of a line is cut off first.
 fn append<'a>(path: &Path, lines: impl Iterator<Item = Line<'a>>) -> io::Result<()> {
-    let mut content = match std::fs::read(path) {
-        Ok(content) => content,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    let mut content = Vec::new();
     for line in lines {
         serde_json::to_writer(&mut content, &line)?;
         content.push(b'\n');
     }
-    let new = path.with_extension("new");
-    let mut file = std::fs::File::create(&new)?;
-    file.write_all(&content)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options.read(true).append(true).create(true).mode(MODE).open(path)?;
+    let whole = whole_lines_bytes(&mut file)?;
+    file.set_len(whole)?;
+    let written = file.write_all(&content).and_then(|()| file.sync_all());
+    if written.is_err() {
+        // If this fails too, the next one cuts off what is not whole.
+        let _ = file.set_len(whole);
+    }
+    written
+}
+
+/// Bytes up to the end of the last whole line.
+fn whole_lines_bytes(file: &mut File) -> io::Result<u64> {
+    let mut end = file.metadata()?.len();
+    let mut piece = [0; PIECE_BYTES];
+    while end > 0 {
+        let start = end.saturating_sub(PIECE_BYTES as u64);
+        let piece = &mut piece[..(end - start) as usize];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(piece)?;
+        if let Some(at) = piece.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + at as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
 }
 
 /// Counts what one flow uses; what is left is told when it is dropped.
@@ -214,5 +314,77 @@ mod tests {
         book.write().unwrap();
         assert_eq!(lines(&missing)[0]["down_bytes"].as_u64(), Some(METER_BYTES));
         drop(meter);
+    }
+
+    fn used(book: &Arc<Book>, passenger: &str) {
+        book.meter(passenger.into(), Class::BestEffort).down(7);
+    }
+
+    fn file(folder: &Path) -> PathBuf {
+        std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()
+    }
+
+    #[test]
+    fn a_line_that_a_crash_has_cut_goes_and_whole_ones_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let book = Book::new(folder.path(), Duration::from_secs(900));
+        used(&book, "a");
+        book.write().unwrap();
+        let path = file(folder.path());
+        let whole = std::fs::read(&path).unwrap();
+        // Longer than what is read at a time.
+        let cut = [&whole[..], br#"{"day":"2026-11-2"#, &[b'x'; PIECE_BYTES]].concat();
+        std::fs::write(&path, cut).unwrap();
+        used(&book, "b");
+        book.write().unwrap();
+        let after = std::fs::read(&path).unwrap();
+        assert!(after.starts_with(&whole), "nothing is written again");
+        assert_eq!(lines(folder.path()).len(), 2);
+        std::fs::write(&path, "no line at all").unwrap();
+        used(&book, "c");
+        book.write().unwrap();
+        assert_eq!(lines(folder.path()).len(), 1);
+    }
+
+    #[test]
+    fn records_are_for_the_owner_and_the_group() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let book = Book::new(folder.path(), Duration::from_secs(900));
+        used(&book, "a");
+        book.write().unwrap();
+        let mode = std::fs::metadata(file(folder.path())).unwrap().permissions().mode();
+        assert_eq!(
+            mode & 0o7137,
+            0,
+            "{mode:o}: nobody else may read it, and nobody else writes it"
+        );
+        assert_eq!(mode & 0o600, 0o600);
+    }
+
+    /// A device that makes up addresses all day does not fill the disk, after a restart neither.
+    #[test]
+    fn a_day_has_so_many_names_and_loses_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let day = || format!("{}", std::fs::read_dir(folder.path()).unwrap().count());
+        let book = Book::new(folder.path(), Duration::from_secs(900));
+        let all = MAX_LABELS_PER_DAY + 10;
+        (0..all - 5).for_each(|n| used(&book, &n.to_string()));
+        book.write().unwrap();
+        let again = Book::new(folder.path(), Duration::from_secs(900));
+        used(&again, "0");
+        (all - 5..all).for_each(|n| used(&again, &n.to_string()));
+        again.write().unwrap();
+        if day() != "1" {
+            return; // Midnight has passed meanwhile, and another file has begun.
+        }
+        let lines = lines(folder.path());
+        let names: HashSet<_> = lines.iter().map(|line| line["passenger"].to_string()).collect();
+        assert_eq!(names.len(), MAX_LABELS_PER_DAY + 1);
+        let bytes: u64 = lines.iter().map(|line| line["down_bytes"].as_u64().unwrap()).sum();
+        assert_eq!(bytes, 7 * (all as u64 + 1));
+        let others = lines.iter().filter(|line| line["passenger"] == OTHERS);
+        let flows: Vec<_> = others.map(|line| line["flows"].as_u64().unwrap()).collect();
+        assert_eq!(flows, [5, 5]);
     }
 }

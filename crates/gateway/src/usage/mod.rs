@@ -4,4 +4,4 @@ mod account;
 mod book;
 
 pub use account::{Account, Day, Key, MAX_RECORDS, OTHERS, Used};
-pub use book::{Book, Meter};
+pub use book::{Book, MAX_LABELS_PER_DAY, Meter};
