@@ -10,6 +10,7 @@ use bentpipe_gateway::config::{
     Quic, StatusConfig, Transport, Which, WindowKind,
 };
 use bentpipe_gateway::far::{aerotcp, link};
+use bentpipe_gateway::ground::{ports, sources};
 use bentpipe_gateway::rate::dlep::Finding;
 use bentpipe_link::IDLE_GRANT;
 use bentpipe_units::{BitRate, ByteSize};
@@ -337,6 +338,9 @@ fn ground(config: &GroundConfig) -> Sheet {
         sheet.row("aircraft", "none: nobody will be served");
     }
     dials(&mut sheet, &config.dial);
+    if let Some(shortage) = ports::shortage(config, ports::Range::of_kernel()) {
+        sheet.row("note", shortage);
+    }
     let servers: Vec<_> = config.dns.servers.iter().map(|server| server.0.to_string()).collect();
     let asked = if servers.is_empty() { "the system's".to_owned() } else { servers.join(", ") };
     sheet.row("name servers", asked);
@@ -384,6 +388,10 @@ fn dials(sheet: &mut Sheet, dial: &Dial) {
     if !dial.sources.is_empty() {
         let sources = dial.sources.iter().map(ToString::to_string).collect();
         sheet.row("", format!("from {}", listed(sources)));
+    }
+    for source in sources::missing(&dial.sources) {
+        let text = format!("this machine has no address {source} now: `ip address` lists them");
+        sheet.row("note", text);
     }
 }
 

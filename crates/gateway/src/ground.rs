@@ -7,10 +7,12 @@ mod names;
 mod origins;
 mod pages;
 pub mod policy;
+pub mod ports;
 pub mod resolve;
-mod sources;
+pub mod sources;
 mod udp;
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
@@ -138,6 +140,12 @@ impl Ground {
     /// Prepares to serve `config`'s aircraft.
     pub fn new(config: &GroundConfig) -> Result<Self, StartError> {
         net::raise_descriptor_limit();
+        if let Some(shortage) = ports::shortage(config, ports::Range::of_kernel()) {
+            tracing::warn!("{shortage}");
+        }
+        for source in sources::missing(&config.dial.sources) {
+            tracing::warn!(%source, "sources under [dial]: this machine has no such address now");
+        }
         let counters = Arc::<Counters>::default();
         let limits = &config.limits;
         let most = Most {
@@ -163,6 +171,7 @@ impl Ground {
             udp: Udp::new(
                 counters.clone(),
                 (policy.paths(), sources.clone()),
+                aircraft_names(config),
                 limits.udp.unanswered_timeout.into(),
                 config.link.quic_in_order,
             ),
@@ -443,6 +452,13 @@ impl Shared {
             }
         }
     }
+}
+
+/// Aircraft and standard clients by what flows know them by.
+fn aircraft_names(config: &GroundConfig) -> HashMap<[u8; 32], String> {
+    let aircraft = config.aircraft.iter().map(|it| (*it.key().as_bytes(), it.name.clone()));
+    let clients = config.clients.iter().map(|it| (it.login().identity(), it.name().to_owned()));
+    aircraft.chain(clients).collect()
 }
 
 /// The kernel's TCP, to where the policy lets it go.

@@ -1,6 +1,6 @@
 //! Sockets: bound or inherited, with errors that say what to do.
 
-pub(crate) mod ip;
+pub mod ip;
 pub(crate) mod netlink;
 pub(crate) mod path;
 pub(crate) mod udp;

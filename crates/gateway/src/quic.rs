@@ -9,7 +9,8 @@ pub fn is_quic(port: u16, payload: &[u8]) -> bool {
     port == HTTPS_PORT || has_long_header(payload)
 }
 
-fn has_long_header(payload: &[u8]) -> bool {
+/// Whether a packet begins with a long header of a version that exists.
+pub fn has_long_header(payload: &[u8]) -> bool {
     let &[first, a, b, c, d, id_length, ..] = payload else { return false };
     let version = u32::from_be_bytes([a, b, c, d]);
     let exists = match version {

@@ -13,7 +13,7 @@ const DEFAULT_IDLE: Span = seconds(300);
 const DEFAULT_DNS_IDLE: Span = seconds(30);
 
 /// REQ-5 is for mappings in use: this is for those that have reached nobody.
-const DEFAULT_UNANSWERED: Span = seconds(30);
+const DEFAULT_UNANSWERED: Span = seconds(10);
 
 /// At the air: a path of 600 ms has answered by then, and an invented source never does.
 const DEFAULT_AIR_UNANSWERED: Span = seconds(10);
@@ -55,7 +55,7 @@ pub struct AirUdp {
 }
 
 /// Bounds of UDP in a ground gateway. A flow takes about 5 KiB, and a socket where it is the first
-/// of its client's port: 65,536 take 320 MiB.
+/// of its client's port: 49,152 take 240 MiB.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundUdp {
@@ -88,7 +88,7 @@ impl Default for AirUdp {
 impl Default for GroundUdp {
     fn default() -> Self {
         Self {
-            max_flows: 65_536,
+            max_flows: 49_152,
             idle_timeout: DEFAULT_IDLE,
             dns_idle_timeout: DEFAULT_DNS_IDLE,
             unanswered_timeout: DEFAULT_UNANSWERED,

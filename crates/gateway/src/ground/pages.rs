@@ -11,8 +11,8 @@ use bentpipe_prefetch::wire::single::End;
 use bytes::Bytes;
 use tokio::time::timeout;
 
-use super::{Shared, Tcp};
 use super::fleet::Permit;
+use super::{Shared, Tcp};
 use crate::classify::Name;
 use crate::far::{Carried, Claim, FarStream, Incoming};
 use crate::origin_tls::Failed;

@@ -6,6 +6,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 
+use crate::net;
+
 /// The addresses by family.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
@@ -33,6 +35,11 @@ impl Sources {
     pub fn all(&self, v6: bool) -> &[IpAddr] {
         if v6 { &self.v6 } else { &self.v4 }
     }
+}
+
+/// Those of `addresses` that this machine does not have.
+pub fn missing(addresses: &[IpAddr]) -> impl Iterator<Item = IpAddr> {
+    addresses.iter().copied().filter(|ip| net::bound(*ip).is_err())
 }
 
 #[cfg(test)]

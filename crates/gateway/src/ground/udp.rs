@@ -2,13 +2,20 @@
 //! and what answers becomes theirs.
 //!
 //! Mapping is endpoint-independent (RFC 4787 REQ-1): all flows from one port of one passenger have
-//! one external port in each family. Filtering is by address and port: a flow is towards one
+//! one external port in each family. The exception is QUIC to a server ([`QUIC_PORTS`]), which is most of all
+//! flows: its mapping is by address and port. Flows to different destinations share external ports, and no
+//! destination sees two flows from one port. QUIC knows its peers by connection ids, and nobody tells
+//! others where to reach a client of it. A flow to these ports that does not begin with a long header of
+//! QUIC (STUN, a VPN) is mapped like all others, before its first packet leaves. External ports run out: see
+//! [`shares`] for who gets them then. Filtering is by address and port: a flow is towards one
 //! destination, so what comes from elsewhere has no flow to go by. Identifiers of echoes are mapped
 //! as ports are (RFC 5508); protocols that have neither are mapped by address alone.
 
 mod mapping;
 mod outside;
+mod shares;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -21,17 +28,21 @@ use tokio::time::{Instant, sleep_until};
 
 use super::eyeballs::Connect;
 use super::policy::Policy;
+use super::ports::Range;
 use super::sources::Sources;
 use crate::counters::Counters;
 use crate::far::FarDatagrams;
 use crate::far::datagram::Datagram;
 use crate::net::ip;
 use crate::net::path::{End, Paths};
-use crate::quic::is_quic;
+use crate::quic::{has_long_header, is_quic};
 use crate::quiet::Quiet;
 use mapping::{Lease, Mappings};
 
 pub use mapping::Owner;
+
+/// Ports of servers that speak QUIC: HTTP/3, and DNS (RFC 9250).
+const QUIC_PORTS: [u16; 2] = [443, 853];
 
 /// All mappings of a ground gateway.
 pub struct Udp {
@@ -56,15 +67,17 @@ pub struct Route {
 }
 
 impl Udp {
-    /// No mappings yet. Flows that nothing has answered end after `unanswered` without a packet;
+    /// No mappings yet. `names` are the aircraft by their keys. Flows that nothing has answered end after `unanswered` without a packet;
     /// `quic_in_order` says whether those of QUIC are put back in order.
     pub fn new(
         counters: Arc<Counters>,
-        (paths, sources): (Arc<Paths>, Sources),
+        routes: (Arc<Paths>, Sources),
+        names: HashMap<[u8; 32], String>,
         unanswered: Duration,
         quic_in_order: bool,
     ) -> Self {
-        let mappings = Mappings::new(counters.clone(), paths, sources);
+        let budget = Range::of_kernel().budget();
+        let mappings = Mappings::new(counters.clone(), routes, budget, names);
         let (quiet, listeners) = Default::default();
         Self { mappings, counters, quiet, unanswered, quic_in_order, listeners }
     }
@@ -90,8 +103,15 @@ impl Udp {
         flow: Arc<dyn FarDatagrams>,
         idle: Duration,
     ) -> ResetCode {
-        let mut may_be_quic = self.quic_in_order && owner.protocol == ip::UDP;
-        let lease = match self.mappings.lease(owner, address, flow.clone()) {
+        let is_udp = owner.protocol == ip::UDP;
+        let mut is_first = is_udp;
+        let may_share = is_udp && QUIC_PORTS.contains(&address.port());
+        let opened = if may_share {
+            self.mappings.share(owner, address, flow.clone())
+        } else {
+            self.mappings.lease(owner, address, flow.clone())
+        };
+        let mut lease = match opened {
             Ok(lease) => lease,
             Err(error) => {
                 let code = self.refusal(owner.protocol, &error);
@@ -106,16 +126,25 @@ impl Udp {
             tokio::select! {
                 received = flow.receive() => match received {
                     Ok(datagram) => {
-                        if std::mem::take(&mut may_be_quic)
-                            && let Ok(Datagram::Payload(first)) = Datagram::parse(&datagram)
-                            && is_quic(address.port(), first)
+                        if std::mem::take(&mut is_first)
+                            && let Some(first) = payload(&datagram)
                         {
-                            flow.keep_order();
+                            if self.quic_in_order && is_quic(address.port(), first) {
+                                flow.keep_order();
+                            }
+                            if may_share && !has_long_header(first) {
+                                drop(lease);
+                                match self.mappings.lease(owner, address, flow.clone()) {
+                                    Ok(own) => lease = own,
+                                    Err(error) => break self.refusal(owner.protocol, &error),
+                                }
+                            }
                         }
                         self.send(&lease, &datagram, class);
                     }
                     Err(code) => break code,
                 },
+                () = lease.ended() => break ResetCode::Limit,
                 () = sleep_until(deadline) => {
                     if lease.deadline(idle, self.unanswered) <= Instant::now() {
                         break ResetCode::Idle;
@@ -130,8 +159,8 @@ impl Udp {
     /// Why there is no socket for a flow, as the aircraft sees it and as the log has it.
     fn refusal(&self, protocol: u8, error: &io::Error) -> ResetCode {
         match error.kind() {
-            // Somebody else's: nothing of ours is wrong.
-            io::ErrorKind::AddrInUse => ResetCode::Limit,
+            // Somebody else's: nothing of ours is wrong. Shares of ports are counted where they are kept.
+            io::ErrorKind::AddrInUse | io::ErrorKind::QuotaExceeded => ResetCode::Limit,
             io::ErrorKind::PermissionDenied if ip::is_echo(protocol) => {
                 self.quiet.warn(
                     "this group may send no echoes: `sysctl net.ipv4.ping_group_range=\"0 65534\"`",
@@ -197,6 +226,14 @@ impl Connect for Routes<'_> {
     }
 }
 
+/// What a datagram of the link brings, if it brings any.
+fn payload(datagram: &[u8]) -> Option<&[u8]> {
+    match Datagram::parse(datagram) {
+        Ok(Datagram::Payload(payload) | Datagram::HopLimit(_, payload)) => Some(payload),
+        _ => None,
+    }
+}
+
 /// `payload` as the link has it.
 fn encoded(datagram: Datagram<'_>) -> BytesMut {
     let mut out = BytesMut::new();
@@ -247,7 +284,7 @@ mod tests {
     async fn told(is_gateway: bool) -> (bool, u64) {
         let counters = Arc::<Counters>::default();
         let second = Duration::from_secs(1);
-        let udp = Udp::new(counters.clone(), Default::default(), second, true);
+        let udp = Udp::new(counters.clone(), Default::default(), HashMap::new(), second, true);
         let brings = Mutex::new(vec![&b"\x00payload"[..], b"\x02\x05with hops"]);
         let flow = Arc::new(Flow { brings, ..Flow::default() });
         let owner =
@@ -269,8 +306,9 @@ mod tests {
     async fn a_flow_without_an_answer_ends_sooner() {
         let origin = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let to = origin.local_addr().unwrap();
-        let (unanswered, idle) = (Duration::from_secs(30), Duration::from_secs(300));
-        let mappings = Mappings::new(Arc::default(), Arc::default(), Sources::default());
+        let (unanswered, idle) = (Duration::from_secs(10), Duration::from_secs(300));
+        let budget = Range::of_kernel().budget();
+        let mappings = Mappings::new(Arc::default(), Default::default(), budget, HashMap::new());
         let owner = Owner {
             aircraft: [1; 32],
             passenger: 1,

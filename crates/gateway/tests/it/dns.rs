@@ -69,7 +69,7 @@ fn answer(asked: &Message, over_tcp: bool) -> Message {
 
 /// A name server on loopback, and how many questions it got. Before it answers about `liar.test.` it
 /// sends what a forger would, and about `slow.test.` it says nothing for a while.
-async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
+pub async fn name_server() -> (SocketAddr, Arc<AtomicUsize>) {
     // The port that UDP is given may be taken for TCP.
     let (udp, tcp) = loop {
         let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();

@@ -12,6 +12,7 @@ mod pages;
 mod paths;
 mod ping;
 mod policy;
+mod ports;
 mod preload;
 mod relay;
 mod reload;

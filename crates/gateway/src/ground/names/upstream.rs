@@ -2,6 +2,8 @@
 //!
 //! Each question goes out from a socket of its own, which the kernel binds to a random port and
 //! connects to the server, with a random id; what comes back counts only if it answers that question.
+//! If passengers or other programs have taken all ports that the kernel gives away, the socket is bound to a
+//! random port that the kernel does not give away, and if there is none of those the question goes by TCP.
 //! Names are not spelled in random case (0x20): between port and id a guess has one chance in 2^31,
 //! and some servers answer in a case of their own.
 
@@ -20,6 +22,7 @@ use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::dns::{read_message, write_message};
+use crate::ground::ports::Range;
 
 /// A whole question, over TCP too. Names whose servers are slow take a recursive resolver so long.
 pub const DEADLINE: Duration = Duration::from_secs(10);
@@ -32,6 +35,13 @@ const PATIENCE: Duration = Duration::from_millis(2400);
 
 /// Servers asked about one name, as many as resolv.conf may have: a socket each.
 pub const MOST_SERVERS: usize = 3;
+
+/// Random ports that are tried when the kernel has none to give: half of all ports are not its to give, so
+/// that this fails once in a million times if they are free.
+const MAX_PORTS_TRIED: usize = 32;
+
+/// Ports below need a privilege.
+const FIRST_OPEN_PORT: u16 = 1024;
 
 /// More than a server sends that is asked for at most 1232 bytes.
 const MOST_BYTES: usize = 4096;
@@ -87,21 +97,20 @@ impl Upstream {
     }
 
     async fn ask_one(&self, query: &Query, server: SocketAddr) -> io::Result<Answer> {
-        let answer = match self.over_udp(query, server).await? {
-            Some(answer) => answer,
-            None => self.over_tcp(query, server).await?,
+        let answer = match self.over_udp(query, server).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => self.over_tcp(query, server).await?,
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                self.over_tcp(query, server).await?
+            }
+            Err(error) => return Err(error),
         };
         Ok(if self.is_trusted(server) { answer } else { answer.without_authentic() })
     }
 
     /// The answer, or none where it does not fit.
     async fn over_udp(&self, query: &Query, server: SocketAddr) -> io::Result<Option<Answer>> {
-        let any = if server.is_ipv4() {
-            SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))
-        } else {
-            SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))
-        };
-        let socket = UdpSocket::bind(any).await?;
+        let socket = self.socket(server).await?;
         socket.connect(server).await?;
         let id = self.id();
         let question = query.key.question(id);
@@ -109,6 +118,26 @@ impl Upstream {
             answer = answer_by(&socket, query, id) => answer,
             failed = ask_again(&socket, &question) => failed.map(|never| match never {}),
         }
+    }
+
+    /// A socket at a port that nobody can guess; [`io::ErrorKind::AddrInUse`] if there is none.
+    async fn socket(&self, server: SocketAddr) -> io::Result<UdpSocket> {
+        let any: IpAddr = match server {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let taken = match UdpSocket::bind((any, 0)).await {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => error,
+            bound => return bound,
+        };
+        let given_away = Range::of_kernel();
+        for port in (0..MAX_PORTS_TRIED).map(|_| self.id()) {
+            let is_reserve = port >= FIRST_OPEN_PORT && !given_away.contains(port);
+            if is_reserve && let Ok(socket) = UdpSocket::bind((any, port)).await {
+                return Ok(socket);
+            }
+        }
+        Err(taken)
     }
 
     async fn over_tcp(&self, query: &Query, server: SocketAddr) -> io::Result<Answer> {
@@ -120,7 +149,7 @@ impl Upstream {
         answer_to(query, id, &message).map_err(io::Error::other)
     }
 
-    /// One that nobody can guess: SipHash under a key of this process.
+    /// A number that nobody can guess: SipHash under a key of this process.
     fn id(&self) -> u16 {
         self.hash.hash_one(self.asked.fetch_add(1, Relaxed)) as u16
     }

@@ -1,0 +1,103 @@
+//! External ports: how many the kernel has, and how many of them passengers may hold.
+//!
+//! | part of `net.ipv4.ip_local_port_range` | of 28,232 (Linux's default) |
+//! |---|---|
+//! | left to the system, to DNS above all | 4,096, or half of a range below 8,192 |
+//! | ports that flows of QUIC share, an eighth of the rest | 3,017 |
+//! | ports of one passenger each | 21,119 |
+//!
+//! Each family has as many, and each address under `[dial] sources`.
+
+use crate::config::GroundConfig;
+
+/// Ports left to the system.
+const MAX_RESERVED: usize = 4_096;
+
+/// One part of so many is for ports that are shared.
+const SHARED_PART: usize = 8;
+
+/// Where the kernel says which ports it gives to sockets that ask for any, of both families.
+const RANGE_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+
+/// The ports that the kernel gives to sockets that ask for any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    first: u16,
+    last: u16,
+}
+
+/// Limits on the ports of one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// Ports of one passenger each.
+    pub own: usize,
+    /// Ports that flows share.
+    pub shared: usize,
+}
+
+impl Range {
+    /// The range of this network namespace; Linux's default if it cannot be read.
+    pub fn of_kernel() -> Self {
+        let read = std::fs::read_to_string(RANGE_FILE).ok();
+        read.and_then(|text| Self::parse(&text)).unwrap_or(Self { first: 32_768, last: 60_999 })
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut ports = text.split_ascii_whitespace().map(|port| port.parse().ok());
+        let range = Self { first: ports.next()??, last: ports.next()?? };
+        (range.first > 0 && range.first <= range.last).then_some(range)
+    }
+
+    /// Whether the kernel may give `port` to anybody.
+    pub fn contains(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
+    /// Number of ports.
+    pub fn count(self) -> usize {
+        usize::from(self.last - self.first) + 1
+    }
+
+    /// Limits of passengers on each address.
+    pub fn budget(self) -> Budget {
+        let open = self.count() - MAX_RESERVED.min(self.count() / 2);
+        // A range of one port is nobody's.
+        let shared = (open / SHARED_PART).max(1);
+        Budget { own: open.saturating_sub(shared).max(1), shared }
+    }
+}
+
+/// A sentence on what to do if the aircraft of `config` may open more flows of UDP than `range` has ports.
+pub fn shortage(config: &GroundConfig, range: Range) -> Option<String> {
+    let aircraft = config.aircraft.iter().map(|one| one.max_datagram_flows);
+    let clients = config.clients.iter().map(|one| one.max_datagram_flows);
+    let flows = aircraft.chain(clients).fold(0_usize, usize::saturating_add);
+    let flows = flows.min(config.limits.udp.max_flows);
+    let v4 = config.dial.sources.iter().filter(|ip| ip.is_ipv4()).count().max(1);
+    let Budget { own, shared } = range.budget();
+    let ports = (own + shared) * v4;
+    (flows > ports).then(|| {
+        let Range { first, last } = range;
+        format!(
+            "passengers may open {flows} flows of UDP, and the kernel has {ports} ports for them \
+             ({first} to {last}): beyond half of the ports, aircraft have shares; for more, \
+             `sysctl net.ipv4.ip_local_port_range=\"10240 65535\"`, or several sources under [dial]"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passengers_leave_ports_to_the_system() {
+        let budget = |text: &str| Range::parse(text).unwrap().budget();
+        assert_eq!(budget("32768\t60999\n"), Budget { own: 21_119, shared: 3_017 });
+        assert_eq!(budget("32768 33767"), Budget { own: 438, shared: 62 });
+        assert_eq!(budget("40000 40000"), Budget { own: 1, shared: 1 });
+        for wrong in ["", "1", "2 1", "0 9", "a b", "1 70000"] {
+            assert_eq!(Range::parse(wrong), None, "{wrong}");
+        }
+    }
+}
