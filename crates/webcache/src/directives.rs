@@ -1,12 +1,21 @@
-//! Cache-Control (RFC 9111 §5.2), read so that what is malformed allows less.
+//! Cache-Control (RFC 9111 §5.2) and CDN-Cache-Control (RFC 9213), read so that what is malformed allows less.
 
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, PRAGMA};
+use sfv::{BareItem, Dictionary, Item, ListEntry, Parser};
+
+/// Field for caches that answer for origins (RFC 9213 §3.1), which this one does for its passengers.
+const CDN_CACHE_CONTROL: &str = "cdn-cache-control";
 
 /// RFC 9111 §1.2.2: more seconds than these mean "for ever".
 const MOST_SECONDS: u64 = 1 << 31;
 
-/// What the Cache-Control fields of one message say.
+/// Tells if a request wants what is stored or nothing (RFC 9111 §5.2.1.7).
+pub fn is_only_if_cached(request: &HeaderMap) -> bool {
+    Directives::of_request(request).only_if_cached
+}
+
+/// Cache directives of one message.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Directives {
     /// Nothing of it is kept.
@@ -37,11 +46,40 @@ pub struct Directives {
     pub stale_while_revalidate: Option<u64>,
     /// How many seconds it may be used stale when the origin fails (RFC 5861 §4).
     pub stale_if_error: Option<u64>,
+    /// They come from a targeted field: Cache-Control and Expires say nothing to this cache (RFC 9213 §2.2).
+    pub is_targeted: bool,
 }
 
 impl Directives {
-    /// What a response says.
+    /// What a response says: its targeted field, if that is valid and says anything, or Cache-Control.
     pub fn of_response(headers: &HeaderMap) -> Self {
+        Self::targeted(headers).unwrap_or_else(|| Self::of_cache_control(headers))
+    }
+
+    /// RFC 9213 §2: the field is a Dictionary of RFC 8941, and one that is none, or empty, is ignored.
+    fn targeted(headers: &HeaderMap) -> Option<Self> {
+        let lines = headers.get_all(CDN_CACHE_CONTROL).iter().map(http::HeaderValue::as_bytes);
+        let lines: Vec<&[u8]> = lines.collect();
+        let all = lines.join(&b", "[..]);
+        let said: Dictionary =
+            Parser::new(&all).parse().ok().filter(|said: &Dictionary| !said.is_empty())?;
+        let mut directives = Self { is_targeted: true, ..Self::default() };
+        for (name, value) in &said {
+            let value = match value {
+                ListEntry::Item(Item { bare_item: BareItem::Boolean(false), .. }) => continue,
+                ListEntry::Item(Item { bare_item: BareItem::Boolean(true), .. }) => None,
+                ListEntry::Item(Item { bare_item: BareItem::Integer(value), .. }) => {
+                    Some(value.to_string().into_bytes())
+                }
+                // No number of seconds: what wants one allows nothing.
+                _ => Some(b"-".to_vec()),
+            };
+            directives.note(name.as_str().as_bytes(), value.as_deref());
+        }
+        Some(directives)
+    }
+
+    fn of_cache_control(headers: &HeaderMap) -> Self {
         let mut directives = Self::default();
         for value in headers.get_all(CACHE_CONTROL) {
             directives.read(value.as_bytes());
@@ -51,7 +89,7 @@ impl Directives {
 
     /// What a request says; `Pragma: no-cache` counts where there is no Cache-Control (§5.4).
     pub fn of_request(headers: &HeaderMap) -> Self {
-        let mut directives = Self::of_response(headers);
+        let mut directives = Self::of_cache_control(headers);
         if !headers.contains_key(CACHE_CONTROL) {
             let pragma = headers.get_all(PRAGMA).iter();
             directives.no_cache = pragma
@@ -209,6 +247,32 @@ mod tests {
         assert_eq!(read(&["max-age=60", "max-age=60"]).max_age, Some(60));
         assert_eq!(read(&["max-age=99999999999999999999999"]).max_age, Some(MOST_SECONDS));
         assert_eq!(read(&["max-stale"]).max_stale, Some(MOST_SECONDS));
+    }
+
+    #[test]
+    fn a_targeted_field_counts_alone_if_it_is_valid() {
+        let of = |lines: &[&'static str]| {
+            let mut map = HeaderMap::new();
+            map.append(CACHE_CONTROL, HeaderValue::from_static("max-age=5, private"));
+            for line in lines {
+                map.append(CDN_CACHE_CONTROL, HeaderValue::from_static(line));
+            }
+            Directives::of_response(&map)
+        };
+        let said = of(&["max-age=60;x=1, must-revalidate", "s-maxage=70, public=?0"]);
+        assert_eq!((said.max_age, said.s_maxage, said.is_targeted), (Some(60), Some(70), true));
+        assert!(said.must_revalidate && !said.private && !said.public);
+        assert!(of(&["no-store"]).no_store && of(&["private=\"x\""]).private);
+        for strict in ["max-age=\"60\"", "max-age", "max-age=-1", "max-age=1.5", "max-age=(1)"] {
+            assert_eq!(of(&[strict]).max_age, Some(0), "{strict}");
+        }
+        for ignored in ["", " ", "max-age=60,", "Max-Age=60", "max-age=60 private", "a b"] {
+            assert_eq!((of(&[ignored]).max_age, of(&[ignored]).is_targeted), (Some(5), false));
+        }
+        // It is for answers.
+        let mut request = HeaderMap::new();
+        request.insert(CDN_CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        assert!(!Directives::of_request(&request).no_store);
     }
 
     #[test]

@@ -212,7 +212,7 @@ impl Fetch {
             let _ = told.send(Direct::Flowing(flowing.clone(), hold));
         }
         let request = self.request.headers().clone();
-        let mut pump = Pump::new(self.cache, self.key, request, flowing, room, lead);
+        let mut pump = Pump::new(self.cache, self.key, request, flowing, room, (lead, self.origin));
         // Who asks for a part will ask for others, and each fetch begins at the first byte.
         pump.take(answer.response, self.wanted || self.ranged).await;
     }

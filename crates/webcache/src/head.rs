@@ -95,13 +95,27 @@ impl Head {
 
     /// How long it is fresh (§4.2.1).
     pub fn lifetime(&self, rules: &Rules) -> Lifetime {
+        let lifetime = self.lifetime_said(rules);
+        if !self.is_error() {
+            return lifetime;
+        }
+        let most = if may_keep_error(self.status) { MAX_ERROR_FRESH } else { Duration::ZERO };
+        Lifetime { fresh: lifetime.fresh.min(most), ..lifetime }
+    }
+
+    /// Tells if its status is an error.
+    pub fn is_error(&self) -> bool {
+        self.status.is_client_error() || self.status.is_server_error()
+    }
+
+    fn lifetime_said(&self, rules: &Rules) -> Lifetime {
         let said = self.directives();
         let explicit = |fresh| Lifetime { fresh, explicit: true };
         if let Some(seconds) = said.s_maxage.or(said.max_age) {
             return explicit(Duration::from_secs(seconds));
         }
         let made = date(&self.headers, &DATE).unwrap_or(self.received_at);
-        if self.headers.contains_key(EXPIRES) {
+        if self.headers.contains_key(EXPIRES) && !said.is_targeted {
             // What is no date, "0" above all, or two that differ, has passed (§5.3).
             let expires = date(&self.headers, &EXPIRES).unwrap_or_default();
             return explicit(expires.saturating_sub(made));
@@ -178,7 +192,18 @@ pub(crate) fn is_for_one(newer: &HeaderMap) -> bool {
 
 /// The statuses that may be guessed fresh (RFC 9110 §15.1), and are kept without further words.
 pub(crate) fn guessable(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
+    matches!(status.as_u16(), 200 | 203 | 204 | 300 | 301 | 308 | 404 | 410)
+}
+
+/// The longest that an error is fresh: enough for what a cabin asks for at once.
+///
+/// Whoever gets an origin to refuse a request of one's own refuses it to everybody for so long (cache-poisoned
+/// denial of service).
+pub(crate) const MAX_ERROR_FRESH: Duration = Duration::from_secs(10);
+
+/// The errors that are about an address, and may be for everybody; all others may be about one request.
+pub(crate) fn may_keep_error(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 404 | 410)
 }
 
 /// `headers` without those of one connection.

@@ -73,6 +73,7 @@ pub use body::Body;
 pub use cache::{
     CACHE_STATUS, Cache, Clock, FURTHEST_RANGE_START, MOST_BEHIND_RANGE, PATIENCE, Served,
 };
+pub use directives::is_only_if_cached;
 pub use fill::{MOST_DELAY, SEGMENT_BYTES, WINDOW_BYTES};
 pub use head::{Head, Lifetime, Moment, Rules};
 pub use key::{Key, MOST_KEY_BYTES, Scheme};

@@ -1,6 +1,7 @@
 //! Where answers come from that are not here.
 
 use std::sync::Weak;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -17,6 +18,11 @@ pub type OriginBody = UnsyncBoxBody<Bytes, Failure>;
 pub trait Origin: Send + Sync + 'static {
     /// Sends `request`, which is a GET or a HEAD without a body, and gives the head of the answer.
     fn send(&self, request: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>>;
+
+    /// Total length of all outages of the way to origins until now: while one lasts, no origin is silent.
+    fn unheard(&self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// In the extensions of a request that an [`Origin`] is asked: something stale can stand in if the ground

@@ -6,7 +6,7 @@ use http::header::{AUTHORIZATION, COOKIE, DATE, EXPIRES, SET_COOKIE, VARY};
 use http::{HeaderMap, Method, StatusCode};
 
 use crate::directives::Directives;
-use crate::head::{Head, Moment, Rules, guessable, http_date, kept};
+use crate::head::{Head, Moment, Rules, guessable, http_date, kept, may_keep_error};
 use crate::key::Key;
 use crate::vary::Selection;
 
@@ -15,10 +15,13 @@ fn understood(status: StatusCode) -> bool {
     guessable(status) || matches!(status.as_u16(), 302 | 303 | 307)
 }
 
-/// What browsers say in a GET that origins may answer to without naming it in Vary; prefixes end with `-`.
-const ORDINARY: [&str; 24] = [
+/// What browsers say in a GET that origins may answer to without naming it in Vary. A field that is not here may
+/// be one that an origin builds answers from, or refuses, without knowing that caches exist.
+const ORDINARY: [&str; 59] = [
     "accept",
-    "accept-",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
     "cache-control",
     "connection",
     "content-length",
@@ -26,10 +29,17 @@ const ORDINARY: [&str; 24] = [
     "device-memory",
     "dnt",
     "downlink",
+    "dpr",
     "ect",
     "host",
-    "if-",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
     "keep-alive",
+    // What Windows tells its own servers apart by.
+    "ms-cv",
     "pragma",
     "priority",
     "purpose",
@@ -37,13 +47,45 @@ const ORDINARY: [&str; 24] = [
     "referer",
     "rtt",
     "save-data",
-    "sec-",
+    "sec-ch-device-memory",
+    "sec-ch-dpr",
+    "sec-ch-prefers-color-scheme",
+    "sec-ch-prefers-reduced-motion",
+    "sec-ch-prefers-reduced-transparency",
+    "sec-ch-save-data",
+    "sec-ch-ua",
+    "sec-ch-ua-arch",
+    "sec-ch-ua-bitness",
+    "sec-ch-ua-form-factors",
+    "sec-ch-ua-full-version",
+    "sec-ch-ua-full-version-list",
+    "sec-ch-ua-mobile",
+    "sec-ch-ua-model",
+    "sec-ch-ua-platform",
+    "sec-ch-ua-platform-version",
+    "sec-ch-ua-wow64",
+    "sec-ch-viewport-height",
+    "sec-ch-viewport-width",
+    "sec-ch-width",
+    "sec-fetch-dest",
+    "sec-fetch-mode",
+    "sec-fetch-site",
+    "sec-fetch-storage-access",
+    "sec-fetch-user",
+    "sec-gpc",
+    "sec-purpose",
     "upgrade-insecure-requests",
     "user-agent",
     "via",
+    // A number for each film, in what Apple's players ask.
+    "x-playback-session-id",
 ];
 
-/// Whether `request` says something that no browser does by itself and that `response` does not vary by.
+/// A longer request head is nothing that all origins take: one that refuses it may say so in the answer. Bytes.
+const MAX_ORDINARY_HEAD: usize = 8 * 1024;
+
+/// Whether `request` says something that no browser does by itself and that `response` does not vary by, or more
+/// than browsers do.
 /// Many origins build answers from fields like X-Forwarded-Host and do not know that they do: stored, what
 /// one client put in there would be everybody's (web cache poisoning).
 fn is_odd(request: &HeaderMap, response: &HeaderMap) -> bool {
@@ -52,17 +94,26 @@ fn is_odd(request: &HeaderMap, response: &HeaderMap) -> bool {
         let mut names = lists.flat_map(|list| list.as_bytes().split(|byte| *byte == b','));
         names.any(|one| one.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
     };
-    let ordinary = |name: &str| {
-        ORDINARY.iter().any(|one| name == *one || (one.ends_with('-') && name.starts_with(one)))
-    };
     // An answer that lets one site read it must say so to each (RFC 6454, Fetch), unless it says so to all.
     let allowed = response.get("access-control-allow-origin");
     let for_all = allowed.is_none_or(|value| value.as_bytes() == b"*");
-    request.keys().any(|name| {
-        let name = name.as_str();
-        let known = ordinary(name) || (name == "origin" && for_all);
-        !known && !varies_by(name)
-    })
+    let ordinary = |name: &str, value: &[u8]| match name {
+        "origin" => for_all,
+        // Android's views of pages name their application. Scripts ask for a part of a page by it.
+        "x-requested-with" => !value.eq_ignore_ascii_case(b"XMLHttpRequest"),
+        // Who asks for titles between the sound gets them where there are any.
+        "icy-metadata" => !response.contains_key("icy-metaint"),
+        _ => ORDINARY.binary_search(&name).is_ok(),
+    };
+    let field_bytes = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+        name.as_str().len() + value.len() + ": \r\n".len()
+    };
+    let head_bytes: usize = request.iter().map(field_bytes).sum();
+    head_bytes > MAX_ORDINARY_HEAD
+        || request.iter().any(|(name, value)| {
+            let name = name.as_str();
+            !ordinary(name, value.as_bytes()) && !varies_by(name)
+        })
 }
 
 /// Whether `response` may be what it is because of who asked, or how, so that it says nothing of what others
@@ -84,7 +135,7 @@ pub fn is_anothers_guess(head: &Head, request: &HeaderMap, rules: &Rules) -> boo
 ///
 /// Stricter than the RFC: nothing that carries Set-Cookie, nothing that was asked for with
 /// Authorization, and, where a Cookie went along, only what says `public` or `s-maxage`; nor where the
-/// request said something that browsers do not and Vary does not name.
+/// request said something that browsers do not and Vary does not name; and of errors only 404 and 410.
 pub fn storable(
     key: &Key,
     request: &HeaderMap,
@@ -95,7 +146,8 @@ pub fn storable(
     let said = Directives::of_response(response);
     let no_store = said.no_store && !(said.must_understand && understood(status));
     let shared = said.public || said.s_maxage.is_some();
-    let explicit = shared || said.max_age.is_some() || response.contains_key(EXPIRES);
+    let expires = response.contains_key(EXPIRES) && !said.is_targeted;
+    let explicit = shared || said.max_age.is_some() || expires;
     let refused = asked.no_store
         || no_store
         || said.private
@@ -108,6 +160,7 @@ pub fn storable(
         || response.contains_key(http::header::WWW_AUTHENTICATE)
         // Parts are never put together here, and the others are about one exchange.
         || status.is_informational()
+        || ((status.is_client_error() || status.is_server_error()) && !may_keep_error(status))
         || matches!(status.as_u16(), 206 | 304 | 401 | 407 | 416)
         || !(explicit || guessable(status));
     if refused {
@@ -162,7 +215,8 @@ pub fn usable(head: &Head, request: &HeaderMap, rules: &Rules, now: Moment) -> U
     let stale = if remaining < 0 { remaining.unsigned_abs() } else { 0 };
     let within = |bound: Option<u64>| bound.is_some_and(|bound| stale <= bound);
     let known_age = head.age(now).filter(|_| !head.invalidated);
-    let never = said.never_stale() || known_age.is_none();
+    // What says that there is nothing is of no use once there may be something.
+    let never = said.never_stale() || known_age.is_none() || head.is_error();
     let validate = || Use::Validate {
         if_error: !never && within(said.stale_if_error.max(asked.stale_if_error)),
         if_offline: !never && stale <= rules.offline_stale.as_secs(),
@@ -198,4 +252,14 @@ pub fn usable(head: &Head, request: &HeaderMap, rules: &Rules, now: Moment) -> U
 pub fn invalidates(method: &Method, status: StatusCode) -> bool {
     let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE);
     !safe && (status.is_success() || status.is_redirection())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ordinary_fields_are_found() {
+        assert!(ORDINARY.is_sorted());
+    }
 }

@@ -1,5 +1,6 @@
 //! What moves a body to its readers as it comes and, at its end, into the store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderMap, Response};
@@ -11,11 +12,22 @@ use crate::fill::SEGMENT_BYTES;
 use crate::flight::{Flowing, Lead};
 use crate::head::Head;
 use crate::key::Key;
-use crate::origin::{Failure, OriginBody, STALLED};
+use crate::origin::{Failure, Origin, OriginBody, STALLED};
 use crate::store::Room;
 
-/// A body of which nothing comes for so long has failed, with all who read it.
+/// A body of which nothing comes for so long has failed, with all who read it, unless the origin could not be heard.
 pub const STALL: Duration = Duration::from_secs(60);
+
+/// Longest outage that a body waits for.
+const MAX_OUTAGE: Duration = Duration::from_secs(3600);
+
+/// Shortest time between two looks at whether there is an outage.
+const MIN_LOOK_GAP: Duration = Duration::from_secs(1);
+
+/// Nothing more comes.
+struct Stalled;
+
+type Next = Result<http_body::Frame<bytes::Bytes>, Failure>;
 
 /// A body that has not come whole for so long is not stored any more: what it holds of the room for bodies
 /// on their way is given back as it is read. The largest object of 16 MiB has to come at 224 kbit/s.
@@ -37,6 +49,7 @@ pub(crate) struct Pump {
     /// While it is here others may join.
     lead: Option<Lead>,
     began: Instant,
+    origin: Arc<dyn Origin>,
 }
 
 impl Pump {
@@ -46,10 +59,10 @@ impl Pump {
         request: HeaderMap,
         flowing: Flowing,
         room: Room,
-        lead: Option<Lead>,
+        (lead, origin): (Option<Lead>, Arc<dyn Origin>),
     ) -> Self {
         let (room, began) = (Some(room), Instant::now());
-        Self { cache, key, request, flowing, room, kept: true, lead, began }
+        Self { cache, key, request, flowing, room, kept: true, lead, began, origin }
     }
 
     /// Takes all of the body, unless nobody wants it any more; `wanted`, as long as it is to be stored.
@@ -60,7 +73,7 @@ impl Pump {
             if !worth && self.flowing.fill.is_unread() {
                 break self.fail(Failure { offline: false, code: STALLED });
             }
-            match timeout(STALL, body.frame()).await {
+            match self.next(&mut body).await {
                 Ok(None) => break self.end().await,
                 Ok(Some(Ok(frame))) => {
                     // Trailers are not kept (RFC 9110 §6.5.1).
@@ -69,8 +82,25 @@ impl Pump {
                     }
                 }
                 Ok(Some(Err(failure))) => break self.fail(failure),
-                Err(_) => break self.fail(Failure { offline: false, code: STALLED }),
+                Err(Stalled) => break self.fail(Failure { offline: false, code: STALLED }),
             }
+        }
+    }
+
+    /// The next frame, waited for no longer than [`STALL`] beyond the outages meanwhile.
+    async fn next(&self, body: &mut OriginBody) -> Result<Option<Next>, Stalled> {
+        let before = self.origin.unheard();
+        let (began, mut patience) = (Instant::now(), STALL);
+        loop {
+            if let Ok(next) = timeout(patience, body.frame()).await {
+                return Ok(next);
+            }
+            let outages = self.origin.unheard().saturating_sub(before).min(MAX_OUTAGE);
+            let left = (STALL + outages).saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Err(Stalled);
+            }
+            patience = left.max(MIN_LOOK_GAP);
         }
     }
 

@@ -56,7 +56,10 @@ const CASES: &[Case] = cases! {
     // What may be stored (§3).
     "3 a status by default": "" => "200; last-modified: Sat, 08 Sep 2001 01:46:40 GMT", 60 s, "" => "200": Here;
     "3 nothing that says how long, or what it is": "" => "200", 0 s, "" => "200": Fetched;
-    "3 404 is heuristically cacheable": "" => "404; cache-control: max-age=60", 59 s, "" => "200": Here;
+    "3 404 for a moment": "" => "404; cache-control: max-age=60", 9 s, "" => "200": Here;
+    "own: 404 for no more than that": "" => "404; cache-control: max-age=60, stale-while-revalidate=60", 11 s, "" => "200": Fetched;
+    "own: 404 for less, where the origin says so": "" => "404; cache-control: max-age=5", 6 s, "" => "200": Fetched;
+    "own: 404 does not stand in for what may be there": "" => "404; cache-control: max-age=60", 20 s, "" => "offline": Failed;
     "3 302 only with explicit times": "" => "302; location: /x; etag: \"a\"", 0 s, "" => "200": Fetched;
     "3 302 with explicit times": "" => "302; location: /x; cache-control: max-age=60", 0 s, "" => "200": Here;
     "3 206 is never stored": "" => "206; content-range: bytes 0-2/9; cache-control: max-age=60", 0 s, "" => "200": Fetched;
@@ -70,17 +73,25 @@ const CASES: &[Case] = cases! {
     "5.2.2.3 must-understand, unknown status": "" => "299; cache-control: must-understand, max-age=60", 0 s, "" => "200": Fetched;
     "5.2.2.3 must-understand beside no-store": "" => "cache-control: must-understand, no-store, max-age=60", 0 s, "" => "200": Here;
     "5.2.2.3 must-understand beside no-store, unknown status": "" => "299; cache-control: must-understand, no-store, max-age=60", 0 s, "" => "200": Fetched;
-    "5.2.2.3 must-understand, a status that is known": "" => "404; cache-control: must-understand, max-age=60", 59 s, "" => "200": Here;
-    "3 410 by default": "" => "410; last-modified: Sat, 08 Sep 2001 01:46:40 GMT", 60 s, "" => "200": Here;
+    "5.2.2.3 must-understand, a status that is known": "" => "301; location: /x; cache-control: must-understand, max-age=60", 59 s, "" => "200": Here;
+    "3 410 by default": "" => "410; last-modified: Sat, 08 Sep 2001 01:46:40 GMT", 9 s, "" => "200": Here;
     "3 500 only with explicit times": "" => "500; last-modified: Sat, 08 Sep 2001 01:46:40 GMT", 0 s, "" => "200": Fetched;
-    "3 500 with explicit times": "" => "500; cache-control: max-age=60", 0 s, "" => "200": Here;
+    "own: 500 may be about one request": "" => "500; cache-control: max-age=60", 0 s, "" => "200": Fetched;
+    "own: 400 may be about one request": "referer: http://a.test/" => "400; cache-control: public, max-age=60", 0 s, "" => "200": Fetched;
+    "own: 414 may be about one request": "" => "414; cache-control: public, s-maxage=60", 0 s, "" => "200": Fetched;
+    "own: 431 may be about one request": "" => "431; cache-control: max-age=60; etag: \"a\"", 0 s, "" => "200": Fetched;
+    "own: 405 may be about one request": "" => "405; cache-control: max-age=60", 0 s, "" => "200": Fetched;
     "3 public makes a status heuristically cacheable": "" => "302; cache-control: public; last-modified: Thu, 01 Jan 1998 00:00:00 GMT", 60 s, "" => "200": Here;
     "3.5 Authorization, even with must-revalidate": "authorization: Basic x" => "cache-control: must-revalidate, max-age=60", 0 s, "" => "200": Fetched;
     "5.2 a directive that is not known": "" => "cache-control: max-age=60, community=\"a, no-store\"", 59 s, "" => "200": Here;
     "5.2 a value in quotes": "" => "cache-control: max-age=\"60\"", 59 s, "" => "200": Here;
     "5.4 Pragma in the answer says nothing": "" => "pragma: no-cache; cache-control: max-age=60", 59 s, "" => "200": Here;
-    "9213 CDN-Cache-Control is for others, allowing": "" => "cache-control: no-store; cdn-cache-control: max-age=60", 0 s, "" => "200": Fetched;
-    "9213 CDN-Cache-Control is for others, forbidding": "" => "cache-control: max-age=60; cdn-cache-control: no-store", 59 s, "" => "200": Here;
+    "9213 CDN-Cache-Control allows": "" => "cache-control: no-store; cdn-cache-control: max-age=60", 59 s, "" => "200": Here;
+    "9213 CDN-Cache-Control forbids": "" => "cache-control: max-age=60; cdn-cache-control: no-store", 0 s, "" => "200": Fetched;
+    "9213 CDN-Cache-Control before a longer time": "" => "cache-control: max-age=600; cdn-cache-control: max-age=60", 61 s, "" => "200": Fetched;
+    "9213 CDN-Cache-Control before Expires": "" => "expires: Thu, 01 Jan 2099 00:00:00 GMT; cdn-cache-control: max-age=60", 61 s, "" => "200": Fetched;
+    "9213 CDN-Cache-Control that is none": "" => "cache-control: max-age=60; cdn-cache-control: max-age=600, &", 61 s, "" => "200": Fetched;
+    "9213 CDN-Cache-Control that says nothing": "" => "cache-control: max-age=60; cdn-cache-control: ", 59 s, "" => "200": Here;
     "own: Surrogate-Control is for others": "" => "cache-control: private; surrogate-control: max-age=60", 0 s, "" => "200": Fetched;
     "7.3 Set-Cookie is for one": "" => "cache-control: public, max-age=60; set-cookie: id=1", 0 s, "" => "200": Fetched;
     "own: a cookie without a word of sharing": "cookie: id=1" => "cache-control: max-age=60", 0 s, "" => "200": Fetched;
@@ -92,6 +103,12 @@ const CASES: &[Case] = cases! {
     "own: what no browser says, another": "x-original-url: /admin" => "cache-control: public, max-age=60", 0 s, "" => "200": Fetched;
     "own: what no browser says, named by Vary": "x-a: 1" => "cache-control: max-age=60; vary: X-A", 0 s, "x-a: 1" => "200": Here;
     "own: what browsers say": "user-agent: x; referer: http://a.test/; sec-fetch-mode: no-cors; accept-language: de" => "cache-control: max-age=60", 0 s, "" => "200": Here;
+    "own: what no browser says, named like others": "accept-x: 1" => "cache-control: max-age=60", 0 s, "" => "200": Fetched;
+    "own: what no browser says, named like others, again": "sec-x: 1" => "cache-control: max-age=60", 0 s, "" => "200": Fetched;
+    "own: what no browser says, named like a condition": "if-x: 1" => "cache-control: max-age=60", 0 s, "" => "200": Fetched;
+    "own: what players and applications say": "x-playback-session-id: 7; ms-cv: a.1; icy-metadata: 1; x-requested-with: org.example.app" => "cache-control: max-age=60", 0 s, "" => "200": Here;
+    "own: a part of a page, for a script": "x-requested-with: XMLHttpRequest" => "cache-control: max-age=60", 0 s, "" => "200": Fetched;
+    "own: titles between the sound": "icy-metadata: 1" => "icy-metaint: 8192; cache-control: max-age=60", 0 s, "" => "200": Fetched;
     "own: for one site to read": "origin: http://a.test" => "cache-control: max-age=60; access-control-allow-origin: http://a.test", 0 s, "" => "200": Fetched;
     "own: for every site to read": "origin: http://a.test" => "cache-control: max-age=60; access-control-allow-origin: *", 0 s, "" => "200": Here;
 
@@ -240,6 +257,17 @@ async fn behaviours_one_by_one() {
         // A failure has cost the round trip too.
         let saves = got.outcome.saves_round_trip();
         assert_eq!(saves, matches!(seen, Here | Stale | NotModified), "{}", case.section);
+    }
+}
+
+#[tokio::test]
+async fn what_a_long_head_was_answered_is_not_for_others() {
+    for (bytes, hit) in [(7_000, true), (9_000, false)] {
+        let rig = Rig::new();
+        rig.says_text("cache-control: max-age=60", "one");
+        rig.get("/", &format!("referer: http://a.test/{}", "a".repeat(bytes))).await;
+        rig.says_text("", "two");
+        assert_eq!(rig.get("/", "").await.text() == "one", hit, "{bytes}");
     }
 }
 

@@ -72,6 +72,29 @@ async fn a_body_that_stops_is_not_joined_and_fails_for_its_readers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_body_waits_for_the_end_of_an_outage() {
+    let rig = Arc::new(Rig::new());
+    // The outages before it are no excuse for this body.
+    rig.fake.set_out(true);
+    tokio::time::sleep(2 * STALL).await;
+    rig.fake.set_out(false);
+    let (sender, pieces) = mpsc::channel(1);
+    rig.says(Says::Slowly(response(FRESH), pieces));
+    let tasks = together(&rig, 2).await;
+    sender.send(Ok("begin".into())).await.unwrap();
+    tokio::time::sleep(STALL / 2).await;
+    rig.fake.set_out(true);
+    tokio::time::sleep(10 * STALL).await;
+    rig.fake.set_out(false);
+    tokio::time::sleep(STALL / 3).await;
+    sender.send(Ok("ning".into())).await.unwrap();
+    drop(sender);
+    for task in tasks {
+        assert_eq!(task.await.unwrap().text(), "beginning");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answer_for_one_releases_the_others() {
     let rig = Arc::new(Rig::new());
     for body in ["a", "b", "c"] {

@@ -41,9 +41,24 @@ pub enum Says {
 pub struct Fake {
     pub next: Mutex<VecDeque<Says>>,
     pub seen: Mutex<Vec<Request<()>>>,
+    /// Since when the way to it is out, and how long it was before.
+    pub outage: Mutex<(Option<tokio::time::Instant>, Duration)>,
+}
+
+impl Fake {
+    pub fn set_out(&self, is_out: bool) {
+        let mut outage = self.outage.lock().unwrap();
+        let over = outage.0.take().map_or(Duration::ZERO, |since| since.elapsed());
+        *outage = (is_out.then(tokio::time::Instant::now), outage.1 + over);
+    }
 }
 
 impl Origin for Fake {
+    fn unheard(&self) -> Duration {
+        let (since, over) = *self.outage.lock().unwrap();
+        over + since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     fn send(&self, request: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>> {
         self.seen.lock().unwrap().push(request);
         let mut says = self.next.lock().unwrap().pop_front();
@@ -125,14 +140,14 @@ impl Rig {
         let now: bentpipe_webcache::Clock =
             Arc::new(move || Duration::from_millis(read.load(Relaxed)));
         // The one before may still be letting go of the directory.
-        let cache = (0..6000).find_map(|_| {
+        let cache = (0..200).find_map(|_| {
             let opened = Cache::with_clock(settings, Rules::default(), now.clone());
             if opened.is_err() {
                 std::thread::sleep(Duration::from_millis(10));
             }
             opened.ok()
         });
-        let cache = cache.expect("the cache opens within 60 s");
+        let cache = cache.expect("the cache opens within 2 s");
         let fake = Arc::new(Fake::default());
         Self { cache, origin: fake.clone(), fake, clock }
     }
