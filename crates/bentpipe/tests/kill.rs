@@ -222,7 +222,7 @@ fn configure(at: &Path, names: SocketAddr) {
         "[link]\nprivate-key-file = \"air.key\"\npeer = \"{link}\"\n\
          peer-public-key = \"{ground}\"\nrate = \"50 Mbit/s\"\n\
          [listen]\nhttp-proxy = \"127.0.0.1:0\"\n\
-         [http-cache]\ndirectory = \"http\"\n\
+         [http-cache]\ndirectory = \"http\"\ncache-status = true\n\
          [dns]\nlisten = [\"127.0.0.1:0\"]\ncache-file = \"dns.cache\"\n"
     );
     std::fs::write(at.join("air.toml"), text).unwrap();

@@ -14,6 +14,7 @@ mod start;
 mod failure_tests;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bentpipe_link::{
     Class, ClassSettings, ModemRate, Most, PerClass, PublicKey, ResetCode, SettingsError, Target,
@@ -96,6 +97,24 @@ pub enum Reach {
     Down,
 }
 
+/// Time for which the far gateway was not heard, within one session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Outages {
+    /// Length of the outage that lasts now; zero while the far gateway is heard.
+    pub now: Duration,
+    /// Total length of all outages until now.
+    pub all: Duration,
+}
+
+/// State of a flow that its owner cannot see from reads and writes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Total length of all outages of the flow's session until now.
+    pub unheard: Duration,
+    /// Bytes that were written and have not left yet.
+    pub unsent_bytes: usize,
+}
+
 /// The one way a gateway reaches the far side of the link.
 pub trait FarEnd: Send + Sync + 'static {
     /// Opens a TCP flow. Returns at once: a failed dial shows later, as a reset of the stream.
@@ -149,6 +168,11 @@ pub trait FarEnd: Send + Sync + 'static {
         None
     }
 
+    /// Outages of the session. Always zero for a transport that ends its flows when the far gateway is silent.
+    fn outages(&self) -> Outages {
+        Outages::default()
+    }
+
     /// Tells the far end that it is over, and waits until that has left.
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
@@ -171,6 +195,11 @@ pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
 
     /// Why the peer reset the flow, once it has.
     fn reset_code(&self) -> Option<ResetCode>;
+
+    /// State of the flow that reads and writes do not show. Nothing for a transport that does not know it.
+    fn standing(&self) -> Standing {
+        Standing::default()
+    }
 
     /// How large the buffers of the local TCP connection beside this flow should be, where the
     /// transport has a rule for them; they are the system's own otherwise.

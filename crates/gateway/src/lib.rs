@@ -35,4 +35,5 @@ pub mod relay;
 mod replay;
 mod single;
 pub mod status;
+mod still;
 pub mod usage;

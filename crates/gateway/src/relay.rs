@@ -22,6 +22,7 @@ use crate::counters::Counters;
 use crate::far::FarStream;
 use crate::flows::Grip;
 use crate::police::Police;
+use crate::still::Stillness;
 use crate::usage::Meter;
 use half::{Broke, Half};
 
@@ -30,12 +31,12 @@ pub use half::SCRATCH_BYTES;
 /// How long a flow may do nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelayLimits {
-    /// With nothing moving in either direction the flow ends after this.
+    /// With nothing moving in either direction, while the link is there, the flow ends after this.
     pub idle: Duration,
     /// A local TCP peer that does not take what waits for it is given up after this.
     pub stall: Duration,
     /// Until the far end has sent its first byte, the flow ends after this long
-    /// with nothing moving; `None` where the far end need not speak.
+    /// with nothing moving, while the link is there; `None` where the far end need not speak.
     pub answer: Option<Duration>,
 }
 
@@ -80,7 +81,7 @@ pub struct Relay<L: Local = TcpStream> {
     limits: RelayLimits,
     counters: Arc<Counters>,
     timer: Pin<Box<Sleep>>,
-    moved_at: Instant,
+    still: Stillness,
     stalled_since: Option<Instant>,
     answered: bool,
     ended: bool,
@@ -101,7 +102,7 @@ impl<L: Local> Relay<L> {
     ) -> Self {
         counters.relayed.add(1);
         crate::net::size_buffers(tcp.tcp(), far.local_buffers());
-        let now = Instant::now();
+        let (now, standing) = (Instant::now(), far.standing());
         let mut relay = Self {
             tcp,
             far,
@@ -110,7 +111,7 @@ impl<L: Local> Relay<L> {
             limits,
             counters,
             timer: Box::pin(sleep_until(now)),
-            moved_at: now,
+            still: Stillness::new(standing, now),
             stalled_since: None,
             answered: false,
             ended: false,
@@ -239,21 +240,37 @@ impl<L: Local> Relay<L> {
 
     fn note_movement(&mut self, moved: bool) {
         if moved {
-            self.moved_at = Instant::now();
+            self.still.moved(Instant::now());
             if let Some(activity) = &self.activity {
                 activity.touch();
             }
         }
     }
 
-    /// When the flow has to end if nothing moves until then.
-    fn deadline(&self) -> Instant {
+    /// Longest silence allowed now.
+    fn patience(&self) -> Duration {
         let unanswered = self.limits.answer.filter(|_| !self.answered);
-        let quiet = self.moved_at + self.limits.idle.min(unanswered.unwrap_or(Duration::MAX));
+        self.limits.idle.min(unanswered.unwrap_or(Duration::MAX))
+    }
+
+    /// When the flow may have to end if nothing moves until then.
+    fn deadline(&self) -> Instant {
+        let quiet = self.still.look_at(self.patience());
         match self.stalled_since {
             Some(since) => quiet.min(since + self.limits.stall),
             None => quiet,
         }
+    }
+
+    /// Tells if the flow has to end now, because it is silent while the link is there.
+    fn is_over(&mut self, now: Instant) -> bool {
+        if self.stalled_since.is_some_and(|since| since + self.limits.stall <= now) {
+            return true;
+        }
+        if self.still.look_at(self.patience()) <= now {
+            self.still.look(self.far.standing(), now);
+        }
+        self.still.over_at(self.patience()) <= now
     }
 
     /// Looks at the clock only when the timer fires: bytes moving never re-arm it,
@@ -264,7 +281,8 @@ impl<L: Local> Relay<L> {
             self.timer.as_mut().reset(deadline);
         }
         while self.timer.as_mut().poll(cx).is_ready() {
-            if deadline <= Instant::now() {
+            let now = Instant::now();
+            if self.deadline() <= now && self.is_over(now) {
                 let code = if self.answered || self.limits.answer.is_none() {
                     ResetCode::Idle
                 } else {
@@ -273,6 +291,7 @@ impl<L: Local> Relay<L> {
                 self.far.reset(code);
                 return Poll::Ready(Outcome::Reset(code));
             }
+            let deadline = self.deadline();
             self.timer.as_mut().reset(deadline);
         }
         Poll::Pending

@@ -6,8 +6,10 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bentpipe_link::ResetCode;
 use bytes::Bytes;
@@ -18,11 +20,36 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::intake::Intake;
 use super::passengers::Ticket;
-use crate::far::{FarStream, MAX_FIRST_BYTES, Open, OpenError, Reach};
+use crate::far::{FarStream, MAX_FIRST_BYTES, Open, OpenError, Reach, Standing};
+use crate::still::Stillness;
 use crate::usage::Meter;
 
-/// Why a flow ended; filled once it has broken.
-pub type Ending = Arc<OnceLock<Ended>>;
+/// State of a flow for those who speak HTTP on it. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Ending(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    ended: OnceLock<Ended>,
+    is_awaited: AtomicBool,
+}
+
+impl Ending {
+    /// Reason why the flow broke, once it has.
+    pub fn get(&self) -> Option<&Ended> {
+        self.0.ended.get()
+    }
+
+    /// An answer is awaited from now on, or no longer: meanwhile the flow may be silent only for as long as an
+    /// answer may take, whatever has come by it before.
+    pub fn set_awaited(&self, is_awaited: bool) {
+        self.0.is_awaited.store(is_awaited, Relaxed);
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.0.is_awaited.load(Relaxed)
+    }
+}
 
 /// How a flow broke.
 #[derive(Debug, Clone, Copy)]
@@ -33,6 +60,8 @@ pub struct Ended {
     pub reach: Reach,
     /// Whether anything had come before.
     pub is_answered: bool,
+    /// This end gave up, because nothing moved.
+    pub is_given_up: bool,
 }
 
 /// A flow still to be opened, or open.
@@ -42,7 +71,7 @@ pub struct FirstWrite {
     ending: Ending,
     reader: Option<Waker>,
     timer: Pin<Box<Sleep>>,
-    moved_at: Instant,
+    still: Stillness,
     answered: bool,
     meter: Option<Meter>,
     ticket: Option<Held>,
@@ -73,7 +102,7 @@ impl FirstWrite {
             ending: ending.clone(),
             reader: None,
             timer,
-            moved_at: now,
+            still: Stillness::new(Standing::default(), now),
             answered: false,
             meter,
             ticket: None,
@@ -91,7 +120,7 @@ impl FirstWrite {
     }
 
     fn moved(&mut self) {
-        self.moved_at = Instant::now();
+        self.still.moved(Instant::now());
         if let Some(held) = &self.ticket {
             held.ticket.activity().touch();
         }
@@ -101,7 +130,10 @@ impl FirstWrite {
     fn poll_far(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&mut Box<dyn FarStream>>> {
         if let Stage::Opening(opening) = &mut self.stage {
             match ready!(opening.as_mut().poll(cx)) {
-                Ok(far) => self.stage = Stage::Flowing(far),
+                Ok(far) => {
+                    self.still = Stillness::new(far.standing(), Instant::now());
+                    self.stage = Stage::Flowing(far);
+                }
                 Err(error) => {
                     let code = error.code();
                     self.intake.quiet.warn("cannot open a flow", &error);
@@ -118,12 +150,16 @@ impl FirstWrite {
 
     /// Ends the flow and keeps the reason.
     fn broken(&mut self, code: ResetCode) -> io::Error {
+        self.end(code, false)
+    }
+
+    fn end(&mut self, code: ResetCode, is_given_up: bool) -> io::Error {
         if let Stage::Flowing(far) = &mut self.stage {
             far.reset(code);
         }
         self.stage = Stage::Broken;
         let (reach, is_answered) = (self.intake.far.reach(), self.answered);
-        if self.ending.set(Ended { code, reach, is_answered }).is_ok() {
+        if self.ending.0.ended.set(Ended { code, reach, is_answered, is_given_up }).is_ok() {
             self.intake.counters.count_reset(code);
         }
         io::Error::new(io::ErrorKind::ConnectionReset, code)
@@ -142,7 +178,18 @@ impl FirstWrite {
         })
     }
 
-    /// Ends a flow on which nothing moves, by the same limits as the relay's.
+    fn is_unanswered(&self) -> bool {
+        !self.answered || self.ending.is_awaited()
+    }
+
+    /// Longest silence allowed now, by the same limits as the relay's.
+    fn patience(&self) -> Duration {
+        let limits = self.intake.limits.relay();
+        let answer = limits.answer.filter(|_| self.is_unanswered());
+        limits.idle.min(answer.unwrap_or(limits.idle))
+    }
+
+    /// Ends a flow on which nothing moves while its link is there.
     fn poll_quiet(&mut self, cx: &mut Context<'_>) -> Poll<io::Error> {
         if let Some(held) = &mut self.ticket
             && held.over.as_mut().poll(cx).is_ready()
@@ -150,15 +197,28 @@ impl FirstWrite {
             self.ticket = None;
             return Poll::Ready(self.broken(ResetCode::Limit));
         }
-        let limits = self.intake.limits.relay();
-        let answer = limits.answer.filter(|_| !self.answered);
-        let deadline = self.moved_at + limits.idle.min(answer.unwrap_or(limits.idle));
+        let patience = self.patience();
+        let look_at = self.still.look_at(patience);
+        // A request on a flow that was idle has less time than the flow had.
+        if look_at < self.timer.deadline() {
+            self.timer.as_mut().reset(look_at);
+        }
         while self.timer.as_mut().poll(cx).is_ready() {
-            if deadline <= Instant::now() {
-                let code = if self.answered { ResetCode::Idle } else { ResetCode::Timeout };
-                return Poll::Ready(self.broken(code));
+            let now = Instant::now();
+            if self.still.look_at(patience) <= now {
+                let standing = match &self.stage {
+                    Stage::Flowing(far) => far.standing(),
+                    _ => Standing::default(),
+                };
+                self.still.look(standing, now);
+                if self.still.over_at(patience) <= now {
+                    let is_unanswered = self.is_unanswered();
+                    let code = if is_unanswered { ResetCode::Timeout } else { ResetCode::Idle };
+                    return Poll::Ready(self.end(code, true));
+                }
             }
-            self.timer.as_mut().reset(deadline);
+            let look_at = self.still.look_at(patience);
+            self.timer.as_mut().reset(look_at);
         }
         Poll::Pending
     }

@@ -21,13 +21,16 @@ use tokio::net::TcpStream;
 use super::intake::Intake;
 use super::passengers::Ticket;
 use super::stall::StallGuard;
-use super::web::{self, BoxError, Destination, Gate, Strict};
+use super::web::{self, BoxError, Destination, Gate, Interims, Strict};
 use crate::config::Auth;
 
 pub(super) use forward::{failure, is_the_links_fault, no_tls};
 
 /// The most a connection buffers: request heads beyond it are refused with 431.
 pub(super) const MAX_BUFFER_BYTES: usize = 64 * 1024;
+
+/// Fields of an answer's head: 16 KiB while it is read. Sites with long policies have more than a hundred.
+pub(super) const MAX_ANSWER_FIELDS: usize = 256;
 
 /// A body to answer with.
 pub(super) type Body = UnsyncBoxBody<Bytes, BoxError>;
@@ -84,7 +87,10 @@ async fn answer(
         return Ok(web::refusal(&proxy.intake, &proxy.ticket, refused));
     }
     let is_connect = request.method() == Method::CONNECT;
-    let mut response = answer_good(&proxy, request).await?;
+    let (interims, interim) = Interims::to_client(request.version());
+    let answering = answer_good(&proxy, request, interims);
+    let response = proxy.gate.answer(answering, interim).await?;
+    let mut response = web::unless_broken(&proxy.gate, (&proxy.intake, &proxy.ticket), response);
     // What follows a CONNECT is not looked at any more: if it is no tunnel, it is nothing.
     if is_connect && !response.status().is_success() {
         let close = http::HeaderValue::from_static("close");
@@ -96,6 +102,7 @@ async fn answer(
 async fn answer_good(
     proxy: &Arc<Proxy>,
     request: Request<Incoming>,
+    interims: Interims,
 ) -> Result<Response<Body>, hyper::Error> {
     if let Some(auth) = &proxy.auth
         && !head::authorized(request.headers(), auth)
@@ -118,9 +125,9 @@ async fn answer_good(
                 let host = request.uri().host().and_then(web::host_of);
                 let target = Target { host: host.unwrap_or(target.host), port: target.port };
                 let to = Destination::by_name(target, None);
-                web.exchange(&proxy.intake, &proxy.ticket, to, request).await
+                web.exchange(&proxy.intake, &proxy.ticket, to, request, interims).await
             }
-            _ => forward::forward(proxy, request, target).await,
+            _ => forward::forward(proxy, request, target, interims).await,
         }),
         Err(why) => {
             proxy.intake.counters.garbage.add(1);
@@ -161,12 +168,16 @@ async fn connect(proxy: Arc<Proxy>, request: Request<Incoming>) -> Response<Body
     Response::new(body(""))
 }
 
+/// Time after which a client should try again while the link is down, in seconds. Most outages are over by then.
+const RETRY_AFTER_SECONDS: u32 = 30;
+
 /// The link is down: that is not the destination's fault (RFC 9209 section 2.3.3).
 pub(super) fn no_link() -> Response<Body> {
     let why = "The radio link to the ground is not up: try again in a while.";
     let mut response = text(StatusCode::SERVICE_UNAVAILABLE, why);
     let error = http::HeaderValue::from_static("bentpipe; error=destination_unavailable");
     response.headers_mut().insert("proxy-status", error);
+    response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER_SECONDS.into());
     response
 }
 

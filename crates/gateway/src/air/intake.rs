@@ -36,6 +36,10 @@ const FIRST_BYTES_WAIT: Duration = Duration::from_millis(10);
 /// How long a client of a proxy waits for a link that is not up yet, before it is told so.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// An outage of this length is expected to last: who comes then is told so at once, and does not wait for its end
+/// without knowing. Most fades are shorter.
+const OUTAGE_LASTS: Duration = Duration::from_secs(20);
+
 /// How often it is looked meanwhile.
 const LINK_LOOK: Duration = Duration::from_millis(100);
 
@@ -226,9 +230,12 @@ impl Intake {
         reset_on_close(tcp);
     }
 
-    /// Whether there is a link to the ground, of which nothing may be heard at the moment. Waits a
+    /// Tells if there is a link to the ground, of which nothing may be heard for a moment. Waits a
     /// while for one, so that clients that come before the ground does are served.
     pub async fn has_link(&self) -> bool {
+        if self.far.outages().now >= OUTAGE_LASTS {
+            return false;
+        }
         let waiting = async {
             while self.far.reach() == Reach::Down {
                 sleep(LINK_LOOK).await;

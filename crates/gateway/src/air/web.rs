@@ -2,10 +2,12 @@
 
 mod ahead;
 mod changed;
+mod codings;
 mod counted;
 mod framing;
 mod idle;
 mod intercept;
+mod interim;
 mod look;
 mod nameless;
 mod origins;
@@ -18,6 +20,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use bentpipe_link::{Host, ResetCode, Target};
 use bentpipe_webcache::{
     CACHE_STATUS, Cache, Failure, Forwarded, Key, OpenError, Origin, Scheme, invalidates,
+    is_only_if_cached,
 };
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -33,8 +36,10 @@ use crate::counters::Counters;
 use crate::origin_tls::NO_TLS;
 pub use ahead::{Ahead, let_go};
 use changed::Changed;
+pub use codings::{for_client, framed};
 use idle::Origins;
 pub use intercept::intercept;
+pub use interim::{Interim, Interims};
 use origins::{Asker, Asks, BUSY};
 pub use page::Page;
 pub use site::carry;
@@ -49,6 +54,7 @@ pub struct Web {
     origins: Arc<Origins>,
     sites: RwLock<Vec<Arc<SiteLoaded>>>,
     changed: Changed,
+    shows_status: bool,
 }
 
 /// Where a request goes.
@@ -102,6 +108,7 @@ impl Web {
             origins: Arc::default(),
             sites: RwLock::new(sites),
             changed: Changed::default(),
+            shows_status: settings.cache_status,
         })))
     }
 
@@ -141,13 +148,15 @@ impl Web {
         self.origins.close();
     }
 
-    /// Answers `request` of the passenger with `ticket`: from the cache, or from where it goes.
+    /// Answers `request` of the passenger with `ticket`: from the cache, or from where it goes. What is said
+    /// before the answer goes by `interims`.
     pub async fn exchange(
         &self,
         intake: &Arc<Intake>,
         ticket: &Arc<Ticket>,
         to: Destination,
         mut request: Request<Incoming>,
+        interims: Interims,
     ) -> Response<Body> {
         intake.counters.http_requests.add(1);
         let version = request.version();
@@ -168,8 +177,13 @@ impl Web {
             _ => Asks::Passenger(ticket.clone()),
         };
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
-        let asker = Asker::new(intake.clone(), asks, self.origins.clone(), to);
-        match key {
+        let asker = Asker::telling(intake.clone(), asks, self.origins.clone(), to, interims);
+        let answered = match key {
+            // Who asks for what is here, and for nothing else, asks what others have read.
+            Some(_) if !self.shows_status && is_only_if_cached(request.headers()) => {
+                intake.counters.http_failed.add(1);
+                return text(StatusCode::GATEWAY_TIMEOUT, "What is stored here is told to nobody.");
+            }
             Some(key) if is_read && request.body().is_end_stream() => {
                 let mut request = request.map(|_| ());
                 if self.changed.take(ticket.client, &key) {
@@ -179,10 +193,15 @@ impl Web {
                 let shown = asker.target();
                 let origin: Arc<dyn Origin> = Arc::new(asker);
                 let served = self.cache.serve(&key, &request, &origin).await;
-                outbound(&shown, counted::count(served, &intake.counters))
+                (shown, counted::count(served, &intake.counters))
             }
             key => self.pass(intake, ticket, asker, key, request).await,
+        };
+        let mut response = outbound(answered, version);
+        if !self.shows_status {
+            hide_status(response.headers_mut());
         }
+        response
     }
 
     /// Sends on what no cache answers, once.
@@ -193,7 +212,7 @@ impl Web {
         asker: Asker,
         key: Option<Key>,
         request: Request<Incoming>,
-    ) -> Response<Body> {
+    ) -> Answered {
         intake.counters.http_passed.add(1);
         let method = request.method().clone();
         let shown = asker.target();
@@ -208,10 +227,7 @@ impl Web {
             let why = if key.is_some() { Forwarded::Method } else { Forwarded::Bypass };
             response.headers_mut().append(CACHE_STATUS, why.field());
         }
-        outbound(
-            &shown,
-            sent.map(|response| response.map(|body| body.map_err(Into::into).boxed_unsync())),
-        )
+        (shown, sent.map(|response| response.map(|body| body.map_err(Into::into).boxed_unsync())))
     }
 
     /// What a request may have changed has to be confirmed: for everybody, where it `is_named` who
@@ -251,17 +267,29 @@ fn key_of(scheme: Scheme, named: &Target, path: &str) -> Option<Key> {
     Key::new(scheme, &host, named.port, path)
 }
 
-/// The answer as it goes to the client.
-fn outbound(target: &Target, answered: Result<Response<Body>, Failure>) -> Response<Body> {
+/// Target of a request, and its answer.
+type Answered = (Target, Result<Response<Body>, Failure>);
+
+/// The answer as it goes to a client that speaks `spoken`.
+fn outbound((target, answered): Answered, spoken: Version) -> Response<Body> {
+    let target = &target;
     match answered {
         // Nobody was asked to speak something else (RFC 9110 §15.2.2), and others are not final.
         Ok(response) if response.status().is_informational() => {
             super::http::failure(target, ResetCode::Aborted)
         }
         Ok(mut response) => {
+            let coded = codings::for_client(response.headers());
+            if coded.is_some() && spoken != Version::HTTP_11 {
+                // Only HTTP/1.1 can say how the body is coded.
+                return super::http::failure(target, ResetCode::Aborted);
+            }
             let version = response.version();
             head::strip(response.headers_mut());
             head::add_via(response.headers_mut(), version);
+            if let Some(coded) = coded {
+                response.headers_mut().insert(header::TRANSFER_ENCODING, coded);
+            }
             *response.version_mut() = Version::HTTP_11;
             response
         }
@@ -276,6 +304,16 @@ fn outbound(target: &Target, answered: Result<Response<Body>, Failure>) -> Respo
     }
 }
 
+/// Takes what this cache says of itself out of `headers`. What caches before it say stays.
+fn hide_status(headers: &mut HeaderMap) {
+    let of_others = |value: &&HeaderValue| !value.as_bytes().starts_with(b"bentpipe;");
+    let others: Vec<_> = headers.get_all(CACHE_STATUS).iter().filter(of_others).cloned().collect();
+    headers.remove(CACHE_STATUS);
+    for value in others {
+        headers.append(CACHE_STATUS, value);
+    }
+}
+
 /// The answer to a request that has more than one meaning.
 pub fn refusal(intake: &Intake, ticket: &Ticket, refused: framing::Refusal) -> Response<Body> {
     intake.counters.http_requests.add(1);
@@ -285,6 +323,19 @@ pub fn refusal(intake: &Intake, ticket: &Ticket, refused: framing::Refusal) -> R
         text(refused.status(), &format!("This request is refused: {}.", refused.why()));
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
+}
+
+/// `answer`, unless the body of the request turned out to be malformed: that is why it is what it is.
+pub fn unless_broken(
+    gate: &Gate,
+    (intake, ticket): (&Intake, &Ticket),
+    answer: Response<Body>,
+) -> Response<Body> {
+    match gate.broken() {
+        // An origin that answers before it has all of the body has said what it thinks of it.
+        Some(broken) if answer.status().is_server_error() => refusal(intake, ticket, broken),
+        _ => answer,
+    }
 }
 
 /// A short answer after which the connection is closed.

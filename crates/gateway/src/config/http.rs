@@ -30,6 +30,10 @@ pub struct HttpCache {
     /// How long after its time an object may be used while the ground cannot be reached.
     #[serde(default = "day")]
     pub stale_when_cut_off: Span,
+    /// Answers say by Cache-Status (RFC 9211) what the cache did, and `only-if-cached` is obeyed. Both tell a
+    /// passenger what others have read.
+    #[serde(default)]
+    pub cache_status: bool,
 }
 
 /// The page that tells passengers what this gateway does.

@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 
 use super::{
     Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
-    OpenDatagrams, OpenError, Reach,
+    OpenDatagrams, OpenError, Outages, Reach, Standing,
 };
 use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory, Transport};
 
@@ -91,6 +91,11 @@ impl FarEnd for Air {
         Some(Air::pulse(self))
     }
 
+    fn outages(&self) -> Outages {
+        let (now, all) = Air::outages(self);
+        Outages { now, all }
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(Air::close(self))
     }
@@ -107,6 +112,10 @@ impl FarStream for Flow {
 
     fn reset_code(&self) -> Option<ResetCode> {
         Flow::reset_code(self)
+    }
+
+    fn standing(&self) -> Standing {
+        Standing { unheard: self.unheard(), unsent_bytes: self.unsent_bytes() }
     }
 
     fn confirm_class(&mut self, class: Class) {

@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::{
-    Arrivals, FarDatagrams, FarEnd, FarStream, Open, OpenDatagrams, OpenError, Reach, aerotcp,
-    homes, link, masque,
+    Arrivals, FarDatagrams, FarEnd, FarStream, Open, OpenDatagrams, OpenError, Outages, Reach,
+    aerotcp, homes, link, masque,
 };
 use crate::air::{counter, path_memory};
 use crate::config::{AirConfig, GroundConfig, Transport};
@@ -274,6 +274,10 @@ impl FarEnd for Awaited {
 
     fn pulse(&self) -> Option<u64> {
         self.far.borrow().as_ref().and_then(|far| far.pulse())
+    }
+
+    fn outages(&self) -> Outages {
+        self.far.borrow().as_ref().map(|far| far.outages()).unwrap_or_default()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

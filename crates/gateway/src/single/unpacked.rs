@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::said::Said;
-use crate::far::{FarStream, LocalBuffers};
+use crate::far::{FarStream, LocalBuffers, Standing};
 
 /// Packed bytes that are read at once. A flow holds these, one chunk and what that comes to: 44 KiB at most,
 /// and nothing while it is idle. To a site there are 16 KiB more, of what its origin says, and its TLS session, which
@@ -138,6 +138,10 @@ impl FarStream for Unpacked {
 
     fn reset_code(&self) -> Option<ResetCode> {
         if self.is_broken { Some(ResetCode::Internal) } else { self.flow.reset_code() }
+    }
+
+    fn standing(&self) -> Standing {
+        self.flow.standing()
     }
 
     fn local_buffers(&self) -> LocalBuffers {

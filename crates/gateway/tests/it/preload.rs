@@ -55,7 +55,7 @@ async fn what_was_preloaded_crosses_the_link_once_in_the_class_that_yields() {
     let url = format!("http://origin.test:{}/a", site.address.port());
     // Port 9 is one that browsers do not ask, so it is no address for a manifest.
     let manifest = format!("{url}\nhttp://origin.test:2/none\n");
-    let air = format!("[http-cache]{}", preload(folder.path(), &manifest));
+    let air = format!("[http-cache]\ncache-status = true\n{}", preload(folder.path(), &manifest));
     let bench = start(&air, LOOPBACK);
     let opened = || bench.up.opened();
     until("both flows", || opened().len() >= 2).await;

@@ -39,7 +39,7 @@ pub fn certificate(folder: &Path, name: &str) -> CertificateDer<'static> {
 pub fn config(folder: &Path, more: &str) -> String {
     let folder = folder.display();
     format!(
-        "[http-cache]\n[[site]]\nname = \"{NAME}\"\ncertificate = \"{folder}/{NAME}.pem\"\n\
+        "[http-cache]\ncache-status = true\n[[site]]\nname = \"{NAME}\"\ncertificate = \"{folder}/{NAME}.pem\"\n\
          key = \"{folder}/{NAME}.key\"\n{more}"
     )
 }

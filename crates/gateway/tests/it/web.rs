@@ -10,7 +10,7 @@ use crate::bench::{
     Bench, LOOPBACK, closed_port, read_all, settled, soon, start, start_with, until,
 };
 
-const CACHE: &str = "http-cache = {}";
+const CACHE: &str = "http-cache = { cache-status = true }";
 
 /// An origin that answers each path with what `answers` say, and remembers the heads it was sent.
 pub struct Site {
@@ -104,6 +104,22 @@ async fn what_one_passenger_fetched_the_next_one_gets_at_once() {
         asked.starts_with("GET /a HTTP/1.1\r\n") && asked.contains("via: 1.1 bentpipe\r\n"),
         "{asked}"
     );
+}
+
+#[tokio::test]
+async fn what_the_cache_did_is_told_to_nobody_unless_the_operator_wants_it() {
+    let bench = start("http-cache = {}", LOOPBACK);
+    let site =
+        Site::start(|_| whole(&format!("{FRESH}Cache-Status: other; hit\r\n"), "hello")).await;
+    let url = format!("http://origin.test:{}/a", site.address.port());
+    for client in [1, 2] {
+        let (head, body) = get(&bench, client, &url, "").await;
+        assert!(body == "hello" && !head.contains("bentpipe;"), "{head}");
+        assert!(head.contains("cache-status: other; hit"), "{head}");
+        until("it is stored", || site.asked() == 1).await;
+    }
+    let (refused, _) = get(&bench, 2, &url, "Cache-Control: only-if-cached\r\n").await;
+    assert!(refused.starts_with("HTTP/1.1 504 ") && !refused.contains("bentpipe;"), "{refused}");
 }
 
 #[tokio::test]
@@ -327,7 +343,10 @@ async fn failures_are_answered_as_without_a_cache() {
 #[tokio::test]
 async fn what_is_stored_outlives_the_gateway() {
     let directory = tempfile::tempdir().unwrap();
-    let config = format!("http-cache = {{ directory = \"{}\" }}", directory.path().display());
+    let config = format!(
+        "http-cache = {{ cache-status = true, directory = \"{}\" }}",
+        directory.path().display()
+    );
     let site = Site::start(|_| whole(FRESH, "hello")).await;
     let url = format!("http://{}/a", site.address);
     {

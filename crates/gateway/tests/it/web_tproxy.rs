@@ -74,7 +74,7 @@ const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 fn air_config(folder: &Path, more: &str) -> AirConfig {
     std::fs::write(folder.join("a.key"), KEY).unwrap();
     let text = format!(
-        "{more}[http-cache]\n\
+        "{more}[http-cache]\ncache-status = true\n\
          [link]\nprivate-key-file = \"a.key\"\npeer = \"127.0.0.1:4500\"\n\
          peer-public-key = \"{KEY}\"\nrate = \"1 Mbit/s\"\n\
          [listen]\ntproxy = {{ port = 1081, interfaces = [\"cabin0\"] }}\n"
@@ -148,7 +148,7 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
     let served = air.serve(until_back(ready, back));
     tokio::time::timeout(PATIENCE, served).await.expect("it stops");
     assert_eq!(counters.http_hits.get(), 5);
-    assert_eq!(counters.http_refused.get(), 1);
+    assert_eq!(counters.http_refused.get(), 2);
     assert_eq!(NOWHERE.load(SeqCst), 1, "it is remembered that the name means nothing");
 }
 
@@ -157,6 +157,9 @@ static NOWHERE: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether `shared.test` has been asked for.
 static SHARED: AtomicBool = AtomicBool::new(false);
+
+/// `lame.test` has been asked for.
+static LAME: AtomicBool = AtomicBool::new(false);
 
 /// Says who was dialled and what was said, as HTTP that may be stored.
 async fn far_side(incoming: Incoming, counters: Arc<Counters>) {
@@ -176,6 +179,12 @@ async fn far_side(incoming: Incoming, counters: Arc<Counters>) {
     if incoming.target.host == Host::Name("nowhere.test".into()) {
         NOWHERE.fetch_add(1, SeqCst);
         stream.reset(ResetCode::NameNotFound);
+        return;
+    }
+    if incoming.target.host == Host::Name("lame.test".into()) {
+        // The ground's resolver is not answered; it is asked once for a while.
+        assert!(!LAME.swap(true, SeqCst), "it is asked for again");
+        stream.reset(ResetCode::Timeout);
         return;
     }
     let mut said = vec![0; 4096];
@@ -199,15 +208,32 @@ fn say(address: &str, said: &str) -> String {
     say_as("10.9.0.2", address, said)
 }
 
+/// The same from a client that says no more.
+fn say_and_end(address: &str, said: &str) -> String {
+    let tcp = connected("10.9.0.2", address);
+    (&tcp).write_all(said.as_bytes()).unwrap();
+    tcp.shutdown(std::net::Shutdown::Write).unwrap();
+    read_from(tcp)
+}
+
 /// The same to the passenger with the address `client`.
 fn say_as(client: &str, address: &str, said: &str) -> String {
+    let tcp = connected(client, address);
+    (&tcp).write_all(said.as_bytes()).unwrap();
+    read_from(tcp)
+}
+
+fn connected(client: &str, address: &str) -> TcpStream {
     let address: SocketAddr = address.parse().unwrap();
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&SocketAddr::new(client.parse().unwrap(), 0).into()).unwrap();
     socket.connect_timeout(&address.into(), PATIENCE).unwrap();
-    let mut tcp = TcpStream::from(socket);
+    let tcp = TcpStream::from(socket);
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
-    tcp.write_all(said.as_bytes()).unwrap();
+    tcp
+}
+
+fn read_from(mut tcp: TcpStream) -> String {
     let mut answer = String::new();
     tcp.read_to_string(&mut answer).unwrap();
     answer
@@ -232,12 +258,18 @@ fn as_client() {
     let with_port = get("198.51.100.7:80", "shop.test:80", "/");
     assert!(with_port.contains("; hit"), "{with_port}");
 
-    // A name that means nothing: what the address says is for the one who asked.
-    for _ in 0..2 {
-        let answer = get("203.0.113.66:80", "nowhere.test", "/");
+    // A name that means nothing, or of which nobody says what: what the address says is for the one who asked.
+    for name in ["nowhere.test", "nowhere.test", "lame.test", "lame.test"] {
+        let answer = get("203.0.113.66:80", name, "/");
         assert!(answer.ends_with("203.0.113.66:80 heard GET / HTTP/1.1"), "{answer}");
         assert!(!answer.contains("; hit") && !answer.contains("stored"), "{answer}");
     }
+
+    // A method that is none; and a client that ends with its request.
+    let answer = say("203.0.113.66:80", "GE(T / HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+    let answer = say_and_end("203.0.113.66:80", "GET /end HTTP/1.1\r\nHost: shop.test\r\n\r\n");
+    assert!(answer.ends_with("shop.test:80 heard GET /end HTTP/1.1"), "{answer}");
 
     // And that it says nothing is for that one too: others who have waited try their own.
     let first = std::thread::spawn(|| get("203.0.113.67:80", "shared.test", "/"));

@@ -5,17 +5,19 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bentpipe_gateway::config::Transport;
 use bentpipe_gateway::far::{
     Arrivals, Carried, DatagramError, FarDatagrams, FarEnd, FarStream, Incoming, Open,
-    OpenDatagrams, OpenError, Reach,
+    OpenDatagrams, OpenError, Outages, Reach, Standing,
 };
 use bentpipe_link::{ClassSettings, Host, PerClass, PublicKey, ResetCode, SettingsError};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 /// Credit of one flow in each direction.
 pub const CREDIT_BYTES: usize = 64 * 1024;
@@ -35,14 +37,41 @@ pub struct Stream {
     ours: SharedEnd,
     theirs: SharedEnd,
     shut: bool,
+    silence: Arc<Silence>,
+}
+
+/// Outages of a link.
+#[derive(Default)]
+struct Silence(Mutex<(Option<Instant>, Duration)>);
+
+impl Silence {
+    fn set(&self, reach: Reach) {
+        let mut state = self.0.lock().unwrap();
+        match (reach, state.0) {
+            (Reach::Out, None) => state.0 = Some(Instant::now()),
+            (Reach::Up | Reach::Down, Some(since)) => *state = (None, state.1 + since.elapsed()),
+            _ => {}
+        }
+    }
+
+    fn outages(&self) -> Outages {
+        let (since, over) = *self.0.lock().unwrap();
+        let now = since.map_or(Duration::ZERO, |since| since.elapsed());
+        Outages { now, all: over + now }
+    }
 }
 
 pub fn pair() -> (Stream, Stream) {
+    pair_over(&Arc::default())
+}
+
+fn pair_over(silence: &Arc<Silence>) -> (Stream, Stream) {
+    let silence = || silence.clone();
     let (a, b) = duplex(CREDIT_BYTES);
     let (at_a, at_b) = (SharedEnd::default(), SharedEnd::default());
     (
-        Stream { io: a, ours: at_a.clone(), theirs: at_b.clone(), shut: false },
-        Stream { io: b, ours: at_b, theirs: at_a, shut: false },
+        Stream { io: a, ours: at_a.clone(), theirs: at_b.clone(), shut: false, silence: silence() },
+        Stream { io: b, ours: at_b, theirs: at_a, shut: false, silence: silence() },
     )
 }
 
@@ -82,6 +111,10 @@ impl FarStream for Stream {
 
     fn reset_code(&self) -> Option<ResetCode> {
         self.ours.lock().unwrap().reset
+    }
+
+    fn standing(&self) -> Standing {
+        Standing { unheard: self.silence.outages().all, unsent_bytes: 0 }
     }
 }
 
@@ -196,6 +229,7 @@ pub struct Up {
     opened_datagrams: Mutex<Vec<OpenDatagrams>>,
     classes: Mutex<Option<PerClass<ClassSettings>>>,
     reach: Mutex<Reach>,
+    silence: Arc<Silence>,
     session: AtomicU64,
     tells_why: AtomicBool,
     breaks_off: Mutex<Option<u8>>,
@@ -221,6 +255,7 @@ pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
         opened_datagrams,
         classes,
         reach,
+        silence: Arc::default(),
         session,
         tells_why: AtomicBool::new(true),
         breaks_off,
@@ -232,6 +267,7 @@ impl Up {
     /// How the link is from now on.
     pub fn set_reach(&self, reach: Reach) {
         *self.reach.lock().unwrap() = reach;
+        self.silence.set(reach);
     }
 
     /// From now on it is another session, as with another ground.
@@ -283,9 +319,13 @@ impl FarEnd for Up {
         *self.reach.lock().unwrap()
     }
 
+    fn outages(&self) -> Outages {
+        self.silence.outages()
+    }
+
     fn open(&self, open: Open) -> BoxFuture<'_, Result<Box<dyn FarStream>, OpenError>> {
         Box::pin(async move {
-            let (mut near, far) = pair();
+            let (mut near, far) = pair_over(&self.silence);
             self.opened.lock().unwrap().push(open.clone());
             near.write_all(&open.first).await.unwrap();
             let is_known = open.first.first() != self.breaks_off.lock().unwrap().as_ref();

@@ -335,6 +335,11 @@ impl FlowTable {
         written
     }
 
+    /// Bytes written to the flow that have not left yet.
+    pub fn unsent_bytes_of(&self, id: u64) -> usize {
+        self.flows.get(&id).map_or(0, |flow| flow.send.unsent_bytes())
+    }
+
     pub fn read(&mut self, id: u64, out: &mut [u8], now: Duration) -> Read {
         let Some(flow) = self.flows.get_mut(&id) else { return Read::Reset(ResetCode::Aborted) };
         if let Some(code) = flow.ended {

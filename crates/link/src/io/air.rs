@@ -136,6 +136,15 @@ impl Air {
         self.0.look(|core, _| core.current().map(|(_, session)| !session.is_quiet()))
     }
 
+    /// Length of the outage that lasts now, and of all outages of the session until now. Both are zero while
+    /// there is no session.
+    pub fn outages(&self) -> (Duration, Duration) {
+        let outages = self.0.look(|core, now| {
+            core.current().map(|(_, session)| (session.outage(now), session.unheard(now)))
+        });
+        outages.unwrap_or_default()
+    }
+
     /// The measured round trip; `None` before the first session.
     pub fn round_trip(&self) -> Option<Duration> {
         self.0.look(|core, _| core.current().map(|(_, session)| session.round_trip()))

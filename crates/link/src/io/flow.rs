@@ -46,6 +46,16 @@ impl Flow {
     pub fn confirmed(&self) -> Option<Class> {
         self.with(None, |session, flow, _| (session.confirmed(flow), None)).flatten()
     }
+
+    /// Total length of all outages of the flow's session; zero once the session is over.
+    pub fn unheard(&self) -> Duration {
+        self.with(None, |session, _, now| (session.unheard(now), None)).unwrap_or_default()
+    }
+
+    /// Bytes written that have not left yet.
+    pub fn unsent_bytes(&self) -> usize {
+        self.with(None, |session, flow, _| (session.unsent_bytes(flow), None)).unwrap_or_default()
+    }
 }
 
 impl<S: Flows> Flow<S> {

@@ -92,6 +92,8 @@ pub struct Session {
     /// Probe timeouts in a row without news, by lane.
     probes: [u32; Lane::RELIABLE.len()],
     quiet: Option<Quiet>,
+    /// Total length of the outages that are over.
+    unheard: Duration,
     /// When a symbol last came, until we have asked whether more will.
     last_symbol: Option<Duration>,
     closing: bool,
@@ -164,6 +166,7 @@ impl Session {
             next_reap: now + reap_interval(&settings),
             probes: [0; Lane::RELIABLE.len()],
             quiet: None,
+            unheard: Duration::ZERO,
             last_symbol: None,
             closing: false,
             closes_left: CLOSES,
@@ -258,6 +261,21 @@ impl Session {
     /// Returns `true` if nothing is heard although something was asked, or nothing can be for want of keys.
     pub fn is_quiet(&self) -> bool {
         self.quiet.is_some() || self.keys.is_used_up()
+    }
+
+    /// Length of the outage that lasts at `now`, zero while the peer is heard.
+    pub fn outage(&self, now: Duration) -> Duration {
+        self.quiet.map_or(Duration::ZERO, |quiet| now.saturating_sub(quiet.since))
+    }
+
+    /// Total length of all outages of this session until `now`.
+    pub fn unheard(&self, now: Duration) -> Duration {
+        self.unheard + self.outage(now)
+    }
+
+    /// Bytes written to a flow that have not left yet.
+    pub fn unsent_bytes(&self, flow: u64) -> usize {
+        self.flows.unsent_bytes_of(flow)
     }
 
     /// The round trip, and whether it was measured.

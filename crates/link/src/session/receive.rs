@@ -113,6 +113,7 @@ impl Session {
             }
             let peer = self.settings.called(&self.path.peer);
             let after = now.saturating_sub(quiet.since);
+            self.unheard += after;
             tracing::info!(%peer, ?after, "the link is back");
         }
     }

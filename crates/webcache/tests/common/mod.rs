@@ -140,14 +140,14 @@ impl Rig {
         let now: bentpipe_webcache::Clock =
             Arc::new(move || Duration::from_millis(read.load(Relaxed)));
         // The one before may still be letting go of the directory.
-        let cache = (0..200).find_map(|_| {
+        let cache = (0..6000).find_map(|_| {
             let opened = Cache::with_clock(settings, Rules::default(), now.clone());
             if opened.is_err() {
                 std::thread::sleep(Duration::from_millis(10));
             }
             opened.ok()
         });
-        let cache = cache.expect("the cache opens within 2 s");
+        let cache = cache.expect("the cache opens within 60 s");
         let fake = Arc::new(Fake::default());
         Self { cache, origin: fake.clone(), fake, clock }
     }

@@ -13,18 +13,24 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 
 use super::head::{self, PSEUDONYM};
-use super::{Body, MAX_BUFFER_BYTES, Proxy, no_link, text};
+use super::{Body, MAX_ANSWER_FIELDS, MAX_BUFFER_BYTES, Proxy, no_link, text};
 use crate::air::first::{Ended, Ending};
 use crate::air::intake::Intake;
 use crate::air::pages;
 use crate::air::passengers::Ticket;
 use crate::air::request::Attempt;
+use crate::air::web::{self, Interims};
 use crate::far::Reach;
 use crate::pages::Condition;
 use crate::single::AskedPacked;
 
 /// Sends `request` to `target` and gives its answer, or one of the proxy's own.
-pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) -> Response<Body> {
+pub async fn forward(
+    proxy: &Proxy,
+    request: Request<Incoming>,
+    target: Target,
+    interims: Interims,
+) -> Response<Body> {
     if request.method() == Method::TRACE {
         // It would show the origin's answer to what this proxy adds and removes.
         return text(StatusCode::METHOD_NOT_ALLOWED, "TRACE does not pass through this proxy.");
@@ -37,10 +43,11 @@ pub async fn forward(proxy: &Proxy, request: Request<Incoming>, target: Target) 
         return pushed;
     }
     intake.counters.relayed.add(1);
-    match ask(intake, &proxy.ticket, &target, outbound(request)).await {
+    let spoken = request.version();
+    match ask(intake, &proxy.ticket, &target, outbound(request), interims).await {
         (Some(response), _) => {
             intake.counters.finished.add(1);
-            inbound(response)
+            inbound(response, spoken).unwrap_or_else(|| failure(&target, ResetCode::Aborted))
         }
         (None, ending) => match ending.get() {
             Some(ended) if is_the_links_fault(*ended) => no_link(),
@@ -56,13 +63,16 @@ async fn ask(
     ticket: &Ticket,
     target: &Target,
     request: Request<Incoming>,
+    mut interims: Interims,
 ) -> (Option<Response<Incoming>>, Ending) {
     let (parts, body) = request.into_parts();
     let may_repeat = matches!(parts.method, Method::GET | Method::HEAD) && body.is_end_stream();
     let again = may_repeat.then(|| parts.clone());
-    let mut request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
+    let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
+    let mut request = interims.hold(request);
     let mut attempt = Attempt::new(intake, None, may_repeat);
     loop {
+        interims.follow(&mut request);
         let (response, ending) = send(intake, ticket, target, request, attempt.packed()).await;
         let is_again = attempt.is_again(intake, &ending, response.is_some());
         let Some(parts) = again.clone().filter(|_| is_again) else { return (response, ending) };
@@ -81,7 +91,10 @@ async fn send(
     let open = intake.open(target.clone(), ticket, Dscp::DF, Bytes::new());
     let meter = intake.meter(ticket, open.class);
     let (flow, ending, _) = intake.request_flow(open, meter, packed, None);
-    let client = http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
+    let client = http1::Builder::new()
+        .max_buf_size(MAX_BUFFER_BYTES)
+        .max_headers(MAX_ANSWER_FIELDS)
+        .handshake(TokioIo::new(flow));
     // It begins when something is sent.
     let Ok((mut sender, connection)) = client.await else { return (None, ending) };
     intake.flows.spawn(async move {
@@ -125,15 +138,28 @@ fn outbound(mut request: Request<Incoming>) -> Request<Incoming> {
     }
     head::add_via(headers, version);
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    if !request.body().is_end_stream() {
+        head::name_framing(request.headers_mut());
+    }
     request
 }
 
-fn inbound(mut response: Response<Incoming>) -> Response<Body> {
+/// The answer as it goes to a client that speaks `spoken`; `None` if it cannot be read, or not be told.
+fn inbound(mut response: Response<Incoming>, spoken: Version) -> Option<Response<Body>> {
     let version = response.version();
+    web::framed(response.headers_mut())?;
+    let coded = web::for_client(response.headers());
+    // Only HTTP/1.1 can say how the body is coded.
+    if coded.is_some() && spoken != Version::HTTP_11 {
+        return None;
+    }
     head::strip(response.headers_mut());
     head::add_via(response.headers_mut(), version);
+    if let Some(coded) = coded {
+        response.headers_mut().insert(header::TRANSFER_ENCODING, coded);
+    }
     *response.version_mut() = Version::HTTP_11;
-    response.map(|body| body.map_err(Into::into).boxed_unsync())
+    Some(response.map(|body| body.map_err(Into::into).boxed_unsync()))
 }
 
 /// The proxy's own answer where a gateway could not speak TLS with a site's origin, or does not believe that it

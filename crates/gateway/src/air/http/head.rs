@@ -62,6 +62,31 @@ pub fn strip(headers: &mut HeaderMap) {
     }
 }
 
+/// Says that the body of a request is in chunks, unless its length is known: of some methods it would be left out
+/// else, because most requests of those have none.
+pub fn name_framing(headers: &mut HeaderMap) {
+    if !headers.contains_key(header::CONTENT_LENGTH) {
+        headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+    }
+}
+
+/// Leaves one Content-Length in `headers`, which names it at least once: several, or a list, of one number say the
+/// same (RFC 9110 §8.6). Returns whether there is one number.
+pub fn collapse_length(headers: &mut HeaderMap) -> bool {
+    let lines = headers.get_all(header::CONTENT_LENGTH).iter().map(HeaderValue::as_bytes);
+    let mut numbers = lines.flat_map(|line| line.split(|byte| *byte == b',')).map(|number| {
+        let number = str::from_utf8(number.trim_ascii()).ok()?;
+        // A sign is no part of it.
+        number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse::<u64>().ok())?
+    });
+    let first = numbers.next().flatten();
+    let Some(length) = first.filter(|_| numbers.all(|number| number == first)) else {
+        return false;
+    };
+    headers.insert(header::CONTENT_LENGTH, length.into());
+    true
+}
+
 /// Says that the message passed through here (RFC 9110 section 7.6.3).
 pub fn add_via(headers: &mut HeaderMap, version: http::Version) {
     let protocol = match version {
@@ -132,6 +157,31 @@ mod tests {
         let value = HeaderValue::from_static;
         let (other, ours) = (value("1.0 other"), value("1.1 bentpipe"));
         assert_eq!(left, [("accept", &value("*/*")), ("via", &other), ("via", &ours)]);
+    }
+
+    #[test]
+    fn equal_lengths_are_one() {
+        for (lines, one) in [
+            (&["5"][..], Some("5")),
+            (&["5, 5"], Some("5")),
+            (&["5", "5 , 5"], Some("5")),
+            (&["05"], Some("5")),
+            (&["5, 6"], None),
+            (&["5", "6"], None),
+            (&["5,"], None),
+            (&["+5"], None),
+            (&["-5"], None),
+            (&[""], None),
+            (&["99999999999999999999999"], None),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(header::CONTENT_LENGTH, HeaderValue::from_static(line));
+            }
+            assert_eq!(collapse_length(&mut headers), one.is_some(), "{lines:?}");
+            let left: Vec<_> = headers.get_all(header::CONTENT_LENGTH).iter().collect();
+            assert!(one.is_none_or(|one| left == [one]), "{lines:?}: {left:?}");
+        }
     }
 
     #[test]

@@ -125,6 +125,28 @@ fn request_line(line: &[u8]) -> Result<(bool, bool), Refusal> {
     if good { Ok((method == b"CONNECT", is_11)) } else { Err(wrong) }
 }
 
+/// `head`, which is good, with its address as RFC 3986 writes it, if it is not. Some clients write bytes there that
+/// have to be escaped, and mean the same.
+pub fn escaped(head: &[u8]) -> Option<Vec<u8>> {
+    let line = head.windows(2).skip(1).position(|window| window == b"\r\n")? + 1;
+    let begin = head[..line].iter().position(|byte| *byte == b' ')? + 1;
+    let end = head[..line].iter().rposition(|byte| *byte == b' ')?;
+    let address = head.get(begin..end).filter(|address| address.iter().any(is_to_be_escaped))?;
+    let mut escaped = head[..begin].to_vec();
+    for byte in address {
+        match byte {
+            byte if is_to_be_escaped(byte) => escaped.extend(format!("%{byte:02X}").bytes()),
+            byte => escaped.push(*byte),
+        }
+    }
+    escaped.extend_from_slice(&head[end..]);
+    Some(escaped)
+}
+
+fn is_to_be_escaped(byte: &u8) -> bool {
+    matches!(byte, b'"' | b'<' | b'>' | 128..)
+}
+
 /// What the fields say that matters here.
 #[derive(Default)]
 struct Fields {

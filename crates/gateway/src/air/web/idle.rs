@@ -45,7 +45,7 @@ pub enum Whose {
 pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
-/// Flows without a request at the moment.
+/// Flows without a request at the moment, and what else is known of origins.
 #[derive(Default)]
 pub struct Origins {
     idle: Mutex<VecDeque<Idle>>,

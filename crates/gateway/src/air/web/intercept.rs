@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 
 use super::look::{self, First};
 use super::strict::{Gate, Strict};
-use super::{Destination, Web, closing, refusal};
+use super::{Destination, Interims, Web, closing, refusal, unless_broken};
 use crate::air::http::{Body, MAX_BUFFER_BYTES};
 use crate::air::intake::Intake;
 use crate::air::passengers::Ticket;
@@ -84,7 +84,12 @@ impl Connection {
         }
         let version = request.version();
         match self.destination(&request) {
-            Ok(to) => self.web.exchange(&self.intake, &self.ticket, to, request).await,
+            Ok(to) => {
+                let (interims, interim) = Interims::to_client(version);
+                let exchange = self.web.exchange(&self.intake, &self.ticket, to, request, interims);
+                let answer = self.gate.answer(exchange, interim).await;
+                unless_broken(&self.gate, (&self.intake, &self.ticket), answer)
+            }
             Err(why) => {
                 self.intake.garbage(&self.ticket, why);
                 closing(StatusCode::BAD_REQUEST, why, version)

@@ -8,7 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use super::framing::{MOST_HEAD_BYTES, is_token};
+use super::framing::MOST_HEAD_BYTES;
 
 /// How long a client may be silent before it is taken for one that waits for its server to speak.
 /// Browsers open connections ahead of their requests, so this is much longer than elsewhere.
@@ -67,11 +67,11 @@ pub async fn first(tcp: &TcpStream, patience: Duration) -> First {
 
 fn look(bytes: &[u8]) -> Look {
     let Some(end) = bytes.iter().position(|byte| *byte == b' ') else {
-        let may_be = bytes.is_empty() || (is_token(bytes) && bytes.len() <= MOST_METHOD_BYTES);
+        let may_be = bytes.is_empty() || (is_word(bytes) && bytes.len() <= MOST_METHOD_BYTES);
         return if may_be { Look::Unclear } else { Look::Other };
     };
     let method = &bytes[..end];
-    if !is_token(method) || method == b"CONNECT" || method == b"TRACE" || method == b"PRI" {
+    if !is_word(method) || method == b"CONNECT" || method == b"TRACE" || method == b"PRI" {
         return Look::Other;
     }
     let Some(line) = bytes.iter().position(|byte| *byte == b'\n') else {
@@ -91,6 +91,11 @@ fn look(bytes: &[u8]) -> Look {
         None if bytes.len() >= MOST_HEAD_BYTES => Look::Http,
         None => Look::Unclear,
     }
+}
+
+/// Tells if `bytes` may be meant as a method. One that is not a token is refused when the request is read.
+fn is_word(bytes: &[u8]) -> bool {
+    bytes.first().is_some_and(u8::is_ascii_alphabetic) && bytes.iter().all(u8::is_ascii_graphic)
 }
 
 /// Where the first empty line is, however lines end.
@@ -125,6 +130,10 @@ mod tests {
             ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Look::Other),
             ("TRACE / HTTP/1.1\r\nHost: a\r\n\r\n", Look::Other),
             ("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n", Look::Other),
+            ("GE(T / HTTP/1.1\r\nHost: a\r\n\r\n", Look::Http),
+            ("GE(T /", Look::Unclear),
+            ("{\"a\"", Look::Other),
+            ("{\"a\": 1}", Look::Other),
             ("SSH-2.0-x OpenSSH\r\n", Look::Other),
             ("\u{16}\u{3}\u{1}", Look::Other),
             ("GET / HTTP/3.0\r\n", Look::Other),

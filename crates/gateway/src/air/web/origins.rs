@@ -17,12 +17,13 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
+use super::codings::{self, Framing};
 use super::idle::{Connection, Origins, Place, Whose, Wire};
-use super::{Destination, Outbound};
+use super::{Destination, Interims, Outbound};
 use crate::air::first::Ending;
-use crate::air::http::{MAX_BUFFER_BYTES, is_the_links_fault};
+use crate::air::http::{MAX_ANSWER_FIELDS, MAX_BUFFER_BYTES, head, is_the_links_fault};
 use crate::air::intake::Intake;
 use crate::air::pages::{self, Came};
 use crate::air::passengers::Ticket;
@@ -31,6 +32,7 @@ use crate::far::Reach;
 use crate::origin_tls::{self, Failed, NO_TLS};
 use crate::pages::Condition;
 use crate::single::AskedPacked;
+use crate::still::MAX_FORGIVEN;
 
 /// How often it is looked whether the link is there, where something stale could stand in.
 const LOOK: Duration = Duration::from_millis(100);
@@ -52,6 +54,7 @@ struct Shared {
     asks: Asks,
     origins: Arc<Origins>,
     to: Destination,
+    interims: Interims,
 }
 
 /// Who asks.
@@ -75,7 +78,18 @@ impl Asks {
 
 impl Asker {
     pub fn new(intake: Arc<Intake>, asks: Asks, origins: Arc<Origins>, to: Destination) -> Self {
-        Self(Arc::new(Shared { intake, asks, origins, to }))
+        Self::telling(intake, asks, origins, to, Interims::default())
+    }
+
+    /// The same; what origins say before they answer goes by `interims`.
+    pub fn telling(
+        intake: Arc<Intake>,
+        asks: Asks,
+        origins: Arc<Origins>,
+        to: Destination,
+        interims: Interims,
+    ) -> Self {
+        Self(Arc::new(Shared { intake, asks, origins, to, interims }))
     }
 
     /// What failures speak of.
@@ -109,16 +123,28 @@ impl Asker {
         if !shared.intake.has_link().await {
             return Err(offline());
         }
-        request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        let headers = request.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        if !request.body().is_end_stream() {
+            head::name_framing(request.headers_mut());
+        }
+        let mut interims = shared.interims.clone();
+        let request = interims.hold(request);
         let mut attempt = shared.attempt(false);
         let (mut connection, _) = shared.open(shared.meant().clone(), attempt.packed()).await?;
-        let response = shared.exchange(&mut connection, request).await;
+        let response = shared.exchange(&mut connection, request, &interims).await;
         attempt.is_again(&shared.intake, &connection.ending, response.is_ok());
-        response.map_err(|(failure, _)| failure)
+        let mut response = response.map_err(|(failure, _)| failure)?;
+        framed(response.headers_mut())?;
+        Ok(response)
     }
 }
 
 impl Origin for Asker {
+    fn unheard(&self) -> Duration {
+        self.0.intake.far.outages().all
+    }
+
     fn send(&self, request: Request<()>) -> BoxFuture<'static, Result<Answer, Failure>> {
         let shared = self.0.clone();
         Box::pin(async move {
@@ -242,7 +268,7 @@ impl Shared {
         };
         let place = self.place(&target);
         if let Some(mut connection) = self.origins.take(&place) {
-            match self.exchange(&mut connection, bodiless()).await {
+            match self.exchange(&mut connection, bodiless(), &self.interims).await {
                 Ok(response) => return self.answer(place, connection, response),
                 // The server has closed it meanwhile: on a new flow, then. It has no body, and is safe.
                 Err((_, true)) => {}
@@ -252,7 +278,7 @@ impl Shared {
         let mut attempt = self.attempt(true);
         loop {
             let (mut connection, place) = self.open(target.clone(), attempt.packed()).await?;
-            let response = self.exchange(&mut connection, bodiless()).await;
+            let response = self.exchange(&mut connection, bodiless(), &self.interims).await;
             if !attempt.is_again(&self.intake, &connection.ending, response.is_ok()) {
                 return self.answer(place, connection, response.map_err(|(failure, _)| failure)?);
             }
@@ -277,19 +303,14 @@ impl Shared {
         connection: Connection,
         mut response: Response<Incoming>,
     ) -> Result<Answer, Failure> {
-        let headers = response.headers_mut();
-        let chunked = headers.contains_key(header::TRANSFER_ENCODING);
-        if chunked && !is_chunked_alone(headers) {
-            // We ask for no other coding (TE), and would give the body on without taking it off.
-            return Err(Failure { offline: false, code: ResetCode::Aborted.to_u8() });
-        }
-        if chunked {
-            // RFC 9112 §6.3: it overrides the length, which would be wrong.
-            headers.remove(header::CONTENT_LENGTH);
-        }
-        let framed = chunked || headers.contains_key(header::CONTENT_LENGTH);
-        // Without either, the end of a body cannot be told from a connection that breaks.
-        let trusted = framed || response.body().is_end_stream();
+        let framing = framed(response.headers_mut())?;
+        let trusted = match framing {
+            Framing::Length | Framing::Chunked => true,
+            // Without either, the end of a body cannot be told from a connection that breaks.
+            Framing::Close => response.body().is_end_stream(),
+            // It is given on as it is, to the one who asked: the bytes are not those of the object.
+            Framing::Coded => false,
+        };
         let ending = connection.ending.clone();
         self.origins.keep(place, connection);
         let response = response.map(|body| body.map_err(move |_| failed(&ending)).boxed_unsync());
@@ -333,12 +354,16 @@ impl Shared {
             Asks::Preload(class) => (intake.open_own(target, *class), None),
         };
         let (flow, ending, packed) = intake.request_flow(open, meter, packed, further);
+        // TLS with a site's origin may take no longer than an answer either.
+        ending.set_awaited(true);
         let flow: Box<dyn Wire> = match &packed {
             Some(_) => Box::new(flow),
             None => self.wire(flow, &place.target, &ending).await?,
         };
-        let client =
-            http1::Builder::new().max_buf_size(MAX_BUFFER_BYTES).handshake(TokioIo::new(flow));
+        let client = http1::Builder::new()
+            .max_buf_size(MAX_BUFFER_BYTES)
+            .max_headers(MAX_ANSWER_FIELDS)
+            .handshake(TokioIo::new(flow));
         let (sender, connection) = client.await.map_err(|_| failed(&ending))?;
         tokio::spawn(async move {
             // Why it ended is in the flow's ending.
@@ -373,7 +398,8 @@ impl Shared {
     ) -> Result<Box<dyn Wire>, Failure> {
         let Some(site) = &self.to.site else { return Ok(Box::new(flow)) };
         let Some(client) = site.client.clone() else { return Ok(Box::new(flow)) };
-        let patience = self.intake.limits.answer_timeout.duration();
+        // The flow itself ends when it is silent for too long; this is for an origin that dribbles.
+        let patience = self.intake.limits.answer_timeout.duration() + MAX_FORGIVEN;
         match origin_tls::connect(client, (&site.name, target), flow, patience).await {
             Ok(tls) => Ok(Box::new(tls)),
             Err(Failed::Tls(_)) if ending.get().is_some() => Err(failed(ending)),
@@ -388,48 +414,41 @@ impl Shared {
         }
     }
 
-    /// The failure comes with whether the connection had been closed before the request.
+    /// The failure comes with whether the connection had been closed before the request. The flow itself ends
+    /// when it is silent for too long.
     async fn exchange(
         &self,
         connection: &mut Connection,
-        request: Request<Outbound>,
+        mut request: Request<Outbound>,
+        interims: &Interims,
     ) -> Result<Response<Incoming>, (Failure, bool)> {
-        let patience = self.intake.limits.answer_timeout.duration();
-        match timeout(patience, connection.sender.send_request(request)).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) => {
-                let told = connection.packed.as_ref().and_then(AskedPacked::told);
-                let is_over =
-                    error.is_canceled() || error.is_closed() || error.is_incomplete_message();
-                let unheard =
-                    connection.ending.get().is_none() && (is_over || told == Some(End::Cut));
-                let failure = match told {
-                    Some(End::Tls) => Failure { offline: false, code: NO_TLS },
-                    Some(End::NoSite) => {
-                        Failure { offline: false, code: ResetCode::Forbidden.to_u8() }
-                    }
-                    Some(End::Whole | End::Cut) | None => failed(&connection.ending),
-                };
-                Err((failure, unheard))
-            }
-            Err(_) => {
-                let offline = self.intake.far.reach() != Reach::Up;
-                Err((Failure { offline, code: ResetCode::Timeout.to_u8() }, false))
-            }
-        }
+        interims.follow(&mut request);
+        connection.ending.set_awaited(true);
+        let answered = connection.sender.send_request(request).await;
+        connection.ending.set_awaited(false);
+        answered.map_err(|error| {
+            let told = connection.packed.as_ref().and_then(AskedPacked::told);
+            let is_over = error.is_canceled() || error.is_closed() || error.is_incomplete_message();
+            let unheard = connection.ending.get().is_none() && (is_over || told == Some(End::Cut));
+            let failure = match told {
+                Some(End::Tls) => Failure { offline: false, code: NO_TLS },
+                Some(End::NoSite) => Failure { offline: false, code: ResetCode::Forbidden.to_u8() },
+                Some(End::Whole | End::Cut) | None => failed(&connection.ending),
+            };
+            (failure, unheard)
+        })
     }
 }
 
-fn is_chunked_alone(headers: &HeaderMap) -> bool {
-    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    let first = codings.next().map(HeaderValue::as_bytes).unwrap_or_default();
-    codings.next().is_none() && first.trim_ascii().eq_ignore_ascii_case(b"chunked")
+/// Reads the framing of an answer's body; an error if it cannot be read.
+fn framed(headers: &mut HeaderMap) -> Result<Framing, Failure> {
+    codings::framed(headers).ok_or(Failure { offline: false, code: ResetCode::Aborted.to_u8() })
 }
 
-/// True if a name or an address leads nowhere, as far as the ground can tell.
+/// Tells if the ground did not get to where a name leads. Its resolver may have been silent too.
 fn leads_nowhere(failure: &Failure) -> bool {
-    use ResetCode::{Forbidden, NameNotFound, Refused, Unreachable};
-    let codes = [Forbidden, NameNotFound, Refused, Unreachable];
+    use ResetCode::{Forbidden, NameNotFound, Refused, Timeout, Unreachable};
+    let codes = [Forbidden, NameNotFound, Refused, Timeout, Unreachable];
     !failure.offline && codes.iter().any(|code| code.to_u8() == failure.code)
 }
 
@@ -462,7 +481,11 @@ fn is_for_this(headers: &HeaderMap) -> bool {
 /// Why a flow gave no answer.
 fn failed(ending: &Ending) -> Failure {
     match ending.get() {
-        Some(ended) => Failure { offline: is_the_links_fault(*ended), code: ended.code.to_u8() },
+        Some(ended) => {
+            // That the origin says nothing is another thing than that nobody gets to it.
+            let code = if ended.is_given_up { ResetCode::Idle } else { ended.code };
+            Failure { offline: is_the_links_fault(*ended), code: code.to_u8() }
+        }
         None => Failure { offline: false, code: ResetCode::Aborted.to_u8() },
     }
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 
 use super::strict::{Gate, Strict};
-use super::{Destination, Web, closing, refusal};
+use super::{Destination, Interims, Web, closing, refusal, unless_broken};
 use crate::air::http::{Body, MAX_BUFFER_BYTES};
 use crate::air::intake::Intake;
 use crate::air::passengers::Ticket;
@@ -191,7 +191,14 @@ impl Connection {
             host,
             site: Some(self.site.clone()),
         };
-        self.web.exchange(&self.intake, &self.ticket, to, request).await
+        let Some(gate) = &self.gate else {
+            let none = Interims::default();
+            return self.web.exchange(&self.intake, &self.ticket, to, request, none).await;
+        };
+        let (interims, interim) = Interims::to_client(request.version());
+        let exchange = self.web.exchange(&self.intake, &self.ticket, to, request, interims);
+        let answer = gate.answer(exchange, interim).await;
+        unless_broken(gate, (&self.intake, &self.ticket), answer)
     }
 
     /// The Host for the origin, if the request is for the site: no other name may be said here.

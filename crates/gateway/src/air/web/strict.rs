@@ -3,16 +3,19 @@
 //! It stands between the socket and hyper, which is not strict enough alone: hyper takes the last of
 //! Transfer-Encoding and Content-Length, equal Content-Lengths twice, and lines that end with LF alone.
 //! Heads are held back until they are complete and good. In the place of one that is not, hyper gets
-//! a short request of our own, and its service learns from [`Gate`] that it is to refuse it.
+//! a short request of our own, and its service learns from [`Gate`] that it is to refuse it. By the same
+//! way the service says what comes before an answer, for which hyper has no way.
 
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::Interim;
 use super::framing::{self, Chunks, Length, MOST_HEAD_BYTES, Refusal};
 
 /// What is read from the socket at once.
@@ -21,12 +24,28 @@ const READ_BYTES: usize = 16 * 1024;
 /// What stands in for a request that is refused. Nothing follows it.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
 
-/// Which request of a connection is to be refused.
+/// Side channel between a connection and its service: refusals, and interim responses.
 #[derive(Debug, Default)]
-pub struct Gate(Mutex<(u64, Option<(u64, Refusal)>)>);
+pub struct Gate(Mutex<Passed>);
+
+#[derive(Debug, Default)]
+struct Passed {
+    /// Requests that the service was given.
+    served: u64,
+    /// Number of the request that is refused, and the reason.
+    refused: Option<(u64, Refusal)>,
+    /// Fault of the body of the request that is being served.
+    broken: Option<Refusal>,
+    /// Bytes that go to the client before the answer and have not gone yet.
+    saying: Bytes,
+    /// A part of them has gone.
+    is_amid: bool,
+    /// Task that waits until they have.
+    speaker: Option<Waker>,
+}
 
 impl Gate {
-    fn state(&self) -> std::sync::MutexGuard<'_, (u64, Option<(u64, Refusal)>)> {
+    fn state(&self) -> std::sync::MutexGuard<'_, Passed> {
         // Nothing panics while it is held.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -34,9 +53,65 @@ impl Gate {
     /// To be asked once for each request, in their order: why it is refused, if it is.
     pub fn next(&self) -> Option<Refusal> {
         let mut state = self.state();
-        let number = state.0;
-        state.0 += 1;
-        state.1.filter(|(refused, _)| *refused == number).map(|(_, why)| why)
+        let number = state.served;
+        state.served += 1;
+        state.refused.filter(|(refused, _)| *refused == number).map(|(_, why)| why)
+    }
+
+    /// Fault of the body of the request that is being served, once one is found.
+    pub fn broken(&self) -> Option<Refusal> {
+        self.state().broken
+    }
+
+    /// Waits for `answer` in the service of a request, and gives the client meanwhile what `interim` brings.
+    pub async fn answer<T>(&self, answer: impl Future<Output = T>, mut interim: Interim) -> T {
+        tokio::pin!(answer);
+        loop {
+            tokio::select! {
+                // Those that came before the answer go before it.
+                biased;
+                Some(head) = interim.recv() => self.say(head).await,
+                answer = &mut answer => return answer,
+            }
+        }
+    }
+
+    /// Done when `head` has gone to the client. Until the service has answered, nothing else goes there.
+    async fn say(&self, head: Bytes) {
+        self.state().saying = head;
+        poll_fn(|cx| {
+            let mut state = self.state();
+            if state.saying.is_empty() {
+                return Poll::Ready(());
+            }
+            state.speaker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Writes what is to be said. To be called where nothing of an earlier answer is left to write: when all
+    /// is flushed.
+    fn poll_say<T: AsyncWrite + Unpin>(
+        &self,
+        io: &mut T,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut state = self.state();
+        while !state.saying.is_empty() {
+            let written = ready!(Pin::new(&mut *io).poll_write(cx, &state.saying))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            state.saying.advance(written);
+            state.is_amid = !state.saying.is_empty();
+            if state.saying.is_empty()
+                && let Some(speaker) = state.speaker.take()
+            {
+                speaker.wake();
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -84,13 +159,13 @@ impl<T> Strict<T> {
     }
 
     /// Looks at what has been read and is not known to be good.
-    fn judge(&mut self) -> io::Result<()> {
+    fn judge(&mut self) {
         while self.good < self.buffer.len() {
             let fresh = &self.buffer[self.good..];
             let step = match &mut self.state {
                 State::Through => fresh.len(),
                 // Given on no more.
-                State::Refused => return Ok(()),
+                State::Refused => return,
                 State::Body(left) => {
                     let step = (*left).min(fresh.len() as u64);
                     *left -= step;
@@ -100,19 +175,25 @@ impl<T> Strict<T> {
                     step as usize
                 }
                 State::Chunks(chunks) => {
-                    // The request has begun to be served: nothing but its end is left.
-                    let read = chunks.read(fresh).map_err(|refusal| {
-                        io::Error::new(io::ErrorKind::InvalidData, refusal.why())
-                    })?;
+                    let read = match chunks.read(fresh) {
+                        Ok(read) => read,
+                        // The request has begun to be served: to hyper its body ends in the middle.
+                        Err(refusal) => {
+                            self.gate.state().broken = Some(refusal);
+                            self.state = State::Refused;
+                            self.buffer.truncate(self.good);
+                            return;
+                        }
+                    };
                     if read.ended {
                         self.state = State::Head;
                     }
                     read.bytes
                 }
                 // One head at a time: that what follows it is refused must not be seen before it.
-                State::Head if self.good > 0 => return Ok(()),
+                State::Head if self.good > 0 => return,
                 State::Head => match framing::head(fresh) {
-                    Ok(None) => return Ok(()),
+                    Ok(None) => return,
                     Ok(Some(framed)) => {
                         self.heads += 1;
                         self.state = match framed.body {
@@ -121,20 +202,28 @@ impl<T> Strict<T> {
                             Length::Known(length) => State::Body(length),
                             Length::Chunked => State::Chunks(Chunks::default()),
                         };
-                        framed.bytes
+                        match framing::escaped(&fresh[..framed.bytes]) {
+                            None => framed.bytes,
+                            // It is the first thing in the buffer.
+                            Some(escaped) => {
+                                let rest = self.buffer.split_off(framed.bytes);
+                                self.buffer = BytesMut::from(&escaped[..]);
+                                self.buffer.unsplit(rest);
+                                escaped.len()
+                            }
+                        }
                     }
                     Err(refusal) => {
-                        self.gate.state().1 = Some((self.heads, refusal));
+                        self.gate.state().refused = Some((self.heads, refusal));
                         self.state = State::Refused;
                         self.buffer = BytesMut::from(STAND_IN);
                         self.good = STAND_IN.len();
-                        return Ok(());
+                        return;
                     }
                 },
             };
             self.good += step;
         }
-        Ok(())
     }
 }
 
@@ -161,7 +250,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Strict<T> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         loop {
-            this.judge()?;
+            this.judge();
             if this.good > 0 {
                 let length = this.good.min(buffer.remaining());
                 buffer.put_slice(&this.buffer[..length]);
@@ -195,11 +284,17 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Strict<T> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        let this = &mut *self;
+        if this.gate.state().is_amid {
+            ready!(this.gate.poll_say(&mut this.io, cx))?;
+        }
+        Pin::new(&mut this.io).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let this = &mut *self;
+        ready!(this.gate.poll_say(&mut this.io, cx))?;
+        Pin::new(&mut this.io).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -222,7 +317,8 @@ mod tests {
         drop(client);
         let mut read = String::new();
         let _ = strict.read_to_string(&mut read).await;
-        (read, gate.state().1)
+        let refused = gate.state().refused;
+        (read, refused)
     }
 
     #[tokio::test]
@@ -251,6 +347,47 @@ mod tests {
         let text = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n";
         let (read, _) = through(text, 1000).await;
         assert!(!read.contains("0\r\n\r\n"), "{read}");
+    }
+
+    #[tokio::test]
+    async fn bytes_that_have_to_be_escaped_in_an_address_are() {
+        let text = "\r\nGET /\u{e9}?\"a\"=<b>&{c} HTTP/1.1\r\nHost: a\r\nX: \"<\u{e9}\r\n\r\n\
+                    POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n<GET /b HTTP/1.1\r\nHost: a\r\n\r\n";
+        let escaped = text.replacen("/\u{e9}?\"a\"=<b>&{c}", "/%C3%A9?%22a%22=%3Cb%3E&{c}", 1);
+        for piece in [1, 7, 1000] {
+            assert_eq!(through(text, piece).await, (escaped.clone(), None), "{piece}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_said_before_an_answer_goes_out_whole_and_before_it() {
+        let (client, server) = tokio::io::duplex(5);
+        let (mut strict, gate) = Strict::new(server, Bytes::new());
+        let (to, inbox) = tokio::sync::mpsc::channel(2);
+        to.try_send(Bytes::from_static(b"HTTP/1.1 103 Early Hints\r\n\r\n")).unwrap();
+        to.try_send(Bytes::from_static(b"HTTP/1.1 102 Processing\r\n\r\n")).unwrap();
+        let answer = gate.answer(async { "HTTP/1.1 200 OK\r\n\r\n" }, inbox);
+        // As hyper does it: it flushes while the service works, and writes when that has answered.
+        let writing = async {
+            tokio::pin!(answer);
+            let answer = poll_fn(|cx| {
+                let polled = answer.as_mut().poll(cx);
+                if polled.is_pending() {
+                    let _ = Pin::new(&mut strict).poll_flush(cx);
+                }
+                polled
+            })
+            .await;
+            tokio::io::AsyncWriteExt::write_all(&mut strict, answer.as_bytes()).await.unwrap();
+            drop(strict);
+        };
+        let mut client = client;
+        let mut read = String::new();
+        let reading = client.read_to_string(&mut read);
+        let (_, read_bytes) = tokio::join!(writing, reading);
+        read_bytes.unwrap();
+        let all = "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\n\r\n";
+        assert_eq!(read, all);
     }
 
     #[tokio::test]
