@@ -124,6 +124,7 @@ mod tests {
         let mut note = |item| match item {
             Item::Object(found) => named.push(found.url),
             Item::Base(url) => panic!("no base is named, but {url}"),
+            Item::Cookie => panic!("no script sets a cookie"),
         };
         scanner.push(&page.body, &mut note);
         scanner.finish(&mut note);

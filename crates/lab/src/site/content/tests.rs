@@ -63,6 +63,7 @@ fn scanned(site: &Site, number: usize) -> BTreeSet<String> {
     let mut see = |item| match item {
         Item::Object(found) => keep(&found.url),
         Item::Base(_) => panic!("the lab's documents have no base"),
+        Item::Cookie => panic!("the lab's documents set no cookie by script"),
     };
     for part in all.chunks(999) {
         scanner.push(part, &mut see);
