@@ -304,7 +304,7 @@ fn fail_closed_lets_nothing_past() {
                 assert!(!left.contains("0x6270 lookup"), "{left}");
                 // A packet to elsewhere is dropped, one to this machine is not.
                 let chain = left.split("chain cabin").nth(1).unwrap();
-                let last = chain.lines().filter(|line| line.contains("drop")).next_back().unwrap();
+                let last = chain.lines().rfind(|line| line.contains("drop")).unwrap();
                 assert!(last.trim().starts_with("counter packets"), "{left}");
                 Rules::remove_leftovers().unwrap();
                 nothing_is_left();

@@ -19,6 +19,9 @@ const AIRCRAFT: usize = 500;
 /// Curve operations that a hub may spend at once, and as many again every second.
 const CURVE_OPERATIONS: u64 = 1000;
 
+/// Datagram in flight: the air to which it goes, if not to the hub; the air that it concerns; its bytes.
+type Flying = (Option<usize>, usize, Vec<u8>);
+
 struct Fleet {
     now: Duration,
     rng: ChaCha8Rng,
@@ -31,7 +34,7 @@ struct Fleet {
     due: Vec<Duration>,
     hub_due: Duration,
     /// Datagrams on their way, by the time at which they come: to an air, or to the hub from an air.
-    flying: BTreeMap<(Duration, u64), (Option<usize>, usize, Vec<u8>)>,
+    flying: BTreeMap<(Duration, u64), Flying>,
     count: u64,
 }
 
