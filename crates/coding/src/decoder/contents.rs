@@ -3,7 +3,7 @@
 use crate::Span;
 use crate::symbol::PREFIX_BYTES;
 
-/// A ring of contents, by number.
+/// A ring of contents, by number. It grows with the contents that it holds at once.
 pub(super) struct Contents {
     /// Number of the symbol in each slot, or [`NOBODY`]. The numbers are apart from the contents,
     /// so that a search for missing symbols touches few cache lines.
@@ -18,6 +18,9 @@ pub(super) struct Contents {
 /// Table memory per slot.
 pub(super) const SLOT_BYTES: usize = size_of::<u64>() + size_of::<Vec<u8>>();
 
+/// Slots at first: 512 bytes of table.
+const MIN_SLOTS: usize = 16;
+
 /// Behind the end of every span, so never asked for.
 const NOBODY: u64 = u64::MAX;
 
@@ -31,8 +34,9 @@ impl Contents {
     /// Makes the tables, if they are not there yet.
     pub fn prepare(&mut self) {
         if self.numbers.is_empty() {
-            self.numbers.resize(self.capacity, NOBODY);
-            self.coded.resize_with(self.capacity, Vec::new);
+            let slots = MIN_SLOTS.min(self.capacity);
+            self.numbers = vec![NOBODY; slots];
+            self.coded = vec![Vec::new(); slots];
         }
     }
 
@@ -42,6 +46,7 @@ impl Contents {
             return;
         }
         self.prepare();
+        self.make_room(number);
         let index = self.index(number);
         let (place, coded) = (&mut self.numbers[index], &mut self.coded[index]);
         if *place != NOBODY && *place >= number {
@@ -55,6 +60,45 @@ impl Contents {
         coded.extend_from_slice(&(content.len() as u16).to_be_bytes());
         coded.extend_from_slice(content);
         self.bytes += coded.capacity() - before;
+    }
+
+    /// Grows until the symbol's place is free, as far as the capacity allows. What is lost then would
+    /// have been lost in a ring of that size too.
+    fn make_room(&mut self, number: u64) {
+        let taken = self.numbers[self.index(number)];
+        if taken == NOBODY || taken == number || self.numbers.len() == self.capacity {
+            return;
+        }
+        let mut slots = self.numbers.len();
+        while slots < self.capacity {
+            slots = (slots * 2).min(self.capacity);
+            if self.fits(slots, number) {
+                break;
+            }
+        }
+        let numbers = std::mem::replace(&mut self.numbers, vec![NOBODY; slots]);
+        let coded = std::mem::replace(&mut self.coded, vec![Vec::new(); slots]);
+        for (number, coded) in numbers.into_iter().zip(coded) {
+            let index = self.index(number);
+            let (place, kept) = (&mut self.numbers[index], &mut self.coded[index]);
+            let goes = if number == NOBODY || (*place != NOBODY && *place > number) {
+                coded
+            } else {
+                *place = number;
+                std::mem::replace(kept, coded)
+            };
+            self.bytes -= goes.capacity();
+        }
+    }
+
+    /// Returns whether all that is kept, and `number`, have places of their own among so many.
+    fn fits(&self, slots: usize, number: u64) -> bool {
+        let mut taken = vec![false; slots];
+        let kept = self.numbers.iter().filter(|kept| **kept != NOBODY);
+        kept.chain([&number]).all(|number| {
+            let index = (number % slots as u64) as usize;
+            !std::mem::replace(&mut taken[index], true)
+        })
     }
 
     /// Returns `true` if the content of a symbol is stored.
@@ -82,8 +126,8 @@ impl Contents {
         if self.numbers.is_empty() || number <= from {
             return;
         }
-        let all = number - from >= self.capacity as u64;
-        let indices = if all { 0..self.capacity } else { 0..(number - from) as usize };
+        let all = number - from >= self.numbers.len() as u64;
+        let indices = if all { 0..self.numbers.len() } else { 0..(number - from) as usize };
         for step in indices {
             let index = if all { step } else { self.index(from + step as u64) };
             if self.numbers[index] < number {
@@ -104,13 +148,14 @@ impl Contents {
     }
 
     fn index(&self, number: u64) -> usize {
-        (number % self.capacity as u64) as usize
+        (number % self.numbers.len().max(1) as u64) as usize
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn kept<'a>(contents: &'a Contents, first: u64, count: u16) -> Vec<Option<&'a [u8]>> {
         let runs = contents.runs(Span { first, count });
@@ -135,6 +180,36 @@ mod tests {
         let coded = coded.each_ref().map(|coded| Some(&coded[..]));
         assert_eq!(kept(&contents, 4, 8), [&[None; 2][..], &coded, &[None; 2]].concat());
         assert_eq!(kept(&contents, u64::MAX - 2, 2), [None; 2]);
+    }
+
+    proptest! {
+        /// A ring that has all of its places from the beginning keeps the same.
+        #[test]
+        fn growing_keeps_what_a_full_ring_keeps(
+            capacity in 1usize..100,
+            steps in prop::collection::vec((0u64..400, prop::bool::weighted(0.05)), 0..300),
+        ) {
+            let mut contents = Contents::new(capacity);
+            let (mut full, mut floor) = (vec![None::<u64>; capacity], 0);
+            for (number, forgets) in steps {
+                if forgets {
+                    contents.forget_below(number);
+                    floor = floor.max(number);
+                    full.iter_mut().for_each(|it| *it = it.filter(|it| *it >= floor));
+                } else {
+                    contents.keep(number, &number.to_be_bytes());
+                    let place = &mut full[number as usize % capacity];
+                    *place = (*place).max(Some(number).filter(|it| *it >= floor));
+                }
+                for number in 0..400 {
+                    let has = full[number as usize % capacity] == Some(number);
+                    prop_assert_eq!(contents.has(number), has, "{}", number);
+                }
+            }
+            let bytes = full.iter().flatten().count() * (PREFIX_BYTES + 8);
+            prop_assert_eq!(contents.bytes(), bytes + contents.numbers.len() * SLOT_BYTES);
+            prop_assert!(contents.numbers.len() <= capacity.max(MIN_SLOTS.min(capacity)));
+        }
     }
 
     #[test]
