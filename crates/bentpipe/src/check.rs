@@ -325,6 +325,9 @@ fn ground(config: &GroundConfig) -> Sheet {
     for one in &config.aircraft {
         aircraft(&mut sheet, config, one);
     }
+    if config.link.listen.is_some() && !config.aircraft.is_empty() {
+        all_sessions(&mut sheet, config);
+    }
     for client in &config.clients {
         let (name, class) = (client.name(), client.highest_class);
         let (tcp, udp) = (client.max_flows, client.max_datagram_flows);
@@ -392,6 +395,22 @@ fn dials(sheet: &mut Sheet, dial: &Dial) {
     for source in sources::missing(&dial.sources) {
         let text = format!("this machine has no address {source} now: `ip address` lists them");
         sheet.row("note", text);
+    }
+}
+
+/// Memory of all sessions, beside the sum of their own bounds.
+fn all_sessions(sheet: &mut Sheet, config: &GroundConfig) {
+    let bound = |one: &AircraftConfig| {
+        let Memory { receive, send, code } = one.memory.unwrap_or(config.link.memory);
+        [receive, send, code].iter().fold(0u64, |sum, size| sum.saturating_add(size.bytes()))
+    };
+    let sum = config.aircraft.iter().map(bound).fold(0u64, u64::saturating_add);
+    let (total, sum) = (link::total_memory(config), ByteSize::from_bytes(sum));
+    sheet.row("all sessions", format!("{total} of memory; their own bounds come to {sum}"));
+    sheet.row("", format!("one ends after {} of silence", config.link.session_lifetime));
+    if sum > total {
+        let text = "where that is short, nothing more is lent, and silent sessions end first";
+        sheet.row("", text);
     }
 }
 

@@ -21,6 +21,7 @@ mod flows;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod ground;
+mod machine;
 pub mod net;
 mod notify;
 mod origin_tls;

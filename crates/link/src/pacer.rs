@@ -106,7 +106,7 @@ impl Pacer {
         self.save(self.credit);
     }
 
-    /// Whether nothing has wanted to leave since it last was open.
+    /// Returns whether nothing has wanted to leave since it last was open.
     pub fn is_paused(&self) -> bool {
         self.pauses
     }

@@ -66,6 +66,9 @@ pub struct Settings {
     pub key_lifetime: Duration,
     /// An idle air side sends a packet this often, so that a NAT or firewall keeps the way open.
     pub keepalive: Duration,
+    /// At the ground: a session of which nothing was heard for so long ends. Its flows end, its keys
+    /// are erased and its memory is free; the path is remembered.
+    pub session_lifetime: Duration,
     /// The round trip to assume before one is measured.
     pub initial_rtt: Duration,
 }
@@ -144,6 +147,7 @@ impl Default for Settings {
             lifetimes: Lifetimes::default(),
             key_lifetime: Duration::from_secs(900),
             keepalive: Duration::from_secs(15),
+            session_lifetime: DEFAULT_SESSION_LIFETIME,
             initial_rtt: Duration::from_secs(1),
         }
     }
@@ -162,6 +166,11 @@ const LEAST_SEND_PACKETS: u64 = 16;
 const LEAST_DATAGRAMS: u64 = 30;
 /// … and a class's at least so many.
 const LEAST_CLASS_DATAGRAMS: u64 = 6;
+/// Longer than the outages that flows should survive: a quarter of an hour.
+const DEFAULT_SESSION_LIFETIME: Duration = Duration::from_secs(900);
+/// The least that a session may be silent for. The keepalive of an idle aircraft and its repetitions
+/// after losses come within it.
+pub const MIN_SESSION_LIFETIME: Duration = Duration::from_secs(60);
 /// A shorter idle limit would end flows that are in use.
 const LEAST_DATAGRAM_IDLE: Duration = Duration::from_secs(1);
 /// The memory for repairs holds at least so many of the largest packets: the quarter that a lane has
@@ -262,6 +271,11 @@ pub enum SettingsError {
         "flows of datagrams that are idle after {0:?} end between two datagrams: give at least 1 s"
     )]
     DatagramIdle(Duration),
+    /// Sessions would end between two keepalives, or in a short outage.
+    #[error(
+        "sessions that end after {0:?} of silence do not survive a short outage: give at least 1 min"
+    )]
+    SessionLifetime(Duration),
     /// The reserves alone do not fit.
     #[error(
         "{flows} flows with {reserve} reserved each need {needed}, more than the receive memory of {memory}: \
@@ -318,6 +332,9 @@ impl Settings {
         check_classes(&self.classes, self.mtu_bytes)?;
         if self.datagram_idle < LEAST_DATAGRAM_IDLE {
             return Err(SettingsError::DatagramIdle(self.datagram_idle));
+        }
+        if self.session_lifetime < MIN_SESSION_LIFETIME {
+            return Err(SettingsError::SessionLifetime(self.session_lifetime));
         }
         let least = ByteSize::from_bytes(LEAST_CODE_PACKETS * self.mtu_bytes as u64);
         if self.code_memory < least {

@@ -37,6 +37,8 @@ const GROUND_LINK: &[Setting] = &[
     setting("coding", RADIO),
     setting("quic-in-order", RADIO),
     setting("state-file", RADIO),
+    setting("total-memory", RADIO),
+    setting("session-lifetime", RADIO),
 ];
 
 /// Under each of its `[[aircraft]]`.

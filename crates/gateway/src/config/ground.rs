@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bentpipe_link::{Class, PublicKey, SecretKey};
 use bentpipe_prefetch::plan::NameList;
-use bentpipe_units::{BitRate, Span};
+use bentpipe_units::{BitRate, ByteSize, Span};
 use serde::Deserialize;
 
 use super::classes::{class, default_class};
@@ -18,7 +18,8 @@ use super::radio::{coded, default_mtu, in_order, marked};
 use super::{
     AeroTcp, Beam, Classes, ConfigError, DEFAULT_DRAIN, DEFAULT_IDLE, DEFAULT_STALL, Dial,
     GroundIp, GroundSite, GroundSplitHttp, GroundUdp, Masque, Memory, Raw, Source, StandardClient,
-    StatusConfig, Transport, Which, applies, from_text, origin, read, spanned_key, standard, which,
+    StatusConfig, Transport, Which, applies, from_text, origin, read, seconds, spanned_key,
+    standard, which,
 };
 use crate::net::ip;
 use crate::relay::RelayLimits;
@@ -94,6 +95,12 @@ pub struct GroundLink {
     /// Memory of each aircraft's session.
     #[serde(default)]
     pub memory: Memory,
+    /// Memory of all sessions; absent: half of the machine's.
+    #[serde(default, deserialize_with = "least::total_memory")]
+    pub total_memory: Option<ByteSize>,
+    /// A session of which nothing was heard for so long ends.
+    #[serde(default = "session_lifetime", deserialize_with = "least::session_lifetime")]
+    pub session_lifetime: Span,
     /// Absolute when parsed.
     state_file: Option<PathBuf>,
     #[serde(skip)]
@@ -199,6 +206,10 @@ pub struct GroundLimits {
     pub udp: GroundUdp,
     /// What is different for ICMP echo and other protocols.
     pub ip: GroundIp,
+}
+
+const fn session_lifetime() -> Span {
+    seconds(900)
 }
 
 const fn leased() -> bool {

@@ -1,8 +1,11 @@
 //! Values that parse and yet cannot work: nothing would get through, or nobody could tell why.
 
-use bentpipe_link::{Host, MIN_RATE, Target};
-use bentpipe_units::{BitRate, Span};
+use bentpipe_link::{Host, MIN_RATE, MIN_SESSION_LIFETIME, Target};
+use bentpipe_units::{BitRate, ByteSize, Span};
 use serde::de::{Deserialize, Deserializer, Error};
+
+/// The least memory for all sessions: two lanes' windows of 1 MiB for each of eight aircraft.
+const MIN_TOTAL_MEMORY: ByteSize = ByteSize::from_bytes(16 << 20);
 
 /// A number of things, at least one.
 pub fn one<'de, N, D>(from: D) -> Result<N, D::Error>
@@ -37,6 +40,30 @@ pub fn moment<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
         ));
     }
     Ok(span)
+}
+
+/// Time that a session may be silent for.
+pub fn session_lifetime<'de, D: Deserializer<'de>>(from: D) -> Result<Span, D::Error> {
+    let span = Span::deserialize(from)?;
+    if span.duration() < MIN_SESSION_LIFETIME {
+        return Err(D::Error::custom(format!(
+            "sessions that end after {span} of silence do not survive a short outage: write \
+             \"1 min\" or more"
+        )));
+    }
+    Ok(span)
+}
+
+/// Memory for all sessions.
+pub fn total_memory<'de, D: Deserializer<'de>>(from: D) -> Result<Option<ByteSize>, D::Error> {
+    let size = ByteSize::deserialize(from)?;
+    if size < MIN_TOTAL_MEMORY {
+        return Err(D::Error::custom(format!(
+            "{size} for all sessions is too little for one download over a satellite: write \
+             \"{MIN_TOTAL_MEMORY}\" or more"
+        )));
+    }
+    Ok(Some(size))
 }
 
 /// A list with something in it.

@@ -20,6 +20,7 @@ use super::{
     OpenDatagrams, OpenError, Outages, Reach, Standing,
 };
 use crate::config::{AirConfig, GroundConfig, LeaseSource, Memory, Transport};
+use crate::machine;
 
 /// The gateways end idle flows of datagrams; the link's own limit is for what they have forgotten.
 const IDLE_MARGIN: Duration = Duration::from_secs(60);
@@ -257,6 +258,18 @@ pub fn air_config(
     })
 }
 
+/// The part of the machine's memory that all sessions may hold where the file does not say: half.
+const PART_OF_MEMORY: u64 = 2;
+/// The same where the machine does not say how much it has.
+const UNKNOWN_MEMORY: ByteSize = ByteSize::from_bytes(2 << 30);
+
+/// Memory that all sessions of the ground may hold together.
+pub fn total_memory(config: &GroundConfig) -> ByteSize {
+    let part = |whole: ByteSize| ByteSize::from_bytes(whole.bytes() / PART_OF_MEMORY);
+    let half = || machine::memory().map_or(UNKNOWN_MEMORY, part);
+    config.link.total_memory.unwrap_or_else(half)
+}
+
 /// What [`Hub::start`] needs.
 pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
     let mut aircraft = Vec::with_capacity(config.aircraft.len());
@@ -273,8 +286,17 @@ pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
         let share = one.share();
         let peer_name = one.name.clone();
         let coding = config.link.coding;
-        let settings =
-            Settings { peer_name, share, control, coding, classes, datagram_idle, ..settings };
+        let session_lifetime = config.link.session_lifetime.into();
+        let settings = Settings {
+            peer_name,
+            share,
+            control,
+            coding,
+            classes,
+            datagram_idle,
+            session_lifetime,
+            ..settings
+        };
         settings.check()?;
         let highest_class = one.highest_class;
         aircraft.push(Aircraft { key: one.key(), settings, highest_class });

@@ -90,6 +90,7 @@ pub fn arrivals(
         let socket = plain_socket(inherited, "link", address)?.with_marks(config.link.dscp);
         let hub = Hub::start(Box::new(socket), link::hub_config(config)?);
         homes::keep(&hub, config.link.state_file());
+        hub.set_memory(link::total_memory(config));
         if let Some(beam) = config.beam() {
             hub.set_beam(beam.forward, beam.return_)?;
         }

@@ -91,7 +91,7 @@ impl Agenda {
         self.untimed.pop_first()
     }
 
-    /// When the session is due, as long as nobody touches it.
+    /// Sets when the session is due, as long as nobody touches it.
     pub fn set_timer(&mut self, id: SessionId, at: Duration) {
         self.timers.insert((at, id));
         self.timer_of.insert(id, at);

@@ -24,7 +24,7 @@ impl Filter {
         Self { mac, indices: Arc::default() }
     }
 
-    /// Whether the datagram may be for this end: an initiation with a right mac1, or a packet under
+    /// Returns whether the datagram may be for this end: an initiation with a right mac1, or a packet under
     /// an index that names keys.
     pub fn admits(&self, datagram: &[u8]) -> bool {
         match datagram.first() {

@@ -110,8 +110,8 @@ pub struct Gate {
     curve: Bucket,
     addresses: BTreeMap<Network, Bucket>,
     pruned: Duration,
-    /// Where each aircraft's last handshake that took effect came from, and how many came from each
-    /// such network.
+    /// The network that each aircraft's last effective handshake came from, and the number of aircraft
+    /// by network.
     homes: BTreeMap<PublicKey, Network>,
     at_home: BTreeMap<Network, usize>,
     repeats: Repeats,

@@ -1,7 +1,7 @@
 //! The ground's end: many aircraft on one port, each known by its key.
 //!
-//! Who may speak is decided at the [`Reception`]; here are the sessions, and what each may do. Which of
-//! them is to be looked at is known to the [`Agenda`]: nothing here walks over all of them while
+//! The [`Reception`] decides who may speak; here are the sessions, and what each may do. The
+//! [`Agenda`] knows the sessions that need attention: nothing here walks over all of them while
 //! packets come and go.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,6 +13,7 @@ use bentpipe_units::BitRate;
 use rand::{RngCore, SeedableRng};
 
 use super::agenda::Agenda;
+use super::budget::Budget;
 use super::reception::{Confirmed, Packet, Reception, Terms};
 use super::sharing::{Sessions, Sharing};
 use super::{Core, Filter, SessionId};
@@ -60,6 +61,8 @@ pub(super) struct Member {
     pub(super) key: PublicKey,
     pub(super) session: Box<Session>,
     address: SocketAddr,
+    /// Bytes that it held when it was looked at last.
+    pub(super) held: u64,
 }
 
 /// The ground's end of the link.
@@ -71,7 +74,7 @@ pub struct HubCore {
     agenda: Agenda,
     /// The sessions at each address; several aircraft may share one behind a NAT.
     addresses: BTreeMap<SocketAddr, BTreeSet<SessionId>>,
-    /// How often a session was asked for a packet, an event or a timer.
+    /// Times that a session was asked for a packet, an event or a timer.
     visits: u64,
     /// The session after which the next packet is looked for, so that all take turns.
     turn: SessionId,
@@ -82,6 +85,9 @@ pub struct HubCore {
     /// … and is marked so.
     dscp: Dscp,
     sharing: Sharing,
+    pub(super) budget: Budget,
+    /// The session that its flows' owners reached into last.
+    reached: SessionId,
     rng: Rng,
 }
 
@@ -110,6 +116,8 @@ impl HubCore {
             ect: false,
             dscp: Dscp::EF,
             sharing: Sharing::default(),
+            budget: Budget::default(),
+            reached: 0,
             rng,
         }
     }
@@ -124,8 +132,8 @@ impl HubCore {
         })
     }
 
-    /// How often a session was asked for a packet, an event or a timer so far: what packets, and time
-    /// that passes, cost beside the packets themselves.
+    /// Times that a session was asked for a packet, an event or a timer so far. This is the cost of
+    /// packets, and of time that passes, beside the packets themselves.
     pub fn visits(&self) -> u64 {
         self.visits
     }
@@ -239,7 +247,7 @@ impl HubCore {
         now: Duration,
     ) {
         self.touch(id);
-        let Some(Member { key, session, address }) = self.sessions.get_mut(&id) else { return };
+        let Some(Member { key, session, address, .. }) = self.sessions.get_mut(&id) else { return };
         session.receive(header, plaintext, from, (bytes, ce), now);
         let (key, was, is) = (*key, *address, session.address());
         *address = is;
@@ -286,12 +294,13 @@ impl HubCore {
             let aircraft = settings.called(&key).to_string();
             let mut session = Session::new(settings, false, terms, keys, address, prior, now, rng);
             session.limit_class(entry.highest_class);
+            session.heed(self.budget.pressure());
             if let Some((told, at)) = entry.modem {
                 session.set_modem_rate(Some(told), at);
             }
             self.sharing.joined(key, id);
             let session = Box::new(session);
-            self.sessions.insert(id, Member { key, session, address });
+            self.sessions.insert(id, Member { key, session, address, held: 0 });
             self.addresses.entry(address).or_default().insert(id);
             self.touch(id);
             // It has its part of the beam before its first packet leaves.
@@ -338,7 +347,8 @@ impl HubCore {
 
     /// Ends a session's flows and forgets it, but for what it learned of the path.
     fn end_session(&mut self, id: SessionId) {
-        if let Some(Member { key, mut session, address }) = self.sessions.remove(&id) {
+        if let Some(Member { key, mut session, address, held }) = self.sessions.remove(&id) {
+            self.budget.settle(held, 0);
             self.agenda.forget(id);
             self.sharing.left(&key, id);
             self.leave_address(address, id);
@@ -352,7 +362,17 @@ impl HubCore {
         }
     }
 
-    fn drop_session(&mut self, id: SessionId) {
+    /// Ends the session of an aircraft that was silent for too long.
+    fn drop_vanished(&mut self, id: SessionId) {
+        let Some(key) = self.aircraft_of(id) else { return };
+        if let Some(Entry { settings, .. }) = self.aircraft.get(&key) {
+            let silent = settings.session_lifetime;
+            tracing::info!(aircraft = %settings.called(&key), ?silent, "an aircraft has vanished");
+        }
+        self.drop_session(id);
+    }
+
+    pub(super) fn drop_session(&mut self, id: SessionId) {
         let Some(key) = self.aircraft_of(id) else { return };
         if let Some(entry) = self.aircraft.get(&key) {
             tracing::info!(aircraft = %entry.settings.called(&key), "the session is over");
@@ -419,6 +439,7 @@ impl Core for HubCore {
 
     fn next_timeout(&mut self, now: Duration) -> Duration {
         while let Some(id) = self.agenda.next_untimed() {
+            self.settle(id);
             let Some(Member { session, .. }) = self.sessions.get_mut(&id) else { continue };
             self.visits += 1;
             let at = session.next_timeout(now);
@@ -427,8 +448,9 @@ impl Core for HubCore {
                 self.agenda.ask_again(id);
             }
         }
-        let timers = [self.agenda.next_timer(), self.sharing.next_timeout()];
-        let timers = timers.into_iter().chain([self.reception.next_timeout()]);
+        let others = [self.sharing.next_timeout(), self.budget.next_timeout()];
+        let timers = [self.agenda.next_timer(), self.reception.next_timeout()];
+        let timers = timers.into_iter().chain(others);
         timers.flatten().min().unwrap_or(Duration::MAX)
     }
 
@@ -438,9 +460,14 @@ impl Core for HubCore {
         self.agenda.time_passed();
         for id in self.agenda.due(now) {
             self.visits += 1;
-            if let Some(session) = self.session(id) {
-                session.handle_timeout(now);
+            let Some(session) = self.session(id) else { continue };
+            session.handle_timeout(now);
+            if session.has_vanished(now) {
+                self.drop_vanished(id);
             }
+        }
+        if self.budget.looks(now) {
+            self.reclaim(now);
         }
         if self.sharing.next_timeout().is_some_and(|at| at <= now) {
             self.share_out(now);
@@ -467,6 +494,11 @@ impl Core for HubCore {
     }
 
     fn session(&mut self, id: SessionId) -> Option<&mut Session> {
+        // Writers may fill many sessions before the driver looks.
+        if self.reached != id {
+            let reached = std::mem::replace(&mut self.reached, id);
+            self.settle(reached);
+        }
         let Member { session, .. } = self.sessions.get_mut(&id)?;
         self.agenda.touch(id);
         self.sharing.touch(id);

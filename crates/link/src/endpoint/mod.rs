@@ -2,6 +2,7 @@
 
 mod agenda;
 mod air;
+mod budget;
 mod caller;
 mod classes;
 mod filter;
@@ -10,6 +11,7 @@ mod hub;
 mod load;
 mod places;
 mod reception;
+mod reclaim;
 mod sharing;
 
 use std::net::SocketAddr;
@@ -35,8 +37,8 @@ pub trait Core {
     /// What holds the flows to one peer.
     type Session: Flows;
 
-    /// What tells packets that may be for this end from junk, for who receives them; `None` where all
-    /// are to be handed over.
+    /// Filter that tells packets for this end from junk before they are handed over; `None` if this
+    /// end takes all.
     fn filter(&self) -> Option<Filter> {
         None
     }

@@ -57,7 +57,7 @@ pub struct Reception {
     load: Load,
     gate: Gate,
     aircraft: BTreeMap<PublicKey, Known>,
-    /// Whose keys an index names; the filter knows the same indices.
+    /// Aircraft by the index of their keys; the filter knows the same indices.
     indices: BTreeMap<u32, PublicKey>,
     filter: Filter,
     last_session: SessionId,
@@ -220,7 +220,7 @@ impl Reception {
         }
     }
 
-    /// What tells packets that may be for this end from junk.
+    /// Filter that tells packets for this end from junk.
     pub fn filter(&self) -> Filter {
         self.filter.clone()
     }

@@ -30,7 +30,7 @@ pub trait Sessions {
     fn all(&self) -> Vec<SessionId>;
     /// One, and whose it is.
     fn get(&mut self, id: SessionId) -> Option<(PublicKey, &mut Session)>;
-    /// What may be sent in it has changed.
+    /// Says that the rate of one has changed.
     fn touch(&mut self, id: SessionId);
     /// That of an aircraft.
     fn id_of(&self, aircraft: &PublicKey) -> Option<SessionId>;
@@ -44,7 +44,7 @@ pub struct Sharing {
     next: Option<Duration>,
     /// A demand has not been answered.
     asked: bool,
-    /// When demands were answered last.
+    /// Time of the last answers to demands.
     answered: Option<Duration>,
     /// Sessions that may want another part than they have: those that wanted something when their
     /// parts were last divided, and those that were touched since.
@@ -74,7 +74,7 @@ impl Forward {
         self.share_of(key).floor.max(IDLE_GRANT)
     }
 
-    /// Whether not even the floors fit: then everybody's part depends on who is here.
+    /// Returns whether not even the floors fit: then everybody's part depends on who is here.
     fn is_cut(&self) -> bool {
         self.floors > u128::from(self.rate.bps())
     }
@@ -139,7 +139,7 @@ impl Sharing {
         }
     }
 
-    /// What a session wants may have changed.
+    /// The wish of a session may have changed.
     pub fn touch(&mut self, id: SessionId) {
         if self.forward.is_some() {
             self.unsure.insert(id);

@@ -29,17 +29,17 @@ pub const MOST_HELD_BYTES: usize = 8 << 20;
 /// Gaps that are known at once; beyond, the oldest is waited for no more. 256 of 32 bytes are 8 KiB.
 const MOST_GAPS: usize = 256;
 
-/// Where a datagram stands: the symbol that it came in, and its turn in there.
+/// A datagram's place: the symbol that it came in, and its turn in there.
 type Place = (u64, u64);
 
 /// What waits, and for what.
 #[derive(Debug, Default)]
 pub struct Order {
-    /// What waits of each flow of which something does.
+    /// Datagrams that wait, by flow; only flows of which one waits.
     flows: BTreeMap<u64, Held>,
     /// The first of each of these flows.
     firsts: BTreeSet<(Place, u64)>,
-    /// What waits of each, in bytes.
+    /// The bytes that wait of each.
     sizes: BTreeSet<(usize, u64)>,
     held_bytes: usize,
     /// Numbers below `end` that have not come and are waited for, rising.
@@ -53,7 +53,7 @@ pub struct Order {
     steps: usize,
 }
 
-/// What waits of a flow.
+/// Datagrams of one flow that wait.
 #[derive(Debug, Default)]
 struct Held {
     payloads: BTreeMap<Place, Bytes>,
@@ -189,7 +189,7 @@ impl Order {
         self.spilled.extend(payloads.into_values().map(|payload| (flow, payload)));
     }
 
-    /// What waits of a flow, to be changed and [put](Self::put) back.
+    /// Takes out the datagrams of a flow, to be changed and [put](Self::put) back.
     fn take(&mut self, flow: u64) -> Held {
         #[cfg(test)]
         {

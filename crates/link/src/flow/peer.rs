@@ -200,11 +200,11 @@ impl FlowTable {
     ) -> Result<(), Violation> {
         let Some(flow) = self.live(id, now)? else { return Ok(()) };
         flow.active = now;
-        let pieces = flow.recv.pieces();
+        let before = (flow.recv.pieces(), flow.recv.held_bytes());
         let news = flow.recv.insert(offset, data, fin, now)?;
         // Early growth: the peer is well into its window, and what it has comes in order or not.
         let grow = flow.opened && flow.recv.left() < flow.recv.window().max(1) * 3 / 4;
-        self.count_pieces(id, pieces)?;
+        self.count_pieces(id, before)?;
         if news {
             self.events.push_back(FlowEvent::Wake(id));
         }

@@ -7,6 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use super::Pressure;
+
 /// A flow is lent at most this part of what is free: with 256 MiB free, 4 MiB.
 const FLOW_PART: u64 = 64;
 /// A passenger is lent at most this part of the whole.
@@ -18,16 +20,26 @@ pub struct Pool {
     shared: u64,
     lent: u64,
     passengers: BTreeMap<u32, u64>,
+    /// Memory that others use too is short while it is on.
+    pressure: Pressure,
 }
 
 impl Pool {
     /// A pool that may lend `shared` bytes.
     pub fn new(shared: u64) -> Self {
-        Self { shared, lent: 0, passengers: BTreeMap::new() }
+        Self { shared, lent: 0, passengers: BTreeMap::new(), pressure: Pressure::default() }
+    }
+
+    /// Nothing more is lent while `pressure` is on.
+    pub fn heed(&mut self, pressure: Pressure) {
+        self.pressure = pressure;
     }
 
     /// How much a flow of `passenger` that wants `want`, and was lent `now`, may be lent in all.
     pub fn offer(&self, passenger: u32, want: u64, now: u64) -> u64 {
+        if self.pressure.is_on() {
+            return want.min(now);
+        }
         let passenger_lent = self.passengers.get(&passenger).copied().unwrap_or(0);
         let free = self.shared - self.lent;
         let passenger_free = (self.shared / PASSENGER_PART).saturating_sub(passenger_lent);
@@ -76,6 +88,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn while_memory_is_short_nobody_is_lent_more_than_it_has() {
+        let (mut pool, pressure) = (Pool::new(256 << 20), Pressure::default());
+        pool.heed(pressure.clone());
+        pool.settle(1, 0, 5_000);
+        pressure.set(true);
+        assert_eq!([pool.offer(1, 9_000, 5_000), pool.offer(2, 9_000, 0)], [5_000, 0]);
+        pressure.set(false);
+        assert_eq!(pool.offer(2, 9_000, 0), 9_000);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use bentpipe_schedule::{Class, ClassSettings, Handle, PerClass, Scheduler};
 
 use super::backlog::{Backlog, Owner, PutOff, Ready};
 use super::queues::Datagrams;
-use super::{Pool, Read, RecvFlow, SendFlow, Violation, Write};
+use super::{Pool, Pressure, Read, RecvFlow, SendFlow, Violation, Write};
 use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::lane::{Lane, RangeSet};
@@ -129,6 +129,8 @@ pub struct FlowTable {
     pub(super) datagrams: Datagrams,
     /// Pieces that wait for earlier bytes, over all flows.
     pieces: usize,
+    /// Received bytes that were not read yet, over all flows.
+    received_bytes: u64,
     /// Numbers of flows that were ever here.
     pub(super) seen: RangeSet,
     pub(super) scheduler: Scheduler,
@@ -177,6 +179,7 @@ impl FlowTable {
             flows: BTreeMap::new(),
             datagrams: Datagrams::default(),
             pieces: 0,
+            received_bytes: 0,
             seen: RangeSet::default(),
             scheduler: Scheduler::new(),
             highest_class: Class::Operator,
@@ -236,9 +239,13 @@ impl FlowTable {
 
     /// Bytes that wait in flows, either way.
     pub fn held_bytes(&self) -> u64 {
-        self.unsent_bytes as u64
-            + self.datagrams.held_bytes()
-            + self.flows.values().map(|flow| flow.recv.held_bytes()).sum::<u64>()
+        self.unsent_bytes as u64 + self.datagrams.held_bytes() + self.received_bytes
+    }
+
+    /// Flows are lent nothing more while `pressure` is on.
+    pub fn heed(&mut self, pressure: &Pressure) {
+        self.pool.heed(pressure.clone());
+        self.send_pool.heed(pressure.clone());
     }
 
     /// So much waits for earlier bytes that only the oldest symbols should be taken.
@@ -246,9 +253,15 @@ impl FlowTable {
         self.pieces >= MANY_PIECES
     }
 
-    /// A flow's pieces were `before`; they may have changed.
-    pub(super) fn count_pieces(&mut self, id: u64, before: usize) -> Result<(), Violation> {
-        let now = self.flows.get(&id).map_or(0, |flow| flow.recv.pieces());
+    /// A flow's pieces and received bytes were `before`; they may have changed.
+    pub(super) fn count_pieces(
+        &mut self,
+        id: u64,
+        (before, bytes): (usize, u64),
+    ) -> Result<(), Violation> {
+        let (now, held) =
+            self.flows.get(&id).map_or((0, 0), |flow| (flow.recv.pieces(), flow.recv.held_bytes()));
+        self.received_bytes = self.received_bytes - bytes + held;
         self.pieces = self.pieces - before + now;
         if self.pieces > 2 * MANY_PIECES {
             Err(Violation("flows in too many pieces"))
@@ -345,7 +358,9 @@ impl FlowTable {
         if let Some(code) = flow.ended {
             return Read::Reset(code);
         }
+        let before = flow.recv.held_bytes();
         let read = flow.recv.read(out, now);
+        self.received_bytes = self.received_bytes - before + flow.recv.held_bytes();
         if let Read::Taken(bytes) = read {
             flow.active = now;
             self.count_received(id, bytes);
@@ -387,6 +402,7 @@ impl FlowTable {
         }
         let told = flow.recv.wants_credit();
         self.pieces -= flow.recv.pieces();
+        self.received_bytes -= flow.recv.held_bytes();
         flow.recv.stop();
         if told {
             flow.control.stop = Some(code);
@@ -474,6 +490,7 @@ impl FlowTable {
         flow.ended = Some(code);
         flow.control = Control { queued: flow.control.queued, ..Control::default() };
         self.pieces -= flow.recv.pieces();
+        self.received_bytes -= flow.recv.held_bytes();
         flow.recv.stop();
         let forgotten = flow.send.stop(code);
         if let Some(turn) = flow.turn.take() {

@@ -50,7 +50,7 @@ impl Batch {
     }
 }
 
-/// What a look at the socket found.
+/// Result of a look at the socket.
 struct Came {
     /// Something was for this end.
     taken: bool,
@@ -123,7 +123,8 @@ impl<C: Core> Driver<C> {
         Came { taken, more: true }
     }
 
-    /// Whether nothing but junk came, no timer is due and nobody called: then there is nothing to do.
+    /// Returns whether nothing but junk came, no timer is due and nobody called: then there is nothing
+    /// to do.
     fn is_idle(&mut self, taken: bool, cx: &mut Context<'_>) -> bool {
         let called = self.called.swap(false, Relaxed);
         let due = self.timer.as_mut().poll(cx).is_ready();

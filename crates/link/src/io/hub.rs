@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bentpipe_units::BitRate;
+use bentpipe_units::{BitRate, ByteSize};
 
 use super::{DatagramFlow, Flow, Handle, Incoming, Socket};
 use crate::code::ResetCode;
@@ -146,6 +146,11 @@ impl Hub {
     /// changed or not.
     pub fn set_modem_rate(&self, aircraft: &PublicKey, told: Option<ModemRate>) {
         self.0.act(|core, now| core.set_modem_rate(aircraft, told, now));
+    }
+
+    /// All sessions together may hold so much memory, from now on, beside the reserves of their flows.
+    pub fn set_memory(&self, most: ByteSize) {
+        self.0.act(|core, _| core.set_memory(most));
     }
 
     /// From now on each class gets this of what goes to an aircraft.

@@ -108,6 +108,12 @@ impl RecvLane {
         true
     }
 
+    /// Forgets the contents that only a repair of symbols that are here could need. Such a repair then
+    /// tells nothing new, which it hardly would have.
+    pub fn give_back(&mut self) {
+        self.decoder.forget_below(self.have.base());
+    }
+
     fn note(&mut self, number: u64, packet: u64) -> Arrival {
         if self.refuses(number) {
             return Arrival::Refused;

@@ -174,7 +174,7 @@ impl<K: Ord + Copy> Beam<K> {
         grants
     }
 
-    /// What all aircraft together may be sending, at most, in bit/s.
+    /// The most that all aircraft together may be sending, in bit/s.
     fn sum_in_use(&self, now: Duration) -> u128 {
         let live = self.live.iter().filter_map(|key| self.members.get(key));
         let live = live.map(|member| u128::from(member.in_use(now).bps())).sum::<u128>();
@@ -186,7 +186,7 @@ impl<K: Ord + Copy> Beam<K> {
         BitRate::from_bps(u64::try_from(self.sum_in_use(now)).unwrap_or(u64::MAX))
     }
 
-    /// What those may send who are not live, in bit/s.
+    /// The most that aircraft may send that are not live, in bit/s.
     fn idle_bps(&self) -> u64 {
         (self.members.len() - self.live.len()) as u64 * IDLE_GRANT.bps()
     }

@@ -23,7 +23,7 @@ use crate::claim::Claim;
 use crate::code::ResetCode;
 use crate::congestion::Congestion;
 use crate::crypto::{Keychain, Keys, Rng};
-use crate::flow::{FlowEvent, FlowTable, Read, Terms, Violation, Write};
+use crate::flow::{FlowEvent, FlowTable, Pressure, Read, Terms, Violation, Write};
 use crate::lane::{KEPT_SYMBOLS, Lane, RecvLane, Rule, Senders};
 use crate::lease::{Demand, Grant, Lease, ModemRate};
 use crate::memory::Remembered;
@@ -96,6 +96,10 @@ pub struct Session {
     unheard: Duration,
     /// When a symbol last came, until we have asked whether more will.
     last_symbol: Option<Duration>,
+    /// Time at which the peer was last heard.
+    heard_at: Duration,
+    /// Memory that this end shares with other sessions is short.
+    pressure: Pressure,
     closing: bool,
     closes_left: u32,
     peer_closed: bool,
@@ -168,6 +172,8 @@ impl Session {
             quiet: None,
             unheard: Duration::ZERO,
             last_symbol: None,
+            heard_at: now,
+            pressure: Pressure::default(),
             closing: false,
             closes_left: CLOSES,
             peer_closed: false,
@@ -190,6 +196,17 @@ impl Session {
     /// The peer's flows may have no class more favoured than this.
     pub(crate) fn limit_class(&mut self, highest: Class) {
         self.flows.grant(highest);
+    }
+
+    /// Nothing more is borrowed while `pressure` is on.
+    pub(crate) fn heed(&mut self, pressure: Pressure) {
+        self.flows.heed(&pressure);
+        self.pressure = pressure;
+    }
+
+    /// Gives back memory that makes repairs work better, and that nothing else needs.
+    pub(crate) fn give_back(&mut self) {
+        self.recv.iter_mut().for_each(RecvLane::give_back);
     }
 
     /// The same two instances have made new keys: everything goes on under them.
@@ -253,6 +270,11 @@ impl Session {
         self.keys.is_overdue(now)
     }
 
+    /// Time at which the peer was last heard.
+    pub fn heard_at(&self) -> Duration {
+        self.heard_at
+    }
+
     /// Where packets go.
     pub fn address(&self) -> SocketAddr {
         self.path.peer
@@ -302,6 +324,7 @@ impl Session {
     fn lane_window(&self) -> usize {
         let window = self.settings.rate.bytes_in(self.path.rtt.get()).saturating_mul(WINDOW_BDPS);
         let memory = self.settings.send_memory.bytes() / 4;
+        let window = if self.pressure.is_on() { 0 } else { window };
         usize::try_from(window.max(LEAST_WINDOW_BYTES).min(memory)).unwrap_or(usize::MAX)
     }
 

@@ -107,6 +107,7 @@ impl Session {
     /// The peer is there.
     pub(super) fn heard(&mut self, now: Duration) {
         self.path.waiting_since = None;
+        self.heard_at = now;
         if let Some(quiet) = self.quiet.take() {
             if let Some(congestion) = &mut self.path.congestion {
                 congestion.heard_again(now);

@@ -88,7 +88,8 @@ impl Session {
     /// `transmit` must have returned `None` for `now`.
     pub fn next_timeout(&mut self, now: Duration) -> Duration {
         if self.keys.is_used_up() {
-            return self.keys.next_timeout().map_or(self.next_reap, |at| at.min(self.next_reap));
+            let ends = [self.keys.next_timeout(), self.ends_at()];
+            return ends.into_iter().flatten().fold(self.next_reap, Duration::min);
         }
         self.path.follow_lease(now);
         let lease_talk = self.lease_talk_at(now).map(|at| at.max(self.path.pacer.opens_at()));
@@ -115,6 +116,7 @@ impl Session {
                 .map(|quiet| quiet.probe_at.max(self.path.pacer.opens_at()))
                 .or(self.quiet_at()),
             self.keepalive_at(),
+            self.ends_at(),
             self.probe_at(),
             self.path.mtu.next_timeout(&self.path.rtt).filter(|_| self.quiet.is_none()),
             self.path.candidate.as_ref().map(|candidate| candidate.next_try),
@@ -122,7 +124,18 @@ impl Session {
         lanes.into_iter().chain(others).flatten().min().unwrap_or(self.next_reap)
     }
 
-    /// Whether the pacer opens before `at`, the next timeout, and does not know yet that nothing
+    /// Returns whether nothing was heard for so long that the session is over.
+    pub(crate) fn has_vanished(&self, now: Duration) -> bool {
+        self.ends_at().is_some_and(|at| at <= now)
+    }
+
+    /// The end of a session whose peer stays silent. The air's does not end: it calls the ground until
+    /// it answers.
+    fn ends_at(&self) -> Option<Duration> {
+        (!self.opens).then(|| self.heard_at + self.settings.session_lifetime)
+    }
+
+    /// Returns whether the pacer opens before `at`, the next timeout, and does not know yet that nothing
     /// waits for it.
     pub(crate) fn is_unpaused(&self, at: Duration) -> bool {
         !self.path.pacer.is_paused() && self.path.pacer.opens_at() < at

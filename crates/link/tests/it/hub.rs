@@ -1,13 +1,13 @@
-//! What a hub with many sessions does for each packet.
+//! A hub with many sessions: its work for each packet, and the memory that it holds.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bentpipe_link::{
-    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, SecretKey, SessionId,
-    Settings, Write,
+    AirConfig, AirCore, Aircraft, Class, Core, FlowEvent, HubConfig, HubCore, PublicKey, SecretKey,
+    SessionId, Settings, Write,
 };
-use bentpipe_units::BitRate;
+use bentpipe_units::{BitRate, ByteSize};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -24,12 +24,15 @@ struct Fleet {
     now: Duration,
     hub: HubCore,
     airs: Vec<AirCore>,
+    keys: Vec<PublicKey>,
     to_hub: Vec<(Duration, usize, Vec<u8>)>,
     to_air: Vec<(Duration, usize, Vec<u8>)>,
     /// Flows that the hub was told of, with what their passenger is called: the aircraft's place.
     flows: Vec<(SessionId, u64, usize)>,
     /// Packets that left the hub.
     sent: u64,
+    /// The clock's grain.
+    grain: Duration,
 }
 
 impl Fleet {
@@ -58,11 +61,13 @@ impl Fleet {
         Self {
             now: Duration::ZERO,
             hub: HubCore::new(config, rng.random()),
+            keys: secrets.iter().map(SecretKey::public).collect(),
             airs: seeds.into_iter().map(|(secret, seed)| air(secret, seed)).collect(),
             to_hub: Vec::new(),
             to_air: Vec::new(),
             flows: Vec::new(),
             sent: 0,
+            grain: Duration::from_nanos(1),
         }
     }
 
@@ -107,7 +112,7 @@ impl Fleet {
         let first = |queue: &[(Duration, usize, Vec<u8>)]| queue.first().map(|(at, ..)| *at);
         let arrivals = [first(&self.to_hub), first(&self.to_air)];
         next = arrivals.into_iter().flatten().fold(next, Duration::min);
-        self.now = next.max(now + Duration::from_nanos(1));
+        self.now = next.max(now + self.grain);
     }
 
     fn run(&mut self, gone: usize, span: Duration) {
@@ -151,6 +156,77 @@ fn settings() -> Settings {
     // Nothing but data is sent while it is measured.
     let keepalive = Duration::from_secs(3_600);
     Settings { rate: BitRate::from_bps(2_000_000), keepalive, ..Settings::default() }
+}
+
+/// Hands as much to each of the hub's flows as it takes.
+fn fill(fleet: &mut Fleet) {
+    let chunk = bytes(4_096);
+    for (id, flow, _) in fleet.flows.clone() {
+        let Some(session) = fleet.hub.session(id) else { continue };
+        while matches!(session.write(flow, &chunk, fleet.now), Write::Taken(1..)) {}
+    }
+}
+
+#[test]
+fn aircraft_that_vanish_in_mid_download_are_forgotten_after_the_session_lifetime() {
+    const AIRCRAFT: usize = 1_000;
+    let mut fleet = Fleet::new(AIRCRAFT, &settings());
+    fleet.grain = Duration::from_millis(10);
+    fleet.connect(AIRCRAFT);
+    let idle = fleet.hub.held_bytes();
+    assert!(idle <= AIRCRAFT as u64 * (10 << 10), "{idle} bytes");
+    fill(&mut fleet);
+    fleet.run(AIRCRAFT, Duration::from_millis(200));
+    let held = fleet.hub.held_bytes();
+    assert!(held - idle > AIRCRAFT as u64 * (100 << 10), "{held} bytes");
+    // All are switched off. The hub waits for them, and then does not.
+    let lifetime = settings().session_lifetime;
+    fleet.run(0, lifetime - Duration::from_secs(5));
+    assert_eq!(fleet.hub.sessions().count(), AIRCRAFT);
+    fleet.run(0, Duration::from_secs(65));
+    assert_eq!(fleet.hub.sessions().count(), 0, "and with the sessions go their keys");
+    assert!(fleet.hub.held_bytes() <= idle, "{} of {idle}", fleet.hub.held_bytes());
+    // Those that come back find their flows gone, and are served again.
+    let begun = fleet.hub.sessions_begun();
+    fleet.run(3, Duration::from_secs(60));
+    assert_eq!(fleet.hub.sessions_begun(), begun + 3);
+    assert_eq!(fleet.hub.sessions().count(), 3);
+}
+
+#[test]
+fn an_aircraft_that_is_silent_for_less_than_the_session_lifetime_keeps_its_flows() {
+    let mut fleet = Fleet::new(1, &settings());
+    fleet.connect(1);
+    fill(&mut fleet);
+    let held = fleet.hub.held_bytes();
+    fleet.run(0, settings().session_lifetime - Duration::from_secs(30));
+    fleet.run(1, Duration::from_secs(60));
+    assert_eq!((fleet.hub.sessions_begun(), fleet.hub.sessions().count()), (1, 1));
+    assert!(fleet.hub.held_bytes() < held, "and what waited has arrived");
+}
+
+#[test]
+fn sessions_share_one_memory_and_silent_ones_give_back_first() {
+    const MEMORY: u64 = 8 << 20;
+    let mut fleet = Fleet::new(40, &settings());
+    fleet.hub.set_memory(ByteSize::from_bytes(MEMORY));
+    fleet.connect(40);
+    // 256 KiB for each were 10 MiB.
+    for _ in 0..20 {
+        fill(&mut fleet);
+        fleet.run(40, Duration::from_millis(10));
+        assert!(fleet.hub.held_bytes() <= MEMORY, "{} bytes", fleet.hub.held_bytes());
+    }
+    assert!(fleet.hub.held_bytes() > MEMORY / 2);
+    // Half of them fall silent, and there is less memory than they hold.
+    fleet.hub.set_memory(ByteSize::from_bytes(MEMORY / 4));
+    fleet.run(20, Duration::from_secs(20));
+    assert_eq!(fleet.hub.sessions().count(), 40, "a fade is no reason");
+    fleet.run(20, Duration::from_secs(20));
+    assert!(fleet.hub.held_bytes() <= MEMORY / 4, "{} bytes", fleet.hub.held_bytes());
+    let left: Vec<_> = fleet.hub.sessions().map(|(_, key, _)| key).collect();
+    let active = fleet.keys[..20].iter().all(|key| left.contains(key));
+    assert!(active && left.len() < 40, "{} sessions", left.len());
 }
 
 /// Sessions asked for anything, for each packet of five downloads, among so many aircraft.

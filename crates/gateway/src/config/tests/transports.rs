@@ -57,6 +57,8 @@ fn what_would_do_nothing_at_the_ground_is_refused() {
         (link, "dscp = false", 4, "dscp", radio),
         (link, "coding = false", 4, "coding", radio),
         (link, "quic-in-order = false", 4, "quic-in-order", radio),
+        (link, "total-memory = \"1 GiB\"", 4, "total-memory", radio),
+        (link, "session-lifetime = \"20 min\"", 4, "session-lifetime", radio),
         (link, "[beam]\nreturn = \"2 Mbit/s\"", 4, "beam", radio),
         (link, "[aerotcp]\nrtt = \"480 ms\"", 4, "aerotcp", aerotcp),
         (aircraft, "mtu = 1400", 8, "mtu", radio),
