@@ -201,6 +201,28 @@ pub enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Processor time of a hub for each packet, with many sessions of which few are active, and with
+    /// junk from strangers; memory of an idle session.
+    Hub {
+        /// Numbers of sessions; 10 are always among them.
+        #[arg(
+            long,
+            value_name = "LIST",
+            value_delimiter = ',',
+            default_values_t = [10, 100, 1000, 5000],
+            value_parser = clap::value_parser!(u16).range(1..=20_000)
+        )]
+        sessions: Vec<u16>,
+        /// Sessions that are sent something.
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+        active: u16,
+        /// Fail if a bound is missed.
+        #[arg(long)]
+        check: bool,
+        /// Write the figures there, as an array of rows.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// The memory of both gateways with 10,000 idle flows.
     Idle {
         /// Write the figures there, as an array of rows.
@@ -240,6 +262,9 @@ pub fn run(lab: &Lab) -> Outcome {
         Lab::Bench(Bench::Coding { json }) => coding(json.as_deref()),
         Lab::Bench(Bench::Schedule { json }) => schedule(json.as_deref()),
         Lab::Bench(Bench::Link { json }) => link(json.as_deref()),
+        Lab::Bench(Bench::Hub { sessions, active, check, json }) => {
+            hub(sessions, (*active).into(), *check, json.as_deref())
+        }
         Lab::Bench(Bench::Idle { json, flows }) => idle((*flows).into(), json.as_deref()),
         Lab::Hold { listen } => Ok(bench::idle::hold(*listen)?),
     }
@@ -421,6 +446,19 @@ fn link(json: Option<&Path>) -> Outcome {
     let found = bench::link::run()?;
     show!("{found}");
     write(json, &found.rows())
+}
+
+fn hub(sessions: &[u16], active: usize, check: bool, json: Option<&Path>) -> Outcome {
+    check_writable(json)?;
+    let sessions: Vec<usize> = sessions.iter().map(|count| (*count).into()).collect();
+    let found = bench::hub::run(&sessions, active)?;
+    show!("{found}");
+    write(json, &found.rows())?;
+    let missed = found.missed();
+    if check && !missed.is_empty() {
+        return Err(missed.join("\n").into());
+    }
+    Ok(())
 }
 
 fn idle(flows: usize, json: Option<&Path>) -> Outcome {

@@ -2,6 +2,7 @@
 
 pub mod coding;
 mod cpu;
+pub mod hub;
 pub mod idle;
 pub mod link;
 mod quic;
