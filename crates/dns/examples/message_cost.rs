@@ -1,4 +1,4 @@
-//! What a message costs: `cargo run --release -p bentpipe-dns --example message_cost`.
+//! Cost of a message: `cargo run --release -p bentpipe-dns --example message_cost`.
 //!
 //! Prints how long an answer from the cache takes, from the query's bytes to the answer's, and beside it how
 //! long hickory-proto takes to read the query and the answer into records and to write the answer again; then

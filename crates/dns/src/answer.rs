@@ -18,11 +18,11 @@ use crate::wire::{self, Malformed, Record, ttl_seconds};
 /// Extended error "Other": there is no room.
 pub const OTHER_ERROR: u16 = 0;
 
-/// What the answer is stale and positive, or stale and a denial, is told with.
+/// Extended errors of a stale positive answer, and of a stale denial.
 const STALE_ANSWER: u16 = 3;
 const STALE_DENIAL: u16 = 19;
 
-/// What an answer says.
+/// Kind of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// There are such records.
@@ -33,7 +33,7 @@ pub enum Kind {
     Failure,
 }
 
-/// Why a message is no answer that can be kept.
+/// Reason for which a message is not an answer that can be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotAnAnswer {
     /// It is no message.
@@ -51,18 +51,18 @@ pub enum NotAnAnswer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     message: Arc<[u8]>,
-    /// Where TTLs stand in it.
+    /// Offsets of its TTLs.
     ttls: Box<[u16]>,
     question_end: u16,
     /// Answers, authorities and additional records.
     counts: [u16; 3],
-    /// What it says.
+    /// Its kind.
     pub kind: Kind,
     /// For how long, in seconds; of a failure and of a denial that does not say, 0.
     pub lifetime_s: u32,
     /// The whole response code.
     rcode: ResponseCode,
-    /// Whether the resolver has found it authentic (AD).
+    /// `true` if the resolver has found it authentic (AD).
     authentic: bool,
     /// The resolver's extended error.
     error: Option<u16>,
@@ -103,7 +103,7 @@ impl Answer {
         Ok(Self { message, ttls, question_end, counts, kind, lifetime_s, rcode, authentic, error })
     }
 
-    /// What stands for the answer to `key` that never came.
+    /// Substitute for an answer to `key` that never arrived.
     pub(crate) fn none(key: &Key) -> Self {
         let (rcode, counts) = (ResponseCode::ServFail, [0; 3]);
         let mut metadata = Metadata::new(0, MessageType::Response, OpCode::Query);
@@ -157,7 +157,7 @@ impl Answer {
         self.write(query, room, &ages)
     }
 
-    /// Whether all of it fits into an answer to `query`.
+    /// Returns `true` if all of it fits into an answer to `query`.
     pub fn fits(&self, query: &Query, room: Room) -> bool {
         let opt = if query.edns.is_some() { MOST_OPT } else { 0 };
         self.message.len() + opt <= query.room(room)
@@ -196,7 +196,7 @@ impl Answer {
         addresses.filter_map(|it| typed(&mut BinDecoder::new(it.data), &it)?.ip_addr()).collect()
     }
 
-    /// What it costs to keep, in bytes.
+    /// Cost of storing it, in bytes.
     pub fn bytes(&self) -> usize {
         self.message.len() + 2 * self.ttls.len()
     }
@@ -226,7 +226,7 @@ pub fn least_ttl(message: &[u8]) -> Option<u32> {
     least
 }
 
-/// What `message` answers, by its question, its flag CD and the DO of its OPT record.
+/// Key that `message` answers: its question, its flag CD and the DO of its OPT record.
 pub fn key_of(message: &[u8]) -> Result<Key, Malformed> {
     let (header, mut rest) = wire::header(message)?;
     let question = wire::question(&mut rest)?;
@@ -250,7 +250,7 @@ fn typed(at: &mut BinDecoder<'_>, record: &Record<'_>) -> Option<RData> {
     RData::read(at, record.kind, Restrict::new(record.data.len() as u16)).ok()
 }
 
-/// How TTLs are shown.
+/// TTLs to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ages {
     /// Seconds since it came.
@@ -261,7 +261,7 @@ pub struct Ages {
     pub most_s: u32,
     /// None is shown larger than this: what is left of a denial, or what stale answers say.
     pub cap_s: u32,
-    /// Whether its time is over.
+    /// `true` if its time is over.
     pub stale: bool,
     /// True if TTLs are shown to the second: to another resolver of ours, not to passengers.
     pub is_exact: bool,
@@ -306,14 +306,15 @@ struct Reading<'a> {
     counts: [u16; 3],
     /// The upper bits of the response code, and the first extended error.
     opt: Option<(u8, Option<u16>)>,
-    /// Whether one of the answers is of the type that was asked for.
+    /// `true` if one of the answers has the requested type.
     found: bool,
     least_answer_s: Option<u32>,
     denial_s: Option<u32>,
     has_soa: bool,
 }
 
-/// What cannot stay in a message that is kept: OPT is of one hop, TSIG and SIG(0) of one message.
+/// Returns `true` for records that cannot stay in a stored message: OPT is of one hop, TSIG and
+/// SIG(0) of one message.
 fn of_one_hop(kind: RecordType) -> bool {
     matches!(kind, RecordType::OPT | RecordType::TSIG | RecordType::SIG)
 }

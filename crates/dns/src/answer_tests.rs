@@ -173,7 +173,7 @@ fn data() -> impl Strategy<Value = RData> {
     ]
 }
 
-/// Why messages are kept as bytes: `docs/decisions/0008-dns-messages.md`.
+/// Messages are stored as bytes for this reason: `docs/decisions/0008-dns-messages.md`.
 #[test]
 fn what_hickory_would_change_is_untouched_by_us() {
     let asked = query("a.test.", RecordType::ANY);
@@ -215,8 +215,8 @@ fn raw_record() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// Where TTLs stand in `message`, which has one question and is well formed: told apart from how it is done
-/// in `wire`.
+/// Offsets of the TTLs in `message`, which has one question and is well formed: computed
+/// independently of `wire`.
 fn places_of_ttls(message: &[u8]) -> Vec<usize> {
     let count = |at: usize| usize::from(message[at]) << 8 | usize::from(message[at + 1]);
     let after_name = |mut at: usize| loop {
@@ -235,7 +235,8 @@ fn places_of_ttls(message: &[u8]) -> Vec<usize> {
     places
 }
 
-/// What libFuzzer found to break `fuzz::fuzz_message`: an answer whose number is not that of the question.
+/// Input of libFuzzer that broke `fuzz::fuzz_message`: an answer whose number is not that of the
+/// question.
 #[test]
 fn an_answer_is_the_same_under_another_number() {
     let found = b"\x0a\0\x80\0\0\x01\0\x01\0\0\0\0\0\0\x4a\0\x01\x01\xd6\x0d\0\0\0\x02\0\0\x01\0\x01\0\0\0\

@@ -10,7 +10,7 @@ use crate::limit::{self, network, part_of_network};
 use crate::query::{Query, Room};
 use crate::share::{Held, Holders, Holding, Source};
 
-/// How long the first question may take before it is sent again.
+/// Time for the first question's answer, before it is sent again.
 const FIRST_WAIT: Duration = Duration::from_millis(1500);
 
 /// However quick answers are, and however slow.
@@ -37,11 +37,11 @@ const MOST_WAITING: usize = 1024;
 /// devices ask for the same portal when the link comes up. A waiter costs some 600 bytes and no question.
 const MAX_OF_ONE: usize = MOST_WAITING / 2;
 
-/// What all that wait may take: some 13,000 of them, each with its name twice, its way back and, on a
-/// stream, the task that waits. Then who has most gives up what has waited longest.
+/// Memory of all waiting clients: some 13,000 of them, each with its name twice, its return path
+/// and, on a stream, the waiting task. Beyond it, the client with most gives up its oldest.
 const MOST_WAITING_BYTES: usize = 8 << 20;
 
-/// What one takes beside its names.
+/// Memory of one waiting client in addition to its names.
 const WAITING_BYTES: usize = 512;
 
 /// Questions of one client, a page's, of which none ends for another's while its answer may be under way.
@@ -51,15 +51,15 @@ const PROTECTED: usize = 32;
 /// The same of what it waits with.
 const PROTECTED_BYTES: usize = PROTECTED * WAITING_BYTES;
 
-/// Who waits for an answer.
+/// Client that waits for an answer.
 pub struct Waiting<C> {
-    /// What to call the client.
+    /// Identifier of the client.
     pub client: C,
-    /// Where it asked from.
+    /// Source of its question.
     pub source: Source,
-    /// What it asked.
+    /// Its question.
     pub query: Query,
-    /// How much answer it takes.
+    /// Maximum size of its answer.
     pub room: Room,
     /// Since when it waits.
     pub since: Duration,
@@ -74,12 +74,12 @@ impl<C> Waiting<C> {
         WAITING_BYTES + self.query.spelled.len() + self.query.key.as_bytes().len()
     }
 
-    /// What counts as the client.
+    /// Address that counts as the client.
     fn client(&self) -> IpAddr {
         limit::client(self.source.ip())
     }
 
-    /// Whether this is the same datagram once more.
+    /// Returns `true` if this is the same datagram once more.
     fn repeats(&self, earlier: &Self) -> bool {
         matches!(self.source, Source::Datagram { .. })
             && (self.source, &self.query) == (earlier.source, &earlier.query)
@@ -89,7 +89,7 @@ impl<C> Waiting<C> {
 /// A question under way.
 const ONE: Held = Held { questions: 1, bytes: 0 };
 
-/// Where a client may wait.
+/// Place in which a client may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// There is room for it.
@@ -103,9 +103,9 @@ pub enum Place {
 /// A question under way.
 pub struct Ask<C> {
     pub key: Key,
-    /// Who waits for it.
+    /// Clients that wait for it.
     pub waiting: Vec<Waiting<C>>,
-    /// Who began it; nobody where it was asked ahead of any query.
+    /// Client that began it; `None` if it was asked ahead of any query.
     asker: Option<IpAddr>,
     over_stream: bool,
     tries: u32,
@@ -116,12 +116,12 @@ pub struct Ask<C> {
 }
 
 impl<C> Ask<C> {
-    /// Whether it was asked ahead of any query.
+    /// Returns `true` if it was asked ahead of any query.
     pub fn is_ahead(&self) -> bool {
         self.asker.is_none()
     }
 
-    /// Who began it.
+    /// Client that began it.
     pub fn asker(&self) -> Option<IpAddr> {
         self.asker
     }
@@ -149,7 +149,7 @@ pub struct Asks<C> {
     holders: Holders,
 }
 
-/// What a timer came to.
+/// Result of a timer.
 pub enum Late<C> {
     /// It is to be sent again.
     Again(u16),
@@ -164,7 +164,7 @@ impl<C> Asks<C> {
         Self { asks, by_key, timers, next_id, round_trip, holders }
     }
 
-    /// Whether there is one about `key`.
+    /// Returns `true` if there is a question about `key`.
     pub fn is_about(&self, key: &Key) -> bool {
         self.by_key.contains_key(key)
     }
@@ -178,15 +178,15 @@ impl<C> Asks<C> {
         self.timers.first().map(|(_, id)| *id)
     }
 
-    /// Whether `asker` may begin one, where there may be `most`. What nobody asked for leaves half
-    /// of them to who does.
+    /// Returns `true` if `asker` may begin one, with `most` in all. Questions without a client
+    /// leave half of the places to those with one.
     pub fn may_begin(&self, asker: Option<IpAddr>, most: usize) -> bool {
         let free = most.saturating_sub(self.asks.len());
         let Some(asker) = asker else { return free > most / 2 };
         free > 0 && !self.is_network_full(asker, most)
     }
 
-    /// Whether the network of `asker` has all that it may of `most` questions.
+    /// Returns `true` if the network of `asker` has its full part of `most` questions.
     fn is_network_full(&self, asker: IpAddr, most: usize) -> bool {
         let held = network(asker).map_or(0, |network| self.holders.of_network(network).questions);
         held >= part_of_network(most)
@@ -244,7 +244,7 @@ impl<C> Asks<C> {
         id
     }
 
-    /// Where `waiting` may wait, whether or not its question is under way.
+    /// Place in which `waiting` may wait, if or if not its question is in progress.
     pub fn place(&self, waiting: &Waiting<C>) -> Place {
         let id = self.by_key.get(&waiting.query.key);
         let Some(ask) = id.and_then(|id| self.asks.get(id)) else { return Place::Free };
@@ -296,7 +296,8 @@ impl<C> Asks<C> {
         Some(ousted)
     }
 
-    /// Whether there is no memory for `waiting`, and then in which network, or in all.
+    /// Checks the memory for `waiting`. If there is none, returns the network in which, or `None`
+    /// inside for all.
     fn full(&self, waiting: &Waiting<C>) -> Option<Option<u64>> {
         let more = |held: usize, most: usize| held + waiting.bytes() > most;
         let network = network(waiting.source.ip());
@@ -330,7 +331,8 @@ impl<C> Asks<C> {
         Some(ousted)
     }
 
-    /// Who has waited longest of those that are `among`: for which question, and its place there.
+    /// Client that has waited longest among those that are `among`: its question, and its place
+    /// there.
     fn longest_waiting(&self, among: impl Fn(&Waiting<C>) -> bool) -> Option<(u16, usize)> {
         // For one question they stand as they have come.
         let of_one = |(id, ask): (&u16, &Ask<C>)| {
@@ -371,7 +373,7 @@ impl<C> Asks<C> {
         Some(ask)
     }
 
-    /// Who holds how many, where there may be `most`.
+    /// Holdings of the client at `ip` and of the largest holder, with `most` questions in all.
     pub fn holding(&self, ip: IpAddr, most: usize) -> Holding {
         let (own, largest) = (self.holders.of(ip).questions, self.holders.largest());
         Holding { own, all: self.asks.len(), most, largest }
@@ -399,7 +401,7 @@ impl<C> Asks<C> {
         Some(Late::Again(id))
     }
 
-    /// How many there are.
+    /// Number of questions.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.asks.len()
@@ -412,7 +414,7 @@ impl<C> Asks<C> {
     }
 }
 
-/// How long answers take: RFC 6298's estimate, with bounds of our own.
+/// Estimate of the round trip: RFC 6298, with bounds of our own.
 #[derive(Default)]
 struct RoundTrip {
     /// The smoothed time and its deviation.

@@ -8,7 +8,7 @@ use crate::answer::{Ages, Answer, Kind, seconds};
 use crate::key::Key;
 use crate::settings::{MAX_FAILURE, Settings};
 
-/// What an entry costs beside its answer and twice its key: the tables' share.
+/// Memory of an entry in addition to its answer and twice its key: the tables' share.
 const ENTRY_BYTES: usize = 256;
 
 /// No answer takes more than this part of the memory.
@@ -29,13 +29,13 @@ pub struct Cache {
     free: Vec<usize>,
     hand: usize,
     bytes: usize,
-    /// When popular answers are to be asked for again.
+    /// Times at which popular answers are to be refreshed.
     due: BTreeSet<(Duration, usize)>,
     /// Answers that nobody wanted: those asked for ahead, and those that the ground sent unasked.
     pub wasted: [u64; 2],
 }
 
-/// Why an answer is here before anybody wanted it.
+/// Reason for which an answer is here before anybody wanted it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ahead {
     /// It was asked for ahead.
@@ -55,7 +55,7 @@ pub struct Entry {
     hits: u32,
     /// It is here ahead of any query, and nobody has wanted it yet.
     ahead: Option<Ahead>,
-    /// When it is asked for again before its end.
+    /// Time of its refresh before its end.
     refresh_at: Option<Duration>,
     /// Failures one after another; of a stale answer, those to ask for it anew.
     failures: u32,
@@ -65,7 +65,7 @@ pub struct Entry {
     pub told_until: Duration,
 }
 
-/// Whether an answer still counts.
+/// Validity of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Fresh,
@@ -89,7 +89,7 @@ impl Cache {
         self.bytes
     }
 
-    /// What is known of `key`, whether or not it still counts.
+    /// Entry for `key`, valid or not.
     pub fn get(&mut self, key: &Key) -> Option<&mut Entry> {
         self.slots[*self.places.get(key)?].as_mut()
     }
@@ -99,7 +99,7 @@ impl Cache {
         self.slots.len()
     }
 
-    /// What is kept in the `places`.
+    /// Entries in the `places`.
     pub fn entries(&self, places: Range<usize>) -> impl Iterator<Item = &Entry> {
         let end = places.end.min(self.slots.len());
         self.slots[places.start.min(end)..end].iter().flatten()
@@ -124,7 +124,7 @@ impl Cache {
         entry.ahead.take()
     }
 
-    /// When the next popular answer is to be asked for again.
+    /// Time at which the next popular answer is to be refreshed.
     pub fn next_due(&self) -> Option<Duration> {
         self.due.first().map(|(at, _)| *at)
     }
@@ -240,17 +240,17 @@ impl Cache {
 }
 
 impl Entry {
-    /// What it answers.
+    /// Key that it answers.
     pub fn key(&self) -> &Key {
         &self.key
     }
 
-    /// When it came.
+    /// Time of its arrival.
     pub fn stored_at(&self) -> Duration {
         self.stored_at
     }
 
-    /// Whether it still counts. Where the clock was set back, its time is over.
+    /// Validity. If the clock was set back, its time is over.
     pub fn state(&self, now: Duration, settings: &Settings) -> State {
         let Some(age) = now.checked_sub(self.stored_at) else { return State::Over };
         if age < self.lifetime {
@@ -262,7 +262,7 @@ impl Entry {
         }
     }
 
-    /// What its TTLs are to say.
+    /// TTLs to show.
     pub fn ages(&self, now: Duration, settings: &Settings) -> Ages {
         let age = now.saturating_sub(self.stored_at);
         let stale = self.state(now, settings) != State::Fresh;
@@ -281,7 +281,7 @@ impl Entry {
         }
     }
 
-    /// How much longer a client may use what it is told now.
+    /// Remaining time for which a client may use the answer that it gets now.
     pub fn told_for(&self, now: Duration, settings: &Settings) -> Duration {
         match self.state(now, settings) {
             State::Fresh => self.lifetime.saturating_sub(now.saturating_sub(self.stored_at)),
@@ -290,7 +290,7 @@ impl Entry {
     }
 }
 
-/// How long `answer` counts, after so many `failures`.
+/// Lifetime of `answer` after so many `failures`.
 pub fn lifetime(answer: &Answer, failures: u32, settings: &Settings) -> Duration {
     let said = Duration::from_secs(answer.lifetime_s.into());
     match answer.kind {

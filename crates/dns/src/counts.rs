@@ -1,4 +1,4 @@
-//! What happened, in numbers.
+//! Counts of events.
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -24,7 +24,7 @@ counts! {
     hits,
     /// Answered on board, with what was over and is asked for anew.
     stale,
-    /// Of both, those that said that there is no such name or record.
+    /// Answers of both kinds that said that there is no such name or record.
     negative,
     /// Answered on board: it could not be found out a moment ago.
     failed,
@@ -46,13 +46,13 @@ counts! {
     unusable,
     /// Questions asked ahead because many want the answer.
     prefetched,
-    /// Of those, the ones whose answer was used.
+    /// Prefetched answers that were used.
     prefetch_used,
     /// And those whose answer nobody wanted.
     prefetch_wasted,
     /// Answers that the ground sent unasked.
     pushed,
-    /// Of those, the ones that were used.
+    /// Pushed answers that were used.
     push_used,
     /// And those that nobody wanted, or that were known already.
     push_wasted,

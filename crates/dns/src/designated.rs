@@ -1,6 +1,6 @@
-//! What devices are told that ask the resolver for its encrypted siblings (DDR, RFC 9462): SVCB records
-//! (RFC 9460) as RFC 9461 has them for resolvers. `resolver.arpa` is of each resolver's own and is never
-//! asked for elsewhere, where the answer would be another resolver's.
+//! Discovery of the encrypted resolver (DDR, RFC 9462): SVCB records (RFC 9460) as RFC 9461 defines
+//! them for resolvers. `resolver.arpa` belongs to each resolver and is never forwarded, because the
+//! answer would be another resolver's.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use crate::wire::Question;
 const ZONE: &[u8] = b"\x08resolver\x04arpa\x00";
 const ASKED: &[u8] = b"\x04_dns\x08resolver\x04arpa\x00";
 
-/// How long it holds: a restart with other addresses shows soon.
+/// TTL of the records: a restart with other addresses shows soon.
 const TTL_S: u32 = 300;
 
 /// Endpoints that are told; with the longest name that is some 3 KiB.
@@ -28,7 +28,7 @@ pub const MOST_ENDPOINTS: usize = 8;
 /// The key of the service parameter `dohpath` (RFC 9461 section 5), for which hickory has no name.
 const DOH_PATH: SvcParamKey = SvcParamKey::Unknown(7);
 
-/// Where the resolver is reached encrypted.
+/// Address of the encrypted resolver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// Its address.
@@ -45,7 +45,7 @@ pub struct Designated {
     answer: Answer,
 }
 
-/// Whether `name`, on the wire and in lower case, is `resolver.arpa` or below it.
+/// Returns `true` if `name`, on the wire and in lower case, is `resolver.arpa` or below it.
 pub fn is_of_resolver(name: &[u8]) -> bool {
     let mut rest = name;
     while rest != ZONE {

@@ -42,7 +42,7 @@ const TELL_MARGIN: Duration = Duration::from_secs(60);
 /// Questions asked ahead at a stretch, in seconds' worth.
 const PREFETCH_STRETCH_S: f64 = 2.0;
 
-/// What is to be done.
+/// Action for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action<C> {
     /// This goes to the ground, as a datagram or over a stream; what comes back is for
@@ -60,7 +60,7 @@ pub enum Action<C> {
     Say(Vec<u8>),
     /// A client that has waited gets its answer.
     Reply {
-        /// Who.
+        /// Client.
         client: C,
         /// The answer.
         message: Vec<u8>,
@@ -105,7 +105,7 @@ pub struct Front<C> {
     designated: Option<Designated>,
     actions: VecDeque<Action<C>>,
     unwritten: Unwritten,
-    /// Whether the ground can be reached.
+    /// `true` if the ground can be reached.
     is_up: bool,
     /// Questions under way at once, where the link carries fewer than the settings allow.
     most_asks: usize,
@@ -155,7 +155,7 @@ impl<C> Front<C> {
         self.pool.as_mut()
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn counts(&self) -> Counts {
         let counts = self.counts;
         let on_board = counts.hits + counts.stale + counts.failed + counts.instant;
@@ -180,7 +180,7 @@ impl<C> Front<C> {
         self.is_up = is_up;
     }
 
-    /// Whether there is a way to the ground, as [`set_up`](Self::set_up) was told.
+    /// Returns `true` if there is a path to the ground, as [`set_up`](Self::set_up) was told.
     pub fn is_up(&self) -> bool {
         self.is_up
     }
@@ -438,7 +438,7 @@ impl<C> Front<C> {
         self.store(key, answer, now, ahead);
     }
 
-    /// Whether something is kept that may still be given although its time is over.
+    /// Returns `true` if an answer is stored that may still be given although its time is over.
     fn has_stale(&mut self, key: &Key, now: Duration) -> bool {
         let settings = &self.settings;
         self.cache.get(key).is_some_and(|entry| {
@@ -458,7 +458,8 @@ impl<C> Front<C> {
         }
     }
 
-    /// Whether the question `id` is under way: not answered, not given up, and not ended for another's.
+    /// Returns `true` if the question `id` is in progress: not answered, not given up, and not
+    /// ended for another's.
     pub fn is_asking(&self, id: u16) -> bool {
         self.asks.get(id).is_some()
     }
@@ -498,12 +499,12 @@ impl<C> Front<C> {
         }
     }
 
-    /// What is to be done next; to be asked until there is nothing after every call.
+    /// Next action; call it after every other call until it returns `None`.
     pub fn poll(&mut self) -> Option<Action<C>> {
         self.actions.pop_front()
     }
 
-    /// When [`tick`](Self::tick) is to be called.
+    /// Time at which [`tick`](Self::tick) is to be called.
     pub fn next_tick(&self) -> Option<Duration> {
         let timers = [self.asks.next_timer(), self.cache.next_due(), self.warm_start_due()];
         timers.into_iter().flatten().min()

@@ -1,4 +1,4 @@
-//! What the fuzz targets and property tests do with bytes.
+//! Entry points for bytes, for the fuzz targets and property tests.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What outlives the process: records one after another, each under a checksum.
+//! Journal that outlives the process: records one after another, each under a checksum.
 //!
 //! ```text
 //! file:   "bentpipe dns 1\n" · records
@@ -41,9 +41,9 @@ const MAX_FILE: u64 = 1 << 30;
 pub enum Record {
     /// An answer of the ground.
     Answer {
-        /// When it came.
+        /// Time of its arrival.
         stored_at: Duration,
-        /// What it answers.
+        /// Key that it answers.
         key: Key,
         /// The message, without OPT.
         message: Arc<[u8]>,
@@ -122,7 +122,7 @@ fn checksum(body: &[u8]) -> [u8; 8] {
 pub struct Records<'a>(&'a [u8]);
 
 impl<'a> Records<'a> {
-    /// Of the bytes of a file; none where it is not a journal.
+    /// Reads the bytes of a file; no records if it is not a journal.
     pub fn of(file: &'a [u8]) -> Self {
         Self(file.strip_prefix(MAGIC).unwrap_or_default())
     }
@@ -152,7 +152,7 @@ impl Iterator for Records<'_> {
     }
 }
 
-/// Where a journal is, held against every other process as long as this is there.
+/// Place of a journal, locked against every other process as long as this value exists.
 pub struct Place {
     path: PathBuf,
     /// A file of its own: the journal is another one after each [`Place::begin`].
@@ -192,7 +192,7 @@ impl Place {
         }
     }
 
-    /// What stands in the journal; nothing where there is none.
+    /// Content of the journal; empty if there is none.
     pub fn read(&self) -> io::Result<Vec<u8>> {
         read(&self.path)
     }
@@ -228,7 +228,7 @@ impl Place {
         Ok((file, bytes))
     }
 
-    /// Where it is.
+    /// Path of the journal.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -256,7 +256,7 @@ fn write(file: &mut fs::File, records: &[Record]) -> io::Result<u64> {
 pub struct File {
     file: fs::File,
     bytes: u64,
-    /// What it began with.
+    /// Live bytes at its beginning.
     live: u64,
 }
 
@@ -269,7 +269,7 @@ impl File {
         Ok(())
     }
 
-    /// Whether it holds so much that is over that it should be begun anew.
+    /// Returns `true` if it holds so many dead records that it should be rewritten.
     pub fn is_wasteful(&self) -> bool {
         self.bytes > 2 * self.live + SLACK_BYTES
     }

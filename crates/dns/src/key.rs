@@ -1,4 +1,4 @@
-//! What two questions must share to have one answer.
+//! Key of a question: the properties that questions with one answer share.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ const CHECKING_DISABLED: u8 = 2;
 pub struct Key(Box<[u8]>);
 
 impl Key {
-    /// Of what is asked, and how.
+    /// Key of a question with these properties.
     pub(crate) fn new(
         Question { name, kind, class }: Question<'_>,
         dnssec_ok: bool,
@@ -69,12 +69,12 @@ impl Key {
         Question { name: self.name(), kind: self.kind(), class: self.class() }
     }
 
-    /// Whether signatures are wanted too (DO, RFC 3225).
+    /// Returns `true` if signatures are wanted too (DO, RFC 3225).
     pub fn dnssec_ok(&self) -> bool {
         self.flags() & DNSSEC_OK != 0
     }
 
-    /// Whether the client wants to check for itself (CD, RFC 4035).
+    /// Returns `true` if the client wants to validate for itself (CD, RFC 4035).
     pub fn checking_disabled(&self) -> bool {
         self.flags() & CHECKING_DISABLED != 0
     }

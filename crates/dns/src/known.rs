@@ -28,7 +28,7 @@ impl Known {
         self.young.insert(ip);
     }
 
-    /// Whether the client at `ip`, which asks, is known; then it stays so.
+    /// Returns `true` if the asking client at `ip` is known; it then stays so.
     pub fn asks(&mut self, ip: IpAddr) -> bool {
         if self.old.contains(&ip) {
             self.add(ip);

@@ -1,4 +1,4 @@
-//! Who may ask how much.
+//! Limits on questions.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -17,10 +17,10 @@ const NETWORK_SHARES: usize = 256;
 /// addresses in it as it likes, which have no more than this together.
 const CLIENTS_OF_NETWORK: f64 = 64.0;
 
-/// What of its places a network may fill with new questions at a stretch, and in each second: of clients
-/// that are not [`Known`], and of those that are. With 768 places 128 and then 64 per
-/// second, and 512 and then 256 per second: so however many addresses somebody makes up as it asks, what
-/// these begin in three seconds, the longest that an answer is waited for, leaves 448 places.
+/// Parts of its places that a network may fill with new questions at once, and in each second: for
+/// clients that are not [`Known`], and for those that are. With 768 places that is 128 and then 64
+/// per second, and 512 and then 256 per second. However many addresses somebody makes up, the
+/// questions begun in three seconds, the longest wait for an answer, leave 448 places.
 const BEGIN: [(f64, f64); 2] = [(1.0 / 6.0, 1.0 / 12.0), (2.0 / 3.0, 1.0 / 3.0)];
 
 /// So many per second on average, and a burst at a stretch.
@@ -43,7 +43,7 @@ impl Bucket {
         enough
     }
 
-    /// Whether there is one.
+    /// Returns `true` if there is one.
     fn holds_one(&mut self, per_second: f64, burst: f64, now: Duration) -> bool {
         self.tokens = match self.filled_at {
             None => burst,
@@ -61,7 +61,7 @@ impl Bucket {
     }
 }
 
-/// What counts as one client: its whole address.
+/// Address that counts as one client: the whole address.
 pub fn client(ip: IpAddr) -> IpAddr {
     ip.to_canonical()
 }
@@ -75,7 +75,7 @@ pub fn network(ip: IpAddr) -> Option<u64> {
     }
 }
 
-/// What of `all` one such network may have: a quarter is left to the others, whatever addresses somebody
+/// Part of `all` for one such network: a quarter is left to the others, whatever addresses somebody
 /// in it makes up.
 pub fn part_of_network(all: usize) -> usize {
     all - all / 4
@@ -90,7 +90,7 @@ pub struct Clients {
     known: Known,
 }
 
-/// What a network has of each: for clients that are not known, and for those that are.
+/// Part of a network in each: for clients that are not known, and for those that are.
 #[derive(Clone, Copy)]
 struct Share {
     queries: [Bucket; 2],

@@ -8,8 +8,8 @@ use crate::wire::{self, Record};
 /// Answers are padded to a multiple of this (RFC 8467 section 4.1).
 const BLOCK: usize = 468;
 
-/// Whether who sent `query` wants its answer padded: it is then, where it crosses encrypted (RFC 7830
-/// section 4).
+/// Returns `true` if the sender of `query` wants a padded answer; it is padded if it crosses
+/// encrypted (RFC 7830 section 4).
 pub fn wants_padding(query: &[u8]) -> bool {
     opt(query).is_some_and(|opt| wire::options(opt.data).any(|(code, _)| code == EdnsCode::Padding))
 }

@@ -1,5 +1,5 @@
-//! How messages are put together: what is decided here by hickory-proto's encoder, what came from elsewhere
-//! as the bytes that it was.
+//! Construction of messages: parts decided here by hickory-proto's encoder, parts from elsewhere as
+//! the bytes that they were.
 
 use hickory_proto::ProtoError;
 use hickory_proto::op::{Edns, Header, HeaderCounts, Metadata, ResponseCode};
@@ -11,7 +11,7 @@ use crate::wire::Question;
 /// EDNS option "Extended DNS Error" (RFC 8914 section 4).
 pub const EXTENDED_ERROR: u16 = 15;
 
-/// What this side takes over UDP: what goes through every path unfragmented (RFC 9715).
+/// UDP payload size that this side accepts: it passes every path unfragmented (RFC 9715).
 pub const OUR_ROOM: u16 = 1232;
 
 /// Bytes of OPT without options, and with an extended error.
@@ -27,11 +27,11 @@ pub struct Parts<'a> {
     pub metadata: Metadata,
     /// The question, if there is one.
     pub question: Option<Question<'a>>,
-    /// How many of the `records` are answers, authorities and additional ones.
+    /// Numbers of answers, authorities and additional records in `records`.
     pub counts: [u16; 3],
-    /// What follows the question. Pointers in it count from the message's beginning.
+    /// Bytes after the question. Pointers in it count from the message's beginning.
     pub records: &'a [u8],
-    /// What is appended as OPT record.
+    /// OPT record to append.
     pub edns: Option<Edns>,
 }
 
@@ -60,14 +60,14 @@ impl Parts<'_> {
         self.edns.as_ref().map_or(Ok(()), |edns| edns.emit(out))
     }
 
-    /// What it comes to at most.
+    /// Maximum size of the message.
     fn bytes(&self) -> usize {
         let question = self.question.map_or(0, |question| question.name.len() + 4);
         crate::wire::HEADER + question + self.records.len() + MOST_OPT
     }
 }
 
-/// What this side says of itself in a message with `rcode`, of which that has the upper bits; `error` is an
+/// OPT record of this side in a message with `rcode`, of which it has the upper bits; `error` is an
 /// extended one.
 pub fn edns(rcode: ResponseCode, dnssec_ok: bool, error: Option<u16>) -> Edns {
     let mut edns = Edns::new();

@@ -17,10 +17,10 @@ use crate::journal::Record;
 use crate::limit::{client, network, part_of_network};
 use crate::query::Query;
 
-/// What the TTL of such an answer says: soon the real one is known.
+/// TTL of such an answer: soon the real one is known.
 const TTL_S: u32 = 30;
 
-/// How long an address stands for its name after it was told of last. Browsers and phones keep
+/// Time for which an address stands for its name after the last answer. Browsers and phones keep
 /// addresses for minutes beyond their TTL; a day covers those that sleep.
 pub const HOLD: Duration = Duration::from_secs(24 * 3600);
 
@@ -42,13 +42,14 @@ const IDLE: Duration = Duration::from_secs(600);
 /// The client that names of an earlier run count for.
 const NOBODY: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-/// What may have been assigned in the last moment before a process was killed: skipped after it.
+/// Numbers that may have been assigned in the last moment before a process was killed: skipped
+/// after it.
 const SKIPPED: u32 = 16_384;
 
 /// Names assigned per second, so that no more than [`SKIPPED`] are before the journal is written.
 const PER_SECOND: f64 = 1000.0;
 
-/// Why a pool cannot be used.
+/// Reason for which a pool cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAPool {
     /// It has too few addresses.
@@ -143,8 +144,8 @@ impl Pool {
         })
     }
 
-    /// What `ip`, to which somebody opens something, stands for: `None` where it is not of the pool, and no
-    /// name where it stands for none.
+    /// Name for which `ip` stands, to which somebody opens a flow: `None` if it is not of the pool,
+    /// and `Some(None)` if it stands for none.
     pub fn name_of(&mut self, ip: IpAddr) -> Option<Option<&str>> {
         let number = self.number_of(ip.to_canonical())?;
         let Some(held) = self.by_number.get_mut(&number) else { return Some(None) };

@@ -1,5 +1,5 @@
-//! What the ground sends unasked to an aircraft that begins without knowing anything: the names that it
-//! used to ask for often.
+//! Unasked pushes of the ground to an aircraft that begins without knowing anything: the names that
+//! it used to ask for often.
 //!
 //! On board nobody asks ahead for a name that has not been asked for three times, so in the first minutes
 //! the ground alone acts, and only when the aircraft says that it begins; from then on the resolver on
@@ -23,7 +23,7 @@ const HALF_LIFE: Duration = Duration::from_secs(12 * 3600);
 /// An aircraft that begins again sooner, or whose message comes twice, is not served anew.
 const AT_MOST_EVERY: Duration = Duration::from_secs(60);
 
-/// What a datagram costs beside its message.
+/// Overhead of a datagram in addition to its message.
 const DATAGRAM_BYTES: usize = 40;
 
 /// The opcode of what is between the gateways alone: passengers' queries that have it are refused.
@@ -62,10 +62,10 @@ pub fn read_pushed(message: &[u8]) -> Option<Option<Vec<u8>>> {
     Some((header.counts.queries == 1).then_some(answer))
 }
 
-/// What one aircraft asks for often, and what of it is being pushed.
+/// Frequent names of one aircraft, and their push.
 #[derive(Debug, Default)]
 pub struct Pusher {
-    /// How often each was asked for, as the decay leaves it.
+    /// Frequency of each name, with decay.
     names: HashMap<Key, f32>,
     halved_at: Duration,
     queue: VecDeque<Key>,
@@ -114,7 +114,7 @@ impl Pusher {
         self.queue = names.into_iter().map(|(key, _)| key.clone()).collect();
     }
 
-    /// When [`next`](Self::next) is to be called.
+    /// Time at which [`next`](Self::next) is to be called.
     pub fn next_at(&self) -> Option<Duration> {
         (!self.queue.is_empty()).then_some(self.free_at)
     }
@@ -124,8 +124,8 @@ impl Pusher {
         if now < self.free_at { None } else { self.queue.pop_front() }
     }
 
-    /// Whether an answer of so many `bytes` may be pushed now, where so many may be a second. It is
-    /// counted then, and the next waits for its time.
+    /// Returns `true` if an answer of so many `bytes` may be pushed now, at so many per second. It
+    /// is then counted, and the next waits for its time.
     pub fn may_push(&mut self, bytes: usize, bytes_per_second: f64, now: Duration) -> bool {
         let Some(left) = self.left_bytes.checked_sub(bytes + DATAGRAM_BYTES) else {
             self.queue.clear();

@@ -1,4 +1,4 @@
-//! What a client asks.
+//! Queries of clients.
 
 use std::net::IpAddr;
 
@@ -23,10 +23,10 @@ const MOST_ADDRESSES: usize = 7;
 /// The least that every client takes over UDP (RFC 1035 section 4.2.1).
 pub const MIN_ROOM: usize = 512;
 
-/// How large an answer may be.
+/// Maximum size of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Room {
-    /// What the client says it takes, and never more than this: what one packet carries.
+    /// The client's own limit, but never more than this: the content of one packet.
     Packet(u16),
     /// Whatever there is.
     Stream,
@@ -37,7 +37,7 @@ pub enum Room {
 pub struct Query {
     /// The header's id and flags.
     pub metadata: Metadata,
-    /// What it asks for.
+    /// Key of the question.
     pub key: Key,
     /// The name as the client spells it, on the wire.
     pub spelled: Box<[u8]>,
@@ -45,7 +45,7 @@ pub struct Query {
     pub edns: Option<u16>,
 }
 
-/// Why a message gets no answer of the cache.
+/// Reason for which the cache does not answer a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// It is not a query at all: silence.
@@ -109,7 +109,7 @@ impl Query {
         Ok((Self { metadata, key, spelled, edns }, (extended >> 16) as u8))
     }
 
-    /// How many bytes of answer the client takes.
+    /// Size of an answer that the client accepts, in bytes.
     pub fn room(&self, room: Room) -> usize {
         match room {
             Room::Stream => usize::from(u16::MAX),
@@ -120,7 +120,7 @@ impl Query {
         }
     }
 
-    /// Whether the client understands AD (RFC 6840 section 5.7).
+    /// Returns `true` if the client understands AD (RFC 6840 section 5.7).
     pub fn wants_authentic(&self) -> bool {
         self.metadata.authentic_data || self.key.dnssec_ok()
     }
@@ -168,7 +168,7 @@ impl Query {
         Parts { metadata, question, counts: [0; 3], records: &[], edns }.write()
     }
 
-    /// What an answer says by EDNS, to who speaks that.
+    /// OPT record of an answer, for a client that uses EDNS.
     pub(crate) fn opt(&self, rcode: ResponseCode, error: Option<u16>) -> Option<op::Edns> {
         self.edns.map(|_| edns(rcode, self.key.dnssec_ok(), error))
     }

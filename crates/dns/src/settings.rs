@@ -1,8 +1,8 @@
-//! How long answers count, and who may ask how much.
+//! Lifetimes of answers, and limits on questions.
 
 use std::time::Duration;
 
-/// What the operator decides. The defaults are for a link of some 800 ms.
+/// Settings of the operator. The defaults are for a link of some 800 ms.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// Answers are kept within this many bytes; an address costs some 400, so 16 MiB are about
@@ -17,10 +17,10 @@ pub struct Settings {
     /// For this long after its time is over an answer is given nevertheless, while it is asked for
     /// anew (RFC 8767); zero never does.
     pub max_stale: Duration,
-    /// What a stale answer's TTLs say (RFC 8767 section 4).
+    /// TTL of a stale answer (RFC 8767 section 4).
     pub stale_ttl: Duration,
-    /// How long it is not asked again after a failure; twice as long after each further one, up to
-    /// five minutes (RFC 9520 section 3.2).
+    /// Pause after a failure before the next attempt; twice as long after each further failure, up
+    /// to five minutes (RFC 9520 section 3.2).
     pub failure_ttl: Duration,
     /// Names asked for at least this often within a lifetime are asked for again before it ends; 0
     /// never does.

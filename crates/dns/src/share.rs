@@ -1,5 +1,5 @@
-//! What of the room for questions each may hold, so that nobody who asks for names that nobody answers
-//! takes it from the others.
+//! Shares of the room for questions, so that a client that asks for names that nobody answers does
+//! not take it from the others.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,11 +7,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::limit::{client, network};
 
-/// Where nothing is taken back, one may hold one part in so many of what is still free: alone a fifth
-/// of all, and the next after it four fifths of that.
+/// Part of the free room that one may hold if nothing is taken back: alone a fifth of all, and the
+/// next after it four fifths of that.
 const PART: usize = 4;
 
-/// Whether one that holds `held` may hold `more` too, where `free` is left for all.
+/// Returns `true` if a client that holds `held` may hold `more` too, with `free` left for all.
 ///
 /// ```
 /// assert!(bentpipe_dns::may_hold(0, 1, 1), "the last is for whoever has none");
@@ -21,14 +21,14 @@ pub fn may_hold(held: usize, more: usize, free: usize) -> bool {
     more <= free && (held == 0 || held.saturating_add(more) <= free / PART)
 }
 
-/// Who asks, and by which way.
+/// Source of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// By a datagram from `client`, which comes again where no answer does.
     Datagram {
-        /// Where it came from.
+        /// Address of the client.
         client: SocketAddr,
-        /// Where it was sent, where that was to another resolver.
+        /// Address of the other resolver to which it was sent, if any.
         server: Option<SocketAddr>,
     },
     /// By a stream, on which each question has an answer of its own.
@@ -46,20 +46,20 @@ impl Source {
         }
     }
 
-    /// Whether it was meant for another resolver.
+    /// Returns `true` if it was meant for another resolver.
     pub fn is_diverted(&self) -> bool {
         matches!(self, Self::Diverted(_) | Self::Datagram { server: Some(_), .. })
     }
 }
 
-/// What each client holds: questions under way that it began, and bytes of what it waits with.
-/// Clients that hold nothing cost nothing, so there are no more of them than of what is held.
+/// Holdings of each client: questions in progress that it began, and bytes of its waiting queries.
+/// A client that holds nothing costs nothing, so there are no more clients than holdings.
 #[derive(Default)]
 pub struct Holders {
     held: HashMap<IpAddr, Held>,
-    /// What all of one network of IPv6 hold.
+    /// Holdings of each network of IPv6.
     networks: HashMap<u64, Held>,
-    /// Of all.
+    /// Total bytes.
     bytes: usize,
 }
 
@@ -76,7 +76,7 @@ pub struct Holding {
     pub largest: Option<(IpAddr, usize)>,
 }
 
-/// What one holds.
+/// Holdings of one client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     /// Questions.
@@ -104,12 +104,12 @@ impl Holders {
         self.bytes -= back.bytes;
     }
 
-    /// What the client at `ip` holds.
+    /// Holdings of the client at `ip`.
     pub fn of(&self, ip: IpAddr) -> Held {
         self.held.get(&client(ip)).copied().unwrap_or_default()
     }
 
-    /// What all of the network hold.
+    /// Holdings of the network.
     pub fn of_network(&self, network: u64) -> Held {
         self.networks.get(&network).copied().unwrap_or_default()
     }
@@ -130,10 +130,10 @@ impl Holders {
         held.filter(|(_, questions)| *questions > 0).max_by_key(|(ip, held)| (*held, *ip))
     }
 
-    /// Who of those that are `among` gives up something so that the client at `ip` may take `more`: the
-    /// client that holds most, of what `count` counts, where it still has no less than the other then.
-    /// What a client has is taken from it only while it has more than the next, so all who want more than
-    /// there is come to have alike.
+    /// Client among those that are `among` that gives up something so that the client at `ip` may
+    /// take `more`. It is the client that holds most of what `count` counts, if it then still has
+    /// no less than the other. A client loses something only while it has more than the next, so
+    /// all who want more than there is come to have alike.
     pub fn richest(
         &self,
         ip: IpAddr,

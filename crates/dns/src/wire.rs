@@ -67,17 +67,17 @@ pub fn plain_name<'a>(rest: &mut BinDecoder<'a>) -> Result<&'a [u8], Malformed> 
 /// A resource record, and its place in its message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Where its name begins.
+    /// Offset of its name.
     pub start: usize,
     /// Its type.
     pub kind: RecordType,
     /// Its class; what OPT says the sender's buffer is.
     pub class: u16,
-    /// Where its TTL stands.
+    /// Offset of its TTL.
     pub ttl_at: usize,
-    /// What stands there; of OPT, the upper bits of the response code, a version and flags.
+    /// Value in that field; of OPT, the upper bits of the response code, a version and flags.
     pub ttl_field: u32,
-    /// Where its data begin.
+    /// Offset of its data.
     pub data_at: usize,
     /// Its data.
     pub data: &'a [u8],
@@ -103,12 +103,12 @@ impl<'a> Record<'a> {
         ttl_seconds(self.ttl_field)
     }
 
-    /// Where it ends.
+    /// Offset of its end.
     pub fn end(&self) -> usize {
         self.data_at + self.data.len()
     }
 
-    /// Whether it is the root's.
+    /// Returns `true` if its owner is the root.
     pub fn is_of_root(&self) -> bool {
         // A name of one byte, then type and class.
         self.ttl_at == self.start + 1 + AFTER_NAME

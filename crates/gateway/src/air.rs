@@ -62,7 +62,7 @@ use passengers::Ticket;
 use tproxy::Transparent;
 use web::{Ahead, Page, Web};
 
-/// How long accepting pauses when the system has no descriptors left.
+/// Pause of accepting when the system has no descriptors left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// An air gateway whose listeners are bound.
@@ -140,7 +140,7 @@ pub(crate) async fn run_over(
     outcome
 }
 
-/// What may change while the gateway runs.
+/// Parts that may change while the gateway runs.
 #[derive(Clone)]
 pub struct Live(Arc<Intake>);
 
@@ -250,32 +250,33 @@ impl Air {
         })
     }
 
-    /// Where SOCKS5 clients come in.
+    /// Address for SOCKS5 clients.
     pub fn socks5_addr(&self) -> Option<SocketAddr> {
         self.socks5.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// Where HTTP clients come in.
+    /// Address for HTTP proxy clients.
     pub fn http_proxy_addr(&self) -> Option<SocketAddr> {
         self.http_proxy.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
-    /// Where passengers may be told that their resolver is.
+    /// Addresses that passengers may be given as their resolver's.
     pub fn dns_addrs(&self) -> Vec<SocketAddr> {
         self.dns.iter().flat_map(|dns| dns.listeners().addresses()).collect()
     }
 
-    /// Where passengers find the page about this gateway.
+    /// Address of the page about this gateway.
     pub fn page_addr(&self) -> Option<SocketAddr> {
         self.page.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
     }
 
-    /// Where it is offered over TLS, and over HTTPS.
+    /// Addresses of the encrypted resolver: over TLS, and over HTTPS.
     pub fn encrypted_dns_addrs(&self) -> [Vec<SocketAddr>; 2] {
         self.dns.as_ref().map(Serving::encrypted).unwrap_or_default()
     }
 
-    /// What another resolver of ours answers passengers: rules about domains need no other proof for it.
+    /// Learns an answer that another resolver of ours gives passengers: rules about domains need no
+    /// other proof for it.
     pub fn learn(&self, name: &Name, addresses: &[IpAddr], ttl: Duration) {
         self.intake.classes.learn(name, addresses, ttl);
     }
@@ -322,7 +323,7 @@ impl Air {
         }
     }
 
-    /// What may change here, also after [`Air::serve`] has begun.
+    /// Parts that may change, also after [`Air::serve`] has begun.
     pub fn live(&self) -> Live {
         Live(self.intake.clone())
     }
@@ -332,7 +333,7 @@ impl Air {
         self.intake.board.clone().map(Resolver)
     }
 
-    /// What happens here, also after [`Air::serve`] has begun.
+    /// Counters, also after [`Air::serve`] has begun.
     pub fn counters(&self) -> Arc<Counters> {
         self.intake.counters.clone()
     }
@@ -469,7 +470,7 @@ where
     }
 }
 
-/// Whether accepting failed for want of resources here; else the client has gone.
+/// Returns `true` if accepting failed for lack of resources here; otherwise the client has gone.
 fn is_ours(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }

@@ -93,7 +93,7 @@ impl Source<'_> {
         self.file.parent().unwrap_or(Path::new("")).join(path)
     }
 
-    /// What is in the PEM file that `path` names.
+    /// Content of the PEM file that `path` names.
     fn pem(&self, path: &toml::Spanned<PathBuf>) -> Result<Vec<u8>, ConfigError> {
         let full = self.beside(path.get_ref());
         std::fs::read(&full).map_err(|error| {

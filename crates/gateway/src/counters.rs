@@ -1,4 +1,4 @@
-//! What a gateway counts.
+//! Counters of a gateway.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -12,7 +12,7 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub struct Counters {
             $($(#[$doc])* pub $name: Count,)*
-            /// What limits refused.
+            /// Refusals by limits.
             pub refusals: Refusals,
             resets: [Count; ResetCode::ALL.len()],
             classes: [Count; Class::ALL.len()],
@@ -51,7 +51,7 @@ counters! {
     finished,
     /// Flows whose class depends on a name that the client says and nobody has verified yet.
     claims,
-    /// Of those, the ones whose name the ground found to agree with the address.
+    /// Claims whose name the ground found to agree with the address.
     claims_held,
     /// Bytes from TCP to the link.
     to_far_bytes,
@@ -84,7 +84,7 @@ counters! {
     quic_rejected,
     /// DNS questions of aircraft that were answered or forwarded (ground).
     names_asked,
-    /// Of those, the ones that no name server answered.
+    /// Questions that no name server answered.
     names_failed,
     /// DNS questions whose answer was withheld because it had a private address.
     names_private,
@@ -98,7 +98,7 @@ counters! {
     pages,
     /// Bytes of pages and their objects that the ground gave to the link, before they were packed.
     pages_bytes,
-    /// Of those pages, what turned out to be downloads, which are passed on (ground).
+    /// Pages that turned out to be downloads, which are passed on (ground).
     downloads,
     /// Bytes of downloads, which are not among those of pages.
     downloads_bytes,
@@ -173,7 +173,7 @@ impl Counters {
         self.resets[usize::from(code.to_u8())].add(1);
     }
 
-    /// How many flows ended with `code`.
+    /// Number of flows that ended with `code`.
     pub fn resets(&self, code: ResetCode) -> u64 {
         self.resets[usize::from(code.to_u8())].get()
     }
@@ -183,7 +183,7 @@ impl Counters {
         self.classes[usize::from(class.to_u8())].add(1);
     }
 
-    /// How many flows began in `class`.
+    /// Number of flows that began in `class`.
     pub fn flows_in(&self, class: Class) -> u64 {
         self.classes[usize::from(class.to_u8())].get()
     }

@@ -30,10 +30,10 @@ pub use bentpipe_link::Claim;
 pub use bentpipe_link::io::Open;
 pub use start::{arrivals, far_end};
 
-/// What the air gateway asks of the far end for datagrams.
+/// Request of the air gateway to the far end for datagrams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenDatagrams {
-    /// Where the ground should send them; for protocols without ports, port 0.
+    /// Destination for the ground; port 0 for protocols without ports.
     pub target: Target,
     /// The IP protocol: 17 UDP, 1 ICMP echo, 58 ICMPv6 echo, any other a raw IP payload.
     pub protocol: u8,
@@ -50,7 +50,7 @@ pub struct OpenDatagrams {
 /// ClientHello with a post-quantum key share is about 1.8 KB.
 pub const MAX_FIRST_BYTES: usize = 4096;
 
-/// Why a flow could not even be asked for.
+/// Reason for which a flow could not even be requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The transport holds as many flows as it may.
@@ -86,7 +86,7 @@ impl OpenError {
     }
 }
 
-/// Whether the far gateway answers.
+/// Reachability of the far gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
     /// It is heard.
@@ -136,8 +136,8 @@ pub trait FarEnd: Send + Sync + 'static {
         Ok(())
     }
 
-    /// What the session carried, and what of it since the last call, with no more passengers and
-    /// flows than `most`. `None` while there is none, and of a transport that does not tell.
+    /// Traffic of the session, in total and since the last call, with no more passengers and flows
+    /// than `most`. `None` while there is none, and for a transport that does not tell.
     fn traffic(&self, _most: Most) -> Option<Traffic> {
         None
     }
@@ -148,13 +148,13 @@ pub trait FarEnd: Send + Sync + 'static {
         None
     }
 
-    /// Whether a flow that its other end had begun to read tells why it was reset. Where it does not, it ends with
-    /// [`ResetCode::Aborted`], whatever the reason.
+    /// Returns `true` if a flow that its other end had begun to read tells why it was reset.
+    /// Otherwise it ends with [`ResetCode::Aborted`], whatever the reason.
     fn tells_why(&self) -> bool {
         true
     }
 
-    /// Whether the far gateway answers at the moment.
+    /// Reachability of the far gateway at the moment.
     fn reach(&self) -> Reach;
 
     /// Waits until the transport has ended by a fault of this process; for ever while all is well.
@@ -193,7 +193,7 @@ pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
     /// Tells the peer to stop sending; our own direction goes on.
     fn stop_reading(&mut self, code: ResetCode);
 
-    /// Why the peer reset the flow, once it has.
+    /// Reason for which the peer reset the flow, once it has.
     fn reset_code(&self) -> Option<ResetCode>;
 
     /// State of the flow that reads and writes do not show. Nothing for a transport that does not know it.
@@ -201,8 +201,8 @@ pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
         Standing::default()
     }
 
-    /// How large the buffers of the local TCP connection beside this flow should be, where the
-    /// transport has a rule for them; they are the system's own otherwise.
+    /// Sizes of the buffers of this flow's local TCP connection, if the transport has a rule for
+    /// them; otherwise the system's own.
     fn local_buffers(&self) -> LocalBuffers {
         LocalBuffers::default()
     }
@@ -215,8 +215,8 @@ pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
     /// said before [`connected`](Self::connected).
     fn confirm_class(&mut self, _class: Class) {}
 
-    /// What this end sends by the flow is of `class` from now on, which is no better than it was. A
-    /// transport without classes takes no notice.
+    /// Moves what this end sends by the flow to `class`, which is no better than before. A
+    /// transport without classes ignores it.
     fn demote(&mut self, _class: Class) {}
 
     /// At the air: the class that the ground gave the flow for its claim, once a read has met it.
@@ -225,13 +225,13 @@ pub trait FarStream: AsyncRead + AsyncWrite + Send + Unpin {
     }
 }
 
-/// Why a datagram could not be sent.
+/// Reason for which a datagram could not be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DatagramError {
     /// The link's packets are smaller than this.
     #[error("a datagram here has at most {most_bytes} bytes")]
     TooLarge {
-        /// What [`FarDatagrams::most_bytes`] says.
+        /// Value of [`FarDatagrams::most_bytes`].
         most_bytes: usize,
     },
     /// Its passenger may send no more in the network's class at the moment.
@@ -291,19 +291,19 @@ pub struct LocalBuffers {
 pub struct Incoming {
     /// The aircraft's public key, proven by the transport.
     pub aircraft: [u8; 32],
-    /// Where it wants to go.
+    /// Destination.
     pub target: Target,
     /// The class it asked for.
     pub class: Class,
     /// The passenger's number on that aircraft.
     pub passenger: u32,
-    /// What the aircraft wants verified.
+    /// Claim that the aircraft wants verified.
     pub claim: Option<Claim>,
     /// The flow.
     pub carries: Carried,
 }
 
-/// What a flow that reached the ground is made of.
+/// Content of a flow that reached the ground.
 pub enum Carried {
     /// A TCP connection.
     Stream(Box<dyn FarStream>),
@@ -313,7 +313,8 @@ pub enum Carried {
         protocol: u8,
         /// The client's own port, or 0.
         source: u16,
-        /// Whether a gateway of ours is at the other end: a standard client knows context 0 alone.
+        /// `true` if a gateway of ours is at the other end: a standard client knows context 0
+        /// alone.
         is_gateway: bool,
         /// The flow.
         flow: Box<dyn FarDatagrams>,
@@ -321,7 +322,7 @@ pub enum Carried {
 }
 
 impl Carried {
-    /// What it counts as.
+    /// Kind for which it counts.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Stream(_) => Kind::Streams,
@@ -338,7 +339,7 @@ impl Carried {
     }
 }
 
-/// Where the ground's flows come from.
+/// Source of the ground's flows.
 pub trait Arrivals: Send + Sync + 'static {
     /// The next flow, or `None` once the transport is closed.
     fn accept(&self) -> BoxFuture<'_, Option<Incoming>>;
@@ -353,9 +354,8 @@ pub trait Arrivals: Send + Sync + 'static {
         Ok(())
     }
 
-    /// What an aircraft's session carried, and what of it since the last call, with no more
-    /// passengers and flows than `most`. `None` while it has none, and of a transport that does not
-    /// tell.
+    /// Traffic of an aircraft's session, in total and since the last call, with no more passengers
+    /// and flows than `most`. `None` while it has none, and for a transport that does not tell.
     fn traffic(&self, _aircraft: &PublicKey, _most: Most) -> Option<Traffic> {
         None
     }
@@ -376,10 +376,10 @@ pub trait Arrivals: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
-    /// What carries the flows.
+    /// Transport of the flows.
     fn transport(&self) -> Transport;
 
-    /// Where it listens, for the log.
+    /// Local address, for the log.
     fn local_addr(&self) -> Option<SocketAddr> {
         None
     }

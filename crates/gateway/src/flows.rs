@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use crate::net::ip;
 pub use grip::Grip;
 
-/// What is counted, and bounded, apart.
+/// Kind of flows, counted and bounded apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// TCP connections.
@@ -23,10 +23,10 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// How many there are.
+    /// Number of kinds.
     pub const COUNT: usize = 3;
 
-    /// What datagrams of the IP protocol `protocol` count as.
+    /// Kind of datagrams of the IP protocol `protocol`.
     pub fn of_protocol(protocol: u8) -> Self {
         if protocol == ip::UDP { Self::Datagrams } else { Self::Ip }
     }

@@ -1,4 +1,4 @@
-//! What the fuzz targets and a property test do with hostile bytes.
+//! Entry points for hostile bytes, for the fuzz targets and a property test.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::preload::manifest::key_of;
 use crate::preload::{Manifest, Report, Spent, asked_in};
 use crate::single::{Leads, opening, opening_of_site};
 
-/// When the files are read.
+/// Time at which the files are read.
 const NOW: Duration = Duration::from_secs(1_800_000_000);
 
 /// Takes `bytes` for each of the files that outlive the gateway and have a parser here: what was

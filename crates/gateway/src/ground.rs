@@ -234,7 +234,7 @@ impl Ground {
         reporter.keep(|most| aircraft.iter().filter_map(|one| session(one, most)).collect()).await;
     }
 
-    /// What happened so far.
+    /// Counters.
     pub fn counters(&self) -> Arc<Counters> {
         self.shared.counters.clone()
     }
@@ -315,7 +315,7 @@ impl Shared {
         }
     }
 
-    /// What the gateway does itself.
+    /// Serves a service of the gateway's own.
     async fn serve_service(&self, service: Service, incoming: Incoming, permit: Permit) {
         if service == Service::Pages {
             return self.serve_pages(incoming, permit).await;
@@ -332,7 +332,7 @@ impl Shared {
         }
     }
 
-    /// Where datagrams for `target` go, if they may.
+    /// Destination of datagrams for `target`, if it is allowed.
     async fn route(&self, target: &Target, protocol: u8) -> Result<SocketAddr, ResetCode> {
         let is_udp = protocol == ip::UDP;
         // Only UDP has ports.
@@ -348,7 +348,7 @@ impl Shared {
         Ok(address)
     }
 
-    /// Whether packets of `protocol`, which is not UDP, may go out.
+    /// Returns `true` if packets of `protocol`, which is not UDP, may go out.
     fn carries(&self, protocol: u8) -> bool {
         ip::is_echo(protocol) || self.raw.carries(protocol)
     }
@@ -469,7 +469,7 @@ struct Tcp<'a> {
 }
 
 impl<'a> Tcp<'a> {
-    /// What `who` is sent, or asks for, leaves from the address that is his.
+    /// Source addresses for `who`: what it sends or asks for leaves from its own address.
     fn of(shared: &'a Shared, who: &impl Hash) -> Self {
         let from = [false, true].map(|v6| shared.sources.of(who, v6));
         Self { policy: &shared.policy, from }
@@ -496,7 +496,8 @@ impl Connect for Tcp<'_> {
 mod tests {
     use super::*;
 
-    /// What [`Policy::permit`] says is not asked here: an address of this machine's may be global.
+    /// Policy for this machine's own addresses, which [`Policy::permit`] does not decide: one of
+    /// them may be global.
     #[tokio::test]
     async fn this_machine_is_reached_only_where_it_is_allowed() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! What runs on the aircraft and on the ground: interception, proxies, dialling, destination policy.
+//! Gateways of the aircraft and of the ground: interception, proxies, dialling, destination policy.
 //!
 //! [`air`] ends the passengers' TCP connections and asks the far end for flows;
 //! [`ground`] takes the flows of many aircraft and dials their destinations. What

@@ -23,17 +23,17 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 
-/// Why a gateway could not start, or ended by itself.
+/// Reason for which a gateway could not start, or ended by itself.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// A socket could not be bound.
     #[error("cannot listen on {address} for {what}: {source}\n{}", bind_help(.source))]
     Bind {
-        /// What it was to serve.
+        /// Service that failed.
         what: &'static str,
-        /// Where.
+        /// Its address.
         address: SocketAddr,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// A socket handed over by the service manager cannot be used.
@@ -45,7 +45,7 @@ pub enum StartError {
     Inherited {
         /// Its name in LISTEN_FDNAMES.
         name: String,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// Transparent interception is not possible here.
@@ -69,7 +69,7 @@ pub enum StartError {
     /// AeroTCP cannot work as configured.
     #[error(transparent)]
     AeroTcp(#[from] crate::far::aerotcp::AeroTcpError),
-    /// What the resolver on board keeps over restarts cannot be read or written.
+    /// The resolver's cache file cannot be read or written.
     #[error(
         "the cache of DNS answers cannot be kept in {path}: {source}\n\
          name another cache-file under [dns], in a folder that this user may write to, or leave it \
@@ -78,7 +78,7 @@ pub enum StartError {
     DnsCache {
         /// The file.
         path: std::path::PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The task that moves the link's datagrams is gone.
@@ -212,9 +212,9 @@ pub fn mark(socket: &impl std::os::fd::AsFd, class: Class) {
     let _ = socket.set_tclass_v6(field);
 }
 
-/// How the peer of an accepted connection marked its SYN. The kernel says so only where it answers
-/// by the same mark (sysctl `net.ipv4.tcp_reflect_tos`, which counts for IPv6 too); elsewhere every
-/// connection looks unmarked.
+/// Mark of the SYN of an accepted connection. The kernel reports it only if it answers by the same
+/// mark (sysctl `net.ipv4.tcp_reflect_tos`, which counts for IPv6 too); otherwise every connection
+/// looks unmarked.
 pub fn mark_of(tcp: &TcpStream) -> Dscp {
     let socket = SockRef::from(tcp);
     let v6 = tcp.local_addr().is_ok_and(|local| local.ip().to_canonical().is_ipv6());
@@ -223,7 +223,7 @@ pub fn mark_of(tcp: &TcpStream) -> Dscp {
     field.map_or(Dscp::DF, Dscp::from_traffic_class)
 }
 
-/// Whether the kernel tells how peers mark their connections, see [`mark_of`].
+/// Returns `true` if the kernel reports how peers mark their connections, see [`mark_of`].
 pub fn reflects_marks() -> bool {
     let setting = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_reflect_tos");
     setting.is_ok_and(|setting| setting.trim() == "1")

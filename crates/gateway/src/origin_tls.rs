@@ -21,7 +21,7 @@ pub const NO_TLS: u8 = 254;
 /// The most that waits in a TLS session to be sent: a record.
 const MOST_WAITING_BYTES: usize = 16 << 10;
 
-/// Why there is none.
+/// Reason for which there is none.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// It took too long.

@@ -1,4 +1,4 @@
-//! What one passenger may send in the network's class, while flows come and go.
+//! Ceiling of one passenger in the network's class, while flows come and go.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -47,7 +47,7 @@ impl Ceil {
 }
 
 impl Police {
-    /// Whether so many bytes may go on in the network's class now.
+    /// Returns `true` if so many bytes may pass in the network's class now.
     pub fn admit(&self, bytes: usize) -> bool {
         let now = self.ceil.began.elapsed();
         let mut policer = self.ceil.lock();

@@ -1,15 +1,15 @@
-//! What is QUIC.
+//! Detection of QUIC.
 
 /// The port of HTTP/3, and of all else that browsers speak QUIC for.
 const HTTPS_PORT: u16 = 443;
 
-/// Whether a flow's first packet is QUIC: it goes to port 443, or begins with a long header (RFC
-/// 9000 section 17.2) of a version that exists.
+/// Returns `true` if a flow's first packet is QUIC: it goes to port 443, or begins with a long
+/// header (RFC 9000 section 17.2) of a version that exists.
 pub fn is_quic(port: u16, payload: &[u8]) -> bool {
     port == HTTPS_PORT || has_long_header(payload)
 }
 
-/// Whether a packet begins with a long header of a version that exists.
+/// Returns `true` if a packet begins with a long header of a version that exists.
 pub fn has_long_header(payload: &[u8]) -> bool {
     let &[first, a, b, c, d, id_length, ..] = payload else { return false };
     let version = u32::from_be_bytes([a, b, c, d]);

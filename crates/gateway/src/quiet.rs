@@ -29,7 +29,7 @@ impl Quiet {
         }
     }
 
-    /// How many lines went unsaid, when one may be said now.
+    /// Number of suppressed lines, if one may be logged now.
     pub fn turn(&self) -> Option<u64> {
         // A panic cannot leave the pair half-changed.
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);

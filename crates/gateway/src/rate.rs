@@ -1,4 +1,4 @@
-//! How fast the radio is at this moment, from whoever knows: a modem, or an operator's script.
+//! Present rate of the radio, from a modem or an operator's script.
 //!
 //! A source is a task that says what it knows in a [`watch`] channel. Another kind of modem needs
 //! one more such task here, and a name in the config.
@@ -26,7 +26,7 @@ pub const MIN_RATE: BitRate = BitRate::from_bps(8_000);
 /// The highest rate a source passes on. No radio is faster; sums with it do not overflow.
 pub const MAX_RATE: BitRate = BitRate::from_bps(100_000_000_000);
 
-/// What a modem says of its link.
+/// Report of a modem about its link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModemRates {
     /// From here into the air, from [`MIN_RATE`] to [`MAX_RATE`], in bits of whatever the modem
@@ -36,7 +36,7 @@ pub struct ModemRates {
     pub receive: Option<BitRate>,
     /// One way through the modem and its link, where the modem says.
     pub latency: Option<Duration>,
-    /// What the modem counts for each packet beyond its IP bytes; from the config.
+    /// Bytes that the modem counts for each packet beyond its IP bytes; from the configuration.
     pub framing_bytes: u16,
 }
 
@@ -79,7 +79,7 @@ impl RateSource {
         Self { rates, stop: stop.drop_guard(), task }
     }
 
-    /// What the source says: `None` while it says nothing. Only the newest counts.
+    /// Rates of the source: `None` while it reports nothing. Only the newest counts.
     pub fn rates(&self) -> watch::Receiver<Option<ModemRates>> {
         self.rates.clone()
     }
@@ -92,8 +92,8 @@ impl RateSource {
     }
 }
 
-/// What a source says is passed on again after this, changed or not: whoever acts on it lets it
-/// lapse ([`bentpipe_link::MODEM_LEASE`]), or may not have been there the first time.
+/// Interval at which a report is passed on again, changed or not: its user lets it lapse
+/// ([`bentpipe_link::MODEM_LEASE`]), or may not have been there the first time.
 const REPEAT: Duration = Duration::from_secs(10);
 
 /// Gives `sink` what `source` says, now, whenever it changes and every ten seconds, for ever. When
@@ -110,7 +110,7 @@ pub async fn follow(source: &RateSource, mut sink: impl FnMut(Option<ModemRates>
     }
 }
 
-/// Where a source says what it knows.
+/// Publisher of a source's knowledge.
 pub(crate) struct Publisher {
     said: watch::Sender<Option<ModemRates>>,
     framing_bytes: u16,
@@ -124,7 +124,7 @@ impl Publisher {
         self.replace(Some(ModemRates { transmit, receive, latency, framing_bytes }))
     }
 
-    /// Whether nothing is said at present.
+    /// Returns `true` if nothing is reported at present.
     fn is_silent(&self) -> bool {
         self.said.borrow().is_none()
     }

@@ -28,7 +28,7 @@ use half::{Broke, Half};
 
 pub use half::SCRATCH_BYTES;
 
-/// How long a flow may do nothing.
+/// Time limits of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RelayLimits {
     /// With nothing moving in either direction, while the link is there, the flow ends after this.
@@ -40,7 +40,7 @@ pub struct RelayLimits {
     pub answer: Option<Duration>,
 }
 
-/// How a flow ended.
+/// End of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Both directions finished.
@@ -49,10 +49,10 @@ pub enum Outcome {
     Reset(ResetCode),
 }
 
-/// What is done when the ground confirms a flow's class.
+/// Action for the ground's confirmation of a flow's class.
 pub type Verdict = Box<dyn FnOnce(Class, &TcpStream) + Send>;
 
-/// What a flow is relayed to: a TCP connection, or what is spoken over one.
+/// Local end of a relayed flow: a TCP connection, or a protocol over one.
 pub trait Local: AsyncRead + AsyncWrite + Unpin {
     /// The connection.
     fn tcp(&self) -> &TcpStream;
@@ -131,13 +131,13 @@ impl<L: Local> Relay<L> {
         self
     }
 
-    /// What the flow uses is to be counted by `meter`, local TCP being the passenger's.
+    /// Counts the flow's usage with `meter`; local TCP is the passenger's side.
     pub fn with_meter(mut self, meter: Option<Meter>) -> Self {
         self.meter = meter.map(Box::new);
         self
     }
 
-    /// What the flow sends to the link in the network's class is bounded: beyond that it is of best
+    /// Bounds what the flow sends to the link in the network's class: beyond that it is of best
     /// effort, for good.
     pub fn with_police(mut self, police: Option<Police>) -> Self {
         self.police = police;
@@ -253,7 +253,7 @@ impl<L: Local> Relay<L> {
         self.limits.idle.min(unanswered.unwrap_or(Duration::MAX))
     }
 
-    /// When the flow may have to end if nothing moves until then.
+    /// Time at which the flow may have to end if nothing moves until then.
     fn deadline(&self) -> Instant {
         let quiet = self.still.look_at(self.patience());
         match self.stalled_since {

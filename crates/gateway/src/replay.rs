@@ -14,7 +14,7 @@ pub struct Replay<T> {
 }
 
 impl<T> Replay<T> {
-    /// What is in `read` comes before what `io` has.
+    /// Stream that yields `read` first, and then the bytes of `io`.
     pub fn new(io: T, read: Bytes) -> Self {
         Self { io, read }
     }

@@ -1,4 +1,4 @@
-//! What a flow would be if its destination were what its client says.
+//! Class claim: the class that a flow gets if its client's statement about the destination is true.
 
 use bentpipe_schedule::Class;
 

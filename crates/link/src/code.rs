@@ -1,4 +1,4 @@
-//! Why a flow was reset, as one byte.
+//! Reset codes: the reason for which a flow was reset, as one byte.
 
 use std::fmt;
 

@@ -29,7 +29,7 @@ pub enum KeyError {
         "{written:?} is not a key: a key is 32 bytes in base64 (44 characters); make one with `bentpipe keys`"
     )]
     Malformed {
-        /// What the text said; empty for a secret, which no message should repeat.
+        /// The text; empty for a secret, which no message should repeat.
         written: String,
     },
     /// Whatever private key it meets, the secret that both should share comes to zeros, which
@@ -38,7 +38,7 @@ pub enum KeyError {
         "{written:?} is nobody's key: write the one that `bentpipe keys` made for that gateway"
     )]
     Nobodys {
-        /// What the text said.
+        /// The text.
         written: String,
     },
 }

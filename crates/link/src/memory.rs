@@ -1,4 +1,4 @@
-//! What is remembered of a path from one session to the next.
+//! Knowledge of a path that passes from one session to the next.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use bentpipe_units::BitRate;
 
 use crate::redundancy::Loss;
 
-/// What was learned longer ago is not used: who shares a beam, and which beam it is, changes within
-/// minutes on an aircraft (RFC 9959, section 3: stored values need a limited lifetime).
+/// Maximum age of usable knowledge: the users of a beam, and the beam itself, change within minutes
+/// on an aircraft (RFC 9959, section 3: stored values need a limited lifetime).
 pub const REMEMBERED_LIFETIME: Duration = Duration::from_secs(15 * 60);
 
-/// What a session learned of its path. The next one begins with it where its settings would have to
-/// guess: it is a prior, never a promise.
+/// Knowledge of a path from a session. The next session begins with it instead of a guess from its
+/// settings: it is a prior, never a promise.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Remembered {
     /// The smallest round trip.
     pub rtt: Duration,
     /// The share of our packets that the path lost, 0 to 1.
     pub loss: f64,
-    /// How many packets a burst of losses takes on average, where they follow each other closely.
-    /// At least 1.
+    /// Mean number of packets in a burst of losses, if packets follow each other closely. At least
+    /// 1.
     pub burst: f64,
-    /// What the path was seen to carry of ours; zero where that is unknown.
+    /// Rate of ours that the path was seen to carry; zero if unknown.
     pub rate: BitRate,
-    /// When, on the endpoint's clock.
+    /// Time, on the endpoint's clock.
     pub at: Duration,
 }
 
 impl Remembered {
-    /// Whether it may be used at `now`.
+    /// Returns `true` if it may be used at `now`.
     pub fn is_fresh(&self, now: Duration) -> bool {
         self.at <= now && now <= self.expires()
     }
@@ -38,13 +38,13 @@ impl Remembered {
         self.at.saturating_add(REMEMBERED_LIFETIME)
     }
 
-    /// What was in flight at that rate: the window that Careful Resume calls saved.
+    /// Bytes in flight at that rate: the window that Careful Resume calls saved.
     pub fn window_bytes(&self) -> u64 {
         self.rate.bytes_in(self.rtt)
     }
 }
 
-/// What a path shows while a session goes on, to be remembered after it.
+/// Observations of a path during a session, to be remembered after it.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     least_rtt: Option<Duration>,
@@ -81,8 +81,8 @@ impl Observed {
         self.round_began = seen.now;
     }
 
-    /// What to remember of a path that is known to lose `loss`, or `None` before the first round
-    /// trip was measured.
+    /// Knowledge of a path that is known to lose `loss`, or `None` before the first round trip was
+    /// measured.
     pub fn remembered(&self, loss: Loss) -> Option<Remembered> {
         // A session that only keeps its way open learns the round trip, but nothing of the rate.
         let known = self.reported_at.saturating_sub(self.best_at) <= REMEMBERED_LIFETIME;
@@ -102,7 +102,7 @@ pub struct Reported {
     pub now: Duration,
     pub sample: Option<Duration>,
     pub srtt: Duration,
-    /// What came through that no report had told of.
+    /// Newly reported delivered bytes.
     pub delivered_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! When the next packet may leave: a token bucket that fills at the lease.
+//! Pacer: a token bucket that fills at the lease and says when the next packet may leave.
 //!
 //! The bucket may be overdrawn by the packet that empties it, so the long-run rate is exact
 //! whatever the packet sizes and however late the timer fires, up to the burst it can save.
@@ -15,18 +15,18 @@ use bentpipe_units::BitRate;
 
 use crate::settings::MIN_RATE;
 
-/// How late a timer may fire without rate being lost. Tokio's clock rounds up to its tick and epoll
-/// to its own, so that most packets at 20 Mbit/s leave 0.5 to 2 ms late, and on a busy machine one in
-/// twenty-five later than that: those cost 4 % of the rate with a slack of 2 ms. One in five hundred
-/// is later than this.
+/// Lateness of a timer without a loss of rate. Tokio's clock rounds up to its tick and epoll to its
+/// own, so that most packets at 20 Mbit/s leave 0.5 to 2 ms late. On a busy machine one in
+/// twenty-five is later than that: those cost 4 % of the rate with a slack of 2 ms. One in five
+/// hundred is later than this.
 const TIMER_SLACK: Duration = Duration::from_millis(5);
-/// Of what is earned, this part is given back while more than a tick's worth stands in the link's
+/// Part of the earned credit that is given back while more than a tick's worth stands in the link's
 /// queue: 2 ms of it in a second, for at most 0.2 % of the rate.
 const GIVEN_BACK_PART: i128 = 500;
-/// What a pause saves up: a tick's worth, for who ends it may be heard so late.
+/// Credit that a pause saves: a tick's worth, because the sender may learn late that it is over.
 const PAUSE_SLACK: Duration = Duration::from_millis(1);
 
-/// Where less may be sent than this, others reckon with this: packet times stay within minutes.
+/// Rate that others assume if less may be sent: packet times stay within minutes.
 const LEAST_RECKONED: BitRate = MIN_RATE;
 
 const NANOS: i128 = 1_000_000_000;
@@ -42,7 +42,7 @@ pub struct Pacer {
     /// The most that was saved up when a packet left, less what was given back or not earned since:
     /// a packet that leaves on time finds so much in the link's queue.
     standing: i128,
-    /// What may be saved up whatever the rate.
+    /// Credit that may be saved at any rate.
     least_burst: i128,
     /// Nothing has wanted to leave since it last was open.
     pauses: bool,
@@ -94,7 +94,7 @@ impl Pacer {
         self.pauses = false;
     }
 
-    /// Whether a packet may leave now.
+    /// Returns `true` if a packet may leave now.
     pub fn is_open(&mut self, now: Duration) -> bool {
         self.refill(now);
         self.credit > 0
@@ -118,7 +118,8 @@ impl Pacer {
         self.credit -= (bytes as i128 + i128::from(self.framing_bytes)) * 8 * NANOS;
     }
 
-    /// When the next packet may leave; [`Duration::MAX`] where none may until the rate changes.
+    /// Time at which the next packet may leave; [`Duration::MAX`] if none may until the rate
+    /// changes.
     pub fn opens_at(&self) -> Duration {
         if self.credit > 0 {
             return self.updated;
@@ -140,7 +141,7 @@ impl Pacer {
         self.updated = self.updated.max(now);
     }
 
-    /// What cannot be saved up is not sent, and the link's queue drains by so much.
+    /// Saves credit up to the bound; the rest is not sent, and the link's queue drains by so much.
     fn save(&mut self, credit: i128) {
         self.credit = credit.min(self.most_saved());
         self.standing = (self.standing - (credit - self.credit)).max(0);

@@ -31,7 +31,7 @@ impl Rtt {
         self.smoothed
     }
 
-    /// When an answer that should be here by now is overdue.
+    /// Time after which a missing answer is overdue.
     pub fn overdue_after(&self) -> Duration {
         self.smoothed + (self.variation * 4).max(self.smoothed / 4)
     }

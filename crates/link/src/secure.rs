@@ -1,4 +1,4 @@
-//! What lets two gateways know each other and hides their packets, for other transports to stand on.
+//! Authentication of two gateways and encryption of their packets, as a base for other transports.
 //!
 //! A transport that is not [`Session`](crate::Session) gets the same protection without a protocol
 //! of its own: a [`Caller`] at the air's end, a [`Reception`] at the ground's, and the [`Keys`] that

@@ -12,14 +12,14 @@ use crate::lease::{LeaseMode, Share};
 /// Bounds and timers of one session. The defaults suit a terminal with 256 MiB to spare.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What the log calls the peer; empty: its key or its address.
+    /// Name of the peer in the log; empty: its key or its address.
     pub peer_name: String,
-    /// What decides how much of `rate` is used.
+    /// Control of the sending rate within `rate`.
     pub control: Control,
-    /// What the operator lets this side send, in IP bytes: the lease itself where `lease` says so,
-    /// and the most that any other lease is used up to.
+    /// Rate that the operator lets this side use, in IP bytes: the lease itself if `lease` says so,
+    /// and the ceiling of any other lease.
     pub rate: BitRate,
-    /// Where the rate comes from.
+    /// Origin of the rate.
     pub lease: LeaseMode,
     /// At the ground: the aircraft's share of a beam that several use.
     pub share: Share,
@@ -38,7 +38,7 @@ pub struct Settings {
     /// each lane of streams in each direction. Of the default, each quarter holds 2,796 symbols of
     /// 1,500 bytes. The lane of datagrams keeps 1,024 of what it receives beside them, 1.5 MB.
     pub code_memory: ByteSize,
-    /// What every flow may always have on its way to us. `max_flows` × this is set aside.
+    /// Bytes that every flow may always have in flight to us. `max_flows` × this is set aside.
     pub flow_reserve: ByteSize,
     /// Flows open at once in the session.
     pub max_flows: u32,
@@ -48,12 +48,12 @@ pub struct Settings {
     pub flow_idle: Duration,
     /// A flow whose received bytes nobody read for so long is reset, to give its memory back.
     pub flow_unread: Duration,
-    /// Whether what this side sends is protected by repairs; else what is lost is sent again, and that
-    /// is all. What the peer sends is its own business.
+    /// `true` if repair packets protect what this side sends; otherwise lost data is only
+    /// retransmitted. The peer decides about its own sending.
     pub coding: bool,
-    /// What each class gets of what this side sends, in IP bytes of its packets: new data, and the
-    /// repairs, retransmissions, headers and control that it causes. And what its datagrams may take
-    /// that wait to be sent.
+    /// Limits of each class on what this side sends, in IP bytes of its packets: new data, and the
+    /// repairs, retransmissions, headers and control that it causes. Also the memory of its waiting
+    /// datagrams.
     pub classes: PerClass<ClassSettings>,
     /// Memory for received datagrams that wait for their reader.
     pub datagram_memory: ByteSize,
@@ -111,7 +111,7 @@ impl Lifetimes {
     }
 }
 
-/// What decides how fast this side sends.
+/// Control of the sending rate of this side.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Control {
     /// The rate is ours: it is sent at, and loss never lowers it.
@@ -201,7 +201,7 @@ pub enum SettingsError {
         memory: ByteSize,
         /// `mtu_bytes`.
         mtu: usize,
-        /// What it must be.
+        /// Minimum value.
         least: ByteSize,
     },
     /// Repairs would combine what their receiver keeps no more.
@@ -213,7 +213,7 @@ pub enum SettingsError {
         memory: ByteSize,
         /// `mtu_bytes`.
         mtu: usize,
-        /// What it must be.
+        /// Minimum value.
         least: ByteSize,
     },
     /// A writer would wait for ever.
@@ -233,7 +233,7 @@ pub enum SettingsError {
         memory: ByteSize,
         /// `mtu_bytes`.
         mtu: usize,
-        /// What it must be.
+        /// Minimum value.
         least: ByteSize,
     },
     /// Not even a few datagrams of the class fit.
@@ -242,13 +242,13 @@ pub enum SettingsError {
          bytes need at least {least}"
     )]
     SmallClassMemory {
-        /// Which.
+        /// The class.
         class: Class,
         /// Its `memory`.
         memory: ByteSize,
         /// `mtu_bytes`.
         mtu: usize,
-        /// What it must be.
+        /// Minimum value.
         least: ByteSize,
     },
     /// Nothing of the class would ever leave, and who sends would wait for ever.
@@ -259,7 +259,7 @@ pub enum SettingsError {
         "the class {class} may count on {rate} and take at most {ceil}: raise its ceil or lower its rate"
     )]
     CeilBelowRate {
-        /// Which.
+        /// The class.
         class: Class,
         /// Its `rate`.
         rate: BitRate,
@@ -294,12 +294,12 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// What the log calls the peer: `otherwise` where nobody has named it.
+    /// Name of the peer in the log: `otherwise` if nobody has named it.
     pub(crate) fn called<'a>(&'a self, otherwise: &'a dyn Display) -> &'a dyn Display {
         if self.peer_name.is_empty() { otherwise } else { &self.peer_name }
     }
 
-    /// How many symbols of a lane are kept for repairs at each of its ends.
+    /// Number of symbols of a lane that each of its ends keeps for repairs.
     pub(crate) fn coded_symbols(&self) -> usize {
         let quarter = self.code_memory.bytes() / 4 / self.mtu_bytes as u64;
         usize::try_from(quarter).unwrap_or(usize::MAX)

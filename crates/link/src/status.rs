@@ -1,4 +1,4 @@
-//! What a session counts.
+//! Counters of a session.
 
 /// Totals since the session began, and what it holds now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Where a flow goes: an address, a name or a service of the ground's own, and a port.
+//! Target of a flow: an address, a name or a service of the ground's own, and a port.
 //!
 //! On the wire: one byte of kind (1 = IPv4, 2 = IPv6, 3 = name, 4 = service), the address in
 //! network order, the name behind its length in one byte or the service's number in one byte, then
@@ -36,7 +36,7 @@ pub enum Host {
     Service(Service),
 }
 
-/// What the ground gateway does itself for flows that it does not pass on.
+/// Service of the ground gateway for flows that it does not pass on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Service {
     /// Answers DNS messages, on a flow of datagrams or behind two bytes of length (RFC 1035 section
@@ -63,7 +63,7 @@ impl Service {
         Self::ALL.into_iter().find(|service| service.to_u8() == number)
     }
 
-    /// What it is called where only names can stand: no name of DNS ends like this (RFC 6761
+    /// Name of the service in places for names alone: no name of DNS ends like this (RFC 6761
     /// section 6.4).
     pub const fn name(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Service {
     }
 }
 
-/// Why bytes or text are not a target.
+/// Reason for which bytes or text are not a target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
     /// The bytes end before the target does.

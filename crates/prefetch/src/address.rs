@@ -24,7 +24,7 @@ pub struct Address(Url);
 /// A scheme, a host and a port (RFC 6454), as connections are kept by.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
-    /// Whether TLS is spoken.
+    /// `true` for TLS.
     pub is_secure: bool,
     /// The host: a name in lower case, or an address, IPv6 in brackets.
     pub host: String,
@@ -32,7 +32,7 @@ pub struct Origin {
     pub port: u16,
 }
 
-/// Why a text is no [`Address`].
+/// Reason for which a text is not an [`Address`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// It is no URL.
@@ -61,7 +61,7 @@ impl Address {
         Self::checked(Url::parse(text).map_err(|_| AddressError::Syntax)?)
     }
 
-    /// What `reference` means on a page whose base is this (RFC 3986 section 5, as browsers do it).
+    /// Resolves `reference` on a page with this base (RFC 3986 section 5, as browsers do it).
     pub fn join(&self, reference: &str) -> Result<Self, AddressError> {
         if reference.len() > MAX_URL_BYTES {
             return Err(AddressError::Long);
@@ -101,12 +101,12 @@ impl Address {
         self.0.host_str().unwrap_or_default()
     }
 
-    /// Whether it is asked for over TLS.
+    /// Returns `true` if it is requested over TLS.
     pub fn is_secure(&self) -> bool {
         self.0.scheme() == "https"
     }
 
-    /// Where it is to be had.
+    /// Origin of the address.
     pub fn origin(&self) -> Origin {
         let is_secure = self.is_secure();
         let port = self.0.port().unwrap_or(if is_secure { 443 } else { 80 });

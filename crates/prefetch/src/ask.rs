@@ -1,4 +1,4 @@
-//! Which requests may be answered by Split HTTP: GETs that say nothing but what anybody's would.
+//! Requests that Split HTTP may answer: GETs that contain nothing but what anybody's would.
 //!
 //! A request crosses with the fields in [`CARRIED`] and [`OF_PAGES`]. What else it says is either known
 //! to be harmless, and is left behind, or nobody here knows what it means to the origin: then the
@@ -49,11 +49,11 @@ pub const HARMLESS: [HeaderName; 14] = [
     HeaderName::from_static("sec-fetch-user"),
 ];
 
-/// What makes a GET conditional (RFC 9110 section 13.1). A client's objects are answered in full all the
-/// same; with a page's request they cross only where our own cache asks whether what it has still holds.
+/// Fields that make a GET conditional (RFC 9110 section 13.1). A client's objects are answered in
+/// full all the same. With a page's request they cross only if our own cache checks its copy.
 pub const CONDITIONS: [HeaderName; 2] = [header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE];
 
-/// Who has made a request conditional, where it is.
+/// Origin of a request's condition, if it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Condition {
     /// The passenger's browser, about what it has.
@@ -62,8 +62,8 @@ pub enum Condition {
     OfCache,
 }
 
-/// Whether a request is for a page that the ground may fetch: a GET of a document by anybody, whole,
-/// without conditions but the cache's own, and not for what is newer than any copy.
+/// Returns `true` for a page that the ground may fetch: a GET of a whole document by anybody,
+/// without conditions except the cache's own, and not restricted to what is newer than any copy.
 pub fn is_page(method: &Method, headers: &HeaderMap, condition: Condition) -> bool {
     let may_ask = |name: &HeaderName| condition == Condition::OfCache && CONDITIONS.contains(name);
     let said = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -75,8 +75,9 @@ pub fn is_page(method: &Method, headers: &HeaderMap, condition: Condition) -> bo
         && headers.keys().all(|name| is_known(name) || may_ask(name))
 }
 
-/// Whether a request for `address` may be answered with what anybody would be given. If it shows a cookie,
-/// only with what a shared cache may give to such ([`crate::judge::is_for_any_cookie`]).
+/// Returns `true` if a request for `address` may be answered with what anybody would be given. If
+/// it shows a cookie, only with what a shared cache may give to such requests
+/// ([`crate::judge::is_for_any_cookie`]).
 pub fn is_object(method: &Method, address: &Address, headers: &HeaderMap) -> bool {
     let is_fine = |name: &HeaderName| {
         is_known(name)
@@ -87,7 +88,7 @@ pub fn is_object(method: &Method, address: &Address, headers: &HeaderMap) -> boo
     method == Method::GET && wanted_age(headers).is_some() && headers.keys().all(is_fine)
 }
 
-/// How old an answer may be for a request with these fields (RFC 9111 section 5.2.1): `None` where it
+/// Maximum age of an answer for a request with these fields (RFC 9111 section 5.2.1): `None` if it
 /// must come from the origin.
 pub fn wanted_age(headers: &HeaderMap) -> Option<Duration> {
     let mut age = Duration::MAX;

@@ -1,5 +1,5 @@
-//! What the cabin has already, told in a few hundred bytes: a Golomb-Rice coded set of hashes, as in
-//! the IETF draft "Cache Digests for HTTP/2".
+//! Digest of the cabin's cache in a few hundred bytes: a Golomb-Rice coded set of hashes, as in the
+//! IETF draft "Cache Digests for HTTP/2".
 //!
 //! Two things are simpler than in the draft. Only fresh responses are told, so there are no
 //! validators. And not the whole cache is told but the objects of one site, the newest first, at most
@@ -31,7 +31,7 @@ pub struct CacheDigest {
     hashes: BTreeSet<u32>,
 }
 
-/// Why bytes are no digest.
+/// Error for bytes that are not a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the digest of the cache is malformed")]
 pub struct DigestError;
@@ -47,7 +47,8 @@ impl CacheDigest {
         Self { bits, hashes: all.into_iter().map(|hash| cut(hash, bits)).collect() }
     }
 
-    /// Whether the cabin has this; wrong about once in 1,000 times for what it has not.
+    /// Returns `true` if the cabin has this object; wrong about once in 1,000 times for objects it
+    /// lacks.
     pub fn has(&self, address: &Address) -> bool {
         !self.hashes.is_empty() && self.hashes.contains(&cut(hash(address), self.bits))
     }

@@ -1,4 +1,4 @@
-//! What the fuzz targets and property tests do with hostile bytes.
+//! Entry points for hostile bytes, for the fuzz targets and property tests.
 
 use bytes::Bytes;
 
@@ -90,7 +90,7 @@ pub fn single(bytes: &[u8]) {
     assert_eq!(downs(&[&said]), whole, "bytes change on the way down");
 }
 
-/// What an origin has said, and how that ended.
+/// Bytes of an origin, and their end.
 fn downs(parts: &[&[u8]]) -> (Vec<u8>, Result<Option<End>, WireError>) {
     let (mut downs, mut out) = (Downs::default(), Vec::new());
     for part in parts {
@@ -107,7 +107,7 @@ fn downs(parts: &[&[u8]]) -> (Vec<u8>, Result<Option<End>, WireError>) {
     (out, Ok(downs.end()))
 }
 
-/// What came out, and the error that ended it.
+/// Unpacked bytes, and the error that ended them.
 fn unpack_single(parts: &[&[u8]]) -> (Vec<u8>, Option<WireError>) {
     let (mut unpacker, mut out) = (HeadUnpacker::default(), Vec::new());
     for part in parts {

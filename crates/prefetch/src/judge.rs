@@ -1,4 +1,5 @@
-//! Which answers may travel to the cabin unasked: what any passenger without a name would be given.
+//! Answers that may travel to the cabin unasked: those that any passenger without a name would be
+//! given.
 
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::scan::Urgency;
 
-/// Why an answer stays at the ground.
+/// Reason for which an answer stays at the ground.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Withheld {
     /// Anything but 200: errors and redirects are for those who ask.
@@ -33,8 +34,8 @@ pub enum Withheld {
     Encoded,
 }
 
-/// Whether this answer to a request for an object may go to the cabin before it is asked for; if so,
-/// the urgency that its origin gives it (RFC 9218 section 5), where it does.
+/// Decides if this answer to a request for an object may go to the cabin before it is requested.
+/// Returns the urgency that its origin gives it (RFC 9218 section 5), if any.
 pub fn may_push(status: StatusCode, headers: &HeaderMap) -> Result<Option<Urgency>, Withheld> {
     if status != StatusCode::OK {
         return Err(Withheld::Status);
@@ -57,7 +58,8 @@ pub fn may_push(status: StatusCode, headers: &HeaderMap) -> Result<Option<Urgenc
     Ok(urgency(headers))
 }
 
-/// Whether a page may be searched for objects: it is plain, and its origin does not forbid it.
+/// Returns `true` if a page may be searched for objects: it is plain, and its origin does not
+/// forbid it.
 pub fn may_scan(status: StatusCode, headers: &HeaderMap) -> bool {
     status == StatusCode::OK && !has_directive(headers, &["no-transform"]) && !is_encoded(headers)
 }
@@ -80,9 +82,9 @@ pub const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
 /// The longest answer without HTML that counts as a page.
 pub const MAX_PLAIN_BYTES: u64 = 1 << 20;
 
-/// Whether the answer to a page's request is no page but a download, as far as its head says: longer than
-/// these, or no HTML and without a length. Both halves pass it on as it comes: to ask for it again could use
-/// up what an origin gives once.
+/// Returns `true` if the answer to a page's request is a download, as far as its head says: longer
+/// than a page, or not HTML and without a length. Both halves pass it on as it arrives, because a
+/// second request could use up what an origin gives once.
 pub fn is_download(status: StatusCode, headers: &HeaderMap) -> bool {
     let is_html = is_type(headers, "text/html");
     let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
@@ -95,7 +97,7 @@ pub fn is_download(status: StatusCode, headers: &HeaderMap) -> bool {
     }
 }
 
-/// Whether the answer says that it is of this media type, whatever its parameters.
+/// Returns `true` if the answer has this media type, whatever its parameters.
 pub fn is_type(headers: &HeaderMap, wanted: &str) -> bool {
     let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     said.split(';').next().unwrap_or_default().trim_ascii().eq_ignore_ascii_case(wanted)
@@ -141,13 +143,13 @@ fn seconds(headers: &HeaderMap, name: &str) -> Option<Duration> {
     told.min().map(Duration::from_secs)
 }
 
-/// Whether it says `Content-Encoding` other than `identity`.
+/// Returns `true` if it has a `Content-Encoding` other than `identity`.
 fn is_encoded(headers: &HeaderMap) -> bool {
     words(headers, &CONTENT_ENCODING).any(|word| word != "identity")
 }
 
-/// Whether one of `names` is among the directives of `Cache-Control` (RFC 9111 section 5.2). With an
-/// argument (`private="set-cookie"`) it counts as if it had none: the safer reading.
+/// Returns `true` if one of `names` is among the directives of `Cache-Control` (RFC 9111 section
+/// 5.2). With an argument (`private="set-cookie"`) it counts as if it had none: the safer reading.
 fn has_directive(headers: &HeaderMap, names: &[&str]) -> bool {
     words(headers, &CACHE_CONTROL).any(|word| {
         let name = word.split('=').next().unwrap_or_default().trim_ascii();
@@ -155,14 +157,14 @@ fn has_directive(headers: &HeaderMap, names: &[&str]) -> bool {
     })
 }
 
-/// What requests for objects say as the page's did, so that it will not differ; the encoding is always
-/// `identity`, which everybody takes.
+/// Fields in which requests for objects equal the page's, so that the answer will not differ. The
+/// encoding is always `identity`, which everybody accepts.
 fn is_known(name: &str) -> bool {
     let said = [http::header::ACCEPT_LANGUAGE, http::header::USER_AGENT];
     name == "accept-encoding" || said.iter().any(|carried| carried == name)
 }
 
-/// What `Priority` says of urgency (RFC 9218 section 5), of a request or an answer.
+/// Urgency in `Priority` (RFC 9218 section 5) of a request or an answer.
 pub fn urgency(headers: &HeaderMap) -> Option<Urgency> {
     let priority = HeaderName::from_static("priority");
     words(headers, &priority).find_map(|word| {

@@ -15,8 +15,8 @@ pub const MAX_PROMISES: usize = 8192;
 /// A page's stream, as the air gateway numbers them.
 pub type PageId = u64;
 
-/// Whose a page is: a passenger's address. Numbers that are used again, or by several, would give one
-/// what came for another.
+/// Owner of a page: a passenger's address. Numbers that are used again, or by several, would give
+/// one passenger what came for another.
 pub type Passenger = IpAddr;
 
 /// The network of IPv6 that a passenger may choose addresses from (RFC 4291 section 2.5.4): a /64, which is often
@@ -28,7 +28,8 @@ pub fn network(passenger: Passenger) -> Option<u64> {
     }
 }
 
-/// What waits for whom. `T` is what a GET is given: how the object's bytes are got at.
+/// Promised objects and their waiting requests. `T` is what a GET is given: access to the object's
+/// bytes.
 #[derive(Debug)]
 pub struct Promised<T> {
     entries: BTreeMap<(Passenger, Address), Entry<T>>,
@@ -52,12 +53,12 @@ struct Page {
     /// Objects whose entries are still there.
     open: Vec<Address>,
     not_foreseen: u32,
-    /// What is known of it so far.
+    /// Outcome so far.
     outcome: Outcome,
     fates: Fates,
 }
 
-/// What came of promised objects: each has one of these.
+/// Fates of promised objects: each has one of these.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Fates {
     /// It was given to somebody who asked: as many round trips were saved at most.
@@ -70,7 +71,7 @@ pub struct Fates {
     pub cancelled: u32,
 }
 
-/// Why a promise ends.
+/// Reason for the end of a promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Withdrawal {
     /// The ground sends no more of it.
@@ -79,10 +80,10 @@ pub enum Withdrawal {
     Cancelled,
 }
 
-/// What came of a page's promises, once they have lapsed.
+/// Results of a page's promises, once they have lapsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lapsed {
-    /// Whose page it was.
+    /// Owner of the page.
     pub passenger: Passenger,
     /// Its site, as [`Promised::begin`] was told.
     pub site: String,
@@ -145,7 +146,7 @@ impl<T> Promised<T> {
         true
     }
 
-    /// What was promised to `passenger` at `address`.
+    /// Object that was promised to `passenger` at `address`.
     pub fn find(&self, passenger: Passenger, address: &Address) -> Option<&T> {
         Some(&self.entries.get(&(passenger, address.clone()))?.handle)
     }
@@ -158,7 +159,8 @@ impl<T> Promised<T> {
         }
     }
 
-    /// How many bytes of each page's objects were used since this was asked last; where none were, nothing.
+    /// Number of bytes of each page's objects that were used since the last call; pages without any
+    /// are left out.
     pub fn take_used(&mut self) -> BTreeMap<PageId, u64> {
         std::mem::take(&mut self.newly_used)
     }
@@ -250,7 +252,7 @@ impl<T> Promised<T> {
         Some(entry.handle)
     }
 
-    /// What has come of `passenger`'s promises so far.
+    /// Fates of `passenger`'s promises so far.
     pub fn held_by(&self, passenger: Passenger) -> impl Iterator<Item = (&Address, &T)> {
         let of_passenger = self.entries.iter().filter(move |((whose, _), _)| *whose == passenger);
         let come = of_passenger.filter(|(_, entry)| entry.bytes > 0);
@@ -262,7 +264,7 @@ impl<T> Promised<T> {
         self.entries.len()
     }
 
-    /// Whether none is.
+    /// Returns `true` if there is none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -1,12 +1,12 @@
-//! Whose page an object is for: what its origin is told of that, as browsers do it (W3C Referrer
-//! Policy, and HTML section 4.2.5.1 for the names that `<meta>` still knows).
+//! Referrer of an object's request, as in browsers (W3C Referrer Policy, and HTML section 4.2.5.1
+//! for the names that `<meta>` still knows).
 
 use http::HeaderMap;
 use http::header::REFERRER_POLICY;
 
 use crate::address::Address;
 
-/// What may be told.
+/// Referrer policy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReferrerPolicy {
     /// Nothing.
@@ -21,8 +21,8 @@ pub enum ReferrerPolicy {
     SameOrigin,
     /// The origin, but nothing without TLS of what came with it.
     StrictOrigin,
-    /// What browsers do where nobody says anything: all to the origin itself, its name to others, and
-    /// nothing without TLS of what came with it.
+    /// Default of browsers: the whole URL to the origin itself, its name to others, and nothing
+    /// without TLS of what came with it.
     #[default]
     StrictOriginWhenCrossOrigin,
     /// All, to everybody.
@@ -56,15 +56,14 @@ impl ReferrerPolicy {
         }
     }
 
-    /// What an answer says: the last name in its `Referrer-Policy` that is one. `None` where it says
-    /// nothing.
+    /// Policy of an answer: the last valid name in its `Referrer-Policy`. `None` if there is none.
     pub fn of(headers: &HeaderMap) -> Option<Self> {
         let lines = headers.get_all(REFERRER_POLICY).iter();
         let names = lines.flat_map(|line| line.to_str().unwrap_or_default().split(','));
         names.rev().find_map(|name| Self::named(name.trim_ascii()))
     }
 
-    /// What a request for `address` says in its `Referer` of the document at `from`.
+    /// `Referer` of a request for `address` from the document at `from`.
     pub fn referer(self, from: &Address, address: &Address) -> Option<String> {
         let is_own = from.origin() == address.origin();
         let is_downgrade = from.is_secure() && !address.is_secure();

@@ -24,7 +24,7 @@ use crate::validate;
 /// so waits longer than a passenger would.
 const STALL: Duration = Duration::from_secs(600);
 
-/// What may still cross the link, and what has, bytes.
+/// Bytes that may still cross the link, and that have crossed it.
 #[derive(Debug)]
 pub struct Budget {
     left: AtomicU64,
@@ -37,12 +37,12 @@ impl Budget {
         Self { left: AtomicU64::new(bytes), came: AtomicU64::new(0) }
     }
 
-    /// What is left beside what bodies under way have said that they are.
+    /// Bytes left after the announced lengths of bodies in progress.
     pub fn left(&self) -> u64 {
         self.left.load(Relaxed)
     }
 
-    /// What has come, of bodies under way and of those that came to nothing too.
+    /// Bytes received, of bodies in progress and of failed ones too.
     pub fn came(&self) -> u64 {
         self.came.load(Relaxed)
     }
@@ -61,7 +61,7 @@ impl Budget {
     }
 }
 
-/// What one body may still take of a budget that it has taken from already.
+/// Bytes that one body may still take of a budget that it has used already.
 struct Held<'a> {
     budget: &'a Budget,
     left: u64,
@@ -95,8 +95,8 @@ pub enum Ahead {
     },
 }
 
-/// Why an object is not here, pinned, and as its origin has it now. What was here before stays but
-/// where this says that it may not.
+/// Reason for which an object is not here, pinned, and as its origin has it now. Earlier content
+/// stays unless the reason forbids it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotAhead {
     /// The origin gave no whole answer.
@@ -107,7 +107,7 @@ pub enum NotAhead {
     Status {
         /// The status.
         status: StatusCode,
-        /// Where it sends its clients.
+        /// Location to which it redirects.
         to: Option<String>,
     },
     /// It is not for everybody; whatever was here is removed.
@@ -137,7 +137,7 @@ fn moved(to: &Option<String>) -> String {
     to.as_ref().map(|to| format!(", and names {to}")).unwrap_or_default()
 }
 
-/// What an origin said, and when it was asked and answered.
+/// Answer of an origin, and the times of request and answer.
 type Said = (Answer, (Moment, Moment));
 
 impl Cache {
@@ -189,23 +189,24 @@ impl Cache {
         self.kept(&entry, Ahead::Stored { bytes })
     }
 
-    /// Whether the object is here and pinned, and came or was confirmed at `since` or later.
+    /// Returns `true` if the object is here and pinned, and came or was confirmed at `since` or
+    /// later.
     pub fn is_ahead(&self, key: &Key, request: &HeaderMap, since: Moment) -> bool {
         let head = self.0.store.find(key, request).map(|entry| entry.head());
         head.is_some_and(|head| head.pinned && !head.invalidated && head.received_at >= since)
     }
 
-    /// Whether anything is here that fits.
+    /// Returns `true` if anything is here that fits.
     pub fn holds(&self, key: &Key, request: &HeaderMap) -> bool {
         self.0.store.find(key, request).is_some()
     }
 
-    /// What is pinned.
+    /// Keys of pinned objects.
     pub fn pinned(&self) -> Vec<Key> {
         self.0.store.pinned()
     }
 
-    /// What lies under `key` may go from now on, all of it.
+    /// Unpins everything under `key`, which may go from now on.
     pub fn unpin(&self, key: &Key) {
         for entry in self.0.store.all_of(key) {
             self.0.store.pin(&entry, false);
@@ -314,8 +315,8 @@ fn confirms((answer, _): &Said, entry: &Entry) -> bool {
     validate::confirms(answer.response.headers(), &entry.head())
 }
 
-/// What the answer varies by that passengers differ in, if anything. What they accept for encodings is
-/// the same in all browsers, as long as they ask by the same scheme.
+/// Field by which the answer varies among passengers, if any. Their accepted encodings are the same
+/// in all browsers, as long as they use the same scheme.
 fn varies_by(response: &HeaderMap) -> Option<String> {
     let lists = response.get_all(VARY).iter().filter_map(|value| value.to_str().ok());
     let mut names = lists.flat_map(|list| list.split(',')).map(str::trim);
@@ -323,7 +324,7 @@ fn varies_by(response: &HeaderMap) -> Option<String> {
     names.find(|name| !known(name)).map(|name| name.chars().take(MOST_SHOWN).collect())
 }
 
-/// Which rule of [`policy::storable`] an answer with status 200 breaks.
+/// Rule of [`policy::storable`] that an answer with status 200 breaks.
 fn why_not(response: &HeaderMap) -> &'static str {
     let said = Directives::of_response(response);
     if response.contains_key(SET_COOKIE) || response.contains_key("set-cookie2") {

@@ -1,4 +1,4 @@
-//! How a stored answer is put to one client: 200, 206, 304 or 416.
+//! Forms of a stored answer to one client: 200, 206, 304 or 416.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::range::{Asked, Slice};
 use crate::store::Pieces;
 use crate::validate;
 
-/// What a 304 says (RFC 9110 §15.4.5); Last-Modified too, for those who have no ETag.
+/// Fields of a 304 (RFC 9110 §15.4.5); Last-Modified too, for clients without an ETag.
 const IN_304: [HeaderName; 7] =
     [CACHE_CONTROL, CONTENT_LOCATION, DATE, ETAG, EXPIRES, VARY, LAST_MODIFIED];
 
-/// Where the body is.
+/// Location of the body.
 pub enum Content<'a> {
     /// Nobody asks for it; its length.
     Unread(u64),
@@ -60,8 +60,8 @@ impl Content<'_> {
     }
 }
 
-/// What `head` with `content` says to a request of `method` with the fields `request`, `age` old where
-/// that is to be told; `None` where the content has been forgotten.
+/// Builds the answer of `head` with `content` to a request of `method` with the fields `request`,
+/// with `age` if that is shown; `None` if the content has been forgotten.
 pub fn answer(
     head: &Head,
     content: Content<'_>,

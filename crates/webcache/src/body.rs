@@ -1,4 +1,4 @@
-//! What a client is given.
+//! Bodies that clients are given.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

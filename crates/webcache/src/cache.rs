@@ -26,7 +26,8 @@ use crate::validate;
 /// RFC 9211.
 pub const CACHE_STATUS: HeaderName = HeaderName::from_static("cache-status");
 
-/// How long one waits for a fetch that somebody else began to bring a head; then one asks for oneself.
+/// Maximum wait for another client's fetch to bring a head; after it the client makes its own
+/// request.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A range that begins further on is asked for as it is: what lies before would have to come first.
@@ -36,14 +37,14 @@ pub const FURTHEST_RANGE_START: u64 = 1 << 20;
 /// takes 4 s of the link.
 pub const MOST_BEHIND_RANGE: u64 = 4 << 20;
 
-/// How long it is remembered that an answer could not be stored, or was too large to be fetched whole.
-/// Meanwhile nobody waits for another who asks for the same.
+/// Time for which the cache remembers that an answer could not be stored, or was too large to be
+/// fetched whole. Meanwhile nobody waits for another who requests the same.
 pub(crate) const REMEMBERED: Duration = Duration::from_secs(120);
 
 /// Answers that are asked for anew at once behind stale ones.
 const MOST_REFRESHES: usize = 32;
 
-/// How often what is stored is looked at again, because it had gone when it was wanted.
+/// Maximum number of looks at the store after an entry was gone when it was wanted.
 const MOST_LOOKS: usize = 3;
 
 /// Tells the time since the Unix epoch.
@@ -58,9 +59,9 @@ pub(crate) struct Shared {
     pub rules: Rules,
     pub clock: Clock,
     pub flights: Arc<Flights>,
-    /// What was not for all.
+    /// Keys whose answers were not for everybody.
     pub unstorable: Recent,
-    /// What was too large to be fetched whole for a range.
+    /// Keys whose answers were too large to be fetched whole for a range.
     pub large: Recent,
     pub refreshes: Arc<Semaphore>,
     next_flight: AtomicU64,
@@ -70,11 +71,11 @@ pub(crate) struct Shared {
 pub struct Served {
     /// The answer. Via is for the caller to add.
     pub response: Result<Response<Body>, Failure>,
-    /// What was done.
+    /// Outcome.
     pub outcome: Outcome,
 }
 
-/// Who asks for what.
+/// Request of a client.
 #[derive(Clone, Copy)]
 pub(crate) struct Ask<'a> {
     pub key: &'a Key,

@@ -60,7 +60,7 @@ impl Cache {
         }
     }
 
-    /// What another's fetch brings, where it is for this request too.
+    /// Follows another client's fetch, if its answer suits this request too.
     async fn follow(
         &self,
         mut progress: watch::Receiver<Progress>,
@@ -90,8 +90,8 @@ impl Cache {
         }
     }
 
-    /// Whether an answer that comes just now is for a request with these fields: one that was `waited`
-    /// for is, even if it must be confirmed each time (RFC 9111 §4).
+    /// Returns `true` if an answer that has just arrived suits a request with these fields. One
+    /// that was `waited` for does, even if it must be confirmed each time (RFC 9111 §4).
     pub(crate) fn fits(&self, head: &Head, request: &HeaderMap, waited: bool) -> bool {
         let usable = || usable(head, request, &self.0.rules, self.now());
         head.selection.fits(request)
@@ -99,8 +99,8 @@ impl Cache {
             && (waited || usable() == Use::Fresh)
     }
 
-    /// Whether what is stored may stand in for a failure towards a request with these fields too: the
-    /// one that asked may have allowed more.
+    /// Returns `true` if a stored answer may stand in for a failure for a request with these fields
+    /// too: the first client may have allowed more.
     fn may_hold(&self, head: &Head, request: &HeaderMap, held: Held) -> bool {
         let allowed = usable(head, request, &self.0.rules, self.now());
         match (held, allowed) {
@@ -124,7 +124,7 @@ impl Cache {
     }
 }
 
-/// What is told where what is stored is used after the origin was asked.
+/// Outcome and log member for a stored answer that is used after the origin was asked.
 fn of_held(held: Held, why: Forwarded) -> (Outcome, Member) {
     let forwarded = |status| Member { forwarded_status: status, ..Member::forwarded(why) };
     match held {

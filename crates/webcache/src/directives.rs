@@ -42,16 +42,17 @@ pub struct Directives {
     pub min_fresh: Option<u64>,
     /// In requests: how many seconds it may be stale.
     pub max_stale: Option<u64>,
-    /// How many seconds it may be used stale while it is asked for anew (RFC 5861 §3).
+    /// Seconds for which it may be used stale while it is validated (RFC 5861 §3).
     pub stale_while_revalidate: Option<u64>,
-    /// How many seconds it may be used stale when the origin fails (RFC 5861 §4).
+    /// Seconds for which it may be used stale when the origin fails (RFC 5861 §4).
     pub stale_if_error: Option<u64>,
     /// They come from a targeted field: Cache-Control and Expires say nothing to this cache (RFC 9213 §2.2).
     pub is_targeted: bool,
 }
 
 impl Directives {
-    /// What a response says: its targeted field, if that is valid and says anything, or Cache-Control.
+    /// Directives of a response: its targeted field, if that is valid and not empty, or
+    /// Cache-Control.
     pub fn of_response(headers: &HeaderMap) -> Self {
         Self::targeted(headers).unwrap_or_else(|| Self::of_cache_control(headers))
     }
@@ -87,7 +88,7 @@ impl Directives {
         directives
     }
 
-    /// What a request says; `Pragma: no-cache` counts where there is no Cache-Control (§5.4).
+    /// Directives of a request; `Pragma: no-cache` counts if there is no Cache-Control (§5.4).
     pub fn of_request(headers: &HeaderMap) -> Self {
         let mut directives = Self::of_cache_control(headers);
         if !headers.contains_key(CACHE_CONTROL) {
@@ -99,7 +100,7 @@ impl Directives {
         directives
     }
 
-    /// Whether it may never be used stale, whoever allows it.
+    /// Returns `true` if it may never be used stale, whoever allows it.
     pub fn never_stale(&self) -> bool {
         // §5.2.2.10: for shared caches s-maxage says proxy-revalidate too.
         self.must_revalidate || self.proxy_revalidate || self.no_cache || self.s_maxage.is_some()

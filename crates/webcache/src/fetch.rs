@@ -25,32 +25,32 @@ pub(crate) struct Fetch {
     pub key: Key,
     pub request: Request<()>,
     pub origin: Arc<dyn Origin>,
-    /// What is stored.
+    /// Stored answer.
     pub known: Option<Known>,
-    /// Whether the client wants a part, and all is fetched.
+    /// `true` if the client wants a part, and all is fetched.
     pub ranged: bool,
-    /// Whether it goes on when nobody waits for it.
+    /// `true` if it continues when nobody waits for it.
     pub wanted: bool,
 }
 
-/// What is stored and has to be confirmed.
+/// Stored answer that has to be confirmed.
 #[derive(Clone)]
 pub(crate) struct Known {
     pub entry: Arc<Entry>,
-    /// Whether it answers when the origin fails.
+    /// `true` if it answers when the origin fails.
     pub if_error: bool,
-    /// Whether it answers when the ground cannot be reached.
+    /// `true` if it answers when the ground cannot be reached.
     pub if_offline: bool,
 }
 
 impl Known {
-    /// Whether it answers where `failure` came instead of an answer.
+    /// Returns `true` if it answers in place of `failure`.
     pub fn stands_in_for(&self, failure: &Failure) -> bool {
         if failure.offline { self.if_offline } else { self.if_error }
     }
 }
 
-/// What the one who asked gets.
+/// Result for the client that caused the fetch.
 pub(crate) enum Direct {
     Passing(Answer),
     /// With a reader that keeps it going until the one who asked has its own.
@@ -217,7 +217,7 @@ impl Fetch {
         pump.take(answer.response, self.wanted || self.ranged).await;
     }
 
-    /// What is stored, if `answer` says that it holds, or is a failure for which it stands in.
+    /// Stored answer, if `answer` confirms it, or is a failure for which it stands in.
     fn kept(&self, answer: &Answer, times: (Moment, Moment)) -> Option<(Arc<Entry>, Held)> {
         let known = self.known.as_ref()?;
         let status = answer.response.status();
@@ -236,7 +236,7 @@ impl Fetch {
         stands_in.then(|| (known.entry.clone(), Held::Error(Some(status))))
     }
 
-    /// What was stored has been superseded by `answer`, which is not stored, if that is what it means for
+    /// Notes that `answer`, which is not stored, supersedes the stored one, if it does so for
     /// everybody.
     fn note_superseded(&self, answer: &Answer) {
         let status = answer.response.status();
@@ -258,7 +258,7 @@ impl Fetch {
         }
     }
 
-    /// Whether `answer` certainly is the origin's, and what it would have said to others.
+    /// Returns `true` if `answer` certainly is the origin's, and the same that others would get.
     fn is_for_all(&self, answer: &Answer) -> bool {
         let about_one =
             matches!(answer.response.status().as_u16(), 206 | 304 | 401 | 407 | 412 | 416);

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::origin::{Failure, STALLED};
 
-/// What is given to a reader at once, and the unit in which a body is held, bytes.
+/// Bytes that a reader gets at once, and the unit in which a body is held.
 pub const SEGMENT_BYTES: usize = 64 * 1024;
 
 /// Once a body is known not to be stored, the writer is at most so far ahead of the slowest reader,
@@ -20,11 +20,11 @@ pub const SEGMENT_BYTES: usize = 64 * 1024;
 /// before.
 pub const WINDOW_BYTES: u64 = 1024 * 1024;
 
-/// How long one reader of a body that is not kept may make others wait, in all, before it is let go: its
-/// body breaks off. One that reads alone may take its time.
+/// Total time for which one reader of a body that is not stored may delay others; after it, the
+/// reader's body breaks off. A reader alone may take its time.
 pub const MOST_DELAY: Duration = Duration::from_secs(5);
 
-/// How often it is looked meanwhile who waits for whom.
+/// Interval of checks for delayed readers.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A body on its way.
@@ -33,15 +33,15 @@ pub struct Fill(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// What is full, [`SEGMENT_BYTES`] each: readers share these.
+    /// Full segments, [`SEGMENT_BYTES`] each: readers share these.
     full: VecDeque<Bytes>,
-    /// What follows them.
+    /// Bytes after them.
     last: BytesMut,
-    /// Where the first segment begins.
+    /// Offset of the first segment.
     base: u64,
     length: u64,
     end: Option<Result<(), Failure>>,
-    /// Whether all of it is kept for readers to come.
+    /// `true` if all of it is kept for readers to come.
     whole: bool,
     readers: BTreeMap<u64, Place>,
     next_reader: u64,
@@ -50,7 +50,7 @@ struct State {
     held: Option<Held>,
 }
 
-/// What is let go when nobody reads any more.
+/// Resource that is released when nobody reads any more.
 struct Held(#[expect(dead_code, reason = "it is there to be dropped")] Box<dyn Send>);
 
 impl std::fmt::Debug for Held {
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Held {
 struct Place {
     at: u64,
     waker: Option<Waker>,
-    /// How long others have waited for it.
+    /// Time for which others have waited for it.
     delay: Duration,
 }
 
@@ -134,7 +134,7 @@ impl Fill {
         self.state().whole = false;
     }
 
-    /// Whether more should come, and nothing has for `long`.
+    /// Returns `true` if more should arrive, and nothing has for `long`.
     pub fn is_stuck(&self, long: Duration) -> bool {
         let state = self.state();
         state.end.is_none() && state.moved_at.elapsed() >= long
@@ -145,18 +145,18 @@ impl Fill {
         self.state().held = Some(Held(Box::new(held)));
     }
 
-    /// How much has come, bytes.
+    /// Bytes received.
     pub fn length(&self) -> u64 {
         self.state().length
     }
 
-    /// How much of it is in memory, bytes.
+    /// Bytes in memory.
     pub fn held_bytes(&self) -> u64 {
         let state = self.state();
         state.length - state.base
     }
 
-    /// Whether nobody reads it.
+    /// Returns `true` if nobody reads it.
     pub fn is_unread(&self) -> bool {
         self.state().readers.is_empty()
     }
@@ -240,7 +240,7 @@ impl State {
         self.readers.retain(|_, reader| reader.delay < MOST_DELAY);
     }
 
-    /// What there is from `at` on, to the end of a segment.
+    /// Bytes from `at` to the end of a segment.
     fn at(&self, at: u64) -> Option<Bytes> {
         let offset = usize::try_from(at.checked_sub(self.base)?).ok()?;
         let (segment, within) = (offset / SEGMENT_BYTES, offset % SEGMENT_BYTES);

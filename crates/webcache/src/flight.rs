@@ -12,14 +12,14 @@ use crate::key::Key;
 use crate::origin::{Failure, ForOthers};
 use crate::store::Entry;
 
-/// How a fetch stands.
+/// Progress of a fetch.
 #[derive(Clone)]
 pub enum Progress {
     /// Nothing has come.
     Waiting,
     /// The answer is on its way.
     Flowing(Flowing),
-    /// What is stored still holds, or is as good as anything that can be had.
+    /// The stored answer still holds, or is as good as anything that can be had.
     Stored(Arc<Entry>, Held),
     /// The answer is for one only: everybody has to ask for oneself.
     Alone,
@@ -32,13 +32,13 @@ pub enum Progress {
 pub struct Flowing {
     pub head: Arc<Head>,
     pub fill: Arc<Fill>,
-    /// How long it will be, where the origin said so.
+    /// Length, if the origin announced it.
     pub length: Option<u64>,
-    /// Whether it comes from the ground unasked.
+    /// `true` if it comes from the ground unasked.
     pub pushed: bool,
 }
 
-/// Why what is stored is used after the origin was asked.
+/// Reason for which a stored answer is used after the origin was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
     /// It said 304.
@@ -53,7 +53,7 @@ pub enum Held {
 #[derive(Default)]
 pub struct Flights(Mutex<ByKey>);
 
-/// What is fetched: its number, and by what those who wait are told.
+/// Fetches in progress: each with its number, and the channel to those who wait.
 type ByKey = HashMap<Key, (u64, Arc<watch::Sender<Progress>>)>;
 
 /// The right to fetch; others wait for what its holder says.
@@ -64,7 +64,7 @@ pub struct Lead {
     progress: Arc<watch::Sender<Progress>>,
 }
 
-/// What one who asks becomes.
+/// Role of a client in a fetch.
 pub enum Role {
     /// The one who fetches.
     Leads(Lead),
@@ -89,7 +89,7 @@ impl Flights {
         Role::Leads(Lead { flights: self.clone(), key: key.clone(), number, progress })
     }
 
-    /// How the fetch for `key` stands, where there is one.
+    /// Progress of the fetch for `key`, if there is one.
     pub fn look(&self, key: &Key) -> Option<Progress> {
         self.map().get(key).map(|(_, progress)| progress.borrow().clone())
     }
@@ -107,7 +107,7 @@ impl Lead {
         });
     }
 
-    /// What the one who is asked may let them go by.
+    /// Guard by which the fetching client lets the waiting ones go.
     pub fn others(&self) -> ForOthers {
         ForOthers(Arc::downgrade(&self.progress))
     }

@@ -1,4 +1,4 @@
-//! How an answer is given: what is stored, what is on its way, or what an origin says to one alone.
+//! Delivery of an answer: a stored one, one in progress, or an origin's answer to one client.
 
 use std::sync::Arc;
 
@@ -135,7 +135,7 @@ impl Cache {
         Served { response: Ok(response), outcome }
     }
 
-    /// What the answer to a HEAD says of what is stored (RFC 9111 §4.3.5).
+    /// Applies the answer to a HEAD to the stored one (RFC 9111 §4.3.5).
     fn note_head(&self, ask: Ask<'_>, answer: &Answer) {
         let (asked, newer) = (ask.request.headers(), answer.response.headers());
         let Some(entry) = self.0.store.find(ask.key, asked) else { return };

@@ -34,13 +34,14 @@ const OF_THE_BODY: [HeaderName; 4] = [
     http::header::CONTENT_TYPE,
 ];
 
-/// What the operator allows beyond what origins say.
+/// Freshness that the operator allows beyond what origins state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     /// The most that an answer without times of its own is taken for fresh: a tenth of the time since
     /// it was last changed, and never more than this (§4.2.2).
     pub heuristic_most: Duration,
-    /// How long after it was fresh an answer may be used while the ground cannot be reached (§4.2.4).
+    /// Time after its freshness for which an answer may be used while the ground cannot be reached
+    /// (§4.2.4).
     pub offline_stale: Duration,
 }
 
@@ -53,12 +54,12 @@ impl Default for Rules {
     }
 }
 
-/// How long an answer is fresh.
+/// Freshness lifetime of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lifetime {
     /// Since it was made at the origin.
     pub fresh: Duration,
-    /// Whether the origin said so itself.
+    /// `true` if the origin stated it.
     pub explicit: bool,
 }
 
@@ -69,17 +70,18 @@ pub struct Head {
     pub status: StatusCode,
     /// Its fields, without those of one connection; always with Date.
     pub headers: HeaderMap,
-    /// What requests it fits.
+    /// Requests that it fits.
     pub selection: Selection,
-    /// When it was asked for, or last confirmed.
+    /// Time of its request, or of its last confirmation.
     pub requested_at: Moment,
-    /// When it came, or was last confirmed.
+    /// Time of its arrival, or of its last confirmation.
     pub received_at: Moment,
-    /// Whether its address had no query: what has one is never fresh by guess alone.
+    /// `true` if its address had no query: an address with a query never has heuristic freshness
+    /// alone.
     pub guessable: bool,
-    /// Whether it was said not to be fresh any more.
+    /// `true` if it was invalidated.
     pub invalidated: bool,
-    /// Whether it stays, whatever else wants its place.
+    /// `true` if it stays, whatever else wants its place.
     pub pinned: bool,
 }
 
@@ -93,7 +95,7 @@ impl Head {
         Directives::of_response(&self.headers)
     }
 
-    /// How long it is fresh (§4.2.1).
+    /// Freshness lifetime (§4.2.1).
     pub fn lifetime(&self, rules: &Rules) -> Lifetime {
         let lifetime = self.lifetime_said(rules);
         if !self.is_error() {
@@ -126,8 +128,8 @@ impl Head {
         Lifetime { fresh: (since / 10).min(rules.heuristic_most), explicit: false }
     }
 
-    /// How old it is at `now` (§4.2.3), or `None` where our clock has gone back since it came: then
-    /// nobody knows.
+    /// Age at `now` (§4.2.3), or `None` if our clock has gone back since it arrived: then nobody
+    /// knows.
     ///
     /// The age is the corrected one: what Age says, how long the answer took, and how long it has been
     /// here. The apparent age, our clock less Date, is left out as §4.2.3 allows.
@@ -142,7 +144,7 @@ impl Head {
         Some(Duration::from_secs(said.min(1 << 31)) + delay + resident)
     }
 
-    /// How much longer it is fresh at `now`, or how long it has been stale, in seconds: negative.
+    /// Remaining freshness at `now` in seconds; negative if it is stale.
     pub fn remaining(&self, rules: &Rules, now: Moment) -> i64 {
         let Some(age) = self.age(now).filter(|_| !self.invalidated) else { return -(1 << 31) };
         let fresh = self.lifetime(rules).fresh;
@@ -184,7 +186,7 @@ impl Head {
 /// Fields of a 304 that are for the one who asked, and not for those who get what it confirms.
 const OF_WHO_ASKED: [&str; 3] = ["set-cookie", "set-cookie2", "www-authenticate"];
 
-/// Whether `newer`, the fields of a 304, say that what it confirms is for nobody else any more.
+/// Returns `true` if `newer`, the fields of a 304, restricts the confirmed answer to one client.
 pub(crate) fn is_for_one(newer: &HeaderMap) -> bool {
     let said = Directives::of_response(newer);
     said.private || said.no_store

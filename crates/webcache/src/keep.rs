@@ -1,4 +1,4 @@
-//! What others do with the store: put in, pin, invalidate, and look at what is there.
+//! Maintenance of the store: put in, pin, invalidate, and look up.
 
 use bytes::Bytes;
 use http::header::{CONTENT_LOCATION, LOCATION};
@@ -55,7 +55,8 @@ impl Cache {
         entry.is_some_and(|entry| self.0.store.pin(&entry, pinned))
     }
 
-    /// Whether a GET of `key` with the fields `request` would be answered from here at once.
+    /// Returns `true` if a GET of `key` with the fields `request` would be answered from here at
+    /// once.
     pub fn has(&self, key: &Key, request: &HeaderMap) -> bool {
         let entry = self.0.store.find(key, request);
         let usable = |head: &Head| usable(head, request, &self.0.rules, self.now());
@@ -70,17 +71,17 @@ impl Cache {
         self.0.store.hashes(prefix, most, |head| head.remaining(&self.0.rules, now) > 0)
     }
 
-    /// How much is here.
+    /// Occupancy of the store.
     pub fn occupancy(&self) -> Occupancy {
         self.0.store.occupancy()
     }
 
-    /// What came and went.
+    /// Counts of stored and evicted objects.
     pub fn counts(&self) -> Counts {
         self.0.store.counts()
     }
 
-    /// What tells this cache the time.
+    /// Clock of this cache.
     pub fn clock(&self) -> Clock {
         self.0.clock.clone()
     }

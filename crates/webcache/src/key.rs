@@ -1,4 +1,4 @@
-//! What an object is filed under.
+//! Key of a stored object.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use blake2::{Blake2s256, Digest};
 /// The longest key, in bytes. Longer addresses are never stored.
 pub const MOST_KEY_BYTES: usize = 4096;
 
-/// How the origin is reached.
+/// Scheme by which the origin is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// In clear.

@@ -1,4 +1,4 @@
-//! Where answers come from that are not here.
+//! Source of answers that are not stored here.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -51,23 +51,23 @@ impl ForOthers {
     }
 }
 
-/// What an origin answers.
+/// Answer of an origin.
 #[derive(Debug)]
 pub struct Answer {
     /// The answer.
     pub response: Response<OriginBody>,
-    /// Whether it is certain that this is what the address in the key means, and that a body that
-    /// ends early will be seen to. Only then it may be stored.
+    /// `true` if this certainly is what the address in the key means, and an early end of the body
+    /// will be noticed. Only then it may be stored.
     pub trusted: bool,
-    /// Whether it was on its way before it was asked for: nothing went further because of the request.
+    /// `true` if it was in flight before the request: nothing went further because of the request.
     pub pushed: bool,
 }
 
-/// Why there is no answer, or not all of it.
+/// Reason for which there is no answer, or not all of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the origin gave no whole answer (code {code})")]
 pub struct Failure {
-    /// Whether that is because the ground cannot be reached.
+    /// `true` if the ground cannot be reached.
     pub offline: bool,
     /// The [`Origin`]'s own word for the reason.
     pub code: u8,

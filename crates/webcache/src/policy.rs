@@ -1,4 +1,4 @@
-//! What may be stored, and what may be used for which request (RFC 9111 §3, §4; RFC 5861).
+//! Storing and reuse of answers (RFC 9111 §3, §4; RFC 5861).
 
 use std::time::Duration;
 
@@ -15,8 +15,9 @@ fn understood(status: StatusCode) -> bool {
     guessable(status) || matches!(status.as_u16(), 302 | 303 | 307)
 }
 
-/// What browsers say in a GET that origins may answer to without naming it in Vary. A field that is not here may
-/// be one that an origin builds answers from, or refuses, without knowing that caches exist.
+/// Fields of browsers' GETs to which origins may answer without naming them in Vary. A field that
+/// is not here may be one from which an origin builds answers, or for which it refuses, without
+/// knowing that caches exist.
 const ORDINARY: [&str; 59] = [
     "accept",
     "accept-charset",
@@ -84,10 +85,10 @@ const ORDINARY: [&str; 59] = [
 /// A longer request head is nothing that all origins take: one that refuses it may say so in the answer. Bytes.
 const MAX_ORDINARY_HEAD: usize = 8 * 1024;
 
-/// Whether `request` says something that no browser does by itself and that `response` does not vary by, or more
-/// than browsers do.
-/// Many origins build answers from fields like X-Forwarded-Host and do not know that they do: stored, what
-/// one client put in there would be everybody's (web cache poisoning).
+/// Returns `true` if `request` has a field that no browser sends by itself and by which `response`
+/// does not vary, or a larger head than browsers send. Many origins build answers from fields like
+/// X-Forwarded-Host and do not know that they do. A stored answer would give everybody what one
+/// client put in there (web cache poisoning).
 fn is_odd(request: &HeaderMap, response: &HeaderMap) -> bool {
     let varies_by = |name: &str| {
         let lists = response.get_all(VARY).iter();
@@ -116,16 +117,16 @@ fn is_odd(request: &HeaderMap, response: &HeaderMap) -> bool {
         })
 }
 
-/// Whether `response` may be what it is because of who asked, or how, so that it says nothing of what others
-/// are answered.
+/// Returns `true` if `response` may depend on the client, or on the form of its request, so that it
+/// says nothing of others' answers.
 pub fn is_about_who_asks(request: &HeaderMap, response: &HeaderMap) -> bool {
     [COOKIE, AUTHORIZATION].iter().any(|name| request.contains_key(name))
         || Directives::of_request(request).no_store
         || is_odd(request, response)
 }
 
-/// Whether `head` is fresh only by guess, which is nothing for a request that shows a cookie: nobody but
-/// the origin's own word says that what one with a cookie gets is what others get.
+/// Returns `true` if `head` has only heuristic freshness and the request shows a cookie. Only the
+/// origin's own statement can say that a client with a cookie gets what others get.
 pub fn is_anothers_guess(head: &Head, request: &HeaderMap, rules: &Rules) -> bool {
     request.contains_key(COOKIE) && !head.lifetime(rules).explicit
 }
@@ -189,7 +190,7 @@ pub fn storable(
     useful.then_some(head)
 }
 
-/// What a stored answer is good for.
+/// Possible use of a stored answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
     /// It answers.
@@ -207,7 +208,7 @@ pub enum Use {
     },
 }
 
-/// What `head` is good for at `now`, for a request with the fields `request` that it fits (§4).
+/// Possible use of `head` at `now`, for a request with the fields `request` that it fits (§4).
 pub fn usable(head: &Head, request: &HeaderMap, rules: &Rules, now: Moment) -> Use {
     let asked = Directives::of_request(request);
     let said = head.directives();
@@ -248,7 +249,8 @@ pub fn usable(head: &Head, request: &HeaderMap, rules: &Rules, now: Moment) -> U
     validate()
 }
 
-/// Whether an answer with `status` to `method` says that what is stored there has changed (§4.4).
+/// Returns `true` if an answer with `status` to `method` means that the stored answer has changed
+/// (§4.4).
 pub fn invalidates(method: &Method, status: StatusCode) -> bool {
     let safe = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE);
     !safe && (status.is_success() || status.is_redirection())

@@ -1,4 +1,4 @@
-//! What moves a body to its readers as it comes and, at its end, into the store.
+//! Transfer of a body to its readers as it arrives and, at its end, into the store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,9 +42,9 @@ pub(crate) struct Pump {
     key: Key,
     request: HeaderMap,
     flowing: Flowing,
-    /// What the body takes of the memory.
+    /// Memory reserved for the body.
     room: Option<Room>,
-    /// Whether it is to be stored.
+    /// `true` if it is to be stored.
     kept: bool,
     /// While it is here others may join.
     lead: Option<Lead>,
@@ -129,7 +129,7 @@ impl Pump {
             && self.room.as_mut().is_some_and(|room| room.grow_to(store, taken))
     }
 
-    /// Whether more has come than is still to come.
+    /// Returns `true` if more has arrived than is still to come.
     fn is_nearly_done(&self) -> bool {
         let here = self.flowing.fill.length();
         self.flowing.length.is_some_and(|length| length.saturating_sub(here) <= here)
@@ -156,7 +156,7 @@ impl Pump {
         self.lead = None;
     }
 
-    /// Whether putting it together takes a while.
+    /// Returns `true` if joining its pieces takes a while.
     pub fn is_large(&self) -> bool {
         self.flowing.fill.length() > MOST_COPIED_AT_ONCE
     }

@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use http::header::{IF_RANGE, RANGE};
 
-/// What a Range field asks for.
+/// Part that a Range field requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asked {
     /// All of it, or what no cache has to understand: several ranges, another unit. All of it is
@@ -15,7 +15,7 @@ pub enum Asked {
     Last(u64),
 }
 
-/// What is answered.
+/// Part to answer with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slice {
     /// All of it, with 200.
@@ -32,14 +32,14 @@ pub enum Slice {
 }
 
 impl Asked {
-    /// What `request` asks for.
+    /// Part that `request` asks for.
     pub fn of(request: &HeaderMap) -> Self {
         let mut values = request.get_all(RANGE).iter();
         let (Some(value), None) = (values.next(), values.next()) else { return Self::Whole };
         value.to_str().ok().and_then(parse).unwrap_or(Self::Whole)
     }
 
-    /// What of an object of `length` bytes that is.
+    /// Part of an object of `length` bytes.
     pub fn within(self, length: u64) -> Slice {
         match self {
             Self::Whole => Slice::Whole,

@@ -28,7 +28,7 @@ impl Recent {
         until.insert(key.hash64(), now + lasting);
     }
 
-    /// Whether `key` is remembered.
+    /// Returns `true` if `key` is remembered.
     pub fn knows(&self, key: &Key, now: Moment) -> bool {
         let until = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         until.get(&key.hash64()).is_some_and(|until| *until > now)

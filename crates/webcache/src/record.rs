@@ -1,4 +1,4 @@
-//! How a stored answer's head lies on disk: one file, complete or worthless.
+//! Disk format of a stored answer's head: one file, complete or worthless.
 //!
 //! Integers are big-endian. The file is a magic number, the fields below, and the BLAKE2s-256 of all
 //! before it. A file that was cut, overwritten in part, or changed in one bit does not have the right
@@ -21,13 +21,13 @@ const MAGIC: &[u8; 8] = b"bpwebc\x00\x01";
 
 const SUM_BYTES: usize = 32;
 
-/// What tells the length of a text.
+/// Length prefix of a text.
 const TEXT_BYTES: usize = 2;
 
 /// The first half of a BLAKE2s-256.
 pub type Sum = [u8; 16];
 
-/// What a head's file holds.
+/// Content of a head's file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The number in the names of its files, so that a renamed file is not taken for another.
@@ -54,7 +54,7 @@ pub fn sum(body: &[u8]) -> Sum {
 pub struct Summing(Blake2s256);
 
 impl Summing {
-    /// What follows.
+    /// Adds the next piece.
     pub fn add(&mut self, piece: &[u8]) {
         self.0.update(piece);
     }
@@ -96,7 +96,7 @@ impl Record {
         (out.len() <= MOST_HEAD_BYTES).then_some(out)
     }
 
-    /// How long [`Record::encode`] makes the file of `head` under `key`, without its work.
+    /// Length of the file that [`Record::encode`] makes of `head` under `key`, without its work.
     pub fn encoded_bytes(key: &Key, head: &Head) -> usize {
         let selected = head.selection.0.iter().map(|(name, value)| {
             let value = value.as_ref().map_or(0, Vec::len);

@@ -1,17 +1,17 @@
-//! What was done with a request: for Cache-Status (RFC 9211), and for counting.
+//! Handling of a request: for Cache-Status (RFC 9211), and for counting.
 
 use http::{HeaderValue, StatusCode};
 
-/// Why a request went to the origin (RFC 9211 §2.2).
+/// Reason for which a request went to the origin (RFC 9211 §2.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forwarded {
     /// Nothing is stored under its address.
     UriMiss,
-    /// What is stored there fits other requests.
+    /// The stored answers fit other requests.
     VaryMiss,
-    /// What is stored there is too old, or has to be confirmed each time.
+    /// The stored answer is too old, or has to be confirmed each time.
     Stale,
-    /// What is stored there is fresh, but the request itself asks for more, or shows who is asking.
+    /// The stored answer is fresh, but the request itself asks for more, or shows who is asking.
     Request,
     /// Its method.
     Method,
@@ -19,7 +19,7 @@ pub enum Forwarded {
     Bypass,
 }
 
-/// What was done with a request.
+/// Handling of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// Answered from here at once, being fresh.
@@ -44,7 +44,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether the answer's body did not cross the link for this request.
+    /// Returns `true` if the answer's body did not cross the link for this request.
     pub fn saves_bytes(self) -> bool {
         matches!(
             self,
@@ -52,7 +52,7 @@ impl Outcome {
         )
     }
 
-    /// Whether no question went to the far side of the link for the answer.
+    /// Returns `true` if no request crossed the link for the answer.
     pub fn saves_round_trip(self) -> bool {
         matches!(self, Self::Hit | Self::StaleHit | Self::Pushed)
     }
@@ -79,17 +79,17 @@ impl Forwarded {
 /// The member for this cache in Cache-Status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Member {
-    /// Whether the request did not go further; never with `forwarded`.
+    /// `true` if the request did not go further; never with `forwarded`.
     pub hit: bool,
-    /// Why it did.
+    /// Reason for which it went further.
     pub forwarded: Option<Forwarded>,
-    /// What the origin answered, where that is not what the client is answered.
+    /// Status from the origin, if the client gets another.
     pub forwarded_status: Option<StatusCode>,
     /// For how many seconds the answer is still fresh; negative, for how many it has been stale.
     pub ttl: Option<i64>,
-    /// Whether what the origin answered is being stored.
+    /// `true` if the origin's answer is being stored.
     pub stored: bool,
-    /// Whether it was somebody else's request that went further.
+    /// `true` if somebody else's request went further.
     pub collapsed: bool,
     /// In a word of our own.
     pub detail: Option<&'static str>,

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::head::{Head, date};
 
-/// Whether the origin can be asked if this still holds.
+/// Returns `true` if the origin can be asked to confirm this answer.
 pub fn has_validator(headers: &HeaderMap) -> bool {
     headers.contains_key(ETAG) || headers.contains_key(LAST_MODIFIED)
 }
@@ -32,8 +32,8 @@ pub fn ask_whether(request: &mut HeaderMap, head: &Head) -> bool {
     has_validator(&head.headers)
 }
 
-/// Whether a 304 with these fields is about `head` (§4.3.4): it may name another answer of the
-/// origin's that we do not have.
+/// Returns `true` if a 304 with these fields is about `head` (§4.3.4): it may name another answer
+/// of the origin's that we do not have.
 pub fn confirms(newer: &HeaderMap, head: &Head) -> bool {
     let same = |name| match (newer.get(&name), head.headers.get(&name)) {
         (Some(newer), Some(ours)) => weakly_equal(newer.as_bytes(), ours.as_bytes()),
@@ -43,8 +43,8 @@ pub fn confirms(newer: &HeaderMap, head: &Head) -> bool {
     if newer.contains_key(ETAG) { same(ETAG) } else { same(LAST_MODIFIED) }
 }
 
-/// Whether the answer to a HEAD with these fields is about the same thing as `head`, whose body has
-/// `body_bytes` (§4.3.5).
+/// Returns `true` if the answer to a HEAD with these fields is about the same object as `head`,
+/// whose body has `body_bytes` (§4.3.5).
 pub fn same_object(newer: &HeaderMap, head: &Head, body_bytes: u64) -> bool {
     let agrees = |name: http::HeaderName| match (newer.get(&name), head.headers.get(&name)) {
         (Some(newer), Some(ours)) => newer == ours,
@@ -56,17 +56,19 @@ pub fn same_object(newer: &HeaderMap, head: &Head, body_bytes: u64) -> bool {
     agrees(ETAG) && agrees(LAST_MODIFIED) && same_length
 }
 
-/// Whether a request asks for what no cache may judge: RFC 9111 §4.3.2 leaves these to the origin.
+/// Returns `true` for a condition that no cache may judge: RFC 9111 §4.3.2 leaves these to the
+/// origin.
 pub fn is_for_the_origin(request: &HeaderMap) -> bool {
     request.contains_key(IF_MATCH) || request.contains_key(IF_UNMODIFIED_SINCE)
 }
 
-/// Whether a request asks only for what it does not have yet.
+/// Returns `true` if a request asks only for content that it does not have yet.
 pub fn is_conditional(request: &HeaderMap) -> bool {
     request.contains_key(IF_NONE_MATCH) || request.contains_key(IF_MODIFIED_SINCE)
 }
 
-/// Whether the client has what `head` says already, so that 304 answers it (RFC 9110 §13.1.2, §13.1.3).
+/// Returns `true` if the client already has the content of `head`, so that 304 answers it (RFC 9110
+/// §13.1.2, §13.1.3).
 pub fn client_has_it(request: &HeaderMap, head: &Head) -> bool {
     if request.contains_key(IF_NONE_MATCH) {
         let Some(ours) = head.headers.get(ETAG) else { return false };
@@ -77,8 +79,8 @@ pub fn client_has_it(request: &HeaderMap, head: &Head) -> bool {
     date(&head.headers, &LAST_MODIFIED).is_some_and(|changed| changed <= since)
 }
 
-/// Whether a range may be taken of `head`, by the client's If-Range (RFC 9110 §13.1.5): the very same
-/// object or nothing.
+/// Returns `true` if a range may be taken of `head`, by the client's If-Range (RFC 9110 §13.1.5):
+/// the very same object or nothing.
 pub fn range_holds(request: &HeaderMap, head: &Head) -> bool {
     let Some(wanted) = request.get(IF_RANGE) else { return true };
     let wanted = wanted.as_bytes().trim_ascii();
@@ -96,7 +98,8 @@ pub fn range_holds(request: &HeaderMap, head: &Head) -> bool {
     same && made.saturating_sub(changed).as_secs() >= 60
 }
 
-/// Whether the list in `value` has `tag` or is `*`; weak comparison. Tags may hold commas.
+/// Returns `true` if the list in `value` has `tag` or is `*`; weak comparison. Tags may hold
+/// commas.
 fn lists(value: &HeaderValue, tag: &[u8]) -> bool {
     let mut rest = value.as_bytes().trim_ascii();
     if rest == b"*" {

@@ -1,4 +1,4 @@
-//! Which of several answers fits a request (RFC 9111 §4.1).
+//! Choice among several answers for a request (RFC 9111 §4.1).
 
 use http::header::{ACCEPT_ENCODING, ACCEPT_LANGUAGE, AUTHORIZATION, COOKIE, HeaderName, VARY};
 use http::{HeaderMap, HeaderValue};
@@ -11,8 +11,8 @@ pub const MOST_FIELDS: usize = 16;
 pub struct Selection(pub(crate) Vec<(HeaderName, Option<Vec<u8>>)>);
 
 impl Selection {
-    /// What selects `response`, which answers `request`; `None` where nothing can: `Vary: *`, or a
-    /// field that says who somebody is.
+    /// Selection key of `response`, which answers `request`; `None` if nothing can select it:
+    /// `Vary: *`, or a field that identifies somebody.
     pub fn new(response: &HeaderMap, request: &HeaderMap) -> Option<Self> {
         let mut fields = Vec::new();
         for value in response.get_all(VARY) {
@@ -40,7 +40,7 @@ impl Selection {
         Some(Self(fields))
     }
 
-    /// Whether `request` says the same in these fields.
+    /// Returns `true` if `request` has the same values in these fields.
     pub fn fits(&self, request: &HeaderMap) -> bool {
         self.0.iter().all(|(name, value)| normal(name, request) == *value)
     }

@@ -1,4 +1,4 @@
-//! What is fetched before anybody asks, and stays.
+//! Objects that are fetched before anybody asks, and stay.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What the directory holds, over restarts, crashes, damage and a disk that is full.
+//! Content of the directory, over restarts, crashes, damage and a disk that is full.
 
 mod common;
 
@@ -32,7 +32,7 @@ async fn fill(rig: &Rig, range: std::ops::Range<usize>) {
     rig.cache.settle().await;
 }
 
-/// How many of the first `count` are here; all that is given must be right.
+/// Number of the first `count` objects that are here; every given object must be right.
 async fn count(rig: &Rig, count: usize) -> usize {
     let mut here = 0;
     for n in 0..count {
@@ -53,7 +53,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What `directory` takes on disk, as the budget counts.
+/// Disk space of `directory`, as the budget counts it.
 fn usage(directory: &Path) -> u64 {
     let sizes =
         files(directory).into_iter().filter_map(|file| Some(fs::metadata(file).ok()?.len()));

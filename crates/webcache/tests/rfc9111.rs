@@ -8,7 +8,7 @@ use common::{Rig, Says, response};
 /// A first request and its answer, `after` seconds later a second one, and what the origin would say to
 /// that.
 struct Case {
-    /// Where it is written.
+    /// Section of the RFC.
     section: &'static str,
     first: &'static str,
     answer: &'static str,

@@ -1,4 +1,4 @@
-//! What of the resolver outlives it.
+//! State of the resolver that outlives it.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::answer::{Answer, Kind};
 use crate::cache::State;
 use crate::journal::Record;
 
-/// What records that wait to be taken may cost; what does not fit is not kept over a restart.
+/// Memory of records that wait to be written; records beyond it are not stored over a restart.
 const MOST_BYTES: usize = 4 << 20;
 
-/// What one costs beside its message.
+/// Memory of a record in addition to its message.
 const RECORD_BYTES: usize = 300;
 
 /// Places looked at by one call of [`Front::snapshot`]: some 100 µs.
@@ -20,7 +20,7 @@ const AT_A_TIME: usize = 1024;
 pub struct Unwritten {
     records: Vec<Record>,
     bytes: usize,
-    /// Whether anybody writes them.
+    /// `true` if somebody writes them.
     wanted: bool,
 }
 

@@ -11,11 +11,11 @@ use crate::push;
 const AGAIN: Duration = Duration::from_secs(3);
 const TRIES: u32 = 5;
 
-/// What is still taken of the ground.
+/// Part of the ground's push that is still accepted.
 pub struct WarmStart {
     left_bytes: usize,
     tries: u32,
-    /// When the ground is told, until it has heard it.
+    /// Time at which the ground is told, until it has heard it.
     due: Option<Duration>,
 }
 

@@ -20,7 +20,7 @@ use crate::net::ip::{UDP, is_echo};
 /// 2.4 (f)): a cabin's browsers refused at once, 300 kbit/s of the cabin's radio.
 const ICMP_PER_SECOND: f64 = 500.0;
 
-/// Of which one client gets this many: a page's worth of destinations.
+/// Rate for one client: a page's worth of destinations.
 const ICMP_PER_SECOND_EACH: f64 = 50.0;
 
 /// Buckets that clients share: at 64 bytes each, 32 KiB.
@@ -34,8 +34,8 @@ pub struct Answers {
     shares: Shares,
 }
 
-/// What each client has of the messages. Clients are spread over a fixed number of buckets by a
-/// hash that they cannot know, so who floods takes from few others.
+/// Share of each client in the messages. Clients are spread over a fixed number of buckets by a
+/// hash that they cannot know, so a flood takes from few others.
 struct Shares {
     hash: RandomState,
     buckets: [Bucket; SHARES],

@@ -36,7 +36,7 @@ use outage::Outage;
 use tls::Secure;
 use way::Outgoing;
 
-/// Where name servers are asked.
+/// Port of name servers.
 pub const PORT: u16 = 53;
 
 /// A client's stream on which nothing is asked is closed after this (RFC 7766 section 6.2.3).
@@ -51,7 +51,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(16);
 /// A name that leads nowhere (RFC 6761 section 6.4): of addresses that stood for a name once.
 const EXPIRED: &str = "expired.bentpipe.invalid";
 
-/// How a client's stream came to the resolver.
+/// Protocol by which a client's stream came to the resolver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum By {
     /// In clear, where the resolver listens.
@@ -62,7 +62,7 @@ pub enum By {
     Tls,
 }
 
-/// Who waits for an answer, and how it gets it.
+/// Callback that gives a waiting client its answer.
 type Later = Box<dyn FnOnce(&[u8]) + Send>;
 
 /// The resolver on board.
@@ -78,11 +78,11 @@ pub struct Board {
     /// DNS over TLS and HTTPS, where they are offered.
     offer: Option<Offer>,
     counters: Arc<Counters>,
-    /// Whether queries to other resolvers are answered here.
+    /// `true` if queries to other resolvers are answered here.
     pub intercepts: bool,
 }
 
-/// What serves a [`Board`]; to be run once.
+/// Server of a [`Board`]; to be run once.
 pub struct Serving {
     listeners: Listeners,
     secure: Option<Secure>,
@@ -146,7 +146,7 @@ impl Board {
         }
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn counts(&self) -> Counts {
         self.lock().counts()
     }
@@ -167,7 +167,7 @@ impl Board {
         })
     }
 
-    /// Whether there is a way to the ground.
+    /// Returns `true` if there is a path to the ground.
     fn is_up(&self) -> bool {
         // Nothing in there panics half-way.
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -234,8 +234,8 @@ impl Board {
         }
     }
 
-    /// Where a flow to `target` goes: by name where its address stands for one. An address that
-    /// stands for none any more leads nowhere.
+    /// Resolves a flow's `target`: to the name for which its address stands. An address that stands
+    /// for none any more leads nowhere.
     pub fn by_name(&self, target: Target) -> Target {
         let Host::Ip(ip) = target.host else { return target };
         let mut front = self.lock();
@@ -317,29 +317,29 @@ impl Board {
 pub struct Resolver(pub(super) Arc<Board>);
 
 impl Resolver {
-    /// What a passenger at `from` who sends `message` is told; nothing where it is no query.
+    /// Answer to `message` of a passenger at `from`; `None` if it is not a query.
     pub async fn ask(&self, from: IpAddr, message: &[u8]) -> Option<Vec<u8>> {
         self.0.ask(Source::Stream(from), Bytes::copy_from_slice(message), self.0.packet()).await
     }
 
-    /// Where a flow to `target` goes, whose address may stand for a name.
+    /// Destination of a flow to `target`, whose address may stand for a name.
     pub fn destination(&self, target: Target) -> Target {
         self.0.by_name(target)
     }
 
-    /// What happened so far.
+    /// Counts so far.
     pub fn counts(&self) -> Counts {
         self.0.counts()
     }
 }
 
 impl Serving {
-    /// Where clients come in.
+    /// Listeners for clients.
     pub fn listeners(&self) -> &Listeners {
         &self.listeners
     }
 
-    /// Where they come in encrypted: over TLS, then over HTTPS.
+    /// Listeners for encrypted clients: over TLS, then over HTTPS.
     pub fn encrypted(&self) -> [Vec<SocketAddr>; 2] {
         self.secure.as_ref().map(Secure::addresses).unwrap_or_default()
     }
@@ -362,7 +362,7 @@ impl Clock {
         self.began + self.at.elapsed()
     }
 
-    /// When it will be `time`.
+    /// Instant of `time`.
     fn when(&self, time: Duration) -> Instant {
         self.at + time.saturating_sub(self.began)
     }

@@ -13,7 +13,7 @@ use crate::classify::{
     Decision, Mac, Name, NameTable, Named, Protocol, Rules, Subject, Visible, visible,
 };
 
-/// How long a pair of name and address that the ground verified counts as known.
+/// Validity of a pair of name and address that the ground verified.
 const VERIFIED_FOR: Duration = Duration::from_secs(300);
 
 /// The operator's rules, and the names known so far.
@@ -27,7 +27,7 @@ pub struct Classes {
 pub struct Asked<'a> {
     pub target: &'a Target,
     pub protocol: Protocol,
-    /// How the client marked it, where that is known.
+    /// Mark of the client, if known.
     pub dscp: Dscp,
     pub ticket: &'a Ticket,
     /// The client's device, where that is known.
@@ -51,7 +51,7 @@ impl Classes {
         self.rules.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Which class the flow has, and what could be verified to give it another.
+    /// Class of the flow, and the claim that could be verified to give it another.
     pub fn decide(&self, asked: &Asked<'_>) -> Decision {
         let (target, protocol, rules) = (asked.target, asked.protocol, self.rules());
         let said = match protocol {
@@ -75,17 +75,18 @@ impl Classes {
         })
     }
 
-    /// Whether `first` is the beginning of something that may say a name a rule asks for.
+    /// Returns `true` if `first` is the beginning of something that may contain a name a rule asks
+    /// for.
     pub fn wants_more(&self, first: &[u8]) -> bool {
         self.rules().ask_names() && visible(first) == Visible::Partial
     }
 
-    /// Whether a rule asks for clients' devices.
+    /// Returns `true` if a rule asks for clients' devices.
     pub fn ask_devices(&self) -> bool {
         self.rules().ask_devices()
     }
 
-    /// Whether a rule asks how clients mark their packets.
+    /// Returns `true` if a rule asks for clients' marks.
     pub fn ask_marks(&self) -> bool {
         self.rules().ask_marks()
     }
@@ -101,7 +102,7 @@ impl Classes {
         self.learn(name, &[address], VERIFIED_FOR);
     }
 
-    /// Whether `address` is known to be one of `name`'s.
+    /// Returns `true` if `address` is known to be one of `name`'s.
     pub fn agrees(&self, name: &Name, address: IpAddr) -> bool {
         let now = self.now();
         self.names().agrees(name, address, now)

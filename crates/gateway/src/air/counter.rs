@@ -30,7 +30,7 @@ pub enum CounterError {
     File {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// Another process holds it.
@@ -72,7 +72,7 @@ pub fn claim(file: &Path) -> Result<u64, CounterError> {
 const PATIENCE: Duration = Duration::from_secs(30);
 /// … and for this long at most: an outage of a day costs the disk 30 writes.
 const LONGEST_PATIENCE: Duration = Duration::from_secs(3600);
-/// How often it is looked.
+/// Polling interval.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Claims another block for `air` when its handshakes stay unanswered: another gateway with its key

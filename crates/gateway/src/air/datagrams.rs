@@ -30,7 +30,7 @@ use unproven::Unproven;
 /// Bytes of packets that wait while their flow is being opened: a QUIC client's first flight.
 const MOST_WAITING_BYTES: usize = 16 * 1024;
 
-/// Which flow a packet belongs to.
+/// Key of a packet's flow.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The IP protocol's number.
@@ -38,11 +38,11 @@ pub struct Key {
     /// The client, with its port; the identifier is in its place where echoes are sent, and 0 where
     /// the protocol has neither.
     pub client: SocketAddr,
-    /// Where it sends to; the port is 0 where the protocol has none.
+    /// Destination; the port is 0 if the protocol has none.
     pub target: Target,
 }
 
-/// Why a packet did not arrive.
+/// Reason for which a packet did not arrive.
 #[derive(Debug, Clone, Copy)]
 pub enum Problem {
     /// The link carries no more payload than this.
@@ -67,7 +67,8 @@ pub trait Back: Send + Sync + 'static {
     /// Tells the client why `sent` did not arrive.
     fn explain(&self, key: &Key, sent: &Sent<'_>, problem: Problem);
 
-    /// Whether the clients' addresses are certain: each has proved the way back to it by TCP.
+    /// Returns `true` if the clients' addresses are certain: each has proved by TCP that it
+    /// receives there.
     fn knows_clients(&self) -> bool {
         false
     }
@@ -109,7 +110,7 @@ enum Stage {
     Over,
 }
 
-/// What became of a packet.
+/// Fate of a packet.
 enum Fate {
     Gone,
     Dropped,
@@ -137,7 +138,7 @@ impl<B: Back> Table<B> {
         self.over.cancel();
     }
 
-    /// Whether a flow of this key is open.
+    /// Returns `true` if a flow of this key is open.
     pub fn knows(&self, key: &Key) -> bool {
         self.lock().contains_key(key)
     }
@@ -369,7 +370,7 @@ impl Flow {
         }
     }
 
-    /// When the flow ends if nothing moves until then.
+    /// Time at which the flow ends if nothing moves until then.
     fn deadline(&self) -> Instant {
         let state = self.lock();
         state.moved_at + if state.is_answered { self.idle } else { self.unanswered }

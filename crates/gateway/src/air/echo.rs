@@ -16,12 +16,12 @@ const HEADER_BYTES: usize = 8;
 /// nobody waits for one (RFC 1122 section 3.2.2, RFC 4443 section 2.4 (e)).
 const NEVER_ANSWERED_V4: [u8; 10] = [0, 3, 4, 5, 9, 10, 11, 12, 14, 18];
 
-/// What an ICMP message of a client asks for.
+/// Request in an ICMP message of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
     /// An echo.
     Echo {
-        /// Whose it is, at the client.
+        /// Identifier at the client.
         identifier: u16,
     },
     /// Something else that expects an answer.

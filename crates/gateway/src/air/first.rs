@@ -51,14 +51,14 @@ impl Ending {
     }
 }
 
-/// How a flow broke.
+/// Break of a flow.
 #[derive(Debug, Clone, Copy)]
 pub struct Ended {
-    /// What it broke with.
+    /// Its code.
     pub code: ResetCode,
-    /// How the link was just then: where it was not up, the destination is not to blame.
+    /// State of the link at that moment: if it was not up, the destination is not to blame.
     pub reach: Reach,
-    /// Whether anything had come before.
+    /// `true` if anything had come before.
     pub is_answered: bool,
     /// This end gave up, because nothing moved.
     pub is_given_up: bool,

@@ -35,13 +35,13 @@ pub(super) const MAX_ANSWER_FIELDS: usize = 256;
 /// A body to answer with.
 pub(super) type Body = UnsyncBoxBody<Bytes, BoxError>;
 
-/// What one client connection's requests share.
+/// State shared by the requests of one client connection.
 struct Proxy {
     ticket: Arc<Ticket>,
     gate: Arc<Gate>,
     auth: Option<Arc<Auth>>,
     intake: Arc<Intake>,
-    /// Whether the client has ever sent a whole request head.
+    /// `true` once the client has sent a whole request head.
     asked: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! Who a client is beyond its address.
+//! Identity of a client beyond its address.
 //!
 //! A passenger is a device: however many addresses of either family it takes, it has one share and one set
 //! of limits. The kernel's table of neighbours says which device has an address. Whoever has no entry there:
@@ -26,7 +26,7 @@ pub use neighbours::Neighbours;
 /// Source of what is known about clients. A portal that knows names puts itself in the place of
 /// [`Neighbours`].
 pub trait Identity: Send + Sync + 'static {
-    /// Where the client is, as the kernel sees it.
+    /// Place of the client, as the kernel sees it.
     fn place(&self, client: IpAddr) -> Place;
 
     /// Waits a moment until the client's device is known, if it is [`Place::Unproven`].
@@ -85,7 +85,7 @@ pub struct Newcomer {
     pub client: IpAddr,
     /// The passenger; `None` if its address may be invented.
     pub whose: Option<Whose>,
-    /// Whether it is a program of this machine.
+    /// `true` for a program of this machine.
     pub is_local: bool,
 }
 

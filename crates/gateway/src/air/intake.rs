@@ -1,4 +1,4 @@
-//! What every listener does with a client once it knows where the client wants to go.
+//! Common work of all listeners on a client, once its destination is known.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -29,18 +29,18 @@ use crate::relay::{Outcome, Relay, Verdict, reset_on_close};
 use crate::status::Session;
 use crate::usage::{Book, Meter};
 
-/// How long a flow waits for the client's first bytes, so that they travel with
-/// it. Only protocols in which the server speaks first lose this time.
+/// Maximum wait for the client's first bytes, so that they travel with the opening. Only protocols
+/// in which the server speaks first lose this time.
 const FIRST_BYTES_WAIT: Duration = Duration::from_millis(10);
 
-/// How long a client of a proxy waits for a link that is not up yet, before it is told so.
+/// Maximum wait of a proxy's client for a link that is not up yet, before it is told so.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// An outage of this length is expected to last: who comes then is told so at once, and does not wait for its end
 /// without knowing. Most fades are shorter.
 const OUTAGE_LASTS: Duration = Duration::from_secs(20);
 
-/// How often it is looked meanwhile.
+/// Polling interval meanwhile.
 const LINK_LOOK: Duration = Duration::from_millis(100);
 
 /// Seconds of its average rate of new TCP connections that a passenger may open at once: browsers open some
@@ -50,19 +50,19 @@ const TCP_BURST_SECONDS: f64 = 4.0;
 /// The same for flows of datagrams.
 const BURST_SECONDS: f64 = 2.0;
 
-/// What the listeners share.
+/// State shared by the listeners.
 pub struct Intake {
     pub far: Arc<dyn FarEnd>,
     pub limits: AirLimits,
     pub counters: Arc<Counters>,
     pub flows: Flows,
     pub quiet: Quiet,
-    /// Whether what comes of QUIC is put back in order.
+    /// `true` if received QUIC datagrams are put back in order.
     pub quic_in_order: bool,
     pub classes: Arc<Classes>,
-    /// Where it is kept what passengers use.
+    /// Book of passengers' usage.
     pub usage: Option<Arc<Book>>,
-    /// What one passenger may send in the network's class.
+    /// Ceiling of one passenger in the network's class.
     pub ceil: Arc<Ceil>,
     /// Split HTTP's half on board, where there is one.
     pub pages: Option<Arc<AirPages>>,
@@ -195,7 +195,7 @@ impl Intake {
         Newcomer::new(client, is_connected, self.limits.passenger, &*self.identity)
     }
 
-    /// Whether the source of a datagram may be invented, as far as is known now.
+    /// Returns `true` if the source of a datagram may be invented, as far as is known now.
     pub fn is_unproven(&self, client: IpAddr) -> bool {
         self.newcomer(client, false).whose.is_none()
     }
@@ -244,7 +244,7 @@ impl Intake {
         timeout(LINK_PATIENCE, waiting).await.is_ok()
     }
 
-    /// What to ask the far end for, for a client whose connection is marked with `dscp`.
+    /// Request to the far end, for a client whose connection is marked with `dscp`.
     pub fn open(&self, target: Target, ticket: &Ticket, dscp: Dscp, first: Bytes) -> Open {
         let target = self.by_name(target);
         let asked = Asked {
@@ -263,14 +263,14 @@ impl Intake {
         Open { target, class: decision.class, passenger: ticket.number, claim, first }
     }
 
-    /// What to ask the far end for, for this gateway itself, in `class`.
+    /// Request to the far end, for this gateway itself, in `class`.
     pub fn open_own(&self, target: Target, class: Class) -> Open {
         self.counters.count_class(class);
         let target = self.by_name(target);
         Open { target, class, passenger: EVERYONE_ELSE, claim: None, first: Bytes::new() }
     }
 
-    /// Where a flow to `target` goes, whose address may stand for a name.
+    /// Destination of a flow to `target`, whose address may stand for a name.
     pub fn by_name(&self, target: Target) -> Target {
         match &self.board {
             Some(board) => board.by_name(target),
@@ -283,8 +283,7 @@ impl Intake {
         self.board.as_ref().filter(|board| board.intercepts)
     }
 
-    /// How the client marks `tcp`, where a rule asks for it and the kernel knows: see
-    /// [`net::mark_of`].
+    /// Client's mark of `tcp`, if a rule asks for it and the kernel knows: see [`net::mark_of`].
     pub fn mark_of(&self, tcp: &TcpStream) -> Dscp {
         if self.classes.ask_marks() { net::mark_of(tcp) } else { Dscp::DF }
     }
@@ -301,7 +300,7 @@ impl Intake {
         Some(usage.meter(self.identity.label(ticket.client), class))
     }
 
-    /// What is to be done when the ground confirms the class of a flow.
+    /// Action for the ground's confirmation of a flow's class.
     fn on_verdict(&self, name: Name, address: IpAddr) -> Verdict {
         let (classes, counters) = (self.classes.clone(), self.counters.clone());
         Box::new(move |class, tcp| {

@@ -1,5 +1,5 @@
-//! What is neither TCP nor UDP: echoes become flows of datagrams, other protocols too where the
-//! config names them, and all else is refused as a router would refuse it.
+//! Protocols other than TCP and UDP. Echoes become flows of datagrams, other protocols too if the
+//! configuration names them, and everything else is refused as a router would refuse it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::net::ip;
 pub struct Server {
     /// The flows, and the way back to clients.
     pub table: Arc<Table<Answers>>,
-    /// What the listeners share.
+    /// State shared by the listeners.
     pub intake: Arc<Intake>,
-    /// Which protocols are carried.
+    /// Protocols that are carried.
     pub raw: Raw,
 }
 
@@ -68,7 +68,7 @@ impl Server {
     }
 }
 
-/// What is to be done with a packet.
+/// Treatment of a packet.
 enum Verdict {
     /// It crosses, in the flow of this identifier.
     Carry(u16),
@@ -126,7 +126,7 @@ impl<'a> Packet<'a> {
         })
     }
 
-    /// Whether RFC 1122 section 3.2.2 wants no errors about it: one of its ends is nobody.
+    /// Returns `true` if RFC 1122 section 3.2.2 forbids errors about it: one of its ends is nobody.
     fn is_nobodys(&self) -> bool {
         let nobody = |ip: IpAddr| ip.is_unspecified() || ip.is_multicast() || ip.is_loopback();
         nobody(self.client) || nobody(self.target)
@@ -144,8 +144,8 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// What the fuzz target and a property test do with what the kernel copies: reads it, and panics if
-/// that breaks a promise. Gives whether it was a packet.
+/// Reads a kernel copy of a packet, for the fuzz target and a property test, and panics if that
+/// breaks a promise. Returns `true` if it was a packet.
 #[cfg(any(test, feature = "fuzzing"))]
 pub fn fuzz(bytes: &[u8]) -> bool {
     let Some(packet) = Packet::parse(bytes) else { return false };

@@ -9,7 +9,7 @@ use etherparse::{IpHeaders, IpNumber, Ipv4Header, Ipv6Header, PacketBuilder};
 use crate::far::datagram::IcmpError;
 use crate::net::ip;
 
-/// What our own packets start with.
+/// Initial hop limit of our own packets.
 const HOP_LIMIT: u8 = 64;
 
 /// RFC 1812 section 4.3.2.3: an ICMP error has at most 576 bytes.
@@ -24,7 +24,7 @@ const HEADER_BYTES: usize = 8;
 const V4_HEADERS_BYTES: usize = V4_HEADER_BYTES + HEADER_BYTES;
 const V6_HEADERS_BYTES: usize = V6_HEADER_BYTES + HEADER_BYTES;
 
-/// Where the header of IPv6 says what follows it.
+/// Offset of the next-header field of IPv6.
 const NEXT_HEADER_AT: u8 = 6;
 
 /// IPv6 has no smaller MTU (RFC 8200 section 5), and hosts do not believe in one.
@@ -35,19 +35,19 @@ const LEAST_V6_MTU: u32 = 1280;
 pub struct Original<'a> {
     /// The IP protocol.
     pub protocol: u8,
-    /// Who sent it; the port is UDP's.
+    /// Sender; the port is UDP's.
     pub client: SocketAddr,
-    /// Where to; the port is UDP's.
+    /// Destination; the port is UDP's.
     pub target: SocketAddr,
     /// Its traffic class.
     pub traffic_class: u8,
-    /// What UDP carried; of another protocol, what IP carried.
+    /// Payload of UDP; of another protocol, the payload of IP.
     pub payload: &'a [u8],
     /// Bytes that followed `payload`, where that is cut short.
     pub cut_bytes: usize,
 }
 
-/// What an ICMP error says.
+/// Message of an ICMP error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
     /// The hop limit has run out here.
@@ -65,13 +65,13 @@ pub enum Message {
         /// The largest payload.
         most_payload: usize,
     },
-    /// What a router on the far side says.
+    /// Error from a router on the far side.
     Relayed(IcmpError),
 }
 
 impl Message {
-    /// What to tell a client whose flow of `protocol` was ended with `code`; ends by silence are not
-    /// told.
+    /// Message to a client whose flow of `protocol` was ended with `code`; ends by silence have
+    /// none.
     pub fn of_reset(code: ResetCode, protocol: u8) -> Option<Self> {
         match code {
             ResetCode::Refused if protocol == ip::UDP => Some(Self::PortUnreachable),
@@ -194,7 +194,7 @@ fn quoted(original: &Original<'_>) -> Option<Vec<u8>> {
     Some(quoted)
 }
 
-/// What stands between the IP header and what is counted as payload.
+/// Length between the IP header and the bytes that count as payload.
 fn own_header_bytes(protocol: u8) -> usize {
     if protocol == ip::UDP { HEADER_BYTES } else { 0 }
 }

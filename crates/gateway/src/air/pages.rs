@@ -25,7 +25,7 @@ const PORT: u16 = 80;
 /// An answer that came by the ground's half.
 pub type Pushed = Response<UnsyncBoxBody<Bytes, PromiseBroken>>;
 
-/// What an answer is of.
+/// Kind of an answer.
 pub enum Came {
     /// A page, which was asked for across the link.
     Page(Pushed),
@@ -33,11 +33,11 @@ pub enum Came {
     Object(Pushed),
 }
 
-/// What is asked for, and how.
+/// Requested resource, and the form of the request.
 pub type Asked<'a> = (&'a Method, &'a Address, &'a HeaderMap, Condition);
 
-/// What Split HTTP has for a request of the passenger with `ticket`; `None` where it is to cross the
-/// link as ever. `cached` gives the hashes of what a cache of ours has of the page's site, the newest
+/// Answer of Split HTTP for a request of the passenger with `ticket`; `None` if it is to cross the
+/// link as usual. `cached` gives the hashes of our cache's objects of the page's site, the newest
 /// first.
 pub async fn answer(
     pages: &Arc<AirPages>,

@@ -52,9 +52,9 @@ pub struct Passengers {
 /// A bound on flows of one [`Kind`].
 #[derive(Debug, Clone, Copy)]
 pub struct Limit {
-    /// Of all passengers.
+    /// For all passengers.
     pub all: usize,
-    /// Of one.
+    /// For one client.
     pub each: usize,
     /// New ones of one per second, on average.
     pub each_per_second: u32,
@@ -108,7 +108,7 @@ struct Taken {
     who: Standing,
 }
 
-/// Who held how much of a pool.
+/// Largest holder of a pool, and its holdings.
 struct Standing {
     holds: usize,
     held: usize,
@@ -360,7 +360,7 @@ impl Table {
         }
     }
 
-    /// Whether the entry has its place still.
+    /// Returns `true` if the entry still has its place.
     fn is_open(&self, grip: &Grip) -> bool {
         self.pools[..Kind::COUNT].iter().any(|pool| pool.contains(grip))
     }

@@ -1,4 +1,4 @@
-//! What the link learned of its path, kept beside the state file over restarts.
+//! Link's knowledge of its path, stored next to the state file over restarts.
 //!
 //! It is a prior: the link takes it for its first guess of the round trip and of the loss, and a
 //! path without a lease for RFC 9959's careful jump. So nothing is lost where it cannot be kept.
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::counter::replace;
 
-/// How often it is written: what an abrupt end loses at most.
+/// Interval of writes: the most that an abrupt end loses.
 const INTERVAL: Duration = Duration::from_secs(60);
 /// A longer round trip is no path's: a geostationary one with a full queue has 2 s.
 const LONGEST_RTT: Duration = Duration::from_secs(60);
@@ -88,7 +88,7 @@ pub(crate) fn written(
     toml::to_string(&stored)
 }
 
-/// What the file holds and how old it is; `None` where it is missing, strange or too old.
+/// Content of the file, and its age; `None` if it is missing, foreign or too old.
 fn load(file: &Path, now: Duration) -> Option<(Remembered, Duration)> {
     read(&std::fs::read_to_string(file).ok()?, now)
 }

@@ -12,8 +12,8 @@ pub const MOST_QUOTED_BYTES: usize = 1280;
 /// Echoes of one flow whose errors may still come: traceroute has 16 under way by default.
 const MOST_ECHOES: usize = 32;
 
-/// Of each of which so much is quoted: the header, and what programs put behind it to know their own
-/// packets by. 32 such are 2 KiB.
+/// Quoted bytes of each: the header, and the bytes after it by which programs know their own
+/// packets. 32 such are 2 KiB.
 const MOST_ECHO_BYTES: usize = 64;
 
 /// The latest packets of one flow. Of one of echoes several are kept, because the error says which

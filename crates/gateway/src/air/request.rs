@@ -26,8 +26,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Of a request that may be sent again, if need be, or may not: to `site`, to whose origin the ground makes
-    /// TLS, or to an origin in clear.
+    /// Attempt of a request that may or may not be repeated: to `site`, to whose origin the ground
+    /// makes TLS, or to an origin in clear.
     pub fn new(intake: &Intake, site: Option<&Name>, may_repeat: bool) -> Self {
         let session = intake.far.session();
         let pages = intake.pages.as_ref();
@@ -35,12 +35,12 @@ impl Attempt {
         Self { packed, refused: None, may_repeat }
     }
 
-    /// Of one that nobody but the origin may read.
+    /// Attempt of a request that only the origin may read.
     pub fn plain() -> Self {
         Self { packed: None, refused: None, may_repeat: false }
     }
 
-    /// How it is to be sent now.
+    /// Packed form for this attempt, if any.
     pub fn packed(&self) -> Option<AskedPacked> {
         self.packed.clone()
     }
@@ -107,8 +107,9 @@ impl Intake {
         }
     }
 
-    /// Whether a packed request that ended like that should be asked again plainly, if it may be: the ground may
-    /// not know such, or the transport does not tell why, as it would of a plain one.
+    /// Returns `true` if a packed request that ended like that should be repeated plainly, if it
+    /// may be. The ground may not know the packed form, or the transport does not tell the reason,
+    /// as it would for a plain one.
     fn may_be_unknown(&self, asked: &AskedPacked, ending: &Ending) -> bool {
         if let Some(told) = asked.told() {
             return told == End::NoSite;

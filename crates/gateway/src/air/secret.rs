@@ -3,8 +3,8 @@
 use crate::config::Auth;
 
 impl Auth {
-    /// Whether these are the credentials, in a time that does not tell how much
-    /// of them was right.
+    /// Returns `true` if these are the credentials, in a time that does not show how much of them
+    /// was right.
     pub(super) fn admits(&self, username: &[u8], password: &[u8]) -> bool {
         let name = same(self.username.as_bytes(), username);
         let word = same(self.password.as_bytes(), password);

@@ -15,7 +15,7 @@ pub struct Sent<'a> {
     pub hop_limit: u8,
     /// Its traffic class.
     pub traffic_class: u8,
-    /// What it carries.
+    /// Its payload.
     pub payload: &'a [u8],
     /// Bytes that followed `payload`, where that is cut short.
     pub cut_bytes: usize,

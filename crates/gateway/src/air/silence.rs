@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The log speaks of it again after twice the time each time, and once in this time at least.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
-/// How often it is looked.
+/// Polling interval.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Watches whether the ground is heard, for ever.
@@ -42,8 +42,8 @@ impl Silence {
         Self { since, due: PATIENCE }
     }
 
-    /// How long the ground has been silent, when it is time to say so. `now` is the time since the
-    /// watch began.
+    /// Length of the ground's silence, when it is time to log it. `now` is the time since the watch
+    /// began.
     fn look(&mut self, reach: Reach, now: Duration) -> Option<Duration> {
         if reach == Reach::Up {
             *self = Self::since(now);

@@ -21,7 +21,7 @@ use wire::{
     MAX_MESSAGE_BYTES, METHOD_NONE, METHOD_PASSWORD, METHOD_REFUSED, Parsed, Reply, Request,
 };
 
-/// Why a handshake went no further.
+/// Reason for which a handshake stopped.
 enum Refusal {
     /// Not SOCKS5, or not all of it.
     Garbage,

@@ -96,7 +96,7 @@ fn bind_udp(port: u16, v6: bool) -> Result<Option<Udp>, StartError> {
     }
 }
 
-/// What is neither TCP nor UDP, on kernels that can give it.
+/// Capture of protocols other than TCP and UDP, on kernels that can give them.
 fn capture() -> Option<Capture> {
     Capture::bind().inspect_err(|error| without_others(error)).ok()
 }

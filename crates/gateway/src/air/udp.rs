@@ -31,7 +31,7 @@ const MOST_AT_A_TURN: usize = 64;
 pub struct Udp {
     sockets: Vec<UdpSocket>,
     raw: Raw,
-    /// Where packets of other protocols come from, on kernels that can give them.
+    /// Source of packets of other protocols, on kernels that can give them.
     pub capture: Option<Capture>,
 }
 

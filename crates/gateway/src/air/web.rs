@@ -48,7 +48,7 @@ pub use strict::{Gate, Strict};
 /// The port whose connections are looked into.
 pub const PORT: u16 = 80;
 
-/// What is there if the config asks for a cache.
+/// HTTP cache on board, if the configuration asks for one.
 pub struct Web {
     cache: Cache,
     origins: Arc<Origins>,
@@ -57,11 +57,11 @@ pub struct Web {
     shows_status: bool,
 }
 
-/// Where a request goes.
+/// Destination of a request.
 #[derive(Debug, Clone)]
 pub struct Destination {
-    /// What its answer is filed under, and asked of for that. Whoever dials it gets what the name means:
-    /// it is resolved at the ground, or is the address itself.
+    /// Name under which its answer is stored, and by which it is then requested. Whoever dials it
+    /// gets the meaning of the name: it is resolved at the ground, or is the address itself.
     pub named: Option<Target>,
     /// The address that the client dialled, where that is known: for what is not to be stored.
     pub dialled: Option<Target>,
@@ -72,9 +72,9 @@ pub struct Destination {
 }
 
 impl Destination {
-    /// What `named` means, or, where `dialled` is known, what is dialled for all that is not to be stored.
-    /// The origin sees the name as the key has it: were it told in what case a client writes it, one
-    /// client's writing could be in everybody's answer.
+    /// Destination that `named` means; or, if `dialled` is known, the dialled one for everything
+    /// that is not to be stored. The origin sees the name as the key has it. If it saw a client's
+    /// own spelling, that spelling could be in everybody's answer.
     pub fn by_name(mut named: Target, dialled: Option<Target>) -> Self {
         if let Host::Name(name) = &mut named.host {
             name.make_ascii_lowercase();
@@ -135,7 +135,7 @@ impl Web {
         }
     }
 
-    /// What the cache counts itself.
+    /// Counts of the cache itself.
     pub fn tell(&self, counters: &Counters) {
         let counts = self.cache.counts();
         counters.http_stored.follow(counts.stored);
@@ -230,8 +230,8 @@ impl Web {
         (shown, sent.map(|response| response.map(|body| body.map_err(Into::into).boxed_unsync())))
     }
 
-    /// What a request may have changed has to be confirmed: for everybody, where it `is_named` who
-    /// answered it, else for the passenger who sent it.
+    /// Marks a resource that a request may have changed as one to be confirmed: for everybody, if
+    /// it `is_named` who answered it, else for the passenger who sent it.
     fn note_changed(
         &self,
         is_named: bool,
@@ -348,7 +348,7 @@ fn closing(status: StatusCode, why: &str, version: Version) -> Response<Body> {
     response
 }
 
-/// What a passenger's own bytes are sent as.
+/// Body type of a passenger's own bytes.
 type Outbound = http_body_util::combinators::UnsyncBoxBody<Bytes, BoxError>;
 
 /// Whatever breaks a body off.

@@ -38,7 +38,7 @@ pub enum Who {
 }
 
 impl Who {
-    /// Whether it is the passenger at `address`, whose device is `mac` where that is known.
+    /// Returns `true` if it is the passenger at `address`, whose device is `mac` if that is known.
     pub fn is(&self, address: IpAddr, mac: Option<Mac>) -> bool {
         match self {
             Self::Net(net) => net.contains(&address.to_canonical()),

@@ -15,13 +15,13 @@ pub struct Name(Box<str>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain(Name);
 
-/// Why a text is no host name.
+/// Reason for which a text is not a host name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{written:?} is not a domain: {why}; write it like \"gov.uk\"")]
 pub struct DomainError {
     /// The text.
     pub written: String,
-    /// What is wrong with it.
+    /// Fault.
     pub why: &'static str,
 }
 
@@ -38,7 +38,8 @@ impl Name {
 }
 
 impl Domain {
-    /// Whether `name` is this domain or lies in it: `www.gov.uk` does in `gov.uk`, `notgov.uk` does not.
+    /// Returns `true` if `name` is this domain or lies in it: `www.gov.uk` does in `gov.uk`,
+    /// `notgov.uk` does not.
     pub fn covers(&self, name: &Name) -> bool {
         name.0.strip_suffix(&*self.0.0).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
     }

@@ -1,4 +1,4 @@
-//! Which class a flow has: the operator's rules, and what is seen of the flow.
+//! Class of a flow: the operator's rules, and the visible properties of the flow.
 //!
 //! Pure: bytes, addresses and time come in as arguments. [`visible`] reads the name that a client
 //! says in its first bytes. [`NameTable`] keeps which addresses our own resolver answered for which

@@ -1,4 +1,4 @@
-//! Which addresses our own resolver answered for which names, for as long as the answers hold.
+//! Answers of our own resolver: addresses of names, for as long as the answers hold.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -66,7 +66,7 @@ impl NameTable {
         }
     }
 
-    /// Whether `address` was answered for `name`, and the answer still holds.
+    /// Returns `true` if `address` was answered for `name`, and the answer still holds.
     pub fn agrees(&self, name: &Name, address: IpAddr, now: Duration) -> bool {
         let address = address.to_canonical();
         let holds = |(known, until): &(IpAddr, Duration)| *known == address && now < *until;
@@ -92,7 +92,7 @@ impl NameTable {
         self.names.len()
     }
 
-    /// Whether nothing is known.
+    /// Returns `true` if nothing is known.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }

@@ -1,4 +1,4 @@
-//! How much each passenger may send in the network's class.
+//! Ceiling of each passenger in the network's class.
 //!
 //! What is marked as urgent by whoever wants to be must not become a way around fairness: beyond its
 //! bound a datagram is dropped. Calls are what the class is for, and they fit.
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-/// What may come at once, beyond the rate: five packets of the largest size, 50 ms of the default.
+/// Burst beyond the rate: five packets of the largest size, 50 ms of the default.
 const BURST_BYTES: u64 = 7_500;
 
 /// Passengers that are counted by themselves, in about 200 KiB; the others share one bound.
@@ -22,7 +22,7 @@ pub struct Policer {
     others: Bucket,
 }
 
-/// When the bucket is full again: exact, however often it is asked.
+/// Time at which the bucket is full again: exact, however often it is asked.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
     full_at: Duration,
@@ -34,7 +34,7 @@ impl Policer {
         Self { rate, buckets: BTreeMap::new(), others: Bucket::default() }
     }
 
-    /// Whether a datagram of `bytes` of this passenger may go on now.
+    /// Returns `true` if a datagram of `bytes` of this passenger may pass now.
     pub fn admit(&mut self, passenger: u32, bytes: usize, now: Duration) -> bool {
         if !self.buckets.contains_key(&passenger) && self.buckets.len() >= MAX_COUNTED {
             // Whose bucket is full again needs no memory of it.

@@ -5,10 +5,10 @@ use ipnet::IpNet;
 
 use super::{Domain, Name, Named, Ports, Protocol, Subject, Who};
 
-/// What a flow must be for a rule to match: something of every list that is not empty.
+/// Rule: a flow matches if it has some entry of every list that is not empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rule {
-    /// What the log calls it; may be empty.
+    /// Name in the log; may be empty.
     pub name: String,
     /// In one of these domains.
     pub domains: Vec<Domain>,
@@ -16,11 +16,11 @@ pub struct Rule {
     pub prefixes: Vec<IpNet>,
     /// To one of these ports.
     pub ports: Vec<Ports>,
-    /// Of one of these protocols.
+    /// Protocols.
     pub protocols: Vec<Protocol>,
     /// Marked with one of these code points by the client.
     pub dscps: Vec<Dscp>,
-    /// Of one of these passengers.
+    /// Passengers.
     pub passengers: Vec<Who>,
     /// The class of what matches.
     pub class: Class,
@@ -33,9 +33,9 @@ pub struct Rules {
     pub rules: Vec<Rule>,
     /// For what no rule matches.
     pub default: Class,
-    /// Whose marks say the class of what no rule matches.
+    /// Sources whose marks decide the class if no rule matches.
     pub trusted: Trusted,
-    /// What a ClientHello with an encrypted part says about the name.
+    /// Treatment of the name in a ClientHello with an encrypted part.
     pub encrypted_hello: EncryptedHello,
 }
 
@@ -48,7 +48,7 @@ pub struct Trusted {
     pub highest: Class,
 }
 
-/// What the visible name of a ClientHello with an encrypted one inside counts for.
+/// Value of the visible name in a ClientHello with an encrypted one inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum EncryptedHello {
     /// Nothing: the flow has no name.
@@ -75,7 +75,7 @@ pub enum Condition {
     Domain,
 }
 
-/// How a rule answers.
+/// Answer of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
     /// All conditions hold.
@@ -86,16 +86,16 @@ pub enum Match {
     No(Condition),
 }
 
-/// What the rules say about a flow.
+/// Decision of the rules about a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The flow's class, from the start.
     pub class: Class,
     /// The rule that says so, by its place; the default class has none.
     pub rule: Option<usize>,
-    /// Whether a trusted mark says so.
+    /// `true` if a trusted mark decided.
     pub by_mark: bool,
-    /// What would give it another class if it were true.
+    /// Claim that would give it another class if it were true.
     pub claim: Option<Claim>,
 }
 
@@ -130,24 +130,24 @@ impl Rules {
         Decision { by_mark: marked.is_some(), ..decision }
     }
 
-    /// How every rule answers, those behind the winner included.
+    /// Answer of every rule, including those after the winner.
     pub fn explain(&self, subject: &Subject) -> Vec<Match> {
         self.rules.iter().map(|rule| rule.matches(subject)).collect()
     }
 
-    /// Whether any rule asks for a name, so that first bytes are worth waiting for.
+    /// Returns `true` if any rule asks for a name, so that first bytes are worth waiting for.
     pub fn ask_names(&self) -> bool {
         self.rules.iter().any(|rule| !rule.domains.is_empty())
     }
 
-    /// Whether anything asks for the client's device.
+    /// Returns `true` if anything asks for the client's device.
     pub fn ask_devices(&self) -> bool {
         let passengers = self.rules.iter().flat_map(|rule| &rule.passengers);
         let mut passengers = passengers.chain(&self.trusted.passengers);
         passengers.any(|who| matches!(who, Who::Mac(_)))
     }
 
-    /// Whether anything asks for the client's marks.
+    /// Returns `true` if anything asks for the client's marks.
     pub fn ask_marks(&self) -> bool {
         !self.trusted.passengers.is_empty() || self.rules.iter().any(|rule| !rule.dscps.is_empty())
     }
@@ -171,7 +171,7 @@ impl Trusted {
 }
 
 impl Rule {
-    /// Whether it is about `subject`.
+    /// Match with `subject`.
     pub fn matches(&self, subject: &Subject) -> Match {
         use Condition::{Domain, Dscp, Passenger, Port, Prefix, Protocol};
         let address = subject.address.map(|address| address.to_canonical());
@@ -200,7 +200,7 @@ impl Rule {
     }
 }
 
-/// Whether one of `values` will do; no values ask for nothing.
+/// Returns `true` if one of `values` will do; an empty list asks for nothing.
 fn any<T>(values: &[T], holds: impl Fn(&T) -> bool) -> bool {
     values.is_empty() || values.iter().any(holds)
 }

@@ -39,7 +39,8 @@ pub(super) fn visible(first: &[u8]) -> Visible {
     }
 }
 
-/// What the records in `first` hold, the last one perhaps not to its end; `None` where they are none.
+/// Content of the records in `first`, the last one perhaps incomplete; `None` if they are not
+/// records.
 fn handshake(mut first: &[u8]) -> Option<Vec<u8>> {
     let mut messages = Vec::with_capacity(first.len());
     while first.len() >= RECORD_HEADER_BYTES {

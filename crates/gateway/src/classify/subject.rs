@@ -1,4 +1,4 @@
-//! What is known of a flow when its class is decided.
+//! Known properties of a flow when its class is decided.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,23 +14,23 @@ pub const MAX_NAMES_CONSIDERED: usize = 32;
 /// A flow, as the rules see it.
 #[derive(Debug, Clone)]
 pub struct Subject {
-    /// Where it goes; absent where the client named it and the ground resolves the name.
+    /// Destination address; absent if the client named it and the ground resolves the name.
     pub address: Option<IpAddr>,
     /// The port there; 0 where the protocol has none.
     pub port: u16,
-    /// Of which protocol it is.
+    /// Protocol.
     pub protocol: Protocol,
-    /// How the client marked it, where that is known.
+    /// Mark of the client, if known.
     pub dscp: Dscp,
     /// The client's address.
     pub passenger: IpAddr,
     /// The client's device, where it is known.
     pub mac: Option<Mac>,
-    /// What it is called.
+    /// Name.
     pub named: Named,
 }
 
-/// How sure the name of a flow is.
+/// Certainty of a flow's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Named {
     /// There is none, or it is encrypted.

@@ -2,7 +2,7 @@
 
 use super::{Name, host, sni};
 
-/// What the first bytes of a TCP flow say about its name.
+/// Name that the first bytes of a TCP flow show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Visible {
     /// No name, and more bytes will not bring one.

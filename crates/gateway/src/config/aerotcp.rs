@@ -3,14 +3,14 @@
 use bentpipe_units::{BitRate, ByteSize, Span};
 use serde::Deserialize;
 
-/// What AeroTCP is told of the satellite, by the names of its paper. Needed where the transport is
-/// `aerotcp`; the other transports leave it alone.
+/// Description of the satellite for AeroTCP, in the terms of its paper. Required if the transport
+/// is `aerotcp`; the other transports ignore it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AeroTcp {
     /// SatRTT: the round trip between the gateways.
     pub rtt: Span,
-    /// How the bandwidth is divided among the connections.
+    /// Division of the bandwidth among the connections.
     #[serde(default)]
     pub window: WindowKind,
     /// N of a static window: the most connections there will be.
@@ -25,12 +25,12 @@ pub struct AeroTcp {
     /// Buffers in peak rate delay products: 2, or 3 to 4 at high error rates.
     #[serde(default = "default_buffer_factor")]
     pub buffer_factor: u32,
-    /// What the connections with one peer may hold together.
+    /// Memory of all connections with one peer together.
     #[serde(default = "default_memory")]
     pub memory: ByteSize,
 }
 
-/// How the bandwidth is divided.
+/// Division of the bandwidth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WindowKind {
@@ -49,7 +49,7 @@ pub enum WindowKind {
 pub struct TableRow {
     /// For a connection that finds at most so many open, itself included.
     pub connections: u32,
-    /// What it is given.
+    /// Bandwidth given to it.
     pub bandwidth: BitRate,
 }
 

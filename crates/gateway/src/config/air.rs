@@ -23,17 +23,17 @@ use crate::classify::Rules;
 use crate::net::ip;
 use crate::relay::RelayLimits;
 
-/// What an air gateway needs to know.
+/// Configuration of an air gateway.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AirConfig {
     /// The way to the ground.
     pub link: AirLink,
-    /// Where clients come in.
+    /// Listeners for clients.
     pub listen: Listen,
-    /// What AeroTCP is told, where it is the transport.
+    /// Settings of AeroTCP, if it is the transport.
     pub aerotcp: Option<AeroTcp>,
-    /// What the classes may count on and may take of what this side sends.
+    /// Guarantees and ceilings of the classes, for what this side sends.
     #[serde(default)]
     pub classes: Classes,
     /// The class of what no rule matches.
@@ -44,7 +44,7 @@ pub struct AirConfig {
     trusted: Option<WrittenTrusted>,
     #[serde(default, rename = "rule")]
     written_rules: Vec<toml::Spanned<WrittenRule>>,
-    /// Which class a flow has.
+    /// Rules that decide a flow's class.
     #[serde(skip)]
     pub rules: Rules,
     /// Protocols other than TCP, UDP and ICMP echo that are carried.
@@ -65,19 +65,19 @@ pub struct AirConfig {
     pub split_http: Option<AirSplitHttp>,
     /// The resolver on board; absent where there is none.
     pub dns: Option<AirDns>,
-    /// Where it is told what is carried now; absent where it is not.
+    /// Status file; absent if none is written.
     pub status: Option<StatusConfig>,
     /// Bounds.
     #[serde(default)]
     pub limits: AirLimits,
 }
 
-/// What says which class a flow has, and what the classes get.
+/// Rules and limits of the classes.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// What the classes may count on and may take.
+    /// Guarantees and ceilings of the classes.
     pub classes: Classes,
-    /// Which class a flow has.
+    /// Rules that decide a flow's class.
     pub rules: Rules,
 }
 
@@ -87,10 +87,10 @@ pub struct Policy {
 pub struct UsageConfig {
     #[serde(rename = "directory")]
     written: toml::Spanned<PathBuf>,
-    /// Where the files go, one a day.
+    /// Directory of the files, one a day.
     #[serde(skip)]
     pub directory: PathBuf,
-    /// How often they are written; once more when the gateway stops.
+    /// Interval of writes; once more when the gateway stops.
     #[serde(default = "default_usage_interval")]
     pub interval: Span,
 }
@@ -99,7 +99,7 @@ const fn default_usage_interval() -> Span {
     seconds(15 * 60)
 }
 
-/// What carries the flows.
+/// Transport of the flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
@@ -133,7 +133,7 @@ impl Transport {
     }
 }
 
-/// Who says what this gateway may send.
+/// Source of this gateway's sending rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LeaseSource {
@@ -156,25 +156,25 @@ pub struct AirLink {
     #[serde(default)]
     pub transport: Transport,
     private_key_file: toml::Spanned<PathBuf>,
-    /// Where the ground listens.
+    /// Address of the ground.
     #[serde(deserialize_with = "least::somewhere")]
     pub peer: Target,
-    /// Who the ground is.
+    /// Key of the ground.
     #[serde(deserialize_with = "spanned_key")]
     peer_public_key: toml::Spanned<PublicKey>,
-    /// What this side may send.
+    /// Sending rate of this side.
     #[serde(deserialize_with = "least::rate")]
     pub rate: BitRate,
     /// The largest IP packet that the path is provisioned for, bytes: never exceeded.
     #[serde(default = "default_mtu")]
     pub mtu: usize,
-    /// Whether packets on the radio show their classes by their DSCP.
+    /// `true` if packets on the radio show their classes by their DSCP.
     #[serde(default = "marked")]
     pub dscp: bool,
-    /// Whether what is sent is protected by repairs.
+    /// `true` if repair packets protect what is sent.
     #[serde(default = "coded")]
     pub coding: bool,
-    /// Whether datagrams of QUIC that come are put back in the order in which they left.
+    /// `true` if received datagrams of QUIC are put back in the order in which they were sent.
     #[serde(default = "in_order")]
     pub quic_in_order: bool,
     /// Memory of the session.
@@ -186,14 +186,14 @@ pub struct AirLink {
     state_file: Option<PathBuf>,
     #[serde(rename = "modem")]
     written_modem: Option<WrittenModem>,
-    /// Who knows how fast the radio is, where somebody does.
+    /// Source of the radio's present rate, if there is one.
     #[serde(skip)]
     pub modem: Option<ModemConfig>,
     #[serde(skip)]
     private_key: Option<SecretKey>,
 }
 
-/// Where clients come in.
+/// Listeners for clients.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Listen {
@@ -206,7 +206,7 @@ pub struct Listen {
     /// `"carry"` or `"reject"`: what becomes of the clients' QUIC.
     #[serde(default)]
     pub quic: Quic,
-    /// What SOCKS5 and HTTP clients have to know.
+    /// Credentials of SOCKS5 and HTTP clients.
     pub auth: Option<Auth>,
     /// Networks of SOCKS5 and HTTP clients; empty for any. This machine itself is always one.
     #[serde(default)]
@@ -250,7 +250,7 @@ pub struct AirLimits {
     /// Client connections at once, those that have not said yet what they want included.
     #[serde(deserialize_with = "least::one")]
     pub max_flows: usize,
-    /// Of which one passenger may hold this many.
+    /// Maximum for one passenger.
     #[serde(deserialize_with = "least::one")]
     pub max_flows_per_passenger: usize,
     /// New ones of one passenger per second, on average; four times as many at a stretch. So that nobody
@@ -259,7 +259,7 @@ pub struct AirLimits {
     pub flows_per_second_per_passenger: u32,
     /// `"device"` or `"address"`: how passengers are told apart.
     pub passenger: PassengerIs,
-    /// How long a client may take to say where it wants to go.
+    /// Time within which a client must name its destination.
     #[serde(deserialize_with = "least::moment")]
     pub handshake_timeout: Span,
     /// A flow on which nothing moves ends after this.
@@ -271,11 +271,11 @@ pub struct AirLimits {
     /// A flow whose far end has never said anything ends after this.
     #[serde(deserialize_with = "least::moment")]
     pub answer_timeout: Span,
-    /// How long flows may finish after a stop was asked for.
+    /// Time for flows to finish after a stop was requested.
     pub drain_timeout: Span,
-    /// What is different for UDP.
+    /// Limits for UDP.
     pub udp: AirUdp,
-    /// What is different for ICMP echo and other protocols.
+    /// Limits for ICMP echo and other protocols.
     pub ip: AirIp,
 }
 
@@ -309,12 +309,12 @@ impl Default for AirLimits {
 }
 
 impl AirLimits {
-    /// How long a flow of datagrams towards `port`, of the IP protocol `protocol`, may do nothing.
+    /// Idle timeout of a flow of datagrams to `port`, of the IP protocol `protocol`.
     pub fn datagram_idle(&self, protocol: u8, port: u16) -> Duration {
         if protocol == ip::UDP { self.udp.idle(port) } else { self.ip.idle(protocol) }
     }
 
-    /// How long such a flow may do nothing before anything has answered; `idle` is its time afterwards.
+    /// Idle timeout of such a flow before anything has answered; `idle` is its timeout afterwards.
     pub fn unanswered_idle(&self, protocol: u8, idle: Duration) -> Duration {
         match protocol {
             ip::UDP => idle.min(self.udp.unanswered_timeout.into()),
@@ -440,18 +440,18 @@ impl UsageConfig {
 }
 
 impl AirLink {
-    /// Who this gateway is.
+    /// Private key of this gateway.
     pub fn private_key(&self) -> &SecretKey {
         // AirConfig::parse, the only maker of this type, has filled it.
         self.private_key.as_ref().expect("a parsed config holds its key")
     }
 
-    /// Who the ground is.
+    /// Public key of the ground.
     pub fn peer_public_key(&self) -> PublicKey {
         *self.peer_public_key.get_ref()
     }
 
-    /// Where the handshake counter is kept: `state-file`, or beside the key.
+    /// File of the handshake counter: `state-file`, or next to the key.
     pub fn state_file(&self) -> &Path {
         // AirConfig::parse, the only maker of this type, has filled it.
         self.state_file.as_deref().expect("a parsed config knows its state file")

@@ -128,7 +128,7 @@ pub fn at_air(source: &Source<'_>, transport: Transport, chosen: bool) -> Result
     Err(ConfigError::at(source, Some(key.span()), why, help))
 }
 
-/// Where `key` of the table `name` stands.
+/// Position of `key` in the table `name`.
 pub fn place_of(
     source: &Source<'_>,
     name: &str,

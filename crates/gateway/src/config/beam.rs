@@ -9,14 +9,14 @@ use super::{AircraftConfig, ConfigError, Source};
 /// The largest weight: beyond, a rate divided by it is less than an aircraft needs to ask.
 const MAX_WEIGHT: u32 = 1_000;
 
-/// What the aircraft share. A direction that is not written is not shared: there each aircraft has
-/// a rate of its own.
+/// Beam that the aircraft share. An absent direction is not shared: there each aircraft has a rate
+/// of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Beam {
-    /// What all aircraft together may be sent.
+    /// Rate at which all aircraft together may be sent to.
     pub forward: Option<BitRate>,
-    /// What all aircraft with `lease = "granted"` together may send.
+    /// Rate at which all aircraft with `lease = "granted"` together may send.
     #[serde(rename = "return")]
     pub return_: Option<BitRate>,
 }

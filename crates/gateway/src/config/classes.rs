@@ -19,7 +19,7 @@ pub struct Classes(BTreeMap<ClassName, ClassConfig>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ClassName(Class);
 
-/// What a class may count on and may take.
+/// Guarantee and ceiling of a class.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ClassConfig {
@@ -29,12 +29,13 @@ pub struct ClassConfig {
 }
 
 impl ClassConfig {
-    /// What it gets whenever it has something to send: for lower effort its floor, which may be 0.
+    /// Rate that it gets whenever it has something to send: for lower effort its floor, which may
+    /// be 0.
     pub fn rate(&self) -> Option<BitRate> {
         self.rate.as_ref().map(|rate| *rate.get_ref())
     }
 
-    /// What it never exceeds, also where the link is idle.
+    /// Rate that it never exceeds, even on an idle link.
     pub fn ceil(&self) -> Option<BitRate> {
         self.ceil.as_ref().map(|ceil| *ceil.get_ref())
     }
@@ -78,7 +79,7 @@ impl ClassConfig {
 }
 
 impl Classes {
-    /// What is said of `class`; nothing means no rate and no ceil.
+    /// Settings of `class`; absent means no rate and no ceil.
     pub fn get(&self, class: Class) -> Option<&ClassConfig> {
         self.0.get(&ClassName(class))
     }
@@ -98,18 +99,18 @@ impl Classes {
         })
     }
 
-    /// What one passenger may send in the network's class.
+    /// Ceiling of one passenger in the network's class.
     pub fn passenger_ceil(&self) -> Option<BitRate> {
         self.get(Class::Network)?.passenger_ceil.as_ref().map(|ceil| *ceil.get_ref())
     }
 
-    /// What all may count on together.
+    /// Sum of the guarantees.
     pub fn promised(&self) -> BitRate {
         let rates = self.iter().filter_map(|(_, config)| config.rate());
         BitRate::from_bps(rates.fold(0, |sum, rate| sum.saturating_add(rate.bps())))
     }
 
-    /// What is worth knowing before this is used on a link of `rate`; it works all the same.
+    /// Remarks on the use of these settings on a link of `rate`; they work all the same.
     pub fn remarks(&self, rate: BitRate) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.promised() > rate {
@@ -156,7 +157,7 @@ pub(super) fn class<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Class, 
     })
 }
 
-/// What may be asked for where nothing is written.
+/// Default for the most favoured class that may be requested.
 pub(super) const fn default_class() -> Class {
     Class::BestEffort
 }

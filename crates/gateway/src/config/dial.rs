@@ -26,7 +26,7 @@ const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
 /// program on a virtual machine at a public address, and mail relaying, which spoils the ground's name.
 const DEFAULT_DENIED: [&str; 2] = ["168.63.129.16", "25/tcp"];
 
-/// How the ground dials.
+/// Dialling.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Dial {
@@ -38,7 +38,7 @@ pub struct Dial {
     pub nat64: Vec<Nat64>,
     /// Addresses of this machine that passengers' traffic leaves from; empty: the kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// How long a destination may take, its name included.
+    /// Time limit for a destination, its name included.
     #[serde(deserialize_with = "least::moment")]
     pub connect_timeout: Span,
 }
@@ -97,7 +97,8 @@ impl Dial {
 }
 
 impl Denied {
-    /// Whether it names `port` of `ip` for `protocol`. Ports are those of TCP and UDP alone.
+    /// Returns `true` if it names `port` of `ip` for `protocol`. Ports are those of TCP and UDP
+    /// alone.
     pub fn names(&self, ip: IpAddr, protocol: u8, port: u16) -> bool {
         let is_network = self.network.is_none_or(|network| network.contains(&ip));
         let has_ports = matches!(protocol, ip::TCP | ip::UDP);

@@ -32,11 +32,11 @@ const MOST_WARM_START: ByteSize = ByteSize::from_bytes(1 << 20);
 pub struct AirDns {
     #[serde(rename = "listen")]
     written_listen: Vec<Spanned<SocketAddr>>,
-    /// Whether queries that passengers send elsewhere are answered here too.
+    /// `true` if queries that passengers send elsewhere are answered here too.
     pub intercept: bool,
     #[serde(rename = "cache-file")]
     written_cache_file: Option<PathBuf>,
-    /// Where answers are kept over restarts.
+    /// File that keeps answers over restarts.
     #[serde(skip)]
     pub cache_file: Option<PathBuf>,
     memory: Spanned<ByteSize>,
@@ -59,10 +59,10 @@ pub struct AirDns {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Encrypted {
-    /// Where DNS over TLS listens (RFC 7858).
+    /// Addresses of DNS over TLS (RFC 7858).
     #[serde(default)]
     pub tls: Vec<SocketAddr>,
-    /// Where DNS over HTTPS listens (RFC 8484), at `/dns-query`.
+    /// Addresses of DNS over HTTPS (RFC 8484), at `/dns-query`.
     #[serde(default)]
     pub https: Vec<SocketAddr>,
     name: Option<Spanned<String>>,
@@ -117,12 +117,12 @@ fn unplaced<T>(value: T) -> Spanned<T> {
 }
 
 impl AirDns {
-    /// Where passengers may be told that their resolver is.
+    /// Addresses that passengers may be given as their resolver's.
     pub fn listen(&self) -> impl Iterator<Item = SocketAddr> {
         self.written_listen.iter().map(|address| *address.get_ref())
     }
 
-    /// How long answers count, and who may ask how much.
+    /// Lifetimes of answers, and limits on questions.
     pub fn settings(&self) -> Settings {
         let per_second = f64::from(*self.queries_per_second_per_passenger.get_ref());
         Settings {
@@ -244,7 +244,7 @@ impl Encrypted {
         self.parsed_name.as_ref()
     }
 
-    /// What a server that speaks one of `protocols` shows its clients (RFC 7301).
+    /// TLS configuration of a server that speaks one of `protocols` (RFC 7301).
     pub fn server(&self, protocols: &[&str]) -> Arc<ServerConfig> {
         // AirConfig::parse, the only maker of this type, has filled it.
         let loaded = self.loaded.as_ref().expect("a parsed config holds its certificate");

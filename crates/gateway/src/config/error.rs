@@ -1,4 +1,4 @@
-//! What is wrong with a config file, and what to write instead.
+//! Errors in a configuration file, with what to write instead.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,9 +15,9 @@ pub struct ConfigError {
     pub line: Option<usize>,
     /// That line as it stands.
     pub text: String,
-    /// What is wrong.
+    /// Fault.
     pub why: String,
-    /// What to write instead; may be empty where `why` already says it.
+    /// Instruction; may be empty if `why` already contains it.
     pub help: String,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// What to write where a required key is missing.
+/// Examples for missing required keys.
 const MISSING: &[(&str, &str)] = &[
     ("link", "write the table [link], see docs/settings.md"),
     ("listen", "write where clients come in: [listen] with socks5 = \"127.0.0.1:1080\""),

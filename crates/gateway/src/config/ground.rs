@@ -24,34 +24,34 @@ use super::{
 use crate::net::ip;
 use crate::relay::RelayLimits;
 
-/// What a ground gateway needs to know.
+/// Configuration of a ground gateway.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GroundConfig {
     /// The way to the aircraft.
     pub link: GroundLink,
-    /// What the aircraft share; absent where each has rates of its own.
+    /// Beam that the aircraft share; absent if each has rates of its own.
     beam: Option<toml::Spanned<Beam>>,
     /// The aircraft it serves.
     #[serde(default)]
     pub aircraft: Vec<AircraftConfig>,
-    /// What standard clients are shown; they are refused where it is absent.
+    /// Settings for standard clients; they are refused if it is absent.
     pub masque: Option<Masque>,
     /// The standard clients it serves.
     #[serde(default, rename = "client")]
     pub clients: Vec<StandardClient>,
-    /// What AeroTCP is told, where it is served.
+    /// Settings of AeroTCP, if it is served.
     pub aerotcp: Option<AeroTcp>,
-    /// What the classes may count on and may take of what each aircraft is sent.
+    /// Guarantees and ceilings of the classes, for what each aircraft is sent.
     #[serde(default)]
     pub classes: Classes,
-    /// How it dials.
+    /// Dialling.
     #[serde(default)]
     pub dial: Dial,
     /// Protocols other than TCP, UDP and ICMP echo that are carried.
     #[serde(default)]
     pub raw: Raw,
-    /// Whom it asks for names.
+    /// Name servers.
     #[serde(default)]
     pub dns: Dns,
     /// Names it answers itself.
@@ -62,7 +62,7 @@ pub struct GroundConfig {
     /// Names of which it fetches pages over TLS, for the aircraft that answer for them.
     #[serde(default, rename = "site")]
     pub sites: Vec<GroundSite>,
-    /// Where it is told what is carried now; absent where it is not.
+    /// Status file; absent if none is written.
     pub status: Option<StatusConfig>,
     /// Bounds.
     #[serde(default)]
@@ -74,22 +74,22 @@ pub struct GroundConfig {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GroundLink {
     private_key_file: toml::Spanned<PathBuf>,
-    /// Where the radio transport listens; absent where it is not served.
+    /// Address of the radio transport; absent if it is not served.
     pub listen: Option<SocketAddr>,
-    /// Where HTTP/3 CONNECT listens; absent where it is not served.
+    /// Address of HTTP/3 CONNECT; absent if it is not served.
     pub masque_listen: Option<SocketAddr>,
-    /// Where AeroTCP listens; absent where it is not served.
+    /// Address of AeroTCP; absent if it is not served.
     pub aerotcp_listen: Option<SocketAddr>,
     /// The largest IP packet that paths are provisioned for, bytes: never exceeded.
     #[serde(default = "default_mtu")]
     pub mtu: usize,
-    /// Whether packets on the radio show their classes by their DSCP.
+    /// `true` if packets on the radio show their classes by their DSCP.
     #[serde(default = "marked")]
     pub dscp: bool,
-    /// Whether what is sent is protected by repairs.
+    /// `true` if repair packets protect what is sent.
     #[serde(default = "coded")]
     pub coding: bool,
-    /// Whether datagrams of QUIC that come are put back in the order in which they left.
+    /// `true` if received datagrams of QUIC are put back in the order in which they were sent.
     #[serde(default = "in_order")]
     pub quic_in_order: bool,
     /// Memory of each aircraft's session.
@@ -111,13 +111,13 @@ pub struct GroundLink {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AircraftConfig {
-    /// What the log calls it.
+    /// Name in the log.
     #[serde(deserialize_with = "least::name")]
     pub name: String,
-    /// Who it is.
+    /// Its key.
     #[serde(deserialize_with = "spanned_key")]
     public_key: toml::Spanned<PublicKey>,
-    /// What may be sent to it; at most, where a beam is shared. HTTP/3 finds its own.
+    /// Rate towards it; a ceiling if a beam is shared. HTTP/3 finds its own.
     #[serde(deserialize_with = "least::rate")]
     pub rate: BitRate,
     /// The largest IP packet that the path to it is provisioned for, bytes; absent: `mtu` under
@@ -125,7 +125,7 @@ pub struct AircraftConfig {
     pub mtu: Option<usize>,
     /// Memory of its session; absent: `memory` under `[link]`.
     pub memory: Option<Memory>,
-    /// Whether `rate` is leased to it; if not, it is the most that CUBIC may find.
+    /// `true` if `rate` is leased to it; otherwise it is the ceiling of CUBIC.
     #[serde(default = "leased", rename = "lease", deserialize_with = "static_or_none")]
     pub leased: bool,
     /// The most favoured class its flows may have: those that ask for more get this one.
@@ -134,9 +134,9 @@ pub struct AircraftConfig {
     /// The classes of what it is sent: those written here, and the ground's for the others.
     #[serde(default)]
     pub classes: Classes,
-    /// How much of a shared beam it gets when several want it, against the others' weights: 1.
+    /// Weight against the others' when several want more of a shared beam: 1.
     pub(super) weight: Option<toml::Spanned<u32>>,
-    /// What it gets of a shared beam before the rest is divided: 16 kbit/s.
+    /// Rate from a shared beam before the rest is divided: 16 kbit/s.
     pub(super) floor: Option<toml::Spanned<BitRate>>,
     /// The most it is granted of a shared beam's return rate; else all of it.
     pub(super) return_rate: Option<toml::Spanned<BitRate>>,
@@ -154,14 +154,13 @@ pub struct AircraftConfig {
     pub flows_per_second: u32,
 }
 
-/// Whom the ground asks for names.
+/// Name servers.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Dns {
     /// Addresses, with a port where it is not 53; empty means the system's.
     pub servers: Vec<NameServer>,
-    /// How fast an aircraft that begins is sent the answers that it used to ask for; never where this is
-    /// not there.
+    /// Rate at which an aircraft that begins is sent its frequent answers; none are sent if absent.
     pub push_rate: Option<BitRate>,
     /// Name servers whose word that an answer is authentic (AD) is passed on; those on this machine always.
     pub trusted: Vec<IpAddr>,
@@ -200,11 +199,11 @@ pub struct GroundLimits {
     /// A destination that does not read what waits for it is given up after this.
     #[serde(deserialize_with = "least::moment")]
     pub stall_timeout: Span,
-    /// How long flows may finish after a stop was asked for.
+    /// Time for flows to finish after a stop was requested.
     pub drain_timeout: Span,
-    /// What is different for UDP.
+    /// Limits for UDP.
     pub udp: GroundUdp,
-    /// What is different for ICMP echo and other protocols.
+    /// Limits for ICMP echo and other protocols.
     pub ip: GroundIp,
 }
 
@@ -216,7 +215,7 @@ const fn leased() -> bool {
     true
 }
 
-/// What the ground sends to an aircraft is leased for good, or not at all; a `[beam]` divides it.
+/// Lease of the ground's sending to an aircraft: permanent, or none; a `[beam]` divides it.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum GroundLease {
@@ -254,7 +253,7 @@ impl Default for GroundLimits {
 }
 
 impl GroundLimits {
-    /// How long a flow of datagrams towards `port`, of the IP protocol `protocol`, may do nothing.
+    /// Idle timeout of a flow of datagrams to `port`, of the IP protocol `protocol`.
     pub fn datagram_idle(&self, protocol: u8, port: u16) -> Duration {
         if protocol == ip::UDP { self.udp.idle(port) } else { self.ip.idle(protocol) }
     }
@@ -349,14 +348,14 @@ impl GroundConfig {
         Ok(config)
     }
 
-    /// What the aircraft share.
+    /// Beam that the aircraft share.
     pub fn beam(&self) -> Option<&Beam> {
         self.beam.as_ref().map(toml::Spanned::get_ref)
     }
 }
 
 impl GroundLink {
-    /// Who this gateway is.
+    /// Private key of this gateway.
     pub fn private_key(&self) -> &SecretKey {
         // GroundConfig::parse, the only maker of this type, has filled it.
         self.private_key.as_ref().expect("a parsed config holds its key")
@@ -368,7 +367,7 @@ impl GroundLink {
         self.state_file.as_deref().expect("a parsed config knows its state file")
     }
 
-    /// Where each transport listens.
+    /// Address of each transport.
     pub fn listens(&self) -> [(Transport, Option<SocketAddr>); 3] {
         [
             (Transport::Link, self.listen),
@@ -393,7 +392,7 @@ impl GroundLink {
 }
 
 impl AircraftConfig {
-    /// Who it is.
+    /// Its key.
     pub fn key(&self) -> PublicKey {
         *self.public_key.get_ref()
     }

@@ -68,7 +68,7 @@ mod tests {
 
     use crate::config::GroundConfig;
 
-    /// What is said of a file in which only the key is there.
+    /// Message for a file in which only the key is there.
     fn said(hosts: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.key"), "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")

@@ -18,7 +18,7 @@ pub struct HttpCache {
     #[serde(default = "default_memory")]
     pub memory: ByteSize,
     directory: Option<PathBuf>,
-    /// What may lie in the directory.
+    /// Maximum size of the directory.
     #[serde(default = "default_disk")]
     pub disk: ByteSize,
     /// Larger objects pass through.
@@ -27,7 +27,7 @@ pub struct HttpCache {
     /// The most that an object without times of its own is taken for fresh.
     #[serde(default = "day")]
     pub guess_at_most: Span,
-    /// How long after its time an object may be used while the ground cannot be reached.
+    /// Time after its freshness for which an object may be used while the ground cannot be reached.
     #[serde(default = "day")]
     pub stale_when_cut_off: Span,
     /// Answers say by Cache-Status (RFC 9211) what the cache did, and `only-if-cached` is obeyed. Both tell a
@@ -40,9 +40,9 @@ pub struct HttpCache {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Page {
-    /// Where it is served, in clear.
+    /// Address of the page, served in clear.
     pub listen: SocketAddr,
-    /// Who answers passengers' questions.
+    /// Contact for passengers' questions.
     #[serde(default, deserialize_with = "contact")]
     pub contact: Option<String>,
 }
@@ -105,12 +105,12 @@ impl HttpCache {
         Ok(())
     }
 
-    /// Where objects are kept over restarts.
+    /// Directory that keeps objects over restarts.
     pub fn directory(&self) -> Option<&PathBuf> {
         self.directory.as_ref()
     }
 
-    /// What is kept.
+    /// Settings of the store.
     pub fn settings(&self) -> Settings {
         Settings {
             memory_bytes: self.memory.bytes(),

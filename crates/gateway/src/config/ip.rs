@@ -1,4 +1,5 @@
-//! What is neither TCP nor UDP: which protocols cross beside ICMP echo, and the bounds of both.
+//! Protocols other than TCP and UDP: those that cross in addition to ICMP echo, and the bounds of
+//! all.
 
 use std::fmt;
 use std::str::FromStr;
@@ -37,7 +38,7 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Whether packets of `protocol` are carried.
+    /// Returns `true` if packets of `protocol` are carried.
     pub fn carries(&self, protocol: u8) -> bool {
         self.protocols.iter().any(|carried| carried.0 == protocol)
     }
@@ -98,7 +99,7 @@ impl fmt::Display for IpProtocol {
 const COVERS_ADDRESSES: &str =
     "it protects the packet's addresses, and the ground has to put its own there";
 
-/// Why the protocol of this number is never carried, if it is not.
+/// Reason for which the protocol of this number is never carried, if it is not.
 fn cannot_cross(number: u8) -> Option<&'static str> {
     match number {
         ip::ICMP | ip::ICMPV6 => Some("of ICMP, echo is carried without being named"),
@@ -118,7 +119,7 @@ fn cannot_cross(number: u8) -> Option<&'static str> {
 pub struct AirIp {
     /// Flows at once: each is one client's echo identifier, or protocol, towards one destination.
     pub max_flows: usize,
-    /// Of which one client address may hold this many.
+    /// Maximum for one client address.
     pub max_flows_per_passenger: usize,
     /// New flows of one client address per second, on average; twice as many at a stretch.
     pub flows_per_second_per_passenger: u32,
@@ -168,24 +169,24 @@ impl Default for GroundIp {
 }
 
 impl AirIp {
-    /// How long a flow of `protocol` may do nothing.
+    /// Idle timeout of a flow of `protocol`.
     pub fn idle(&self, protocol: u8) -> Duration {
         idle(protocol, self.idle_timeout, self.raw_idle_timeout)
     }
 
-    /// How long any flow may do nothing.
+    /// Longest idle timeout of any flow.
     pub fn longest_idle(&self) -> Duration {
         self.idle_timeout.duration().max(self.raw_idle_timeout.into())
     }
 }
 
 impl GroundIp {
-    /// How long a flow of `protocol` may do nothing.
+    /// Idle timeout of a flow of `protocol`.
     pub fn idle(&self, protocol: u8) -> Duration {
         idle(protocol, self.idle_timeout, self.raw_idle_timeout)
     }
 
-    /// How long any flow may do nothing.
+    /// Longest idle timeout of any flow.
     pub fn longest_idle(&self) -> Duration {
         self.idle_timeout.duration().max(self.raw_idle_timeout.into())
     }

@@ -13,7 +13,7 @@ const EXPOSED: u32 = 0o027;
 /// Longest file of a secret.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;
 
-/// Why a key file was not taken.
+/// Reason for which a key file was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// The file does not hold a key; its content stays out of messages.
@@ -24,7 +24,7 @@ pub enum KeyFileError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
 }

@@ -106,7 +106,7 @@ pub fn credential<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error
 /// The longest name of an aircraft, in bytes.
 const MAX_NAME_BYTES: usize = 64;
 
-/// What something is called in the log: nothing that moves a terminal's cursor.
+/// Name for the log: nothing that moves a terminal's cursor.
 pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let name = String::deserialize(from)?;
     if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
@@ -117,7 +117,7 @@ pub fn name<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(name)
 }
 
-/// Where packets can be sent to.
+/// Target to which packets can be sent.
 pub fn somewhere<'de, D: Deserializer<'de>>(from: D) -> Result<Target, D::Error> {
     let target: Target = super::from_text(from)?;
     let nowhere = matches!(target.host, Host::Ip(ip) if ip.is_unspecified());
@@ -136,7 +136,7 @@ mod tests {
 
     const KEY: &str = "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 
-    /// What is said of a file in which only the key is missing, which is looked for last.
+    /// Message for a file in which only the key is missing, which is checked last.
     fn air(peer: &str, limits: &str) -> String {
         let text = format!(
             "[link]\nprivate-key-file = \"no.key\"\npeer = \"{peer}\"\npeer-public-key = \"{KEY}\"\n\

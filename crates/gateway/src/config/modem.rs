@@ -14,16 +14,16 @@ use crate::rate::dlep::Finding;
 /// The most that a modem can plausibly add to a packet.
 const MAX_FRAMING_BYTES: u16 = 256;
 
-/// Who knows how fast the radio is.
+/// Source of the radio's present rate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModemConfig {
-    /// Whom to ask.
+    /// Source to ask.
     pub source: ModemSource,
-    /// What the modem counts for each packet beyond its IP bytes.
+    /// Bytes that the modem counts for each packet beyond its IP bytes.
     pub framing_bytes: u16,
 }
 
-/// Whom to ask.
+/// Source to ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModemSource {
     /// A modem that speaks DLEP (RFC 8175).

@@ -1,4 +1,4 @@
-//! Where a site's origin is and how it is known: of `[[site]]` in either file, and all of it in
+//! Origin of a site, and its authentication: of `[[site]]` in either file, and all of it in
 //! `ground.toml`.
 
 use std::collections::BTreeSet;
@@ -40,13 +40,13 @@ pub struct GroundSite {
 pub struct Upstream {
     /// The site.
     pub name: Name,
-    /// Where what is not here is asked for.
+    /// Address for what is not stored here.
     pub origin: Target,
-    /// How it is known there; without it, it is asked in clear.
+    /// TLS configuration for the origin; without it, requests are in clear.
     pub client: Option<Arc<ClientConfig>>,
 }
 
-/// What a file says of one.
+/// Settings of one, as written.
 pub(super) struct Written<'a> {
     pub name: &'a Spanned<String>,
     pub origin: Option<&'a Spanned<String>>,
@@ -54,7 +54,7 @@ pub(super) struct Written<'a> {
 }
 
 impl GroundSite {
-    /// What is meant.
+    /// Checked settings.
     pub fn upstream(&self) -> &Upstream {
         // GroundConfig::parse, the only maker of this type, has filled it.
         self.loaded.as_ref().expect("a parsed config holds its sites")
@@ -116,7 +116,7 @@ pub(super) fn load_each<S>(
 }
 
 impl Written<'_> {
-    /// What is meant.
+    /// Checks the settings.
     pub fn load(&self, source: &Source<'_>) -> Result<Upstream, ConfigError> {
         let name: Name =
             self.name.get_ref().parse().map_err(|error: crate::classify::DomainError| {
@@ -134,7 +134,7 @@ impl Written<'_> {
         Ok(Upstream { name, origin, client })
     }
 
-    /// Where its origin is, and whether it is asked in clear.
+    /// Address of its origin, and `true` if requests are in clear.
     fn origin(&self, source: &Source<'_>, name: &Name) -> Result<(Target, bool), ConfigError> {
         let Some(written) = self.origin else {
             let host = Host::Name(name.as_str().to_owned());
@@ -165,7 +165,7 @@ impl Written<'_> {
         })
     }
 
-    /// Whom to believe that the origin is the origin.
+    /// Trust anchors for the origin.
     fn client(&self, source: &Source<'_>) -> Result<Arc<ClientConfig>, ConfigError> {
         let mut roots = RootCertStore::empty();
         let (place, certificates) = match self.origin_ca {

@@ -16,7 +16,7 @@ use crate::preload::{Manifest, ManifestError, Settings, Window, request_file, sp
 /// The most objects that are fetched at once: more would only divide what is left over.
 const MOST_AT_ONCE: usize = 32;
 
-/// What is fetched before passengers ask, and when. Absent, nothing is.
+/// Objects to fetch before passengers ask, and the time for it. Absent, nothing is fetched.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Preload {
@@ -27,10 +27,10 @@ pub struct Preload {
     /// One address a line.
     #[serde(skip)]
     pub manifest: PathBuf,
-    /// Where it is told what became of each.
+    /// Report file on each of them.
     #[serde(skip)]
     pub report: PathBuf,
-    /// When in the day, in UTC; without it, only when asked.
+    /// Time of the day, in UTC; without it, only on request.
     pub window: Option<Window>,
     /// The most that one run fetches.
     #[serde(default = "default_run")]
@@ -38,7 +38,7 @@ pub struct Preload {
     /// Objects that are fetched at once.
     #[serde(default = "default_at_once")]
     pub at_once: NonZeroUsize,
-    /// What the flows are scheduled in.
+    /// Class of the flows.
     #[serde(default = "default_class", deserialize_with = "class")]
     pub class: Class,
 }
@@ -112,7 +112,7 @@ impl Preload {
         read.map_err(|error| nowhere(error.to_string()))
     }
 
-    /// What fetches it is told; `sites` are the names that the gateway answers for.
+    /// Settings of the preloader; `sites` are the names for which the gateway answers.
     pub fn settings(&self, sites: Vec<Name>) -> Settings {
         Settings {
             manifest: self.manifest.clone(),

@@ -1,4 +1,4 @@
-//! What the radio transport may take of a path and of memory; the same keys in both files.
+//! Limits of the radio transport on a path and on memory; the same keys in both files.
 
 use bentpipe_units::ByteSize;
 use serde::Deserialize;

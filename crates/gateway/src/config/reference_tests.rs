@@ -10,7 +10,7 @@ use super::*;
 
 const DOCUMENT: &str = include_str!("../../../../docs/settings.md");
 
-/// What no setting is called.
+/// Name that no setting has.
 const UNKNOWN: &str = "no-such-setting = 1";
 
 /// A file with every table in it, and in each what is required and no more.
@@ -142,7 +142,7 @@ fn compare<T: DeserializeOwned + Debug>(part: &str, whole: &str) {
     }
 }
 
-/// What the document says in the part that begins with `part`.
+/// Settings in the part of the document that begins with `part`.
 fn tables(part: &str) -> Tables {
     let (_, text) = DOCUMENT.split_once(part).expect("the document has this part");
     let text = text.split_once("\n## ").map_or(text, |(text, _)| text);
@@ -164,12 +164,12 @@ fn row(line: &str) -> Option<(String, String)> {
     Some((key.to_owned(), cells.nth(1)?.to_owned()))
 }
 
-/// What stands between back-ticks.
+/// Texts between back-ticks.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// What serde says may stand under `header`.
+/// Keys that serde accepts under `header`.
 fn accepted<T: DeserializeOwned + Debug>(header: &str) -> BTreeSet<String> {
     let error = unknown::<T>(header).unwrap_or_else(|error| panic!("{header}: {error}"));
     code(&error).skip(1).map(str::to_owned).collect()
@@ -226,7 +226,7 @@ fn check_default<T: DeserializeOwned + Debug>(whole: &str, header: &str, key: &s
     assert_eq!(read(&text), read(whole), "the default of {key} in {header} is not {value}");
 }
 
-/// Where things stand is not what they mean.
+/// Debug output without positions.
 fn without_places(debug: &str) -> String {
     let mut parts = debug.split("span: ");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -60,7 +60,7 @@ impl From<WrittenTrusted> for Trusted {
     }
 }
 
-/// What `encrypted-hello` may say.
+/// Values of `encrypted-hello`.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum WrittenHello {

@@ -35,23 +35,23 @@ pub struct Site {
     loaded: Option<Loaded>,
 }
 
-/// What a site's files come to.
+/// Content of a site's files.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     /// The name.
     pub name: Name,
-    /// How clients are served: HTTP/2 and HTTP/1.1.
+    /// TLS configuration for clients: HTTP/2 and HTTP/1.1.
     pub server: Arc<ServerConfig>,
-    /// Where what is not here is asked for.
+    /// Address for what is not stored here.
     pub origin: Target,
-    /// How it is known there; without it, it is asked in clear.
+    /// TLS configuration for the origin; without it, requests are in clear.
     pub client: Option<Arc<ClientConfig>>,
-    /// Whether its pages come whole from the ground, which then reads what is asked and answered.
+    /// `true` if its pages come whole from the ground, which then reads requests and answers.
     pub split_http: bool,
 }
 
 impl Site {
-    /// What its files come to.
+    /// Content of its files.
     pub fn loaded(&self) -> &Loaded {
         // AirConfig::parse, the only maker of this type, has filled it.
         self.loaded.as_ref().expect("a parsed config holds its sites")

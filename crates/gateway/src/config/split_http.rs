@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::{GroundSite, least, seconds};
 use crate::pages::{AirSettings, GroundSettings};
 
-/// What the cabin's half may take and risk. Absent, pages cross the link object by object.
+/// Limits of the cabin's half. Absent, pages cross the link object by object.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct AirSplitHttp {
@@ -20,13 +20,13 @@ pub struct AirSplitHttp {
     pub largest_page: ByteSize,
     /// For pushed objects, over all passengers; pages beyond it bring nothing with them.
     pub memory: ByteSize,
-    /// How long a page's objects are held for its passenger once all have come.
+    /// Time for which a page's objects are held for its passenger once all have come.
     pub keep: Span,
-    /// How long a GET waits for what was promised before it crosses the link.
+    /// Time for which a GET waits for a promised object before it crosses the link.
     pub patience: Span,
 }
 
-/// What the ground's half may fetch. Absent, it declines.
+/// Limits of the ground's half. Absent, it declines.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct GroundSplitHttp {
@@ -34,7 +34,7 @@ pub struct GroundSplitHttp {
     pub pages: NonZeroUsize,
     /// Those of one aircraft.
     pub per_aircraft: NonZeroUsize,
-    /// How long a page's stream lasts at most.
+    /// Maximum duration of a page's stream.
     #[serde(deserialize_with = "least::moment")]
     pub longest: Span,
     /// Objects of one page, at most 512.

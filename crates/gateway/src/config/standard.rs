@@ -82,12 +82,12 @@ impl Masque {
 }
 
 impl StandardClient {
-    /// What the log calls it, and what it calls itself.
+    /// Name in the log, which is also its username.
     pub fn name(&self) -> &str {
         self.name.get_ref()
     }
 
-    /// What the server knows it by.
+    /// Login by which the server knows it.
     pub fn login(&self) -> Login {
         let flows = self.max_flows.saturating_add(self.max_datagram_flows);
         Login {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ConfigError, Source, applies, seconds};
 
-/// Where it is told what the gateway carries now, and how much of it.
+/// Status file of the gateway's present traffic, and its detail.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct StatusConfig {
@@ -16,15 +16,15 @@ pub struct StatusConfig {
     /// The file; it is replaced as a whole.
     #[serde(skip)]
     pub file: PathBuf,
-    /// How often it is written.
+    /// Interval of writes.
     #[serde(default = "default_interval")]
     pub interval: Span,
-    /// What is told.
+    /// Detail.
     #[serde(default)]
     pub detail: Detail,
 }
 
-/// How much is told. What is of passengers and of flows is personal data.
+/// Detail of the file. Data about passengers and flows are personal data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Detail {
@@ -42,7 +42,8 @@ const fn default_interval() -> Span {
 }
 
 impl StatusConfig {
-    /// Of a directory that is not there nothing is said here: systemd makes those under /run.
+    /// Checks the settings. A missing directory is not an error here: systemd makes those under
+    /// /run.
     pub(super) fn check(&mut self, source: &Source<'_>) -> Result<(), ConfigError> {
         self.file = source.beside(self.written.get_ref());
         if self.interval.duration().as_secs() == 0 {

@@ -20,7 +20,7 @@ const DEFAULT_AIR_UNANSWERED: Span = seconds(10);
 
 const DNS_PORT: u16 = 53;
 
-/// What becomes of the passengers' QUIC.
+/// Treatment of the passengers' QUIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quic {
@@ -38,7 +38,7 @@ pub enum Quic {
 pub struct AirUdp {
     /// Flows at once: each is one client's port towards one destination's.
     pub max_flows: usize,
-    /// Of which one passenger may hold this many.
+    /// Maximum for one passenger.
     pub max_flows_per_passenger: usize,
     /// New flows of one passenger per second, on average; twice as many at a stretch. So that
     /// nobody uses up what the ground lets the aircraft open.
@@ -97,24 +97,24 @@ impl Default for GroundUdp {
 }
 
 impl AirUdp {
-    /// How long a flow towards `port` may do nothing.
+    /// Idle timeout of a flow to `port`.
     pub fn idle(&self, port: u16) -> Duration {
         idle(port, self.idle_timeout, self.dns_idle_timeout)
     }
 
-    /// How long any flow may do nothing.
+    /// Longest idle timeout of any flow.
     pub fn longest_idle(&self) -> Duration {
         self.idle_timeout.duration().max(self.dns_idle_timeout.into())
     }
 }
 
 impl GroundUdp {
-    /// How long a flow towards `port` may do nothing.
+    /// Idle timeout of a flow to `port`.
     pub fn idle(&self, port: u16) -> Duration {
         idle(port, self.idle_timeout, self.dns_idle_timeout)
     }
 
-    /// How long any flow may do nothing.
+    /// Longest idle timeout of any flow.
     pub fn longest_idle(&self) -> Duration {
         self.idle_timeout.duration().max(self.dns_idle_timeout.into())
     }

@@ -1,4 +1,4 @@
-//! What is wrong with sites and the preload, in full.
+//! Errors of sites and the preload, in full.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Which gateway a file is for.
+//! Gateway for which a file is meant.
 
 use super::{ConfigError, Source};
 
@@ -11,17 +11,17 @@ pub enum Which {
     Ground,
 }
 
-/// What only the file of an air gateway has, and under its `[link]`.
+/// Keys that only the file of an air gateway has, and those under its `[link]`.
 const AIR: (&[&str], &[&str]) = (&["listen", "rule"], &["peer", "peer-public-key"]);
 
-/// What only the file of a ground gateway has, and under its `[link]`.
+/// Keys that only the file of a ground gateway has, and those under its `[link]`.
 const GROUND: (&[&str], &[&str]) = (
     &["aircraft", "beam", "client", "dial", "hosts", "masque"],
     &["listen", "masque-listen", "aerotcp-listen"],
 );
 
 impl Which {
-    /// Whose file this is, where its settings say so and agree.
+    /// Gateway of this file, if its settings show it and agree.
     pub fn of(text: &str) -> Option<Self> {
         let table: toml::Table = text.parse().ok()?;
         let link = table.get("link").and_then(|link| link.as_table());

@@ -21,7 +21,7 @@ use crate::config::{AeroTcp, AirConfig, GroundConfig, Transport, WindowKind};
 /// other has not seen end yet.
 const CONNECTIONS_ENDING: u32 = 64;
 
-/// Why AeroTCP cannot start with a config.
+/// Reason for which AeroTCP cannot start with a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AeroTcpError {
     /// It is the transport, but nothing is said of the satellite.
@@ -39,9 +39,9 @@ pub enum AeroTcpError {
     /// A setting for another kind of window, which would do nothing.
     #[error("[aerotcp] has {setting:?}, which is for window = {kind:?}: remove one of them")]
     OtherWindow {
-        /// What stands there.
+        /// The setting.
         setting: &'static str,
-        /// What it is for.
+        /// Its purpose.
         kind: &'static str,
     },
     /// A number that cannot work.
@@ -136,8 +136,8 @@ impl FarStream for Flow {
     }
 }
 
-/// What [`Air::start`] needs, for a ground at `address` and a handshake counter above every earlier
-/// one (see [`crate::air::counter::claim`]).
+/// Configuration for [`Air::start`], for a ground at `address` and a handshake counter above every
+/// earlier one (see [`crate::air::counter::claim`]).
 pub fn air_config(
     config: &AirConfig,
     address: SocketAddr,
@@ -153,7 +153,7 @@ pub fn air_config(
     })
 }
 
-/// What [`Ground::start`] needs.
+/// Configuration for [`Ground::start`].
 pub fn ground_config(config: &GroundConfig) -> Result<AeroGroundConfig, AeroTcpError> {
     let mut aircraft = Vec::with_capacity(config.aircraft.len());
     for one in &config.aircraft {

@@ -1,5 +1,5 @@
-//! What a datagram of the link begins with: a context id, as RFC 9298 section 4 has it for HTTP
-//! Datagrams, the same over every transport.
+//! Prefix of the link's datagrams: a context id, as RFC 9298 section 4 has it for HTTP Datagrams,
+//! the same over every transport.
 //!
 //! The id is a QUIC variable-length integer (RFC 9000 section 16). Even ids are the client's; both
 //! ends of a pair know these and register none:
@@ -20,7 +20,7 @@ const PAYLOAD: u8 = 0;
 const HOP_LIMIT: u8 = 2;
 const ICMP_ERROR: u8 = 4;
 
-/// What [`Datagram::HopLimit`] needs before the payload, and so the most that any payload has.
+/// Length that [`Datagram::HopLimit`] needs before the payload, and so the longest prefix of all.
 pub const MOST_HEADER_BYTES: usize = 2;
 
 /// A datagram of the link.
@@ -39,7 +39,7 @@ pub enum Datagram<'a> {
 /// and, where they came back, the first 8 bytes of what the packet carried that it is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IcmpError {
-    /// Who sent it. Its family says whether this is ICMP or ICMPv6.
+    /// Sender. Its family says if this is ICMP or ICMPv6.
     pub from: IpAddr,
     /// The ICMP type.
     pub kind: u8,

@@ -29,8 +29,8 @@ const IDLE_MARGIN: Duration = Duration::from_secs(60);
 /// the other has not seen end yet.
 const FLOWS_ENDING: u32 = 64;
 
-/// What a flow may send before the first credit from the other side, a round trip later: more fills no
-/// link of up to 10 Mbit/s and 800 ms any sooner.
+/// Bytes that a flow may send before the first credit from the other side, a round trip later: more
+/// fills no link of up to 10 Mbit/s and 800 ms any sooner.
 const MOST_RESERVE_BYTES: u64 = 1_000_000;
 
 impl From<LinkError> for OpenError {
@@ -226,8 +226,8 @@ impl Arrivals for Hub {
     }
 }
 
-/// What [`Air::start`] needs, for a ground at `address` and a handshake counter
-/// above every earlier one (see [`crate::air::counter::claim`]).
+/// Configuration for [`Air::start`], for a ground at `address` and a handshake counter above every
+/// earlier one (see [`crate::air::counter::claim`]).
 pub fn air_config(
     config: &AirConfig,
     address: SocketAddr,
@@ -270,7 +270,7 @@ pub fn total_memory(config: &GroundConfig) -> ByteSize {
     config.link.total_memory.unwrap_or_else(half)
 }
 
-/// What [`Hub::start`] needs.
+/// Configuration for [`Hub::start`].
 pub fn hub_config(config: &GroundConfig) -> Result<HubConfig, SettingsError> {
     let mut aircraft = Vec::with_capacity(config.aircraft.len());
     for one in &config.aircraft {

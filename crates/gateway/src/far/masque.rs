@@ -144,7 +144,8 @@ impl Arrivals for Server {
     }
 }
 
-/// How `target` is asked for. Services of the ground have names here, which are for nobody else.
+/// Authority of `target` in a request. Services of the ground have names here, which nobody else
+/// can use.
 fn authority(target: &Target) -> Result<String, TargetError> {
     match &target.host {
         Host::Name(name) if Service::named(name).is_some() => Err(TargetError::Name(name.clone())),
@@ -152,7 +153,7 @@ fn authority(target: &Target) -> Result<String, TargetError> {
     }
 }
 
-/// What `authority` asks for; services only for a gateway of ours.
+/// Target of `authority`; services only for a gateway of ours.
 fn target(authority: &str, is_gateway: bool) -> Result<Target, TargetError> {
     let target: Target = authority.parse()?;
     let service = target.host.name().and_then(Service::named);
@@ -180,13 +181,14 @@ fn incoming(request: Request, target: Target) -> Incoming {
     Incoming { aircraft, target, class, passenger, claim, carries }
 }
 
-/// What [`Client::connect`] needs. HTTP/3 finds its own rate; the config's is not for it.
+/// Configuration for [`Client::connect`]. HTTP/3 finds its own rate; the configured one does not
+/// apply.
 pub fn client_config(config: &AirConfig, address: SocketAddr) -> ClientConfig {
     let secret = config.link.private_key().as_bytes().to_owned().into();
     ClientConfig::new(address, *config.link.peer_public_key().as_bytes(), secret)
 }
 
-/// What [`Server::start`] needs.
+/// Configuration for [`Server::start`].
 pub fn server_config(config: &GroundConfig) -> ServerConfig {
     let clients: HashSet<_> =
         config.aircraft.iter().map(|aircraft| *aircraft.key().as_bytes()).collect();

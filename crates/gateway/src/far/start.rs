@@ -26,10 +26,10 @@ use crate::net::{self, Inherited, StartError};
 const ANY_V4: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 const ANY_V6: SocketAddr = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0);
 
-/// How often the ground's name is asked for until it has an address.
+/// Interval of queries for the ground's name until it has an address.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a flow waits for the ground's address.
+/// Maximum wait of a flow for the ground's address.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The way to the ground that `config` describes. Comes back at once, also when the
@@ -143,9 +143,9 @@ fn connect(
     }
 }
 
-/// Where to bind a socket that reaches all of `peers`, of which there is one at least, and how they
-/// are written on it: where there are some of each family, it is one for both, on which IPv4 is
-/// written as IPv6. Without IPv6 on this machine (`has_v6`) those of IPv4 are left, if there are any.
+/// Local address of a socket that reaches all of `peers`, of which there is one at least, and their
+/// form on it. With peers of both families it is one socket for both, on which IPv4 is written as
+/// IPv6. Without IPv6 on this machine (`has_v6`) only those of IPv4 are left, if there are any.
 fn reachable(peers: &[SocketAddr], has_v6: impl FnOnce() -> bool) -> (SocketAddr, Vec<SocketAddr>) {
     let v4: Vec<SocketAddr> = peers.iter().copied().filter(SocketAddr::is_ipv4).collect();
     if v4.len() == peers.len() || !v4.is_empty() && !has_v6() {
@@ -200,7 +200,7 @@ struct Awaited {
     classes: Arc<LaterClasses>,
 }
 
-/// What the classes get once there is an address.
+/// Class limits to apply once there is an address.
 type LaterClasses = Mutex<Option<PerClass<ClassSettings>>>;
 
 fn lock(later: &LaterClasses) -> MutexGuard<'_, Option<PerClass<ClassSettings>>> {

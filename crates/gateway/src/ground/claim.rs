@@ -1,4 +1,4 @@
-//! Whether the address that a flow goes to is one of the name that its client says.
+//! Verification of a class claim: is the flow's address one of the claimed name?
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::time::timeout;
 use super::eyeballs::{Family, Resolve};
 use crate::classify::Name;
 
-/// How long a name may take, counted from the beginning of the dial: a flow is never held longer
+/// Time limit for the name, counted from the beginning of the dial: a flow is never delayed longer
 /// for the sake of its class.
 const CLAIM_WAIT: Duration = Duration::from_millis(500);
 
-/// Whether our resolver answers `address` for `name`, soon. No answer is no proof.
+/// Returns `true` if our resolver soon answers `address` for `name`. No answer is not a proof.
 pub async fn holds(resolver: &impl Resolve, name: &Name, address: IpAddr) -> bool {
     let address = address.to_canonical();
     let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };

@@ -13,10 +13,10 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How long an attempt is alone before the next begins (RFC 8305 section 5).
+/// Delay between the beginnings of two attempts (RFC 8305 section 5).
 pub const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 
-/// How long IPv4's answer waits for IPv6's (RFC 8305 section 3).
+/// Wait of IPv4's answer for IPv6's (RFC 8305 section 3).
 pub const RESOLUTION_DELAY: Duration = Duration::from_millis(50);
 
 /// Attempts for one flow, whatever a name resolves to: at 250 ms each, two seconds' worth.
@@ -43,7 +43,7 @@ pub trait Resolve: Send + Sync {
 
 /// Makes connections.
 pub trait Connect: Send + Sync {
-    /// What a connection is.
+    /// Type of a connection.
     type Stream: Send;
     /// Connects to `address`.
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Self::Stream>>;
@@ -83,7 +83,7 @@ async fn within<T>(
     timeout(deadline, dial).await.unwrap_or(Err(ResetCode::Timeout))
 }
 
-/// What a failed connection means to the aircraft.
+/// Reset code of a failed connection for the aircraft.
 pub fn code_of(error: &io::Error) -> ResetCode {
     match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => ResetCode::Refused,

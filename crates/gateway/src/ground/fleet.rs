@@ -32,7 +32,7 @@ struct Aircraft {
     most: Most,
     highest_class: Class,
     per_second: u32,
-    /// What each passenger may be sent in the network's class.
+    /// Ceiling of each passenger in the network's class.
     ceil: Arc<Ceil>,
     opening: [Bucket; Kind::COUNT],
     /// The part of that of each passenger.
@@ -176,7 +176,7 @@ impl Aircraft {
 }
 
 impl Permit {
-    /// Whose flow this is.
+    /// Name of the flow's aircraft.
     pub fn aircraft(&self) -> &str {
         &self.aircraft.name
     }
@@ -187,7 +187,7 @@ impl Permit {
         asked.max(self.aircraft.highest_class) // the most favoured is the least
     }
 
-    /// What bounds a flow of `class` that belongs to this passenger.
+    /// Police of a flow of `class` that belongs to this passenger.
     pub fn police(&self, class: Class, passenger: u32) -> Option<Police> {
         self.aircraft.ceil.of(class, passenger)
     }

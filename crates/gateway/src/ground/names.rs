@@ -52,12 +52,12 @@ pub struct Names {
     upstream: Upstream,
     places: Places,
     private: PrivateFilter,
-    /// What aircraft are sent unasked, where they are.
+    /// Unasked pushes to aircraft, if there are any.
     pushes: Option<Pushes>,
     counters: Arc<Counters>,
 }
 
-/// What becomes of a message.
+/// Handling of a message.
 enum Taken<'a> {
     /// This is the answer.
     Answered(Vec<u8>),
@@ -144,7 +144,7 @@ impl Names {
         }
     }
 
-    /// What becomes of `message`, unless it `is_open` already.
+    /// Handles `message`, unless it `is_open` already.
     fn take(
         &self,
         aircraft: &[u8; 32],
@@ -193,7 +193,7 @@ impl Names {
         (is_useful && answer.fits(&query, room)).then(|| answer.relay(&query, room))
     }
 
-    /// What the name servers say, or that a newer question has the place.
+    /// Answer of the name servers, or a refusal because a newer question has the place.
     async fn forward(&self, query: &Query, mut place: Place<'_>, room: Room) -> Vec<u8> {
         let error = tokio::select! {
             answer = self.upstream.ask(query) => match answer {
@@ -219,7 +219,7 @@ impl Names {
 /// A question by its id, which the aircraft has chosen.
 type Question = (u16, Key);
 
-/// What is being done for one flow of datagrams.
+/// Work for one flow of datagrams.
 struct Work<'a> {
     names: &'a Names,
     aircraft: &'a [u8; 32],
@@ -269,7 +269,7 @@ impl<'a> Work<'a> {
         self.send(answer);
     }
 
-    /// When something is to be sent unasked.
+    /// Time of the next unasked answer.
     fn push_at(&self) -> Option<Instant> {
         let has_room = self.looked_up.len() < pushes::MOST_AT_ONCE;
         self.names.pushes.as_ref().filter(|_| has_room)?.next_at(self.aircraft)
@@ -293,7 +293,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// What an answer may take now.
+    /// Maximum size of an answer now.
     fn room(&self) -> Room {
         let most = self.flow.most_bytes().saturating_sub(1);
         Room::Packet(u16::try_from(most).unwrap_or(u16::MAX))

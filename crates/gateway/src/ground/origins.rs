@@ -1,4 +1,4 @@
-//! Where the ground's half of Split HTTP connects to.
+//! Connections of the ground's half of Split HTTP.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use crate::origin_tls::Failed;
 use crate::replay::Replay;
 use crate::single::{Cuts, Opening, Said, Unpacked, end};
 
-/// How long the cabin may take to say what a stream is for: that travels with its opening.
+/// Time within which the cabin must say what a stream is for: that travels with its opening.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Shared {

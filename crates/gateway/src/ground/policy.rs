@@ -1,4 +1,4 @@
-//! Which destinations the ground may dial.
+//! Policy on the destinations that the ground may dial.
 //!
 //! Aircraft reach the Internet through the hub, not the hub's own network: an
 //! address is refused unless it is globally reachable (the IANA special-purpose
@@ -44,7 +44,7 @@ impl Policy {
         (permitted && !self.denies(plain, protocol, port)).then_some(plain)
     }
 
-    /// Whether `deny` names the destination, or the IPv4 address inside it.
+    /// Returns `true` if `deny` names the destination, or the IPv4 address inside it.
     pub fn denies(&self, ip: IpAddr, protocol: u8, port: u16) -> bool {
         let plain = ip.to_canonical();
         let named = |ip| self.deny.iter().any(|denied| denied.names(ip, protocol, port));
@@ -75,7 +75,7 @@ impl Policy {
         Err(io::ErrorKind::PermissionDenied.into())
     }
 
-    /// What asks the kernel for routes.
+    /// Client for the kernel's routes.
     pub fn paths(&self) -> Arc<Paths> {
         self.paths.clone()
     }

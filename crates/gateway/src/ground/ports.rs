@@ -16,7 +16,7 @@ const MAX_RESERVED: usize = 4_096;
 /// One part of so many is for ports that are shared.
 const SHARED_PART: usize = 8;
 
-/// Where the kernel says which ports it gives to sockets that ask for any, of both families.
+/// Kernel file with the range of ephemeral ports, for both families.
 const RANGE_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
 /// The ports that the kernel gives to sockets that ask for any.
@@ -48,7 +48,7 @@ impl Range {
         (range.first > 0 && range.first <= range.last).then_some(range)
     }
 
-    /// Whether the kernel may give `port` to anybody.
+    /// Returns `true` if the kernel may give `port` to anybody.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }

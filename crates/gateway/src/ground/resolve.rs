@@ -19,7 +19,7 @@ use super::eyeballs::{Family, Resolve};
 use crate::config;
 use crate::net::StartError;
 
-/// How long one name server may take; each is asked twice, within the dial's deadline.
+/// Time limit for one name server; each is asked twice, within the dial's deadline.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Answers kept, at roughly 1 KiB each: 8 MiB.
@@ -57,7 +57,7 @@ impl Dns {
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = prepared(table);
     }
 
-    /// What the table has for `name`, which is in lower case and has no dot at its end.
+    /// Addresses in the table for `name`, which is in lower case and has no dot at its end.
     pub fn known(&self, name: &str) -> Option<Vec<IpAddr>> {
         // Nothing in here panics half-way.
         self.table.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()

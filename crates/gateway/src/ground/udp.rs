@@ -49,20 +49,20 @@ pub struct Udp {
     mappings: Arc<Mappings>,
     counters: Arc<Counters>,
     quiet: Quiet,
-    /// How long a flow lives that nothing has answered.
+    /// Lifetime of a flow without an answer.
     unanswered: Duration,
-    /// Whether what comes of QUIC is put back in order.
+    /// `true` if received QUIC datagrams are put back in order.
     quic_in_order: bool,
-    /// Where this gateway itself listens: nobody may send there through it.
+    /// Addresses on which this gateway itself listens: nobody may send there through it.
     listeners: RwLock<Vec<SocketAddr>>,
 }
 
 /// A destination, and whether it is this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// Where to.
+    /// Address.
     pub address: SocketAddr,
-    /// Whether packets to it stay here.
+    /// `true` if packets to it stay here.
     pub local: bool,
 }
 
@@ -87,8 +87,8 @@ impl Udp {
         *self.listeners.write().unwrap_or_else(PoisonError::into_inner) = listeners;
     }
 
-    /// Whether `route` leads to one of the gateway's own listeners: a loop, or a way to make one
-    /// aircraft's packets look as if they came from the hub itself.
+    /// Returns `true` if `route` leads to one of the gateway's own listeners. That would be a loop,
+    /// or a way to make one aircraft's packets look as if they came from the hub itself.
     pub fn is_own(&self, route: Route) -> bool {
         let listeners = self.listeners.read().unwrap_or_else(PoisonError::into_inner);
         route.local && listeners.iter().any(|own| own.port() == route.address.port())
@@ -156,7 +156,7 @@ impl Udp {
         code
     }
 
-    /// Why there is no socket for a flow, as the aircraft sees it and as the log has it.
+    /// Reset code for a flow without a socket, with the reason in the log.
     fn refusal(&self, protocol: u8, error: &io::Error) -> ResetCode {
         match error.kind() {
             // Somebody else's: nothing of ours is wrong. Shares of ports are counted where they are kept.
@@ -205,8 +205,8 @@ impl Udp {
     }
 }
 
-/// How packets of `class` are marked towards the origin (RFC 4594, RFC 8622): the DSCP, above two
-/// bits for ECN.
+/// Mark of packets of `class` towards the origin (RFC 4594, RFC 8622): the DSCP, above two bits for
+/// ECN.
 pub fn traffic_class(class: Class) -> u8 {
     class.dscp().traffic_class(0)
 }
@@ -226,7 +226,7 @@ impl Connect for Routes<'_> {
     }
 }
 
-/// What a datagram of the link brings, if it brings any.
+/// Payload of a datagram of the link, if it has any.
 fn payload(datagram: &[u8]) -> Option<&[u8]> {
     match Datagram::parse(datagram) {
         Ok(Datagram::Payload(payload) | Datagram::HopLimit(_, payload)) => Some(payload),
@@ -280,7 +280,7 @@ mod tests {
         UdpSocket::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
     }
 
-    /// Whether an error of the network crosses, and how many datagrams were not understood.
+    /// Returns `true` if an error of the network crosses, and the number of unknown datagrams.
     async fn told(is_gateway: bool) -> (bool, u64) {
         let counters = Arc::<Counters>::default();
         let second = Duration::from_secs(1);

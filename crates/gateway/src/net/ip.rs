@@ -11,7 +11,7 @@ pub const UDP: u8 = 17;
 /// ICMPv6.
 pub const ICMPV6: u8 = 58;
 
-/// Whether flows of `protocol` are of echoes.
+/// Returns `true` if flows of `protocol` are echoes.
 pub fn is_echo(protocol: u8) -> bool {
     matches!(protocol, ICMP | ICMPV6)
 }

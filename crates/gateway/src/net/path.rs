@@ -27,7 +27,7 @@ pub struct Paths {
 /// The path to one destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
-    /// Where it ends.
+    /// Offset of its end.
     pub end: End,
     /// The source address of our packets.
     pub own_address: Option<IpAddr>,
@@ -35,7 +35,7 @@ pub struct Path {
     pub mtu_bytes: Option<u32>,
 }
 
-/// Where a path ends.
+/// End of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// At this machine.
@@ -110,7 +110,7 @@ pub fn dont_fragment(socket: &impl AsFd, v6: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// What nix has no names for.
+/// Socket options that nix lacks.
 mod options {
     use nix::{getsockopt_impl, setsockopt_impl, sockopt_impl};
 
@@ -123,7 +123,7 @@ mod options {
         libc::c_int
     );
     sockopt_impl!(
-        /// Whether packets may be fragmented.
+        /// Permission to fragment packets.
         IpMtuDiscover,
         SetOnly,
         libc::IPPROTO_IP,
@@ -131,7 +131,7 @@ mod options {
         libc::c_int
     );
     sockopt_impl!(
-        /// Whether packets may be fragmented.
+        /// Permission to fragment packets.
         Ipv6MtuDiscover,
         SetOnly,
         libc::IPPROTO_IPV6,

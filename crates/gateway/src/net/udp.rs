@@ -20,24 +20,24 @@ pub const MOST_BYTES: usize = 65_535;
 pub struct Heard {
     /// Bytes of payload, at the start of the buffer.
     pub bytes: usize,
-    /// Who sent it; of an error: whom the packet went to that caused it.
+    /// Sender; of an error: destination of the packet that caused it.
     pub from: Option<SocketAddr>,
-    /// Where the sender wanted it to go, before it was intercepted.
+    /// Original destination, before it was intercepted.
     pub original: Option<SocketAddr>,
     /// The hop limit it arrived with.
     pub hop_limit: Option<u8>,
     /// IPv4's type of service, IPv6's traffic class.
     pub traffic_class: u8,
-    /// Of an error that came by ICMP.
+    /// Error that came by ICMP.
     pub error: Option<ErrorHeard>,
-    /// Of an error that the kernel has found itself, and told whoever sent the packet.
+    /// `true` for an error that the kernel has found itself, and reported to the sender.
     pub is_known: bool,
 }
 
 /// An ICMP error, as the kernel hands it over.
 #[derive(Debug, Clone, Copy)]
 pub struct ErrorHeard {
-    /// Who sent it.
+    /// Sender.
     pub from: SocketAddr,
     /// The ICMP type.
     pub kind: u8,
@@ -47,7 +47,7 @@ pub struct ErrorHeard {
     pub info: u32,
 }
 
-/// Where control messages go.
+/// Buffer of control messages.
 pub struct Control(Vec<u8>);
 
 impl Default for Control {
@@ -57,7 +57,7 @@ impl Default for Control {
     }
 }
 
-/// Where a packet goes, and what is told of it.
+/// Buffer for a packet's destination and control messages.
 struct Room {
     payload: Vec<u8>,
     control: Control,

@@ -38,8 +38,8 @@ const MAX_PAGES: usize = 16;
 /// Those of one passenger, who would else take the others' by reading slowly.
 const MAX_PAGES_EACH: usize = 4;
 
-/// What turned out to be downloads, which may take hours, so that pages keep their places: 3 MiB each too. Where
-/// pages and downloads together are as many as both may be, a page crosses the link as ever.
+/// Places for downloads, which may take hours, so that pages keep theirs: 3 MiB each too. If pages
+/// and downloads together are as many as both may be, a page crosses the link as usual.
 const MAX_DOWNLOADS: usize = 16;
 
 /// Those of one passenger.
@@ -49,7 +49,7 @@ const MAX_DOWNLOADS_EACH: usize = 4;
 /// beside its objects, whose bytes and number have bounds of their own. One beyond these is given up at once.
 pub(super) const MAX_HELD: usize = 1024;
 
-/// How the cabin's half works.
+/// Settings of the cabin's half.
 #[derive(Debug, Clone)]
 pub struct AirSettings {
     /// The part of pages' bytes that may be pushed in vain: 0 to 1.
@@ -58,12 +58,12 @@ pub struct AirSettings {
     pub page_bytes: u64,
     /// Bytes of pushed objects that are held at once, over all passengers.
     pub memory_bytes: u64,
-    /// How long a page's objects are held for its passenger once all have come.
+    /// Time for which a page's objects are held for its passenger once all have come.
     pub keep: Duration,
-    /// How long a GET for what was promised bears silence on its page's stream, before it crosses the
-    /// link.
+    /// Time for which a GET for a promised object tolerates silence on its page's stream, before it
+    /// crosses the link.
     pub patience: Duration,
-    /// How long a download bears that nothing comes: as long as a flow.
+    /// Time for which a download tolerates silence: as long as a flow.
     pub idle: Duration,
 }
 
@@ -71,7 +71,7 @@ pub struct AirSettings {
 pub struct AirPages {
     pub(super) settings: AirSettings,
     pub(super) counters: Arc<Counters>,
-    /// How the ground takes single requests.
+    /// Knowledge of the ground's support for single requests.
     pub(crate) single: Known,
     pub(super) held_bytes: AtomicU64,
     promised: Mutex<Promised<Arc<Object>>>,
@@ -96,7 +96,7 @@ pub struct Page {
     tell: Option<(Tell, Place<Passenger>, Granted)>,
 }
 
-/// What a page's stream is to bring.
+/// Content that a page's stream is to bring.
 #[derive(Clone)]
 pub(super) struct Asked {
     pub origin: Origin,
@@ -104,13 +104,13 @@ pub(super) struct Asked {
     pub facts: Arc<PageFacts>,
 }
 
-/// What a page may cost in vain, until it is over; settled when it is dropped.
+/// Possible waste of a page, until it is over; settled when it is dropped.
 pub(super) struct Granted {
     half: Arc<AirPages>,
     page: PageId,
 }
 
-/// Where a page's head and bytes go.
+/// Channels for a page's head and bytes.
 pub(super) type Tell = (oneshot::Sender<Head>, mpsc::Sender<Result<Bytes, PromiseBroken>>);
 
 /// A page's bytes as they come.
@@ -180,8 +180,9 @@ impl AirPages {
         Some(Page { half: self.clone(), id, passenger, asked, first, head, body, tell })
     }
 
-    /// What was promised for `passenger` at `address`, for a request with these `headers` that may be
-    /// answered so. Where nothing was, that is noted for the passenger's page that they name.
+    /// Object promised for `passenger` at `address`, for a request with these `headers` that may be
+    /// answered so. A request without a promise is noted for the passenger's page that the headers
+    /// name.
     pub async fn object(
         &self,
         passenger: Passenger,
@@ -260,8 +261,9 @@ impl AirPages {
 }
 
 impl Page {
-    /// What asks on the stream and carries what comes by it; to be run beside the rest, until some time
-    /// after the page is over. Dropping it breaks off what has not come.
+    /// Task that makes the requests on the stream and carries what comes by it; to be run
+    /// concurrently, until some time after the page is over. Dropping it breaks off what has not
+    /// come.
     pub fn carry<S>(&mut self, stream: S) -> impl Future<Output = ()> + Send + use<S>
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -279,7 +281,7 @@ impl Page {
         }
     }
 
-    /// Whether it is asked for by a condition of the cache's, which older grounds do not know.
+    /// Returns `true` if it carries a condition of the cache's, which older grounds do not know.
     pub fn is_conditional(&self) -> bool {
         self.asked.is_conditional
     }

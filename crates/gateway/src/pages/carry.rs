@@ -20,7 +20,7 @@ use super::air::{AirPages, AirSettings, Asked, Granted, Tell};
 use super::object::{Object, PromiseBroken};
 use super::places::Place;
 
-/// What is read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 16 << 10;
 
 /// A page's stream on which nothing comes for so long is given up: longer than the ground waits for a page's
@@ -36,7 +36,7 @@ pub struct Carrier {
     body: Option<mpsc::Sender<Result<Bytes, PromiseBroken>>>,
     /// By their numbers less one; `None` where one is over, or was not wanted.
     objects: Vec<Option<(Address, Arc<Object>)>>,
-    /// How much room is held for what has not come of each object that has begun.
+    /// Room reserved for the missing part of each object that has begun.
     expected: BTreeMap<u16, u64>,
     held_bytes: u64,
     pushed_bytes: u64,
@@ -44,9 +44,9 @@ pub struct Carrier {
     granted: Granted,
     /// Until the page's stream is over.
     place: Option<Place<Passenger>>,
-    /// Whether the ground gives the page, and not something that was a download from its head on.
+    /// `true` if the ground gives the page, and not something that was a download from its head on.
     has_begun: bool,
-    /// Whether it is a download by now.
+    /// `true` if it is a download by now.
     is_download: bool,
     /// Bytes of it so far.
     page_bytes: u64,
@@ -270,7 +270,7 @@ impl Carrier {
         None
     }
 
-    /// Whether there is room for so many bytes more; they are held from now on.
+    /// Reserves room for so many bytes more; returns `true` if there is room.
     fn hold(&mut self, count: u64) -> bool {
         let AirSettings { page_bytes, memory_bytes, .. } = self.half.settings;
         let held = self.half.held_bytes.load(Relaxed);

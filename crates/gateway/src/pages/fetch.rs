@@ -22,8 +22,8 @@ use super::pool::{Pool, Sender};
 /// The longest head of an answer.
 const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// How long an origin may take for the head of an answer, or for the next bytes of it. A page that was
-/// asked for waits longer than an object that was not, and what turns out to be a download as long as a flow.
+/// Time within which an origin must send the head of an answer, or the next bytes of it. A
+/// requested page waits longer than an unrequested object, and a download as long as a flow.
 const PAGE_PATIENCE: Duration = Duration::from_secs(60);
 const OBJECT_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -37,23 +37,23 @@ pub trait Origins: Send + Sync {
     fn connect(&self, origin: &Origin) -> BoxFuture<'_, Result<Box<dyn Connection>, ResetCode>>;
 }
 
-/// What is asked for.
+/// Description of a fetch.
 pub struct Ask {
-    /// Where it is.
+    /// Address.
     pub address: Address,
-    /// What the cabin's request for the page said.
+    /// Headers of the cabin's request for the page.
     pub headers: HeaderMap,
-    /// What for; `None` is a page.
+    /// Purpose; `None` is a page.
     pub object: Option<ForPage>,
 }
 
-/// Why an object is asked for.
+/// Purpose of an object's request.
 pub struct ForPage {
-    /// What its origin is told of the document that names it.
+    /// Referrer that its origin sees.
     pub referer: Option<String>,
     /// As what.
     pub kind: Kind,
-    /// How soon it is wanted.
+    /// Urgency.
     pub urgency: Urgency,
 }
 
@@ -167,7 +167,8 @@ fn request(ask: &Ask) -> Option<Request<Empty<Bytes>>> {
     Some(request)
 }
 
-/// What browsers accept for an object of this kind; of pictures, what the page's request named.
+/// `Accept` header of browsers for an object of this kind; for pictures, that of the page's
+/// request.
 fn accept(kind: Kind, of_page: &HeaderMap) -> HeaderValue {
     let page =
         of_page.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();

@@ -18,27 +18,26 @@ use super::session::Session;
 use crate::counters::Counters;
 use crate::refusals::Limit;
 
-/// How long the cabin may take to say which page it wants: the request travels with the stream's
-/// opening.
+/// Time within which the cabin must name its page: the request travels with the stream's opening.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a page's last bytes may wait for the link, once all others are on their way.
+/// Time for which a page's last bytes may wait for the link, once all others are in flight.
 const LAST_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How the ground's half works.
+/// Settings of the ground's half.
 #[derive(Debug, Clone)]
 pub struct GroundSettings {
     /// The bounds of each page.
     pub limits: Limits,
-    /// Whose pages and objects are fetched.
+    /// Rules for the pages and objects that are fetched.
     pub rules: Rules,
     /// Pages at once, and as many downloads; those beyond it are refused, and the cabin fetches them as ever.
     pub pages: usize,
     /// Those of one aircraft, of either.
     pub per_aircraft: usize,
-    /// How long a page's stream lasts at most; what has not been sent by then breaks off.
+    /// Maximum duration of a page's stream; unsent bytes are then broken off.
     pub longest: Duration,
-    /// How long a download bears that nothing moves: as long as a flow.
+    /// Time for which a download tolerates that nothing moves: as long as a flow.
     pub idle: Duration,
 }
 
@@ -94,7 +93,7 @@ async fn refuse(to: &mut (impl AsyncWrite + Unpin), why: Refusal) -> io::Result<
     out.finish(to).await
 }
 
-/// What comes up, as far as it is whole.
+/// Upward messages, as far as they are whole.
 #[derive(Default)]
 pub struct Inbox {
     ups: Ups,

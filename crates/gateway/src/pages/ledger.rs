@@ -1,4 +1,4 @@
-//! What the pages that are held may cost in vain, by their numbers.
+//! Possible waste of the pages that are held, by their numbers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ impl Ledger {
         Self { accounts: Accounts::new(share), grants: BTreeMap::new() }
     }
 
-    /// How many bytes may be pushed for `page`, of `site`, to `passenger`: at most `most`.
+    /// Number of bytes that may be pushed for `page`, of `site`, to `passenger`: at most `most`.
     pub fn grant(
         &mut self,
         page: PageId,

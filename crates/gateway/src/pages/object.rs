@@ -16,17 +16,18 @@ use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-/// How long, from its head on, an object is there for its one GET that may not be given twice.
+/// Time, from its head on, for which an object that may not be given twice is there for its one
+/// GET.
 pub const ONCE_WITHIN: Duration = Duration::from_secs(30);
 
-/// What all objects of a page have in common.
+/// Facts shared by all objects of a page.
 #[derive(Debug)]
 pub struct PageFacts {
-    /// When the page was asked for: no object of it was fetched before.
+    /// Time of the page's request: no object of it was fetched before.
     asked_at: Instant,
-    /// What the page's request said of who asks.
+    /// Fields of the page's request that identify the browser.
     said: [Option<HeaderValue>; 2],
-    /// When something came last on the page's stream.
+    /// Time of the last bytes on the page's stream.
     heard_at: Mutex<Instant>,
     /// Heads that have come of its objects: of those that requests with a cookie may have less the others.
     for_any_cookie: AtomicI32,
@@ -56,7 +57,7 @@ pub struct PromiseBroken;
 pub struct ObjectBody(BoxStream<'static, Result<Bytes, PromiseBroken>>);
 
 impl PageFacts {
-    /// Of a page that is asked for now, by a request with these fields.
+    /// Facts of a page that is requested now, by a request with these fields.
     pub fn new(headers: &HeaderMap) -> Self {
         let now = Instant::now();
         let (heard_at, for_any_cookie) = (Mutex::new(now), AtomicI32::new(0));
@@ -78,7 +79,8 @@ impl PageFacts {
         self.for_any_cookie.load(Relaxed) >= 0
     }
 
-    /// Whether a request with these fields is of the same browser: answers may differ by what these say.
+    /// Returns `true` if a request with these fields comes from the same browser: answers may
+    /// differ by these fields.
     pub fn is_same_client(&self, headers: &HeaderMap) -> bool {
         self.said == said(headers)
     }
@@ -89,7 +91,7 @@ fn said(headers: &HeaderMap) -> [Option<HeaderValue>; 2] {
 }
 
 impl Object {
-    /// Of the page with these facts.
+    /// Object of the page with these facts.
     pub fn new(page: Arc<PageFacts>) -> Self {
         Self { page, state: watch::Sender::default() }
     }
@@ -125,7 +127,7 @@ impl Object {
         Ok((given?, self.body()))
     }
 
-    /// Whether nobody will be given it any more.
+    /// Returns `true` if nobody will be given it any more.
     pub fn is_spent(&self) -> bool {
         let state = self.state.borrow();
         state.head.is_some() && !self.is_for_somebody(&state, false)

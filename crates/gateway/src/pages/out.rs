@@ -1,4 +1,4 @@
-//! What waits to go down to the cabin, most urgent first.
+//! Queue of bytes for the cabin, most urgent first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -68,12 +68,12 @@ impl Out {
         Forgotten { had_head }
     }
 
-    /// Whether origins should wait.
+    /// Returns `true` if origins should wait.
     pub fn is_full(&self) -> bool {
         self.queued_bytes >= MAX_QUEUED_BYTES
     }
 
-    /// Whether there is nothing to write.
+    /// Returns `true` if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.promises.is_empty() && self.frames.is_empty() && self.written == self.packed.len()
     }
@@ -139,7 +139,7 @@ impl Out {
     }
 }
 
-/// What [`Out::forget`] has forgotten.
+/// Bytes that [`Out::forget`] has forgotten.
 pub struct Forgotten {
     /// The head was among it, so that the cabin has seen nothing of the object.
     pub had_head: bool,

@@ -10,7 +10,7 @@ use bentpipe_prefetch::promised::network;
 
 use crate::refusals::Holding;
 
-/// Whose a place is.
+/// Holder of a place.
 pub trait Holder: Ord + Clone + Display {
     /// The network that it may choose its name from, where it may: all of one have a bound too.
     fn network(&self) -> Option<u64>;
@@ -29,12 +29,12 @@ impl Holder for String {
     }
 }
 
-/// How many there are.
+/// Number of places.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
     /// Over all.
     pub all: usize,
-    /// Of one.
+    /// Maximum for one holder.
     pub each: usize,
 }
 
@@ -54,7 +54,7 @@ pub struct Place<Whose: Holder> {
     is_download: bool,
 }
 
-/// Who has how many; no entry where one has none. There are no more entries than places.
+/// Places of each holder; no entry for a holder without any. There are no more entries than places.
 struct Taken<Whose> {
     all: Held,
     each: BTreeMap<Whose, Held>,
@@ -109,8 +109,8 @@ impl<Whose: Holder> Places<Whose> {
     }
 }
 
-/// What of `all` one network may have: a quarter is left to the others, whatever addresses somebody in it
-/// makes up.
+/// Part of `all` for one network: a quarter is left to the others, whatever addresses somebody in
+/// it makes up.
 fn part_of_network(all: usize) -> usize {
     all - all / 4
 }

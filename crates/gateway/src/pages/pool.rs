@@ -19,7 +19,8 @@ const MAX_PER_ORIGIN: usize = 6;
 /// Connections that are kept in all: at about 20 KiB each, 5 MiB.
 const MAX_KEPT: usize = 256;
 
-/// How long one is kept: servers close theirs after 5 to 75 s, and one that is closed costs a retry.
+/// Lifetime of an idle connection: servers close theirs after 5 to 75 s, and a closed one costs a
+/// retry.
 const KEEP: Duration = Duration::from_secs(15);
 
 /// Idle connections by their origins. They carry no cookies and no authorization, so they are

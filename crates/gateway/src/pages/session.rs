@@ -24,7 +24,7 @@ use super::places::Place;
 /// A page's stream on which nothing can be written and nothing comes ends after this.
 const STALL: Duration = Duration::from_secs(120);
 
-/// What a fetch has come to.
+/// Event of a fetch.
 enum Event {
     Answer(u16, Result<(response::Parts, Coming), Failed>),
     More(u16, Coming, Result<Option<Bytes>, Failed>),
@@ -79,7 +79,7 @@ pub struct Session<'a> {
     urgency: Urgency,
     page_bytes: u64,
     began: Instant,
-    /// When what has not been sent breaks off; a download may go on.
+    /// Time at which unsent bytes are broken off; a download may go on.
     until: Option<Instant>,
     /// Its own among those that are served at once.
     place: Place<String>,
@@ -245,7 +245,7 @@ impl<'a> Session<'a> {
         self.half.counters.downloads.add(1);
     }
 
-    /// Whether the page is one that is passed on, however long it takes.
+    /// Returns `true` if the page is passed on, however long it takes.
     pub fn is_download(&self) -> bool {
         self.until.is_none()
     }

@@ -37,7 +37,7 @@ mod whose;
 
 const KEEP: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(7440);
-/// What the origin takes before the end of what it gives at "/slow".
+/// Delay of the origin before the end of its answer at "/slow".
 const SLOW: Duration = Duration::from_secs(3600);
 const ALICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const BOB: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -49,7 +49,7 @@ type Fields = Vec<(&'static str, &'static str)>;
 struct Site {
     objects: BTreeMap<String, (Fields, Bytes)>,
     asked: Mutex<Vec<String>>,
-    /// What requests said of their urgency, and of whose page they were for.
+    /// Urgency and referrer of the requests.
     priorities: Mutex<BTreeMap<String, String>>,
     referers: Mutex<Vec<(String, String)>>,
     connections: Mutex<usize>,
@@ -228,7 +228,7 @@ impl Bench {
         Some((head.status, body))
     }
 
-    /// What a GET of the object is given, if it was promised: its age as it is told, and its bytes.
+    /// Answer to a GET of the object, if it was promised: its age as shown, and its bytes.
     async fn given(&self, path: &str, headers: &HeaderMap) -> Option<(u64, Bytes)> {
         let (head, body) = self.air.object(ALICE, &url(path), headers).await?;
         let age = head.headers[header::AGE].to_str().unwrap().parse().unwrap();

@@ -1,4 +1,5 @@
-//! What the ground is not asked for a while, because it would not give it: each time costs a page a round trip.
+//! Requests that the ground is spared for a while, because it would refuse them: each costs a page
+//! a round trip.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,29 +8,30 @@ use bentpipe_prefetch::address::Origin;
 use bentpipe_prefetch::wire::Refusal;
 use tokio::time::Instant;
 
-/// How long a ground that serves no pages, or none with a condition, is not asked for such, and how long none
-/// is asked for of an origin of which it serves none. It may have been told otherwise, or updated.
+/// Time for which a ground that serves no pages, or none with a condition, is not asked for such;
+/// and the same for an origin of which it serves none. Its configuration or version may change
+/// meanwhile.
 pub const UNSERVED_FOR: Duration = Duration::from_secs(600);
 
-/// How long none is asked for of a ground that works on as many as it may: as long as a usual page takes.
+/// Time for which a busy ground is not asked: as long as a usual page takes.
 pub const BUSY_FOR: Duration = Duration::from_secs(5);
 
 /// Origins that are remembered: at 350 bytes at most, 350 KiB. Beyond it the oldest is asked for again.
 pub const MAX_ORIGINS: usize = 1024;
 
-/// What is not asked for.
+/// Requests that are not made.
 #[derive(Debug, Default)]
 pub struct Unasked {
     all_until: Option<Instant>,
     conditions_until: Option<Instant>,
-    /// Whether the log has told that the ground knows no conditions.
+    /// `true` once the log has told that the ground knows no conditions.
     is_told: bool,
     /// Until when, of each.
     origins: BTreeMap<Origin, Instant>,
 }
 
 impl Unasked {
-    /// Whether the ground may give a page of `origin`, asked for with a condition or not.
+    /// Returns `true` if the ground may give a page of `origin`, requested with a condition or not.
     pub fn may_ask(&self, origin: &Origin, is_conditional: bool, now: Instant) -> bool {
         let is_over = |until: Option<&Instant>| until.is_none_or(|until| *until <= now);
         is_over(self.all_until.as_ref())

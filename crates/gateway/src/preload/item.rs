@@ -9,7 +9,8 @@ use super::manifest::key_of;
 use crate::air::http::head::add_via;
 use crate::origin_tls::NO_TLS;
 
-/// What browsers accept in clear, and over TLS: what varies by it has to fit what they will ask.
+/// `Accept-Encoding` of browsers in clear, and over TLS: an answer that varies by it has to fit
+/// their requests.
 const ENCODINGS: &str = "gzip, deflate";
 const ENCODINGS_TLS: &str = "gzip, deflate, br, zstd";
 
@@ -23,7 +24,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// What is asked for `address`; nothing where nothing can be.
+    /// Request for `address`; `None` if there can be none.
     pub fn new(number: usize, address: &Address) -> Option<Self> {
         let key = key_of(address)?;
         let encodings = if address.is_secure() { ENCODINGS_TLS } else { ENCODINGS };
@@ -42,7 +43,7 @@ impl Item {
     }
 }
 
-/// Whether trying again tonight would change nothing.
+/// Returns `true` if another attempt tonight would change nothing.
 pub fn is_lasting(error: &NotAhead) -> bool {
     match error {
         NotAhead::Failed(_) | NotAhead::Busy => false,

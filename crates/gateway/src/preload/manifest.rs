@@ -15,10 +15,10 @@ pub const MOST_BYTES: u64 = 1 << 20;
 /// The most addresses in one. Their report takes some 600 kB.
 pub const MOST_ADDRESSES: usize = 4096;
 
-/// What a manifest says.
+/// Content of a manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Manifest {
-    /// What is to be fetched, each once, as they stand there.
+    /// Addresses to fetch, each once, in their order.
     pub addresses: Vec<Address>,
     /// Lines that say nothing of the kind.
     pub wrong: Vec<Wrong>,
@@ -29,11 +29,11 @@ pub struct Manifest {
 pub struct Wrong {
     /// Counted from one.
     pub line: usize,
-    /// Why.
+    /// Reason.
     pub why: WrongLine,
 }
 
-/// Why a line is no address to be fetched.
+/// Reason for which a line is not an address to fetch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WrongLine {
     /// It is none that a request can be made of.
@@ -56,7 +56,7 @@ pub enum WrongLine {
     Many,
 }
 
-/// Why there is no manifest.
+/// Reason for which there is no manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// It cannot be read.
@@ -64,7 +64,7 @@ pub enum ManifestError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// There is nothing in it to be fetched, which is not taken for the wish to have nothing.
@@ -139,7 +139,7 @@ impl Manifest {
     }
 }
 
-/// What the object at `address` is filed under.
+/// Cache key of the object at `address`.
 pub fn key_of(address: &Address) -> Option<Key> {
     let origin = address.origin();
     let scheme = if origin.is_secure { Scheme::Https } else { Scheme::Http };

@@ -31,14 +31,14 @@ pub use window::{Window, WindowError};
 
 use crate::classify::Name;
 
-/// What is fetched, when, and how much of it.
+/// Objects to fetch, the time for it, and the budget.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The manifest; it is read anew for each run.
     pub manifest: PathBuf,
-    /// Where what became of it is told.
+    /// Report file.
     pub report: PathBuf,
-    /// When in the day; without it, only when asked.
+    /// Time of the day; without it, only on request.
     pub window: Option<Window>,
     /// The most that one run fetches, bytes of bodies: a night's, however often it begins again, and one
     /// that was asked for.
@@ -54,7 +54,7 @@ pub trait Sources: Send + Sync + 'static {
     /// Asks for what lies at `address`, in the preload's class; `None` where nobody can.
     fn origin(&self, address: &Address) -> Option<Arc<dyn Origin>>;
 
-    /// Whether the ground can be reached now.
+    /// Returns `true` if the ground can be reached now.
     fn is_reachable(&self) -> bool;
 }
 

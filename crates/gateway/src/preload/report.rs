@@ -1,4 +1,4 @@
-//! What became of each address, as a file that is replaced as a whole.
+//! Report on each address, as a file that is replaced as a whole.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,15 +20,15 @@ const MOST_BYTES: u64 = 32 << 20;
 pub struct Report {
     /// The version of the format: 1.
     pub schema: u32,
-    /// How it stands.
+    /// State of the run.
     pub state: State,
-    /// When it began, in milliseconds since 1970-01-01 00:00 UTC.
+    /// Time of its beginning, in milliseconds since 1970-01-01 00:00 UTC.
     pub began_unix_ms: u64,
-    /// When this was written.
+    /// Time of this report.
     pub written_unix_ms: u64,
     /// Bytes of bodies that came over the link for it.
     pub bytes: u64,
-    /// Why there was nothing to do, where there was a manifest and could not be used.
+    /// Reason for having nothing to do, if there was a manifest that could not be used.
     pub error: Option<String>,
     /// Lines of the manifest that are no addresses to be fetched.
     pub wrong_lines: Vec<WrongLine>,
@@ -36,7 +36,7 @@ pub struct Report {
     pub objects: Vec<Object>,
 }
 
-/// How a run stands.
+/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
@@ -53,7 +53,7 @@ pub enum State {
 pub struct WrongLine {
     /// Counted from one.
     pub line: usize,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
@@ -62,17 +62,17 @@ pub struct WrongLine {
 pub struct Object {
     /// The address.
     pub url: String,
-    /// What became of it.
+    /// Outcome.
     pub state: Outcome,
-    /// Whether something of it is here, be it older.
+    /// `true` if some version of it is here, even an older one.
     pub here: bool,
     /// Bytes that were fetched, where it was.
     pub bytes: u64,
-    /// Why it is not here as its origin has it now.
+    /// Reason for which it is not here as its origin has it now.
     pub why: Option<String>,
 }
 
-/// What became of an address.
+/// Outcome of an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -126,7 +126,7 @@ impl Report {
         }
     }
 
-    /// How many addresses came to `outcome`.
+    /// Number of addresses with `outcome`.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.objects.iter().filter(|object| object.state == outcome).count()
     }
@@ -159,7 +159,7 @@ impl Report {
     }
 }
 
-/// Why a file tells nothing.
+/// Reason for which a file cannot be read as a report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It cannot be read.
@@ -171,7 +171,7 @@ pub enum ReadError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// It is something else.
@@ -179,7 +179,7 @@ pub enum ReadError {
     Foreign {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// Cause.
         why: String,
     },
 }

@@ -22,25 +22,25 @@ use crate::counters::Counters;
 use crate::quiet::Quiet;
 use crate::status::replace;
 
-/// How often it is looked whether it is time, whether somebody asks, and whether the ground is back.
+/// Polling interval for the time, for requests, and for the ground's return.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How long after a round with failures the next one begins; each time twice as long, up to the second.
+/// Pause after a round with failures; each further pause is twice as long, up to the second value.
 const FIRST_PAUSE: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1800);
 
-/// How long a run may take that somebody asked for.
+/// Maximum duration of a requested run.
 const MOST_ASKED: Duration = Duration::from_secs(6 * 3600);
 
-/// How long after a manifest that cannot be used it is read again, while the window is open: 36 times in
-/// three hours.
+/// Pause before an unusable manifest is read again, while the window is open: 36 times in three
+/// hours.
 const MANIFEST_AGAIN: Duration = Duration::from_secs(300);
 
-/// How often a report is written while there is news.
+/// Interval of reports while there is news.
 const TELL: Duration = Duration::from_secs(5);
 
-/// How often what was spent is written while something comes: what comes within this time, at 8 Mbit/s
-/// 1 MB, may come once more after a power cut. Nothing is fetched while it is written.
+/// Interval of writes of the spent budget while something comes. Bytes of this time, at 8 Mbit/s 1
+/// MB, may come once more after a power cut. Nothing is fetched during the write.
 const COUNT: Duration = Duration::from_secs(1);
 
 /// Fetches the portal's content.
@@ -55,16 +55,17 @@ pub struct Preloader {
     spent_at: Latest,
 }
 
-/// When what lies in a file was made: a write that was broken off must not undo the next.
+/// Time at which the content of a file was made: a write that was broken off must not undo the
+/// next.
 type Latest = Arc<Mutex<Option<Instant>>>;
 
 /// A time in which it is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Turn {
-    /// What came or was confirmed since then is done.
+    /// Beginning: objects that came or were confirmed since then are done.
     began: Moment,
     ends: Moment,
-    /// Whether somebody asked for it.
+    /// `true` if somebody requested it.
     is_asked: bool,
 }
 
@@ -75,7 +76,7 @@ struct Done {
     asked: Option<Moment>,
 }
 
-/// How the work of a turn ended.
+/// End of a turn's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ended {
     /// There is nothing more to be done.
@@ -84,10 +85,10 @@ enum Ended {
     Interrupted,
 }
 
-/// What a run has spent, as it is written.
+/// Spent budget of a run, as it is written.
 struct Ledger {
     spent: Spent,
-    /// What it had spent when it began, or began again.
+    /// Budget spent before it began, or began again.
     before: u64,
     written: u64,
     at: Instant,
@@ -101,7 +102,7 @@ struct Run {
     budget: Budget,
     ledger: Ledger,
     told_at: Instant,
-    /// Whether nothing has happened since.
+    /// `true` if nothing has happened since.
     is_told: bool,
 }
 
@@ -142,14 +143,14 @@ impl Preloader {
         (done.night != Some(began)).then_some(Turn { began, ends, is_asked: false })
     }
 
-    /// When somebody asked for a run that is not `done`.
+    /// Time of a request for a run that is not `done`.
     async fn asked(&self, done: &Done) -> Option<Moment> {
         self.asked_at((self.clock)()).await.filter(|began| done.asked != Some(*began))
     }
 
-    /// When somebody asked for a run that is not over. The file has that in milliseconds, which we
-    /// write into it where it has no moment of the past: so a run goes on after a restart. A file that
-    /// cannot be written asks for nothing, for it would do so again and again.
+    /// Time of a request for a run that is not over. The file has that in milliseconds, which we
+    /// write into it if it has no moment of the past, so a run goes on after a restart. A file that
+    /// cannot be written requests nothing, because it would do so again and again.
     async fn asked_at(&self, now: Moment) -> Option<Moment> {
         let file = request_file(&self.settings.report);
         let look = move || requested(&file, now);
@@ -224,7 +225,7 @@ impl Preloader {
         }
     }
 
-    /// What `manifest` says is to be done by `run`.
+    /// Takes up the work for `run` from `manifest`.
     fn take_up(&self, run: &mut Run, manifest: &Manifest) {
         let mut report = Report::new(run.report.began_unix_ms, manifest);
         report.bytes = run.report.bytes;
@@ -446,7 +447,7 @@ async fn in_turn(
     spawn_blocking(writing).await.unwrap_or(Ok(()))
 }
 
-/// When the run that `file` asks for began, at `now` or before.
+/// Beginning of the run that `file` requests, at `now` or before.
 fn requested(file: &Path, now: Moment) -> io::Result<Option<Moment>> {
     let text = match std::fs::read_to_string(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -461,7 +462,7 @@ fn requested(file: &Path, now: Moment) -> io::Result<Option<Moment>> {
     Ok(Some(Duration::from_millis(now)))
 }
 
-/// When the run that goes on at `now` began, by the text of the file that asks for it.
+/// Beginning of the run that goes on at `now`, by the text of the file that requests it.
 pub(crate) fn asked_in(text: &str, now: Moment) -> Option<Moment> {
     let written = text.trim().parse().ok().map(Duration::from_millis);
     written.filter(|began| *began <= now && *began + MOST_ASKED > now)

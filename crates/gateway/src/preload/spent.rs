@@ -1,4 +1,4 @@
-//! What runs have spent of what they may fetch, which neither a restart nor a power cut must undo.
+//! Spent budgets of runs, which neither a restart nor a power cut must undo.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -11,25 +11,25 @@ use crate::status::replace_for_good;
 /// The longest file that is read, bytes: more than is written.
 const MOST_BYTES: u64 = 4096;
 
-/// What the last run of each kind has spent. They do not count against each other.
+/// Spent budget of the last run of each kind. They do not count against each other.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spent {
-    /// Of the last night.
+    /// Last night's run.
     night: Run,
-    /// Of the last that was asked for.
+    /// Last requested run.
     asked: Run,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Run {
-    /// When it began, which is what it is known by.
+    /// Time of its beginning, which identifies it.
     began_unix_ms: u64,
     /// Bodies, in bytes.
     bytes: u64,
 }
 
 impl Spent {
-    /// What the file beside `report` says; nothing where there is none, or another's.
+    /// Content of the file next to `report`; empty if there is none, or another's.
     pub fn read(report: &Path) -> Self {
         let mut text = Vec::new();
         let read = std::fs::File::open(spent_file(report))
@@ -42,7 +42,7 @@ impl Spent {
         serde_json::from_slice(text).ok()
     }
 
-    /// What the run that `began` then has spent.
+    /// Budget spent by the run that `began` then.
     pub fn of(&self, is_asked: bool, began_unix_ms: u64) -> u64 {
         let run = if is_asked { self.asked } else { self.night };
         if run.began_unix_ms == began_unix_ms { run.bytes } else { 0 }

@@ -27,7 +27,7 @@ use crate::counters::Counters;
 const NOON: Duration = Duration::from_secs(20_000 * 86_400 + 12 * 3600);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What lies at each path, and what was asked.
+/// Objects at each path, and requests.
 #[derive(Default)]
 struct World {
     answers: Mutex<BTreeMap<String, (u16, String, Bytes)>>,
@@ -36,7 +36,7 @@ struct World {
     is_out: AtomicBool,
     at_once: AtomicUsize,
     most_at_once: AtomicUsize,
-    /// How long each byte of a body takes.
+    /// Time of each byte of a body.
     pace: Mutex<Duration>,
     /// Bytes of bodies that were sent.
     sent: Arc<AtomicUsize>,
@@ -199,7 +199,7 @@ impl Night {
         Report::read(&self.settings.report).unwrap()
     }
 
-    /// What became of the address with that path, and why.
+    /// Outcome of the address with that path, and the reason.
     fn told(&self, path: &str) -> (Outcome, String) {
         let report = self.report();
         let object = report.objects.iter().find(|object| object.url.ends_with(path)).unwrap();

@@ -1,4 +1,4 @@
-//! When in the day the portal's content is fetched.
+//! Time of the day in which the portal's content is fetched.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ pub struct Window {
     until_minute: u64,
 }
 
-/// Why a text is no [`Window`].
+/// Reason for which a text is not a [`Window`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
     /// It is no pair of times.
@@ -29,7 +29,7 @@ pub enum WindowError {
 }
 
 impl Window {
-    /// Where the window is open at `now`, when it opened and when it closes.
+    /// Opening and closing time of the window that is open at `now`, if it is.
     pub fn open_at(&self, now: Moment) -> Option<(Moment, Moment)> {
         let seconds = now.as_secs();
         let length =

@@ -21,16 +21,16 @@ use tokio_util::sync::CancellationToken;
 use super::{Publisher, segment};
 use crate::net;
 
-/// How long a modem may take to accept a connection.
+/// Time within which a modem must accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a modem may leave unread what we say.
+/// Time for which a modem may leave our messages unread.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is read at once from a modem.
+/// Bytes per read from a modem.
 const READ_BYTES: usize = 16 << 10;
 
-/// How the modem is found.
+/// Discovery of the modem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
     /// It is there.
@@ -39,12 +39,12 @@ pub enum Finding {
     On(String),
 }
 
-/// How to speak with a modem.
+/// Settings of the conversation with a modem.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How it is found.
+    /// Discovery.
     pub finding: Finding,
-    /// What it is told of us.
+    /// Our description for it.
     pub router: RouterSettings,
     /// The port that discovery signals are sent to.
     pub discovery_port: u16,
@@ -88,7 +88,7 @@ struct Client {
     start: Instant,
 }
 
-/// What could not be done.
+/// Action that failed.
 struct Failure {
     doing: String,
     source: io::Error,

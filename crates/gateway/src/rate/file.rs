@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::Publisher;
 
-/// How often the file is read.
+/// Interval of reads.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How much of the file is read.
+/// Maximum length that is read.
 const MAX_BYTES: u64 = 256;
 
 /// Reads `path` until `stop`.

@@ -102,7 +102,7 @@ impl DiscoverySocket {
         UdpSocket::from_std(socket.into()).map(Self)
     }
 
-    /// Where it is bound.
+    /// Local address.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }

@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How much is read at a time, and so the most a blocked direction holds:
-/// 4,096 flows blocked both ways hold 128 MiB.
+/// Bytes per read, and so the most that a blocked direction holds: 4,096 flows blocked both ways
+/// hold 128 MiB.
 pub const SCRATCH_BYTES: usize = 16 * 1024;
 
 /// Reads per poll before other tasks get their turn: 256 KiB.
@@ -18,7 +18,7 @@ thread_local! {
     static SCRATCH: Cell<Option<Box<[u8]>>> = const { Cell::new(None) };
 }
 
-/// What one direction has left to do.
+/// Remaining work of one direction.
 #[derive(Default)]
 pub struct Half {
     stage: Stage,
@@ -37,13 +37,13 @@ enum Stage {
     Failed,
 }
 
-/// Which side broke.
+/// Side that broke.
 pub enum Broke {
     Reading,
     Writing(io::Error),
 }
 
-/// What one poll achieved.
+/// Result of one poll.
 #[derive(Default)]
 pub struct Polled {
     pub read: u64,
@@ -57,22 +57,22 @@ impl Half {
         Self { leftover: pending, ..Self::default() }
     }
 
-    /// Whether the sink refuses what waits for it.
+    /// Returns `true` if the sink refuses what waits for it.
     pub fn blocked(&self) -> bool {
         !self.leftover.is_empty() || self.stage == Stage::Ending
     }
 
-    /// Whether the source has ended.
+    /// Returns `true` if the source has ended.
     pub fn read_all(&self) -> bool {
         matches!(self.stage, Stage::Ending | Stage::Done)
     }
 
-    /// Whether everything was passed on, the end included.
+    /// Returns `true` if everything was passed on, the end included.
     pub fn done(&self) -> bool {
         self.stage == Stage::Done
     }
 
-    /// Whether nothing more will be copied.
+    /// Returns `true` if nothing more will be copied.
     pub fn over(&self) -> bool {
         matches!(self.stage, Stage::Done | Stage::Failed)
     }

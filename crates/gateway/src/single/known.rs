@@ -1,4 +1,5 @@
-//! How the ground takes single requests, as far as that is known, and how one is asked accordingly.
+//! Knowledge of the ground's support for single requests, and the form of a request that follows
+//! from it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,10 +11,10 @@ use tokio::time::Instant;
 use super::taken::{Session, Taken};
 use crate::classify::Name;
 
-/// What is known of the ground.
+/// Knowledge of the ground.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// Whether it takes packed heads.
+    /// Support for packed heads.
     packed: Taken,
     /// … and knows requests to sites, to whose origins it makes TLS.
     sites: Taken,
@@ -30,12 +31,12 @@ pub struct AskedPacked {
     site: Option<OfSite>,
 }
 
-/// What a request to a site has besides.
+/// Additional state of a request to a site.
 #[derive(Debug, Clone)]
 pub struct OfSite {
     /// The site.
     pub name: Name,
-    /// How the ground has said that it ended.
+    /// End that the ground has reported.
     pub told: Told,
 }
 
@@ -48,14 +49,14 @@ impl AskedPacked {
         self.site.as_ref()
     }
 
-    /// How the ground has said that it ended, if it has.
+    /// End that the ground has reported, if any.
     pub fn told(&self) -> Option<End> {
         self.site.as_ref()?.told.get().copied()
     }
 }
 
 impl Known {
-    /// How a request should be packed, if it should, that may be sent again plainly, if need be, or may not: to
+    /// Packed form of a request that may or may not be repeated plainly, if it should be packed: to
     /// `site`, by TLS from the ground, or to an origin in clear.
     pub fn ask(
         &self,
@@ -93,7 +94,8 @@ impl Known {
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Whether that it ended with `code`, before anything came, may be because the ground does not know such.
+    /// Returns `true` if the end with `code`, before anything came, may mean that the ground does
+    /// not know such requests.
     pub fn is_refusal(&self, asked: &AskedPacked, code: ResetCode) -> bool {
         let taken = if asked.site.is_some() { &self.sites } else { &self.packed };
         taken.is_refusal(asked.session, code)
@@ -112,7 +114,7 @@ impl Known {
         }
     }
 
-    /// What was refused has been answered plainly.
+    /// Notes that the refused request has been answered plainly.
     pub fn answered_plainly(&self, asked: &AskedPacked, session: Session, now: Instant) {
         if asked.told().is_some() {
             return; // It was the site, and that is noted.

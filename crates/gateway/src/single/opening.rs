@@ -1,4 +1,4 @@
-//! How streams to the ground's half of Split HTTP begin.
+//! Opening of streams to the ground's half of Split HTTP.
 
 use std::io;
 
@@ -13,10 +13,10 @@ use crate::classify::Name;
 /// The longest target: a name, its kind and its length, and the port. A site's name is shorter.
 const MAX_TARGET_BYTES: usize = MAX_NAME_BYTES + 4;
 
-/// What is read at once; what came behind the opening with it is kept until it is asked for.
+/// Bytes per read; bytes after the opening are kept until they are requested.
 const READ_BYTES: usize = 4096;
 
-/// What a stream is for.
+/// Purpose of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Opening {
     /// Single requests to an origin; packed bytes that came with it.
@@ -27,14 +27,14 @@ pub enum Opening {
     Page(Bytes),
 }
 
-/// What a stream begins with that should lead to `target`.
+/// Opening of a stream that should lead to `target`.
 pub fn opening(target: &Target) -> Result<Vec<u8>, TargetError> {
     let mut bytes = vec![VERSION_SINGLE];
     target.encode(&mut bytes)?;
     Ok(bytes)
 }
 
-/// What a stream begins with that should lead to the site `name`.
+/// Opening of a stream that should lead to the site `name`.
 pub fn opening_of_site(name: &Name) -> Vec<u8> {
     let name = name.as_str().as_bytes();
     // A name has at most 253 bytes.
@@ -61,7 +61,7 @@ impl Opening {
     }
 }
 
-/// Where a stream leads.
+/// Destination of a stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Leads {
     To(Target),
@@ -71,7 +71,7 @@ pub enum Leads {
 }
 
 impl Leads {
-    /// What `read` begins with, and how many bytes said it; `None` where more has to come first.
+    /// Parses the opening in `read`, and returns its length; `None` if more has to come first.
     pub fn parse(read: &[u8]) -> Result<Option<(Self, usize)>, WireError> {
         match read {
             [] => Ok(None),

@@ -1,4 +1,4 @@
-//! What a flow has not taken yet.
+//! Bytes that a flow has not accepted yet.
 
 use std::io;
 use std::pin::Pin;
@@ -9,7 +9,7 @@ use tokio::io::AsyncWrite;
 /// Bytes on their way to a flow; nothing while there are none.
 #[derive(Default)]
 pub struct Outbox {
-    /// What waits, to be added to; emptied by [`poll_drain`](Self::poll_drain).
+    /// Waiting bytes, to be added to; emptied by [`poll_drain`](Self::poll_drain).
     pub bytes: Vec<u8>,
     sent: usize,
 }

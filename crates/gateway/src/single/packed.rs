@@ -16,7 +16,7 @@ use crate::counters::Counters;
 /// The most that is taken at once; what it came to waits until the flow has it, and nothing more is taken.
 const MOST_BYTES: usize = 16 << 10;
 
-/// What is read at once of a flow whose downlink is in chunks.
+/// Bytes per read of a flow whose downlink is in chunks.
 const READ_BYTES: usize = 4096;
 
 /// A flow whose uplink is packed, or one that is left as it is.
@@ -36,7 +36,7 @@ struct Packing {
     hearing: Option<Hearing>,
 }
 
-/// What comes of a site's origin.
+/// Bytes from a site's origin.
 struct Hearing {
     downs: Downs,
     raw: Bytes,

@@ -1,4 +1,4 @@
-//! What the origin of a site says, at the ground, with how it ended.
+//! Bytes of a site's origin, at the ground, and their end.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::relay::Local;
 /// The most that is taken at once; what it came to waits until the flow has it, and nothing more is taken.
 const MOST_BYTES: usize = 16 << 10;
 
-/// What is said, as chunks.
+/// Those bytes, as chunks.
 pub struct Said {
     out: Outbox,
     has_ended: bool,

@@ -1,4 +1,4 @@
-//! Whether the ground takes packed heads: an older one does not, nor one without Split HTTP.
+//! Support of the ground for packed heads: an older one has none, nor one without Split HTTP.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -6,14 +6,15 @@ use std::time::Duration;
 use bentpipe_link::ResetCode;
 use tokio::time::Instant;
 
-/// How long nothing is packed for a ground that seems to take none: it may be replaced, or told otherwise.
+/// Time for which nothing is packed for a ground that seems to have no support: it may be replaced,
+/// or configured otherwise.
 pub(super) const UNSERVED_FOR: Duration = Duration::from_secs(600);
 
-/// What is known of the ground. What it does not know it ends before anything of it reaches an origin, with
-/// one of [`REFUSALS`]; but so ends a flow too that the ground's policy forbids or an origin breaks off. What
-/// it takes does not change within a session. So until the ground has answered a packed request of the session
-/// only what can be asked twice is packed, and asked again plainly where it is refused; afterwards a refusal is
-/// the destination's.
+/// Knowledge of the ground. It ends an unknown request before anything of it reaches an origin,
+/// with one of [`REFUSALS`]. But a flow that the ground's policy forbids or an origin breaks off
+/// ends in the same way. The ground's support does not change within a session. Until the ground
+/// has answered a packed request of the session, only repeatable requests are packed, and repeated
+/// plainly if they are refused. Afterwards a refusal is the destination's.
 #[derive(Debug, Default)]
 pub struct Taken(Mutex<State>);
 
@@ -22,18 +23,18 @@ struct State {
     /// The last session in which the ground has answered.
     known_in: Session,
     unserved_until: Option<Instant>,
-    /// Whether the log has told that the ground takes none.
+    /// `true` once the log has told that the ground has no support.
     is_told: bool,
 }
 
 /// The number of the session with the ground, where there is one.
 pub type Session = Option<u64>;
 
-/// How a ground ends what it does not know: without Split HTTP, and with an older one.
+/// Reset codes by which a ground ends unknown requests: without Split HTTP, and with an older one.
 const REFUSALS: [ResetCode; 2] = [ResetCode::Forbidden, ResetCode::Aborted];
 
 impl Taken {
-    /// Whether a request should be packed that may be sent again plainly, if need be, or may not.
+    /// Returns `true` if a request should be packed, which may or may not be repeated plainly.
     pub fn packs(&self, may_repeat: bool, session: Session, now: Instant) -> bool {
         let state = self.lock();
         let is_unserved = state.unserved_until.is_some_and(|until| now < until);
@@ -47,15 +48,15 @@ impl Taken {
         *state = State { known_in, ..State::default() };
     }
 
-    /// Whether that one of that session ended with `code`, before anything came, may be because the ground does
-    /// not know it.
+    /// Returns `true` if the end of a packed request of that session with `code`, before anything
+    /// came, may mean that the ground does not know it.
     pub fn is_refusal(&self, session: Session, code: ResetCode) -> bool {
         REFUSALS.contains(&code) && !self.lock().is_known_in(session)
     }
 
-    /// What was refused in the session `asked_in` has been answered plainly: it was the ground, then, or at least
-    /// nothing says otherwise. Unless another was answered meanwhile, or this is another session. Says whether
-    /// the log is to tell.
+    /// Notes that a request refused in the session `asked_in` has been answered plainly: it was the
+    /// ground, then, or at least nothing says otherwise. It changes nothing if another was answered
+    /// meanwhile, or if this is another session. Returns `true` if the log is to tell.
     pub fn answered_plainly(&self, asked_in: Session, session: Session, now: Instant) -> bool {
         let is_known = self.lock().is_known_in(asked_in);
         !is_known && asked_in == session && self.unserved(now)
@@ -76,7 +77,7 @@ impl Taken {
 }
 
 impl State {
-    /// Whether the ground is known to take what is asked in that session.
+    /// Returns `true` if the ground is known to support packed requests in that session.
     fn is_known_in(&self, session: Session) -> bool {
         session.is_some() && self.known_in == session
     }

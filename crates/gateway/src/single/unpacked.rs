@@ -24,7 +24,7 @@ pub struct Unpacked {
     unpacker: HeadUnpacker,
     packed: Bytes,
     out: Bytes,
-    /// What is written, where it is cut into chunks.
+    /// Writer that cuts bytes into chunks, if they are cut.
     said: Option<Said>,
     is_broken: bool,
 }

@@ -15,10 +15,10 @@ use crate::net::ip;
 /// makes another.
 pub const SCHEMA: u32 = 1;
 
-/// What passengers are called, by their numbers.
+/// Names of passengers, by their numbers.
 pub type Names = HashMap<u32, Arc<str>>;
 
-/// Which gateway wrote it.
+/// Gateway that wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gateway {
@@ -33,18 +33,18 @@ pub enum Gateway {
 pub struct Document {
     /// [`SCHEMA`].
     pub schema: u32,
-    /// Whose it is.
+    /// The gateway.
     pub gateway: Gateway,
-    /// Which release wrote it.
+    /// Release that wrote it.
     pub version: String,
-    /// When, since 1970-01-01 00:00 UTC.
+    /// Time of writing, since 1970-01-01 00:00 UTC.
     pub written_unix_ms: u64,
-    /// How often it is written; 0 in files of releases that did not tell.
+    /// Interval of writes; 0 in files of releases that did not tell.
     #[serde(default)]
     pub interval_ms: u64,
-    /// How long the gateway has run.
+    /// Uptime of the gateway.
     pub uptime_us: u64,
-    /// What is told.
+    /// Detail of the file.
     pub detail: Detail,
     /// The gateway's own counters, since it started.
     pub counters: BTreeMap<String, u64>,
@@ -55,11 +55,11 @@ pub struct Document {
 /// One session. Its counters begin with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// What carries it.
+    /// Transport.
     pub transport: String,
     /// At the ground, the aircraft's name in the config.
     pub aircraft: Option<String>,
-    /// How long it goes on: `total` began then.
+    /// Age: `total` began then.
     pub age_us: u64,
     /// Since the file before this one, or the beginning: `recent` began then.
     pub interval_us: u64,
@@ -70,22 +70,23 @@ pub struct Session {
     pub classes: Vec<ClassEntry>,
     /// The busiest, each once in every class that it uses.
     pub passengers: Vec<PassengerEntry>,
-    /// How many there are, counted like that, those that were here lately included.
+    /// Number of passengers, counted in each class that they use, including those of the recent
+    /// past.
     pub all_passengers: usize,
     /// The busiest flows that are open.
     pub flows: Vec<FlowEntry>,
-    /// How many there are.
+    /// Number of flows.
     pub all_flows: usize,
 }
 
-/// What was carried, and what it waited for its turn.
+/// Carried traffic, and its delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Moved {
     /// Contents that this gateway sent over the link, each byte once.
     pub sent_bytes: u64,
     /// Contents that came over the link.
     pub received_bytes: u64,
-    /// What was sent with the heads of its frames.
+    /// Sent bytes with the headers of their frames.
     pub frame_bytes: u64,
     /// Datagrams, or pieces of a stream, that were sent.
     pub sent_packets: u64,
@@ -93,9 +94,9 @@ pub struct Moved {
     pub dropped_packets: u64,
     /// Their bytes, with 64 each for what is kept about them.
     pub dropped_bytes: u64,
-    /// How long what was sent had waited here, on average.
+    /// Mean delay here of what was sent.
     pub delay_mean_us: u64,
-    /// How long at most.
+    /// Maximum delay.
     pub delay_max_us: u64,
 }
 
@@ -106,15 +107,15 @@ pub struct ClassEntry {
     pub class: String,
     /// Flows in it now.
     pub open_flows: usize,
-    /// What its datagrams take here now.
+    /// Memory of its datagrams now.
     pub queued_bytes: u64,
-    /// What it caused beside its frames: repairs, retransmissions, control, packets' heads.
+    /// Overhead in addition to its frames: repairs, retransmissions, control, packet headers.
     pub overhead_bytes: u64,
     /// Since the session began.
     pub total: Moved,
     /// 95 of 100 waited no longer, as the histogram knows it.
     pub total_delay_p95_us: u64,
-    /// How many waited how long: each part ends at twice the one before, the first at 128 µs.
+    /// Histogram of delays: each part ends at twice the end of the one before, the first at 128 µs.
     pub total_delay_histogram: Vec<u64>,
     /// Since the file before.
     pub recent: Moved,
@@ -144,7 +145,7 @@ pub struct PassengerEntry {
 pub struct FlowEntry {
     /// Its number in the session.
     pub flow: u64,
-    /// Whose it is.
+    /// Its passenger.
     pub passenger: u32,
     /// At the air, what usage records call the passenger too.
     pub name: Option<String>,
@@ -152,7 +153,7 @@ pub struct FlowEntry {
     pub class: String,
     /// `tcp`, `udp`, `icmp`, `icmpv6`, or a number.
     pub protocol: String,
-    /// Where it leads.
+    /// Destination.
     pub target: String,
     /// Since it is of this class.
     pub total: Moved,
@@ -171,7 +172,7 @@ impl Document {
 }
 
 impl Session {
-    /// What a session of the radio transport told.
+    /// Session of the radio transport in this form.
     pub fn of(traffic: Traffic, aircraft: Option<&str>, names: &Names) -> Self {
         let Traffic {
             age,

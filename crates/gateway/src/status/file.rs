@@ -16,7 +16,7 @@ const MODE: u32 = 0o640;
 /// More than a gateway writes; a file that is longer is none of ours.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Why a file tells nothing.
+/// Reason for which a file cannot be read as a status.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// It cannot be read.
@@ -28,7 +28,7 @@ pub enum ReadError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// It is something else.
@@ -36,7 +36,7 @@ pub enum ReadError {
     Foreign {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// Cause.
         why: String,
     },
     /// It is of another release.
@@ -84,7 +84,7 @@ impl Place {
     }
 }
 
-/// Where the next content of `path` is written first.
+/// Temporary file for the next content of `path`.
 fn beside(path: &Path) -> io::Result<PathBuf> {
     let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
     name.push(".new");
@@ -121,7 +121,7 @@ fn put(path: &Path, content: &[u8], sync: impl Fn(&File) -> io::Result<()>) -> i
     std::fs::rename(&new, path)
 }
 
-/// What a gateway wrote.
+/// Reads a gateway's status.
 pub fn read(path: &Path) -> Result<Document, ReadError> {
     #[derive(Deserialize)]
     struct Head {

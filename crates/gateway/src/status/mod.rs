@@ -1,4 +1,4 @@
-//! What a gateway carries now, written to a file every few seconds: see docs/status.md.
+//! Present traffic of a gateway, written to a file every few seconds: see docs/status.md.
 
 mod document;
 mod file;
@@ -36,7 +36,7 @@ pub struct Reporter {
     counters: Arc<Counters>,
     more: Vec<More>,
     began: Instant,
-    /// How many sessions there can be.
+    /// Maximum number of sessions.
     sessions: usize,
     failing: bool,
 }

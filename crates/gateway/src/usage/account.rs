@@ -11,14 +11,14 @@ use serde::{Serialize, Serializer};
 /// Records held until they are written: with all their classes, 8,192 passengers; about 8 MiB.
 pub const MAX_RECORDS: usize = 32_768;
 
-/// Who the passengers beyond [`MAX_RECORDS`] are, all together.
+/// Label of all passengers beyond [`MAX_RECORDS`] together.
 pub const OTHERS: &str = "others";
 
 /// A day of UTC, counted from 1970-01-01.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Day(u32);
 
-/// What a record is about.
+/// Key of a record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Key {
     /// The day.
@@ -31,7 +31,7 @@ pub struct Key {
     pub class: Class,
 }
 
-/// What was used.
+/// Usage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Used {
     /// From the passenger.
@@ -44,7 +44,7 @@ pub struct Used {
     pub drops: u64,
 }
 
-/// What was used since it was last taken out.
+/// Usage since it was last taken out.
 #[derive(Debug, Default)]
 pub struct Account(BTreeMap<Key, Used>);
 

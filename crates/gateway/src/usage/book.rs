@@ -27,7 +27,7 @@ const PIECE_BYTES: usize = 4096;
 /// 300 people writes 4 MB.
 pub const MAX_LABELS_PER_DAY: usize = 4_096;
 
-/// Who used how much, and where that is written.
+/// Book of usage, and its directory.
 pub struct Book {
     account: Mutex<Account>,
     labels: Mutex<Labels>,
@@ -51,7 +51,7 @@ struct Labels {
     known: HashSet<Arc<str>>,
 }
 
-/// What of a line says whose it is.
+/// Part of a line that identifies its passenger.
 #[derive(Deserialize)]
 struct Whose {
     passenger: String,
@@ -237,7 +237,7 @@ impl Meter {
         self.used.drops += 1;
     }
 
-    /// What follows is of another class.
+    /// Counts the following bytes in another class.
     pub fn reclass(&mut self, class: Class) {
         self.tell();
         self.class = class;

@@ -1,4 +1,4 @@
-//! What each passenger used on each day: an account in memory, and lines of JSON in files.
+//! Usage of each passenger on each day: an account in memory, and lines of JSON in files.
 
 mod account;
 mod book;

@@ -34,7 +34,7 @@ pub fn query(text: &str, kind: RecordType) -> Message {
     message
 }
 
-/// What the name server says.
+/// Answer of the name server.
 fn answer(asked: &Message, over_tcp: bool) -> Message {
     let mut answer = Message::response(asked.metadata.id, OpCode::Query);
     answer.add_queries(asked.queries.clone());

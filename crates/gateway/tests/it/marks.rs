@@ -132,7 +132,8 @@ async fn rules_are_about_udp_too() {
     }
 }
 
-/// What is marked as urgent is bounded for each passenger, in both directions; the rest is not.
+/// Traffic marked as urgent is bounded for each passenger, in both directions; other traffic is
+/// not.
 #[tokio::test]
 async fn the_network_s_class_is_policed() {
     const PACKETS: u64 = 100;

@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::bench::{LOOPBACK, read_all, soon, start, until};
 
-/// What an origin was asked for, in full.
+/// Requests at an origin, in full.
 type Asked = Arc<Mutex<Vec<String>>>;
 
 /// An origin that has `pages`, each answered on a connection that is closed after it.
@@ -55,12 +55,12 @@ async fn origin(pages: &'static [(&'static str, &'static str)]) -> (SocketAddr, 
     (address, asked)
 }
 
-/// Whether a page was asked for, and not a single object with its head packed.
+/// Returns `true` if a page was requested, and not a single object with its head packed.
 fn is_page(open: &Open) -> bool {
     open.target.host == Host::Service(Service::Pages) && open.first[0] != VERSION_SINGLE
 }
 
-/// What the proxy answers to a GET with these `lines`.
+/// Answer of the proxy to a GET with these `lines`.
 async fn get(proxy: SocketAddr, url: &str, lines: &str) -> String {
     get_from("127.0.0.1", proxy, url, lines).await
 }
@@ -296,7 +296,7 @@ const OWN: &[(&str, &str)] = &[
     ("/kept.png", "kept"),
 ];
 
-/// How often the origin was asked for `path`.
+/// Number of requests for `path` at the origin.
 fn times(asked: &Asked, path: &str) -> usize {
     let line = format!("GET {path} ");
     asked.lock().unwrap().iter().filter(|head| head.starts_with(&line)).count()

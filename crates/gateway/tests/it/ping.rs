@@ -1,4 +1,4 @@
-//! What a cabin's `ping` and `traceroute` see, with real kernels, the programs themselves and the
+//! Cabin's view of `ping` and `traceroute`, with real kernels, the programs themselves and the
 //! radio transport: a seat, both gateways, a router and a host beyond it, each in a network
 //! namespace of its own.
 //!
@@ -24,7 +24,7 @@ use crate::transports::{Configs, Ends, cabin_configs, over_http3, over_link, ove
 
 /// The host beyond the router, in both families.
 const HOST: [&str; 2] = ["203.0.113.9", "2001:db8:9::9"];
-/// Where the host sends back what comes by TCP.
+/// Port on which the host sends back what comes by TCP.
 const TCP_PORT: u16 = 4000;
 /// Two addresses of the seat's: two passengers to the gateway.
 const SEATS: [[&str; 2]; 2] = [["10.9.0.2", "10.9.0.3"], ["fd09::2", "fd09::3"]];
@@ -213,7 +213,7 @@ fn raw_seat_at(protocol: i32, host: &str, at: &str) -> UdpSocket {
     socket
 }
 
-/// What a raw socket hears next, without the IP header.
+/// Next packet of a raw socket, without the IP header.
 fn heard(socket: &UdpSocket) -> Vec<u8> {
     let mut buffer = [0; 2048];
     let length = socket.recv(&mut buffer).expect("the host's answer");
@@ -221,7 +221,7 @@ fn heard(socket: &UdpSocket) -> Vec<u8> {
     buffer[header..length].to_vec()
 }
 
-/// What `program` says, on both of its channels; whether it succeeds shows in that.
+/// Output of `program`, on both of its channels; its success shows in that.
 fn run(program: &str, arguments: &[&str]) -> String {
     let limit = PATIENCE.as_secs().to_string();
     let output = Command::new("timeout").args([&limit, program]).args(arguments).output().unwrap();
@@ -232,13 +232,13 @@ fn run(program: &str, arguments: &[&str]) -> String {
     )
 }
 
-/// What differs between worlds.
+/// Differences between worlds.
 #[derive(Clone, Copy)]
 struct Setup {
     /// At the top of the air's config, and of the ground's.
     air: &'static str,
     ground: &'static str,
-    /// Which groups may send echoes at the ground.
+    /// Groups that may send echoes at the ground.
     ping_group: &'static str,
     over: fn(&Configs) -> Ends,
 }
@@ -249,7 +249,7 @@ impl Default for Setup {
     }
 }
 
-/// What both gateways counted.
+/// Counters of both gateways.
 struct Counted {
     air: Arc<Counters>,
     ground: Arc<Counters>,

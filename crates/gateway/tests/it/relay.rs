@@ -34,8 +34,8 @@ async fn relayed() -> (TcpStream, wire::Stream, tokio::task::JoinHandle<Outcome>
     (client, far, tokio::spawn(relay))
 }
 
-/// Whether the socket whose other end has these addresses, its own and its peer's, has heard that the
-/// other end sends no more: CLOSE_WAIT, as proc_net_tcp(5) tells.
+/// Returns `true` if the socket with these addresses, its peer's and its own, has seen the peer's
+/// end: CLOSE_WAIT, as proc_net_tcp(5) tells.
 fn has_heard_the_end([other, own]: [std::net::SocketAddr; 2]) -> bool {
     const CLOSE_WAIT: &str = "08";
     let [own, other] = [own, other].map(|at| format!("0100007F:{:04X}", at.port()));

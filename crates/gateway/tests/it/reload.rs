@@ -1,4 +1,4 @@
-//! What may change while gateways run.
+//! Changes while gateways run.
 
 use std::sync::Arc;
 

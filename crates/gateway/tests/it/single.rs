@@ -43,7 +43,7 @@ fn is_single(open: &Open) -> bool {
     open.target.host == Host::Service(Service::Pages) && open.first[0] == VERSION_SINGLE
 }
 
-/// Which of the flows that were opened so far are for packed requests.
+/// Flags of the flows opened so far: `true` for packed requests.
 fn singles(bench: &Bench) -> Vec<bool> {
     bench.up.opened().iter().map(is_single).collect()
 }
@@ -289,7 +289,7 @@ async fn open(bench: &Bench, target: &Target, packed: &[u8]) -> Box<dyn FarStrea
     bench.up.open(open).await.unwrap()
 }
 
-/// How a flow ends that has nothing to say.
+/// End of a flow that has nothing to say.
 async fn ending(flow: &mut Box<dyn FarStream>) -> Option<ResetCode> {
     let mut said = Vec::new();
     let read = soon("its end", flow.read_to_end(&mut said)).await;

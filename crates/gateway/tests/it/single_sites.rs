@@ -16,7 +16,7 @@ use crate::bench::{Bench, LOOPBACK, settled, soon, start, until};
 use crate::site::{NAME, acceptor, certificate, config, connect, get, origin_of};
 use crate::web::{head, whole};
 
-/// How TLS begins (RFC 8446 section 5.1).
+/// First byte of TLS (RFC 8446 section 5.1).
 const HANDSHAKE: u8 = 22;
 
 /// A site whose origin is at the address, and the files for it.
@@ -27,7 +27,7 @@ struct World {
 }
 
 impl World {
-    /// What the origin was asked stands in the second.
+    /// Starts it; the second value holds the requests at the origin.
     async fn start(answer: fn(&str) -> String) -> (Self, Arc<Mutex<Vec<String>>>) {
         let folder = tempfile::tempdir().unwrap();
         let tls = acceptor(folder.path(), "origin.test");
@@ -78,7 +78,7 @@ impl World {
     }
 }
 
-/// What each flow that was opened so far began with.
+/// First byte of each flow opened so far.
 fn began(bench: &Bench) -> Vec<u8> {
     bench.up.opened().iter().map(|open| open.first[0]).collect()
 }

@@ -1,4 +1,4 @@
-//! What the status files of both gateways say of what passengers did.
+//! Status files of both gateways on passengers' traffic.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::bench::{echo, socks_client, soon, until};
 use crate::transports::{Configs, configs_with, over_link};
 use crate::udp;
 
-/// What each TCP client sends, and gets back.
+/// Bytes that each TCP client sends, and gets back.
 const TCP_BYTES: usize = 300_000;
 
 /// Gateways that write their status into a folder.

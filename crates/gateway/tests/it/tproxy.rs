@@ -29,13 +29,13 @@ pub fn sh(script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Whether a program is installed.
+/// Returns `true` if a program is installed.
 pub fn has(program: &str) -> bool {
     let folders = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
     folders.iter().any(|folder| Path::new(folder).join(program).exists())
 }
 
-/// Why this test cannot run here, if it cannot.
+/// Obstacle to this test here, if there is one.
 fn obstacle() -> Option<&'static str> {
     match (has("nft"), has("ip")) {
         (false, _) => Some("nft is not installed"),

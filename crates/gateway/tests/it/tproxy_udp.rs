@@ -30,7 +30,7 @@ use crate::marks::{mark, receive};
 use crate::tproxy::{PATIENCE, as_root, new_network, sh};
 use crate::wire::{self, MOST_DATAGRAM_BYTES};
 
-/// Where the origin answers, in both families.
+/// Addresses of the origin, in both families.
 const ORIGINS: [&str; 2] = ["198.51.100.7:4000", "[2001:db8:7::7]:4000"];
 /// Beyond the router; nobody is there.
 const BEYOND: [&str; 2] = ["203.0.113.9:33434", "[2001:db8:9::9]:33434"];
@@ -300,7 +300,7 @@ fn try_error(socket: &UdpSocket) -> Option<Heard> {
     Some(Heard { from, kind: error.ee_type, code: error.ee_code, mtu: error.ee_info })
 }
 
-/// What both gateways counted.
+/// Counters of both gateways.
 struct Counted {
     air: Arc<Counters>,
     ground: Arc<Counters>,

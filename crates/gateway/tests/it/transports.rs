@@ -138,7 +138,7 @@ pub fn over_link_v6(configs: &Configs) -> Ends {
     Bound { hub: "[::1]:0", air: "[::]:0" }.over_link(configs, |hub| vec![hub])
 }
 
-/// Where the sockets of the two ends are bound.
+/// Local addresses of the sockets of the two ends.
 struct Bound {
     hub: &'static str,
     air: &'static str,

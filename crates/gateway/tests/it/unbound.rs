@@ -106,8 +106,8 @@ async fn ask(resolver: SocketAddr, question: &Message) -> Message {
     soon("an answer", read(&mut tcp)).await.unwrap()
 }
 
-/// What of an answer is the zone's: TTLs count down (denials, what stands beside them, and the zone's SOA have
-/// 900 s, all else 3600), and records of one set have no order.
+/// Part of an answer that belongs to the zone: TTLs count down (denials, their neighbours, and the
+/// zone's SOA have 900 s, all else 3600), and records of one set have no order.
 fn told(answer: &Message) -> (ResponseCode, [Vec<String>; 2], bool) {
     let is_of_soa = answer.queries.iter().any(|it| it.query_type() == RecordType::SOA);
     let least = if is_of_soa || !answer.authorities.is_empty() { 600 } else { 3300 };

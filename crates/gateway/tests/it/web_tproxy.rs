@@ -155,7 +155,7 @@ async fn serve(ready: mpsc::Sender<()>, back: mpsc::Receiver<()>) {
 /// Flows that were opened to `nowhere.test`.
 static NOWHERE: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether `shared.test` has been asked for.
+/// `true` once `shared.test` has been requested.
 static SHARED: AtomicBool = AtomicBool::new(false);
 
 /// `lame.test` has been asked for.
@@ -203,7 +203,7 @@ async fn far_side(incoming: Incoming, counters: Arc<Counters>) {
     stream.shutdown().await.unwrap();
 }
 
-/// What comes back for `said` to `address`.
+/// Answer to `said` at `address`.
 fn say(address: &str, said: &str) -> String {
     say_as("10.9.0.2", address, said)
 }

@@ -1,4 +1,4 @@
-//! What clients and origins may try with the HTTP cache behind the proxy: names written in many ways,
+//! Tricks of clients and origins against the HTTP cache behind the proxy: names in many spellings,
 //! answers that are none, and heads without end.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -10,7 +10,7 @@ use crate::web::{Site, head, whole};
 const CACHE: &str = "http-cache = { cache-status = true }";
 const FRESH: &str = "Cache-Control: max-age=60\r\n";
 
-/// What comes back for `said`, which ends its connection.
+/// Answer to `said`, which ends its connection.
 async fn say(bench: &Bench, said: &str) -> String {
     let mut tcp = TcpStream::connect(bench.http).await.unwrap();
     tcp.write_all(said.as_bytes()).await.unwrap();

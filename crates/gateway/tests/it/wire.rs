@@ -22,7 +22,7 @@ use tokio::time::Instant;
 /// Credit of one flow in each direction.
 pub const CREDIT_BYTES: usize = 64 * 1024;
 
-/// What the peer has done to one end.
+/// Actions of the peer on one end.
 #[derive(Default)]
 struct End {
     reset: Option<ResetCode>,
@@ -167,7 +167,7 @@ const DATAGRAMS_WAITING: usize = 256;
 pub struct Datagrams {
     to: mpsc::Sender<Bytes>,
     from: tokio::sync::Mutex<mpsc::Receiver<Bytes>>,
-    /// Why the flow is over; both ends know at once.
+    /// Reason for the flow's end; both ends know at once.
     over: watch::Sender<Option<ResetCode>>,
 }
 
@@ -264,7 +264,7 @@ pub fn link(aircraft: [u8; 32]) -> (Arc<Up>, Arc<Down>) {
 }
 
 impl Up {
-    /// How the link is from now on.
+    /// Sets the state of the link from now on.
     pub fn set_reach(&self, reach: Reach) {
         *self.reach.lock().unwrap() = reach;
         self.silence.set(reach);
@@ -290,7 +290,7 @@ impl Up {
         self.opened.lock().unwrap().clone()
     }
 
-    /// What the classes were last said to get.
+    /// Class limits that were set last.
     pub fn classes(&self) -> Option<PerClass<ClassSettings>> {
         *self.classes.lock().unwrap()
     }
@@ -357,7 +357,7 @@ impl FarEnd for Up {
 }
 
 impl Down {
-    /// What an aircraft's classes were last said to get.
+    /// Class limits that were set last for an aircraft.
     pub fn classes(&self) -> Option<(PublicKey, PerClass<ClassSettings>)> {
         *self.classes.lock().unwrap()
     }

@@ -21,19 +21,19 @@ use crate::result::{Row, Samples};
 use crate::workload::fetch::{Client, Route};
 use crate::workload::origin::Congestion;
 
-/// What both gateways together should stay within.
+/// Memory bound of both gateways together.
 pub const TARGET_BYTES: u64 = 400 << 20;
 
 /// The holder's port on the server.
 const PORT: u16 = 7001;
 
-/// How long all of it may take to come up.
+/// Time for all of it to come up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Flows being opened at once.
 const OPENING: usize = 64;
 
-/// What was found.
+/// Results.
 pub struct Found {
     flows: usize,
     before: [u64; 2],
@@ -147,7 +147,7 @@ pub fn hold(listen: SocketAddr) -> io::Result<()> {
 }
 
 impl Found {
-    /// Of both gateways together.
+    /// Memory of both gateways together.
     pub fn total_bytes(&self) -> u64 {
         self.after.iter().sum()
     }

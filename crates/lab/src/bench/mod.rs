@@ -1,4 +1,4 @@
-//! What the gateways and their code can carry on this machine.
+//! Capacity of the gateways and their code on this machine.
 
 pub mod coding;
 mod cpu;
@@ -13,7 +13,7 @@ use crate::contender::pair::PairError;
 use crate::emu::EmuError;
 use crate::profile::ProfileError;
 
-/// Why a bench found nothing.
+/// Reason for which a bench found nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// The emulator could not be brought up.
@@ -28,9 +28,9 @@ pub enum BenchError {
     /// A transfer did not work.
     #[error("cannot {doing}: {why}")]
     Transfer {
-        /// What was being done.
+        /// Action that failed.
         doing: &'static str,
-        /// What went wrong.
+        /// Cause.
         why: String,
     },
 }

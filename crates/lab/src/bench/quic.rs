@@ -21,13 +21,13 @@ const NAME: &str = "ground";
 /// Windows that hold nothing back: 16 MiB, as large as the kernel's for TCP here.
 const WINDOW_BYTES: u32 = 16 << 20;
 
-/// What the gateways ask of the kernel for their sockets too.
+/// Buffers that the gateways, too, request from the kernel.
 const KERNEL_BUFFER_BYTES: usize = 4 << 20;
 
 /// Written at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// What comes first and is not counted.
+/// Time at the beginning that is not counted.
 const RAMP: Duration = Duration::from_millis(500);
 
 /// Sends for `length` from the ground host to the air host with everything else as the library

@@ -29,7 +29,7 @@ const RAMP: Duration = Duration::from_millis(500);
 /// The source's port on the server.
 const PORT: u16 = 7000;
 
-/// How long the first flow may take to come up.
+/// Time for the first flow to come up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Read and written at once.
@@ -38,11 +38,11 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// The share of the bare transfer that the gateways should reach.
 pub const TARGET: f64 = 0.8;
 
-/// What was found.
+/// Results.
 pub struct Found {
     bare: Samples,
     relayed: Samples,
-    /// Of the two transfers of each round, which met the same machine.
+    /// Ratio of the two transfers of each round, which met the same machine.
     ratios: Samples,
 }
 

@@ -1,4 +1,4 @@
-//! What it costs to choose whose bytes fill a packet, by the number of flows.
+//! Cost of choosing the flow whose bytes fill a packet, by the number of flows.
 
 use std::fmt;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use super::cpu;
 use crate::experiment::table;
 use crate::result::{Percentile, Row, Samples};
 
-/// What a packet should cost at most, at 10,000 flows.
+/// Maximum cost of a packet at 10,000 flows.
 const TARGET_NS: f64 = 1000.0;
 
 const FLOWS: [usize; 4] = [10, 100, 1000, 10_000];
@@ -34,7 +34,7 @@ const PACKET_BYTES: usize = 1400;
 /// A packet's time at 1 Gbit/s.
 const PACKET_TIME: Duration = Duration::from_nanos(11_200);
 
-/// What flows come and when.
+/// Seed of the flows and their times.
 const SEED: u64 = 1;
 
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +47,7 @@ enum Load {
     Datagrams,
 }
 
-/// What was found.
+/// Results.
 pub struct Found(Vec<Cell>);
 
 struct Cell {
@@ -83,7 +83,7 @@ struct World {
     flows: Vec<(Handle, DatagramQueue<[u8; 16]>)>,
     params: Params,
     now: Duration,
-    /// Which flow is next to get something, as random numbers drawn before the time is taken.
+    /// Next flow to get something, as random numbers drawn before the time is taken.
     next: Vec<u32>,
     at: usize,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The window after a congestion event, as a share of the one before (RFC 9438, section 4.6).
 const BETA: f64 = 0.7;
-/// How steeply the window grows, in segments per second cubed (section 5.1).
+/// Steepness of the window's growth, in segments per second cubed (section 5.1).
 const C: f64 = 0.4;
 /// Segments per window of acknowledgements in the Reno-friendly region (section 4.3), until the
 /// window before the last congestion event is reached again.
@@ -38,7 +38,7 @@ struct Epoch {
     /// Seconds from the start to the plateau: K of the RFC.
     to_plateau_s: f64,
     plateau: f64,
-    /// What Reno's window would be.
+    /// Window that Reno would have.
     reno: f64,
 }
 
@@ -55,7 +55,7 @@ impl Cubic {
         }
     }
 
-    /// What may be in flight, in bytes.
+    /// Bytes that may be in flight.
     pub fn window_bytes(&self) -> u64 {
         (self.window * self.segment_bytes).round() as u64
     }
@@ -65,7 +65,7 @@ impl Cubic {
         (INITIAL_SEGMENTS * self.segment_bytes) as u64
     }
 
-    /// Whether the window grows by what is delivered.
+    /// Returns `true` if the window grows by the delivered bytes.
     pub fn in_slow_start(&self) -> bool {
         self.window < self.threshold
     }

@@ -1,4 +1,4 @@
-//! When slow start should end before anything is lost: HyStart++ (RFC 9406).
+//! End of slow start before anything is lost: HyStart++ (RFC 9406).
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ const MOST_RISE: Duration = Duration::from_millis(16);
 /// Samples of a round before it is judged. The RFC asks for 8 acknowledgements; reports come about
 /// eight times a round trip, so half of a round's.
 const LEAST_SAMPLES: u32 = 4;
-/// How much slower the window grows once a rise is seen.
+/// Divisor of the window's growth once a rise is seen.
 const CONSERVATIVE_DIVISOR: u32 = 4;
 /// Rounds of slower growth that make the end of slow start final.
 const CONSERVATIVE_ROUNDS: u32 = 5;
 
-/// How the window may grow in slow start.
+/// Growth of the window in slow start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Growth {
     /// By what was delivered, divided by this.

@@ -32,7 +32,7 @@ pub const BURST_PACKETS: usize = 10;
 pub const PERSISTENT_TIMEOUTS: u32 = 3;
 /// A window that was not filled for so long is halved (RFC 7661, section 4.1: 5 minutes).
 const UNUSED_LIFETIME: Duration = Duration::from_secs(300);
-/// What one report of the peer says about packets of this path, and when it came.
+/// Content of one report of the peer about packets of this path, and its time.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct News {
     /// Now.
@@ -47,11 +47,11 @@ pub struct News {
     /// Bytes of packets that came through, and of those that did not. Their sum leaves the flight.
     pub delivered_bytes: u64,
     pub lost_bytes: u64,
-    /// When the newest packet that was lost, or came marked, was sent.
+    /// Sending time of the newest packet that was lost, or arrived marked.
     pub congested_sent: Option<Duration>,
     /// The longest time during which everything that was sent was lost.
     pub starved: Duration,
-    /// What of that means persistent congestion: [`PERSISTENT_TIMEOUTS`] probe timeouts.
+    /// Persistent congestion, as a length of time: [`PERSISTENT_TIMEOUTS`] probe timeouts.
     pub persistent: Duration,
 }
 
@@ -66,7 +66,7 @@ pub struct Congestion {
     in_flight: u64,
     /// Congestion among packets sent before this has been answered.
     recovery: Option<Duration>,
-    /// When the window last kept something from leaving.
+    /// Time at which the window last delayed a packet.
     limited_at: Option<Duration>,
     last_report: Duration,
     /// Packets that may leave although the window is full (RFC 9002, section 7.5).
@@ -75,8 +75,8 @@ pub struct Congestion {
     ecn: Ecn,
 }
 
-/// Whether what we send may be marked (RFC 9000, section 13.4.2). A path that marks everything is
-/// not told from a queue that stays full, so it is believed: we would take the share of those who
+/// ECN state of our packets (RFC 9000, section 13.4.2). A path that marks everything cannot be told
+/// from a queue that stays full, so it is believed: otherwise we would take the share of those who
 /// heed their marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ecn {
@@ -105,12 +105,12 @@ impl Congestion {
         }
     }
 
-    /// What may be in flight, in bytes.
+    /// Bytes that may be in flight.
     pub fn window_bytes(&self) -> u64 {
         self.cubic.window_bytes()
     }
 
-    /// Whether a full packet may leave.
+    /// Returns `true` if a full packet may leave.
     pub fn is_open(&self) -> bool {
         self.probes > 0 || self.in_flight + self.segment_bytes <= self.cubic.window_bytes()
     }
@@ -120,12 +120,12 @@ impl Congestion {
         self.limited_at = Some(now);
     }
 
-    /// Whether packets are to be sent as ECN-capable.
+    /// Returns `true` if packets are to be sent as ECN-capable.
     pub fn marks_ect(&self) -> bool {
         self.ecn != Ecn::Failed
     }
 
-    /// How fast packets leave, at a smoothed round trip of `srtt`.
+    /// Pacing rate at a smoothed round trip of `srtt`.
     pub fn pacing_rate(&self, srtt: Duration) -> BitRate {
         let percent = match self.resume.phase() {
             Phase::Unvalidated { .. } => 100, // the jump is spread over a round trip
@@ -248,8 +248,8 @@ impl Congestion {
         }
     }
 
-    /// Whether the window limited us within the last round trip. Where it did not, it may not grow
-    /// (RFC 9002, section 7.8), its clock stands still, and after long it is worth less.
+    /// Returns `true` if the window limited us within the last round trip. If it did not, it may
+    /// not grow (RFC 9002, section 7.8), its clock stands still, and after long it is worth less.
     fn account_for_idleness(&mut self, news: &News, in_flight: u64) -> bool {
         let full = in_flight + self.segment_bytes > self.cubic.window_bytes();
         if full {

@@ -16,7 +16,7 @@ const LEAST_RTT_PART: u32 = 2;
 /// … and below ten times it.
 const MOST_RTT_TIMES: u32 = 10;
 
-/// Where a session stands.
+/// Phase of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// Nothing is known to be the same yet.
@@ -31,10 +31,10 @@ pub enum Phase {
     Normal,
 }
 
-/// What an earlier session saved.
+/// State saved by an earlier session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Saved {
-    /// What it had in flight, in bytes.
+    /// Bytes that it had in flight.
     pub window_bytes: u64,
     /// Its smallest round trip.
     pub rtt: Duration,
@@ -51,11 +51,11 @@ pub struct Seen {
     /// The newest packet judged, and the one that will be sent next.
     pub largest: u64,
     pub next: u64,
-    /// What this report says came through.
+    /// Bytes that this report confirms as delivered.
     pub delivered_bytes: u64,
-    /// Whether it tells of congestion.
+    /// `true` if it shows congestion.
     pub congested: bool,
-    /// What is in flight now.
+    /// Bytes in flight now.
     pub in_flight: u64,
     /// The window, whether it keeps something from leaving, and how large it was at first.
     pub window_bytes: u64,
@@ -63,7 +63,7 @@ pub struct Seen {
     pub initial_bytes: u64,
 }
 
-/// What the controller is to do.
+/// Action for the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     /// Its usual work.
@@ -83,7 +83,7 @@ pub enum Step {
 pub struct Resume {
     saved: Option<Saved>,
     phase: Phase,
-    /// What came through so far, until the path is confirmed; what it is shown to carry, after.
+    /// Bytes delivered until the path is confirmed; afterwards the capacity that it has shown.
     pipe_bytes: u64,
 }
 

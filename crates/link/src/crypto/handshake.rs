@@ -29,10 +29,10 @@ use crate::wire::header::{
 const PATTERN: &str = "Noise_IK_25519_ChaChaPoly_BLAKE2s";
 /// A pattern that needs no keys, for a state that holds none.
 const BLANK_PATTERN: &str = "Noise_NN_25519_ChaChaPoly_BLAKE2s";
-/// What sets the link's handshakes apart from those of other transports.
+/// Prologue of the link's handshakes, which sets them apart from those of other transports.
 pub(crate) const PROLOGUE: &[u8] = b"bentpipe link v1";
 
-/// What the air says in message 1.
+/// Payload of the air in message 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitPayload {
     /// Rises with every message 1 that this key ever sent.
@@ -43,20 +43,20 @@ pub struct InitPayload {
     pub resumes: u64,
     /// The rate it sends at, bit/s.
     pub rate_bps: u64,
-    /// What each flow may send to it before the first CREDIT, bytes.
+    /// Bytes that each flow may send to it before the first CREDIT.
     pub reserve_bytes: u32,
 }
 
-/// What the hub says in message 2.
+/// Payload of the hub in message 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponsePayload {
     /// The session's instance: the one asked for if it goes on, else a fresh one.
     pub instance: u64,
     /// The rate it sends at, bit/s.
     pub rate_bps: u64,
-    /// What each flow may send to it before the first CREDIT, bytes.
+    /// Bytes that each flow may send to it before the first CREDIT.
     pub reserve_bytes: u32,
-    /// How many flows may be open at once.
+    /// Number of flows that may be open at once.
     pub max_flows: u32,
 }
 
@@ -109,7 +109,7 @@ pub struct Initiator {
     noise: Box<HandshakeState>,
     /// Our index in it.
     pub index: u32,
-    /// When it was sent.
+    /// Time of sending.
     pub sent_at: Duration,
 }
 
@@ -172,7 +172,7 @@ pub struct ReceivedInit {
     noise: Box<HandshakeState>,
     /// The aircraft's key, proved by the message.
     pub from: PublicKey,
-    /// What it says.
+    /// Its payload.
     pub payload: InitPayload,
     sender: u32,
 }

@@ -22,7 +22,7 @@ pub struct Keys {
     pub local: u32,
     /// The peer's name for them: the receiver index of packets that go.
     pub remote: u32,
-    /// When the handshake ended.
+    /// Time at which the handshake ended.
     pub made_at: Duration,
     sealed: u64,
     failed: u64,
@@ -84,7 +84,7 @@ impl Keys {
         self.pair.is_none() || self.sealed >= MAX_PACKETS_PER_KEY
     }
 
-    /// Whether new keys should be made soon.
+    /// Returns `true` if new keys should be made soon.
     pub fn is_worn(&self, now: Duration, lifetime: Duration) -> bool {
         self.pair.is_none()
             || self.sealed >= MAX_PACKETS_PER_KEY / 2

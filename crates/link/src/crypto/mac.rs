@@ -1,4 +1,4 @@
-//! What keeps strangers from making a gateway work: mac1, mac2 and cookies, after WireGuard
+//! Guards against strangers who would make a gateway work: mac1, mac2 and cookies, after WireGuard
 //! (section 5.4.4 and 5.4.7 of its paper).
 //!
 //! mac1 proves that the sender knows the receiver's public key, before any curve arithmetic.
@@ -24,7 +24,7 @@ use crate::wire::header::{COOKIE, COOKIE_BYTES};
 pub const MAC_BYTES: usize = 16;
 type Mac = [u8; MAC_BYTES];
 
-/// How long a cookie is good for, and how often its secret changes.
+/// Validity of a cookie, and interval at which its secret changes.
 pub const COOKIE_LIFETIME: Duration = Duration::from_secs(120);
 
 /// The keys that belong to one receiver's public key.
@@ -56,7 +56,7 @@ impl MacKey {
         mac1
     }
 
-    /// Whether `message` carries a right mac1.
+    /// Returns `true` if `message` carries a right mac1.
     pub fn accepts(&self, message: &[u8]) -> bool {
         let Some((body, macs)) = message.split_last_chunk::<{ 2 * MAC_BYTES }>() else {
             return false;
@@ -86,7 +86,7 @@ impl CookieJar {
         Self { key: MacKey::new(receiver), secret, changed_at: now }
     }
 
-    /// Whether `message` from `from` carries a mac2 of the current cookie.
+    /// Returns `true` if `message` from `from` carries a mac2 of the current cookie.
     pub fn accepts(&self, message: &[u8], from: SocketAddr, now: Duration) -> bool {
         let Some((body, mac2)) = message.split_last_chunk::<MAC_BYTES>() else { return false };
         now.saturating_sub(self.changed_at) < COOKIE_LIFETIME

@@ -1,4 +1,4 @@
-//! Who may speak, and in secret: the Noise handshake, its denial-of-service guards, packet keys.
+//! Authentication and secrecy: the Noise handshake, its denial-of-service guards, packet keys.
 
 mod cipher;
 #[cfg(test)]

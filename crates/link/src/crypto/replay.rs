@@ -1,12 +1,14 @@
 //! Each packet number is taken once (RFC 6479's idea: a ring of words that slides).
 
-/// How far behind the newest packet an older one is still taken. A retransmission has a new
-/// number, so this only has to cover reordering: 4,096 packets of 1,500 bytes are 3 s at 16 Mbit/s.
+/// Distance behind the newest packet at which an older one is still accepted. A retransmission has
+/// a new number, so this only has to cover reordering: 4,096 packets of 1,500 bytes are 3 s at 16
+/// Mbit/s.
 pub const REPLAY_WINDOW: u64 = 4096;
 
 const WORDS: usize = REPLAY_WINDOW as usize / 64 + 1;
 
-/// Which of the latest packet numbers were seen: 520 bytes for each pair of keys, which version 1 uses on one path.
+/// Replay window over the latest packet numbers: 520 bytes for each pair of keys, which version 1
+/// uses on one path.
 #[derive(Debug, Clone)]
 pub struct ReplayWindow {
     newest: Option<u64>,
@@ -20,7 +22,8 @@ impl Default for ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// Whether `number` could still be new. Ask before decrypting, [`take`](Self::take) after.
+    /// Returns `true` if `number` could still be new. Call it before decrypting,
+    /// [`take`](Self::take) after.
     pub fn is_fresh(&self, number: u64) -> bool {
         match self.newest {
             None => true,

@@ -22,7 +22,7 @@ use crate::wire::frame::OpenDatagrams;
 use crate::wire::header::{DATA, DataHeader};
 use crate::{Class, Dscp};
 
-/// Who we are, and whom we call.
+/// Our identity, and that of the hub we call.
 #[derive(Debug, Clone)]
 pub struct AirConfig {
     /// Our key.
@@ -44,7 +44,7 @@ pub struct AirCore {
     places: Places,
     pub(super) session: Option<(SessionId, Session)>,
     last_session: SessionId,
-    /// What was learned of the path by the session before.
+    /// Knowledge of the path from the session before.
     remembered: Option<Remembered>,
     events: VecDeque<(SessionId, FlowEvent)>,
     plaintext: Vec<u8>,
@@ -53,7 +53,7 @@ pub struct AirCore {
     ect: bool,
     /// … and is marked so.
     dscp: Dscp,
-    /// What the modem last told, and when: it outlives sessions.
+    /// Last report of the modem, and its time: it outlives sessions.
     modem: Option<(ModemRate, Duration)>,
     rng: Rng,
 }
@@ -86,7 +86,7 @@ impl AirCore {
         self.session.as_mut().map(|(id, session)| (*id, session))
     }
 
-    /// What is worth remembering of the path to the hub, beyond this process too.
+    /// Knowledge of the path to the hub that is worth storing, beyond this process too.
     pub fn remembered(&self) -> Option<Remembered> {
         let session = self.session.as_ref();
         session.and_then(|(_, session)| session.remembered()).or(self.remembered)
@@ -97,7 +97,7 @@ impl AirCore {
         self.remembered = Some(remembered);
     }
 
-    /// When the first of the handshakes was sent that nobody has answered since.
+    /// Time of the first handshake that nobody has answered since.
     pub fn unanswered_since(&self) -> Option<Duration> {
         self.caller.unanswered_since()
     }

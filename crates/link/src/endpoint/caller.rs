@@ -22,7 +22,7 @@ pub(super) const MOST_ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
 /// a fleet that lost its hub at one moment does not call it again at one moment.
 const MAX_SESSION_ATTEMPT_INTERVAL: Duration = Duration::from_secs(4);
 
-/// Who calls whom, and the calls that may still be answered.
+/// Caller of a peer, with the calls that may still be answered.
 pub struct Caller {
     prologue: &'static [u8],
     secret: SecretKey,
@@ -38,15 +38,15 @@ pub struct Caller {
     attempts: VecDeque<Initiator>,
     next_attempt: Duration,
     attempt_interval: Option<Duration>,
-    /// When the first of the calls was made that nobody has answered since.
+    /// Time of the first call that nobody has answered since.
     unanswered_since: Option<Duration>,
 }
 
-/// What was answered.
+/// Answer to a call.
 pub struct Answer {
     /// The keys for what is sent from now on.
     pub keys: Keys,
-    /// What the peer says.
+    /// Payload of the peer.
     pub payload: ResponsePayload,
     /// The session goes on; else another begins.
     pub resumes: bool,
@@ -81,12 +81,12 @@ impl Caller {
         }
     }
 
-    /// When the next call may be made.
+    /// Time at which the next call may be made.
     pub fn next_attempt(&self) -> Duration {
         self.next_attempt
     }
 
-    /// When the first of the calls was made that nobody has answered since.
+    /// Time of the first call that nobody has answered since.
     pub fn unanswered_since(&self) -> Option<Duration> {
         self.unanswered_since
     }

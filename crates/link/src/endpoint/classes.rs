@@ -1,4 +1,4 @@
-//! What each class gets, changed while sessions go on, and what was carried.
+//! Class limits, which may change while sessions go on, and class counters.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl HubCore {
             None => Ok(()),
         }
     }
-    /// What an aircraft's session carried; `None` while it has none.
+    /// Traffic of an aircraft's session; `None` while it has none.
     pub fn traffic(&mut self, aircraft: &PublicKey, most: Most, now: Duration) -> Option<Traffic> {
         Some(self.session_of(aircraft)?.traffic(most, now))
     }

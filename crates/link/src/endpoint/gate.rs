@@ -1,4 +1,4 @@
-//! How much handshakes may cost a hub, whoever asks and however often.
+//! Bounds on the cost of handshakes at a hub, for any sender and any frequency.
 //!
 //! Curve arithmetic is what they cost most. Beyond the rate of [`Load`] only a message with mac2 is
 //! read: its address is a true one. True addresses are cheap too, so each has a bucket of its own,
@@ -32,7 +32,7 @@ const PER_S_OF_ADDRESS: u32 = 4;
 /// Addresses that have used up anything of their bucket, at about 60 bytes each. An entry is gone
 /// when its bucket is full again, after 4 s at most, and no more come in than are read: 2,000.
 const MAX_ADDRESSES: usize = 4096;
-/// How often those that are full are looked for.
+/// Interval at which full buckets are removed.
 const PRUNED_EVERY: Duration = Duration::from_secs(1);
 
 /// A message that was read is not read again for so long …
@@ -40,8 +40,8 @@ pub const REPEATS_FOR: Duration = Duration::from_secs(20);
 /// … of so many, the last: 100 bytes each, and 8 s of a flood that takes all there is.
 const MAX_REPEATS: usize = 4096;
 
-/// Who shares a bucket: one IPv4 address, or one IPv6 network of 64 bits, since whoever has one
-/// address of it has all.
+/// Owner of a bucket: one IPv4 address, or one IPv6 network of 64 bits, because the owner of one of
+/// its addresses has all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Network(u64, bool);
 
@@ -129,7 +129,8 @@ impl Gate {
         }
     }
 
-    /// Whether a message with this mac1, which covers all that is in it, was read of late.
+    /// Returns `true` if a message with this mac1, which covers all that is in it, was read
+    /// recently.
     pub fn is_repeated(&mut self, mac1: &[u8; MAC_BYTES], now: Duration) -> bool {
         self.repeats.knows(mac1, now)
     }
@@ -175,7 +176,7 @@ impl Gate {
         self.curve.updated + Duration::from_nanos(missing.div_ceil(OPERATIONS_PER_S.into()))
     }
 
-    /// What was read last was not answered.
+    /// Gives back the cost of the answer: the message read last was not answered.
     pub fn unanswered(&mut self) {
         self.curve.level += RESPOND_OPERATIONS * NANOS;
     }
@@ -266,7 +267,8 @@ mod tests {
         Ipv6Addr::from_bits(u128::from(network) << 64 | u128::from(host)).into()
     }
 
-    /// How many of a flood are read: `per_ms` for each of `ms`, from where `from` says.
+    /// Number of a flood's messages that are read: `per_ms` for each of `ms`, from the sources of
+    /// `from`.
     fn read(gate: &mut Gate, ms: u64, per_ms: u64, from: impl Fn(u64) -> IpAddr) -> u64 {
         let mut read = 0;
         for number in 0..ms * per_ms {

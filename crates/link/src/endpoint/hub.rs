@@ -27,7 +27,7 @@ use crate::settings::Settings;
 use crate::wire::header::{DATA, DataHeader, INIT};
 use crate::{Class, Dscp};
 
-/// Who we are, and whom we serve.
+/// Our identity, and those of the aircraft we serve.
 #[derive(Debug, Clone)]
 pub struct HubConfig {
     /// Our key.
@@ -50,9 +50,9 @@ pub struct Aircraft {
 pub(super) struct Entry {
     pub(super) settings: Settings,
     highest_class: Class,
-    /// What was learned of the path to it by the session before.
+    /// Knowledge of the path to it from the session before.
     remembered: Option<Remembered>,
-    /// What the modem towards the aircraft last told, and when.
+    /// Last report of the modem towards the aircraft, and its time.
     modem: Option<(ModemRate, Duration)>,
 }
 
@@ -138,7 +138,7 @@ impl HubCore {
         self.visits
     }
 
-    /// How many curve operations handshakes have cost so far: what a flood of them costs most.
+    /// Number of curve operations for handshakes so far: the highest cost of a flood of them.
     pub fn curve_operations(&self) -> u64 {
         self.reception.curve_operations()
     }
@@ -195,7 +195,7 @@ impl HubCore {
         self.sharing.touch(id);
     }
 
-    /// Whose session it is.
+    /// Aircraft of a session.
     pub fn aircraft_of(&self, id: SessionId) -> Option<PublicKey> {
         self.sessions.get(&id).map(|member| member.key)
     }

@@ -1,4 +1,4 @@
-//! How many handshakes a hub answers before it asks for cookies.
+//! Number of handshakes that a hub answers before it asks for cookies.
 
 use std::time::Duration;
 

@@ -29,12 +29,12 @@ use crate::code::ResetCode;
 use crate::flow::{FlowEvent, Read, Write};
 use crate::session::Session;
 
-/// What a session is called at this end; never used twice.
+/// Identifier of a session at this end; never used twice.
 pub type SessionId = u64;
 
-/// What the async edge and the simulator drive alike.
+/// Core of an end, which the async edge and the simulator drive alike.
 pub trait Core {
-    /// What holds the flows to one peer.
+    /// Holder of the flows to one peer.
     type Session: Flows;
 
     /// Filter that tells packets for this end from junk before they are handed over; `None` if this
@@ -46,11 +46,11 @@ pub trait Core {
     fn handle_datagram(&mut self, datagram: &[u8], from: SocketAddr, ce: bool, now: Duration);
     /// Appends the next datagram to `out` and says where it goes; `None` when none may leave now.
     fn transmit(&mut self, now: Duration, out: &mut Vec<u8>) -> Option<SocketAddr>;
-    /// Whether the datagram that `transmit` gave last is to leave as ECT(0).
+    /// Returns `true` if the last datagram of `transmit` is to leave as ECT(0).
     fn is_ect(&self) -> bool {
         false
     }
-    /// How the datagram that `transmit` gave last is to be marked, where packets are marked.
+    /// Mark of the last datagram of `transmit`, if packets are marked.
     fn dscp(&self) -> Dscp {
         Dscp::DF
     }
@@ -59,13 +59,13 @@ pub trait Core {
     fn too_large(&mut self, _to: SocketAddr, _bytes: usize, _now: Duration) -> bool {
         false
     }
-    /// When to call [`Self::handle_timeout`] next, once `transmit` has returned `None`.
+    /// Time of the next call of [`Self::handle_timeout`], once `transmit` has returned `None`.
     fn next_timeout(&mut self, now: Duration) -> Duration;
     /// Does what is due, after which `transmit` may have something again.
     fn handle_timeout(&mut self, now: Duration);
-    /// What a flow's owner should hear.
+    /// Next event for a flow's owner.
     fn next_event(&mut self) -> Option<(SessionId, FlowEvent)>;
-    /// How many sessions have begun so far.
+    /// Number of sessions begun so far.
     fn sessions_begun(&self) -> u64;
     /// A session that is still there.
     fn session(&mut self, id: SessionId) -> Option<&mut Self::Session>;
@@ -73,7 +73,7 @@ pub trait Core {
     fn close(&mut self);
 }
 
-/// What a flow's owner does with it, through the session that holds it.
+/// Operations of a flow's owner, through the session that holds the flow.
 pub trait Flows: 'static {
     /// Reads what has come.
     fn read(&mut self, flow: u64, out: &mut [u8], now: Duration) -> Read;
@@ -87,7 +87,7 @@ pub trait Flows: 'static {
     fn stop_reading(&mut self, flow: u64, code: ResetCode, now: Duration);
     /// The owner has gone.
     fn release(&mut self, flow: u64, now: Duration);
-    /// Whether any of these left something to do: to send, or to wake a flow's owner.
+    /// Returns `true` if any of these left something to do: to send, or to wake a flow's owner.
     fn has_news(&mut self, now: Duration) -> bool;
 }
 

@@ -1,5 +1,5 @@
-//! Where the hub may be: a name can have several addresses, of either family, and not all of them
-//! need lead anywhere.
+//! Addresses of the hub: a name can have several, of either family, and not all of them need lead
+//! anywhere.
 
 use std::net::SocketAddr;
 
@@ -41,7 +41,8 @@ impl Places {
         self.addresses.contains(&from)
     }
 
-    /// Where the next call goes; there may be a session already, with where calls were answered last.
+    /// Address of the next call; in a session that is first the address where calls were answered
+    /// last.
     pub fn call(&mut self, has_session: bool) -> SocketAddr {
         let most = if has_session { CALLS_OF_A_SESSION } else { 1 };
         if self.unanswered >= most {

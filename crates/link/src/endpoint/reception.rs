@@ -72,20 +72,20 @@ pub struct Reception {
     used_counter: Option<PublicKey>,
 }
 
-/// What we say in an answer.
+/// Terms of our answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// The rate we send at, bit/s.
     pub rate_bps: u64,
-    /// What each flow may send to us at first, bytes.
+    /// Bytes that each flow may send to us at first.
     pub reserve_bytes: u32,
-    /// How many flows may be open at once.
+    /// Number of flows that may be open at once.
     pub max_flows: u32,
 }
 
-/// Whose packet it is.
+/// Owner of a packet.
 pub enum Packet {
-    /// Of a session, which has yet to open it.
+    /// A session, which has yet to open it.
     Of(SessionId),
     /// The first under new keys, which have opened it and take effect.
     First(Box<Confirmed>),
@@ -93,11 +93,11 @@ pub enum Packet {
 
 /// A handshake that takes effect.
 pub struct Confirmed {
-    /// Whose it is.
+    /// Aircraft.
     pub aircraft: PublicKey,
-    /// Where our answer went: the only address that is known to be the aircraft's.
+    /// Address to which our answer went: the only address that is known to be the aircraft's.
     pub address: SocketAddr,
-    /// What the aircraft said.
+    /// Payload of the aircraft.
     pub payload: InitPayload,
     /// The keys.
     pub keys: Keys,
@@ -149,8 +149,8 @@ impl Known {
         filter.remove(index);
     }
 
-    /// Whether a message 1 with `counter` is neither recorded nor overtaken: it is above that of the
-    /// last handshake that took effect, and above those that were answered of late.
+    /// Returns `true` if a message 1 with `counter` is neither recorded nor overtaken: it is above
+    /// that of the last handshake that took effect, and above those that were answered recently.
     ///
     /// A counter counts for good only when the first packet has come, since message 1 alone does
     /// not prove the aircraft's key: whoever has *our* private key can compute its `ss` too, and
@@ -230,12 +230,12 @@ impl Reception {
         self.aircraft.get(aircraft)?.current.map(|current| current.id)
     }
 
-    /// How many sessions have begun so far.
+    /// Number of sessions begun so far.
     pub fn sessions_begun(&self) -> u64 {
         self.last_session
     }
 
-    /// How many curve operations handshakes have cost so far: what a flood of them costs most.
+    /// Number of curve operations for handshakes so far: the highest cost of a flood of them.
     pub fn curve_operations(&self) -> u64 {
         self.curve_operations
     }
@@ -451,7 +451,7 @@ impl Reception {
         Some(Confirmed { aircraft, address, payload, keys, session, begins, ends })
     }
 
-    /// Of the keys that have taken effect for an aircraft, only those with these indices remain.
+    /// Forgets all keys that have taken effect for an aircraft except those with these indices.
     pub fn keep_indices(&mut self, aircraft: &PublicKey, live: impl IntoIterator<Item = u32>) {
         let Some(known) = self.aircraft.get_mut(aircraft) else { return };
         let pending = known.pending.iter().map(|pending| pending.keys.local);

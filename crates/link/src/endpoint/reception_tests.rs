@@ -1,4 +1,4 @@
-//! What two gateways with one key do to each other.
+//! Effects of two gateways with one key on each other.
 
 use rand::SeedableRng;
 

@@ -19,9 +19,9 @@ use crate::lease::{
 };
 use crate::session::Session;
 
-/// How long an aircraft that begins to be sent something waits at most for a part by its weight;
-/// until then it has its floor. Dividing among 200 aircraft takes some 10 us. Demands that come
-/// closer together than this are answered together.
+/// Maximum wait of an aircraft with new data for its part by weight; until then it has its floor.
+/// Dividing among 200 aircraft takes some 10 us. Demands that come closer together than this are
+/// answered together.
 const TICK: Duration = Duration::from_millis(20);
 
 /// The sessions of the hub.
@@ -36,7 +36,7 @@ pub trait Sessions {
     fn id_of(&self, aircraft: &PublicKey) -> Option<SessionId>;
 }
 
-/// What is shared, and how.
+/// Shared beam, and its division.
 #[derive(Default)]
 pub struct Sharing {
     forward: Option<Forward>,
@@ -174,7 +174,7 @@ impl Sharing {
         }
     }
 
-    /// When [`Self::divide`] is due.
+    /// Time at which [`Self::divide`] is due.
     pub fn next_timeout(&self) -> Option<Duration> {
         self.next
     }

@@ -1,4 +1,4 @@
-//! What each passenger's streams of a class could send, lane by lane.
+//! Unsent bytes of each passenger's streams in a class, lane by lane.
 //!
 //! A page is many short streams, each with an end. Repairs for every one of them would take from the
 //! page itself the link that it waits for: while a round trip of a passenger's bytes follows, reports
@@ -17,11 +17,11 @@ use crate::lane::Lane;
 /// Bytes within their credit, by reliable lane.
 pub(super) type Ready = [u64; Lane::RELIABLE.len()];
 
-/// Whose bytes are counted together: a passenger's of a class.
+/// Owner of bytes that are counted together: a passenger in a class.
 pub(super) type Owner = (u32, Class);
 
-/// Whose burst's end was put off last, in each lane. One is enough: when it counts, everything of the
-/// lane that is unreported is protected.
+/// Owner of the last deferred burst end, in each lane. One is enough: when it counts, everything of
+/// the lane that is unreported is protected.
 pub(super) type PutOff = [Option<Owner>; Lane::RELIABLE.len()];
 
 /// Bytes that could leave: no more entries than streams that have some.
@@ -62,8 +62,8 @@ impl FlowTable {
         None
     }
 
-    /// Of which class ended in `lane` what was put off, once no round trip follows it any more: that was
-    /// sent, or will never be.
+    /// Class whose deferred burst end in `lane` is now due, because no further round trip of its
+    /// owner's data follows: that data was sent, or will never be.
     pub fn ended_since(&mut self, lane: Lane) -> Option<Class> {
         let owner = self.put_off.get(lane as usize).copied().flatten()?;
         if self.backlogged(owner, lane) {
@@ -73,8 +73,8 @@ impl FlowTable {
         Some(owner.1)
     }
 
-    /// Whether so much of the owner's follows in `lane` that reports tell in time what was lost of what
-    /// left before it.
+    /// Returns `true` if so much of the owner's data follows in `lane` that reports reveal losses
+    /// of the earlier packets in time.
     fn backlogged(&self, owner: Owner, lane: Lane) -> bool {
         self.backlog.of(owner, lane) >= self.in_flight_bytes.max(1)
     }
@@ -98,7 +98,7 @@ impl FlowTable {
 }
 
 impl Flow {
-    /// What could leave, by lane.
+    /// Bytes that could leave, by lane.
     fn ready(&self, now: Duration, quiet: Duration) -> Ready {
         if !self.opened || self.ended.is_some() {
             return Ready::default();

@@ -1,4 +1,4 @@
-//! Who pays for a packet.
+//! Charging of a packet to classes.
 //!
 //! A symbol may hold frames of several classes. Each pays for its own; what the packet adds, and what
 //! it costs to send the symbol again, is paid by the class that has most of it. For a few favoured
@@ -30,8 +30,8 @@ impl Bill {
         Self { paid: self.paid + bytes, best: self.best.min(least), ..self }
     }
 
-    /// What each class put into a symbol, and paid; of two that put in as much the more favoured
-    /// pays the rest.
+    /// Class that pays the rest: the one that put most into the symbol; of two equals, the more
+    /// favoured.
     pub fn most(paid: &PerClass<usize>) -> Self {
         let most = paid.iter().rev().max_by_key(|(_, bytes)| **bytes);
         let class = most.map_or(Class::default(), |(class, _)| class);

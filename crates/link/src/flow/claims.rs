@@ -17,12 +17,12 @@ impl FlowTable {
         }
     }
 
-    /// What was claimed of the flow when it was opened.
+    /// Claim made when the flow was opened.
     pub fn claim_of(&self, id: u64) -> Option<&Claim> {
         self.flows.get(&id)?.claim.as_ref()
     }
 
-    /// What the peer claims of the flow is true: it is of `class` from now on, at both ends.
+    /// Confirms the peer's claim: the flow is of `class` from now on, at both ends.
     pub fn confirm(&mut self, id: u64, class: Class, now: Duration) {
         let class = class.max(self.highest_class); // the most favoured is the least
         let Some(flow) = self.flows.get_mut(&id) else { return };
@@ -35,7 +35,7 @@ impl FlowTable {
         self.reclass(id, class, now);
     }
 
-    /// What this end sends by the flow is of `class` from now on, if that is no better than it was. Its
+    /// Moves what this end sends by the flow to `class` from now on, if that is no better. Its
     /// bytes stay in their order: they wait in the flow, not in the class.
     pub fn demote(&mut self, id: u64, class: Class, now: Duration) {
         if self.flows.get(&id).is_some_and(|flow| flow.class < class) {

@@ -1,4 +1,4 @@
-//! What each class gets of what this side sends, and what waits there.
+//! Class limits of this side's sending, and waiting data.
 
 use std::time::Duration;
 
@@ -19,8 +19,8 @@ impl FlowTable {
         }
     }
 
-    /// What could be sent to the peer now or as its class's ceiling or its lane lets it, class by class: all that
-    /// is unsent in those of which a flow has credit.
+    /// Data that could be sent to the peer now or as its class's ceiling or its lane lets it, class
+    /// by class: all unsent data of classes in which a flow has credit.
     pub fn waiting(&self) -> PerClass<Waiting> {
         PerClass::new(|class| {
             let queued = self.scheduler.class_counters(class).queued_bytes;
@@ -31,7 +31,7 @@ impl FlowTable {
         })
     }
 
-    /// What a class's flows sent, lost and waited, and what was charged to it.
+    /// Counters of a class: sent, lost and waited by its flows, and charged to it.
     pub fn class_counters(&self, class: Class) -> ClassCounters {
         self.scheduler.class_counters(class)
     }

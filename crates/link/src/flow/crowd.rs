@@ -1,9 +1,9 @@
-//! Whose the flows of datagrams are, so that nobody holds them all: names are looked up from ever
-//! new ports, and each stays for its idle time.
+//! Fair holding of datagram flows: names are resolved from ever new ports, and each flow stays for
+//! its idle time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Of the flows of datagrams that may be open, one passenger has no more than this part: 256 of 2,048.
+/// Largest part of the open datagram flows for one passenger: 256 of 2,048.
 const PART_OF_ONE: usize = 8;
 
 /// Flows that are not over, by passenger.
@@ -31,9 +31,9 @@ impl Crowd {
         }
     }
 
-    /// Of whose flows one is to end before `passenger` may have another, where `most` are allowed in
-    /// all: the passenger's own who has a part as it is, and where all are taken of the one with
-    /// most. Who has as many as that one finds no room.
+    /// Flows of which one is to end before `passenger` may have another, with `most` allowed in
+    /// all. They are the passenger's own if it has its full part, and otherwise, if all are taken,
+    /// those of the passenger with most. A passenger with as many as that one finds no room.
     pub fn pays(&self, passenger: u32, most: usize) -> Result<Option<&BTreeSet<u64>>, Full> {
         let own = self.flows.get(&passenger);
         let held = own.map_or(0, BTreeSet::len);

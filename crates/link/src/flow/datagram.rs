@@ -18,17 +18,17 @@ use crate::target::TargetError;
 use crate::wire::codec::varint_len;
 use crate::wire::frame::{self, OpenDatagrams};
 
-/// Of the flows that may be open this part may be of datagrams: names are looked up from ever new
-/// ports, each of which stays for its idle time, and streams must still find room.
+/// Part of the open flows that may be of datagrams: names are resolved from ever new ports, each
+/// flow stays for its idle time, and streams must still find room.
 const PART_OF_FLOWS: usize = 2;
 
-/// Why a datagram was not taken.
+/// Reason for which a datagram was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// It is longer than one packet carries.
     #[error("the datagram is too large: the path carries {most} bytes of payload at most now")]
     TooLarge {
-        /// What would be taken now.
+        /// Largest size that is accepted now.
         most: usize,
     },
     /// The flow is over.
@@ -36,7 +36,7 @@ pub enum SendError {
     Ended(ResetCode),
 }
 
-/// What became of asking for a datagram.
+/// Result of a request for a datagram.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Receive {
     /// The oldest that waits.
@@ -47,14 +47,14 @@ pub enum Receive {
     Reset(ResetCode),
 }
 
-/// What a symbol of datagrams came to be.
+/// Description of a filled symbol of datagrams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filled {
-    /// How many are in it.
+    /// Number of datagrams in it.
     pub datagrams: u32,
     /// All are of it, and have paid for themselves.
     pub bill: Bill,
-    /// When the last is of no use any more.
+    /// Time after which the last is useless.
     pub expires: Duration,
 }
 
@@ -71,12 +71,12 @@ impl FlowTable {
         DatagramCounts { dropped: dropped + self.datagrams.early.gone(), ..self.datagrams.counts }
     }
 
-    /// Whether datagrams wait to be sent.
+    /// Returns `true` if datagrams wait to be sent.
     pub fn has_datagrams(&self) -> bool {
         self.datagrams.outgoing_bytes > 0
     }
 
-    /// How many flows of datagrams may be open.
+    /// Maximum number of open datagram flows.
     pub fn most_datagram_flows(&self) -> usize {
         self.terms.max_flows / PART_OF_FLOWS
     }
@@ -174,7 +174,7 @@ impl FlowTable {
         }
     }
 
-    /// When [`Self::release_ordered`] should be called.
+    /// Time at which [`Self::release_ordered`] should be called.
     pub fn order_due(&self) -> Option<Duration> {
         self.datagrams.order.due()
     }
@@ -345,7 +345,7 @@ impl FlowTable {
         filled
     }
 
-    /// Whether the flow's opening waits for its turn.
+    /// Returns `true` if the flow's opening waits for its turn.
     pub(super) fn opens_datagrams(&self, id: u64) -> bool {
         self.datagrams.flows.get(&id).is_some_and(|flow| flow.control.open.is_some())
     }
@@ -397,7 +397,7 @@ impl FlowTable {
         self.remove_datagrams_if_over(id);
     }
 
-    /// Whether the flow's control waits; it is in the queue only if so.
+    /// Returns `true` if the flow's control waits; only then it is in the queue.
     pub(super) fn has_datagram_control(&mut self, id: u64) -> bool {
         let Some(flow) = self.datagrams.flows.get_mut(&id) else { return false };
         flow.control.queued = flow.control.reset.is_some();
@@ -487,7 +487,7 @@ impl FlowTable {
     }
 }
 
-/// What a datagram takes in a symbol that goes on behind it.
+/// Length of a datagram in a symbol with further frames after it.
 fn frame_len(id: u64, len: usize) -> usize {
     frame::datagram_head_len(id) + varint_len(len as u64) + len
 }

@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use super::queues::DATAGRAM_COST_BYTES;
 
-/// What all of them may take: half a second of 4 Mbit/s.
+/// Memory of all of them: half a second of 4 Mbit/s.
 const MOST_BYTES: usize = 256 << 10;
-/// How long an opening is waited for: where it was lost it comes a round trip or two later.
+/// Maximum wait for an opening: a lost one arrives a round trip or two later.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Those that wait; the oldest give way. All is found by flow or by age, however many wait.
@@ -29,7 +29,7 @@ impl Early {
         self.bytes
     }
 
-    /// How many gave way, or waited in vain, of all so far.
+    /// Number of all so far that gave way, or whose opening never came.
     pub fn gone(&self) -> u64 {
         self.gone
     }
@@ -43,7 +43,7 @@ impl Early {
         self.give_up(now);
     }
 
-    /// Whether any waits for `flow`.
+    /// Returns `true` if any waits for `flow`.
     pub fn waits_for(&mut self, flow: u64, now: Duration) -> bool {
         self.give_up(now);
         self.waiting.range((flow, 0)..=(flow, u64::MAX)).next().is_some()

@@ -1,4 +1,4 @@
-//! What goes into the next symbol, decided at the moment it leaves.
+//! Content of the next symbol, decided at the moment it leaves.
 
 use std::time::Duration;
 
@@ -14,20 +14,20 @@ use crate::wire::frame;
 
 /// Below this a symbol counts as full: a STREAM head and a few bytes.
 const LEAST_ROOM: usize = 32;
-/// What an OPEN with the longest name takes, or any other frames of one flow's control.
+/// Room of an OPEN with the longest name, or of any other frames of one flow's control.
 const CONTROL_ROOM: usize = 300;
 /// However short control is, it counts as so much: it may take a packet by itself.
 const LEAST_LEADING_BYTES: usize = 300;
-/// What an OPEN to an address takes with the longest claim behind it.
+/// Room of an OPEN to an address with the longest claim after it.
 const CLAIM_ROOM: usize = 330;
 
-/// What a symbol of streams and control came to be.
+/// Description of a filled symbol of streams and control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Content {
     /// The class of what ended with it, if anything did: control, or all that a flow had to send for
     /// now.
     pub ended: Option<Class>,
-    /// Who pays for its packet.
+    /// Classes that pay for its packet.
     pub bill: Bill,
 }
 
@@ -72,13 +72,13 @@ impl FlowTable {
         Content { ended, bill: Bill::most(&paid) }
     }
 
-    /// Whose the flow is.
+    /// Passenger of the flow.
     fn passenger(&self, id: u64) -> Option<u32> {
         let stream = self.flows.get(&id).map(|flow| flow.passenger);
         stream.or_else(|| self.datagrams.flows.get(&id).map(|flow| flow.passenger))
     }
 
-    /// Whether the flow's opening waits for its turn.
+    /// Returns `true` if the flow's opening waits for its turn.
     fn opens(&self, id: u64) -> bool {
         let opens = self.flows.get(&id).map(|flow| flow.control.open.is_some());
         opens.unwrap_or_else(|| self.opens_datagrams(id))
@@ -111,8 +111,8 @@ impl FlowTable {
         self.remove_if_over(id);
     }
 
-    /// Whether enough of a flow's burst follows for reports to tell in time what was lost of it in
-    /// `lane`, so that nothing has to be protected yet.
+    /// Returns `true` if enough of a flow's burst follows for reports to reveal in time what was
+    /// lost of it in `lane`, so that nothing has to be protected yet.
     fn goes_on(&self, flow: &Flow, lane: Lane, now: Duration) -> bool {
         let unsent = flow.send.unsent_bytes();
         if self.lane_of(flow, now) != lane {
@@ -252,7 +252,7 @@ pub(super) mod tests {
 
     const NOW: Duration = Duration::from_secs(10);
     const ROOM: usize = 1000;
-    /// What leaves in a round trip, in these tests.
+    /// Bytes that leave in a round trip, in these tests.
     const IN_FLIGHT: u64 = 50_000;
 
     /// A table without flows, which may each send `credit` bytes.

@@ -20,10 +20,12 @@ use bytes::Bytes;
 
 use super::unread::Unread;
 
-/// What may wait of one flow: what comes at 8 Mbit/s in a second. More goes on as it came.
+/// Maximum waiting bytes of one flow: one second at 8 Mbit/s. Beyond it, datagrams are passed on as
+/// they arrived.
 pub const MOST_HELD_OF_A_FLOW: usize = 1 << 20;
 
-/// What may wait of all: beyond it, the flow of which most waits goes on as it came.
+/// Maximum waiting bytes of all flows: beyond it, those of the flow with most are passed on as they
+/// arrived.
 pub const MOST_HELD_BYTES: usize = 8 << 20;
 
 /// Gaps that are known at once; beyond, the oldest is waited for no more. 256 of 32 bytes are 8 KiB.
@@ -32,7 +34,7 @@ const MOST_GAPS: usize = 256;
 /// A datagram's place: the symbol that it came in, and its turn in there.
 type Place = (u64, u64);
 
-/// What waits, and for what.
+/// Waiting datagrams, and the gaps for which they wait.
 #[derive(Debug, Default)]
 pub struct Order {
     /// Datagrams that wait, by flow; only flows of which one waits.
@@ -46,7 +48,7 @@ pub struct Order {
     gaps: VecDeque<Gap>,
     end: u64,
     turn: u64,
-    /// What goes on for want of room, to be taken next.
+    /// Datagrams passed on for lack of room, to be taken next.
     spilled: Vec<(u64, Bytes)>,
     /// Datagrams that were looked at, in all.
     #[cfg(test)]
@@ -141,7 +143,7 @@ impl Order {
         self.end = self.end.max(base);
     }
 
-    /// What waits for nothing any more, each with its flow, in order.
+    /// Datagrams that no longer wait, each with its flow, in order.
     pub fn release(&mut self, now: Duration) -> Vec<(u64, Bytes)> {
         while self.gaps.front().is_some_and(|gap| gap.until <= now) {
             self.gaps.pop_front();
@@ -161,7 +163,7 @@ impl Order {
         released
     }
 
-    /// When [`Self::release`] should be called.
+    /// Time at which [`Self::release`] should be called.
     pub fn due(&self) -> Option<Duration> {
         if self.flows.is_empty() {
             return None;
@@ -169,7 +171,7 @@ impl Order {
         self.gaps.front().map(|gap| gap.until)
     }
 
-    /// What all that waits takes.
+    /// Memory of all waiting datagrams.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }

@@ -1,4 +1,4 @@
-//! What the peer's frames do to the flows.
+//! Effects of the peer's frames on the flows.
 //!
 //! Lanes and losses reorder symbols, so a flow's bytes may come before its OPEN: they wait within
 //! the reserve. Frames of flows that are over are ignored; frames of flows that cannot be are a
@@ -16,7 +16,7 @@ use crate::code::ResetCode;
 use crate::target::Target;
 use crate::wire::frame::{Frame, OpenDatagrams};
 
-/// How far above the oldest number that has not come a new flow's number may lie.
+/// Distance of a new flow's number above the oldest missing number, at most.
 const MAX_FLOWS_AHEAD: u64 = 1 << 16;
 /// Most refusals that wait to be sent; each is a flow beyond the limit, which a correct peer opens
 /// only in the moment before it hears that others are over here too.
@@ -88,7 +88,7 @@ impl FlowTable {
         Ok(self.flows.get_mut(&id))
     }
 
-    /// Whether a number that never came can be a flow's.
+    /// Checks that a missing number can be a flow's.
     fn check_number(&self, id: u64) -> Result<(), Violation> {
         if self.terms.opens {
             return Err(Violation("a frame of a flow that was never opened"));

@@ -35,7 +35,7 @@ impl Pool {
         self.pressure = pressure;
     }
 
-    /// How much a flow of `passenger` that wants `want`, and was lent `now`, may be lent in all.
+    /// Total loan for a flow of `passenger` that wants `want` and has `now`.
     pub fn offer(&self, passenger: u32, want: u64, now: u64) -> u64 {
         if self.pressure.is_on() {
             return want.min(now);

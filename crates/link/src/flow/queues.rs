@@ -1,4 +1,4 @@
-//! What flows of datagrams hold: each its queues, and all of them their sums.
+//! Memory of datagram flows: the queues of each, and their sums.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::code::ResetCode;
 use crate::settings::MIN_MTU_BYTES;
 use crate::target::Target;
 
-/// What a datagram counts beside its payload, so that empty ones are bounded too.
+/// Size that a datagram counts in addition to its payload, so that empty ones are bounded too.
 pub const DATAGRAM_COST_BYTES: usize = 64;
 
 /// All flows are looked through for what nobody read no more often than this.
@@ -38,7 +38,7 @@ pub struct DatagramCounts {
 /// One flow.
 #[derive(Debug)]
 pub struct DatagramFlow {
-    /// Where it leads, and by which IP protocol.
+    /// Destination, and IP protocol.
     pub target: Target,
     pub protocol: u8,
     pub class: Class,
@@ -48,7 +48,7 @@ pub struct DatagramFlow {
     pub lifetime: Duration,
     pub outgoing: DatagramQueue<Bytes>,
     pub incoming: Unread,
-    /// What comes waits for what left before it.
+    /// Received datagrams wait for those that were sent before them.
     pub keeps_order: bool,
     /// Datagrams may be sent: our opening has left, or the peer's has come.
     pub opened: bool,
@@ -59,16 +59,16 @@ pub struct DatagramFlow {
     pub control: Control,
 }
 
-/// What all flows of datagrams have in common.
+/// State shared by all datagram flows.
 #[derive(Debug)]
 pub struct Datagrams {
     pub flows: BTreeMap<u64, DatagramFlow>,
-    /// Whose those are that are not over.
+    /// Owners of the flows that are not over.
     pub crowd: Crowd,
-    /// When what nobody read was looked for last, over all flows.
+    /// Time of the last search for unread datagrams, over all flows.
     pub swept: Option<Duration>,
     pub early: Early,
-    /// What waits for what left before it.
+    /// Datagrams that wait for those sent before them.
     pub order: Order,
     /// Held in the queues of all flows, to be sent and to be read.
     pub outgoing_bytes: u64,
@@ -104,7 +104,7 @@ impl Datagrams {
         self.outgoing_bytes + self.incoming_bytes + waiting as u64
     }
 
-    /// Whether what comes for the flow waits for what left before it.
+    /// Returns `true` if the flow's datagrams wait for those sent before them.
     pub fn keeps_order(&self, id: u64) -> bool {
         self.flows.get(&id).is_some_and(|flow| flow.keeps_order)
     }

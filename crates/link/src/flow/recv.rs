@@ -13,7 +13,7 @@ const MAX_PIECES: usize = 16_384;
 /// The longest piece that is copied to join one before it.
 const JOIN_BYTES: usize = 16 << 10;
 
-/// What became of a read.
+/// Result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
     /// So many bytes were read, at least one unless there was no room for any.
@@ -141,7 +141,7 @@ impl RecvFlow {
         piece.extend_from_slice(after.as_deref().unwrap_or_default());
     }
 
-    /// How many pieces wait for earlier bytes.
+    /// Number of pieces that wait for earlier bytes.
     pub fn pieces(&self) -> usize {
         self.pieces.len()
     }
@@ -193,17 +193,17 @@ impl RecvFlow {
         self.ready.len() as u64 + self.pieces_bytes
     }
 
-    /// What the peer may send beyond what was read.
+    /// Bytes that the peer may send beyond those that were read.
     pub fn window(&self) -> u64 {
         self.limit - self.read
     }
 
-    /// What the peer may still send.
+    /// Bytes that the peer may still send.
     pub fn left(&self) -> u64 {
         self.limit - self.reached
     }
 
-    /// Whether credit still matters.
+    /// Returns `true` if credit still matters.
     pub fn wants_credit(&self) -> bool {
         self.end.is_none() && !self.stopped
     }

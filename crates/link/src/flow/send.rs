@@ -9,7 +9,7 @@ use crate::code::ResetCode;
 /// the urgent lane. The web's usual object of 100 KB fits.
 pub const URGENT_BYTES: u64 = 128 << 10;
 
-/// What became of a write.
+/// Result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Write {
     /// So many bytes were taken, at least one unless none were offered.
@@ -106,7 +106,7 @@ impl SendFlow {
         self.unsent.len()
     }
 
-    /// What left since it was last quiet.
+    /// Bytes that left since the flow was last quiet.
     pub fn burst_bytes(&self, now: Duration, quiet: Duration) -> u64 {
         if now.saturating_sub(self.last_sent) > quiet { 0 } else { self.burst_bytes }
     }
@@ -116,13 +116,13 @@ impl SendFlow {
         self.limit = self.limit.max(limit);
     }
 
-    /// Whether a STREAM frame could be filled now.
+    /// Returns `true` if a STREAM frame could be filled now.
     pub fn is_ready(&self) -> bool {
         let bytes = !self.unsent.is_empty() && self.offset < self.limit;
         bytes || (self.unsent.is_empty() && self.finish == Finish::Wanted)
     }
 
-    /// Whether the bytes that would leave now belong to a short burst.
+    /// Returns `true` if the bytes that would leave now belong to a short burst.
     pub fn is_short(&self, now: Duration, quiet: Duration) -> bool {
         self.burst_bytes(now, quiet) < URGENT_BYTES
     }
@@ -131,7 +131,7 @@ impl SendFlow {
         self.offset
     }
 
-    /// How many bytes a frame of at most `room` would carry, and whether it would end the flow.
+    /// Number of bytes in a frame of at most `room`, and `true` if it would end the flow.
     pub fn next_len(&self, room: usize) -> (usize, bool) {
         let credit = usize::try_from(self.limit.saturating_sub(self.offset)).unwrap_or(usize::MAX);
         let len = self.unsent.len().min(room).min(credit);

@@ -20,13 +20,13 @@ use crate::wire::frame::OpenDatagrams;
 /// are fewer; a peer that makes twice as many all the same is no correct one.
 const MANY_PIECES: usize = 1 << 16;
 
-/// What the two ends agreed on, and what this end can afford.
+/// Agreement of the two ends, and bounds of this end.
 #[derive(Debug, Clone)]
 pub struct Terms {
     /// This end opens flows (the air); the other accepts them.
     pub opens: bool,
     pub max_flows: usize,
-    /// What each flow may always have on its way to us.
+    /// Bytes of each flow that may always be in flight to us.
     pub reserve: u64,
     /// The same, at the peer.
     pub peer_reserve: u64,
@@ -36,7 +36,7 @@ pub struct Terms {
     pub send_memory: u64,
     pub flow_idle: Duration,
     pub flow_unread: Duration,
-    /// What each class gets of what we send.
+    /// Limits of each class of what we send.
     pub classes: PerClass<ClassSettings>,
     /// For datagrams that wait to be read.
     pub datagram_memory: u64,
@@ -51,18 +51,18 @@ pub enum FlowEvent {
     Opened {
         /// Its number.
         flow: u64,
-        /// Where it should lead.
+        /// Destination.
         target: Target,
-        /// How it should be treated.
+        /// Class.
         class: Class,
-        /// Whose it is on board.
+        /// Number of its passenger.
         passenger: u32,
     },
     /// The peer opened a flow of datagrams.
     OpenedDatagrams {
         /// Its number.
         flow: u64,
-        /// What it should be.
+        /// Description of the flow to open.
         open: OpenDatagrams,
     },
     /// It may be worth reading, writing or asking again.
@@ -71,15 +71,15 @@ pub enum FlowEvent {
 
 #[derive(Debug)]
 pub(super) struct Flow {
-    /// Where it leads; `None` until its OPEN has come.
+    /// Destination; `None` until its OPEN has arrived.
     pub(super) target: Option<Target>,
     pub(super) class: Class,
     pub(super) passenger: u32,
     /// Its place in the scheduler, once it had something to send.
     pub(super) turn: Option<Handle>,
-    /// What of its unsent bytes is counted, and as whose.
+    /// Unsent bytes as counted, and their class.
     pub(super) counted: (Class, u64),
-    /// What of its bytes is counted as a backlog, and as whose.
+    /// Backlog as counted, and its owner.
     pub(super) waiting: (Owner, Ready),
     pub(super) send: SendFlow,
     pub(super) recv: RecvFlow,
@@ -104,7 +104,7 @@ pub(super) struct Flow {
 /// for the opening.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// Of a stream its target, as it is encoded; of datagrams the whole frame.
+    /// Encoded target of a stream; of datagrams the whole frame.
     pub(super) open: Option<Vec<u8>>,
     pub(super) claim: bool,
     pub(super) class: bool,
@@ -138,21 +138,21 @@ pub struct FlowTable {
     pub(super) highest_class: Class,
     pub(super) control: VecDeque<u64>,
     pub(super) refusals: VecDeque<(u64, ResetCode)>,
-    /// What went before the flows since one of them had its turn.
+    /// Bytes of control that went before the flows since one of them had its turn.
     pub(super) led_bytes: usize,
-    /// Which lanes take another symbol …
+    /// Lanes that accept another symbol …
     pub(super) rooms: [bool; Lane::ALL.len()],
     /// … and the flows that wait until theirs does.
     pub(super) held: [BTreeMap<u64, Class>; Lane::ALL.len()],
-    /// How many those are, by class.
+    /// Number of these, by class.
     pub(super) held_of: PerClass<usize>,
     pool: Pool,
-    /// What every flow may always hold unsent; all of them together half of the send memory.
+    /// Unsent bytes that every flow may always hold; all of them together half of the send memory.
     pub(super) send_share: u64,
     pub(super) send_pool: Pool,
-    /// What fills the link towards us: eight bandwidth-delay products.
+    /// Window that fills the link towards us: eight bandwidth-delay products.
     want_window: u64,
-    /// What is under way to the peer at a time where the link is full.
+    /// Bytes in flight to the peer at a time when the link is full.
     pub(super) in_flight_bytes: u64,
     /// A flow that was quiet for so long is sparse again.
     pub(super) quiet: Duration,
@@ -165,7 +165,7 @@ pub struct FlowTable {
     /// Writers wait for memory that another flow's bytes take.
     pub(super) starved: bool,
     pub(super) events: VecDeque<FlowEvent>,
-    /// When the session began, and when its traffic was looked at last.
+    /// Beginning of the session, and time of the last look at its traffic.
     pub(super) began: Duration,
     pub(super) looked: Duration,
 }

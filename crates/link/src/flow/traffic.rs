@@ -1,4 +1,4 @@
-//! What is carried for whom, for those who look now and then.
+//! Carried traffic, for those who look now and then.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use crate::target::Target;
 /// TCP, as IP numbers it.
 const TCP: u8 = 6;
 
-/// What a session carried until now, and what of it since the last look.
+/// Traffic of a session, in total and since the last look.
 ///
 /// What this end sent counts when it leaves for the first time, what it received when its reader
 /// takes it: contents, without what the link adds to them.
 #[derive(Debug, Clone, Default)]
 pub struct Traffic {
-    /// How long the session goes on: what is total began then.
+    /// Age of the session: totals began then.
     pub age: Duration,
-    /// How long ago the last look was, or the beginning: what is recent began then.
+    /// Time since the last look, or since the beginning: recent counts began then.
     pub interval: Duration,
     /// `true` if its packet keys should have been replaced long ago: handshakes may be dropped.
     pub keys_overdue: bool,
@@ -28,33 +28,34 @@ pub struct Traffic {
     pub classes: PerClass<ClassActivity>,
     /// The busiest passengers, the busiest first, each once in every class that it uses.
     pub passengers: Vec<SeatActivity>,
-    /// How many there are, counted like that; those that were here lately included.
+    /// Number of passengers, counted in each class that they use, including those of the recent
+    /// past.
     pub all_passengers: usize,
     /// The busiest flows, the busiest first.
     pub flows: Vec<FlowTraffic>,
-    /// How many flows there are that carried something or have something to send.
+    /// Number of flows that carried something or have something to send.
     pub all_flows: usize,
 }
 
-/// What a flow carried.
+/// Traffic of a flow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlowTraffic {
     /// Its number in this session.
     pub id: u64,
-    /// Whose it is on board.
+    /// Number of its passenger.
     pub passenger: u32,
     /// The class that it is of now.
     pub class: Class,
     /// Its IP protocol: 6 is TCP, 17 UDP.
     pub protocol: u8,
-    /// Where it leads.
+    /// Destination.
     pub target: Target,
-    /// What it carried since it is of this class.
+    /// Activity since it has this class.
     pub activity: Activity,
 }
 
 impl FlowTable {
-    /// What was carried, and what of it since the last call; at most so many passengers and flows.
+    /// Traffic so far, in total and since the last call; at most so many passengers and flows.
     pub fn traffic(&mut self, most: Most, now: Duration) -> Traffic {
         let interval = now.saturating_sub(std::mem::replace(&mut self.looked, now));
         let Seen { classes, passengers, all_passengers, flows, all_flows } =

@@ -1,4 +1,4 @@
-//! Whose turn it is, in which lane, and who is left out for now.
+//! Turns of the flows in each lane, and those left out for now.
 
 use std::time::Duration;
 
@@ -61,13 +61,13 @@ impl FlowTable {
         stream.or_else(|| self.datagrams.flows.get(&id).map(|flow| flow.class))
     }
 
-    /// Whether the passenger whose turn it is has just begun, or asks for little.
+    /// Returns `true` if the passenger whose turn it is has just begun, or asks for little.
     pub fn next_is_new(&mut self, now: Duration) -> bool {
         self.next_turn(now).is_some() && self.scheduler.picks_new(now)
     }
 
-    /// Whether the flow whose turn it is goes before something of `class` that is sent again, or a
-    /// repair.
+    /// Returns `true` if the flow whose turn it is goes before a retransmission or repair of
+    /// `class`.
     pub fn precedes(&mut self, class: Class, now: Duration) -> bool {
         self.scheduler.precedes(class, now)
     }
@@ -88,13 +88,13 @@ impl FlowTable {
         self.held_of[class] += 1;
     }
 
-    /// When something may leave that only its class's ceiling holds back.
+    /// Time at which something may leave that only its class's ceiling delays.
     pub fn next_ready(&mut self, now: Duration) -> Option<Duration> {
         self.scheduler.next_ready(now)
     }
 
-    /// Whether control is next. It goes before the flows, which are charged for none of it; but no
-    /// more of it than [`MOST_LEADING_BYTES`] while one of them waits.
+    /// Returns `true` if control is next. It goes before the flows, which are not charged for it;
+    /// but at most [`MOST_LEADING_BYTES`] of it while a flow waits.
     pub(super) fn control_leads(&mut self, now: Duration) -> bool {
         while let Some(&id) = self.control.front()
             && !self.has_control(id)
@@ -106,8 +106,8 @@ impl FlowTable {
             && (self.led_bytes < MOST_LEADING_BYTES || self.next_turn(now).is_none())
     }
 
-    /// Whether the flow's control waits; it is in the queue only if so. What waits for an opening
-    /// leaves with it, in the flow's turn.
+    /// Returns `true` if the flow's control waits; only then it is in the queue. Control that waits
+    /// for an opening leaves with it, in the flow's turn.
     pub(super) fn has_control(&mut self, id: u64) -> bool {
         let Some(flow) = self.flows.get_mut(&id) else { return self.has_datagram_control(id) };
         flow.control.queued = flow.control.open.is_none() && !flow.control.is_empty();

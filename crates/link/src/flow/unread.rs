@@ -8,8 +8,8 @@ use bytes::Bytes;
 
 use super::queues::DATAGRAM_COST_BYTES;
 
-/// What may wait, at most: 170 of 1,472 bytes, or what comes at 1.89 Mbit/s in a second. Readers are
-/// woken at once, so more is a reader that has stopped.
+/// Maximum of waiting bytes: 170 of 1,472 bytes, or one second at 1.89 Mbit/s. Readers are woken at
+/// once, so more means a reader that has stopped.
 pub const MOST_UNREAD_BYTES: usize = 256 << 10;
 
 /// They, and when each came.
@@ -28,7 +28,7 @@ impl Unread {
         self.bytes
     }
 
-    /// What a payload counts as.
+    /// Size for which a payload counts.
     pub fn cost(payload: &Bytes) -> usize {
         payload.len() + DATAGRAM_COST_BYTES
     }

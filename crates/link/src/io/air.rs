@@ -80,7 +80,7 @@ impl Air {
         self.0.look(|core, _| core.raise_counter(first));
     }
 
-    /// What is worth remembering of the path to the hub, and how long ago it was learned.
+    /// Knowledge of the path to the hub that is worth storing, and its age.
     pub fn remembered(&self) -> Option<(Remembered, Duration)> {
         self.0.look(|core, now| {
             core.remembered().map(|remembered| (remembered, now.saturating_sub(remembered.at)))
@@ -111,17 +111,17 @@ impl Air {
         self.0.act(|core, now| core.set_classes(classes, now))
     }
 
-    /// What the session counts; `None` before the first.
+    /// Counters of the session; `None` before the first.
     pub fn counters(&self) -> Option<Counters> {
         self.0.look(|core, _| core.current().map(|(_, session)| session.counters()))
     }
 
-    /// What a class had of the session, and is charged for; `None` before the first.
+    /// Counters of a class in the session; `None` before the first.
     pub fn class_counters(&self, class: Class) -> Option<ClassCounters> {
         self.0.look(|core, _| core.current().map(|(_, session)| session.class_counters(class)))
     }
 
-    /// What the session carried, and what of it since the last call; `None` before the first session.
+    /// Traffic of the session, in total and since the last call; `None` before the first session.
     pub fn traffic(&self, most: Most) -> Option<Traffic> {
         self.0.look(|core, now| core.current().map(|(_, session)| session.traffic(most, now)))
     }
@@ -131,7 +131,7 @@ impl Air {
         self.0.look(|core, _| core.current().map(|(id, _)| id))
     }
 
-    /// Whether the hub is heard at the moment; `None` while there is no session.
+    /// Returns `true` if the hub's packets arrive at the moment; `None` while there is no session.
     pub fn is_heard(&self) -> Option<bool> {
         self.0.look(|core, _| core.current().map(|(_, session)| !session.is_quiet()))
     }

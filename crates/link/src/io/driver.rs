@@ -172,7 +172,8 @@ impl<C: Core> Driver<C> {
         true
     }
 
-    /// Whether it was refused for its size, and the end makes smaller ones from now on.
+    /// Returns `true` if a datagram was refused for its size, and the end makes smaller ones from
+    /// now on.
     fn fits_smaller(&self, batch: &Batch, error: &io::Error) -> bool {
         error.raw_os_error() == Some(libc::EMSGSIZE) && {
             let now = self.shared.now();

@@ -31,12 +31,12 @@ pub struct Flow<S: Flows = Session> {
 pub(super) type End<S> = Shared<dyn Core<Session = S> + Send>;
 
 impl Flow {
-    /// What the aircraft claims of the flow is true: it is of `class` from now on, at both ends.
+    /// Confirms the aircraft's claim: the flow is of `class` from now on, at both ends.
     pub fn confirm(&mut self, class: Class) {
         self.with(None, |session, flow, now| (session.confirm(flow, class, now), None));
     }
 
-    /// What this end sends is of `class` from now on, if that is no better than it was.
+    /// Moves what this end sends to `class` from now on, if that is no better.
     pub fn demote(&mut self, class: Class) {
         self.with(None, |session, flow, now| (session.demote(flow, class, now), None));
     }
@@ -73,7 +73,7 @@ impl<S: Flows> Flow<S> {
         self.with(None, |session, flow, now| (session.stop_reading(flow, code, now), None));
     }
 
-    /// Why the flow ended, once a read or write has failed.
+    /// Reason for the flow's end, once a read or write has failed.
     pub fn reset_code(&self) -> Option<ResetCode> {
         self.code
     }

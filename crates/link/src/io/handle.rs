@@ -1,4 +1,4 @@
-//! What the gateways' handles are made of, whichever the transport.
+//! Common part of the gateways' handles, for every transport.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::key::PublicKey;
 use crate::session::{OpenError, Session};
 use crate::{Claim, Class, Target};
 
-/// How long an opening waits for the first session: a handshake's tries at 1.5 s and 3.75 s.
+/// Maximum wait of an opening for the first session: a handshake's tries at 1.5 s and 3.75 s.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An end that a task of the current tokio runtime drives. Dropping it closes it.
@@ -29,13 +29,13 @@ pub struct Handle<C: Core> {
 pub struct Incoming<S: crate::Flows = Session> {
     /// The aircraft's key.
     pub aircraft: PublicKey,
-    /// Where it should lead.
+    /// Destination.
     pub target: Target,
-    /// How it should be treated.
+    /// Class.
     pub class: Class,
-    /// Whose it is on board.
+    /// Number of its passenger.
     pub passenger: u32,
-    /// What its client says of its target, where the aircraft wants that verified.
+    /// Claim of its client about the target, if the aircraft wants it verified.
     pub claim: Option<Claim>,
     /// The flow; its first bytes may be here already.
     pub flow: Flow<S>,
@@ -56,7 +56,7 @@ impl<C: Core + Send + Unpin + 'static> Handle<C> {
         Arc::new(Self { shared, address })
     }
 
-    /// Where the socket is bound.
+    /// Local address of the socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.address
     }

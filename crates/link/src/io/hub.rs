@@ -33,9 +33,9 @@ impl HubWatch {
 
 /// A flow that an aircraft opened.
 pub enum Arrived {
-    /// Of bytes.
+    /// A byte stream.
     Stream(Incoming),
-    /// Of datagrams.
+    /// A flow of datagrams.
     Datagrams(IncomingDatagrams),
 }
 
@@ -43,7 +43,7 @@ pub enum Arrived {
 pub struct IncomingDatagrams {
     /// The aircraft's key.
     pub aircraft: PublicKey,
-    /// What it should be, its class no more favoured than the aircraft may have.
+    /// Requested flow, its class no more favoured than the aircraft may have.
     pub open: OpenDatagrams,
     /// The flow; its first datagrams may be here already.
     pub flow: DatagramFlow,
@@ -69,7 +69,7 @@ pub struct SessionStatus {
     pub aircraft: PublicKey,
     /// The measured round trip.
     pub round_trip: Duration,
-    /// What the session counts.
+    /// Counters of the session.
     pub counters: Counters,
 }
 
@@ -84,7 +84,7 @@ impl Hub {
         Self(Handle::start(HubCore::new(config, seed), socket))
     }
 
-    /// Where it listens.
+    /// Local address.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.0.local_addr()
     }
@@ -171,12 +171,12 @@ impl Hub {
         self.0.look(|core, _| core.sessions().map(status).collect())
     }
 
-    /// What a class had of a session, and is charged for; `None` where the session is over.
+    /// Counters of a class in a session; `None` if the session is over.
     pub fn class_counters(&self, id: SessionId, class: Class) -> Option<ClassCounters> {
         self.0.look(|core, _| core.session(id).map(|session| session.class_counters(class)))
     }
 
-    /// What an aircraft's session carried, and what of it since the last call; `None` while it has
+    /// Traffic of an aircraft's session, in total and since the last call; `None` while it has
     /// none.
     pub fn traffic(&self, aircraft: &PublicKey, most: Most) -> Option<Traffic> {
         self.0.look(|core, now| core.traffic(aircraft, most, now))

@@ -34,13 +34,13 @@ pub use crate::{OpenDatagrams, Receive, SendError};
 /// A flow to be opened.
 #[derive(Debug, Clone)]
 pub struct Open {
-    /// Where it should lead.
+    /// Destination.
     pub target: Target,
-    /// How it should be treated.
+    /// Class.
     pub class: Class,
-    /// Whose it is.
+    /// Number of its passenger.
     pub passenger: u32,
-    /// What its client says of its target, for the ground to verify.
+    /// Claim of its client about the target, for the ground to verify.
     pub claim: Option<Claim>,
     /// Its first bytes, which travel with the opening.
     pub first: Bytes,

@@ -1,4 +1,4 @@
-//! What the driver, the handles and the flows share.
+//! State shared by the driver, the handles and the flows.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -25,7 +25,7 @@ pub struct Shared<C: ?Sized> {
     state: Mutex<State<C>>,
 }
 
-/// What the lock guards.
+/// State behind the lock.
 pub struct State<C: ?Sized> {
     pub driver: Option<Waker>,
     /// The driver was woken, or is yet to look for the first time. It reads this without the lock.
@@ -46,7 +46,7 @@ pub struct Waiting {
     pub writer: Option<Waker>,
 }
 
-/// Which half of a flow waits.
+/// Half of a flow that waits.
 #[derive(Debug, Clone, Copy)]
 pub enum Half {
     Read,
@@ -105,7 +105,7 @@ impl<C: Core + ?Sized> Shared<C> {
         self.epoch.elapsed()
     }
 
-    /// When that will be, or as far ahead as a timer can be set.
+    /// Instant of that time, or as far ahead as a timer can be set.
     pub fn instant(&self, at: Duration) -> Instant {
         const FAR: Duration = Duration::from_secs(86_400);
         self.epoch + at.min(self.now() + FAR)

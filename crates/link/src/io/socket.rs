@@ -1,4 +1,4 @@
-//! What the driver needs of a datagram socket.
+//! Interface of a datagram socket for the driver.
 
 use std::fmt::Debug;
 use std::io::{self, IoSliceMut};
@@ -23,8 +23,8 @@ pub trait Socket: Debug + Send + Sync + 'static {
     /// [`io::ErrorKind::WouldBlock`].
     fn try_send(&self, transmit: &Transmit<'_>, dscp: Dscp) -> io::Result<()>;
 
-    /// Whether packets show their classes on the way; what is sent with another mark is never joined
-    /// to them then.
+    /// Returns `true` if packets show their classes on the path; packets with different marks are
+    /// then never joined.
     fn marks(&self) -> bool {
         false
     }
@@ -35,12 +35,12 @@ pub trait Socket: Debug + Send + Sync + 'static {
     /// The socket's own address.
     fn local_addr(&self) -> io::Result<SocketAddr>;
 
-    /// How many datagrams of equal length one [`Transmit`] may hold.
+    /// Number of datagrams of equal length that one [`Transmit`] may hold.
     fn max_gso_segments(&self) -> usize {
         1
     }
 
-    /// How many datagrams one buffer of [`Self::poll_recv`] may come to hold.
+    /// Number of datagrams that one buffer of [`Self::poll_recv`] may come to hold.
     fn max_gro_segments(&self) -> usize {
         1
     }

@@ -1,4 +1,4 @@
-//! Where a lane's unreported symbols are found: by number, and by the packet that carried each last.
+//! Index of a lane's unreported symbols: by number, and by the packet that carried each last.
 //!
 //! A report names long runs of what it named before. Here what is new in it is found without looking
 //! at the rest, so that a report costs its own length and what it says that no other did.
@@ -27,7 +27,7 @@ impl Flight {
         self.under_way.remove(&(packet, number));
     }
 
-    /// What became of the symbol, which left in `packet` last, is known, or nobody minds.
+    /// Forgets a symbol, which left in `packet` last: its fate is known, or does not matter.
     pub fn forget(&mut self, number: u64, packet: u64) {
         self.unreported.remove(&number);
         self.landed(number, packet);

@@ -1,4 +1,4 @@
-//! Which symbols of a lane repairs protect, and when the next repairs are due.
+//! Symbols of a lane that repairs protect, and the times of the next repairs.
 //!
 //! A *segment* is a range of at most [`MAX_SPAN`] symbols that ended a flow's burst. While some of it
 //! may still be missing, the segment asks for as many repairs as
@@ -26,13 +26,13 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Whether a symbol is left to repairs.
+    /// Returns `true` if a symbol is left to repairs.
     pub fn covers(&self, number: u64) -> bool {
         let behind = self.segments.partition_point(|segment| segment.end <= number);
         self.segments.get(behind).is_some_and(|segment| segment.start <= number)
     }
 
-    /// Whether the last report has to be thought over again.
+    /// Returns `true` if the last report has to be considered again.
     pub fn asks_for_more(&self) -> bool {
         self.asks_for_more
     }
@@ -101,7 +101,7 @@ impl Guard {
         }
     }
 
-    /// When [`Self::flush_rest`] should be called.
+    /// Time at which [`Self::flush_rest`] should be called.
     pub fn due(&self) -> Option<Duration> {
         self.segments.iter().filter_map(|segment| segment.due).min()
     }

@@ -23,7 +23,7 @@ pub use send::repair_key;
 pub use send::{SLOT_BYTES, SendLane};
 pub use sender::{Due, Lost, Senders};
 
-/// Which window a symbol belongs to.
+/// Lane of a symbol: the window to which it belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Lane {

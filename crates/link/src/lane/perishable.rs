@@ -25,10 +25,11 @@ use crate::wire::report::LaneReport;
 /// Symbols that a receiver keeps for repairs of this lane: what a span may reach, twice.
 pub const KEPT_SYMBOLS: usize = 2 * MAX_SPAN;
 
-/// What is lost is sent again when it left a round trip ago, and is there half a round trip later.
+/// One-way delays until a lost symbol that is sent again arrives: it left a round trip ago, and
+/// arrives half a round trip later.
 const ONE_WAYS_TO_COME_AGAIN: u32 = 3;
 
-/// What became of a symbol that is over is waited for so long, eight round trips, at least …
+/// Least time for which the fate of an expired symbol is awaited, eight round trips …
 const ONE_WAYS_UNTOLD: u32 = 16;
 /// … this long. Who reports nothing of it makes us keep no more than what was sent in that time.
 const LEAST_UNTOLD: Duration = Duration::from_secs(5);
@@ -37,11 +38,11 @@ const LEAST_UNTOLD: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Fresh {
     pub content: Vec<u8>,
-    /// How many datagrams are in it.
+    /// Number of datagrams in it.
     pub datagrams: u32,
     /// Theirs, which pays for the symbol.
     pub class: Class,
-    /// When the last of their lifetimes is over.
+    /// End of the last of their lifetimes.
     pub expires: Duration,
 }
 
@@ -60,7 +61,7 @@ impl Slot {
         self.state != State::Reported && now < self.expires
     }
 
-    /// Whether it would come in time if it left now.
+    /// Returns `true` if it would arrive in time if it left now.
     fn is_in_time(&self, now: Duration, one_way: Duration) -> bool {
         now + one_way <= self.expires
     }
@@ -75,7 +76,7 @@ pub struct Perishable {
     lost: VecDeque<u64>,
     shield: Shield,
     retained_bytes: usize,
-    /// How long a packet takes to the peer.
+    /// One-way delay to the peer.
     one_way: Duration,
     /// Below it the peer waits for nothing.
     peer_base: u64,
@@ -107,7 +108,7 @@ impl Perishable {
         self.abandoned
     }
 
-    /// Whether the next new symbol is one that the peer would take.
+    /// Returns `true` if the peer would accept the next new symbol.
     pub fn has_room(&self) -> bool {
         self.next_number() - self.peer_base < MAX_AHEAD / 2
     }
@@ -149,7 +150,7 @@ impl Perishable {
         self.shield.ended(now);
     }
 
-    /// When [`Self::handle_timeout`] should be called.
+    /// Time at which [`Self::handle_timeout`] should be called.
     pub fn due(&self) -> Option<Duration> {
         self.shield.due()
     }
@@ -163,7 +164,7 @@ impl Perishable {
             .flush(start, waiting, now, rule, |start, end| census(base, slots, now, start, end));
     }
 
-    /// Whether anything waits to be sent again, or a repair.
+    /// Returns `true` if a retransmission or a repair waits.
     pub fn has_queued(&mut self, now: Duration) -> bool {
         self.peek(now).is_some() || self.peek_repair(now).is_some()
     }
@@ -227,7 +228,7 @@ impl Perishable {
         found
     }
 
-    /// What became of the packet that carried symbol `number` last.
+    /// Records the fate of the packet that carried symbol `number` last.
     pub fn fate(&mut self, number: u64, packet: u64, lost: bool) {
         let index = number.checked_sub(self.base).and_then(|index| usize::try_from(index).ok());
         let Some(slot) = index.and_then(|index| self.slots.get_mut(index)) else { return };
@@ -241,7 +242,7 @@ impl Perishable {
         }
     }
 
-    /// What the peer should be told now: up to where nothing comes any more.
+    /// Message for the peer now: the number below which nothing will arrive any more.
     pub fn slide(&self) -> Option<Slide> {
         self.slides.then_some(Slide { lane: Lane::Datagram, base: self.base })
     }

@@ -20,7 +20,7 @@ impl RangeSet {
         self.runs.iter().map(|(&start, &end)| (start, end))
     }
 
-    /// How many runs there are above the base.
+    /// Number of runs above the base.
     pub fn run_count(&self) -> usize {
         self.runs.len()
     }
@@ -30,7 +30,7 @@ impl RangeSet {
         self.runs.last_key_value().map_or(self.base, |(_, &end)| end)
     }
 
-    /// Whether `number` is in the set.
+    /// Returns `true` if `number` is in the set.
     pub fn contains(&self, number: u64) -> bool {
         number < self.base
             || self.runs.range(..=number).next_back().is_some_and(|(_, &end)| number < end)

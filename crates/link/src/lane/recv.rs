@@ -1,4 +1,4 @@
-//! Which symbols of a lane have come, and what the next report says of them.
+//! Received symbols of a lane, and the next report on them.
 
 use bentpipe_coding::{Decoder, Limits, Malformed, PREFIX_BYTES, Span};
 
@@ -6,8 +6,8 @@ use super::{Lane, RangeSet};
 use crate::lane::send::repair_key;
 use crate::wire::report::{LaneReport, MAX_GROUPS};
 
-/// How far above the base a symbol number may lie: four times what a sender with 8 × BDP and
-/// 64 MiB of memory retains. What lies above is not taken (and so comes again).
+/// Distance of a symbol number above the base, at most: four times what a sender with 8 × BDP and
+/// 64 MiB of memory retains. A symbol above it is not accepted (and so is sent again).
 pub const MAX_AHEAD: u64 = 1 << 18;
 
 /// Most runs kept above the base: 2,048 runs of 48 bytes are about 100 KiB a lane. Where symbols may
@@ -17,7 +17,7 @@ const MAX_KEPT_RUNS: usize = 2048;
 /// Runs of the datagram lane that a report names: what is not named is told by the packets.
 const DATAGRAM_RUNS: usize = 32;
 
-/// What a symbol is to the lane.
+/// Meaning of an arriving symbol for the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// It is new; `gap` says that symbols before it are missing that were not known to be.
@@ -90,7 +90,7 @@ impl RecvLane {
         self.decoder.held_bytes()
     }
 
-    /// Whether symbol `number` is outside what the lane can keep.
+    /// Returns `true` if the lane cannot store symbol `number`.
     pub fn refuses(&self, number: u64) -> bool {
         let ahead = number.saturating_sub(self.have.base());
         let full = self.lane != Lane::Datagram && self.have.run_count() >= MAX_KEPT_RUNS;
@@ -137,7 +137,7 @@ impl RecvLane {
         self.have.base()
     }
 
-    /// What to tell the sender in at most `most_runs` runs; `None` before the first symbol.
+    /// Report for the sender in at most `most_runs` runs; `None` before the first symbol.
     pub fn report(&self, most_runs: usize) -> Option<LaneReport> {
         let largest = self.largest_packet?;
         let most_runs =

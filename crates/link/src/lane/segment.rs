@@ -14,29 +14,29 @@ use crate::redundancy::{BATCHES, Estimator, Loss, Need, Plan, at_once};
 
 /// Parts of the second half follow one another at this part of the delay: about a mean burst.
 const DELAY_PER_PART: u32 = 3;
-/// What a steady source that fell silent may ask for; what it needs is computed then.
+/// Maximum need for repairs of a steady source that fell silent, as computed then.
 const MOST_AFTER_SILENCE: u32 = 64;
-/// When so many rounds of repairs have not helped, the missing symbols are sent again themselves:
-/// the receiver may have no room to combine them.
+/// Rounds of repairs without success after which the missing symbols themselves are sent again: the
+/// receiver may have no room to combine them.
 const MAX_ROUNDS: u32 = 3;
 /// Suffixes looked at beside the whole; of more, the oldest count with those before them.
 const MAX_SUFFIXES: usize = 4;
 /// Repairs in flight for one segment; the oldest of more count as lost.
 const MAX_IN_FLIGHT: usize = 1024;
 
-/// What the rule of redundancy goes by.
+/// Inputs of the redundancy rule.
 #[derive(Debug)]
 pub struct Rule {
-    /// Whether there are repairs at all.
+    /// `true` if there are repairs at all.
     pub coded: bool,
     pub need: Need,
-    /// What is reckoned with: rather too much than too little.
+    /// Assumed loss: rather too much than too little.
     pub loss: Loss,
-    /// What was measured.
+    /// Measured loss.
     pub measured: Loss,
-    /// How long a burst of losses lasts beyond what independent losses come to.
+    /// Length of a burst of losses beyond that of independent losses.
     pub burst: Duration,
-    /// How long the first part of a flush's second half waits.
+    /// Delay of the first part of a flush's second half.
     pub delay: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Default for Rule {
     }
 }
 
-/// What a range of symbols is made of.
+/// Composition of a range of symbols.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Census {
     /// Reported missing, and not being sent again.
@@ -57,7 +57,7 @@ pub struct Census {
     pub in_flight: u32,
 }
 
-/// What is known of a symbol that was sent.
+/// State of a symbol that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     /// Under way.
@@ -90,9 +90,9 @@ impl Census {
 pub struct Segment {
     pub start: u64,
     pub end: u64,
-    /// Who asked for its repairs last, and pays for them.
+    /// Class that asked for its repairs last, and pays for them.
     pub class: Class,
-    /// Where earlier flushes ended, rising.
+    /// Ends of earlier flushes, rising.
     bursts: VecDeque<u64>,
     /// Equations that the receiver holds: (lowest missing symbol, how many).
     held: Vec<(u64, u64)>,
@@ -100,7 +100,7 @@ pub struct Segment {
     repairs: VecDeque<InFlight>,
     /// Repairs to send now.
     pub ready: u32,
-    /// When the next part of the second half follows.
+    /// Time of the next part of the second half.
     pub due: Option<Duration>,
     /// Repairs of the second half that are left, and in how many parts.
     later: u32,
@@ -140,7 +140,7 @@ impl Segment {
         }
     }
 
-    /// What comes from now on is another burst.
+    /// Ends the burst: later symbols belong to another.
     pub fn end_burst(&mut self) {
         if self.bursts.back() != Some(&self.end) {
             if self.bursts.len() == MAX_SUFFIXES {
@@ -150,7 +150,7 @@ impl Segment {
         }
     }
 
-    /// How many more repairs are needed now.
+    /// Number of further repairs needed now.
     pub fn need(&self, rule: &mut Rule, census: &impl Fn(u64, u64) -> Census) -> u32 {
         if !rule.coded {
             return 0;

@@ -20,7 +20,7 @@ use super::steady::Steady;
 use crate::Class;
 use crate::wire::report::LaneReport;
 
-/// How many of the oldest symbols are sent again when no report came for a probe timeout.
+/// Number of the oldest symbols that are sent again after a probe timeout without a report.
 const PROBE_SYMBOLS: usize = 2;
 
 /// From so many losses of one symbol on, it is sent twice. Few are lost so often, and those few hold
@@ -36,9 +36,9 @@ struct Slot {
     content: Vec<u8>,
     last_packet: u64,
     state: State,
-    /// How often it was queued as lost.
+    /// Number of times it was queued as lost.
     losses: u8,
-    /// Who pays when it is sent again.
+    /// Class that pays when it is sent again.
     class: Class,
 }
 
@@ -53,7 +53,7 @@ pub struct SendLane {
     copies: VecDeque<u64>,
     guard: Guard,
     steady: Steady,
-    /// What has ended and is not protected yet: of which class, and since when.
+    /// Burst end that is not protected yet: its class, and its time.
     ended: Option<(Class, Duration)>,
     protected_below: u64,
     retained_bytes: usize,
@@ -88,7 +88,7 @@ impl SendLane {
         self.base + self.slots.len() as u64
     }
 
-    /// How many bytes wait to be reported, bookkeeping included.
+    /// Bytes that wait to be reported, bookkeeping included.
     pub fn retained_bytes(&self) -> usize {
         self.retained_bytes
     }
@@ -102,7 +102,7 @@ impl SendLane {
         self.slots.is_empty()
     }
 
-    /// When a packet of the lane last left.
+    /// Time at which a packet of the lane last left.
     pub fn last_sent(&self) -> Duration {
         self.last_sent
     }
@@ -130,8 +130,8 @@ impl SendLane {
         self.ended.get_or_insert((class, now));
     }
 
-    /// Whether what has ended should be protected now: when nothing more of the lane follows, or
-    /// when it has waited so long that the repairs of what follows would come late for it.
+    /// Returns `true` if the burst's end should be protected now: nothing more of the lane follows,
+    /// or it has waited so long that the repairs of later symbols would come late for it.
     pub fn wants_protection(&self, more_follows: bool, now: Duration, rule: &Rule) -> bool {
         self.ended.is_some_and(|(_, since)| !more_follows || since + rule.delay <= now)
     }
@@ -152,7 +152,7 @@ impl SendLane {
         self.guard.flush(now, rule, |start, end| census(base, slots, start, end));
     }
 
-    /// When [`Self::protect_again`] should be called.
+    /// Time at which [`Self::protect_again`] should be called.
     pub fn repairs_due(&self) -> Option<Duration> {
         self.guard.due()
     }
@@ -163,27 +163,27 @@ impl SendLane {
         self.guard.flush_rest(now, rule, |start, end| census(base, slots, start, end));
     }
 
-    /// Whose repair waits to be sent, if one does.
+    /// Class of the waiting repair, if there is one.
     pub fn repair_class(&self) -> Option<Class> {
         self.guard.ready().map(|segment| segment.class)
     }
 
-    /// Whether a lost symbol waits to be sent again.
+    /// Returns `true` if a lost symbol waits to be sent again.
     pub fn has_lost(&mut self) -> bool {
         self.settle().is_some()
     }
 
-    /// Whether anything waits to be sent again or for the first time as a repair.
+    /// Returns `true` if a retransmission, or a repair, waits.
     pub fn has_queued(&mut self) -> bool {
         self.has_lost() || self.repair_class().is_some() || self.ended.is_some()
     }
 
-    /// Whether the next new symbol is one that the peer would take.
+    /// Returns `true` if the peer would accept the next new symbol.
     pub fn has_room(&self) -> bool {
         (self.slots.len() as u64) < MAX_AHEAD / 2
     }
 
-    /// What [`Self::take`] would give.
+    /// Symbol that [`Self::take`] would give.
     pub fn peek(&mut self) -> Option<Lost> {
         let number = self.settle()?;
         let slot = &self.slots[(number - self.base) as usize];
@@ -225,7 +225,7 @@ impl SendLane {
         Some((number, &slot.content))
     }
 
-    /// What [`Self::take_repair`] would make.
+    /// Repair that [`Self::take_repair`] would make.
     pub fn peek_repair(&self) -> Option<Due> {
         let segment = self.guard.ready()?;
         let from = segment.start.max(self.base);

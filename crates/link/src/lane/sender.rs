@@ -1,4 +1,4 @@
-//! What every lane's sender does for the packet that is being put together.
+//! Common interface of the lanes' senders, for the packet that is being built.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use super::{Lane, Perishable, SendLane};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {
     pub number: u64,
-    /// Of its content.
+    /// Length of its content.
     pub len: usize,
-    /// Who pays for it.
+    /// Class that pays for it.
     pub class: Class,
 }
 
@@ -21,24 +21,24 @@ pub struct Lost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
     pub span: Span,
-    /// Of the coded bytes.
+    /// Length of the coded bytes.
     pub len: usize,
-    /// Who asked for it, and pays.
+    /// Class that asked for it, and pays.
     pub class: Class,
 }
 
 /// Gives symbols to send again, and repairs.
 pub trait Sender {
-    /// What [`Self::take`] would give.
+    /// Symbol that [`Self::take`] would give.
     fn peek(&mut self, now: Duration) -> Option<Lost>;
 
     /// Takes the next symbol that is sent again, as leaving in `packet`: its content.
     fn take(&mut self, packet: u64, now: Duration) -> Option<(u64, &[u8])>;
 
-    /// Whose repair waits to be sent, if one does.
+    /// Class of the waiting repair, if there is one.
     fn repair_class(&mut self, now: Duration) -> Option<Class>;
 
-    /// What [`Self::take_repair`] would make.
+    /// Repair that [`Self::take_repair`] would make.
     fn peek_repair(&mut self, now: Duration) -> Option<Due>;
 
     /// Appends the repair of `span`, as [`Self::peek_repair`] gave it, as leaving in `packet`.
@@ -95,7 +95,7 @@ impl Senders {
         self.reliable.iter().map(SendLane::kept_bytes).sum()
     }
 
-    /// Whether anything waits to be sent again or for the first time as a repair.
+    /// Returns `true` if a retransmission, or a repair, waits.
     pub fn has_queued(&mut self, now: Duration) -> bool {
         self.reliable.iter_mut().any(SendLane::has_queued) || self.datagrams.has_queued(now)
     }

@@ -1,4 +1,4 @@
-//! How many repairs the datagram lane owes, and when.
+//! Repairs that the datagram lane owes, and their times.
 //!
 //! While datagrams follow one another, repairs accrue at the ratio of their class, each over all
 //! that went before it and is still of use. So every datagram is protected by several repairs at
@@ -78,7 +78,7 @@ pub struct Shield {
     mean_gap: Duration,
     deviation: Duration,
     streak: u32,
-    /// When the lane counts as silent if nothing more leaves.
+    /// Time at which the lane counts as silent if nothing more leaves.
     silent_at: Option<Duration>,
 }
 
@@ -138,7 +138,7 @@ impl Shield {
         }
     }
 
-    /// What goes on, as repairs see it.
+    /// Steady source as the repairs see it.
     fn flow(&self, class: Class, lifetime: Duration, rule: &Rule) -> Steady {
         let gap = self.mean_gap.max(LEAST_GAP);
         Steady {
@@ -166,13 +166,13 @@ impl Shield {
         self.mean_gap = (self.mean_gap * (weight - 1) + gap) / weight;
     }
 
-    /// When [`Self::flush`] should be called.
+    /// Time at which [`Self::flush`] should be called.
     pub fn due(&self) -> Option<Duration> {
         [self.silent_at, self.segment.due].into_iter().flatten().min()
     }
 
-    /// What is due by `now`: `start` is the oldest symbol that is of use. While datagrams wait for
-    /// the link the lane is not silent, however long it takes.
+    /// Repairs due by `now`: `start` is the oldest useful symbol. While datagrams wait for the link
+    /// the lane is not silent, however long it takes.
     pub fn flush(
         &mut self,
         start: u64,

@@ -23,12 +23,12 @@ const SILENCE_GAPS: u32 = 2;
 /// Repairs accrue to no more than this.
 const MOST_OWED: f64 = 4.0;
 
-/// What a steady source's burst asks for.
+/// Repairs that a steady source's burst asks for.
 #[derive(Debug, PartialEq)]
 pub struct Accrued {
     /// Repairs to send now.
     pub repairs: u32,
-    /// When the source counts as silent if nothing more comes.
+    /// Time at which the source counts as silent if nothing more comes.
     pub silent_at: Duration,
 }
 

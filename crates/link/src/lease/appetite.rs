@@ -1,4 +1,4 @@
-//! How much could be used: what waits, and what is being sent anyway.
+//! Rate that could be used: waiting data, and data that is being sent anyway.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ const LEAST_SPAN: Duration = Duration::from_millis(50);
 /// … and the longest.
 const MOST_SPAN: Duration = Duration::from_secs(1);
 
-/// What waits in a class.
+/// Waiting data of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Waiting {
     pub bytes: u64,
-    /// What the class never exceeds.
+    /// Ceiling of the class.
     pub ceil: Option<BitRate>,
 }
 

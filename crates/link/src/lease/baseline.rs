@@ -12,9 +12,9 @@ use std::time::Duration;
 const ALARMS: u32 = 3;
 /// 3 σ.
 const ALARM_EXPONENT: f64 = 4.5;
-/// What a probe may not show: 1.5 σ. A false alarm there costs only the probe.
+/// Exponent of the bound for a probe: 1.5 σ. A false alarm there costs only the probe.
 const PROBE_EXPONENT: f64 = 1.125;
-/// What has been learned fades over so many rounds.
+/// Rounds over which the learned baseline fades.
 const MEMORY_ROUNDS: f64 = 128.0;
 /// Rounds to learn from before the first alarm.
 const LEAST_ROUNDS: u32 = 16;
@@ -103,12 +103,12 @@ impl Baseline {
         false
     }
 
-    /// Whether so many lost of so many are more than chance makes of them, for a probe.
+    /// Returns `true` if this number of losses exceeds chance, for a probe.
     pub fn fails_probe(&self, packets: u64, lost: u64) -> bool {
         self.exponent(packets, lost) > PROBE_EXPONENT
     }
 
-    /// Whether the baseline is known.
+    /// Returns `true` if the baseline is known.
     pub fn is_known(&self) -> bool {
         self.rounds_left == 0
     }
@@ -143,7 +143,7 @@ impl Baseline {
         self.rounds_left = self.rounds_left.saturating_sub(1);
     }
 
-    /// How many packets it takes to show that half of what should arrive does not.
+    /// Number of packets that shows that half of what should arrive does not.
     fn round_packets(&self) -> f64 {
         let loss = self.loss();
         let contrast = (loss + (1.0 - loss) / 2.0).sqrt() - loss.sqrt();

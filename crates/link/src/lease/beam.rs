@@ -17,8 +17,8 @@ use bentpipe_units::BitRate;
 use super::divide::{Want, divide};
 use super::{Demand, IDLE_GRANT, Share};
 
-/// How long a grant lives: ten round trips of a satellite. Whoever is gone for longer is left with
-/// [`IDLE_GRANT`], and its part goes to the others.
+/// Lifetime of a grant: ten round trips of a satellite. An aircraft that is gone for longer is left
+/// with [`IDLE_GRANT`], and its part goes to the others.
 pub const GRANT_LIFETIME: Duration = Duration::from_secs(6);
 
 /// Grants of one aircraft that may still be in use are kept one by one up to here, 32 bytes each;
@@ -35,7 +35,7 @@ pub struct Grant {
     pub sequence: u64,
     /// The number of the DEMAND since whose sending the lifetime counts.
     pub answers: u64,
-    /// What may be sent.
+    /// Granted rate.
     pub rate: BitRate,
     /// For how long.
     pub lifetime: Duration,
@@ -52,12 +52,12 @@ pub enum BeamError {
     Floors {
         /// Their sum.
         floors: BitRate,
-        /// What there is.
+        /// Rate of the beam.
         rate: BitRate,
     },
 }
 
-/// What was granted and may still be used.
+/// Grant that may still be used.
 #[derive(Debug, Clone, Copy)]
 struct Issued {
     sequence: u64,
@@ -191,14 +191,15 @@ impl<K: Ord + Copy> Beam<K> {
         (self.members.len() - self.live.len()) as u64 * IDLE_GRANT.bps()
     }
 
-    /// When a grant ends without having been confirmed away, so that its rate is free for others.
+    /// Time at which a grant ends without having been confirmed away, so that its rate is free for
+    /// others.
     pub fn next_end(&self, now: Duration) -> Option<Duration> {
         let live = self.live.iter().filter_map(|key| self.members.get(key));
         let ends = live.flat_map(|member| &member.issued).map(|it| it.until);
         ends.filter(|until| now < *until).min()
     }
 
-    /// What every aircraft that asked should have.
+    /// Target rate of every aircraft that asked.
     fn targets(&self, now: Duration) -> Vec<(K, BitRate)> {
         let live = self.live.iter().filter_map(|key| self.members.get_key_value(key));
         let (here, gone): (Vec<_>, Vec<_>) = live.partition(|(_, member)| member.asked.is_some());
@@ -223,7 +224,7 @@ impl Member {
         live.map(|issued| issued.rate).max().unwrap_or(IDLE_GRANT).max(IDLE_GRANT)
     }
 
-    /// Whether the aircraft should be told `target`.
+    /// Returns `true` if the aircraft should be told `target`.
     fn is_due(&self, target: BitRate) -> bool {
         let (Some(asked), Some(latest)) = (self.asked, self.latest) else { return true };
         let change = target.bps().abs_diff(latest.rate.bps());

@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// When a message that leaves now arrives; `None` for never.
+    /// Arrival time of a message that leaves now; `None` for never.
     fn fate(&mut self) -> Option<Duration> {
         let delay = Duration::from_millis(self.rng.random_range(1..=self.most_delay_ms));
         (self.rng.random::<f64>() >= self.loss).then(|| self.now + delay)

@@ -82,7 +82,7 @@ const STEADY: f64 = 0.9;
 /// A full packet, where its true size does not matter.
 const PACKET_BYTES: u64 = 1500;
 
-/// What stands between a lease and the pacer.
+/// Breaker between a lease and the pacer.
 #[derive(Debug)]
 pub struct Breaker {
     delay: Delay,
@@ -146,7 +146,7 @@ impl Breaker {
         }
     }
 
-    /// What may be sent at, of a lease of `lease`.
+    /// Rate that may be used, of a lease of `lease`.
     pub fn rate(&mut self, lease: BitRate, now: Duration) -> BitRate {
         let limited = match &self.state {
             State::Closed => return lease,
@@ -165,12 +165,12 @@ impl Breaker {
         }
     }
 
-    /// Whether data must wait.
+    /// Returns `true` if data must wait.
     pub fn holds_data(&self) -> bool {
         matches!(self.state, State::Draining { .. })
     }
 
-    /// How often it has tripped.
+    /// Number of trips.
     pub fn trips(&self) -> u64 {
         self.trips
     }
@@ -180,7 +180,7 @@ impl Breaker {
         self.queue
     }
 
-    /// When [`Self::handle_timeout`] has something to do.
+    /// Time at which [`Self::handle_timeout`] has something to do.
     pub fn next_timeout(&self) -> Option<Duration> {
         match self.state {
             State::Draining { until, .. } => Some(until),
@@ -253,7 +253,7 @@ impl Breaker {
         }
     }
 
-    /// Whether this side went on sending at its rate up to the packet that was reported last.
+    /// Returns `true` if this side went on sending at its rate up to the last reported packet.
     fn is_steady(&self, lease: BitRate) -> bool {
         let rate = match &self.state {
             State::Closed => lease,
@@ -266,7 +266,8 @@ impl Breaker {
         self.delay.rtt().unwrap_or(self.unit)
     }
 
-    /// Whether a queue that is too long, and `stood` until `arrived`, has been borne for long enough.
+    /// Returns `true` if a queue that is too long, and `stood` until `arrived`, has been tolerated
+    /// for long enough.
     fn is_enough(&self, stood: Duration, arrived: Duration, now: Duration) -> bool {
         if self.part() <= FAR_OUTPACED {
             return stood >= self.unit;

@@ -24,7 +24,7 @@ struct Link {
     others_least: f64,
     /// Others fill two thirds of a round trip from then, and let them go from two and a half round trips later.
     burst: Option<Duration>,
-    /// How much of its rate the sender uses.
+    /// Share of its rate that the sender uses.
     used: f64,
     /// Until when the bottleneck is busy.
     busy: Duration,
@@ -104,7 +104,7 @@ impl Link {
         self.next_send = self.now + rate.time_for(PACKET as u64).div_f64(self.used);
     }
 
-    /// What a packet waits for others' packets: a sawtooth, or one burst.
+    /// Delay of a packet behind others' packets: a sawtooth, or one burst.
     fn behind_others(&self) -> Duration {
         if let Some(burst) = self.burst {
             let into = self.now.saturating_sub(burst);
@@ -165,7 +165,7 @@ const FADE: Duration = Duration::from_secs(60);
 const RISE: Duration = Duration::from_secs(120);
 /// The part of the lease at which one packet is reported before the next is sent, 4.3 s later.
 const ALONE: f64 = 0.0007;
-/// Of others' windows.
+/// Period of others' windows.
 const SAWTOOTH: Duration = Duration::from_secs(6);
 
 #[test]

@@ -8,7 +8,7 @@ use bentpipe_units::BitRate;
 use super::IDLE_GRANT;
 use super::beam::{GRANT_LIFETIME, Grant};
 
-/// What an aircraft tells the ground about what it wants to send.
+/// Demand of an aircraft: the data that it wants to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
     /// Rises with every DEMAND of a session.
@@ -16,7 +16,7 @@ pub struct Demand {
     /// The sequence of the LEASE that is followed; 0 where there was none. Earlier ones will
     /// never be used again.
     pub follows: u64,
-    /// What waits to be sent.
+    /// Bytes that wait to be sent.
     pub waiting_bytes: u64,
     /// The rate that would be used.
     pub useful: BitRate,
@@ -32,7 +32,7 @@ const LEAST_RENEWAL: Duration = Duration::from_millis(100);
 /// A lifetime longer than this is cut: the ground's own is [`GRANT_LIFETIME`].
 const MOST_LIFETIME: Duration = Duration::from_secs(60);
 
-/// What was asked for, and what is followed.
+/// Requested rate, and the rate in use.
 #[derive(Debug)]
 pub struct Claim {
     next_number: u64,
@@ -40,7 +40,7 @@ pub struct Claim {
     last_useful: BitRate,
     follows: u64,
     rate: BitRate,
-    /// When the lease that is followed ends.
+    /// End of the lease in use.
     until: Duration,
     /// The rate that is followed changed, and the ground waits to hear so.
     unconfirmed: bool,
@@ -73,9 +73,9 @@ impl Claim {
         Some((grant.rate, self.until))
     }
 
-    /// When the next DEMAND should leave, if `useful` stays what it is; `None` when nothing is to
-    /// be said. At once on a change by a quarter, or of the rate followed; else once a round trip,
-    /// while there is more to send than needs no asking.
+    /// Time at which the next DEMAND should leave, if `useful` stays what it is; `None` if nothing
+    /// is to be said. It leaves at once on a change by a quarter, or of the rate in use. Otherwise
+    /// it leaves once a round trip, while there is more to send than needs no request.
     pub fn due_at(&self, useful: BitRate, rtt: Duration) -> Option<Duration> {
         let Some(&(_, last)) = self.said.back() else { return Some(Duration::ZERO) };
         let (said, useful) = (self.last_useful.bps(), useful.max(IDLE_GRANT).bps());

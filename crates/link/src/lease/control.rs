@@ -1,5 +1,4 @@
-//! What one path may send: its leases, the breaker over them, and what is said about them to the
-//! other side.
+//! Send permission of one path: its leases, the breaker over them, and their messages to the peer.
 
 use std::time::Duration;
 
@@ -26,9 +25,9 @@ pub struct Control {
     leases: Leases,
     breaker: Breaker,
     appetite: Appetites,
-    /// Where rates are granted to us.
+    /// Claim, if rates are granted to us.
     claim: Option<Claim>,
-    /// Where we grant: what the peer may send.
+    /// Offer, if we grant: the rate of the peer.
     offer: Option<Offer>,
     /// The rate that the peer last confirmed to follow.
     confirmed: Option<BitRate>,
@@ -66,17 +65,17 @@ impl Control {
         Lease { rate: self.breaker.rate(best.rate, now), ..best }
     }
 
-    /// What may be sent at most, whatever the breaker says.
+    /// Maximum rate, whatever the breaker says.
     pub fn most(&self, now: Duration) -> BitRate {
         self.leases.best(now).rate
     }
 
-    /// Whether data must wait for a queue to drain.
+    /// Returns `true` if data must wait for a queue to drain.
     pub fn holds_data(&self) -> bool {
         self.breaker.holds_data()
     }
 
-    /// How often the breaker has tripped.
+    /// Number of trips of the breaker.
     pub fn trips(&self) -> u64 {
         self.breaker.trips()
     }
@@ -123,13 +122,13 @@ impl Control {
         self.appetite.useful(waiting, rtt, now).min(self.cap)
     }
 
-    /// What a report tells.
+    /// Takes the observation of a report.
     pub fn observe(&mut self, seen: &Observation) {
         let lease = self.leases.best(seen.now).rate;
         self.breaker.observe(seen, lease);
     }
 
-    /// When something is due here.
+    /// Time at which something is due here.
     pub fn next_timeout(&self, now: Duration) -> Option<Duration> {
         let ends = self.leases.ends_at(now);
         [self.breaker.next_timeout(), ends].into_iter().flatten().min()
@@ -150,7 +149,7 @@ impl Control {
         }
     }
 
-    /// When a DEMAND should leave.
+    /// Time at which a DEMAND should leave.
     pub fn demand_due(
         &mut self,
         waiting: &PerClass<Waiting>,
@@ -199,7 +198,7 @@ impl Control {
         self.offer = Some(Offer { grant, said: 0, next: now });
     }
 
-    /// When a LEASE should leave.
+    /// Time at which a LEASE should leave.
     pub fn grant_due(&self) -> Option<Duration> {
         self.offer.map(|offer| offer.next)
     }

@@ -1,4 +1,4 @@
-//! What came to the peer of late: how fast, and how much slower than it was sent.
+//! Recent deliveries to the peer: their rate, and the slowdown against the sending rate.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -23,9 +23,9 @@ struct Arrival {
     sent: Duration,
     /// On the peer's.
     at: Duration,
-    /// How many bytes had been sent with it, those of lost packets among them.
+    /// Bytes sent up to this packet, lost ones included.
     sent_bytes: u64,
-    /// How many of these had come.
+    /// Bytes of these that had arrived.
     bytes: u64,
 }
 
@@ -54,13 +54,13 @@ impl Deliveries {
         }
     }
 
-    /// What arrived per second over the last `span`, in bits.
+    /// Arrival rate over the last `span`, in bits per second.
     pub fn bps(&self, span: Duration) -> Option<f64> {
         let (first, last) = self.over(span)?;
         Some(8.0 * (last.bytes - first.bytes) as f64 / (last.at - first.at).as_secs_f64())
     }
 
-    /// What was sent per second from the last arrival but one to the last, in bits.
+    /// Sending rate between the last two arrivals, in bits per second.
     pub fn sending_bps(&self) -> Option<f64> {
         let mut newest = self.arrivals.iter().rev();
         let (last, before) = (newest.next()?, newest.next()?);

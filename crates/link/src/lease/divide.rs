@@ -3,14 +3,14 @@
 
 use bentpipe_units::BitRate;
 
-/// What one of several asks for.
+/// Request of one of several.
 #[derive(Debug, Clone, Copy)]
 pub struct Want {
     /// Against the others'; 0 counts as 1.
     pub weight: u32,
-    /// What it gets before the rest is divided.
+    /// Rate that it gets before the rest is divided.
     pub floor: BitRate,
-    /// What it could use, the floor included; less than the floor counts as the floor.
+    /// Rate that it could use, the floor included; less than the floor counts as the floor.
     pub most: BitRate,
 }
 

@@ -57,13 +57,13 @@ impl Leases {
         Lease { rate: best.rate.min(most), ..best }
     }
 
-    /// When [`Self::best`] may change because one ends.
+    /// Time at which [`Self::best`] may change because a lease ends.
     pub fn ends_at(&self, now: Duration) -> Option<Duration> {
         let ends = [self.modem, self.grant].into_iter().flatten().map(|lease| lease.until);
         ends.filter(|until| now < *until && *until != Duration::MAX).min()
     }
 
-    /// What holds where nothing else does.
+    /// Lease that holds if no other does.
     fn lasting(&self) -> Lease {
         let (rate, source) = match self.mode {
             LeaseMode::Static => (self.cap, Source::Config),

@@ -1,4 +1,4 @@
-//! What this side may send: a rate on lease.
+//! Send permission of this side: a rate on lease.
 //!
 //! A lease is a rate, who it comes from, when it ends, and which bytes it counts. The best that
 //! lives counts: the modem's, then one granted by the ground, then the operator's config. The
@@ -40,15 +40,15 @@ pub use claim::Demand;
 pub use control::Control;
 pub use divide::{Want, divide_beside};
 
-/// What may always be sent, asked or not: at 16 kbit/s a DEMAND of 80 bytes takes 40 ms. The
-/// ground sets it aside for every aircraft that it knows.
+/// Rate that may always be used without a request: at 16 kbit/s a DEMAND of 80 bytes takes 40 ms.
+/// The ground sets it aside for every aircraft that it knows.
 pub const IDLE_GRANT: BitRate = BitRate::from_bps(16_000);
 
 /// A modem's rate counts for so long after it was told. Whoever reads the modem repeats it more
 /// often than that while the modem is there, so that one who died does not leave a rate behind.
 pub const MODEM_LEASE: Duration = Duration::from_secs(90);
 
-/// Where the rate that a session may send at comes from.
+/// Origin of the rate at which a session may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LeaseMode {
     /// The operator's config, for ever. A modem that tells a rate is believed before it.
@@ -60,21 +60,21 @@ pub enum LeaseMode {
     Modem,
 }
 
-/// What a modem says it sends at.
+/// Sending rate that a modem reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModemRate {
     /// Bits per second, of IP packets and the modem's own framing.
     pub rate: BitRate,
-    /// What the framing adds to every IP packet, in bytes; 0 where the rate counts IP bytes.
+    /// Bytes that the framing adds to every IP packet; 0 if the rate counts IP bytes.
     pub framing_bytes: u16,
 }
 
 /// An aircraft's share of a beam, as its operator set it. Nothing it says can raise it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    /// How much it gets of what several want, against the others' weights.
+    /// Its weight when several want more than there is.
     pub weight: u32,
-    /// What it gets before the others get more than theirs; [`IDLE_GRANT`] at least.
+    /// Rate that it gets before the others get more than theirs; [`IDLE_GRANT`] at least.
     pub floor: BitRate,
     /// The most it is granted for sending to the ground.
     pub most_return: BitRate,
@@ -86,7 +86,7 @@ impl Default for Share {
     }
 }
 
-/// Where a lease comes from, worst first.
+/// Source of a lease, worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// Nobody gave one: [`IDLE_GRANT`].
@@ -104,28 +104,28 @@ pub enum Source {
 pub struct Lease {
     /// Bits per second.
     pub rate: BitRate,
-    /// Who said so.
+    /// Source.
     pub source: Source,
-    /// When it ends.
+    /// End.
     pub until: Duration,
-    /// What the rate counts for every packet beside its IP bytes.
+    /// Bytes that the rate counts for every packet in addition to its IP bytes.
     pub framing_bytes: u16,
 }
 
-/// What one report tells of the way to the peer, for the breaker.
+/// Observation of the path to the peer from one report, for the breaker.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation {
-    /// When the report came.
+    /// Time at which the report arrived.
     pub now: Duration,
     /// The round trip of the newest packet it names.
     pub rtt: Duration,
-    /// When that packet was sent, on our clock.
+    /// Time at which that packet was sent, on our clock.
     pub sent_at: Duration,
-    /// When it arrived, on the peer's clock.
+    /// Time at which it arrived, on the peer's clock.
     pub arrived: Duration,
     /// Packets judged since the report before.
     pub judged: u64,
-    /// Of which lost.
+    /// Number of these that were lost.
     pub lost: u64,
     /// IP bytes of the judged packets.
     pub judged_bytes: u64,

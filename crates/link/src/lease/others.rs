@@ -6,7 +6,7 @@ use std::time::Duration;
 /// drain, some 2 % of the time.
 const KNOWN: Duration = Duration::from_secs(60);
 
-/// Whether others are known to be there.
+/// Knowledge of other senders on the path.
 #[derive(Debug, Default)]
 pub struct Others {
     until: Duration,
@@ -25,7 +25,7 @@ impl Others {
         self.borne = false;
     }
 
-    /// Whether a long queue may be theirs.
+    /// Returns `true` if a long queue may be theirs.
     pub fn are_known(&self, now: Duration) -> bool {
         now < self.until
     }
@@ -55,7 +55,7 @@ mod tests {
         others
     }
 
-    /// Whether they are still known a minute after a queue went at [`THEN`].
+    /// Returns `true` if they are still known a minute after a queue went at [`THEN`].
     fn is_renewed(others: &Others) -> bool {
         assert!(others.are_known(KNOWN - Duration::from_nanos(1)));
         others.are_known(KNOWN) && !others.are_known(THEN + KNOWN)

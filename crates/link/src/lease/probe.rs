@@ -15,7 +15,7 @@ pub struct Probe {
     pub from: Duration,
     pub until: Duration,
     pub rate: BitRate,
-    /// What the last reported packet before the probe waited.
+    /// Queueing delay of the last reported packet before the probe.
     pub queue_before: Duration,
     pub sent_bytes: u64,
     pub judged: u64,
@@ -23,7 +23,7 @@ pub struct Probe {
     most_queue: Duration,
 }
 
-/// What a probe came to.
+/// Result of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     Succeeded,
@@ -47,7 +47,7 @@ impl Probe {
         self.most_queue = self.most_queue.max(queue);
     }
 
-    /// What it came to, once all of it is reported.
+    /// Result, once all of it is reported.
     pub fn verdict(&self, excess_loss: bool) -> Verdict {
         let length = self.until - self.from;
         let grown = self.most_queue.saturating_sub(self.queue_before);

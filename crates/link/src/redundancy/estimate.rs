@@ -1,4 +1,4 @@
-//! What the direction loses, learned from the fates of packets.
+//! Loss of a direction, learned from the fates of packets.
 
 use super::Loss;
 
@@ -13,16 +13,16 @@ const FIRST_PACKETS: f64 = 64.0;
 /// link as clean; but not much faster, since losses in bursts are rare events: at 6 % in bursts of
 /// four packets one stretch of 290 packets in eighty shows none.
 const ASSUMED_PACKETS: f64 = 1024.0;
-/// What is assumed of bursts has the weight of so many losses.
+/// Weight of the assumed bursts, as a number of losses.
 const FIRST_LOSSES: f64 = 6.0;
 /// So many losses that others followed are remembered.
 const MEMORY_LOSSES: f64 = 128.0;
-/// What a direction is believed to lose at most: beyond it is an outage.
+/// Maximum believed loss of a direction: beyond it is an outage.
 const MOST_LOSS: f64 = 0.7;
 /// Correlations beyond this are outages too: bursts of 50 packets.
 const MOST_CORRELATION: f64 = 0.98;
 
-/// What became of one packet, in the order of sending.
+/// Fate of one packet, in the order of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fate {
     pub lost: bool,
@@ -37,7 +37,7 @@ pub struct Estimator {
     losses: f64,
     assumed: Loss,
     assumed_packets: f64,
-    /// What is assumed was learned of this direction itself.
+    /// `true` if the assumption was learned of this direction itself.
     remembers: bool,
     /// Losses that another packet followed closely, and how many of those were lost too.
     followed: f64,
@@ -67,9 +67,9 @@ impl Estimator {
         }
     }
 
-    /// What is assumed until enough is seen: `loss` is of the other direction, which the same
-    /// radio carries, and who sends little knows that one better than its own. But what is
-    /// remembered of this direction itself says more, until what is seen of it outweighs that.
+    /// Sets the assumption until enough is seen. `loss` is of the other direction, which the same
+    /// radio carries; an end that sends little knows that one better than its own. Knowledge of
+    /// this direction itself says more, until new observations outweigh it.
     pub fn assume(&mut self, loss: Loss) {
         if !self.remembers {
             self.assumed = loss;
@@ -96,9 +96,9 @@ impl Estimator {
         self.last_lost = None;
     }
 
-    /// What to reckon with where too few repairs cost a round trip: losses are rare events, so that
-    /// their rate is known from few of them, and is taken to be one standard error higher. The count
-    /// of bursts is Poisson's; their lengths, where they are geometric, double its variance.
+    /// Loss to assume if too few repairs cost a round trip. Losses are rare events, so their rate
+    /// is known from few of them; it is taken one standard error higher. The count of bursts is
+    /// Poisson's; their lengths, if geometric, double its variance.
     pub fn cautious(&self) -> Loss {
         let loss = self.loss();
         let losses = self.losses + self.assumed_packets * self.assumed.rate;
@@ -107,7 +107,7 @@ impl Estimator {
         Loss { rate: rate.min(MOST_LOSS), ..loss }
     }
 
-    /// What is known now.
+    /// Present estimate.
     pub fn loss(&self) -> Loss {
         let losses = self.losses + self.assumed_packets * self.assumed.rate;
         let rate = (losses / (self.packets + self.assumed_packets)).min(MOST_LOSS);

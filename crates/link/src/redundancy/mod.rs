@@ -1,4 +1,4 @@
-//! How much redundancy the measured loss calls for. Pure arithmetic: counts in, counts out.
+//! Redundancy that the measured loss calls for. Pure arithmetic: counts in, counts out.
 
 mod estimate;
 mod need;
@@ -8,7 +8,7 @@ pub use estimate::{Estimator, Fate};
 pub use need::{BATCHES, Need, Plan, at_once};
 pub use ratio::Steady;
 
-/// What a direction loses, as a chain of two states: a packet is lost with probability `rate`, and
+/// Loss of a direction, as a chain of two states: a packet is lost with probability `rate`, and
 /// after a loss the next packet of a train with probability `rate + correlation × (1 − rate)`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Loss {
@@ -46,7 +46,7 @@ impl Loss {
         (self.burst_packets() - 1.0 / (1.0 - self.rate).max(LEAST_WAY_OUT)).max(0.0)
     }
 
-    /// Whether losses count as independent (0), as bursts (1), or as something between.
+    /// Degree to which losses count as bursts: 0 for independent ones, 1 for bursts, or between.
     pub fn burstiness(self) -> f64 {
         (self.correlation / BURSTS_FROM).min(1.0)
     }

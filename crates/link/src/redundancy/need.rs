@@ -1,4 +1,4 @@
-//! How many repairs make it unlikely that anything stays missing.
+//! Number of repairs that makes a remaining loss unlikely.
 //!
 //! What is short at the receiver is a sum: known deficit + losses among the sources in flight −
 //! arrivals among the repairs in flight. Repairs are added until that sum is above zero with a
@@ -13,24 +13,24 @@ use super::Loss;
 const RESIDUAL: (f64, f64) = (0.02, 2.05);
 /// So few packets are a request: the answer waits for it, and one more repair of it costs little.
 const REQUEST_PACKETS: u32 = 2;
-/// Of a request less may stay missing, since its loss adds to that of the answer.
+/// Allowed remaining loss of a request, which is smaller because it adds to that of the answer.
 const REQUEST_RESIDUAL: f64 = 0.005;
 /// Below so many bursts on average the expansion does not hold.
 const LEAST_BURSTS: f64 = 0.5;
 /// Trains up to so many packets are computed exactly.
 const EXACT_PACKETS: u32 = 48;
-/// Of the repairs at once a part counts as a whole one from 1 − this on.
+/// Fraction rule of the immediate repairs: a part counts as a whole one from 1 − this on.
 const WHOLE_FROM: f64 = 0.75;
 /// The second half of a flush is sent in so many parts.
 pub const BATCHES: u32 = 4;
 /// One plan never asks for more repairs at once.
 const MOST_REPAIRS: u32 = 512;
-/// Where so few packets would need more repairs than this, nothing is computed exactly.
+/// Bound on the exact computation: beyond this number of repairs nothing is computed exactly.
 const MOST_EXACT: u32 = 192;
 /// Exact results kept: 40 bytes each, 160 KiB.
 const MAX_KEPT: usize = 4096;
 
-/// What is under way for a range of symbols.
+/// Packets in flight for a range of symbols.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Plan {
     /// Symbols known to be missing, less the equations that the receiver holds for them.
@@ -48,7 +48,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// How many more repairs to send: [`at_once`] of them now, the rest later.
+    /// Number of further repairs: [`at_once`] of them now, the rest later.
     pub fn repairs(&mut self, plan: Plan, loss: Loss) -> u32 {
         if plan.deficit == 0 && plan.sources == 0 {
             return 0;
@@ -83,9 +83,9 @@ fn residual(plan: Plan) -> f64 {
     if few { REQUEST_RESIDUAL } else { RESIDUAL.0 }
 }
 
-/// How many of `repairs` leave right behind the sources: half where losses are independent, so that
-/// most is mended without waiting, and the only one of them; none where a burst that takes sources
-/// would take those as well.
+/// Number of `repairs` that leave right after the sources. If losses are independent it is half, so
+/// that most is repaired without waiting, and the only one of them. If a burst that takes sources
+/// would take those as well, it is none.
 pub fn at_once(repairs: u32, loss: Loss) -> u32 {
     let apart = 1.0 - loss.burstiness();
     (f64::from(repairs) * 0.5 * apart + WHOLE_FROM) as u32
@@ -197,7 +197,7 @@ impl Walk {
     }
 }
 
-/// How many of `repairs` in one train arrive.
+/// Number of `repairs` in one train that arrive.
 fn arrivals(repairs: u32, loss: Loss) -> Vec<f64> {
     let mut train = vec![[0.0; 2]; repairs as usize + 1];
     train[0] = [1.0 - loss.rate, loss.rate];

@@ -1,4 +1,4 @@
-//! How many repairs go with a steady flow of symbols so that hardly any stays missing.
+//! Repairs for a steady flow of symbols, so that hardly any stays missing.
 //!
 //! Of *n* symbols, the last that is of use to the first, *k* repairs are spread over them. One that
 //! is lost is not brought back in time where of the other *n* − 1 symbols and the *k* repairs *k* or

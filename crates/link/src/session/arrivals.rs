@@ -1,4 +1,4 @@
-//! Which packets of a path came of late, for the reports.
+//! Recent arrivals of packets on a path, for the reports.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub struct Arrivals {
     missing: f64,
     /// The largest packets of the last reports, newest first.
     reported: VecDeque<u64>,
-    /// What the direction towards us loses.
+    /// Loss of the direction towards us.
     estimator: Estimator,
 }
 
@@ -92,7 +92,7 @@ impl Arrivals {
         (self.missing + REMEMBERED_BURSTS / 16.0) / (self.bursts + REMEMBERED_BURSTS / 16.0)
     }
 
-    /// What the direction towards us loses, as its gaps show.
+    /// Loss of the direction towards us, by its gaps.
     pub fn loss(&self) -> Loss {
         self.estimator.loss()
     }
@@ -150,7 +150,7 @@ impl Arrivals {
 struct Lateness {
     before: u64,
     lately: u64,
-    /// When the second began.
+    /// Beginning of the second.
     since: Duration,
 }
 
@@ -175,7 +175,7 @@ impl Lateness {
         }
     }
 
-    /// How many have ended since the second began.
+    /// Number that have ended since the second began.
     fn stretches(&self, now: Duration) -> u128 {
         now.saturating_sub(self.since).as_nanos() / LATE_LIFETIME.as_nanos()
     }

@@ -1,4 +1,4 @@
-//! What each class gets, and what it had.
+//! Class limits and counters of a session.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ impl Session {
         Ok(())
     }
 
-    /// What a class's flows sent, lost and waited, and what was charged to it.
+    /// Counters of a class: sent, lost and waited by its flows, and charged to it.
     pub fn class_counters(&self, class: Class) -> ClassCounters {
         self.flows.class_counters(class)
     }
 
-    /// What was carried, and what of it since the last call: all classes, and the busiest passengers
-    /// and flows, at most so many. Goes once through all of them.
+    /// Traffic so far, in total and since the last call: all classes, and the busiest passengers
+    /// and flows, at most so many. Visits all of them once.
     pub fn traffic(&mut self, most: Most, now: Duration) -> Traffic {
         Traffic { keys_overdue: self.has_overdue_keys(now), ..self.flows.traffic(most, now) }
     }

@@ -58,7 +58,8 @@ impl Session {
     }
 }
 
-/// What of a packet's plaintext is no payload of a datagram, or of a repair of it.
+/// Overhead in a packet's plaintext: bytes that are not payload of a datagram, or of a repair of
+/// it.
 fn heads(flow: u64) -> usize {
     1 + SYMBOL_NUMBER_BYTES + REPAIR_EXTRA_BYTES + frame::datagram_head_len(flow)
 }

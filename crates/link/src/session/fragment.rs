@@ -22,7 +22,7 @@ pub struct Outgoing {
     body: Vec<u8>,
     first: u64,
     offset: usize,
-    /// Who pays for its packets.
+    /// Class that pays for its packets.
     pub class: Class,
     /// Content of each fragment but the last.
     step: usize,
@@ -56,7 +56,7 @@ impl Outgoing {
         true
     }
 
-    /// Whether all of it has left.
+    /// Returns `true` if all of it has left.
     pub fn is_done(&self) -> bool {
         self.offset >= self.body.len()
     }
@@ -70,7 +70,7 @@ pub struct Assembly(VecDeque<Body>);
 struct Body {
     first: u64,
     bytes: Vec<u8>,
-    /// What is here, rising and apart.
+    /// Received ranges, rising and apart.
     have: Vec<(usize, usize)>,
 }
 

@@ -41,7 +41,7 @@ const REAPS_PER_LIMIT: u32 = 16;
 const REAPS_PER_DATAGRAM_LIMIT: u32 = 4;
 /// Old keys open late packets for so many round trips after new ones.
 const OLD_KEYS_ROUND_TRIPS: u32 = 3;
-/// What is retained for the link, in bandwidth-delay products: at 6 to 40 % loss, retransmission
+/// Retained bytes for the link, in bandwidth-delay products: at 6 to 40 % loss, retransmission
 /// alone fills the link only with a window of eight.
 pub const WINDOW_BDPS: u64 = 8;
 /// A goodbye is said so often, since nobody answers it and it may be lost.
@@ -49,16 +49,16 @@ const CLOSES: u32 = 3;
 /// A window on a short path still covers timers and scheduling of 10 ms at 1 Gbit/s.
 const LEAST_WINDOW_BYTES: u64 = 1 << 20;
 
-/// What the peer said of itself in the handshake.
+/// Terms of the peer from the handshake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerTerms {
     pub rate: BitRate,
     pub reserve_bytes: u32,
-    /// How many flows it takes; `None` where it opens none.
+    /// Number of flows that it accepts; `None` if it opens none.
     pub max_flows: u32,
 }
 
-/// Why a flow could not be opened.
+/// Reason for which a flow could not be opened.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
     /// The session's limit is reached.
@@ -79,11 +79,11 @@ pub struct Session {
     opens: bool,
     keys: Keychain,
     path: Path,
-    /// What an earlier session learned of the path.
+    /// Knowledge of the path from an earlier session.
     prior: Option<Remembered>,
     send: Senders,
     recv: [RecvLane; Lane::ALL.len()],
-    /// How much redundancy goes with what is sent.
+    /// Redundancy of what is sent.
     rule: Rule,
     flows: FlowTable,
     /// The first bytes of somebody new went before a repair, or before what was lost.
@@ -94,7 +94,7 @@ pub struct Session {
     quiet: Option<Quiet>,
     /// Total length of the outages that are over.
     unheard: Duration,
-    /// When a symbol last came, until we have asked whether more will.
+    /// Arrival of the last symbol, until we have asked for more.
     last_symbol: Option<Duration>,
     /// Time at which the peer was last heard.
     heard_at: Duration,
@@ -110,7 +110,7 @@ pub struct Session {
     rng: Rng,
     counters: Counters,
     plaintext: Vec<u8>,
-    /// How the packet given last is marked.
+    /// Mark of the last packet given.
     dscp: Dscp,
 }
 
@@ -218,29 +218,29 @@ impl Session {
         self.tune();
     }
 
-    /// What is worth remembering of the path: what this session learned, or, before it has learned
-    /// anything, what it was told.
+    /// Knowledge of the path that is worth storing: what this session learned, or, before it has
+    /// learned anything, what it was given.
     pub fn remembered(&self) -> Option<Remembered> {
         self.path.remembered().or(self.prior)
     }
 
-    /// What an earlier session learned of the path, as it was given to this one.
+    /// Knowledge of the path from an earlier session, as given to this one.
     pub fn prior(&self) -> Option<&Remembered> {
         self.prior.as_ref()
     }
 
-    /// Whether packets leave as ECN-capable: where a congestion controller heeds the marks.
+    /// Returns `true` if packets leave as ECN-capable: a congestion controller heeds the marks.
     pub fn is_ect(&self) -> bool {
         self.path.congestion.as_ref().is_some_and(Congestion::marks_ect)
     }
 
-    /// How the packet that [`Self::transmit`] gave last is to be marked: as the most favoured class
-    /// that has anything in it; EF where it holds only what the network says itself.
+    /// Mark of the last packet of [`Self::transmit`]: that of the most favoured class with content
+    /// in it; EF if it holds only the network's own messages.
     pub fn dscp(&self) -> Dscp {
         self.dscp
     }
 
-    /// What may be in flight, where a congestion controller decides that.
+    /// Bytes that may be in flight, if a congestion controller decides that.
     pub fn congestion_window_bytes(&self) -> Option<u64> {
         self.path.congestion.as_ref().map(Congestion::window_bytes)
     }
@@ -255,12 +255,12 @@ impl Session {
         self.keys.indices()
     }
 
-    /// Whether new keys should be made.
+    /// Returns `true` if new keys should be made.
     pub fn wants_new_keys(&self, now: Duration) -> bool {
         self.keys.is_worn(now)
     }
 
-    /// When [`Self::wants_new_keys`] turns true by age.
+    /// Time at which [`Self::wants_new_keys`] turns true by age.
     pub fn keys_worn_at(&self) -> Duration {
         self.keys.worn_at()
     }
@@ -275,7 +275,7 @@ impl Session {
         self.heard_at
     }
 
-    /// Where packets go.
+    /// Address to which packets go.
     pub fn address(&self) -> SocketAddr {
         self.path.peer
     }
@@ -320,7 +320,7 @@ impl Session {
         self.send.datagrams.tune(rtt / 2);
     }
 
-    /// How many bytes of a lane may wait to be reported.
+    /// Bytes of a lane that may wait to be reported.
     fn lane_window(&self) -> usize {
         let window = self.settings.rate.bytes_in(self.path.rtt.get()).saturating_mul(WINDOW_BDPS);
         let memory = self.settings.send_memory.bytes() / 4;
@@ -328,7 +328,7 @@ impl Session {
         usize::try_from(window.max(LEAST_WINDOW_BYTES).min(memory)).unwrap_or(usize::MAX)
     }
 
-    /// What has been counted, and what is held now.
+    /// Counters so far, and bytes held now.
     pub fn counters(&self) -> Counters {
         let (held_bytes, coded_bytes) = (self.held_bytes(), self.coded_bytes());
         let datagrams = self.flows.datagram_counts();
@@ -391,7 +391,7 @@ impl Session {
         self.path.lease.useful(&waiting, self.path.rtt.get(), now)
     }
 
-    /// What the aircraft asked for since this was last called.
+    /// Demand of the aircraft since the last call.
     pub(crate) fn take_demand(&mut self) -> Option<Demand> {
         self.path.lease.take_demand()
     }
@@ -442,22 +442,22 @@ impl Session {
         self.flows.finish(flow);
     }
 
-    /// What the client says of the flow, which was just opened: travels with the opening.
+    /// Adds a claim of the client to the flow, which was just opened: it travels with the opening.
     pub fn claim(&mut self, flow: u64, claim: Claim) {
         self.flows.claim(flow, claim);
     }
 
-    /// What the peer claims of a flow that it opened.
+    /// Claim of the peer about a flow that it opened.
     pub fn claim_of(&self, flow: u64) -> Option<&Claim> {
         self.flows.claim_of(flow)
     }
 
-    /// What the peer claims of the flow is true: it is of `class` from now on, at both ends.
+    /// Confirms the peer's claim: the flow is of `class` from now on, at both ends.
     pub fn confirm(&mut self, flow: u64, class: Class, now: Duration) {
         self.flows.confirm(flow, class, now);
     }
 
-    /// What this end sends by the flow is of `class` from now on, if that is no better than it was.
+    /// Moves what this end sends by the flow to `class` from now on, if that is no better.
     pub fn demote(&mut self, flow: u64, class: Class, now: Duration) {
         self.flows.demote(flow, class, now);
     }
@@ -482,7 +482,7 @@ impl Session {
         self.flows.release(flow);
     }
 
-    /// What a flow's owner should hear.
+    /// Next event for a flow's owner.
     pub fn next_event(&mut self) -> Option<FlowEvent> {
         self.flows.next_event()
     }

@@ -35,7 +35,7 @@ pub struct Path {
     packets: SentPackets,
     /// IP bytes of all packets up to the newest that the peer reported.
     judged_bytes: u64,
-    /// What the direction towards the peer loses.
+    /// Loss of the direction towards the peer.
     pub estimator: Estimator,
     /// The congestion controller, where the path is not leased.
     pub congestion: Option<Congestion>,
@@ -172,7 +172,8 @@ impl Path {
         }
     }
 
-    /// Whether the path takes another symbol: neither a full window nor the breaker holds it back.
+    /// Returns `true` if the path accepts another symbol: neither a full window nor the breaker
+    /// delays it.
     pub fn takes_more(&self) -> bool {
         self.congestion.as_ref().map_or(!self.lease.holds_data(), Congestion::is_open)
     }
@@ -188,7 +189,7 @@ impl Path {
         self.pacer.set_rate(rate.max(least), lease.framing_bytes, now);
     }
 
-    /// What is known of the path, for the session after this one.
+    /// Knowledge of the path, for the session after this one.
     pub fn remembered(&self) -> Option<Remembered> {
         self.observed.remembered(self.estimator.loss())
     }
@@ -250,7 +251,7 @@ impl Path {
         Some(fates)
     }
 
-    /// What the fates of packets come to for congestion control.
+    /// Fates of packets in the form that congestion control needs.
     fn news(&mut self, fates: &Fates, report: &Report) -> News {
         let marked = report.marked.saturating_sub(self.peer_marked);
         self.peer_marked = self.peer_marked.max(report.marked);

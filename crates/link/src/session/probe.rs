@@ -23,7 +23,7 @@ impl Session {
         self.path.mtu.refused(bytes + self.path.outer_bytes(), now);
     }
 
-    /// When the next probe leaves, if nothing comes in between.
+    /// Time at which the next probe leaves, if nothing comes in between.
     pub(super) fn probe_at(&self) -> Option<Duration> {
         let due = self.path.mtu.due_at().filter(|_| self.quiet.is_none())?;
         Some(due.max(self.path.pacer.opens_at()))

@@ -28,7 +28,7 @@ const MOST_PACKET_TIME: Duration = Duration::from_millis(100);
 const ORDER_ROUND_TRIPS: f64 = 1.25;
 /// … and so long, on short paths.
 const ORDER_SLACK: Duration = Duration::from_millis(50);
-/// How often a challenge is sent to a new address before the move is given up.
+/// Number of challenges to a new address before the move is given up.
 const CHALLENGE_TRIES: u32 = 6;
 
 impl Session {
@@ -216,7 +216,7 @@ impl Session {
         self.take_symbol(&symbol, packet, now)
     }
 
-    /// Whether there is no room for a symbol now.
+    /// Returns `true` if there is no room for a symbol now.
     fn refuses(&self, symbol: &Symbol<'_>) -> bool {
         let lane = &self.recv[symbol.lane as usize];
         let shattered = self.flows.is_shattered() && symbol.lane != Lane::Datagram;
@@ -275,8 +275,8 @@ impl Session {
         self.flows.release_ordered(now);
     }
 
-    /// How long a gap in the datagram lane is waited for: what is missing is sent again as soon as a
-    /// report names it, and is here half a round trip after that; none does after its lifetime.
+    /// Maximum wait for a gap in the datagram lane. A missing datagram is sent again as soon as a
+    /// report names it, and arrives half a round trip after that; none does after its lifetime.
     fn order_patience(&self) -> Duration {
         let again = self.path.rtt.get().mul_f64(ORDER_ROUND_TRIPS) + ORDER_SLACK;
         again.min(self.settings.lifetimes.best_effort)

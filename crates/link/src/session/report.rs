@@ -1,4 +1,4 @@
-//! When to report: coarse and paced in steady state, at once when a gap appears after quiet.
+//! Times of reports: coarse and paced in steady state, at once when a gap appears after quiet.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ pub struct ReportTimer {
     due: Option<Duration>,
     last: Option<Duration>,
     unreported: u32,
-    /// What the last report cost.
+    /// Size of the last report.
     bytes: u64,
 }
 
-/// What the time between reports depends on.
+/// Inputs of the time between reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
     pub rtt: Duration,

@@ -10,7 +10,7 @@ use crate::wire::report::Report;
 /// longer ago nothing is learned.
 const MAX_SENT: usize = 1 << 16;
 
-/// What a packet carries.
+/// Content of a packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cargo {
     /// The symbol, new or again.
@@ -58,7 +58,7 @@ pub struct Judged {
     pub sent: Sent,
 }
 
-/// How many packets were judged, and how many of them lost.
+/// Number of judged packets, and of those that were lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     pub judged: u64,
@@ -74,13 +74,14 @@ impl Tally {
     }
 }
 
-/// What a report tells of packets.
+/// Fates of packets from a report.
 #[derive(Debug, Default)]
 pub struct Fates {
     /// Each packet once and in the order of sending, which is what loss and its bursts are measured
     /// by: so one that came waits here for those before it that may only be late.
     pub judged: Vec<Judged>,
-    /// What no report before this one named, in the order of sending: that it came is sure at once.
+    /// Packets that no earlier report named, in the order of sending: their arrival is certain at
+    /// once.
     pub arrived: Vec<(u64, Sent)>,
     /// Answered bytes whose fate no report tells, where there are such packets, because reports
     /// in between were lost.

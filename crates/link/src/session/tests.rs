@@ -285,7 +285,7 @@ fn slide(lane: Lane, base: u64) -> Vec<u8> {
     out
 }
 
-/// What becomes of the session of whoever gets `plaintexts` from a peer with the right key.
+/// Fate of a session that gets `plaintexts` from a peer with the right key.
 fn violations(air_is_evil: bool, plaintexts: &[Vec<u8>]) -> (bool, u64, u64) {
     let mut ends = Ends::connected(8, 1_890_000, air_is_evil);
     let (now, [air, hub]) = (ends.now, ends.addresses);
@@ -377,7 +377,7 @@ fn what_no_peer_does_with_datagrams_ends_the_session() {
     }
 }
 
-/// What comes before symbols; lane, how far ahead and how many symbols a repair spans; frames.
+/// Frames before the symbols; lane, distance ahead and number of symbols of a repair; frames.
 type Sent = (Vec<u8>, Option<(Lane, u64, u16)>, Vec<u8>);
 
 /// A packet: perhaps a report, perhaps a symbol or a repair, which follows the one before or does not.

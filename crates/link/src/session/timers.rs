@@ -1,4 +1,4 @@
-//! What happens because time passed.
+//! Actions that time causes.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ impl Session {
         }
     }
 
-    /// When [`Self::handle_timeout`] or [`Self::transmit`](Session::transmit) should be called next.
+    /// Time of the next call of [`Self::handle_timeout`] or [`Self::transmit`](Session::transmit).
     /// `transmit` must have returned `None` for `now`.
     pub fn next_timeout(&mut self, now: Duration) -> Duration {
         if self.keys.is_used_up() {
@@ -158,8 +158,8 @@ impl Session {
         }
     }
 
-    /// Whether a flow's owner gave the link something to do that it does not wait for yet: to send,
-    /// or to wake another flow's owner.
+    /// Returns `true` if a flow's owner gave the link something to do for which it does not wait
+    /// yet: to send, or to wake another flow's owner.
     pub fn has_news(&mut self, now: Duration) -> bool {
         self.closing
             || self.flows.has_events()
@@ -167,7 +167,7 @@ impl Session {
             || self.flows.next_ready(now).is_some()
     }
 
-    /// Whether only the pacer keeps something from leaving.
+    /// Returns `true` if only the pacer delays something.
     fn wants_to_send(&mut self, now: Duration) -> bool {
         let may_load = self.quiet.is_some() || self.path.takes_more();
         if self.path.ping || self.path.response.is_some() || (self.fragments.is_some() && may_load)
@@ -185,12 +185,12 @@ impl Session {
         self.path.takes_more() && self.has_symbols(now)
     }
 
-    /// Whether there is a symbol that the peer would take.
+    /// Returns `true` if there is a symbol that the peer would accept.
     pub(super) fn has_symbols(&mut self, now: Duration) -> bool {
         self.send.has_queued(now) || self.next_lane(now).is_some()
     }
 
-    /// When a DEMAND or a LEASE should leave; not to a peer who hears nothing.
+    /// Time at which a DEMAND or a LEASE should leave; not to a silent peer.
     fn lease_talk_at(&mut self, now: Duration) -> Option<Duration> {
         if self.quiet.is_some() {
             return None;
@@ -204,7 +204,7 @@ impl Session {
         self.path.waiting_since.map(|since| since + self.patience())
     }
 
-    /// When a lane whose tail nobody reported on is probed.
+    /// Time at which a lane is probed whose tail nobody reported on.
     fn probe_due(&mut self, lane: Lane) -> Option<Duration> {
         // What is queued would tell as much as a probe, unless the window keeps it from leaving.
         let held_back = !self.path.takes_more();
@@ -222,8 +222,9 @@ impl Session {
         Some(state.last_sent() + patience)
     }
 
-    /// When the air asks without need: to keep the way open, and, with flows open, once after the
-    /// last symbol, since who only receives would not notice that the ground is gone.
+    /// Time at which the air sends a keep-alive: to keep the path open, and, with flows open, once
+    /// after the last symbol, because an end that only receives would not notice that the ground is
+    /// gone.
     fn keepalive_at(&self) -> Option<Duration> {
         if !self.opens || self.quiet.is_some() || self.path.ping {
             return None;
@@ -233,7 +234,7 @@ impl Session {
         Some(stalled.map_or(keepalive, |at| keepalive.min(at + self.patience())))
     }
 
-    /// How long an answer may take before the peer counts as silent.
+    /// Time within which an answer must arrive before the peer counts as silent.
     fn patience(&self) -> Duration {
         (self.path.rtt.get() * QUIET_ROUND_TRIPS).max(LEAST_QUIET)
     }
@@ -249,7 +250,7 @@ mod tests {
     use crate::congestion::Congestion;
     use crate::session::tests::Ends;
 
-    /// How long each probe waits, in times of the first, while the peer is heard and reports
+    /// Wait of each probe, in times of the first, while the peer's packets arrive and report
     /// nothing: from the last packet of the lane to the probe.
     fn waits(probes: usize, congestion: bool) -> Vec<f64> {
         let mut ends = Ends::connected(3, 1_890_000, true);

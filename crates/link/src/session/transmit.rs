@@ -20,14 +20,14 @@ const ANTI_AMPLIFICATION: usize = 3;
 /// The least room worth starting a new symbol in: an OPEN with the longest name fits.
 const LEAST_SYMBOL_ROOM: usize = 320;
 
-/// What may stand beside a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9), a SLIDE (12) and a
-/// PING (1).
+/// Room next to a report: a LEASE or a DEMAND (41 bytes), a RESPONSE (9), a SLIDE (12) and a PING
+/// (1).
 const BESIDE_REPORT_BYTES: usize = 63;
 
-/// What a packet carries beside its uncoded part, and who pays for it.
+/// Content of a packet in addition to its uncoded part, and its payers.
 type Load = (Cargo, Option<Bill>);
 
-/// What fills the next packet.
+/// Choice for the next packet.
 #[derive(Clone, Copy)]
 enum Pick {
     /// A symbol that was lost.
@@ -347,10 +347,10 @@ impl Session {
         again.or(next.map(Pick::New))
     }
 
-    /// Whether what is new goes before something of `class` that is sent again. New bytes that must
-    /// never wait go before all of less favoured classes, as far as the classes' shares allow; those
-    /// of passengers who have just begun before what is no more favoured, every other time at most;
-    /// and urgent ones before datagrams.
+    /// Returns `true` if new data goes before a retransmission of `class`. New bytes that must
+    /// never wait go before all of less favoured classes, as far as the classes' shares allow.
+    /// Those of passengers who have just begun go before what is no more favoured, every other time
+    /// at most. Urgent ones go before datagrams.
     fn leads(&mut self, new: (Lane, Class), pick: Pick, class: Class, now: Duration) -> bool {
         let (lane, new) = new;
         if new <= Class::Network && new < class && self.flows.precedes(class, now) {
@@ -369,7 +369,7 @@ impl Session {
         true
     }
 
-    /// What the lane has to send again, and whose it is.
+    /// Retransmission that the lane has to send, and its class.
     fn pick_again(&mut self, lane: Lane, now: Duration) -> Option<(Pick, Class)> {
         let state = self.send.get(lane);
         let lost = state.peek(now).map(|lost| (Pick::Lost(lane), lost.class));

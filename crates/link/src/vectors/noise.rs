@@ -21,7 +21,7 @@ pub struct Inputs<'a> {
     pub response: &'a [u8],
 }
 
-/// What comes of it.
+/// Outputs of the handshake.
 #[derive(Default)]
 pub struct Outputs {
     pub message_1: Vec<u8>,

@@ -18,12 +18,12 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    /// What has not been read yet.
+    /// Unread bytes.
     pub fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether everything was read.
+    /// Returns `true` if everything was read.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -85,7 +85,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// How many bytes [`put_varint`] appends.
+/// Number of bytes that [`put_varint`] appends.
 pub fn varint_len(value: u64) -> usize {
     (64 - (value | 1).leading_zeros() as usize).div_ceil(7)
 }

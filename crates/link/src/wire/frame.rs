@@ -1,4 +1,4 @@
-//! What a packet's plaintext holds.
+//! Frames of a packet's plaintext.
 //!
 //! A packet is an uncoded part (REPORT, LEASE, DEMAND, SLIDE, PING, CHALLENGE, RESPONSE, CLOSE: the
 //! latest wins, nothing is retransmitted) and at most one symbol, repair or fragment, which fills the
@@ -106,7 +106,7 @@ impl Slide {
     }
 }
 
-/// What fills a packet.
+/// Coded content of a packet.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Carried<'a> {
     Symbol(Symbol<'a>),
@@ -137,7 +137,7 @@ pub struct Fragment<'a> {
     pub first: u64,
     /// The body's length: more than what is here, at most [`MAX_BODY_BYTES`].
     pub total: usize,
-    /// Where in the body `content` stands.
+    /// Offset of `content` in the body.
     pub offset: usize,
     pub content: &'a [u8],
 }
@@ -192,7 +192,7 @@ impl<'a> Packet<'a> {
         Ok(packet)
     }
 
-    /// Whether the peer waits to hear that this packet came.
+    /// Returns `true` if the peer waits for a report of this packet.
     pub fn asks_for_report(&self) -> bool {
         self.carried.is_some() || self.ping || self.challenge.is_some()
     }
@@ -265,7 +265,7 @@ pub fn put_fragment_head(out: &mut Vec<u8>, first: u64, total: usize, offset: us
     put_varint(out, offset as u64);
 }
 
-/// How many bytes [`put_fragment_head`] appends at most, for a body of `total` bytes.
+/// Number of bytes that [`put_fragment_head`] appends at most, for a body of `total` bytes.
 pub fn fragment_head_len(first: u64, total: usize) -> usize {
     1 + varint_len(first) + 2 * varint_len(total as u64)
 }
@@ -276,7 +276,7 @@ pub fn put_symbol_head(out: &mut Vec<u8>, lane: Lane, number: u64) {
     put_varint(out, number);
 }
 
-/// How many bytes [`put_symbol_head`] appends.
+/// Number of bytes that [`put_symbol_head`] appends.
 pub fn symbol_head_len(number: u64) -> usize {
     1 + varint_len(number)
 }
@@ -288,7 +288,7 @@ pub fn put_repair_head(out: &mut Vec<u8>, lane: Lane, span: Span) {
     put_varint(out, u64::from(span.count) - 1);
 }
 
-/// How many bytes [`put_repair_head`] appends.
+/// Number of bytes that [`put_repair_head`] appends.
 pub fn repair_head_len(span: Span) -> usize {
     1 + varint_len(span.first) + varint_len(u64::from(span.count) - 1)
 }
@@ -314,15 +314,15 @@ pub enum Frame<'a> {
 /// A flow of datagrams to be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenDatagrams {
-    /// Where it should lead. The port is 0 where the protocol has none.
+    /// Destination. The port is 0 if the protocol has none.
     pub target: Target,
     /// The IP protocol's number: 17 is UDP, 1 and 58 are echo, anything else is raw.
     pub protocol: u8,
     /// The client's port, 0 where there is none.
     pub source: u16,
-    /// How it should be treated.
+    /// Class.
     pub class: Class,
-    /// Whose it is.
+    /// Number of its passenger.
     pub passenger: u32,
 }
 
@@ -472,7 +472,7 @@ pub fn put_stream_head(out: &mut Vec<u8>, flow: u64, offset: u64, fin: bool, len
     }
 }
 
-/// How many bytes the head of a STREAM frame without length takes.
+/// Length of the head of a STREAM frame without length.
 pub fn stream_head_len(flow: u64, offset: u64) -> usize {
     1 + varint_len(flow) + varint_len(offset)
 }
@@ -487,7 +487,7 @@ pub fn put_datagram(out: &mut Vec<u8>, flow: u64, payload: &[u8], ends: bool) {
     out.extend_from_slice(payload);
 }
 
-/// How many bytes stand before the payload of a DATAGRAM that ends its symbol.
+/// Number of bytes before the payload of a DATAGRAM that ends its symbol.
 pub fn datagram_head_len(flow: u64) -> usize {
     1 + varint_len(flow)
 }

@@ -1,4 +1,4 @@
-//! What the fuzz target and a property test do with a packet.
+//! Parsing of a packet, for the fuzz target and a property test.
 
 use super::codec::Reader;
 use super::frame::{Carried, Frame, Packet};

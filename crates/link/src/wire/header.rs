@@ -37,7 +37,7 @@ pub const COOKIE_BYTES: usize = 4 + 4 + 24 + 32;
 pub const DATA_HEADER_BYTES: usize = 1 + 4 + 7;
 /// The Poly1305 tag.
 pub const TAG_BYTES: usize = 16;
-/// What encryption and addressing add to a plaintext.
+/// Overhead of encryption and addressing on a plaintext.
 pub const DATA_OVERHEAD_BYTES: usize = DATA_HEADER_BYTES + TAG_BYTES;
 
 /// Packet numbers are 56 bits: the nonce is path id ‖ packet number.
@@ -46,7 +46,7 @@ pub const MAX_PACKET_NUMBER: u64 = (1 << 56) - 1;
 /// A data packet's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataHeader {
-    /// Which radio path, 0 to 15.
+    /// Radio path, 0 to 15.
     pub path: u8,
     /// The receiver's name for the keys.
     pub receiver: u32,

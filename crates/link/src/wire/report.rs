@@ -40,23 +40,23 @@ pub struct Report {
     pub path: u8,
     /// The largest packet number received.
     pub largest: u64,
-    /// How long ago it came, for the sender's round-trip estimate.
+    /// Time since its arrival, for the sender's round-trip estimate.
     pub age: Duration,
-    /// When it came, on the receiver's own clock: how much later than others a packet came than it
-    /// was sent is its queueing delay in this direction, whatever the two clocks say.
+    /// Time of its arrival, on the receiver's own clock. A packet's queueing delay in this
+    /// direction is the excess of its delay over others', whatever the two clocks say.
     pub arrived: Duration,
     /// By how many packets the latest of the late packets came behind a later one.
     pub late_by: u64,
     /// Packets received of late, as half-open ranges, newest first; the first ends behind `largest`.
     /// Between them packets are missing; of those before the last range nothing is said.
     pub packets: Vec<(u64, u64)>,
-    /// How many of the received came marked Congestion Experienced (RFC 3168).
+    /// Number of received packets marked Congestion Experienced (RFC 3168).
     pub marked: u64,
     /// One entry for each lane in use, in lane order.
     pub lanes: Vec<LaneReport>,
 }
 
-/// Which symbols of a lane are here.
+/// Received symbols of a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaneReport {
     /// The lane.

@@ -1,4 +1,4 @@
-//! What classes get outlives sessions.
+//! Class limits outlive sessions.
 
 use std::time::Duration;
 

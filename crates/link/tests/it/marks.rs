@@ -1,4 +1,4 @@
-//! How packets are marked on real sockets: somebody between the two ends reads what the kernel sent.
+//! Marks of packets on real sockets: somebody between the two ends reads what the kernel sent.
 
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
@@ -22,7 +22,7 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(60);
 const FLOW_BYTES: usize = 100_000;
 
-/// What came from the air: the mark of each datagram, its ECN bits and its bytes.
+/// Datagrams from the air: mark, ECN bits and bytes of each.
 type Seen = Arc<Mutex<Vec<(Dscp, u8, usize)>>>;
 
 /// Passes everything on between the air, whoever calls first, and `hub`.

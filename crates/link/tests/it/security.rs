@@ -1,5 +1,5 @@
-//! What an attacker may try, and what becomes of it. One list for all of it; what needs the keys of a
-//! session, and so the inside of the crate, stands in `src/session/tests.rs`.
+//! Attacks, and their effects. One list for all of them; those that need the keys of a session, and
+//! so the inside of the crate, are in `src/session/tests.rs`.
 //!
 //! | attack | test |
 //! |---|---|

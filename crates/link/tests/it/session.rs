@@ -460,7 +460,7 @@ fn a_session_has_its_part_of_the_beam_from_the_moment_on_that_it_begins() {
     assert_eq!(lease.rate, BitRate::from_bps(16_000));
 }
 
-/// What the air's reports of a transfer take in half a minute, in bit/s with all headers.
+/// Rate of the air's reports of a transfer in half a minute, in bit/s with all headers.
 fn reports_bps(our_bps: u64, peers_bps: u64) -> f64 {
     let (our_rate, peers_rate) = (BitRate::from_bps(our_bps), BitRate::from_bps(peers_bps));
     let settings = |rate| Settings { rate, ..Settings::default() };

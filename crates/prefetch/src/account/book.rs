@@ -17,16 +17,16 @@ const PRIOR_BYTES: f64 = 500_000.0;
 /// After this without news half of what an account knows is forgotten: sites change.
 pub const HALF_LIFE: Duration = Duration::from_secs(6 * 3600);
 
-/// What all accounts of a book have in common, in bytes but for the share.
+/// Terms of all accounts of a book, in bytes except for the share.
 #[derive(Debug, Clone, Copy)]
 pub struct Terms {
     /// The part of what pages take that may be in vain.
     pub share: f64,
-    /// What each begins with.
+    /// Initial credit of each account.
     pub credit: f64,
     /// So many of the largest pages may be in vain beyond what is left.
     pub pages: f64,
-    /// What all that were forgotten may owe before new ones begin with less.
+    /// Debt of forgotten accounts beyond which new ones begin with less credit.
     pub forgotten: f64,
 }
 
@@ -35,28 +35,28 @@ pub struct Terms {
 pub struct Book<K> {
     pub terms: Terms,
     pub(super) accounts: BTreeMap<K, Account>,
-    /// What those that were forgotten owed, and when that was so.
+    /// Debt of forgotten accounts, and the time of that sum.
     forgotten: (f64, Duration),
-    /// Whether nobody else knows what a forgotten one owed.
+    /// Returns `true` if nobody else knows the debt of a forgotten account.
     counts: fn(&K) -> bool,
 }
 
-/// What is known of one.
+/// State of one account.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Account {
     page: f64,
     pushed: f64,
     wasted: f64,
-    /// What grants that are not settled may waste at the rate that was known when each was given.
+    /// Bytes that open grants may waste at the rate known when each was given.
     pub reserved: f64,
-    /// What they are of: all of it may be in vain.
+    /// Bytes of those grants: all of them may be wasted.
     pub outstanding_bytes: u64,
-    /// What it had less than others to begin with.
+    /// Credit that it lacked at the beginning, compared with others.
     missing: f64,
     at: Duration,
 }
 
-/// What a change of an account comes to for whoever answers for it.
+/// Effect of an account's change on the account that answers for it.
 #[derive(Debug, Clone, Copy)]
 pub struct Changed {
     /// It owes so much more.
@@ -71,7 +71,7 @@ impl<K: Ord + Clone> Book<K> {
         Self { terms, accounts: BTreeMap::new(), forgotten: (0.0, Duration::ZERO), counts }
     }
 
-    /// What is known of `key` by now.
+    /// State of `key` by now.
     pub fn get(&self, key: &K, now: Duration) -> Account {
         let newcomer = || {
             let Terms { credit, forgotten, .. } = self.terms;
@@ -103,7 +103,8 @@ impl<K: Ord + Clone> Book<K> {
         })
     }
 
-    /// Whether there is room for `key`, after another was forgotten perhaps.
+    /// Makes room for `key`, by forgetting another account if needed; returns `true` if there is
+    /// room.
     pub fn make_room(&mut self, key: &K, now: Duration) -> bool {
         if self.accounts.len() < MAX_ACCOUNTS || self.accounts.contains_key(key) {
             return true;
@@ -149,24 +150,25 @@ impl Account {
         self.outstanding_bytes = self.outstanding_bytes.saturating_sub(bytes);
     }
 
-    /// What it answers for has changed.
+    /// Applies a change of an account for which this one answers.
     pub fn follow(&mut self, changed: Changed) {
         self.wasted = (self.wasted + changed.owed).max(0.0);
         let Changed { outstanding, .. } = changed;
         self.outstanding_bytes = self.outstanding_bytes.saturating_add_signed(outstanding);
     }
 
-    /// What may be lost of it, and is not earned: some of its credit.
+    /// Possible loss that was not earned: some of its credit.
     fn owed(&self, share: f64) -> f64 {
         (self.wasted + self.reserved - share * self.page).max(0.0)
     }
 
-    /// What there is to lose without what was earned.
+    /// Credit that is left without what was earned.
     pub fn credit_left(&self, terms: Terms) -> f64 {
         (terms.credit - self.missing - self.owed(terms.share)).max(0.0)
     }
 
-    /// What of the largest pages, of `most` bytes, may still be under way where all of it may be in vain.
+    /// Bytes of the largest pages, of `most` bytes, that may still be in flight and may all be
+    /// wasted.
     pub fn at_worst(&self, terms: Terms, most: u64) -> f64 {
         self.worst(terms, terms.credit - self.missing, most)
     }
@@ -176,8 +178,8 @@ impl Account {
         (kept + terms.pages * most as f64 - self.outstanding_bytes as f64).max(0.0)
     }
 
-    /// How many bytes may be pushed, where the largest page has `most` and whoever answers for this account
-    /// lends it no more than `lent`.
+    /// Bytes that may be pushed, if the largest page has `most` and the account that answers for
+    /// this one lends it at most `lent`.
     pub fn allowance(&self, terms: Terms, lent: f64, most: u64) -> f64 {
         // What it owes it was lent already.
         let credit = (terms.credit - self.missing).min(self.owed(terms.share) + lent);
@@ -185,13 +187,13 @@ impl Account {
         (left / self.rate()).min(self.worst(terms, credit, most)).max(0.0)
     }
 
-    /// How much of what is pushed is in vain, as far as is known.
+    /// Share of pushed bytes that is wasted, as far as known.
     pub fn rate(&self) -> f64 {
         (PRIOR_BYTES * PRIOR_WASTE + self.wasted) / (PRIOR_BYTES + self.pushed)
     }
 }
 
-/// What of something known is left after so long.
+/// Share of an old observation that still counts after this time.
 fn left_after(since: Duration) -> f64 {
     0.5_f64.powf(since.as_secs_f64() / HALF_LIFE.as_secs_f64())
 }

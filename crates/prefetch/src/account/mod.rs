@@ -1,4 +1,4 @@
-//! What pushes have cost in vain, for each passenger and each site, and so what may be risked next.
+//! Accounts of wasted pushes, for each passenger and each site, which decide the next risk.
 //!
 //! The aim is that no more than a share (15 % by default) of the bytes that pages take are pushes that
 //! nobody wanted. What a push comes to is known only later, so what may be risked is what the
@@ -56,11 +56,11 @@ const CREDITS_FORGOTTEN: f64 = 256.0;
 pub struct Accounts {
     passengers: Book<Passenger>,
     sites: Book<Bytes>,
-    /// What the passengers of each network owe: an account's `wasted` is that here.
+    /// Debt of the passengers of each network: an account's `wasted` is that here.
     networks: Book<u64>,
 }
 
-/// What a page took, once it is over.
+/// Bytes of a page, once it is over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Bytes that passengers asked for and got: the page, its objects, pushed or not.
@@ -71,7 +71,7 @@ pub struct Outcome {
     pub wasted_bytes: u64,
 }
 
-/// What may be pushed for one page; to be settled when the page is over.
+/// Bytes that may be pushed for one page; to be settled when the page is over.
 #[derive(Debug)]
 #[must_use = "what it reserves is given back by settling it"]
 pub struct Grant {
@@ -81,7 +81,7 @@ pub struct Grant {
     bytes: u64,
     /// So many were used, and are settled.
     used: u64,
-    /// What it holds of the passenger's account, and of the site's.
+    /// Reservation in the passenger's account, and in the site's.
     reserved: [f64; 2],
 }
 
@@ -164,7 +164,8 @@ impl Accounts {
         self.free(&mut grant, all, Outcome { page_bytes, pushed_bytes, wasted_bytes }, now);
     }
 
-    /// Of a grant's bytes so many will not be in vain any more, or are by now; adds what came of them.
+    /// Releases bytes of a grant that can no longer be wasted, or are wasted by now; adds their
+    /// outcome.
     fn free(&mut self, grant: &mut Grant, bytes: u64, outcome: Outcome, now: Duration) {
         let part = if grant.bytes == 0 { 1.0 } else { bytes as f64 / grant.bytes as f64 };
         let freed = grant.reserved.map(|reserved| reserved * part);
@@ -187,7 +188,7 @@ impl Accounts {
 }
 
 impl Grant {
-    /// How many bytes may be pushed.
+    /// Number of bytes that may be pushed.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -60,13 +60,13 @@ impl Default for Limits {
 pub struct Promise {
     /// Its number on the page's stream, from 1.
     pub id: u16,
-    /// Where it is.
+    /// Address of the object.
     pub address: Address,
-    /// How soon it is wanted.
+    /// Urgency of the object.
     pub urgency: Urgency,
 }
 
-/// Why nothing is fetched for a find.
+/// Reason for which nothing is fetched for a find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Skipped {
     /// It is found already.
@@ -87,7 +87,7 @@ pub enum Skipped {
     Spent,
 }
 
-/// Why an object that was being fetched is not sent after all.
+/// Reason for which an object that was being fetched is not sent after all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Dropped {
     /// Its answer may not go unasked.
@@ -101,12 +101,12 @@ pub enum Dropped {
     Unwanted,
 }
 
-/// What is planned for one page.
+/// Plan for one page.
 #[derive(Debug)]
 pub struct Planner {
     page: Address,
     base: Address,
-    /// What the page's answer says of it.
+    /// Referrer policy of the page's answer.
     referrer: Option<ReferrerPolicy>,
     /// True if requests for the page's objects will show a cookie that it sets.
     sets_cookie: bool,
@@ -114,7 +114,7 @@ pub struct Planner {
     digest: CacheDigest,
     bytes_left: u64,
     objects: Vec<Object>,
-    /// What was found and is one of `objects`, or what the cabin has: at most twice as many as objects.
+    /// Finds that are one of `objects`, or that the cabin has: at most twice as many as objects.
     known: BTreeSet<Address>,
     /// By urgency, and then as they were found.
     waiting: BTreeSet<(Urgency, u16)>,
@@ -131,12 +131,12 @@ struct Object {
     depth: u8,
     /// The style sheet that it was found in.
     inside: Option<u16>,
-    /// What may be told of whose it is, where that was said with it.
+    /// Referrer policy given with the find, if any.
     referrer: Option<ReferrerPolicy>,
-    /// What its own answer says, for what is found in it.
+    /// Referrer policy of its own answer, for finds in it.
     within: Option<ReferrerPolicy>,
     bytes: u64,
-    /// What its answer has said that it will take, and has not taken yet: no other object may.
+    /// Bytes that its answer has announced and not used yet: no other object may use them.
     reserved: u64,
     state: Fetch,
 }
@@ -187,8 +187,8 @@ impl Planner {
         self.sets_cookie = true;
     }
 
-    /// What the `Referer` of the request for an object says. As browsers do it, that is about the
-    /// document that names it, the page or a style sheet, and as much as its policy lets it be.
+    /// `Referer` of the request for an object. As in browsers it names the document that contains
+    /// it, the page or a style sheet, as far as the policy allows.
     pub fn referer(&self, id: u16) -> Option<String> {
         let object = self.object(id)?;
         let (document, said) = match object.inside {
@@ -276,7 +276,8 @@ impl Planner {
         Ok(Promise { id, address, urgency })
     }
 
-    /// What to fetch next, `elapsed` after the page was asked for; `None` until something changes.
+    /// Next object to fetch, `elapsed` after the page was requested; `None` until something
+    /// changes.
     pub fn next_fetch(&mut self, elapsed: Duration) -> Option<Promise> {
         if elapsed >= self.limits.time || self.bytes_left == 0 {
             return None;
@@ -299,7 +300,7 @@ impl Planner {
         Some(Promise { id: next.1, address: object.address.clone(), urgency: object.urgency })
     }
 
-    /// Whether nothing is fetched and nothing waits to be, as things stand.
+    /// Returns `true` if nothing is being fetched and nothing waits to be, as things stand.
     pub fn is_idle(&self) -> bool {
         self.in_flight == 0 && self.waiting.is_empty()
     }
@@ -367,13 +368,13 @@ impl Planner {
         }
     }
 
-    /// Whether the object has come, or will not.
+    /// Returns `true` if the object has arrived, or will not.
     pub fn is_over(&self, id: u16) -> bool {
         self.object(id).is_none_or(|object| object.state == Fetch::Over)
     }
 
-    /// What is promised and will not be fetched any more, `elapsed` after the page was asked for: the
-    /// budgets are used up.
+    /// Promised objects that will not be fetched any more, `elapsed` after the page was requested,
+    /// because the budgets are used up.
     pub fn given_up(&mut self, elapsed: Duration) -> Vec<u16> {
         if elapsed < self.limits.time && self.bytes_left > 0 {
             return Vec::new();
@@ -383,12 +384,12 @@ impl Planner {
         left
     }
 
-    /// What the object is for.
+    /// Purpose of the object.
     pub fn kind(&self, id: u16) -> Option<Kind> {
         Some(self.object(id)?.kind)
     }
 
-    /// Where it is.
+    /// Address of the object.
     pub fn address(&self, id: u16) -> Option<&Address> {
         Some(&self.object(id)?.address)
     }

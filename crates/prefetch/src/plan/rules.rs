@@ -26,7 +26,7 @@ pub enum NameListError {
     Many,
 }
 
-/// Whose pages and objects are fetched.
+/// Owners whose pages and objects are fetched.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rules {
     /// These alone, where there are any.
@@ -52,7 +52,7 @@ impl NameList {
         if list.len() > MAX_NAMES { Err(NameListError::Many) } else { Ok(Self(list)) }
     }
 
-    /// Whether `host` is one of them, or below one.
+    /// Returns `true` if `host` is one of them, or below one.
     pub fn names(&self, host: &str) -> bool {
         let mut rest = Some(host);
         while let Some(name) = rest {
@@ -64,31 +64,32 @@ impl NameList {
         false
     }
 
-    /// Whether `host` itself is one of them.
+    /// Returns `true` if `host` itself is one of them.
     pub fn holds(&self, host: &str) -> bool {
         self.0.contains(host)
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
 impl Rules {
-    /// Whether pages and objects of `host` may be fetched.
+    /// Returns `true` if pages and objects of `host` may be fetched.
     pub fn permit(&self, host: &str) -> bool {
         !self.deny.names(host) && (self.allow.is_empty() || self.allow.names(host))
     }
 
-    /// Whether `page` is fetched for the cabin: over TLS those of sites alone.
+    /// Returns `true` if `page` is fetched for the cabin: over TLS those of sites alone.
     pub fn serve(&self, page: &Address) -> bool {
         let is_of_site = || self.secure.holds(page.host()) && page.origin().port == HTTPS;
         self.permit(page.host()) && (!page.is_secure() || is_of_site())
     }
 
-    /// Whether the cabin's gateway will be asked for `address` by a browser that shows `page`: over TLS
-    /// only what it has a certificate for, and nothing without TLS from a page that came with it.
+    /// Returns `true` if a browser that shows `page` will request `address` from the cabin's
+    /// gateway. Over TLS that is only what it has a certificate for, and nothing without TLS from a
+    /// page that came with it.
     pub fn may_be_served(&self, address: &Address, page: &Address) -> bool {
         if address.is_secure() {
             let of_site = self.secure.holds(address.host()) && address.origin().port == HTTPS;

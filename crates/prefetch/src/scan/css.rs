@@ -19,7 +19,7 @@ pub struct CssScanner {
     /// The blocks that are open, the innermost last, and how many more there are inside.
     blocks: Vec<Block>,
     deeper: u32,
-    /// What the innermost statement is so far.
+    /// Kind of the innermost statement so far.
     rule: Rule,
     /// The property whose value is being read.
     property: Property,
@@ -28,7 +28,7 @@ pub struct CssScanner {
     face: Face,
 }
 
-/// Where in the syntax the next byte stands.
+/// Position of the next byte in the syntax.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum State {
     #[default]
@@ -44,7 +44,7 @@ enum State {
     /// After `url(`, before anything of it.
     UrlStart,
     UrlBare,
-    /// What is left before its `)`.
+    /// Rest before its `)`.
     UrlEnd,
     /// After a backslash, in a string or a URL.
     Escape {
@@ -54,7 +54,7 @@ enum State {
     },
 }
 
-/// What an escape returns to.
+/// State to which an escape returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Quoting {
     Plain,

@@ -29,7 +29,7 @@ const MAX_NAME_BYTES: usize = 16;
 pub struct HtmlScanner {
     page: Page,
     mode: Mode,
-    /// What comes after the last tag. Taking from its front moves nothing, however often that is done.
+    /// Bytes after the last tag. Removal at the front moves nothing, however often that is done.
     bytes: BytesMut,
     /// They are not read again before there are so many.
     enough: usize,
@@ -38,7 +38,7 @@ pub struct HtmlScanner {
     found: VecDeque<Item>,
 }
 
-/// What comes next.
+/// Mode of the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Markup,
@@ -146,8 +146,8 @@ impl HtmlScanner {
     }
 }
 
-/// Where the text of an element ends: before its end tag, or, as far as that can be told
-/// (`Err`), before what may become it.
+/// End of an element's text: before its end tag, or, as far as known (`Err`), before what may
+/// become it.
 fn end_of_text(bytes: &[u8], name: &[u8]) -> Result<usize, usize> {
     let mut from = 0;
     while let Some(at) = bytes[from..].iter().position(|byte| *byte == b'<') {
@@ -165,8 +165,8 @@ fn end_of_text(bytes: &[u8], name: &[u8]) -> Result<usize, usize> {
     Err(bytes.len())
 }
 
-/// How the content of an element is read, where it is not markup. `noscript` is text where scripts
-/// run, and they do in the browsers this is for.
+/// Reading mode of an element's content, if it is not markup. `noscript` is text where scripts run,
+/// and they do in the browsers this is for.
 fn text_after(name: &[u8]) -> Option<Mode> {
     const TEXTS: [&[u8]; 9] = [
         b"script",

@@ -1,4 +1,4 @@
-//! What a page will ask for, found while it streams by.
+//! Scanner for the objects of a page, while the page streams by.
 //!
 //! [`HtmlScanner`], [`CssScanner`] and [`ModuleScanner`] take bytes as they come and report what they find at once.
 //! They are no browser: scripts do not run, media queries and selectors are not evaluated. What they
@@ -27,7 +27,7 @@ pub const MAX_SCANNED_BYTES: usize = 4 << 20;
 /// one is longer, the rest of the page is not looked at. So much may be kept for each page under way.
 pub const MAX_TOKEN_BYTES: usize = 1 << 20;
 
-/// What an object is used for. The order is that of use: what blocks rendering is first.
+/// Purpose of an object. The order is that of use: objects that block rendering are first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// A style sheet.
@@ -44,7 +44,7 @@ pub enum Kind {
     Icon,
 }
 
-/// How soon an object is wanted: 0 is the page itself and 7 the least, as in RFC 9218 section 4.1.
+/// Urgency of an object: 0 is the page itself and 7 the least, as in RFC 9218 section 4.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Urgency(u8);
 
@@ -53,15 +53,15 @@ pub struct Urgency(u8);
 pub struct Found {
     /// As it is written, entities and escapes resolved; relative to the document's base.
     pub url: String,
-    /// What for.
+    /// Purpose.
     pub kind: Kind,
-    /// How soon.
+    /// Urgency.
     pub urgency: Urgency,
-    /// What its origin may be told of the document, where an element or a `<meta>` before it says that.
+    /// Referrer policy, if an element or a `<meta>` before it gives one.
     pub referrer: Option<ReferrerPolicy>,
 }
 
-/// What a scanner reports.
+/// Report of a scanner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item {
     /// From here on references are relative to this URL, itself relative to the document's own.
@@ -99,8 +99,8 @@ impl Urgency {
 }
 
 impl Kind {
-    /// How soon an object of this kind is wanted where nobody says otherwise: style sheets 1,
-    /// scripts 3 (2 in the head, where they block), fonts 4, images 5, icons 7.
+    /// Default urgency of an object of this kind: style sheets 1, scripts 3 (2 in the head, where
+    /// they block), fonts 4, images 5, icons 7.
     pub fn urgency(self) -> Urgency {
         Urgency(match self {
             Self::Style => 1,
@@ -118,8 +118,8 @@ impl Found {
     }
 }
 
-/// Whether a reference is worth keeping: not empty, no fragment of the document itself, nothing that
-/// carries its own bytes, and no longer than a URL may be.
+/// Returns `true` if a reference is worth keeping: not empty, no fragment of the document itself,
+/// nothing that carries its own bytes, and no longer than a URL may be.
 fn is_reference(text: &str) -> bool {
     let scheme = |name: &str| text.get(..name.len()).is_some_and(|s| s.eq_ignore_ascii_case(name));
     !text.is_empty()

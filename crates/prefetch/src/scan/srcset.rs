@@ -1,4 +1,4 @@
-//! Which picture of a `srcset` a browser takes (HTML, "selecting an image source").
+//! Choice of a picture from a `srcset`, as a browser makes it (HTML, "selecting an image source").
 //!
 //! The browser's window and screen are not known here. One CSS pixel is taken for one of the
 //! screen's, and the window for 1280 of them: a usual laptop, which is what is opened in a cabin.
@@ -14,7 +14,7 @@ const MAX_CANDIDATES: usize = 64;
 /// One of a set's pictures.
 struct Candidate<'a> {
     url: &'a str,
-    /// Of its pixels for each of the page's.
+    /// Number of its pixels for each of the page's.
     density: f64,
 }
 
@@ -56,8 +56,8 @@ fn density<'a>(url: &'a str, descriptor: &str, width: f64) -> Option<Candidate<'
     (density.is_finite() && density > 0.0).then_some(Candidate { url, density })
 }
 
-/// How wide `sizes` says that the picture is: its last entry, where that is in `px` or `vw`; those
-/// before it depend on the window.
+/// Width of the picture by `sizes`: its last entry, if that is in `px` or `vw`; the entries before
+/// it depend on the window.
 fn shown_pixels(sizes: &str) -> f64 {
     let last = sizes.rsplit(',').next().unwrap_or_default().trim_ascii();
     let number = |unit: &str| last.strip_suffix(unit)?.trim_ascii().parse::<f64>().ok();

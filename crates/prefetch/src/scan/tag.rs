@@ -1,4 +1,4 @@
-//! Which tags of a page name which objects.
+//! Tags of a page, and the objects that they name.
 
 use std::collections::VecDeque;
 
@@ -42,7 +42,7 @@ pub(super) struct Tag {
     attributes: Vec<(Attribute, String)>,
 }
 
-/// What is known of a page from its tags so far.
+/// Knowledge of a page from its tags so far.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     image_types: Vec<String>,
@@ -51,7 +51,7 @@ pub(super) struct Page {
     /// Inside templates, whose content is not shown.
     templates: u32,
     picture: Picture,
-    /// What the last `<meta name="referrer">` says.
+    /// Policy of the last `<meta name="referrer">`.
     referrer: Option<ReferrerPolicy>,
     /// The style element that is being read.
     style: Option<CssScanner>,
@@ -59,7 +59,7 @@ pub(super) struct Page {
     script: Option<(CookieScanner, Option<ModuleScanner>)>,
 }
 
-/// Which source a `<picture>` will show.
+/// Source that a `<picture>` will show.
 #[derive(Debug, Default)]
 enum Picture {
     /// Not inside one.
@@ -211,7 +211,7 @@ impl Page {
         }
     }
 
-    /// What was said before stays where this says nothing that is known.
+    /// Applies a `<meta>`; an unknown value leaves the earlier one in force.
     fn meta(&mut self, tag: &Tag) {
         let said = tag.get(Attribute::Content).and_then(ReferrerPolicy::in_meta);
         self.referrer = said.or(self.referrer);

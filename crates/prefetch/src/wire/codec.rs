@@ -14,7 +14,7 @@ pub(super) struct Reader<'a> {
 pub(super) struct Missing;
 
 impl From<Missing> for WireError {
-    /// Where all bytes are there, too few are wrong.
+    /// Error for missing bytes, if all bytes are there.
     fn from(_: Missing) -> Self {
         Self::Malformed
     }
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
         self.bytes(length.into())
     }
 
-    /// How many bytes were read.
+    /// Number of bytes read.
     pub(super) fn taken(&self) -> usize {
         self.whole - self.rest.len()
     }

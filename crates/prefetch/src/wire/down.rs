@@ -1,4 +1,4 @@
-//! What comes down: the page, promises, and objects in pieces.
+//! Downward half of the protocol: the page, promises, and objects in pieces.
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
@@ -70,7 +70,7 @@ pub struct Frames {
     stages: Vec<Stage>,
 }
 
-/// How far an object is.
+/// Progress of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Promised,
@@ -111,7 +111,7 @@ impl Frames {
         }
     }
 
-    /// Whether the page is over and nothing of its objects is to come.
+    /// Returns `true` if the page is over and nothing of its objects is to come.
     pub fn is_over(&self) -> bool {
         self.stages.iter().all(|stage| *stage == Stage::Over)
     }
@@ -194,7 +194,7 @@ fn head(id: u16, mut from: Reader<'_>, bytes: &[u8]) -> Result<Read, Missing> {
     }
 }
 
-/// Whether the fields of the head at the front of `bytes` end beyond them.
+/// Returns `true` if the fields of the head at the front of `bytes` end beyond them.
 fn is_cut(bytes: &[u8]) -> bool {
     let mut from = Reader::new(bytes);
     let mut walk = || -> Result<(), Missing> {

@@ -33,7 +33,7 @@ impl Head {
         Some(head)
     }
 
-    /// How long its fields are, on the wire and about as long in memory.
+    /// Length of its fields, on the wire and about as long in memory.
     pub fn bytes(&self) -> u64 {
         let fields = self.headers.iter();
         fields.map(|(name, value)| (name.as_str().len() + value.len() + 3) as u64).sum()

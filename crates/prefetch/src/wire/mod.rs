@@ -35,7 +35,7 @@ pub const MAX_DATA_BYTES: usize = 16 << 10;
 /// The number of the page itself among its stream's objects.
 pub const PAGE: u16 = 0;
 
-/// Why what came is not this protocol.
+/// Reason for which received bytes are not this protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// It is none of the layouts.
@@ -60,7 +60,7 @@ pub enum WireError {
     Packed,
 }
 
-/// How an object, or the page, ended.
+/// End of an object, or of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// All of it has been sent.
@@ -74,12 +74,12 @@ pub enum End {
     Refused(Refusal),
 }
 
-/// Of what the ground gives no pages.
+/// Scope of a ground's refusal of pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// Of this origin: the operator's rules leave its name out, or it is no site of theirs.
+    /// This origin: the operator's rules leave its name out, or it is not one of their sites.
     Name,
-    /// Of any at the moment: it works on as many as it may.
+    /// Any page at the moment: the ground works on as many as it may.
     Busy,
 }
 

@@ -10,7 +10,7 @@ const LEVEL: i32 = 3;
 /// Both ends keep so much of what came before: 1 MiB for each page under way.
 const WINDOW_LOG: u32 = 20;
 
-/// What is unpacked at once.
+/// Bytes unpacked at once.
 const CHUNK_BYTES: usize = 32 << 10;
 
 /// The ground's end.
@@ -80,7 +80,7 @@ impl Unpacker {
         Ok(input.pos())
     }
 
-    /// Whether the stream was ended by its sender.
+    /// Returns `true` if the stream was ended by its sender.
     pub fn is_over(&self) -> bool {
         self.is_over
     }

@@ -1,4 +1,4 @@
-//! What goes up: a page's request, then cancellations.
+//! Upward half of the protocol: a page's request, then cancellations.
 
 use http::HeaderMap;
 
@@ -13,8 +13,8 @@ use crate::digest::{self, CacheDigest};
 /// The most bytes of a request before it is compressed.
 pub const MAX_REQUEST_BYTES: usize = MAX_HEAD_BYTES + MAX_URL_BYTES + digest::MAX_BYTES + 16;
 
-/// What browsers' requests have in common, so that a first request is short. It is part of the
-/// protocol: another text is another version.
+/// Common text of browsers' requests, so that a first request is short. It is part of the protocol:
+/// another text is another version.
 const DICTIONARY: &[u8] = include_bytes!("dictionary.txt");
 
 const LEVEL: i32 = 3;
@@ -29,13 +29,13 @@ pub struct Request {
     /// The fields of [`CARRIED`] and [`OF_PAGES`] that the passenger's request has, and the
     /// [`CONDITIONS`] of the cabin's cache.
     pub headers: HeaderMap,
-    /// How many bytes of objects may be pushed, as far as the cabin's accounts go.
+    /// Bytes of objects that may be pushed, as far as the cabin's accounts go.
     pub allowance_bytes: u32,
-    /// What the cabin has already.
+    /// Digest of the cabin's cache.
     pub digest: CacheDigest,
 }
 
-/// What comes up.
+/// Upward message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Up {
     /// The page; first, and once.

@@ -20,13 +20,13 @@ use super::pieces::{Pieces, sums};
 use super::queue::{Job, Next, Queue};
 use crate::record::{MOST_HEAD_BYTES, Record, sum};
 
-/// How long nothing is written after the disk failed.
+/// Time without writes after the disk failed.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// Bodies that are read at once: with the largest of 16 MiB each, 64 MiB.
 const MOST_READS: usize = 4;
 
-/// Why the directory cannot be used.
+/// Reason for which the directory cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// It cannot be made, read or written.
@@ -34,7 +34,7 @@ pub enum OpenError {
     Unusable {
         /// The directory, or what in it.
         path: PathBuf,
-        /// Why.
+        /// Cause.
         source: io::Error,
     },
     /// Somebody else has it.
@@ -45,7 +45,7 @@ pub enum OpenError {
     },
 }
 
-/// Why a file was not read.
+/// Reason for which a file was not read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unread {
     /// It is not there, or not what was written.
@@ -64,7 +64,7 @@ impl From<io::Error> for Unread {
     }
 }
 
-/// What the thread is told by. Dropped, it lets the thread end when all is done.
+/// Sender of jobs to the disk's thread. Dropped, it lets the thread end when all is done.
 pub struct Writer {
     queue: Arc<Queue>,
     pause: Arc<Pause>,
@@ -78,7 +78,7 @@ impl Drop for Writer {
     }
 }
 
-/// When the disk failed last.
+/// Time of the disk's last failure.
 #[derive(Default)]
 struct Pause(Mutex<Option<Instant>>);
 
@@ -148,12 +148,12 @@ impl Writer {
         Ok((Self { queue, pause, directory, reads }, highest))
     }
 
-    /// Whether the disk works, and little enough waits for it that one more may.
+    /// Returns `true` if the disk works, and little enough waits for it that one more may.
     pub fn has_time(&self) -> bool {
         !self.pause.lasts() && self.queue.has_room()
     }
 
-    /// What waits for the disk.
+    /// Queue of the disk.
     pub fn queue(&self) -> &Queue {
         &self.queue
     }

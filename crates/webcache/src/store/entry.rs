@@ -9,7 +9,7 @@ use crate::head::Head;
 use crate::key::Key;
 use crate::record::{Record, Sum};
 
-/// What a head takes in memory besides its encoded length: the maps' share.
+/// Memory of a head in addition to its encoded length: the maps' share.
 const HEAD_COST: u64 = 512;
 
 /// A stored answer.
@@ -31,7 +31,7 @@ pub struct Entry {
 struct State {
     head: Arc<Head>,
     body: Option<Bytes>,
-    /// Of its pieces on disk, once they have been looked at.
+    /// Sums of its pieces on disk, once they have been read.
     sums: Option<Sums>,
 }
 
@@ -109,7 +109,7 @@ impl Entry {
         self.state().sums = None;
     }
 
-    /// Whether somebody reads the body in memory.
+    /// Returns `true` if somebody reads the body in memory.
     pub fn is_lent(&self) -> bool {
         self.state().body.as_ref().is_some_and(|body| !body.is_unique())
     }
@@ -123,18 +123,18 @@ impl Entry {
         self.state().head = head.into();
     }
 
-    /// What its head's file is to hold, where the body's sum is known.
+    /// Content of its head's file, if the body's sum is known.
     pub fn record(&self) -> Option<Record> {
         let (id, key, head) = (self.id, self.key.clone(), Head::clone(&self.head()));
         Some(Record { id, key, head, body_bytes: self.body_bytes, body_sum: self.body_sum()? })
     }
 
-    /// What its head takes in memory.
+    /// Memory of its head.
     pub fn head_cost(&self) -> u64 {
         self.head_bytes + HEAD_COST
     }
 
-    /// What it counts for where it is pinned.
+    /// Size for which it counts if it is pinned.
     pub fn cost(&self) -> u64 {
         self.body_bytes + self.head_cost()
     }

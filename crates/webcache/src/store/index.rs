@@ -1,4 +1,5 @@
-//! What is where, and what goes first. No files here, and no clock: only arithmetic.
+//! Index of the store: places of objects, and the order of eviction. No files here, and no clock:
+//! only arithmetic.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -18,11 +19,11 @@ const MOST_OBJECTS: usize = 65_536;
 /// The most answers under one address. One more takes the place of the oldest.
 const MOST_VARIANTS: usize = 8;
 
-/// What pinned objects may take of the disk, or of the memory where there is no disk, and what of them is
-/// in memory alone may take of the memory: one part in so many. With 1 GiB of disk, 512 MiB.
+/// Part of the disk that pinned objects may use, or of the memory if there is no disk; and part of
+/// the memory for those in memory alone. One part in so many: with 1 GiB of disk, 512 MiB.
 const PINNED_PART: u64 = 2;
 
-/// What bodies on their way may take of the memory: one part in so many.
+/// Part of the memory that bodies in progress may use: one part in so many.
 const FILLING_PART: u64 = 2;
 
 /// A body on its way may have so much whatever the others have, if there is any.
@@ -35,7 +36,7 @@ const MOST_FORGOTTEN: usize = 1024;
 /// time, and so many more: 1,000 take some 50 µs.
 const LEAST_GHOSTS: usize = 1000;
 
-/// What file systems count in.
+/// Unit in which file systems count.
 const BLOCK_BYTES: u64 = 4096;
 
 /// One use in so many is told to the disk, so that what is used is known after a restart.
@@ -46,18 +47,18 @@ struct Slot {
     /// Its place in `order`, and in `warm`.
     tick: u64,
     uses: u64,
-    /// What of `memory` is its own.
+    /// Its own part of `memory`.
     memory: u64,
-    /// What of `disk` is its own; of that, its head's file.
+    /// Its own part of `disk`; of that, its head's file.
     disk: u64,
     disk_head: u64,
-    /// Whether its files are complete.
+    /// `true` if its files are complete.
     written: bool,
     pinned: bool,
 }
 
 impl Slot {
-    /// What of it can be in memory alone: its head, and its body if no disk has that.
+    /// Bytes of it that can be in memory alone: its head, and its body if no disk has that.
     fn only_in_memory(&self) -> u64 {
         if self.disk > 0 { self.entry.head_cost() } else { self.entry.cost() }
     }
@@ -67,7 +68,7 @@ impl Slot {
 pub struct Index {
     memory_budget: u64,
     disk_budget: u64,
-    /// What the disk was found to hold; at most the budget.
+    /// Capacity found on the disk; at most the budget.
     disk_limit: u64,
     by_key: BTreeMap<Key, Vec<u64>>,
     slots: HashMap<u64, Slot>,
@@ -276,7 +277,7 @@ impl Index {
         }
     }
 
-    /// Whether `entry` is given from disk; then its body in memory is of no more use.
+    /// Returns `true` if `entry` is read from disk; its body in memory is then useless.
     pub fn is_given_from_disk(&mut self, entry: &Entry) -> bool {
         let is_written = self.slots.get(&entry.id).is_some_and(|slot| slot.written);
         let is_given = is_written && entry.body_bytes > MOST_FROM_MEMORY;
@@ -456,7 +457,7 @@ impl Index {
     }
 }
 
-/// What a file of `bytes` takes on disk.
+/// Disk space of a file of `bytes`.
 pub fn on_disk(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES
 }

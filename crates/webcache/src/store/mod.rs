@@ -1,5 +1,5 @@
-//! Where objects are kept: all heads and the latest bodies in memory, all bodies on disk if there is
-//! one, within a budget for each.
+//! Store of objects: all heads and the latest bodies in memory, all bodies on disk if there is one,
+//! within a budget for each.
 
 mod disk;
 mod entry;
@@ -25,14 +25,14 @@ use crate::head::Head;
 use crate::key::Key;
 use crate::record::{MOST_HEAD_BYTES, Record};
 
-/// How much is kept, and where.
+/// Budgets and place of the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Memory for heads, for the bodies used last, and for bodies on their way, bytes.
     pub memory_bytes: u64,
     /// The directory that is the cache's alone; without one everything is in memory.
     pub directory: Option<PathBuf>,
-    /// How much may lie in it, in bytes as the file system counts them: in blocks of 4 KiB.
+    /// Maximum size of the directory, in bytes as the file system counts them: in blocks of 4 KiB.
     pub disk_bytes: u64,
     /// The largest object that is stored, bytes.
     pub object_bytes: u64,
@@ -49,7 +49,7 @@ impl Default for Settings {
     }
 }
 
-/// How much there is.
+/// Occupancy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Occupancy {
     /// Objects.
@@ -60,7 +60,7 @@ pub struct Occupancy {
     pub disk_bytes: u64,
 }
 
-/// What came and went since the cache was opened.
+/// Objects that came and went since the cache was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Objects that were stored.
@@ -125,7 +125,7 @@ impl Store {
         Some(entry)
     }
 
-    /// Whether anything is stored under `key`, whatever it fits.
+    /// Returns `true` if anything is stored under `key`, whatever it fits.
     pub fn knows(&self, key: &Key) -> bool {
         self.index().knows(key)
     }
@@ -204,7 +204,7 @@ impl Store {
         }
     }
 
-    /// What is stored under `key` has to be confirmed before it is used again.
+    /// Marks the answers under `key`: they have to be confirmed before their next use.
     pub fn invalidate(&self, key: &Key) {
         let index = self.index();
         for entry in index.all_of(key) {
@@ -281,7 +281,7 @@ impl Store {
         self.unless_gone(entry, pieces).map(Given::Pieces)
     }
 
-    /// What was `read` of `entry`, which is forgotten if that has shown that it is not there any more.
+    /// Result of a `read` of `entry`, which is forgotten if the read has shown that it is gone.
     fn unless_gone<T>(&self, entry: &Entry, read: Result<T, Unread>) -> Option<T> {
         if let Err(Unread::Gone) = read {
             self.remove(entry);

@@ -81,7 +81,7 @@ pub struct PieceReader {
 }
 
 impl PieceReader {
-    /// What is still to come, bytes.
+    /// Bytes still to come.
     pub fn left(&self) -> u64 {
         self.end.saturating_sub(self.at)
     }

@@ -1,4 +1,5 @@
-//! What waits for the disk: one thing for each object, whatever is told of it meanwhile. No files here.
+//! Jobs that wait for the disk: one for each object, which later jobs for it replace. No files
+//! here.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,7 +19,7 @@ pub const MOST_WAITING: usize = 4096;
 /// Bodies that wait to be written, bytes; while there are more, objects stay in memory only.
 pub const MOST_WAITING_BYTES: u64 = 32 << 20;
 
-/// What is to be done with the files of one object.
+/// Job on the files of one object.
 pub enum Job {
     /// Both are to be written, with the head as it is by then.
     Write { entry: Arc<Entry>, body: Bytes },
@@ -30,7 +31,7 @@ pub enum Job {
     Touch,
 }
 
-/// What the disk's thread does next.
+/// Next job of the disk's thread.
 pub enum Next {
     /// Something for the object of this id.
     Job(u64, Job),
@@ -38,7 +39,7 @@ pub enum Next {
     Settled(oneshot::Sender<()>),
 }
 
-/// What waits.
+/// Waiting jobs.
 #[derive(Default)]
 pub struct Queue {
     waiting: Mutex<Waiting>,
@@ -67,7 +68,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether one more object may wait to be written; counts that it may not.
+    /// Returns `true` if one more object may wait to be written; counts the refusals.
     pub fn has_room(&self) -> bool {
         let waiting = self.waiting();
         let has = waiting.body_bytes < MOST_WAITING_BYTES && waiting.jobs.len() < MOST_WAITING;
@@ -75,7 +76,7 @@ impl Queue {
         has
     }
 
-    /// How often there was no room.
+    /// Number of refusals.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -190,7 +191,7 @@ mod tests {
         Arc::new(Entry::new(id, key, head, Bytes::from_static(b"body")))
     }
 
-    /// What is done, by and by, until nothing waits.
+    /// Jobs in order, until nothing waits.
     fn all(queue: &Queue) -> Vec<String> {
         queue.close();
         let name = |next| match next {

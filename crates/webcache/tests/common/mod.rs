@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 /// Sun, 09 Sep 2001 01:46:40 GMT.
 pub const NOW: u64 = 1_000_000_000;
 
-/// What the origin says next.
+/// Next answer of the origin.
 pub enum Says {
     Whole(Response<Bytes>),
     /// A head, and then what comes by the channel; its end is the body's.
@@ -105,7 +105,7 @@ pub struct Rig {
     clock: Arc<AtomicU64>,
 }
 
-/// What a client got.
+/// Answer that a client got.
 #[derive(Debug)]
 pub struct Got {
     pub outcome: Outcome,

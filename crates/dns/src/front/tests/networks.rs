@@ -34,7 +34,7 @@ fn with_silent_names() -> Cabin {
     })
 }
 
-/// What `from` is told at once about `name`.
+/// Immediate answer to `from` about `name`.
 fn ask_from(cabin: &mut Cabin, from: (u32, Source), name: &str) -> Option<ResponseCode> {
     let message = query(name, RecordType::A);
     let told = cabin.front.query(from, &message, Room::Stream, cabin.now);

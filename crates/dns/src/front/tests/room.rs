@@ -1,4 +1,4 @@
-//! Who asks too much, and whose question ends for whose.
+//! Clients that ask too much, and the questions that end for others.
 
 use super::*;
 

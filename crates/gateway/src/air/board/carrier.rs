@@ -15,10 +15,10 @@ use crate::dns::read_message;
 use crate::far::Open;
 use crate::far::datagram::Datagram;
 
-/// How long an answer over a stream may take; the resolver gives up before.
+/// Maximum time of an answer over a stream; the resolver gives up before.
 const STREAM_WAIT: Duration = Duration::from_secs(15);
 
-/// How often it is looked whether the link is there.
+/// Polling interval of the link's state.
 const LOOK: Duration = Duration::from_millis(250);
 
 impl Board {

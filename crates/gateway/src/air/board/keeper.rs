@@ -1,4 +1,4 @@
-//! What the resolver keeps over restarts.
+//! Storage of the resolver's state over restarts.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::Board;
 use crate::net::StartError;
 use crate::quiet::Quiet;
 
-/// What was learned within this time is lost with the power.
+/// Interval of writes: knowledge of this time is lost with the power.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// After an error it is tried again to begin a new file.
@@ -30,8 +30,8 @@ pub struct Keeper {
     /// The journal's place, unless it could not be claimed so far.
     place: Option<Arc<Place>>,
     file: Option<File>,
-    /// What is being written. Whoever drops a future of this keeper leaves it here, so that nothing
-    /// else is written to the file meanwhile.
+    /// Write in progress. A dropped future of this keeper leaves it here, so that nothing else is
+    /// written to the file meanwhile.
     job: Option<JoinHandle<io::Result<Written>>>,
     quiet: Quiet,
     /// Ticks until it is tried again.

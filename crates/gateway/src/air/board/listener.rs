@@ -1,4 +1,4 @@
-//! Where passengers that are told of the resolver reach it.
+//! Listeners for passengers that are told of the resolver.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,10 +22,10 @@ const MOST_AT_A_TURN: usize = 64;
 /// No query is larger; what is cut off makes it unreadable.
 const MOST_QUERY: usize = 4096;
 
-/// How often it is logged what happened, where something did.
+/// Interval of log lines with counts, if there are any.
 const COUNTS_EVERY: Duration = Duration::from_secs(15 * 60);
 
-/// What is asked for of a socket: a cabin's burst waits in 1 MiB.
+/// Requested socket buffer: a cabin's burst waits in 1 MiB.
 const SOCKET_BUFFER: usize = 1 << 20;
 
 /// The sockets.
@@ -54,7 +54,7 @@ impl Listeners {
         Ok(Self { udp, tcp })
     }
 
-    /// Where they are.
+    /// Their addresses.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.udp.iter().filter_map(|socket| socket.local_addr().ok()).collect()
     }

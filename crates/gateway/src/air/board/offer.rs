@@ -10,17 +10,17 @@ use bentpipe_dns::designated::Endpoint;
 use super::tls::{Certificates, PATH_TEMPLATE, Secure};
 use crate::config::Encrypted;
 
-/// What was bound when the gateway started.
+/// Listeners that were bound when the gateway started.
 pub struct Offer {
     certificates: Arc<Certificates>,
     /// Over TLS, then over HTTPS.
     addresses: [Vec<SocketAddr>; 2],
-    /// Where the plain resolver is.
+    /// Addresses of the plain resolver.
     plain: Vec<IpAddr>,
 }
 
 impl Offer {
-    /// Of the listeners `secure`, beside the plain resolver at the addresses `plain`.
+    /// Offer of the listeners `secure`, next to the plain resolver at the addresses `plain`.
     pub fn new(secure: &Secure, plain: impl Iterator<Item = SocketAddr>) -> Self {
         Self {
             certificates: secure.certificates(),
@@ -34,7 +34,7 @@ impl Offer {
         self.certificates.set(config);
     }
 
-    /// What devices are told that look for the encrypted resolver, where `config` names it.
+    /// Answer for devices that search for the encrypted resolver, if `config` names it.
     pub fn designated(&self, config: &Encrypted) -> Option<Designated> {
         let mut endpoints = Vec::new();
         for (addresses, doh_path) in self.addresses.iter().zip([None, Some(PATH_TEMPLATE)]) {
@@ -48,8 +48,8 @@ impl Offer {
     }
 }
 
-/// Where a listener at `ip` is reached: one at every address where the plain resolver is, as far as it
-/// takes that family.
+/// Addresses at which a listener at `ip` is reached: a wildcard listener at every address of the
+/// plain resolver, as far as it has that family.
 fn reached_at(ip: IpAddr, plain: &[IpAddr]) -> Vec<IpAddr> {
     match ip.to_canonical() {
         IpAddr::V4(all) if all.is_unspecified() => {

@@ -1,4 +1,4 @@
-//! When the link counts as gone.
+//! Condition under which the link counts as gone.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// Whether it lasts too long for anybody to wait for its end.
+    /// Returns `true` if it lasts too long for anybody to wait for its end.
     pub fn lasts(&mut self, reach: Reach, now: Instant) -> bool {
         match reach {
             Reach::Up => self.since = None,

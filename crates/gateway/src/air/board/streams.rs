@@ -18,7 +18,7 @@ pub struct Streams<F> {
     open: HashMap<u16, AbortHandle>,
 }
 
-/// What became of a question that was to be asked.
+/// Result of a question that was to be sent.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Asked {
     /// It has a stream now.
@@ -50,7 +50,7 @@ impl<F: Future<Output = u16>> Streams<F> {
         Asked::Now
     }
 
-    /// Whether no question has a stream.
+    /// Returns `true` if no question has a stream.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }

@@ -196,7 +196,7 @@ async fn a_question_that_ends_for_another_gives_its_stream_back() {
     assert_eq!(first.iter().filter(|first| first.is_finished()).count(), 20);
 }
 
-/// What is to be seen has been looked at by then.
+/// Time after which every visible event has been seen.
 const LOOKED: Duration = Duration::from_millis(300);
 
 #[tokio::test]

@@ -25,10 +25,10 @@ use crate::air::intake::Intake;
 use crate::config::Encrypted;
 use crate::net::{StartError, listen_tcp};
 
-/// How long a client may take to agree on keys.
+/// Maximum time of a client's TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// Where questions are asked (RFC 8484 section 4.1 leaves it to the server).
+/// Path of questions (RFC 8484 section 4.1 leaves it to the server).
 const PATH: &str = "/dns-query";
 
 /// The same as devices are told of it (RFC 9461 section 5).
@@ -58,7 +58,7 @@ pub struct Secure {
     certificates: Arc<Certificates>,
 }
 
-/// What clients are shown: over TLS, and over HTTPS.
+/// Certificates that clients are shown: over TLS, and over HTTPS.
 pub struct Certificates(RwLock<[TlsAcceptor; 2]>);
 
 impl Certificates {
@@ -102,13 +102,13 @@ impl Secure {
         })
     }
 
-    /// Where they are: over TLS, then over HTTPS.
+    /// Their addresses: over TLS, then over HTTPS.
     pub fn addresses(&self) -> [Vec<SocketAddr>; 2] {
         [&self.tls, &self.https]
             .map(|all| all.iter().filter_map(|listener| listener.local_addr().ok()).collect())
     }
 
-    /// What they show.
+    /// Their certificates.
     pub fn certificates(&self) -> Arc<Certificates> {
         self.certificates.clone()
     }

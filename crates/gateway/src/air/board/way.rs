@@ -27,7 +27,7 @@ pub struct Outgoing {
     pub id: Option<u16>,
     /// The message.
     pub message: Vec<u8>,
-    /// Whether its answer does not fit into a datagram.
+    /// `true` if its answer does not fit into a datagram.
     pub over_stream: bool,
 }
 
@@ -67,7 +67,7 @@ impl<'a> Way<'a> {
         self.by_stream.pop_front()
     }
 
-    /// Whether the transport has no datagrams, as far as is known.
+    /// Returns `true` if the transport has no datagrams, as far as is known.
     pub fn has_only_streams(&self) -> bool {
         self.only_streams
     }

@@ -32,7 +32,7 @@ struct Held {
     cut_bytes: usize,
 }
 
-/// What becomes of a packet.
+/// Fate of a packet.
 enum Place {
     /// It waits, as the first of its address.
     First,

@@ -104,7 +104,7 @@ async fn send(
     (sender.send_request(request).await.ok(), ending)
 }
 
-/// What Split HTTP has for `request`, if anything.
+/// Answer of Split HTTP for `request`, if any.
 async fn pushed(proxy: &Proxy, request: &Request<Incoming>) -> Option<Response<Body>> {
     let pages = proxy.intake.pages.as_ref()?;
     if !request.body().is_end_stream() {
@@ -118,7 +118,7 @@ async fn pushed(proxy: &Proxy, request: &Request<Incoming>) -> Option<Response<B
     Some(pushed.map(|body| body.map_err(Into::into).boxed_unsync()))
 }
 
-/// Whether the flow ended because nothing came over the link, rather than by what came.
+/// Returns `true` if the flow ended because nothing came over the link, rather than by what came.
 pub fn is_the_links_fault(ended: Ended) -> bool {
     use ResetCode::{Aborted, Idle, Internal, Timeout, Unreachable};
     let silent = matches!(ended.code, Aborted | Idle | Internal | Timeout | Unreachable);

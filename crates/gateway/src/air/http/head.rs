@@ -1,4 +1,4 @@
-//! What a proxy reads from a message head and changes in it.
+//! Message heads at a proxy: fields that it reads, and fields that it changes.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::Auth;
 
-/// What this proxy calls itself in Via and Proxy-Status.
+/// Name of this proxy in Via and Proxy-Status.
 pub const PSEUDONYM: &str = "bentpipe";
 
 /// Headers that concern one connection only (RFC 9110 section 7.6.1).
@@ -24,7 +24,7 @@ const HOP_BY_HOP: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// Where an absolute-form request goes, or what is wrong with it.
+/// Target of an absolute-form request, or its fault.
 pub fn target(uri: &Uri) -> Result<Target, &'static str> {
     let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
         return Err("This is a proxy: ask it for http://host/path, or CONNECT host:443.");
@@ -99,7 +99,7 @@ pub fn add_via(headers: &mut HeaderMap, version: http::Version) {
     }
 }
 
-/// Whether the request carries the right Basic credentials (RFC 7617).
+/// Returns `true` if the request carries the right Basic credentials (RFC 7617).
 pub fn authorized(headers: &HeaderMap, auth: &Auth) -> bool {
     let given = headers.get(header::PROXY_AUTHORIZATION).and_then(|value| value.to_str().ok());
     let Some((scheme, encoded)) = given.and_then(|value| value.split_once(' ')) else {

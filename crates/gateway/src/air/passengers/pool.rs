@@ -17,11 +17,11 @@ pub struct Pool {
 /// The largest numbers of entries.
 #[derive(Debug, Clone, Copy)]
 pub struct Most {
-    /// Of all holders.
+    /// For all holders.
     pub all: usize,
-    /// Of the holder in question.
+    /// For the holder in question.
     pub each: usize,
-    /// Whether the holder's own idlest entry may end for its next.
+    /// `true` if the holder's own idlest entry may end for its next.
     pub own_may_end: bool,
 }
 

@@ -22,7 +22,7 @@ use crate::quic::is_quic;
 /// Datagrams taken from one association before other tasks have their turn.
 const MOST_AT_A_TURN: usize = 64;
 
-/// What the client's own packets started with is not known here.
+/// Hop limit assumed for the client's own packets, which is not known here.
 const HOP_LIMIT: u8 = 64;
 
 /// Relays the datagrams of `client` until `tcp` ends; `port` is what the client says it sends from.
@@ -67,7 +67,7 @@ struct Association {
     table: Arc<Table<Relay>>,
     socket: Arc<UdpSocket>,
     client: IpAddr,
-    /// What it sends from; 0 until that is known.
+    /// Port from which it sends; 0 until that is known.
     port: AtomicU16,
     quic: Quic,
     intake: Arc<Intake>,

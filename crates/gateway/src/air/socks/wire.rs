@@ -33,7 +33,7 @@ pub enum Reply {
     AddressNotSupported = 8,
 }
 
-/// How far the bytes at hand go.
+/// Result of parsing the bytes at hand.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Parsed<T> {
     /// A whole message, and how many bytes it took.
@@ -114,7 +114,7 @@ pub fn credentials(bytes: &[u8]) -> Parsed<Credentials> {
     })
 }
 
-/// What a client asks for.
+/// Request of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// A TCP connection.
@@ -124,7 +124,7 @@ pub enum Request {
     Associate(u16),
 }
 
-/// What the client asks for, or the reply that says why not.
+/// Request of the client, or the reply with the reason against it.
 pub fn request(bytes: &[u8]) -> Parsed<Result<Request, Reply>> {
     parse(bytes, 5, |fields| {
         let command = fields.byte()?;
@@ -144,7 +144,7 @@ pub fn request(bytes: &[u8]) -> Parsed<Result<Request, Reply>> {
     })
 }
 
-/// Why an address cannot be read.
+/// Reason for which an address cannot be read.
 enum Unreadable {
     /// There is no such type of address.
     Type,

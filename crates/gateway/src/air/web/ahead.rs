@@ -1,4 +1,4 @@
-//! What is fetched before passengers ask for it: from where they would have it.
+//! Fetches before passengers ask: from the place that they would use.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Ahead {
 }
 
 impl Ahead {
-    /// What fetches ahead as `config` says.
+    /// Preloader of `config`.
     pub fn preloader(config: &Preload, intake: Arc<Intake>, web: Arc<Web>) -> Preloader {
         let (cache, counters) = (web.cache.clone(), intake.counters.clone());
         let sites = web.sites().iter().map(|site| site.name.clone()).collect();

@@ -1,4 +1,4 @@
-//! What passengers have changed at servers that may be anybody's.
+//! Changes by passengers at servers that may be anybody's.
 //!
 //! What is sent to an address that a passenger dialled is answered by whoever is there, and says nothing of
 //! what the cache holds under the name in Host. But the passenger who sent it shall see what it did (RFC
@@ -37,7 +37,8 @@ impl Changed {
         own.push_back(key.hash64());
     }
 
-    /// Whether `client` has changed what is under `key`, and does not know yet what it is now.
+    /// Returns `true` if `client` has changed the resource under `key`, and does not know its new
+    /// state yet.
     pub fn take(&self, client: IpAddr, key: &Key) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(own) = all.get_mut(&client) else { return false };

@@ -1,4 +1,4 @@
-//! What the cache did, counted: requests by their outcome, and bytes as they are given.
+//! Counts of the cache: requests by their outcome, and bytes as they are given.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub fn count(served: Served, counters: &Arc<Counters>) -> Result<Response<Body>,
 struct Counted {
     body: bentpipe_webcache::Body,
     counters: Option<Arc<Counters>>,
-    /// Whether the bytes are the cache's own, and not another's who fetches them.
+    /// `true` if the bytes are the cache's own, and not another client's fetch.
     is_here: bool,
 }
 

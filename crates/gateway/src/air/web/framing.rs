@@ -1,5 +1,5 @@
-//! Where a request begins and ends, by one reading only: what can be read in two ways is refused
-//! (RFC 9112 §2.2, §5, §6, §11.2). Bytes in, a verdict out.
+//! Framing of a request by one reading only: a request that can be read in two ways is refused (RFC
+//! 9112 §2.2, §5, §6, §11.2). Bytes in, a verdict out.
 
 use http::StatusCode;
 
@@ -12,7 +12,7 @@ const MOST_FIELDS: usize = 100;
 /// The longest extension of a chunk's size, bytes. Nobody uses them for good.
 const MOST_EXTENSION_BYTES: usize = 256;
 
-/// Why a request is refused.
+/// Reason for refusing a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// It breaks the grammar, or could be read in two ways.
@@ -30,7 +30,7 @@ impl Refusal {
         }
     }
 
-    /// What is wrong.
+    /// Fault, in words.
     pub fn why(self) -> &'static str {
         match self {
             Self::Malformed(why) => why,
@@ -42,15 +42,15 @@ impl Refusal {
 /// A head that has one meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Framed {
-    /// How many bytes it has, its empty line and an empty line before it included.
+    /// Length in bytes, including its empty line and an empty line before it.
     pub bytes: usize,
-    /// What follows it.
+    /// Body that follows it.
     pub body: Length,
-    /// Whether the connection is a tunnel from here on, if the answer is that it is.
+    /// `true` if the connection is a tunnel from here on, once the answer accepts it.
     pub connect: bool,
 }
 
-/// What follows a head.
+/// Length of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
     /// So many bytes.
@@ -106,7 +106,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Whether the method is CONNECT, and whether the version is 1.1.
+/// Returns `true` if the method is CONNECT, and `true` if the version is 1.1.
 fn request_line(line: &[u8]) -> Result<(bool, bool), Refusal> {
     let wrong = Refusal::Malformed("the first line is not a method, an address and HTTP/1.1");
     let mut words = line.split(|byte| *byte == b' ');
@@ -147,7 +147,7 @@ fn is_to_be_escaped(byte: &u8) -> bool {
     matches!(byte, b'"' | b'<' | b'>' | 128..)
 }
 
-/// What the fields say that matters here.
+/// Fields that matter for the framing.
 #[derive(Default)]
 struct Fields {
     count: usize,
@@ -233,7 +233,7 @@ fn is_host(value: &[u8]) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunks {
     state: Chunk,
-    /// Of the trailer section so far.
+    /// Length of the trailer section so far.
     trailer_bytes: usize,
 }
 
@@ -258,12 +258,12 @@ enum Chunk {
     LastLf,
 }
 
-/// How far a chunked body was read.
+/// Progress in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
     /// Bytes of it.
     pub bytes: usize,
-    /// Whether that was its end.
+    /// `true` if that was its end.
     pub ended: bool,
 }
 

@@ -20,10 +20,10 @@ use crate::single::AskedPacked;
 /// Flows kept open for a next request, of all passengers: each costs some 40 KiB at either end.
 const MOST_IDLE: usize = 128;
 
-/// How long one is kept. Many servers close after 5 s or more.
+/// Lifetime of an idle flow. Many servers close after 5 s or more.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// Whose flow it is, and to where: for another it is never used.
+/// Owner of a flow, and its destination: it is never used for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub target: Target,
@@ -41,7 +41,7 @@ pub enum Whose {
     Preload(Option<Name>),
 }
 
-/// What HTTP is spoken on.
+/// Stream on which HTTP is spoken.
 pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
@@ -65,7 +65,7 @@ struct Idle {
 pub struct Connection {
     pub sender: SendRequest<Outbound>,
     pub ending: Ending,
-    /// Where its requests' heads cross the link packed.
+    /// Packed form of its requests' heads, if they cross the link packed.
     pub packed: Option<AskedPacked>,
 }
 

@@ -36,7 +36,7 @@ pub async fn intercept(
     }
 }
 
-/// What the requests of one connection share.
+/// State shared by the requests of one connection.
 struct Connection {
     dialled: SocketAddr,
     ticket: Arc<Ticket>,
@@ -97,7 +97,7 @@ impl Connection {
         }
     }
 
-    /// Where `request` goes.
+    /// Destination of `request`.
     ///
     /// The client chose an address; what it says in Host is only a claim. Were answers of that address
     /// stored under the claimed name, a client could put its own server's words into everybody's mouth.

@@ -1,5 +1,5 @@
-//! Whether an intercepted connection to port 80 speaks HTTP that is understood here. All else is
-//! carried untouched.
+//! Detection of intercepted connections to port 80 that speak HTTP that is understood here.
+//! Everything else is carried untouched.
 
 use std::io;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::framing::MOST_HEAD_BYTES;
 
-/// How long a client may be silent before it is taken for one that waits for its server to speak.
-/// Browsers open connections ahead of their requests, so this is much longer than elsewhere.
+/// Silence after which a client is assumed to wait for its server to speak. Browsers open
+/// connections ahead of their requests, so this is much longer than elsewhere.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// The longest first line of which it is waited for the end.
@@ -20,7 +20,7 @@ const MOST_LINE_BYTES: usize = 8 * 1024;
 /// The longest method.
 const MOST_METHOD_BYTES: usize = 24;
 
-/// What a connection begins with.
+/// Beginning of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Look {
     /// A request of HTTP/1.0 or 1.1.
@@ -31,7 +31,7 @@ enum Look {
     Unclear,
 }
 
-/// What a client has said first.
+/// First bytes of a client.
 pub enum First {
     /// HTTP.
     Http(Bytes),
@@ -98,7 +98,7 @@ fn is_word(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(u8::is_ascii_alphabetic) && bytes.iter().all(u8::is_ascii_graphic)
 }
 
-/// Where the first empty line is, however lines end.
+/// End of the first empty line, however lines end.
 fn end_of_head(bytes: &[u8]) -> Option<usize> {
     let ends = |window: &[u8]| matches!(window, b"\n\n" | b"\n\r");
     bytes.windows(2).position(ends)

@@ -34,7 +34,7 @@ use crate::pages::Condition;
 use crate::single::AskedPacked;
 use crate::still::MAX_FORGIVEN;
 
-/// How often it is looked whether the link is there, where something stale could stand in.
+/// Polling interval of the link's state, if a stale answer could stand in.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Time that a stream of a site waits for its passenger to have room for another flow.
@@ -57,7 +57,7 @@ struct Shared {
     interims: Interims,
 }
 
-/// Who asks.
+/// Owner of a request.
 pub enum Asks {
     /// The passenger with the ticket, whose connection has one request at a time.
     Passenger(Arc<Ticket>),
@@ -92,13 +92,14 @@ impl Asker {
         Self(Arc::new(Shared { intake, asks, origins, to, interims }))
     }
 
-    /// What failures speak of.
+    /// Target that failures name.
     pub fn target(&self) -> Target {
         self.0.meant().clone()
     }
 
-    /// Whether what is sent once goes to what the name means, to the address that stands for it, or to one
-    /// that our own resolver has given for it, and not only to where a client says that it is.
+    /// Returns `true` if a request goes to the meaning of the name, to the address that stands for
+    /// it, or to one that our own resolver has given for it; not only to the place that a client
+    /// claims.
     pub fn is_named(&self) -> bool {
         let shared = &self.0;
         let Some(named) = shared.to.named.as_ref().filter(|_| shared.to.site.is_none()) else {
@@ -223,9 +224,9 @@ impl Shared {
         Ok(answer)
     }
 
-    /// What Split HTTP has for the request, if anything. The ground asks by name; what it sends may be
-    /// stored where the origin has said how long it is, and it does not depend on who asked: it was
-    /// asked for with the fields of the page's request.
+    /// Answer of Split HTTP for the request, if any. The ground asks by name. Its answer may be
+    /// stored if the origin has announced its length, and it does not depend on the client: it was
+    /// requested with the fields of the page's request.
     async fn pushed(&self, request: &Request<()>) -> Option<Answer> {
         // Of a page that is fetched ahead all that is wanted stands in the manifest.
         let ticket = self.asks.ticket()?;
@@ -285,8 +286,8 @@ impl Shared {
         }
     }
 
-    /// How a request may cross, which may be sent again or may not: the ground sees what goes to an origin in
-    /// clear, and what goes to a site where that says so.
+    /// Form of a request that may or may not be repeated: the ground sees requests to an origin in
+    /// clear, and those to a site that allows it.
     fn attempt(&self, may_repeat: bool) -> Attempt {
         match self.to.site.as_ref().filter(|site| site.client.is_some()) {
             None => Attempt::new(&self.intake, None, may_repeat),
@@ -388,8 +389,8 @@ impl Shared {
         }
     }
 
-    /// What HTTP is spoken on: the flow, or TLS to the origin of a site over it. The ground sees neither
-    /// what is asked nor what is answered then.
+    /// Stream on which HTTP is spoken: the flow, or TLS over it to the origin of a site. The ground
+    /// then sees neither requests nor answers.
     async fn wire(
         &self,
         flow: RequestFlow,
@@ -456,7 +457,7 @@ fn offline() -> Failure {
     Failure { offline: true, code: ResetCode::Unreachable.to_u8() }
 }
 
-/// Whether an answer says how long it is, and that it is the same whatever was asked with it.
+/// Returns `true` if an answer announces its length, and is the same for every form of the request.
 fn is_for_all(headers: &HeaderMap) -> bool {
     let alike = headers.get_all(header::VARY).iter().all(|value| {
         let names = value.to_str().unwrap_or("*").split(',').map(str::trim);
@@ -467,8 +468,8 @@ fn is_for_all(headers: &HeaderMap) -> bool {
     alike && headers.contains_key(header::CONTENT_LENGTH)
 }
 
-/// Whether a 304 depends on nothing but what the page's request said too: then it confirms what was asked
-/// about. It has no body, whose length could be missing.
+/// Returns `true` if a 304 depends only on fields that the page's request had too: then it confirms
+/// the stored answer. It has no body whose length could be missing.
 fn is_for_this(headers: &HeaderMap) -> bool {
     let mut names = headers
         .get_all(header::VARY)
@@ -478,7 +479,7 @@ fn is_for_this(headers: &HeaderMap) -> bool {
     names.all(|name| name.is_empty() || name.eq_ignore_ascii_case("accept-encoding") || said(name))
 }
 
-/// Why a flow gave no answer.
+/// Reason for which a flow gave no answer.
 fn failed(ending: &Ending) -> Failure {
     match ending.get() {
         Some(ended) => {

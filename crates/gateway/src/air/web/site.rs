@@ -27,7 +27,7 @@ use crate::replay::Replay;
 /// The port whose connections are looked into.
 pub const PORT: u16 = 443;
 
-/// How long the rest of a hello is waited for.
+/// Maximum wait for the rest of a hello.
 const HELLO: Duration = Duration::from_secs(1);
 
 /// The longest hello that is waited for.
@@ -64,7 +64,7 @@ pub async fn carry(
     }
 }
 
-/// What a client has said first, and the name in it.
+/// First bytes of a client, and the name in them.
 async fn hello(tcp: &TcpStream, read: Bytes) -> (Bytes, Option<String>) {
     let mut read = bytes::BytesMut::from(&read[..]);
     let until = Instant::now() + HELLO;
@@ -106,7 +106,7 @@ fn http2_server() -> http2::Builder<TokioExecutor> {
     server
 }
 
-/// What the requests of one connection share.
+/// State shared by the requests of one connection.
 struct Connection {
     site: Arc<SiteLoaded>,
     ticket: Arc<Ticket>,

@@ -18,10 +18,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::Interim;
 use super::framing::{self, Chunks, Length, MOST_HEAD_BYTES, Refusal};
 
-/// What is read from the socket at once.
+/// Bytes per read from the socket.
 const READ_BYTES: usize = 16 * 1024;
 
-/// What stands in for a request that is refused. Nothing follows it.
+/// Substitute for a request that is refused. Nothing follows it.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nHost: refused\r\nConnection: close\r\n\r\n";
 
 /// Side channel between a connection and its service: refusals, and interim responses.
@@ -119,7 +119,7 @@ impl Gate {
 pub struct Strict<T> {
     io: T,
     buffer: BytesMut,
-    /// How much at the beginning of the buffer may be read.
+    /// Length at the beginning of the buffer that may be read.
     good: usize,
     state: State,
     /// Requests whose heads were let through.
@@ -307,7 +307,7 @@ mod tests {
     use super::*;
     use tokio::io::AsyncReadExt;
 
-    /// What comes through of `text`, and which request is refused.
+    /// Part of `text` that passes, and the refused request.
     async fn through(text: &str, piece: usize) -> (String, Option<(u64, Refusal)>) {
         let (mut client, server) = tokio::io::duplex(1 << 20);
         let (mut strict, gate) = Strict::new(server, Bytes::new());

@@ -1,4 +1,4 @@
-//! What goes with which transport, and what a beam is shared by.
+//! Settings that belong to each transport, and those of a shared beam.
 
 use super::*;
 

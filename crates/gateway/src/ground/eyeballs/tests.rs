@@ -4,7 +4,7 @@ use super::*;
 use std::sync::Mutex;
 use tokio::time::sleep;
 
-/// What a family's query gives and when.
+/// Time and answer of a family's query.
 #[derive(Clone)]
 struct Script(u64, Answer);
 

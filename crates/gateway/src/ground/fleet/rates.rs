@@ -27,7 +27,7 @@ pub struct Rates {
     state: Mutex<State>,
 }
 
-/// When each passenger's part is full again.
+/// Time at which each passenger's part is full again.
 #[derive(Default)]
 struct State {
     full_at: HashMap<u32, Instant>,

@@ -1,4 +1,4 @@
-//! Who may have how many questions under way, and whose ends for a newer one.
+//! Places for questions in progress, and the choice of the one that ends for a newer.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +21,7 @@ const MOST_ASKED: usize = 5120;
 /// 1,024 places an aircraft asks 512 names that nobody answers per second before its next is refused.
 const YOUNG: Duration = Duration::from_secs(2);
 
-/// Where an aircraft has more than so many, younger ones end too for another that has none.
+/// Number of questions beyond which an aircraft's younger ones end too for another that has none.
 const PROTECTED: usize = 64;
 
 /// Places for questions.
@@ -35,13 +35,13 @@ struct Held {
     all: usize,
     /// The number of the next place.
     next: u64,
-    /// Of aircraft that have some: their questions by number, the oldest first.
+    /// Questions of aircraft that have some, by number, the oldest first.
     of: HashMap<[u8; 32], BTreeMap<u64, Question>>,
 }
 
 struct Question {
     since: Instant,
-    /// What ends it.
+    /// Channel that ends it.
     end: oneshot::Sender<()>,
 }
 
@@ -127,7 +127,7 @@ fn shown(aircraft: &[u8; 32]) -> String {
 }
 
 impl Held {
-    /// Who has most of those that have an old question, or more than what is [`PROTECTED`].
+    /// Aircraft with most questions among those that have an old one, or more than [`PROTECTED`].
     fn richest(&self) -> Option<[u8; 32]> {
         let ranked = self.of.iter().filter_map(|(aircraft, questions)| {
             let (number, oldest) = questions.first_key_value()?;

@@ -1,4 +1,4 @@
-//! What aircraft that begin are sent unasked.
+//! Unasked answers to aircraft that begin.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,11 +11,11 @@ use tokio::time::Instant;
 
 use crate::counters::Counters;
 
-/// Of one aircraft, answers that are looked for at once.
+/// Answers for one aircraft that are looked up at once.
 pub const MOST_AT_ONCE: usize = 4;
 
-/// What each aircraft asks for, and the pace of what it is sent. Only aircraft of the configuration
-/// have flows here.
+/// Frequent questions of each aircraft, and the pace of its pushes. Only aircraft of the
+/// configuration have flows here.
 pub struct Pushes {
     bytes_per_second: f64,
     began: Instant,
@@ -40,12 +40,12 @@ impl Pushes {
         self.lock().entry(*aircraft).or_default().begins(bytes, self.began.elapsed());
     }
 
-    /// When there is something to be sent to `aircraft`.
+    /// Time of the next push to `aircraft`.
     pub fn next_at(&self, aircraft: &[u8; 32]) -> Option<Instant> {
         Some(self.began + self.lock().get(aircraft)?.next_at()?)
     }
 
-    /// What is to be sent next.
+    /// Next answer to push.
     pub fn next(&self, aircraft: &[u8; 32]) -> Option<Key> {
         self.lock().get_mut(aircraft)?.next(self.began.elapsed())
     }

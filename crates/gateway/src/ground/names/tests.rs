@@ -17,7 +17,7 @@ struct Flow {
     came: Arc<Came>,
 }
 
-/// What the ground has sent.
+/// Answer that the ground has sent.
 #[derive(Default)]
 struct Came {
     messages: Mutex<Vec<Vec<u8>>>,

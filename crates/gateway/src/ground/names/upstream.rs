@@ -51,7 +51,7 @@ pub struct Upstream {
     servers: Vec<SocketAddr>,
     /// Those whose flag AD is passed on, beside those on this machine.
     trusted: Vec<IpAddr>,
-    /// What ids are made of.
+    /// Source of the ids.
     hash: RandomState,
     asked: AtomicU64,
 }
@@ -69,8 +69,8 @@ impl Upstream {
         ip.is_loopback() || self.trusted.iter().any(|trusted| trusted.to_canonical() == ip)
     }
 
-    /// What they say to `query`: the first answer that is no failure, or else the last failure. One that
-    /// fails or is slow is joined by the next, and may still be the one that answers.
+    /// Answer of the servers to `query`: the first that is not a failure, or else the last failure.
+    /// A server that fails or is slow is joined by the next, and may still be the one that answers.
     pub async fn ask(&self, query: &Query) -> Option<Answer> {
         let deadline = Instant::now() + DEADLINE;
         let mut servers = self.servers.iter();

@@ -36,10 +36,10 @@ const MIN_SHARED: usize = 512;
 /// Shared ports that are tried for a flow, at random, before one more is opened.
 const MAX_TRIED: usize = 8;
 
-/// What a packet of our own starts with.
+/// Initial hop limit of our own packets.
 const OWN_HOP_LIMIT: u8 = 64;
 
-/// Whose external port it is, or whose identifier of echoes.
+/// Owner of an external port, or of an identifier of echoes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// The aircraft's key.
@@ -50,7 +50,7 @@ pub struct Owner {
     pub protocol: u8,
     /// The passenger's own port, or identifier; with 0 every flow has an external one of its own.
     pub source: u16,
-    /// Whether it is a gateway of ours; a standard client knows no context but 0.
+    /// `true` for a gateway of ours; a standard client knows only context 0.
     pub is_gateway: bool,
 }
 
@@ -64,7 +64,7 @@ pub struct Mappings {
     names: HashMap<[u8; 32], String>,
     table: Mutex<Table>,
     taken: Taken,
-    /// What choices are made of that nobody can guess.
+    /// Source of choices that nobody can guess.
     random: RandomState,
 }
 
@@ -101,7 +101,7 @@ struct Mapping {
     ended: CancellationToken,
 }
 
-/// Where a mapping is noted.
+/// Table in which a mapping is noted.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     /// Among those of one passenger: its key if it is kept, and its ticket if it takes a port of UDP.
@@ -122,9 +122,9 @@ struct Peer {
 
 #[derive(Clone, Copy)]
 struct Moved {
-    /// When, in either direction.
+    /// Time, in either direction.
     at: Instant,
-    /// Whether anything has ever come from the destination.
+    /// `true` if anything has ever come from the destination.
     is_answered: bool,
 }
 
@@ -273,7 +273,7 @@ impl Mappings {
         Lease { mappings: self.clone(), mapping, address, peer, _sole: sole }
     }
 
-    /// Who holds how many ports of the family of `address`.
+    /// Largest holder of ports in the family of `address`, and the holdings of `owner`.
     fn holding(&self, owner: Owner, address: SocketAddr) -> Holding {
         let table = lock(&self.table);
         let shares = &table.own[usize::from(address.is_ipv6())];
@@ -350,8 +350,8 @@ impl Lease {
         }
     }
 
-    /// When the flow ends if nothing moves until then: after `idle`, or `unanswered` where that is
-    /// sooner and nothing has answered yet.
+    /// Time at which the flow ends if nothing moves until then: after `idle`, or `unanswered` if
+    /// that is sooner and nothing has answered yet.
     pub fn deadline(&self, idle: Duration, unanswered: Duration) -> Instant {
         let moved = lock(&self.peer.moved);
         moved.at + if moved.is_answered { idle } else { idle.min(unanswered) }
@@ -367,7 +367,7 @@ impl Lease {
         self.mapping.ended.cancelled().await;
     }
 
-    /// Whether the flow is of a gateway of ours.
+    /// Returns `true` if the flow belongs to a gateway of ours.
     pub fn is_gateway(&self) -> bool {
         self.peer.is_gateway
     }
@@ -546,7 +546,7 @@ impl Peer {
     }
 }
 
-/// What a router at our end of the path to `address` would say of a packet too large for it.
+/// Message of a router at our end of the path to `address` about a packet too large for it.
 fn too_big(paths: &Paths, address: SocketAddr) -> io::Result<IcmpError> {
     let path = paths.towards(address)?;
     let from = path.own_address.ok_or(io::ErrorKind::AddrNotAvailable)?;

@@ -45,7 +45,8 @@ pub fn open(protocol: u8, address: SocketAddr, source: Option<IpAddr>) -> io::Re
     UdpSocket::from_std(socket.into())
 }
 
-/// What came by such a socket without the IP header, which raw sockets of IPv4 leave before it.
+/// Payload of a packet from such a socket, without the IP header, which raw sockets of IPv4 leave
+/// before it.
 pub fn payload(protocol: u8, from: SocketAddr, bytes: &[u8]) -> Option<&[u8]> {
     let headed = from.is_ipv4() && protocol != ip::UDP && !ip::is_echo(protocol);
     if !headed {

@@ -22,9 +22,9 @@ pub const MIN_IDLE: Duration = Duration::from_secs(10);
 /// The state of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Usage {
-    /// Whether anything has come back.
+    /// `true` if anything has come back.
     pub is_answered: bool,
-    /// When anything moved last.
+    /// Time of the last datagram.
     pub moved_at: Instant,
 }
 
@@ -50,7 +50,7 @@ pub struct Ticket {
     number: u64,
 }
 
-/// Whether there is room for one more.
+/// Room for one more entry.
 #[derive(Debug)]
 pub enum Room<E> {
     /// There is.

@@ -37,7 +37,7 @@ pub struct Netlink {
     number: u32,
 }
 
-/// Why there is no answer.
+/// Reason for which there is no answer.
 pub enum Failed {
     /// Netlink does not work here.
     Refused(io::Error),

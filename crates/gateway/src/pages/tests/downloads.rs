@@ -1,4 +1,4 @@
-//! What a page's request brings that is no page.
+//! Answers to a page's request that are not pages.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! How many pages are held once they have come.
+//! Number of pages that are held once they have come.
 
 use super::*;
 use crate::pages::air::MAX_HELD;

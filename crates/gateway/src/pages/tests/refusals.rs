@@ -1,4 +1,4 @@
-//! What the ground does not give, and what it is not asked for then.
+//! Refusals of the ground, and the requests that are not made after them.
 
 use super::*;
 

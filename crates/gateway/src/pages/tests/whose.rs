@@ -1,4 +1,4 @@
-//! What came for a passenger, and to whom it may be given: judged on board again.
+//! Objects that came for one passenger, and who may be given them: decided on board again.
 
 use super::*;
 

@@ -41,7 +41,7 @@ fn encrypted_configs_of(name: &str, folder: &std::path::Path) -> Configs {
 
 /// A gateway with a certificate.
 struct Encrypted {
-    /// Where it is: over TLS, and over HTTPS.
+    /// Its addresses: over TLS, and over HTTPS.
     addresses: [SocketAddr; 2],
     plain: SocketAddr,
     /// Trusts the certificate.
@@ -168,7 +168,7 @@ async fn a_new_certificate_is_shown_after_a_reload() {
     }
 }
 
-/// What devices are told of: the name and the addresses.
+/// Announcement for devices: the name and the addresses.
 async fn designated(plain: SocketAddr) -> (Vec<String>, Vec<IpAddr>) {
     let answer = ask(plain, &query("_dns.resolver.arpa.", RecordType::SVCB)).await;
     let names = answer.answers.iter().map(|record| {

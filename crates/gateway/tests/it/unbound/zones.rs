@@ -1,5 +1,5 @@
-//! What is asked for: a zone with names of every common type, zones below it for what stands only at the
-//! top of one, and a zone that is signed.
+//! Zones of the questions: one with names of every common type, zones below it for types that occur
+//! only at the top of one, and a signed zone.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -11,10 +11,10 @@ use hickory_proto::rr::RecordType;
 /// The type's name, and what its data is.
 type Type = (&'static str, fn(usize) -> String);
 
-/// How many types there are.
+/// Number of types.
 const TYPES: usize = 23;
 
-/// What names have, by turns: a type, and its data for the name's number in the zone.
+/// Records of the names, in turn: a type, and its data for the name's number in the zone.
 const DATA: [Type; TYPES] = [
     ("A", |n| format!("198.51.{}.{}", n / 250, 1 + n % 250)),
     ("AAAA", |n| format!("2001:db8::{n:x}")),
@@ -51,7 +51,7 @@ pub const SIGNED_NAMES: usize = 4 * TYPES;
 /// A zone's name, and where it stands.
 pub type Zone = (String, PathBuf);
 
-/// What the name with that number in its zone has.
+/// Type of the name with that number in its zone.
 pub fn kind(n: usize) -> &'static str {
     DATA[n % TYPES].0
 }
@@ -77,7 +77,7 @@ fn key(n: usize) -> String {
     BASE64_STANDARD.encode([n as u8; 16])
 }
 
-/// Whether it stands at the top of a zone: such a name is a zone of its own.
+/// Returns `true` if the type occurs at the top of a zone: such a name is a zone of its own.
 fn is_apex(kind: &str) -> bool {
     matches!(kind, "NS" | "SOA")
 }

@@ -14,7 +14,7 @@ use super::super::cpu;
 use super::load::{Direction, Load, SYMBOL_BYTES, SYMBOLS, symbols};
 use super::sliding::Taken;
 
-/// What RaptorQ aligns symbols to, and in which block the stream is cut for it.
+/// Alignment of RaptorQ's symbols, and the block into which the stream is cut for it.
 const ALIGNMENT: u8 = 8;
 const BLOCK: u8 = 0;
 

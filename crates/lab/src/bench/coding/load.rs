@@ -1,4 +1,4 @@
-//! What is coded: a stream of symbols, the repairs for it, and what of it is lost.
+//! Load of the code: a stream of symbols, the repairs for it, and its losses.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ pub const BUFFERS: usize = 64;
 /// Symbols of the stream that a decoder has before the time is taken.
 pub const WARM_UP: usize = 2048;
 
-/// Of a code with this many repairs as many symbols are lost: one in five of the repairs is spare.
+/// Share of spare repairs: one in five, so four symbols are lost for five repairs.
 const SPARE: usize = 5;
 
 /// One of the two ends.
@@ -35,12 +35,12 @@ pub enum Direction {
     Decode,
 }
 
-/// What an end is given to do.
+/// Load of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Load {
-    /// Which end.
+    /// Direction.
     pub direction: Direction,
-    /// How many symbols are protected together.
+    /// Number of symbols that are protected together.
     pub window: usize,
     /// Repairs for 100 symbols.
     pub percent: usize,
@@ -67,7 +67,7 @@ impl Load {
         self.window * self.percent * (SPARE - 1) / (100 * SPARE)
     }
 
-    /// Which symbols of the stream are lost: in each window as many as in any other.
+    /// Lost symbols of the stream: in each window as many as in any other.
     pub fn lost(self, seed: u64) -> Vec<bool> {
         let mut random = StdRng::seed_from_u64(seed);
         let mut lost = vec![false; SYMBOLS];
@@ -111,7 +111,7 @@ impl fmt::Display for Load {
 pub struct Planned {
     /// After so many symbols of the stream.
     pub after: usize,
-    /// What it combines.
+    /// Span that it combines.
     pub span: Span,
     /// Its key.
     pub key: u16,

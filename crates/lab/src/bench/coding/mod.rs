@@ -22,7 +22,7 @@ const ROUNDS: usize = 7;
 /// The stream and its losses.
 const SEED: u64 = 1;
 
-/// What was found.
+/// Results.
 pub struct Found(Vec<Cell>);
 
 struct Cell {
@@ -30,7 +30,7 @@ struct Cell {
     contender: Contender,
     /// Source bytes a second.
     rates: Samples,
-    /// What the multiply-adds alone would allow, for each round.
+    /// Rate that the multiply-adds alone would allow, for each round.
     bounds: Samples,
 }
 
@@ -72,7 +72,7 @@ fn measure(load: Load) -> Result<Vec<Cell>, BenchError> {
 }
 
 impl Contender {
-    /// What it took, and, of our own, the rate that its multiply-adds alone would have had.
+    /// Time taken, and, for our own code, the rate of its multiply-adds alone.
     fn run(self, work: &Work, blocks: &Blocks) -> Option<(Taken, Option<f64>)> {
         let kernel = match self {
             Self::Ours(kernel) => kernel,

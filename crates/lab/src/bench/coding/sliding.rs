@@ -11,7 +11,7 @@ use super::load::{
     BUFFERS, Direction, KEPT, Load, Planned, SYMBOL_BYTES, SYMBOLS, WARM_UP, stream, symbols,
 };
 
-/// How long it took, and how many multiply-adds of a symbol cannot be saved.
+/// Time taken, and number of multiply-adds of a symbol that cannot be saved.
 #[derive(Debug, Clone, Copy)]
 pub struct Taken {
     /// The time.
@@ -26,11 +26,11 @@ pub struct Taken {
 pub struct Work {
     load: Load,
     schedule: Vec<Planned>,
-    /// What a sender retains.
+    /// Symbols that a sender retains.
     retained: Vec<Vec<u8>>,
-    /// What comes.
+    /// Received symbols.
     buffers: Vec<Vec<u8>>,
-    /// Of what comes.
+    /// Received repairs.
     repairs: Vec<Vec<u8>>,
     lost: Vec<bool>,
 }

@@ -25,7 +25,7 @@ pub struct Aead {
     sealed: Vec<Vec<u8>>,
 }
 
-/// What it took to seal and to open.
+/// Cost of sealing and of opening.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Bare {
     pub seal: Duration,

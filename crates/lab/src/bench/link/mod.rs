@@ -17,13 +17,13 @@ use crate::result::{Percentile, Row, Samples};
 /// Each load is measured so often, the loads in turns, so that whatever else this machine does meets
 /// all. One more round before goes uncounted: the sessions learn their path in it.
 const ROUNDS: usize = 15;
-/// Of a millisecond of virtual time: 33,000 packets of bulk.
+/// Ticks of a millisecond of virtual time: 33,000 packets of bulk.
 const ROUND_TICKS: usize = 1000;
 /// On the wire that is not perfect.
 const LOSS: f64 = 0.06;
 const SEED: u64 = 1;
 
-/// What was found.
+/// Results.
 pub struct Found(Vec<Cell>);
 
 /// One part of the work under one load.
@@ -31,11 +31,11 @@ struct Cell {
     load: Load,
     part: Part,
     packets: usize,
-    /// Of a packet, in seconds.
+    /// Time of a packet, in seconds.
     times: Samples,
-    /// Of sealing or opening it alone, in seconds.
+    /// Time of sealing or opening it alone, in seconds.
     bare: Samples,
-    /// Of the two, round by round.
+    /// Ratio of the two, round by round.
     ratios: Samples,
 }
 

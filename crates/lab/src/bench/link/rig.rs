@@ -22,12 +22,12 @@ use rand_chacha::ChaCha20Rng;
 
 use super::super::cpu;
 
-/// What either end is leased: 33 full packets a tick.
+/// Lease of either end: 33 full packets a tick.
 const RATE: BitRate = BitRate::from_bps(400_000_000);
 /// One way. With the rate it makes 1,667 packets under way, as on a satellite link of 33 Mbit/s.
 const DELAY: Duration = Duration::from_millis(25);
 const TICK: Duration = Duration::from_millis(1);
-/// How many ticks the session and what is under way at the end may take.
+/// Number of ticks for the session, and for the packets in flight at the end.
 const PATIENCE_TICKS: u32 = 10_000;
 
 /// A burst that ends: one is written each tick, 80 Mbit/s of the lease's 400.
@@ -41,7 +41,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 /// IPv4 and UDP headers.
 const OUTER_BYTES: usize = 28;
 
-/// What is sent.
+/// Kind of traffic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Traffic {
     /// From the hub to the air: one flow that always has more than may leave.
@@ -50,7 +50,7 @@ pub enum Traffic {
     Objects,
 }
 
-/// What is sent, and over what.
+/// Traffic, and its link.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Load {
     pub traffic: Traffic,
@@ -61,7 +61,7 @@ pub struct Load {
 /// One part of the work.
 #[derive(Debug, Clone, Default)]
 pub struct Cost {
-    /// Of the processor.
+    /// Processor time.
     pub time: Duration,
     /// The length of every datagram that the part made or took.
     pub datagrams: Vec<usize>,
@@ -70,9 +70,9 @@ pub struct Cost {
 /// All of it.
 #[derive(Debug, Clone, Default)]
 pub struct Costs {
-    /// What the sender of the data does for it: takes it from its owner, chooses, codes, seals.
+    /// Work of the data's sender: takes it from its owner, chooses, codes, seals.
     pub send: Cost,
-    /// What its receiver does: opens, sorts, recovers, delivers to the owner.
+    /// Work of its receiver: opens, sorts, recovers, delivers to the owner.
     pub receive: Cost,
     /// Reports, as the receiver makes them.
     pub report: Cost,
@@ -310,7 +310,7 @@ mod tests {
     use super::*;
     use bentpipe_link::Counters;
 
-    /// What the sender's and the receiver's sessions counted, and what the wires lost of each.
+    /// Counters of the sender's and the receiver's sessions, and losses of the wires.
     fn counted(rig: &mut Rig) -> [(Counters, u64); 2] {
         let lost = |wire: &Wire| wire.direction.counters().lost.packets;
         let air = (rig.air.current().unwrap().1.counters(), lost(&rig.to_hub));

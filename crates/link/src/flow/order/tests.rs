@@ -8,8 +8,8 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// What comes of symbols of one datagram each, all of one flow: the numbers as they are passed on, and
-/// when.
+/// Symbols of one datagram each, all of one flow: the numbers as they are passed on, and their
+/// times.
 #[derive(Default)]
 struct Bench {
     order: Order,

@@ -26,7 +26,7 @@ use trial::{Trial, Verdict};
 /// So many large packets without news of any begin to look suspicious. Reports name only some of
 /// the packets that came, so that one or two by themselves mean nothing.
 const ENOUGH_UNVERIFIED: u32 = 8;
-/// What would be gained by going on searching within fewer bytes is not worth the probes.
+/// Granularity of the search: a smaller gain is not worth the probes.
 const GRAIN_BYTES: usize = 8;
 /// RFC 8899, section 5.1.1: PMTU_RAISE_TIMER.
 const RAISE_AFTER: Duration = Duration::from_secs(600);
@@ -66,7 +66,7 @@ pub struct Mtu {
 
 #[derive(Debug, Clone, Copy)]
 struct Unverified {
-    /// When the first of them left.
+    /// Time at which the first of them left.
     since: Duration,
     packets: u32,
     /// The largest of them: who sends nothing larger need not know whether that would pass.
@@ -111,12 +111,12 @@ impl Mtu {
         if self.has_refused { self.current } else { self.most }
     }
 
-    /// Whether the size in use may be too large for the path.
+    /// Returns `true` if the size in use may be too large for the path.
     pub fn is_in_doubt(&self) -> bool {
         self.trial.as_ref().is_some_and(|trial| trial.bytes() == self.current)
     }
 
-    /// When the next probe should leave.
+    /// Time at which the next probe should leave.
     pub fn due_at(&self) -> Option<Duration> {
         self.trial.as_ref().and_then(Trial::due_at)
     }
@@ -235,7 +235,7 @@ impl Mtu {
         }
     }
 
-    /// When [`Self::handle_timeout`] should be called.
+    /// Time at which [`Self::handle_timeout`] should be called.
     pub fn next_timeout(&self, rtt: &Rtt) -> Option<Duration> {
         let judged = self.trial.as_ref().and_then(Trial::judged_at);
         judged.into_iter().chain(self.doubt_at(rtt)).min()

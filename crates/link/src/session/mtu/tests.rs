@@ -23,7 +23,7 @@ struct Bench {
     bad_until: Duration,
     good_until: Duration,
     next_packet: u64,
-    /// What the peer will be known to have: number, bytes, by the time that is told.
+    /// Packets that the peer will be known to have: number, bytes, by the time of that knowledge.
     told: BTreeMap<(Duration, u64), usize>,
     least: usize,
     largest_sent: usize,

@@ -32,7 +32,7 @@ const SLACK: Duration = Duration::from_millis(50);
 const PRIOR_LOST: u32 = 2;
 const PRIOR: u32 = 6;
 
-/// What a trial has come to.
+/// Result of a trial.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// Not yet.
@@ -88,12 +88,12 @@ impl Trial {
         self.bytes
     }
 
-    /// Whether `packet` left after the trial had begun.
+    /// Returns `true` if `packet` left after the trial had begun.
     pub fn is_later(&self, packet: u64) -> bool {
         packet >= self.from
     }
 
-    /// When the next packet should leave; `None` while enough wait for their fate.
+    /// Time at which the next packet should leave; `None` while enough wait for their fate.
     pub fn due_at(&self) -> Option<Duration> {
         (self.waiting.len() < MAX_WAITING).then_some(self.next_pair)
     }
@@ -140,7 +140,7 @@ impl Trial {
         self.next_pair = self.next_pair.max(now);
     }
 
-    /// When the oldest pair's fate is known.
+    /// Time at which the oldest pair's fate is known.
     pub fn judged_at(&self) -> Option<Duration> {
         self.waiting.front().map(|pair| pair.judged_at)
     }

@@ -1,7 +1,7 @@
-//! What both ends know of heads before the first one.
+//! Common text of heads, known to both ends before the first one.
 
-/// What heads of browsers' requests have in common, as the cabin's half writes them: what is usual stands
-/// last. It is part of the protocol: another text is another version.
+/// Common text of browsers' request heads, as the cabin's half writes them: the usual text is last.
+/// It is part of the protocol: another text is another version.
 pub const DICTIONARY: &[u8] = concat!(
     "content-type: application/x-www-form-urlencoded\r\ncontent-type: application/json\r\n",
     "content-length: 0\r\ntransfer-encoding: chunked\r\nexpect: 100-continue\r\n",

@@ -1,11 +1,11 @@
-//! What comes down for a site: the origin's bytes in chunks, and how they ended.
+//! Downward bytes for a site: the origin's bytes in chunks, and their end.
 
 use bytes::{Buf, Bytes};
 
 use super::{AS_IT_IS, CHUNK_HEAD_BYTES, END, MAX_CHUNK_BYTES};
 use crate::wire::WireError;
 
-/// How what an origin says has ended.
+/// End of an origin's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
     /// As the origin wanted: with TLS it has said so, and all that it said is here.
@@ -41,7 +41,7 @@ pub fn put_said(bytes: &[u8], out: &mut Vec<u8>) {
 /// Reads what came down. It holds three bytes at most.
 #[derive(Debug, Default)]
 pub struct Downs {
-    /// Of the three bytes before a chunk.
+    /// Part of the three bytes before a chunk.
     head: Vec<u8>,
     /// To come of a chunk.
     left_bytes: usize,
@@ -68,7 +68,7 @@ impl Downs {
         Ok(Bytes::new())
     }
 
-    /// How it ended, once it has.
+    /// The end, once it has come.
     pub fn end(&self) -> Option<End> {
         self.end
     }

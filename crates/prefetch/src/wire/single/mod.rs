@@ -1,4 +1,4 @@
-//! What goes up of a single request: its head packed, all else as it is.
+//! Upward bytes of a single request: its head packed, all else as it is.
 //!
 //! The cabin's end cuts the bytes for an origin into chunks, the ground's end puts the same bytes
 //! together again, whatever they are: [`HeadPacker`] looks for heads of HTTP/1.1 in them only to pack
@@ -67,5 +67,5 @@ const AS_IT_IS: u8 = 1;
 const HEAD: u8 = 2;
 const END: u8 = 3;
 
-/// What begins each zstd frame, and so needs no saying.
+/// Start of each zstd frame, which is left out.
 const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];

@@ -23,7 +23,7 @@ static PREPARED: LazyLock<EncoderDictionary<'static>> =
 /// Cuts what goes to an origin into chunks.
 #[derive(Debug, Default)]
 pub struct HeadPacker {
-    /// Of a head that has not come whole.
+    /// Incomplete head.
     head: Vec<u8>,
     is_as_it_is: bool,
     packed: u64,
@@ -62,7 +62,7 @@ impl HeadPacker {
         put_said(&head, out);
     }
 
-    /// How many heads were packed since this was last asked, and how many bytes less they have now.
+    /// Number of heads packed since the last call, and of bytes saved.
     pub fn take_saved(&mut self) -> (u64, u64) {
         (std::mem::take(&mut self.packed), std::mem::take(&mut self.saved_bytes))
     }
@@ -81,8 +81,8 @@ impl HeadPacker {
     }
 }
 
-/// Whether the request has no content, so that the next bytes are another's head; where that is not
-/// plain to see it has.
+/// Returns `true` if the request has no content, so that the next bytes are another's head. An
+/// unclear request counts as one with content.
 fn is_followed_by_a_head(head: &[u8]) -> bool {
     let is_read = head.starts_with(b"GET ") || head.starts_with(b"HEAD ");
     is_read

@@ -1,4 +1,4 @@
-//! What of a head goes into the compressor, and what does not.
+//! Division of a head: the part for the compressor, and the part kept out of it.
 //!
 //! Who can make a browser ask for addresses of their choice and sees how long the packed requests are
 //! can guess at what is in them, piece by piece (RFC 7541 section 7.1). So what is likely to be a secret
@@ -69,7 +69,7 @@ pub fn split(head: &[u8]) -> Option<(Vec<u8>, Vec<&[u8]>)> {
     Some((text, kept))
 }
 
-/// What follows the first `?` or `;` of the address.
+/// Part after the first `?` or `;` of the address.
 fn of_request_line(line: &[u8]) -> Range<usize> {
     let said = line.iter().position(|byte| matches!(byte, b'?' | b';'));
     let Some(said) = said else { return 0..0 };
@@ -90,7 +90,7 @@ fn of_field(line: &[u8]) -> Range<usize> {
     begin + open..line.len()
 }
 
-/// How long the origin is that the address `value` begins with, with the slash behind it.
+/// Length of the origin with which the address `value` begins, with the slash after it.
 fn origin_bytes(value: &[u8]) -> usize {
     let Some(scheme) = find(value, b"://") else { return 0 };
     let authority = scheme + 3;

@@ -5,7 +5,7 @@ use crate::wire::WireError;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-/// What Chromium asks for a picture in clear, as the cabin's half writes it; names are made up.
+/// Chromium's request for a picture in clear, as the cabin's half writes it; names are made up.
 const PICTURE: &str = "GET /media/2026/11/harbour-at-dawn-1280x720.webp HTTP/1.1\r\n\
     host: pictures.harbour-times.test\r\n\
     user-agent: Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) \
@@ -57,7 +57,7 @@ fn heads_are_a_fraction_of_what_they_were() {
     }
 }
 
-/// What another writer made of [`PICTURE`]: zstd at its strongest, with the same dictionary.
+/// [`PICTURE`], packed by another writer: zstd at its strongest, with the same dictionary.
 const PICTURE_PACKED: &str = "02006e00590000a50200d2c30d11a06f0037fb24f60f20bcb8db6baa3a190a20f45bf7c3ba087f5857ef3348\
     899f4c901721b16ae295a877aeaa5e97d2c689b782cdc5140800d1fbc1b9573ab925219bbc28d24a1c1126f0\
     08219fc1bc0200116e6577732f323032362f686172626f7572";

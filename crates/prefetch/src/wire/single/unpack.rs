@@ -19,7 +19,7 @@ static PREPARED: LazyLock<DecoderDictionary<'static>> =
 /// Puts together again what was cut. Between chunks it holds nothing.
 #[derive(Debug, Default)]
 pub struct HeadUnpacker {
-    /// Of a head's chunk that has not come whole, or of the three bytes before a chunk.
+    /// Incomplete chunk of a head, or of the three bytes before a chunk.
     chunk: Vec<u8>,
     /// To come of a chunk as it is.
     left_bytes: usize,
@@ -59,7 +59,7 @@ impl HeadUnpacker {
         Ok(taken)
     }
 
-    /// Whether all that came has been given: only then the sender can have ended.
+    /// Returns `true` if all received bytes have been given: only then the sender can have ended.
     pub fn is_between_chunks(&self) -> bool {
         self.chunk.is_empty() && self.left_bytes == 0
     }

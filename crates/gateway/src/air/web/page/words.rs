@@ -1,4 +1,4 @@
-//! What the page says of each part that is switched on, and of no other.
+//! Text of the page on each part that is switched on, and on no other.
 
 use crate::config::{AirConfig, Detail, SiteLoaded};
 
@@ -50,7 +50,7 @@ can be told to use nothing else. Of these nothing is kept{but_ours}.</li>";
 const OWN_RESOLVER: &str = "<li>Let your device ask its names encrypted, of a resolver that you choose: \u{201c}Private DNS\u{201d} or \
 \u{201c}Secure DNS\u{201d} in its settings.</li>";
 
-/// What it does beyond carrying.
+/// Services beyond carrying.
 pub fn services(config: &AirConfig) -> String {
     let mut told = Vec::new();
     if config.split_http.is_some() {
@@ -69,7 +69,7 @@ pub fn services(config: &AirConfig) -> String {
     told.join("\n")
 }
 
-/// What of passengers' traffic lies on board.
+/// Passengers' traffic that is stored on board.
 pub fn kept(config: &AirConfig) -> String {
     let mut told = Vec::new();
     if config.http_cache.is_some() {
@@ -94,7 +94,7 @@ pub fn kept(config: &AirConfig) -> String {
     told.join("\n")
 }
 
-/// What is known of whom.
+/// Knowledge of passengers.
 pub fn known(config: &AirConfig) -> String {
     let mut told = vec![SEES];
     if config.usage.is_some() {
@@ -108,7 +108,7 @@ pub fn known(config: &AirConfig) -> String {
     told.join("\n")
 }
 
-/// Which encrypted connections end here, and who else reads them.
+/// Encrypted connections that end here, and their other readers.
 pub fn except(config: &AirConfig) -> String {
     let but = |names| {
         format!(
@@ -127,7 +127,7 @@ pub fn except(config: &AirConfig) -> String {
     ours + &names(config, |site| site.split_http).map(too).unwrap_or_default()
 }
 
-/// How to be without all this.
+/// Instructions for opting out of all this.
 pub fn refuse(config: &AirConfig) -> String {
     let mut told = Vec::new();
     if config.http_cache.is_some() || config.split_http.is_some() {
@@ -144,7 +144,7 @@ pub fn refuse(config: &AirConfig) -> String {
     format!("\n<h2>If you want none of this</h2>\n<ul>\n{}\n</ul>\n", told.join("\n"))
 }
 
-/// Who answers questions.
+/// Contact for questions.
 pub fn ask(config: &AirConfig) -> String {
     let contact = config.page.as_ref().and_then(|page| page.contact.as_deref());
     let heading = "<h2>Whom to ask</h2>";
@@ -189,7 +189,7 @@ mod tests {
         String::from_utf8(page.to_vec()).unwrap()
     }
 
-    /// What only the part that is switched on by `table` says.
+    /// Text that belongs only to the part that `table` switches on.
     const PARTS: [(&str, &str); 8] = [
         ("[http-cache]", "Copies of public files"),
         ("[split-http]", "It fetches whole pages ahead."),
