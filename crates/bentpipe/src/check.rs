@@ -506,7 +506,8 @@ mod tests {
         let text = described(
             "ground.toml",
             &format!(
-                "[link]\nprivate-key-file = \"own.key\"\nlisten = \"[::]:4500\"\n[[aircraft]]\n\
+                "[link]\nprivate-key-file = \"own.key\"\nlisten = \"[::]:4500\"\n\
+                 total-memory = \"512 MiB\"\n[[aircraft]]\n\
                  name = \"D-ABCD\"\npublic-key = \"{KEY}\"\nrate = \"1.89 Mbit/s\"\n\
                  highest-class = \"network\"\nmemory = {{ send = \"32 MiB\" }}\n\
                  [dns]\nservers = [\"9.9.9.9\"]\npush-rate = \"32 kbit/s\"\n"
@@ -520,6 +521,10 @@ mod tests {
                 1.89 Mbit/s; 4096 flows, 4096 of UDP, up to network
   memory        512 MiB received, 32 MiB to send, 16 MiB for repairs
   packets       up to 1500 bytes, IP header included, if the path carries them
+  all sessions  512 MiB of memory; their own bounds come to 560 MiB
+                one ends after 900 s of silence
+                where that is short, nothing more is lent, and silent sessions
+                end first
   dials         public addresses only, and no neighbours
                 never 168.63.129.16/32, 25/tcp
   name servers  9.9.9.9:53
