@@ -169,7 +169,7 @@ async fn the_grounds_policy_holds_for_objects_too() {
 async fn with_a_cache_a_second_passenger_needs_the_link_for_the_page_alone() {
     let (origin, asked) = origin(SITE).await;
     let (_, ground) = with_pages();
-    let bench = start("[split-http]\n[http-cache]", &ground);
+    let bench = start("[split-http]\n[http-cache]\ncache-status = true", &ground);
     for (passenger, crossed) in [("127.0.0.1", 1), ("127.0.0.2", 2)] {
         let get = async |path: &str, lines| {
             get_from(passenger, bench.http, &format!("http://{origin}{path}"), lines).await

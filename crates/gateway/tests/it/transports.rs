@@ -32,6 +32,13 @@ pub fn configs() -> Configs {
     configs_with("", "")
 }
 
+/// Configs with which one passenger may open a thousand flows per second at the ground.
+fn busy_configs() -> Configs {
+    let mut configs = configs();
+    configs.ground.aircraft[0].flows_per_second = 8_000;
+    configs
+}
+
 /// The configs with these lines at their tops.
 pub fn configs_with(air_top: &str, ground_top: &str) -> Configs {
     let folder = tempfile::tempdir().unwrap();
@@ -183,7 +190,7 @@ pub fn over_aerotcp(configs: &Configs) -> Ends {
 }
 
 pub async fn carries_flows(over: impl Fn(&Configs) -> Ends) {
-    let configs = configs();
+    let configs = busy_configs();
     let (far, arrivals) = over(&configs);
     let (socks, counters) = start_air(&configs, far);
     start_ground(&configs, arrivals);
@@ -198,7 +205,7 @@ async fn the_radio_transport_carries_flows() {
 
 #[tokio::test]
 async fn the_radio_transport_carries_all_of_it_over_ipv6() {
-    let configs = configs();
+    let configs = busy_configs();
     let (far, arrivals) = over_link_v6(&configs);
     let (socks, counters) = start_air(&configs, far);
     start_ground(&configs, arrivals);
