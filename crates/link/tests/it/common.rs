@@ -131,6 +131,8 @@ impl Pair {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (air, hub) = (SecretKey::generate(&mut rng), SecretKey::generate(&mut rng));
         let rate = settings.rate;
+        // Outages of these tests may be longer than a hub remembers a silent aircraft by default.
+        let hubs = Settings { session_lifetime: Duration::from_secs(86_400), ..hubs };
         Self {
             now: Duration::ZERO,
             air: new_air(&air, &hub, &settings, 1, rng.random()),

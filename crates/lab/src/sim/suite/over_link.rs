@@ -74,6 +74,8 @@ fn settings(scenario: &Scenario) -> Settings {
         flow_reserve: ByteSize::from_bytes(memory.flow_reserve_bytes),
         max_flows: MAX_FLOWS,
         key_lifetime: scenario.key_lifetime.unwrap_or(defaults.key_lifetime),
+        // Flows survive every outage of a scenario.
+        session_lifetime: Duration::from_secs(86_400),
         ..defaults
     }
 }
