@@ -3,7 +3,7 @@
 //! Every table that passengers fill is here: TCP connections, flows of UDP, flows of other protocols, and
 //! within those of UDP the ones that nothing has answered. A full table ends the idlest entry of whoever
 //! holds most and lets the newcomer in; a passenger at its own limit loses its own idlest entry. See
-//! [`pool`] for the rule.
+//! `pool` for the rule.
 
 mod pool;
 #[cfg(test)]
