@@ -274,11 +274,12 @@ fn world(setup: Setup, client: fn()) -> Counted {
         client();
     });
     // The router and the host live as long as these.
-    let (router, router_over) = router();
+    let (router, router_over, host_ready) = router();
     connect(seat, router);
     let groups = setup.ping_group;
     sh(&format!("echo '{groups}' >/proc/sys/net/ipv4/ping_group_range"));
     router_over.send(()).unwrap();
+    host_ready.recv_timeout(PATIENCE).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let counted = runtime.block_on(gateways(setup, seat_go, &seat_done));
     drop(router_over);
@@ -286,9 +287,10 @@ fn world(setup: Setup, client: fn()) -> Counted {
 }
 
 /// Makes the router's namespace and the host's behind it, which stay until the sender is dropped.
-/// What is sent says that the router's interface is there.
-fn router() -> (nix::unistd::Pid, mpsc::Sender<()>) {
+/// What is sent says that the router's interface is there; what is received, that the host answers.
+fn router() -> (nix::unistd::Pid, mpsc::Sender<()>, mpsc::Receiver<()>) {
     let (send_over, over) = mpsc::channel::<()>();
+    let (send_ready, ready) = mpsc::channel::<()>();
     let (router, router_go, _) = namespace(move || {
         over.recv_timeout(PATIENCE).unwrap();
         let (send_host_over, host_over) = mpsc::channel::<()>();
@@ -301,6 +303,7 @@ fn router() -> (nix::unistd::Pid, mpsc::Sender<()>) {
                 echo 0 >/proc/sys/net/ipv4/icmp_ratelimit\n\
                 echo 0 >/proc/sys/net/ipv6/icmp/ratelimit");
             HOST.into_iter().for_each(echoes);
+            send_ready.send(()).unwrap();
             let _ = host_over.recv();
         });
         sh(&format!(
@@ -321,7 +324,7 @@ fn router() -> (nix::unistd::Pid, mpsc::Sender<()>) {
         drop(send_host_over);
     });
     router_go.send(()).unwrap();
-    (router, send_over)
+    (router, send_over, ready)
 }
 
 /// Sends back what comes by protocol 253 and by TCP, until the test's process ends.
