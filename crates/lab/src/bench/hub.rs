@@ -179,10 +179,14 @@ impl Rig {
                 self.hub.handle_datagram(&std::mem::take(&mut out), address(craft), false, now);
             }
             self.hub.handle_timeout(now);
-            while self.hub.transmit(now, &mut out).is_some() {
-                moved = true;
-                let from = ([198, 18, 0, 1], 4_500).into();
-                air.handle_datagram(&std::mem::take(&mut out), from, false, now);
+            while let Some(to) = self.hub.transmit(now, &mut out) {
+                let datagram = std::mem::take(&mut out);
+                // Those that are gone are still probed.
+                if to == address(craft) {
+                    moved = true;
+                    let from = ([198, 18, 0, 1], 4_500).into();
+                    air.handle_datagram(&datagram, from, false, now);
+                }
             }
             self.hub.next_timeout(now);
             while air.next_event().is_some() || self.hub.next_event().is_some() {}
