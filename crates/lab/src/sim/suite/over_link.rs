@@ -73,7 +73,8 @@ fn settings(scenario: &Scenario) -> Settings {
         flow_send_buffer: ByteSize::from_bytes(memory.flow_send_bytes),
         flow_reserve: ByteSize::from_bytes(memory.flow_reserve_bytes),
         max_flows: MAX_FLOWS,
-        key_lifetime: scenario.key_lifetime.unwrap_or(defaults.key_lifetime),
+        // Keys end after four times this: later than every outage of a scenario.
+        key_lifetime: scenario.key_lifetime.unwrap_or(Duration::from_secs(1_200)),
         // Flows survive every outage of a scenario.
         session_lifetime: Duration::from_secs(86_400),
         ..defaults
