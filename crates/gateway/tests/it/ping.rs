@@ -287,7 +287,7 @@ fn world(setup: Setup, client: fn()) -> Counted {
 }
 
 /// Makes the router's namespace and the host's behind it, which stay until the sender is dropped.
-/// What is sent says that the router's interface is there; what is received, that the host answers.
+/// The caller sends once the router's interface is there, and receives once the host answers.
 fn router() -> (nix::unistd::Pid, mpsc::Sender<()>, mpsc::Receiver<()>) {
     let (send_over, over) = mpsc::channel::<()>();
     let (send_ready, ready) = mpsc::channel::<()>();
