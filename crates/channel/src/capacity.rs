@@ -1,25 +1,25 @@
-//! Exact amount that a rate can send by a given time, and the time by which it has sent a given
-//! amount.
+//! Exact capacity of a rate: the work possible by a given time, and the time by which given work is
+//! possible.
 
 use bentpipe_units::BitRate;
 
 use crate::series::Varying;
 
-/// Work is counted in bits × nanoseconds per second (a rate times a time), as integers: no
-/// rounding builds up, however long a run lasts.
+/// Work in bits × nanoseconds per second (rate × time). Integers, so that no rounding error builds
+/// up however long a run lasts.
 pub(crate) type Work = u128;
 
-/// The work of sending `bytes`.
+/// Work of sending `bytes`.
 pub(crate) const fn work(bytes: u64) -> Work {
     bytes as Work * 8 * 1_000_000_000
 }
 
-/// The bytes in `work`, a part of a byte counting as a whole one.
+/// Bytes in `work`, rounded up.
 pub(crate) fn bytes(work: Work) -> u64 {
     u64::try_from(work.div_ceil(8_000_000_000)).unwrap_or(u64::MAX)
 }
 
-/// The running sum of a rate over time.
+/// Running sum of a rate over time.
 #[derive(Debug, Clone)]
 pub(crate) enum Capacity {
     Constant(u64),
@@ -30,7 +30,7 @@ pub(crate) enum Capacity {
 pub(crate) struct Step {
     start_ns: u64,
     rate_bps: u64,
-    /// The work possible before `start_ns`.
+    /// Work possible before `start_ns`.
     before: Work,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Cycle {
 }
 
 impl Capacity {
-    /// Needs a rate above zero, in the long run (which specs are checked for).
+    /// Creates the running sum. The long-run rate must be above zero, which specs are checked for.
     pub fn new(rate: &Varying<BitRate>) -> Self {
         let series = match rate {
             Varying::Constant(rate) => return Self::Constant(rate.bps()),
@@ -59,7 +59,7 @@ impl Capacity {
         Self::Series { steps, cycle }
     }
 
-    /// The work that can be done from the beginning until `at_ns`.
+    /// Work possible from the beginning until `at_ns`.
     pub fn until(&self, at_ns: u64) -> Work {
         match self {
             Self::Constant(rate_bps) => Work::from(*rate_bps) * Work::from(at_ns),
@@ -73,7 +73,7 @@ impl Capacity {
         }
     }
 
-    /// The first nanosecond by which `wanted` work can have been done.
+    /// First nanosecond by which `wanted` work is possible.
     pub fn when(&self, wanted: Work) -> u64 {
         if wanted == 0 {
             return 0;
@@ -85,8 +85,8 @@ impl Capacity {
                     let cycles = (wanted - 1) / cycle.total;
                     (cycles * Work::from(cycle.length_ns), wanted - cycles * cycle.total)
                 });
-                // The last step with less than `rest` before it has a rate: had it none, the
-                // next step would have as little before it.
+                // The last step with less than `rest` before it has a rate above zero. Otherwise
+                // the next step would have the same amount before it.
                 let step = &steps[steps.partition_point(|step| step.before < rest) - 1];
                 let into = (rest - step.before).div_ceil(Work::from(step.rate_bps));
                 start + Work::from(step.start_ns) + into
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_in_the_rate_is_waited_out() {
+    fn a_pause_in_the_rate_is_skipped() {
         let capacity = series(&[8_000, 0, 16_000], true);
         assert_eq!(capacity.when(work(1000)), 1_000_000_000);
         assert_eq!(capacity.when(work(1001)), 2_000_500_000);
@@ -129,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn when_is_the_first_moment_with_enough(
+        fn when_is_the_first_time_with_enough_capacity(
             mut rates in prop::collection::vec(prop_oneof![Just(0u64), 1u64..1_000_000_000], 1..8),
             repeat: bool,
             bytes in 1u64..100_000_000,

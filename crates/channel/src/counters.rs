@@ -1,32 +1,34 @@
-//! Fate of the packets offered so far, as counts.
+//! Counters of packet fates.
 
-/// Packets and their bytes.
+/// Number of packets and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Count {
     /// Number of packets.
     pub packets: u64,
-    /// Their IP bytes.
+    /// IP bytes of the packets.
     pub bytes: u64,
 }
 
-/// The totals of one direction: `offered` = `too_long` + `queue_dropped` +
-/// `lost` + `delivered`.
+/// Totals of one direction: `offered` = `too_long` + `policed` + `queue_dropped` + `lost` +
+/// `delivered`, and the packets that wait for a decision of an AQM.
 ///
-/// A packet is counted when it is offered, as its fate is known then: one counted as delivered
-/// may still be on its way.
+/// A packet is counted when its fate is known. A packet counted as delivered may still be in
+/// flight.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Everything offered.
+    /// Packets offered.
     pub offered: Count,
-    /// Refused because the link's MTU is smaller: nobody is told, as in a black hole.
+    /// Dropped because they exceed the link's MTU, silently as in a black hole.
     pub too_long: Count,
-    /// Refused because the queue was full.
+    /// Dropped by the policer.
+    pub policed: Count,
+    /// Dropped because a queue was full, or by its AQM.
     pub queue_dropped: Count,
-    /// Sent, and lost on the way: to the loss process, to bit errors or to an outage.
+    /// Sent and lost: to the loss process, to bit errors or to an outage.
     pub lost: Count,
-    /// Sent, and arriving.
+    /// Sent and delivered.
     pub delivered: Count,
-    /// Delivered packets that were marked Congestion Experienced.
+    /// Delivered packets marked Congestion Experienced.
     pub marked: Count,
 }
 

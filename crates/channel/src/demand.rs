@@ -1,10 +1,10 @@
-//! A return link granted on request: MF-TDMA with demand assignment, as on VSAT networks.
+//! Return link with slots on request: MF-TDMA with demand assignment, as in VSAT networks.
 //!
-//! Time is cut into frames and each frame into equal slots. A few slots of every frame are the
-//! terminal's without asking. For what those cannot be relied on to carry, the terminal asks for
-//! slots when a packet arrives, and they begin with the first frame after the request delay: the
-//! trip to the network control centre and back, and its thinking. Granted slots cannot be kept:
-//! one that comes when there is nothing to send has passed.
+//! Time is divided into frames, and each frame into equal slots. A few slots of every frame belong
+//! to the terminal without a request. For what these may not carry, the terminal requests slots
+//! when a packet arrives. The granted slots begin with the first frame after the request delay: the
+//! round trip to the network control centre and its processing time. Granted slots cannot be saved.
+//! A slot that passes while nothing is waiting is lost.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use bentpipe_units::{BitRate, Span};
 
 use crate::error::SpecError;
 
-/// Frames are 26.5 ms in DVB-RCS and 45 ms in IPoS; shorter than this they are not frames.
-const SHORTEST_FRAME: Duration = Duration::from_millis(1);
-/// The most slots in a frame.
-const MOST_SLOTS: u32 = 4096;
-/// The least a slot may carry, so that a packet of 1500 bytes fills at most 188 of them, one step
-/// of work each.
-const SMALLEST_SLOT_BYTES: u64 = 8;
-/// The longest wait for a grant: six round trips to a geostationary satellite are 3 s.
-const LONGEST_REQUEST: Duration = Duration::from_secs(60);
+/// Minimum frame length. Frames are 26.5 ms in DVB-RCS and 45 ms in IPoS.
+const MIN_FRAME: Duration = Duration::from_millis(1);
+/// Maximum number of slots in a frame.
+const MAX_SLOTS: u32 = 4096;
+/// Minimum capacity of a slot. A packet of 1500 bytes then fills at most 188 slots, one step of
+/// work each.
+const MIN_SLOT_BYTES: u64 = 8;
+/// Maximum request delay. Six round trips to a geostationary satellite take 3 s.
+const MAX_REQUEST_DELAY: Duration = Duration::from_secs(60);
 
-/// Grant rule of a direction's slots. The rate is that of a frame with all slots granted.
+/// Slot assignment of a direction. The rate is that of a frame with all slots granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(try_from = "WrittenDemand")]
+#[serde(try_from = "RawDemand")]
 pub(crate) struct DemandSpec {
     pub frame: Duration,
     pub slots: u32,
@@ -34,61 +34,61 @@ pub(crate) struct DemandSpec {
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct WrittenDemand {
+struct RawDemand {
     frame: Span,
     slots: u32,
     free_slots: u32,
     request_delay: Span,
 }
 
-impl TryFrom<WrittenDemand> for DemandSpec {
+impl TryFrom<RawDemand> for DemandSpec {
     type Error = SpecError;
 
-    fn try_from(written: WrittenDemand) -> Result<Self, SpecError> {
+    fn try_from(raw: RawDemand) -> Result<Self, SpecError> {
         let error = |why: String| Err(SpecError::new("demand", why));
-        if written.frame.duration() < SHORTEST_FRAME {
-            let shortest = Span::new(SHORTEST_FRAME);
-            return error(format!("has a frame of {}: at least {shortest}", written.frame));
+        if raw.frame.duration() < MIN_FRAME {
+            let shortest = Span::new(MIN_FRAME);
+            return error(format!("has a frame of {}: at least {shortest}", raw.frame));
         }
-        if !(1..=MOST_SLOTS).contains(&written.slots) {
-            return error(format!("has {} slots in a frame: 1 to {MOST_SLOTS}", written.slots));
+        if !(1..=MAX_SLOTS).contains(&raw.slots) {
+            return error(format!("has {} slots in a frame: 1 to {MAX_SLOTS}", raw.slots));
         }
-        if written.free_slots > written.slots {
+        if raw.free_slots > raw.slots {
             return error(format!(
                 "has {} free slots among {}: at most all of them",
-                written.free_slots, written.slots
+                raw.free_slots, raw.slots
             ));
         }
-        if written.request_delay.duration() > LONGEST_REQUEST {
-            let longest = Span::new(LONGEST_REQUEST);
-            return error(format!("takes {} to grant: at most {longest}", written.request_delay));
+        if raw.request_delay.duration() > MAX_REQUEST_DELAY {
+            let longest = Span::new(MAX_REQUEST_DELAY);
+            return error(format!("takes {} to grant: at most {longest}", raw.request_delay));
         }
         Ok(Self {
-            frame: written.frame.duration(),
-            slots: written.slots,
-            free_slots: written.free_slots,
-            request_delay: written.request_delay.duration(),
+            frame: raw.frame.duration(),
+            slots: raw.slots,
+            free_slots: raw.free_slots,
+            request_delay: raw.request_delay.duration(),
         })
     }
 }
 
 impl DemandSpec {
-    /// Checks that slots at `rate` are of a sensible size.
+    /// Checks that a slot at `rate` has at least the minimum capacity.
     pub fn check_rate(&self, rate: BitRate) -> Result<(), SpecError> {
         let frame_bytes = rate.bytes_in(self.frame);
-        if frame_bytes >= SMALLEST_SLOT_BYTES * u64::from(self.slots) {
+        if frame_bytes >= MIN_SLOT_BYTES * u64::from(self.slots) {
             return Ok(());
         }
         let why = format!(
             "has {} slots in the {frame_bytes} bytes of a frame: a slot carries at least \
-             {SMALLEST_SLOT_BYTES} bytes, write fewer slots or a longer frame",
+             {MIN_SLOT_BYTES} bytes, write fewer slots or a longer frame",
             self.slots
         );
         Err(SpecError::new("demand", why))
     }
 
-    /// The longest time from asking to the first granted slot.
-    pub fn longest_wait(&self) -> Duration {
+    /// Longest time from a request to the first granted slot.
+    pub fn max_wait(&self) -> Duration {
         self.request_delay + self.frame
     }
 }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_demand_is_refused() {
         let why = |text: &str| toml::from_str::<DemandSpec>(text).unwrap_err().to_string();
         let rest = "slots = 8\nrequest-delay = '1 s'";
         assert!(why(&format!("frame = '1 us'\nfree-slots = 1\n{rest}")).contains("1 ms"));

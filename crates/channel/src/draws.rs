@@ -1,12 +1,12 @@
-//! Seeded randomness: one stream per purpose, so that changing the jitter of a link does not
-//! change which of its packets are lost.
+//! Seeded randomness: one stream per purpose. A change of a link's jitter therefore does not change
+//! which packets are lost.
 
 use std::f64::consts::TAU;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Purpose of a stream of random numbers.
+/// Purpose of a random stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Purpose {
     Loss = 1,
@@ -16,26 +16,26 @@ pub(crate) enum Purpose {
     Outages = 5,
 }
 
-/// The stream of `seed` for one purpose.
+/// Random stream of `seed` for one purpose.
 pub(crate) fn stream(seed: u64, purpose: Purpose) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(purpose as u64);
     rng
 }
 
-/// A standard exponential variable.
+/// Standard exponential variable.
 pub(crate) fn exponential(rng: &mut ChaCha8Rng) -> f64 {
     // 1 − [0, 1) is never zero, so the logarithm is finite.
     -(1.0 - rng.random::<f64>()).ln()
 }
 
-/// A standard normal variable, by Box and Muller.
+/// Standard normal variable (Box and Muller).
 pub(crate) fn normal(rng: &mut ChaCha8Rng) -> f64 {
     let radius = (2.0 * exponential(rng)).sqrt();
     radius * (TAU * rng.random::<f64>()).cos()
 }
 
-/// A value drawn anew for every interval of time, the same whichever moments are asked about.
+/// Value redrawn for every interval of time. It does not depend on the times at which it is read.
 #[derive(Debug, Clone)]
 pub(crate) struct Redrawn {
     rng: ChaCha8Rng,
@@ -44,18 +44,18 @@ pub(crate) struct Redrawn {
 }
 
 impl Redrawn {
-    /// Words of the stream set aside for each interval: a draw uses at most four.
+    /// Words of the stream reserved for each interval. A draw uses at most four.
     const WORDS: u128 = 16;
 
     pub fn new(rng: ChaCha8Rng, every_ns: u64) -> Self {
         Self { rng, every_ns: every_ns.max(1), current: None }
     }
 
-    /// The value of the interval that contains `at_ns`.
+    /// Value of the interval that contains `at_ns`.
     pub fn at(&mut self, at_ns: u64, draw: impl FnOnce(&mut ChaCha8Rng) -> f64) -> f64 {
         let interval = at_ns / self.every_ns;
-        if let Some((known, value)) = self.current
-            && known == interval
+        if let Some((drawn_for, value)) = self.current
+            && drawn_for == interval
         {
             return value;
         }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_redrawn_value_depends_on_its_interval_alone() {
+    fn a_redrawn_value_depends_only_on_its_interval() {
         let redrawn = || Redrawn::new(stream(3, Purpose::Jitter), 100);
         let draw = |rng: &mut ChaCha8Rng| rng.random::<f64>();
         let mut every = redrawn();
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn purposes_and_seeds_have_streams_of_their_own() {
+    fn every_purpose_and_seed_has_its_own_stream() {
         let first = |seed, purpose| stream(seed, purpose).random::<u64>();
         let all = [
             Purpose::Loss,
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_have_their_moments() {
+    fn variables_have_the_expected_moments() {
         let mut rng = stream(1, Purpose::Jitter);
         let moments = |draw: &mut dyn FnMut() -> f64| {
             let n = 200_000;
@@ -107,7 +107,7 @@ mod tests {
             let mean = sum / n as f64;
             (mean, squares / n as f64 - mean * mean)
         };
-        // Standard errors of the mean are 1/√n = 0.0022; of the variance √(8/n), √(2/n).
+        // Standard errors: of the mean 1/√n = 0.0022; of the variance √(8/n) and √(2/n).
         let (mean, variance) = moments(&mut || exponential(&mut rng));
         assert!((mean - 1.0).abs() < 0.01 && (variance - 1.0).abs() < 0.032, "{mean} {variance}");
         let (mean, variance) = moments(&mut || normal(&mut rng));

@@ -1,6 +1,6 @@
-//! Errors in a written link.
+//! Errors in the description of a link.
 
-/// Reason for which a written link was refused, with what to write instead.
+/// Reason why the description of a link was refused, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{field}` {why}")]
 pub struct SpecError {

@@ -1,4 +1,4 @@
-//! Delay that differs from packet to packet.
+//! Jitter: delay that varies from packet to packet.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::draws::{Purpose, Redrawn, exponential, normal, stream};
 use crate::error::SpecError;
 use crate::series::nanos;
 
-/// No packet is held back longer than this, whatever its distribution's tail says: it bounds what
-/// an emulator has on its way at once (at 10 Mbit/s, 12.5 MB).
-const LONGEST: Duration = Duration::from_secs(10);
+/// Maximum extra delay, whatever the tail of the distribution. It bounds what an emulator has in
+/// flight: 12.5 MB at 10 Mbit/s.
+const MAX_JITTER: Duration = Duration::from_secs(10);
 
-/// Added to the propagation delay: a distribution, drawn for every packet or for every interval.
+/// Distribution of the extra delay, drawn for every packet or for every interval.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Deserialize)]
-#[serde(try_from = "WrittenJitter")]
+#[serde(try_from = "RawJitter")]
 pub(crate) struct JitterSpec {
     shape: Shape,
     mean_s: f64,
@@ -27,7 +27,7 @@ pub(crate) struct JitterSpec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Shape {
-    /// Between nothing and twice the mean.
+    /// Between zero and twice the mean.
     Uniform,
     Exponential,
     Normal,
@@ -36,21 +36,21 @@ enum Shape {
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct WrittenJitter {
+struct RawJitter {
     shape: Shape,
     mean: Span,
     deviation: Option<Span>,
     redraw: Option<Span>,
 }
 
-impl TryFrom<WrittenJitter> for JitterSpec {
+impl TryFrom<RawJitter> for JitterSpec {
     type Error = SpecError;
 
-    fn try_from(written: WrittenJitter) -> Result<Self, SpecError> {
+    fn try_from(raw: RawJitter) -> Result<Self, SpecError> {
         let error = |why: &str| Err(SpecError::new("jitter", why.into()));
-        let mean_s = written.mean.duration().as_secs_f64();
-        let wants_deviation = matches!(written.shape, Shape::Normal | Shape::LogNormal);
-        let deviation_s = match (written.deviation, wants_deviation) {
+        let mean_s = raw.mean.duration().as_secs_f64();
+        let wants_deviation = matches!(raw.shape, Shape::Normal | Shape::LogNormal);
+        let deviation_s = match (raw.deviation, wants_deviation) {
             (Some(deviation), true) => deviation.duration().as_secs_f64(),
             (None, false) => 0.0,
             (None, true) => return error("has no `deviation`: this shape needs one"),
@@ -61,22 +61,22 @@ impl TryFrom<WrittenJitter> for JitterSpec {
         if mean_s == 0.0 {
             return error("has a mean of zero: leave the jitter out");
         }
-        if written.shape == Shape::Normal && 3.0 * deviation_s > mean_s {
+        if raw.shape == Shape::Normal && 3.0 * deviation_s > mean_s {
             return error(
                 "would often be negative: give it a mean of at least 3 deviations, or shape = \
                  \"log-normal\"",
             );
         }
-        if written.redraw.is_some_and(|redraw| redraw.duration().is_zero()) {
+        if raw.redraw.is_some_and(|redraw| redraw.duration().is_zero()) {
             return error("is redrawn after no time: leave `redraw` out to draw for every packet");
         }
-        let redraw = written.redraw.map(Span::duration);
-        Ok(Self { shape: written.shape, mean_s, deviation_s, redraw })
+        let redraw = raw.redraw.map(Span::duration);
+        Ok(Self { shape: raw.shape, mean_s, deviation_s, redraw })
     }
 }
 
 impl JitterSpec {
-    /// The declared mean.
+    /// Declared mean.
     pub fn mean(&self) -> Duration {
         Duration::from_secs_f64(self.mean_s)
     }
@@ -95,7 +95,7 @@ impl JitterSpec {
     }
 }
 
-/// The jitter of one direction in motion.
+/// Jitter of one direction with its random stream.
 #[derive(Debug, Clone)]
 pub(crate) enum Jitter {
     PerPacket(JitterSpec, Box<ChaCha8Rng>),
@@ -111,13 +111,13 @@ impl Jitter {
         }
     }
 
-    /// The extra delay, in nanoseconds, of a packet sent at `at_ns`.
+    /// Extra delay, in nanoseconds, of a packet sent at `at_ns`.
     pub fn at(&mut self, at_ns: u64) -> u64 {
         let seconds = match self {
             Self::PerPacket(spec, rng) => spec.draw(rng),
             Self::PerInterval(spec, redrawn) => redrawn.at(at_ns, |rng| spec.draw(rng)),
         };
-        (seconds.min(LONGEST.as_secs_f64()) * 1e9) as u64
+        (seconds.min(MAX_JITTER.as_secs_f64()) * 1e9) as u64
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redrawn_jitter_stays_for_its_interval() {
+    fn a_redrawn_jitter_is_constant_within_its_interval() {
         let text = "shape = 'exponential'\nmean = '20 ms'\nredraw = '1 s'";
         let mut jitter = Jitter::new(spec(text).unwrap(), 5);
         let second = 1_000_000_000;
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_jitter_is_refused() {
         let why = |text| spec(text).unwrap_err().to_string();
         assert!(why("shape = 'normal'\nmean = '20 ms'").contains("deviation"));
         assert!(why("shape = 'uniform'\nmean = '20 ms'\ndeviation = '1 ms'").contains("leave"));

@@ -11,37 +11,37 @@ use crate::error::SpecError;
 use crate::scalar::ScalarOr;
 use crate::series::{Series, Varying, nanos};
 
-/// The size whose sending time clocks a burst process unless it says otherwise.
+/// Packet size whose transmission time clocks a burst process by default.
 pub(crate) const CLOCK_PACKET_BYTES: u64 = 1500;
 
-/// A probability of loss over time.
+/// Loss probability over time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Level {
     Varying(Varying<Ratio>),
     Drawn(Drawn),
 }
 
-/// A loss drawn anew for every interval.
+/// Loss probability redrawn for every interval.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
-#[serde(try_from = "WrittenDrawn")]
+#[serde(try_from = "RawDrawn")]
 pub(crate) struct Drawn {
     every: Duration,
-    /// (share of intervals with at most this loss, the loss), both rising, the last share 1.
+    /// (share of intervals with at most this loss, loss), both rising; the last share is 1.
     points: Vec<(f64, f64)>,
 }
 
-/// The loss process of a direction.
+/// Loss process of a direction.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LossSpec {
-    /// Each packet by itself (Bernoulli).
+    /// Independent losses (Bernoulli).
     Independent(Level),
-    /// In bursts (Gilbert and Elliott).
+    /// Burst losses (Gilbert and Elliott).
     Bursts(BurstSpec),
 }
 
-/// A chain of two states, good and bad, each with its probability of loss.
+/// Markov chain of two states, good and bad, each with a loss probability.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
-#[serde(try_from = "WrittenBursts")]
+#[serde(try_from = "RawBursts")]
 pub(crate) struct BurstSpec {
     chain: Chain,
     clock: Clock,
@@ -54,20 +54,20 @@ enum Chain {
     MeanAndBurst { mean: Level, burst: f64 },
 }
 
-/// Clock of the chain: the event that moves it on by one step.
+/// Event that moves the chain by one step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Clock {
-    /// Each packet time that passes, whether or not a packet is sent: a fade lasts as long on an
-    /// idle link as on a busy one.
+    /// Each packet time, even if no packet is sent: a fade lasts equally long on an idle and on a
+    /// busy link.
     #[default]
     Time,
     /// Each packet sent.
     Packets,
 }
 
-/// A loss as written.
-pub(crate) type WrittenLoss = ScalarOr<Ratio, LossTable>;
+/// Loss as written.
+pub(crate) type RawLoss = ScalarOr<Ratio, LossTable>;
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -86,14 +86,14 @@ enum LevelTable {
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct WrittenDrawn {
+struct RawDrawn {
     every: Span,
     points: Vec<(Ratio, Ratio)>,
 }
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct WrittenBursts {
+struct RawBursts {
     mean: Option<ScalarOr<Ratio, LevelTable>>,
     burst: Option<f64>,
     good_to_bad: Option<Ratio>,
@@ -105,9 +105,9 @@ struct WrittenBursts {
     packet_time: Option<Span>,
 }
 
-impl From<WrittenLoss> for LossSpec {
-    fn from(written: WrittenLoss) -> Self {
-        let level = match written {
+impl From<RawLoss> for LossSpec {
+    fn from(raw: RawLoss) -> Self {
+        let level = match raw {
             ScalarOr::Scalar(loss) => Level::Varying(Varying::Constant(loss)),
             ScalarOr::Table(LossTable::Series(series)) => Level::Varying(Varying::Series(series)),
             ScalarOr::Table(LossTable::Drawn(drawn)) => Level::Drawn(drawn),
@@ -117,32 +117,31 @@ impl From<WrittenLoss> for LossSpec {
     }
 }
 
-impl TryFrom<WrittenDrawn> for Drawn {
+impl TryFrom<RawDrawn> for Drawn {
     type Error = SpecError;
 
-    fn try_from(written: WrittenDrawn) -> Result<Self, SpecError> {
+    fn try_from(raw: RawDrawn) -> Result<Self, SpecError> {
         let error = |why: &str| Err(SpecError::new("drawn", why.into()));
-        if written.every.duration().is_zero() {
+        if raw.every.duration().is_zero() {
             return error("has an `every` of zero: write one like \"100 s\"");
         }
-        let points: Vec<_> = written.points.iter().map(|(s, loss)| (s.get(), loss.get())).collect();
+        let points: Vec<_> = raw.points.iter().map(|(s, loss)| (s.get(), loss.get())).collect();
         if points.last().is_none_or(|(share, _)| *share != 1.0) {
             return error("does not end with the share \"100 %\": say how high the loss goes");
         }
         if points.windows(2).any(|pair| pair[0].0 >= pair[1].0 || pair[0].1 > pair[1].1) {
             return error("has points that do not rise: sort them by share, then by loss");
         }
-        Ok(Self { every: written.every.duration(), points })
+        Ok(Self { every: raw.every.duration(), points })
     }
 }
 
-impl TryFrom<WrittenBursts> for BurstSpec {
+impl TryFrom<RawBursts> for BurstSpec {
     type Error = SpecError;
 
-    fn try_from(written: WrittenBursts) -> Result<Self, SpecError> {
+    fn try_from(raw: RawBursts) -> Result<Self, SpecError> {
         let error = |why: String| Err(SpecError::new("gilbert-elliott", why));
-        let WrittenBursts { mean, burst, good_to_bad, bad_to_good, loss_good, loss_bad, .. } =
-            written;
+        let RawBursts { mean, burst, good_to_bad, bad_to_good, loss_good, loss_bad, .. } = raw;
         let any_parameter =
             [good_to_bad, bad_to_good, loss_good, loss_bad].iter().any(Option::is_some);
         let chain = match (mean, burst, good_to_bad, bad_to_good) {
@@ -174,31 +173,31 @@ impl TryFrom<WrittenBursts> for BurstSpec {
         {
             return error("never leaves its first state: give it transitions".into());
         }
-        let packet_time = written.packet_time.map(Span::duration);
-        if written.clock == Clock::Packets && packet_time.is_some() {
+        let packet_time = raw.packet_time.map(Span::duration);
+        if raw.clock == Clock::Packets && packet_time.is_some() {
             return error("is clocked by packets: leave `packet-time` out".into());
         }
         if packet_time.is_some_and(|time| time.is_zero()) {
             return error("has a `packet-time` of zero".into());
         }
-        Ok(Self { chain, clock: written.clock, packet_time })
+        Ok(Self { chain, clock: raw.clock, packet_time })
     }
 }
 
-/// A chain that always loses in its bad state leaves it with 1/burst, so it cannot lose more than
-/// burst/(burst + 1) of all packets.
+/// Checks that the mean is possible. A chain that loses everything in its bad state leaves it with
+/// probability 1/burst, so it can lose at most burst/(burst + 1) of all packets.
 fn check_burst(mean: &Level, burst: f64) -> Result<(), SpecError> {
     let error = |why| Err(SpecError::new("gilbert-elliott", why));
     if !burst.is_finite() || burst < 1.0 {
         return error(format!("has bursts of {burst}: a burst is at least 1 packet"));
     }
-    let most = burst / (burst + 1.0);
-    if mean.highest() > most {
+    let max = burst / (burst + 1.0);
+    if mean.max() > max {
         return error(format!(
-            "loses {:.1} % in bursts of {burst}: with such bursts at most {:.1} % is possible, \
+            "loses {:.1} % in bursts of {burst}: with such bursts at max {:.1} % is possible, \
              give less loss or longer bursts",
-            mean.highest() * 100.0,
-            most * 100.0
+            mean.max() * 100.0,
+            max * 100.0
         ));
     }
     Ok(())
@@ -212,7 +211,7 @@ impl Level {
         }
     }
 
-    fn highest(&self) -> f64 {
+    fn max(&self) -> f64 {
         match self {
             Self::Varying(varying) => varying.values().map(Ratio::get).fold(0.0, f64::max),
             // The points rise, and there is at least one.
@@ -222,8 +221,8 @@ impl Level {
 }
 
 impl Drawn {
-    /// The loss not exceeded in `share` of the intervals: straight lines between the points; the
-    /// first point's loss below it.
+    /// Loss not exceeded in `share` of the intervals. Linear between the points; below the first
+    /// point its loss applies.
     fn quantile(&self, share: f64) -> f64 {
         let next = self.points.partition_point(|(at, _)| *at < share).min(self.points.len() - 1);
         let (high_share, high) = self.points[next];
@@ -242,7 +241,7 @@ impl Drawn {
 }
 
 impl LossSpec {
-    /// A constant loss: of each packet by itself where `burst` is 1, else in bursts of time.
+    /// Constant loss: independent if `burst` is 1, otherwise in bursts of time.
     pub fn of(mean: Ratio, burst: f64) -> Result<Self, SpecError> {
         let mean = Level::Varying(Varying::Constant(mean));
         if burst == 1.0 {
@@ -253,7 +252,7 @@ impl LossSpec {
         Ok(Self::Bursts(BurstSpec { chain, clock: Clock::Time, packet_time: None }))
     }
 
-    /// The share of packets lost in the long run.
+    /// Long-run share of lost packets.
     pub fn mean(&self) -> f64 {
         match self {
             Self::Independent(level) => level.mean(),
@@ -268,13 +267,13 @@ impl LossSpec {
         }
     }
 
-    /// Returns `true` if the model needs a rate, or a packet time of its own, as its clock.
+    /// Returns `true` if the model needs a rate or an explicit packet time as its clock.
     pub fn needs_packet_time(&self) -> bool {
         matches!(self, Self::Bursts(b) if b.clock == Clock::Time && b.packet_time.is_none())
     }
 }
 
-/// The loss process of one direction in motion.
+/// Loss process of one direction with its state.
 #[derive(Debug, Clone)]
 pub(crate) struct Loss {
     process: Process,
@@ -283,29 +282,29 @@ pub(crate) struct Loss {
 
 #[derive(Debug, Clone)]
 enum Process {
-    Independent(LevelNow),
+    Independent(LevelState),
     Bursts(Box<Bursts>),
 }
 
 #[derive(Debug, Clone)]
-enum LevelNow {
+enum LevelState {
     Varying(Varying<Ratio>),
     Drawn(Drawn, Box<Redrawn>),
 }
 
 #[derive(Debug, Clone)]
 struct Bursts {
-    chain: ChainNow,
-    /// Nanoseconds per step, or `None` for a step per packet.
+    chain: ChainState,
+    /// Nanoseconds per step, or `None` for one step per packet.
     packet_ns: Option<u64>,
-    /// The state at the last packet and the step it was in; none before the first packet.
+    /// State and step at the last packet; `None` before the first packet.
     last: Option<(State, u64)>,
 }
 
 #[derive(Debug, Clone)]
-enum ChainNow {
+enum ChainState {
     Fixed(Parameters),
-    MeanAndBurst { mean: LevelNow, burst: f64 },
+    MeanAndBurst { mean: LevelState, burst: f64 },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -323,10 +322,11 @@ enum State {
 }
 
 impl Loss {
-    /// `packet_time` is that of [`CLOCK_PACKET_BYTES`] at the rate.
+    /// Creates the process. `packet_time` is the transmission time of [`CLOCK_PACKET_BYTES`] at the
+    /// rate.
     pub fn new(spec: &LossSpec, packet_time: Option<Duration>, seed: u64) -> Self {
         let process = match spec {
-            LossSpec::Independent(level) => Process::Independent(LevelNow::new(level, seed)),
+            LossSpec::Independent(level) => Process::Independent(LevelState::new(level, seed)),
             LossSpec::Bursts(spec) => {
                 Process::Bursts(Box::new(Bursts::new(spec, packet_time, seed)))
             }
@@ -334,18 +334,19 @@ impl Loss {
         Self { process, rng: stream(seed, Purpose::Loss) }
     }
 
-    /// Returns `true` if the packet whose sending began at `at_ns` is lost.
-    pub fn takes(&mut self, at_ns: u64) -> bool {
+    /// Returns `true` if the packet whose transmission began at `at_ns` is lost.
+    pub fn drops(&mut self, at_ns: u64) -> bool {
         let probability = match &mut self.process {
             Process::Independent(level) => level.at(at_ns),
             Process::Bursts(bursts) => bursts.probability(at_ns, &mut self.rng),
         };
-        // [0, 1) is never below 0 and always below 1, so both ends are certain.
+        // A draw from [0, 1) is never below 0 and always below 1, so probabilities 0 and 1 are
+        // exact.
         self.rng.random::<f64>() < probability
     }
 }
 
-impl LevelNow {
+impl LevelState {
     fn new(level: &Level, seed: u64) -> Self {
         match level {
             Level::Varying(varying) => Self::Varying(varying.clone()),
@@ -368,7 +369,7 @@ impl Bursts {
     fn new(spec: &BurstSpec, packet_time: Option<Duration>, seed: u64) -> Self {
         let chain = match &spec.chain {
             Chain::Parameters { good_to_bad, bad_to_good, loss_good, loss_bad } => {
-                ChainNow::Fixed(Parameters {
+                ChainState::Fixed(Parameters {
                     good_to_bad: *good_to_bad,
                     bad_to_good: *bad_to_good,
                     loss_good: *loss_good,
@@ -376,22 +377,22 @@ impl Bursts {
                 })
             }
             Chain::MeanAndBurst { mean, burst } => {
-                ChainNow::MeanAndBurst { mean: LevelNow::new(mean, seed), burst: *burst }
+                ChainState::MeanAndBurst { mean: LevelState::new(mean, seed), burst: *burst }
             }
         };
         let packet_ns = match spec.clock {
             Clock::Packets => None,
-            // A spec without either time was refused; a step per packet is the nearest thing.
+            // A spec without both times was refused; one step per packet is the closest substitute.
             Clock::Time => spec.packet_time.or(packet_time).map(|time| nanos(time).max(1)),
         };
         Self { chain, packet_ns, last: None }
     }
 
-    /// Moves the chain on to `at_ns` and gives the probability of loss there.
+    /// Moves the chain to `at_ns` and returns the loss probability there.
     fn probability(&mut self, at_ns: u64, rng: &mut ChaCha8Rng) -> f64 {
         let parameters = match &mut self.chain {
-            ChainNow::Fixed(parameters) => *parameters,
-            ChainNow::MeanAndBurst { mean, burst } => Parameters::of(mean.at(at_ns), *burst),
+            ChainState::Fixed(parameters) => *parameters,
+            ChainState::MeanAndBurst { mean, burst } => Parameters::of(mean.at(at_ns), *burst),
         };
         let step = match (self.packet_ns, self.last) {
             (Some(packet_ns), _) => at_ns / packet_ns,
@@ -408,19 +409,19 @@ impl Bursts {
 }
 
 impl Parameters {
-    /// Gilbert's chain, which loses everything in its bad state, for a mean loss and burst length.
+    /// Gilbert chain, which loses everything in its bad state, for a mean loss and burst length.
     fn of(mean: f64, burst: f64) -> Self {
         let bad_to_good = 1.0 / burst;
         let good_to_bad = bad_to_good * mean / (1.0 - mean);
         Self { good_to_bad, bad_to_good, loss_good: 0.0, loss_bad: 1.0 }
     }
 
-    /// The share of steps in the bad state.
+    /// Long-run share of steps in the bad state.
     fn share_bad(&self) -> f64 {
         self.good_to_bad / (self.good_to_bad + self.bad_to_good)
     }
 
-    /// The probability of the bad state `steps` steps after `state`, however many they are.
+    /// Probability of the bad state `steps` steps after `state`.
     fn bad_after(&self, state: State, steps: u64) -> f64 {
         let was_bad = if state == State::Bad { 1.0 } else { 0.0 };
         let steps = i32::try_from(steps).unwrap_or(i32::MAX);
@@ -429,9 +430,9 @@ impl Parameters {
     }
 }
 
-/// The probability that a packet of `bytes` has at least one wrong bit: 1 − (1 − BER)^(8·bytes).
+/// Probability that a packet of `bytes` has at least one wrong bit: 1 − (1 − BER)^(8·bytes).
 pub(crate) fn frame_loss(ber: f64, bytes: usize) -> f64 {
-    // The same by logarithms, which keeps the digits of a BER far below 1e-16 per packet.
+    // Computed by logarithms, which is accurate for a BER far below 1e-16 per packet.
     -(8.0 * bytes as f64 * (-ber).ln_1p()).exp_m1()
 }
 

@@ -1,4 +1,4 @@
-//! The loss processes against theory.
+//! Loss processes, compared with theory.
 
 use super::*;
 use proptest::prelude::*;
@@ -6,26 +6,27 @@ use proptest::prelude::*;
 fn loss(text: &str) -> LossSpec {
     #[derive(serde::Deserialize)]
     struct File {
-        loss: WrittenLoss,
+        loss: RawLoss,
     }
     toml::from_str::<File>(text).unwrap_or_else(|error| panic!("{error}")).loss.into()
 }
 
-fn refusal(text: &str) -> String {
+fn error_of(text: &str) -> String {
     #[derive(Debug, serde::Deserialize)]
-    #[expect(dead_code, reason = "only its refusal is looked at")]
+    #[expect(dead_code, reason = "only its error is used")]
     struct File {
-        loss: WrittenLoss,
+        loss: RawLoss,
     }
     toml::from_str::<File>(text).unwrap_err().to_string()
 }
 
 const MS: u64 = 1_000_000;
 
-/// Losses among `n` packets `gap_ns` apart, at one packet time per millisecond.
+/// Outcomes of `n` packets `gap_ns` apart, with a packet time of one millisecond; `true` means
+/// lost.
 fn outcomes(spec: &LossSpec, seed: u64, n: u64, gap_ns: u64) -> Vec<bool> {
     let mut loss = Loss::new(spec, Some(Duration::from_millis(1)), seed);
-    (0..n).map(|i| loss.takes(i * gap_ns)).collect()
+    (0..n).map(|i| loss.drops(i * gap_ns)).collect()
 }
 
 fn share(outcomes: &[bool]) -> f64 {
@@ -38,17 +39,18 @@ fn mean_burst(outcomes: &[bool]) -> f64 {
     lengths.iter().sum::<usize>() as f64 / lengths.len() as f64
 }
 
-/// The standard error of the mean of `n` losses with the correlation of a chain: the variance of
-/// independent ones times (1 + λ)/(1 − λ).
+/// Standard error of the mean of `n` losses with the correlation of a chain: the variance of
+/// independent losses × (1 + λ)/(1 − λ).
 fn standard_error(p: f64, memory: f64, n: u64) -> f64 {
     (p * (1.0 - p) * (1.0 + memory) / (1.0 - memory) / n as f64).sqrt()
 }
 
 proptest! {
+    // The bounds are statistical: a fixed seed keeps a correct model from failing by chance.
     #![proptest_config(ProptestConfig { cases: 24, rng_seed: proptest::test_runner::RngSeed::Fixed(11), ..Default::default() })]
 
     #[test]
-    fn independent_losses_come_at_their_rate(percent in 0.0f64..100.0, seed: u64) {
+    fn independent_losses_have_the_expected_rate(percent in 0.0f64..100.0, seed: u64) {
         let spec = loss(&format!("loss = \"{percent} %\""));
         let n = 50_000;
         let lost = outcomes(&spec, seed, n, MS);
@@ -62,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn bursts_have_their_mean_and_their_length(
+    fn bursts_have_the_expected_mean_and_length(
         percent in 2.0f64..45.0, burst in 1.5f64..12.0, seed: u64, per_packet: bool,
     ) {
         let clock = if per_packet { "packets" } else { "time" };
@@ -79,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn the_four_parameters_mean_what_they_say(
+    fn the_four_parameters_give_the_expected_loss(
         good_to_bad in 0.005f64..0.3, bad_to_good in 0.05f64..0.9,
         loss_good in 0.0f64..0.1, loss_bad in 0.3f64..1.0, seed: u64,
     ) {
@@ -94,7 +96,7 @@ proptest! {
         let lost = outcomes(&spec, seed, n, MS);
         let memory = 1.0 - good_to_bad - bad_to_good;
         prop_assert!((share(&lost) - p).abs() <= 5.0 * standard_error(p, memory.max(0.0), n));
-        // One step after a loss the bad state's excess has shrunk by λ = 1 − p − r.
+        // One step after a loss the excess of the bad state has shrunk by λ = 1 − p − r.
         let after: Vec<bool> = lost.windows(2).filter(|w| w[0]).map(|w| w[1]).collect();
         let bad_when_lost = bad * loss_bad / p;
         let bad_next = bad + (bad_when_lost - bad) * memory;
@@ -105,30 +107,30 @@ proptest! {
 }
 
 #[test]
-fn bursts_pass_while_the_link_is_idle() {
+fn bursts_continue_while_the_link_is_idle() {
     let spec = loss("loss.gilbert-elliott = { mean = \"20 %\", burst = 10 }");
-    // At one packet per 200 packet times the chain has forgotten: losses are independent, in
-    // runs of 1/(1−p) = 1.25.
+    // At one packet per 200 packet times the chain has no memory. Losses are independent, in runs
+    // of 1/(1−p) = 1.25.
     let spaced = outcomes(&spec, 1, 100_000, 200 * MS);
     assert!((share(&spaced) - 0.2).abs() < 5.0 * standard_error(0.2, 0.0, 100_000));
     assert!((mean_burst(&spaced) - 1.25).abs() < 0.03, "{}", mean_burst(&spaced));
-    // Ten packets within each packet time share its state: runs ten times as long, in packets.
+    // Ten packets within each packet time share its state: runs are ten times as long, in packets.
     let dense = outcomes(&spec, 1, 1_000_000, MS / 10);
     assert!((mean_burst(&dense) / 100.0 - 1.0).abs() < 0.12, "{}", mean_burst(&dense));
-    // Clocked by packets, their spacing changes nothing.
+    // When packets are the clock, their spacing changes nothing.
     let spec = loss("loss.gilbert-elliott = { mean = \"20 %\", burst = 10, clock = \"packets\" }");
     assert_eq!(outcomes(&spec, 1, 10_000, 200 * MS), outcomes(&spec, 1, 10_000, MS / 10));
 }
 
 #[test]
-fn the_first_packet_is_lost_as_often_as_any() {
+fn the_first_packet_has_the_same_loss_as_any() {
     let spec = loss("loss.gilbert-elliott = { mean = \"20 %\", burst = 10 }");
     let firsts: Vec<bool> = (0..10_000).flat_map(|seed| outcomes(&spec, seed, 1, MS)).collect();
     assert!((share(&firsts) - 0.2).abs() < 5.0 * standard_error(0.2, 0.0, 10_000));
 }
 
 #[test]
-fn a_packet_time_of_its_own_clocks_the_bursts() {
+fn an_explicit_packet_time_clocks_the_bursts() {
     let spec =
         loss("loss.gilbert-elliott = { mean = \"20 %\", burst = 10, packet-time = \"10 ms\" }");
     assert!(!spec.needs_packet_time());
@@ -137,7 +139,7 @@ fn a_packet_time_of_its_own_clocks_the_bursts() {
 }
 
 #[test]
-fn a_series_changes_the_loss_in_time() {
+fn a_series_changes_the_loss_over_time() {
     let spec = loss(
         "loss = { series = { steps = [[\"0 s\", \"0 %\"], [\"1 s\", \"100 %\"]], repeat = \"2 s\" } }",
     );
@@ -149,7 +151,7 @@ fn a_series_changes_the_loss_in_time() {
 }
 
 #[test]
-fn drawn_losses_follow_their_points() {
+fn drawn_losses_follow_their_distribution() {
     let spec = loss(
         "loss.drawn = { every = \"100 s\", points = [[\"12 %\", \"0 %\"], [\"50 %\", \"7 %\"], \
          [\"90 %\", \"30 %\"], [\"100 %\", \"36 %\"]] }",
@@ -161,8 +163,8 @@ fn drawn_losses_follow_their_points() {
     let shares: Vec<f64> = lost.chunks(200).map(share).collect();
     let none = shares.iter().filter(|s| **s == 0.0).count() as f64 / intervals as f64;
     let above = shares.iter().filter(|s| **s > 0.30).count() as f64 / intervals as f64;
-    // 12 % lose nothing, and so do, by luck, a few of those between 0 and 7 %:
-    // ∫ (1−7u)^200 over the 38 % is about 0.38/(0.07·200) = 2.7 %.
+    // 12 % of the intervals lose nothing. By chance a few of those between 0 and 7 % lose nothing
+    // either: ∫ (1−7u)^200 over the 38 % is about 0.38/(0.07·200) = 2.7 %.
     assert!((none - 0.147).abs() < 0.04, "{none}");
     // 10 % are above 30 %, blurred by the sampling error of each interval.
     assert!((above - 0.10).abs() < 0.035, "{above}");
@@ -170,33 +172,33 @@ fn drawn_losses_follow_their_points() {
 }
 
 #[test]
-fn bit_errors_make_frame_losses() {
+fn bit_errors_cause_frame_losses() {
     for (ber, bytes) in [(1e-6f64, 1500), (1e-4, 40), (0.01, 100), (0.5, 1)] {
         let expected = 1.0 - (1.0 - ber).powi(8 * bytes as i32);
         assert!((frame_loss(ber, bytes) - expected).abs() < 1e-9, "{ber} {bytes}");
     }
     assert_eq!(frame_loss(0.0, 1500), 0.0);
     assert_eq!(frame_loss(1.0, 1), 1.0);
-    // Where 1 − (1 − BER) itself has no digits left.
+    // A case in which 1 − (1 − BER) itself has no digits left.
     assert!((frame_loss(1e-18, 1500) / 1.2e-14 - 1.0).abs() < 1e-9);
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_loss_is_refused() {
     let text = "loss.gilbert-elliott = { mean = \"60 %\", burst = 1 }";
-    assert!(refusal(text).contains("50.0 %"), "{}", refusal(text));
+    assert!(error_of(text).contains("50.0 %"), "{}", error_of(text));
     let text = "loss.gilbert-elliott = { mean = \"6 %\" }";
-    assert!(refusal(text).contains("`mean` and `burst`"), "{}", refusal(text));
+    assert!(error_of(text).contains("`mean` and `burst`"), "{}", error_of(text));
     let text = "loss.gilbert-elliott = { mean = \"6 %\", burst = 4, loss-bad = \"50 %\" }";
-    assert!(refusal(text).contains("no others"), "{}", refusal(text));
+    assert!(error_of(text).contains("no others"), "{}", error_of(text));
     let text = "loss.gilbert-elliott = { mean = \"6 %\", burst = 0.5 }";
-    assert!(refusal(text).contains("at least 1"), "{}", refusal(text));
+    assert!(error_of(text).contains("at least 1"), "{}", error_of(text));
     let text = "loss = { bernouli = \"6 %\" }";
-    assert!(refusal(text).contains("gilbert-elliott"), "{}", refusal(text));
+    assert!(error_of(text).contains("gilbert-elliott"), "{}", error_of(text));
     let text = "loss = { series = { steps = [[\"0 s\", \"1 %\"]] }, drawn = { every = \"1 s\", points = [[1.0, 0.0]] } }";
-    assert!(refusal(text).contains("only one"), "{}", refusal(text));
+    assert!(error_of(text).contains("only one"), "{}", error_of(text));
     let text = "loss = \"6\"";
-    assert!(refusal(text).contains("6 %"), "{}", refusal(text));
+    assert!(error_of(text).contains("6 %"), "{}", error_of(text));
     let text = "loss.drawn = { every = \"100 s\", points = [[\"50 %\", \"7 %\"]] }";
-    assert!(refusal(text).contains("100 %"), "{}", refusal(text));
+    assert!(error_of(text).contains("100 %"), "{}", error_of(text));
 }

@@ -1,9 +1,9 @@
-//! Mahimahi's packet-delivery traces, read for their rate.
+//! Mahimahi packet-delivery traces, converted to a rate.
 //!
-//! Each line of such a trace is a time in milliseconds at which one packet of 1500 bytes can be
-//! sent; the trace begins again after its last line. Here the bytes of each millisecond become
-//! that millisecond's rate, so that a packet takes its share of a millisecond instead of waiting
-//! for the next whole opportunity.
+//! Each line of a trace is a time in milliseconds at which one packet of 1500 bytes can be sent.
+//! The trace repeats after its last line. The bytes of each millisecond become the rate of that
+//! millisecond. A packet therefore takes its share of a millisecond instead of waiting for the next
+//! whole opportunity.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use bentpipe_units::BitRate;
 use crate::error::SpecError;
 use crate::series::{MAX_STEPS, Series};
 
-/// Capacity of one line, for the millisecond before its time: 1500 bytes in 1 ms.
+/// Rate that one line adds to the millisecond before its time: 1500 bytes in 1 ms.
 const OPPORTUNITY_BPS: u64 = 1500 * 8 * 1000;
 
-/// The rate of a trace, one step for each millisecond in which it changes.
+/// Rate of a trace, with one step for each millisecond in which it changes.
 pub(crate) fn rate(trace: &str) -> Result<Series<BitRate>, SpecError> {
     let mut opportunities = Opportunities::default();
     for (index, line) in trace.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
@@ -25,7 +25,7 @@ pub(crate) fn rate(trace: &str) -> Result<Series<BitRate>, SpecError> {
     }
     let (steps, end_ms) = opportunities.finish();
     if end_ms == 0 {
-        return Err(error("has no line after 0 ms: its rate cannot be told".into()));
+        return Err(error("has no line after 0 ms: its rate is undefined".into()));
     }
     Series::new(steps, Some(Duration::from_millis(end_ms)))
 }
@@ -34,19 +34,19 @@ fn error(why: String) -> SpecError {
     SpecError::new("Mahimahi trace", why)
 }
 
-/// The steps so far, and the millisecond whose lines are being counted.
+/// Steps so far, and the millisecond whose lines are being counted.
 #[derive(Default)]
 struct Opportunities {
     steps: Vec<(Duration, BitRate)>,
-    /// The time of the lines being counted and how many there were.
+    /// Time and number of the lines being counted.
     last: Option<(u64, u64)>,
-    /// Until when the steps reach.
+    /// End of the steps.
     end_ms: u64,
 }
 
 impl Opportunities {
     fn add(&mut self, at_ms: u64) -> Result<(), &'static str> {
-        // A line at 0 ms has no millisecond before it: it opens the one after.
+        // A line at 0 ms has no preceding millisecond; it counts for the first one.
         let at_ms = at_ms.max(1);
         match &mut self.last {
             Some((last_ms, _)) if *last_ms > at_ms => {
@@ -61,7 +61,8 @@ impl Opportunities {
         if self.steps.len() > MAX_STEPS { Err("makes the trace too long") } else { Ok(()) }
     }
 
-    /// Turns the lines counted into the rate of their millisecond, and the gap before it into none.
+    /// Converts the counted lines to the rate of their millisecond, and the gap before them to a
+    /// zero rate.
     fn close(&mut self) {
         let Some((at_ms, lines)) = self.last.take() else { return };
         if at_ms - 1 > self.end_ms {
@@ -92,14 +93,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_not_a_trace_says_which_line() {
+    fn errors_name_the_line() {
         assert!(rate("1\n5\n4\n").unwrap_err().to_string().contains("line 3"));
         assert!(rate("1\nx\n").unwrap_err().to_string().contains("line 2"));
         assert!(rate("\n\n").is_err());
     }
 
     #[test]
-    fn a_line_at_zero_opens_the_first_millisecond() {
+    fn a_line_at_zero_counts_for_the_first_millisecond() {
         let rate = Varying::Series(rate("0\n\n5\n").unwrap());
         assert_eq!(Capacity::new(&rate).until(1_000_000), work(1500));
         assert_eq!(Capacity::new(&rate).until(5_000_000), work(3000));
@@ -107,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_line_lets_1500_bytes_through_by_its_time(
+        fn every_line_carries_1500_bytes_by_its_time(
             gaps in prop::collection::vec(0u64..30, 1..200),
         ) {
             let mut at = 1;
@@ -118,7 +119,7 @@ mod tests {
                 let lines = times.iter().filter(|other| *other <= at).count() as u64;
                 prop_assert_eq!(capacity.until(at * 1_000_000), work(lines * 1500));
             }
-            // The second time through gives as much again.
+            // The second repetition carries the same amount again.
             prop_assert_eq!(capacity.until(2 * at * 1_000_000), work(times.len() as u64 * 3000));
         }
     }

@@ -1,4 +1,4 @@
-//! Values that a file gives bare or as a table: `"6 %"` or `{ series = … }`.
+//! Values written as a scalar or as a table: `"6 %"` or `{ series = … }`.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use serde::de::{
 
 use crate::series::{Series, Varying};
 
-/// The table any other changing value may be.
+/// Table form of a value that changes over time.
 #[derive(Debug, Clone, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[serde(bound(deserialize = "T: Copy + Deserialize<'de>"))]
@@ -19,7 +19,7 @@ pub(crate) enum SeriesTable<T> {
     Series(Series<T>),
 }
 
-/// Either a bare value (`"6 %"`) or a table with one key (`{ series = … }`).
+/// Scalar (`"6 %"`) or table with one key (`{ series = … }`).
 #[derive(Debug, Clone)]
 pub(crate) enum ScalarOr<S, T> {
     Scalar(S),
@@ -27,27 +27,27 @@ pub(crate) enum ScalarOr<S, T> {
 }
 
 impl<T> From<ScalarOr<T, SeriesTable<T>>> for Varying<T> {
-    fn from(written: ScalarOr<T, SeriesTable<T>>) -> Self {
-        match written {
+    fn from(raw: ScalarOr<T, SeriesTable<T>>) -> Self {
+        match raw {
             ScalarOr::Scalar(value) => Self::Constant(value),
             ScalarOr::Table(SeriesTable::Series(series)) => Self::Series(series),
         }
     }
 }
 
-/// The steps of a series as written, checked by [`Series::new`].
+/// Series as written; [`Series::new`] checks it.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct WrittenSeries<T> {
+struct RawSeries<T> {
     steps: Vec<(Span, T)>,
     repeat: Option<Span>,
 }
 
 impl<'de, T: Copy + Deserialize<'de>> Deserialize<'de> for Series<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let written = WrittenSeries::<T>::deserialize(from)?;
-        let steps = written.steps.into_iter().map(|(at, value)| (at.duration(), value)).collect();
-        Self::new(steps, written.repeat.map(Span::duration)).map_err(de::Error::custom)
+        let raw = RawSeries::<T>::deserialize(from)?;
+        let steps = raw.steps.into_iter().map(|(at, value)| (at.duration(), value)).collect();
+        Self::new(steps, raw.repeat.map(Span::duration)).map_err(de::Error::custom)
     }
 }
 

@@ -1,19 +1,19 @@
-//! The queue and the sender behind it: when a packet leaves, or that it found no room.
+//! Queue and sender: computes when a packet leaves, or that the queue is full.
 
 use crate::capacity::{Capacity, Work, bytes, work};
-use crate::outage::{During, Interval, Outages};
-use crate::sent::Sent;
+use crate::outage::{Interval, OutagePolicy, Outages};
 use crate::slots::Demand;
 use crate::spec::DirectionSpec;
+use crate::transmission::Transmission;
 
-/// The ways to send.
+/// Kinds of senders.
 #[derive(Debug, Clone)]
 pub(crate) enum Sender {
-    /// At once.
+    /// Sends immediately.
     Unlimited,
-    /// At a rate.
+    /// Sends at a rate.
     Paced(Box<Paced>),
-    /// In slots granted on request.
+    /// Sends in slots granted on request.
     Demand(Box<Demand>),
 }
 
@@ -26,15 +26,16 @@ impl Sender {
             let rate_bps = rate.at(0).bps();
             return Self::Demand(Box::new(Demand::new(demand, rate_bps, limit_bytes)));
         }
-        let held = spec.outages.as_ref().filter(|outages| outages.packets() == During::Held);
-        let held = held.map(|outages| Outages::new(outages, seed));
-        Self::Paced(Box::new(Paced::new(Capacity::new(rate), held, limit_bytes)))
+        let stalls =
+            spec.outages.as_ref().filter(|outages| outages.packets() == OutagePolicy::Held);
+        let stalls = stalls.map(|outages| Outages::new(outages, seed));
+        Self::Paced(Box::new(Paced::new(Capacity::new(rate), stalls, limit_bytes)))
     }
 
     /// Queues a packet offered at `now_ns` and returns its times; `None` if the queue is full.
-    pub fn offer(&mut self, now_ns: u64, bytes: usize) -> Option<Sent> {
+    pub fn offer(&mut self, now_ns: u64, bytes: usize) -> Option<Transmission> {
         match self {
-            Self::Unlimited => Some(Sent { start_ns: now_ns, finish_ns: now_ns }),
+            Self::Unlimited => Some(Transmission { start_ns: now_ns, finish_ns: now_ns }),
             Self::Paced(paced) => paced.offer(now_ns, bytes),
             Self::Demand(demand) => demand.offer(now_ns, bytes),
         }
@@ -48,36 +49,46 @@ impl Sender {
             Self::Demand(demand) => demand.queued_bytes(now_ns),
         }
     }
+
+    /// Time at which the last accepted packet is sent; zero if none was accepted.
+    pub fn finish_ns(&self) -> u64 {
+        match self {
+            Self::Unlimited => 0,
+            Self::Paced(paced) => paced.finish_ns,
+            Self::Demand(demand) => demand.finish_ns(),
+        }
+    }
 }
 
-/// A sender with a rate.
+/// Sender with a rate.
 ///
-/// It stores no packets: the queue is how much more work was promised than could be done by now.
-/// Work is counted in the time outside outages, so that one during which the sender holds still
-/// is time that does not pass.
+/// It stores no packets: the queue is the excess of committed work over the work that could be done
+/// by now. Work is counted in the time outside outages. Time in an outage during which the sender
+/// pauses does not count.
 #[derive(Debug, Clone)]
 pub(crate) struct Paced {
     capacity: Capacity,
-    held: Option<Outages>,
+    stalls: Option<Outages>,
     limit_bytes: u64,
-    /// The work by which the last accepted packet is sent.
-    promised: Work,
-    /// Time at which its sending ends.
+    /// Work after which the last accepted packet is sent.
+    committed: Work,
+    /// Time at which the last accepted packet is sent.
     finish_ns: u64,
-    /// The capacity that passed unused in held outages: those that ended by the last offer…
+    /// Capacity that passed unused in outages that ended by the last offer.
     idle_now: Work,
-    /// …and those that begin before `finish_ns`, of which `ahead` have not ended.
+    /// Capacity that passes unused in outages that begin before `finish_ns`, of which `ahead` have
+    /// not ended.
     idle_finish: Work,
     ahead: usize,
 }
 
 impl Paced {
-    fn new(capacity: Capacity, held: Option<Outages>, limit_bytes: u64) -> Self {
+    fn new(capacity: Capacity, stalls: Option<Outages>, limit_bytes: u64) -> Self {
         Self {
             capacity,
-            held,
+            stalls,
             limit_bytes,
-            promised: 0,
+            committed: 0,
             finish_ns: 0,
             idle_now: 0,
             idle_finish: 0,
@@ -85,28 +96,28 @@ impl Paced {
         }
     }
 
-    fn offer(&mut self, now_ns: u64, packet_bytes: usize) -> Option<Sent> {
+    fn offer(&mut self, now_ns: u64, packet_bytes: usize) -> Option<Transmission> {
         let done = self.done(now_ns);
-        let queued = bytes(self.promised.saturating_sub(done));
+        let queued = bytes(self.committed.saturating_sub(done));
         let full = queued.saturating_add(packet_bytes as u64) > self.limit_bytes;
-        // A sender at rest takes any packet: the queue is for those that must wait.
+        // An idle sender accepts any packet; only waiting packets need room.
         if full && queued > 0 {
             return None;
         }
         let start_ns = self.finish_ns.max(now_ns);
-        self.promised = self.promised.max(done) + work(packet_bytes as u64);
-        self.finish_ns = self.when_promised().max(start_ns);
-        Some(Sent { start_ns, finish_ns: self.finish_ns })
+        self.committed = self.committed.max(done) + work(packet_bytes as u64);
+        self.finish_ns = self.committed_finish_ns().max(start_ns);
+        Some(Transmission { start_ns, finish_ns: self.finish_ns })
     }
 
     fn queued_bytes(&mut self, now_ns: u64) -> u64 {
-        bytes(self.promised.saturating_sub(self.done(now_ns)))
+        bytes(self.committed.saturating_sub(self.done(now_ns)))
     }
 
-    /// The work that can have been done by `now_ns`.
+    /// Work that can be done by `now_ns`.
     fn done(&mut self, now_ns: u64) -> Work {
-        let Some(held) = &mut self.held else { return self.capacity.until(now_ns) };
-        while let Some(ended) = held.pop_ended(now_ns) {
+        let Some(stalls) = &mut self.stalls else { return self.capacity.until(now_ns) };
+        while let Some(ended) = stalls.pop_ended(now_ns) {
             let idle = idle(&self.capacity, ended);
             self.idle_now += idle;
             match self.ahead.checked_sub(1) {
@@ -114,15 +125,15 @@ impl Paced {
                 None => self.idle_finish += idle,
             }
         }
-        let stopped_ns = held.get(0).map_or(now_ns, |outage| outage.start_ns.min(now_ns));
-        self.capacity.until(stopped_ns) - self.idle_now
+        let paused_ns = stalls.get(0).map_or(now_ns, |outage| outage.start_ns.min(now_ns));
+        self.capacity.until(paused_ns) - self.idle_now
     }
 
-    /// Time at which the work promised so far is done.
-    fn when_promised(&mut self) -> u64 {
+    /// Time at which the committed work is done.
+    fn committed_finish_ns(&mut self) -> u64 {
         loop {
-            let finish_ns = self.capacity.when(self.promised + self.idle_finish);
-            let next = self.held.as_mut().and_then(|held| held.get(self.ahead));
+            let finish_ns = self.capacity.when(self.committed + self.idle_finish);
+            let next = self.stalls.as_mut().and_then(|stalls| stalls.get(self.ahead));
             match next.filter(|outage| outage.start_ns < finish_ns) {
                 None => return finish_ns,
                 Some(outage) => {

@@ -1,24 +1,25 @@
-//! Values that change with time, in steps.
+//! Values that change over time, in steps.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::SpecError;
 
-/// The most steps a series may have. At 16 bytes each, and 32 more for the running sum of a rate,
-/// the longest series costs 48 MB: 16 minutes of a Mahimahi trace that changes every millisecond.
+/// Maximum number of steps in a series. A step takes 16 bytes, and 32 more for the running sum of a
+/// rate. The longest series costs 48 MB: 16 minutes of a Mahimahi trace that changes every
+/// millisecond.
 pub const MAX_STEPS: usize = 1_000_000;
 
-/// Either one value for ever, or a series of them.
+/// Constant value or series.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Varying<T> {
-    /// The same at all times.
+    /// Same value at all times.
     Constant(T),
-    /// Changing in steps.
+    /// Value that changes in steps.
     Series(Series<T>),
 }
 
-/// Values that each hold from their time until the next one's.
+/// Values that each hold from their start until the next.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series<T> {
     steps: Arc<[(u64, T)]>,
@@ -26,7 +27,7 @@ pub struct Series<T> {
 }
 
 impl<T: Copy> Varying<T> {
-    /// The value at `at_ns` nanoseconds.
+    /// Value at `at_ns` nanoseconds.
     pub(crate) fn at(&self, at_ns: u64) -> T {
         match self {
             Self::Constant(value) => *value,
@@ -34,7 +35,7 @@ impl<T: Copy> Varying<T> {
         }
     }
 
-    /// The mean in the long run.
+    /// Long-run mean.
     pub(crate) fn mean(&self, number: impl Fn(T) -> f64) -> f64 {
         match self {
             Self::Constant(value) => number(*value),
@@ -42,7 +43,7 @@ impl<T: Copy> Varying<T> {
         }
     }
 
-    /// Every value it ever takes.
+    /// All values.
     pub(crate) fn values(&self) -> impl Iterator<Item = T> + '_ {
         let (constant, series) = match self {
             Self::Constant(value) => (Some(*value), None),
@@ -53,11 +54,12 @@ impl<T: Copy> Varying<T> {
 }
 
 impl<T: Copy> Series<T> {
-    /// A series from steps of (start, value), the first at zero, repeated after `repeat` if given.
+    /// Creates a series from steps of (start, value), the first at zero. It repeats after `repeat`,
+    /// if given.
     pub fn new(steps: Vec<(Duration, T)>, repeat: Option<Duration>) -> Result<Self, SpecError> {
         let error = |why: String| Err(SpecError::new("series", why));
         if steps.len() > MAX_STEPS {
-            return error(format!("has {} steps: at most {MAX_STEPS} are kept", steps.len()));
+            return error(format!("has {} steps: at most {MAX_STEPS} are possible", steps.len()));
         }
         match steps.first() {
             None => return error("has no steps: write one like [\"0 s\", …]".into()),
@@ -82,12 +84,12 @@ impl<T: Copy> Series<T> {
         Ok(Self { steps, repeat_ns: repeat.map(nanos) })
     }
 
-    /// (start in nanoseconds, value), the first at zero.
+    /// Steps as (start in nanoseconds, value), the first at zero.
     pub(crate) fn steps(&self) -> &[(u64, T)] {
         &self.steps
     }
 
-    /// Time at which the series begins again, if it repeats.
+    /// Length of a repetition, if the series repeats.
     pub(crate) fn repeat_ns(&self) -> Option<u64> {
         self.repeat_ns
     }
@@ -99,7 +101,7 @@ impl<T: Copy> Series<T> {
         self.steps[index - 1].1
     }
 
-    /// Over one repetition; without any, the last value, which holds for ever.
+    /// Mean over one repetition. Without a repetition, the last value, because it holds for ever.
     fn mean(&self, number: impl Fn(T) -> f64) -> f64 {
         let Some(repeat) = self.repeat_ns else {
             return number(self.steps[self.steps.len() - 1].1);
@@ -111,7 +113,7 @@ impl<T: Copy> Series<T> {
     }
 }
 
-/// Nanoseconds, which last 584 years in 64 bits.
+/// Converts to nanoseconds. 64 bits suffice for 584 years.
 pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_series_is_refused() {
+    fn invalid_series_are_refused() {
         assert!(seconds(&[], None).is_err());
         assert!(seconds(&[(1, 1)], None).unwrap_err().to_string().contains("0 s"));
         assert!(seconds(&[(0, 1), (5, 2), (5, 3)], None).is_err());

@@ -1,20 +1,20 @@
-//! The slots of a [`DemandSpec`](crate::demand::DemandSpec) in motion.
+//! Sender in the slots of a [`DemandSpec`](crate::demand::DemandSpec).
 //!
-//! Every packet brings the slots it still needs, so nothing that is offered later can change when
-//! it leaves: its fate is known at once.
+//! Every packet requests the slots that it still needs. Nothing offered later can change its
+//! transmission, so its fate is known at once.
 
 use std::collections::VecDeque;
 
 use crate::capacity::{Work, work};
 use crate::demand::DemandSpec;
-use crate::sent::Sent;
 use crate::series::nanos;
+use crate::transmission::Transmission;
 
-/// The most packets that wait for slots, whatever their size: 16 bytes each, 1 MB in all. A queue
-/// of 100 MB is longer than that in packets of 1500 bytes only.
-const MOST_WAITING: usize = 65_536;
+/// Maximum number of packets that wait for slots, whatever their size: 65,536 × 16 bytes = 1 MB. A
+/// queue of 100 MB holds more packets of 1500 bytes than this.
+const MAX_WAITING: usize = 65_536;
 
-/// The slots of one direction.
+/// Slots of one direction.
 #[derive(Debug, Clone)]
 pub(crate) struct Demand {
     frame_ns: u64,
@@ -22,15 +22,15 @@ pub(crate) struct Demand {
     free: u64,
     request_ns: u64,
     limit_bytes: u64,
-    /// Capacity of one slot, in work times slots per frame (so that it is a whole number).
+    /// Capacity of one slot, in work × slots per frame, so that it is a whole number.
     slot_work: Work,
-    /// The slot being filled, counted from the beginning of time, and what is left of it.
+    /// Slot being filled, counted from time zero, and its remaining capacity.
     slot: u64,
     left: Work,
     /// Granted slots that have not passed, by frame, and their sum.
     grants: VecDeque<Grant>,
     granted: u64,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedPacket>,
     waiting_bytes: u64,
 }
 
@@ -38,12 +38,12 @@ pub(crate) struct Demand {
 struct Grant {
     frame: u64,
     slots: u64,
-    /// Number of slots that have passed or are being filled.
+    /// Number of its slots that have passed or are being filled.
     passed: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Waiting {
+struct QueuedPacket {
     finish_ns: u64,
     bytes: u64,
 }
@@ -75,11 +75,16 @@ impl Demand {
         self.waiting_bytes
     }
 
-    pub fn offer(&mut self, now_ns: u64, packet_bytes: usize) -> Option<Sent> {
+    /// Time at which the last accepted packet that may still wait is sent; zero if none waits.
+    pub fn finish_ns(&self) -> u64 {
+        self.waiting.back().map_or(0, |last| last.finish_ns)
+    }
+
+    pub fn offer(&mut self, now_ns: u64, packet_bytes: usize) -> Option<Transmission> {
         let packet_bytes = packet_bytes as u64;
         let queued = self.queued_bytes(now_ns);
         let full = queued.saturating_add(packet_bytes) > self.limit_bytes;
-        if queued > 0 && full || self.waiting.len() >= MOST_WAITING {
+        if queued > 0 && full || self.waiting.len() >= MAX_WAITING {
             return None;
         }
         let first = self.first_slot_from(now_ns);
@@ -87,28 +92,30 @@ impl Demand {
             self.left = 0;
             self.pass_until(first);
         }
-        // An empty packet still needs a place in a slot.
+        // An empty packet still needs room in a slot.
         let packet_work = work(packet_bytes.max(1)) * Work::from(self.slots);
-        self.ask_for(packet_work, now_ns);
-        let sent = self.fill(packet_work);
-        let sent = Sent { start_ns: sent.start_ns.max(now_ns), ..sent };
-        self.waiting.push_back(Waiting { finish_ns: sent.finish_ns, bytes: packet_bytes });
+        self.request(packet_work, now_ns);
+        let transmission = self.fill(packet_work);
+        let transmission =
+            Transmission { start_ns: transmission.start_ns.max(now_ns), ..transmission };
+        self.waiting
+            .push_back(QueuedPacket { finish_ns: transmission.finish_ns, bytes: packet_bytes });
         self.waiting_bytes += packet_bytes;
-        Some(sent)
+        Some(transmission)
     }
 
-    /// Requests what `packet_work` needs beyond the slots granted already.
-    fn ask_for(&mut self, packet_work: Work, now_ns: u64) {
-        let at_hand = self.left + Work::from(self.granted) * self.slot_work;
-        let missing = packet_work.saturating_sub(at_hand).div_ceil(self.slot_work);
+    /// Requests the slots that `packet_work` needs beyond those already granted.
+    fn request(&mut self, packet_work: Work, now_ns: u64) {
+        let available = self.left + Work::from(self.granted) * self.slot_work;
+        let missing = packet_work.saturating_sub(available).div_ceil(self.slot_work);
         let mut missing = u64::try_from(missing).unwrap_or(u64::MAX);
         let room = self.slots - self.free;
         if room == 0 {
             return;
         }
         self.granted += missing;
-        let answered = now_ns.saturating_add(self.request_ns).div_ceil(self.frame_ns);
-        let mut frame = answered.max(self.slot / self.slots);
+        let first_frame = now_ns.saturating_add(self.request_ns).div_ceil(self.frame_ns);
+        let mut frame = first_frame.max(self.slot / self.slots);
         while missing > 0 {
             let last = self.grants.back_mut().filter(|last| last.frame >= frame);
             let slots = match last {
@@ -128,8 +135,8 @@ impl Demand {
         }
     }
 
-    /// Puts the work into the slots that come, at most one step for each slot it fills.
-    fn fill(&mut self, mut packet_work: Work) -> Sent {
+    /// Fills slots with the work, in at most one step per slot.
+    fn fill(&mut self, mut packet_work: Work) -> Transmission {
         if self.left == 0 {
             self.open(self.slot);
         }
@@ -143,7 +150,7 @@ impl Demand {
                 if self.left == 0 {
                     self.pass_until(self.slot + 1);
                 }
-                return Sent { start_ns, finish_ns };
+                return Transmission { start_ns, finish_ns };
             }
             self.open(self.slot + 1);
         }
@@ -167,7 +174,7 @@ impl Demand {
             }
             let next = self.grants.iter().find(|grant| grant.frame > frame);
             slot = match next {
-                // Every packet asked for what it lacks, so without free slots there are grants.
+                // Every packet requested what it lacks, so without free slots there are grants.
                 Some(grant) if self.free == 0 => grant.frame * self.slots,
                 _ => (frame + 1) * self.slots,
             };
@@ -175,17 +182,17 @@ impl Demand {
         self.left = self.slot_work;
     }
 
-    /// Moves to `slot`; what was granted before it has passed.
+    /// Moves to `slot`. Earlier grants have passed.
     fn pass_until(&mut self, slot: u64) {
         self.slot = slot;
         let (frame, index) = (slot / self.slots, slot % self.slots);
         while let Some(first) = self.grants.front_mut().filter(|first| first.frame <= frame) {
-            let gone = match first.frame == frame {
+            let passed = match first.frame == frame {
                 true => index.saturating_sub(self.free).min(first.slots),
                 false => first.slots,
             };
-            self.granted -= gone.saturating_sub(first.passed);
-            first.passed = first.passed.max(gone);
+            self.granted -= passed.saturating_sub(first.passed);
+            first.passed = first.passed.max(passed);
             if first.frame == frame {
                 return;
             }
@@ -199,7 +206,7 @@ impl Demand {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// The first slot that begins at `now_ns` or later.
+    /// First slot that begins at `now_ns` or later.
     fn first_slot_from(&self, now_ns: u64) -> u64 {
         let slot =
             (Work::from(now_ns) * Work::from(self.slots)).div_ceil(Work::from(self.frame_ns));
@@ -229,9 +236,10 @@ mod tests {
     #[test]
     fn a_packet_waits_for_its_grant() {
         let mut link = demand(0, 500, 10_000);
-        // Asked at 10 ms, answered at 510 ms, the next frame begins at 520 ms: two slots of it.
+        // Requested at 10 ms and granted at 510 ms; the next frame begins at 520 ms. The packet
+        // takes two of its slots.
         assert_eq!(finish_ms(&mut link, 10, 160), 530);
-        // Asked at 21 ms, answered at 521 ms: the frame of 560 ms.
+        // Requested at 21 ms and granted at 521 ms: the frame at 560 ms.
         assert_eq!(finish_ms(&mut link, 21, 160), 570);
     }
 
@@ -239,19 +247,19 @@ mod tests {
     fn free_slots_need_no_grant() {
         let mut link = demand(1, 500, 10_000);
         assert_eq!(finish_ms(&mut link, 0, 80), 5);
-        // The free slot of the frame at 40 ms has begun: the next one is that of 80 ms.
+        // The free slot of the frame at 40 ms has begun; the next one is at 80 ms.
         assert_eq!(finish_ms(&mut link, 41, 80), 85);
-        // Half a slot is left to what is offered before it begins, and to nothing else.
+        // Only a packet offered before a slot begins can use its second half.
         assert_eq!(finish_ms(&mut link, 100, 40), 125);
         assert_eq!(finish_ms(&mut link, 110, 40), 125);
         assert_eq!(finish_ms(&mut link, 121, 40), 165);
-        // Twelve slots: the free ones of 200 to 600 ms, and at 520 ms the one that the very first
-        // packet asked for and did not need.
+        // Twelve slots: the free ones from 200 to 600 ms, and the one at 520 ms that the very first
+        // packet requested and did not need.
         assert_eq!(finish_ms(&mut link, 170, 960), 605);
     }
 
     #[test]
-    fn what_is_left_of_a_slot_passes_with_it() {
+    fn the_rest_of_a_slot_expires() {
         let mut link = demand(1, 500, 10_000);
         assert_eq!([finish_ms(&mut link, 0, 40), finish_ms(&mut link, 1, 120)], [5, 85]);
     }
@@ -265,26 +273,25 @@ mod tests {
     }
 
     #[test]
-    fn all_slots_free_is_a_plain_rate_in_slots() {
+    fn with_only_free_slots_the_link_has_a_plain_rate() {
         let mut link = demand(8, 500, 100_000);
         assert_eq!(finish_ms(&mut link, 3, 80), 10);
         assert_eq!(finish_ms(&mut link, 3, 800), 60);
     }
 
     #[test]
-    fn unused_grants_do_not_stay() {
+    fn unused_grants_expire() {
         let mut link = demand(4, 200, 10_000);
-        // Sent by free slots at once, although 4 more were asked for.
+        // Sent in free slots at once, although 4 more were requested.
         assert_eq!(finish_ms(&mut link, 0, 640), 60);
-        // Far later, nothing is left of them: four free slots and then the next four.
+        // Much later the grants are gone: four free slots, then the next four.
         assert_eq!(finish_ms(&mut link, 1_000, 640), 1_060);
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { rng_seed: proptest::test_runner::RngSeed::Fixed(5), ..Default::default() })]
 
         #[test]
-        fn no_packet_waits_longer_than_its_grant_and_the_order_is_kept(
+        fn packets_stay_in_order_and_wait_at_most_for_their_grant(
             free in 0u32..8,
             request_ms in 0u64..700,
             packets in prop::collection::vec((0u64..200, 1usize..1500), 1..100),
@@ -293,24 +300,24 @@ mod tests {
             let (mut now_ms, mut last, mut ideal_ns) = (0, 0, 0u64);
             for (gap_ms, bytes) in packets {
                 now_ms += gap_ms;
-                let sent = link.offer(now_ms * MS, bytes).unwrap();
-                prop_assert!(sent.start_ns >= now_ms * MS && sent.finish_ns >= last);
-                last = sent.finish_ns;
-                // Never faster than the rate of all slots…
+                let transmission = link.offer(now_ms * MS, bytes).unwrap();
+                prop_assert!(transmission.start_ns >= now_ms * MS && transmission.finish_ns >= last);
+                last = transmission.finish_ns;
+                // Never faster than the rate of all slots.
                 let sending_ns = bytes as u64 * 8 * 1_000_000_000 / 128_000;
                 ideal_ns = ideal_ns.max(now_ms * MS) + sending_ns;
-                prop_assert!(sent.finish_ns >= ideal_ns);
-                // …and never later than if every slot it needs were asked for anew: the request,
-                // the rest of a frame, then frames of the slots that are not free.
+                prop_assert!(transmission.finish_ns >= ideal_ns);
+                // Never later than if every slot were requested anew: the request delay, the rest
+                // of a frame, then frames of the slots that are not free.
                 let frames = (link.queued_bytes(now_ms * MS).div_ceil(80)).div_ceil(8 - u64::from(free)) + 2;
-                prop_assert!(sent.finish_ns <= (now_ms + request_ms + 40 + frames * 40) * MS);
+                prop_assert!(transmission.finish_ns <= (now_ms + request_ms + 40 + frames * 40) * MS);
             }
         }
 
         #[test]
         fn a_standing_queue_gets_the_whole_rate(free in 0u32..=8, request_ms in 0u64..300) {
             let mut link = demand(free, request_ms, u64::MAX);
-            // Ten seconds' worth at once.
+            // Ten seconds of traffic at once.
             let last = (0..160).map(|_| link.offer(0, 1000).unwrap().finish_ns).last().unwrap();
             let wait = if free == 8 { 0 } else { request_ms + 40 };
             prop_assert!(last <= (10_000 + wait + 80) * MS, "{last}");

@@ -1,73 +1,81 @@
-//! Links whose values were checked: what [`crate::Direction`] runs on.
+//! Links with checked values, on which [`crate::Direction`] runs.
 
 use std::time::Duration;
 
 use bentpipe_units::{BitRate, ByteSize, Ratio, Span};
 use serde::Deserialize;
 
+use crate::aqm::AqmSpec;
+use crate::bucket::{PolicerSpec, ShaperSpec};
 use crate::demand::DemandSpec;
 use crate::error::SpecError;
 use crate::jitter::JitterSpec;
 use crate::loss::{LossSpec, frame_loss};
 use crate::mahimahi;
-use crate::outage::{During, OutageSpec};
+use crate::outage::{OutagePolicy, OutageSpec};
+use crate::queue::Queue;
+use crate::raw::{Order, RateTable, RawDirection, RawLink};
 use crate::scalar::ScalarOr;
 use crate::series::{Varying, nanos};
-use crate::written::{Order, Queue, RateTable, WrittenDirection, WrittenLink};
 
-/// A queue that nobody gave a length holds at least ten full packets, however short the link:
-/// 15 kB.
-const SHORTEST_DEFAULT_QUEUE: u64 = 10 * 1500;
-/// No link has a smaller MTU (RFC 8200, section 5).
-const LEAST_MTU_BYTES: usize = 1280;
+/// Minimum default queue: ten full packets (15 kB), however short the link.
+const MIN_DEFAULT_QUEUE_BYTES: u64 = 10 * 1500;
+/// Minimum MTU of an IPv6 link (RFC 8200 section 5).
+const MIN_MTU_BYTES: usize = 1280;
 
 /// Both directions of a link.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(try_from = "WrittenLink")]
+#[serde(try_from = "RawLink")]
 pub struct LinkSpec {
     /// From the ground to the aircraft or terminal: the downlink.
     pub forward: DirectionSpec,
-    /// From the aircraft or terminal to the ground: the uplink. Written `[return]`.
+    /// From the aircraft or terminal to the ground: the uplink. Its key is `return`.
     pub return_: DirectionSpec,
 }
 
-/// One direction of a link; how it is written stands in the crate's documentation.
+/// Direction of a link. The crate's page documents its format.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(try_from = "WrittenDirection")]
+#[serde(try_from = "RawDirection")]
 pub struct DirectionSpec {
-    /// Above zero in the long run; absent: unlimited.
+    /// Above zero in the long run; `None` means unlimited.
     pub(crate) rate: Option<Varying<BitRate>>,
     pub(crate) delay: Varying<Span>,
     pub(crate) jitter: Option<JitterSpec>,
     pub(crate) order: Order,
-    /// Absent exactly when the rate is: nothing waits then.
+    /// Before the shaper and the queue.
+    pub(crate) policer: Option<PolicerSpec>,
+    /// Before the queue. Excludes `aqm`.
+    pub(crate) shaper: Option<ShaperSpec>,
+    /// `None` exactly when the rate is: then nothing waits.
     pub(crate) queue_bytes: Option<u64>,
-    /// A packet that finds more than this queued is marked, if it may be. Needs a rate.
+    /// Drop-tail if `None`. Requires a rate, and excludes a demand and an ECN threshold.
+    pub(crate) aqm: Option<AqmSpec>,
+    /// An ECN-capable packet that finds more than this queued is marked. Requires a rate.
     pub(crate) mark_above_bytes: Option<u64>,
     pub(crate) loss: LossSpec,
     pub(crate) ber: Varying<Ratio>,
-    /// The longest IP packet carried; absent: any.
+    /// Maximum IP packet length; `None` means any.
     pub(crate) mtu_bytes: Option<usize>,
-    /// Held outages and a demand exclude one another, and both need a rate.
+    /// Held outages and a demand exclude each other, and both require a rate.
     pub(crate) outages: Option<OutageSpec>,
     pub(crate) demand: Option<DemandSpec>,
 }
 
 impl LinkSpec {
-    /// A round trip without queues: both delays with the mean of their jitter, nothing for
-    /// sending, for slots or for outages.
+    /// Round-trip time without queues: both delays with their mean jitter. Excludes transmission,
+    /// slots and outages.
     pub fn rtt(&self) -> Duration {
         self.forward.mean_delay() + self.return_.mean_delay()
     }
 }
 
 impl DirectionSpec {
-    /// A direction of constant values, with a queue of one bandwidth-delay product (the round
-    /// trip taken as twice `delay`). `None` as rate is unlimited.
+    /// Creates a direction with constant values and a queue of one bandwidth-delay product, with
+    /// the round trip taken as twice `delay`. `None` as rate means unlimited.
     ///
     /// # Panics
     ///
-    /// At a rate of zero: a link that carries nothing is one in an outage.
+    /// If the rate is zero. Use an outage for a link that carries nothing.
     pub fn fixed(rate: Option<BitRate>, delay: Duration, loss: Ratio) -> Self {
         assert!(rate != Some(BitRate::from_bps(0)), "a direction needs a rate above zero");
         let queue_bytes = rate.map(|rate| default_queue(rate, 2 * delay));
@@ -76,7 +84,10 @@ impl DirectionSpec {
             delay: Varying::Constant(Span::new(delay)),
             jitter: None,
             order: Order::Kept,
+            policer: None,
+            shaper: None,
             queue_bytes,
+            aqm: None,
             mark_above_bytes: None,
             loss: ScalarOr::Scalar(loss).into(),
             ber: Varying::Constant(Ratio::ZERO),
@@ -86,15 +97,15 @@ impl DirectionSpec {
         }
     }
 
-    /// The same direction at another bit-error rate, for sweeps over it.
+    /// Replaces the bit-error rate, for sweeps over it.
     pub fn with_ber(self, ber: Ratio) -> Self {
         Self { ber: Varying::Constant(ber), ..self }
     }
 
-    /// The same direction losing the share `mean` of its packets and nothing else, bit errors
-    /// included: each by itself where `burst` is 1, else in bursts of that many packet times on
-    /// average (Gilbert and Elliott), for sweeps over both. An error where such bursts cannot
-    /// lose so much, or the direction has no rate that would give a packet its time.
+    /// Replaces all losses, bit errors included, by the mean loss `mean`, for sweeps over both
+    /// parameters. Losses are independent if `burst` is 1, otherwise in bursts of `burst` packet
+    /// times on average (Gilbert and Elliott). Fails if such bursts cannot lose so much, or if the
+    /// direction has no rate to define a packet time.
     pub fn with_loss(self, mean: Ratio, burst: f64) -> Result<Self, SpecError> {
         let loss = LossSpec::of(mean, burst)?;
         if loss.needs_packet_time() && self.rate.is_none() {
@@ -104,48 +115,56 @@ impl DirectionSpec {
         Ok(Self { loss, ber: Varying::Constant(Ratio::ZERO), ..self })
     }
 
-    /// The same direction as one that drops IP packets longer than `mtu_bytes`.
+    /// Replaces the MTU: IP packets longer than `mtu_bytes` are dropped.
     pub fn with_mtu(self, mtu_bytes: Option<usize>) -> Self {
         Self { mtu_bytes, ..self }
     }
 
-    /// The rate, or its mean in the long run; `None` is unlimited.
+    /// Long-run mean rate; `None` means unlimited.
     pub fn rate(&self) -> Option<BitRate> {
         self.rate.as_ref().map(mean_rate)
     }
 
-    /// The rate at `at`, the time since the run began; `None` is unlimited. Zero in a pause of a
+    /// Rate at `at`, the time since the run began; `None` means unlimited. Zero in a pause of a
     /// series.
     pub fn rate_at(&self, at: Duration) -> Option<BitRate> {
         self.rate.as_ref().map(|rate| rate.at(nanos(at)))
     }
 
-    /// The mean delay of a packet that meets no queue, its jitter included.
+    /// Lowest of the rate, the policer's and the shaper's at `at`: the rate that a long transfer
+    /// can have. `None` means unlimited.
+    pub fn sustained_rate_at(&self, at: Duration) -> Option<BitRate> {
+        let policed = self.policer.map(|policer| policer.rate);
+        let shaped = self.shaper.map(|shaper| shaper.rate);
+        [self.rate_at(at), policed, shaped].into_iter().flatten().min()
+    }
+
+    /// Mean delay of a packet that meets no queue, jitter included.
     pub fn mean_delay(&self) -> Duration {
         mean_delay(&self.delay, self.jitter)
     }
 
-    /// The longest queue; `None` where nothing waits because the rate is unlimited.
+    /// Maximum queue; `None` if nothing waits because the rate is unlimited.
     pub fn queue(&self) -> Option<ByteSize> {
         self.queue_bytes.map(ByteSize::from_bytes)
     }
 
-    /// The queue above which packets that allow it are marked; `None` where none are.
+    /// Queue above which ECN-capable packets are marked; `None` if none are.
     pub fn ecn_threshold(&self) -> Option<ByteSize> {
         self.mark_above_bytes.map(ByteSize::from_bytes)
     }
 
-    /// The share of packets of `bytes` lost in the long run outside outages, to the loss process
-    /// and to bit errors.
+    /// Long-run share of packets of `bytes` lost outside outages, to the loss process and to bit
+    /// errors.
     pub fn mean_loss(&self, bytes: usize) -> f64 {
         let errors = self.ber.mean(|ber| frame_loss(ber.get(), bytes));
         1.0 - (1.0 - self.loss.mean()) * (1.0 - errors)
     }
 }
 
-impl WrittenLink {
-    /// The link, its values checked. `read_trace` gives the text of a trace by its file name, or
-    /// why it cannot.
+impl RawLink {
+    /// Checks the values and returns the link. `read_trace` returns the text of a trace by its file
+    /// name, or the reason why it cannot.
     pub fn check(
         self,
         mut read_trace: impl FnMut(&str) -> Result<String, String>,
@@ -160,32 +179,30 @@ impl WrittenLink {
     }
 }
 
-impl WrittenDirection {
-    /// The direction, its values checked, with `rtt` as what bandwidth-delay products mean.
+impl RawDirection {
+    /// Checks the values and returns the direction. Bandwidth-delay products refer to `rtt`.
     pub fn check(
         self,
         rtt: Duration,
         read_trace: impl FnMut(&str) -> Result<String, String>,
     ) -> Result<DirectionSpec, SpecError> {
+        check_aqm(&self)?;
         let delay = self.delay();
         let rate = self.rate.map(|rate| checked_rate(rate, read_trace)).transpose()?;
         if let Some(demand) = &self.demand {
             check_demand(demand, rate.as_ref(), self.outages.as_ref())?;
         }
-        let wait = self.demand.map_or(Duration::ZERO, |demand| demand.longest_wait());
+        let wait = self.demand.map_or(Duration::ZERO, |demand| demand.max_wait());
         let mean = rate.as_ref().map(mean_rate);
         let queue_bytes = checked_queue(self.queue, mean, rtt + wait)?;
         let mark_above_bytes = checked_threshold(self.ecn_threshold, mean, rtt + wait)?;
         if mark_above_bytes.zip(queue_bytes).is_some_and(|(mark, queue)| mark >= queue) {
-            let why =
-                "is not below the `queue`, so that packets would be dropped before any is marked";
+            let why = "is not below the `queue`: packets would be dropped before any is marked";
             return Err(SpecError::new("ecn-threshold", why.into()));
         }
-        let held = self.outages.as_ref().is_some_and(|o| o.packets() == During::Held);
-        if held && rate.is_none() {
-            let why = "hold packets, but without a `rate` nothing waits: write packets = \"lost\"";
-            return Err(SpecError::new("outages", why.into()));
-        }
+        let policer = self.policer.map(PolicerSpec::check).transpose()?;
+        let shaper = self.shaper.map(|shaper| shaper.check(rtt)).transpose()?;
+        check_held(self.outages.as_ref(), rate.is_some())?;
         let loss = self.loss.unwrap_or(ScalarOr::Scalar(Ratio::ZERO)).into();
         if LossSpec::needs_packet_time(&loss) && rate.is_none() {
             let why = "comes in bursts of time, but without a `rate` a packet has none: write \
@@ -194,17 +211,20 @@ impl WrittenDirection {
         }
         let ber = self.ber.map_or(Varying::Constant(Ratio::ZERO), Varying::from);
         let mtu_bytes = self.mtu.map(|mtu| mtu as usize);
-        if mtu_bytes.is_some_and(|mtu| mtu < LEAST_MTU_BYTES) {
+        if mtu_bytes.is_some_and(|mtu| mtu < MIN_MTU_BYTES) {
             let why = "is too small: every IPv6 path carries packets of 1280 bytes";
             return Err(SpecError::new("mtu", why.into()));
         }
-        let Self { jitter, order, outages, demand, .. } = self;
+        let Self { jitter, order, aqm, outages, demand, .. } = self;
         Ok(DirectionSpec {
             rate,
             delay,
             jitter,
             order,
+            policer,
+            shaper,
             queue_bytes,
+            aqm,
             mark_above_bytes,
             loss,
             ber,
@@ -226,21 +246,21 @@ impl WrittenDirection {
     }
 }
 
-impl TryFrom<WrittenLink> for LinkSpec {
+impl TryFrom<RawLink> for LinkSpec {
     type Error = SpecError;
 
-    fn try_from(written: WrittenLink) -> Result<Self, SpecError> {
-        written.check(no_traces)
+    fn try_from(raw: RawLink) -> Result<Self, SpecError> {
+        raw.check(no_traces)
     }
 }
 
-impl TryFrom<WrittenDirection> for DirectionSpec {
+impl TryFrom<RawDirection> for DirectionSpec {
     type Error = SpecError;
 
-    /// A direction by itself is taken as one half of a symmetric link.
-    fn try_from(written: WrittenDirection) -> Result<Self, SpecError> {
-        let rtt = 2 * written.mean_delay();
-        written.check(rtt, no_traces)
+    /// Treats a single direction as one half of a symmetric link.
+    fn try_from(raw: RawDirection) -> Result<Self, SpecError> {
+        let rtt = 2 * raw.mean_delay();
+        raw.check(rtt, no_traces)
     }
 }
 
@@ -249,10 +269,10 @@ fn no_traces(_: &str) -> Result<String, String> {
 }
 
 fn checked_rate(
-    written: ScalarOr<BitRate, RateTable>,
+    raw: ScalarOr<BitRate, RateTable>,
     mut read_trace: impl FnMut(&str) -> Result<String, String>,
 ) -> Result<Varying<BitRate>, SpecError> {
-    let rate = match written {
+    let rate = match raw {
         ScalarOr::Scalar(rate) => Varying::Constant(rate),
         ScalarOr::Table(RateTable::Series(series)) => Varying::Series(series),
         ScalarOr::Table(RateTable::Mahimahi(file)) => {
@@ -263,46 +283,67 @@ fn checked_rate(
     if rate.mean(|rate| rate.bps() as f64) > 0.0 {
         return Ok(rate);
     }
-    let why = "is zero in the end, so that packets would wait for ever: give it a rate, and \
+    let why = "is zero in the end, so packets would wait for ever: give it a rate, and \
                write the time without one as an outage";
     Err(SpecError::new("rate", why.into()))
 }
 
 fn checked_queue(
-    written: Option<Queue>,
+    raw: Option<Queue>,
     rate: Option<BitRate>,
     rtt: Duration,
 ) -> Result<Option<u64>, SpecError> {
     let Some(rate) = rate else {
         let why = "has a length, but without a `rate` nothing waits: give a rate or remove it";
-        return match written {
+        return match raw {
             Some(_) => Err(SpecError::new("queue", why.into())),
             None => Ok(None),
         };
     };
-    Ok(Some(match written {
+    Ok(Some(match raw {
         None => default_queue(rate, rtt),
-        Some(queue) => queue_bytes_of(queue, rate, rtt),
+        Some(queue) => queue.bytes(rate, rtt),
     }))
 }
 
 fn checked_threshold(
-    written: Option<Queue>,
+    raw: Option<Queue>,
     rate: Option<BitRate>,
     rtt: Duration,
 ) -> Result<Option<u64>, SpecError> {
-    let Some(written) = written else { return Ok(None) };
+    let Some(raw) = raw else { return Ok(None) };
     let why = "speaks of a queue, but without a `rate` nothing waits: give a rate or remove it";
     let rate = rate.ok_or_else(|| SpecError::new("ecn-threshold", why.into()))?;
-    Ok(Some(queue_bytes_of(written, rate, rtt)))
+    Ok(Some(raw.bytes(rate, rtt)))
 }
 
-fn queue_bytes_of(written: Queue, rate: BitRate, rtt: Duration) -> u64 {
-    match written {
-        Queue::Bytes(size) => size.bytes(),
-        Queue::Time(span) => rate.bytes_in(span.duration()),
-        Queue::Bdp(factor) => (rate.bytes_in(rtt) as f64 * factor) as u64,
+fn check_aqm(raw: &RawDirection) -> Result<(), SpecError> {
+    if raw.aqm.is_none() {
+        return Ok(());
     }
+    let error = |why: &str| Err(SpecError::new("aqm", why.into()));
+    if raw.rate.is_none() {
+        return error("manages a queue, but without a `rate` nothing waits: give a rate");
+    }
+    if raw.demand.is_some() {
+        return error("cannot choose packets for granted slots: remove it or the `demand`");
+    }
+    if raw.shaper.is_some() {
+        return error("has no effect after a `shaper`, whose own queue is drop-tail: remove one");
+    }
+    if raw.ecn_threshold.is_some() {
+        return error("marks by delay: write ecn = true in it, and remove the `ecn-threshold`");
+    }
+    Ok(())
+}
+
+fn check_held(outages: Option<&OutageSpec>, has_rate: bool) -> Result<(), SpecError> {
+    let held = outages.is_some_and(|outages| outages.packets() == OutagePolicy::Held);
+    if held && !has_rate {
+        let why = "hold packets, but without a `rate` nothing waits: write packets = \"lost\"";
+        return Err(SpecError::new("outages", why.into()));
+    }
+    Ok(())
 }
 
 fn check_demand(
@@ -314,14 +355,14 @@ fn check_demand(
     let Some(Varying::Constant(rate)) = rate else {
         return error("needs a constant `rate`: that of a frame with all slots granted");
     };
-    if outages.is_some_and(|outages| outages.packets() == During::Held) {
+    if outages.is_some_and(|outages| outages.packets() == OutagePolicy::Held) {
         return error("cannot hold packets in an outage, as slots pass: write packets = \"lost\"");
     }
     demand.check_rate(*rate)
 }
 
 fn default_queue(rate: BitRate, rtt: Duration) -> u64 {
-    rate.bytes_in(rtt).max(SHORTEST_DEFAULT_QUEUE)
+    rate.bytes_in(rtt).max(MIN_DEFAULT_QUEUE_BYTES)
 }
 
 fn mean_delay(delay: &Varying<Span>, jitter: Option<JitterSpec>) -> Duration {
@@ -334,122 +375,5 @@ fn mean_rate(rate: &Varying<BitRate>) -> BitRate {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn direction(text: &str) -> Result<DirectionSpec, String> {
-        toml::from_str(text).map_err(|error: toml::de::Error| error.to_string())
-    }
-
-    fn why(text: &str) -> String {
-        direction(text).unwrap_err()
-    }
-
-    #[test]
-    fn queues_are_bytes_time_or_products() {
-        let bytes = |queue: &str| {
-            let text = format!("rate = '8 Mbit/s'\ndelay = '325 ms'\n{queue}");
-            direction(&text).unwrap().queue().unwrap().bytes()
-        };
-        assert_eq!(bytes(""), 650_000);
-        assert_eq!(bytes("queue = '0.5 BDP'"), 325_000);
-        assert_eq!(bytes("queue = '100 ms'"), 100_000);
-        assert_eq!(bytes("queue = '64 KiB'"), 65_536);
-        let short = direction("rate = '1 Mbit/s'\ndelay = '1 ms'").unwrap();
-        assert_eq!(short.queue().unwrap().bytes(), 15_000);
-        assert_eq!(direction("delay = '1 s'").unwrap().queue(), None);
-    }
-
-    #[test]
-    fn a_threshold_for_marks_is_written_like_a_queue_and_lies_below_it() {
-        let rate = "rate = '8 Mbit/s'\ndelay = '325 ms'\n";
-        let marks = direction(&format!("{rate}ecn-threshold = '0.5 BDP'")).unwrap();
-        assert_eq!(marks.ecn_threshold(), Some(ByteSize::from_bytes(325_000)));
-        assert_eq!(direction(rate).unwrap().ecn_threshold(), None);
-        assert!(why(&format!("{rate}ecn-threshold = '1 BDP'")).contains("not below the `queue`"));
-        assert!(why("ecn-threshold = '10 ms'").contains("`rate`"));
-    }
-
-    #[test]
-    fn a_link_takes_its_products_from_both_directions() {
-        let link: LinkSpec = toml::from_str(
-            "forward = { rate = '8 Mbit/s', delay = '300 ms' }\n\
-             return = { rate = '4 Mbit/s', delay = '350 ms', queue = '2 BDP' }",
-        )
-        .unwrap();
-        assert_eq!(link.rtt(), Duration::from_millis(650));
-        assert_eq!(link.forward.queue(), Some(ByteSize::from_bytes(650_000)));
-        assert_eq!(link.return_.queue(), Some(ByteSize::from_bytes(650_000)));
-    }
-
-    #[test]
-    fn means_cover_every_part() {
-        let spec = direction(
-            "rate = { series = { steps = [['0 s', '2 Mbit/s'], ['1 s', '4 Mbit/s']], repeat = '2 s' } }\n\
-             delay = '100 ms'\njitter = { shape = 'exponential', mean = '20 ms' }\n\
-             loss = '10 %'\nber = 1e-5",
-        )
-        .unwrap();
-        assert_eq!(spec.rate(), Some(BitRate::from_bps(3_000_000)));
-        assert_eq!(spec.mean_delay(), Duration::from_millis(120));
-        let expected = 1.0 - 0.9 * (1.0 - 1e-5f64).powi(8000);
-        assert!((spec.mean_loss(1000) - expected).abs() < 1e-9);
-    }
-
-    #[test]
-    fn a_sweep_replaces_every_loss_of_a_direction() {
-        let spec = direction("rate = '1 Mbit/s'\nloss = '3 %'\nber = 1e-5").unwrap();
-        let six = Ratio::new(0.06).unwrap();
-        let random = spec.clone().with_loss(six, 1.0).unwrap();
-        assert_eq!(random, direction("rate = '1 Mbit/s'\nloss = '6 %'").unwrap());
-        let bursts = spec.clone().with_loss(six, 4.0).unwrap();
-        let written = "rate = '1 Mbit/s'\nloss = { gilbert-elliott = { mean = '6 %', burst = 4 } }";
-        assert_eq!(bursts, direction(written).unwrap());
-        let most = Ratio::new(0.9).unwrap();
-        let error = spec.clone().with_loss(most, 4.0).unwrap_err().to_string();
-        assert!(error.contains("longer bursts"), "{error}");
-        assert!(spec.with_loss(six, 0.5).is_err());
-        assert!(direction("").unwrap().with_loss(six, 4.0).is_err());
-    }
-
-    #[test]
-    fn refusals_name_the_key_and_the_way_out() {
-        assert!(why("rat = '1 Mbit/s'").contains("unknown field `rat`"));
-        assert!(why("rate = '0 bit/s'").contains("outage"));
-        assert!(why("rate = '2 MB/s'").contains("multiply by 8"));
-        assert!(why("rate = { trace = 'x' }").contains("mahimahi"));
-        assert!(why("rate = { mahimahi = 'x' }").contains("loaded from a file"));
-        assert!(why("delay = 380").contains("delay = 380"));
-        assert!(why("queue = '1 BDP'").contains("`rate`"));
-        assert!(
-            why("loss = { gilbert-elliott = { mean = '6 %', burst = 4 } }").contains("packet-time")
-        );
-        assert!(
-            why("outages = { packets = 'held', scheduled = [['1 s', '1 s']] }").contains("lost")
-        );
-        let demand =
-            "demand = { frame = '45 ms', slots = 16, free-slots = 1, request-delay = '520 ms' }";
-        assert!(why(demand).contains("constant `rate`"));
-        assert!(why(&format!("rate = '1 kbit/s'\n{demand}")).contains("fewer slots"));
-        assert!(why("mtu = 576").contains("`mtu` is too small"));
-        assert!(why("mtu = '1400'").contains("expected u32"));
-        assert!(why("order = 'any'").contains("expected `kept` or `free`"));
-    }
-
-    #[test]
-    fn a_refusal_in_a_link_says_which_direction() {
-        let error = toml::from_str::<LinkSpec>("[return]\nqueue = '1 BDP'").unwrap_err();
-        assert!(error.to_string().contains("`return.queue`"), "{error}");
-    }
-
-    #[test]
-    fn a_trace_is_read_by_its_name() {
-        let written: WrittenLink = toml::from_str("forward.rate.mahimahi = 'a.trace'").unwrap();
-        let read = |name: &str| match name {
-            "a.trace" => Ok("1\n2\n".to_owned()),
-            other => Err(format!("names {other}, which is not there")),
-        };
-        let link = written.check(read).unwrap();
-        assert_eq!(link.forward.rate(), Some(BitRate::from_bps(12_000_000)));
-    }
-}
+#[path = "spec_tests.rs"]
+mod tests;

@@ -1,22 +1,23 @@
-//! Making repairs.
+//! Encoder of repair symbols.
 
 use crate::kernel::{Kernel, Term};
 use crate::symbol::{MAX_SYMBOL_BYTES, PREFIX_BYTES, add_sources};
 use crate::{MAX_SPAN, coefficients};
 
-/// Appends the repair of `sources`, the symbols of a span in order, to `out`.
+/// Appends the repair symbol of `sources`, the symbols of a span in order, to `out`.
 ///
-/// Each source is coded as its length in two bytes, big-endian, followed by its bytes and zeros up
-/// to the longest: the repair has two bytes more than that. It costs one multiply-add of every byte.
+/// Each source is coded as its length (two bytes, big-endian), its bytes, and zeros up to the
+/// longest source. The repair symbol is two bytes longer than the longest source. The cost is one
+/// multiply-add per source byte.
 ///
 /// # Panics
 ///
-/// With more than [`MAX_SPAN`] sources, or one longer than [`MAX_SYMBOL_BYTES`].
+/// If there are more than [`MAX_SPAN`] sources, or a source is longer than [`MAX_SYMBOL_BYTES`].
 pub fn encode(key: u16, sources: &[&[u8]], out: &mut Vec<u8>) {
     encode_with(Kernel::best(), key, sources, out);
 }
 
-/// [`encode`] with a certain kernel. All give the same.
+/// Same as [`encode`], with a given kernel. All kernels produce the same bytes.
 pub fn encode_with(kernel: Kernel, key: u16, sources: &[&[u8]], out: &mut Vec<u8>) {
     assert!(sources.len() <= MAX_SPAN, "a repair of {} sources", sources.len());
     let longest = sources.iter().map(|source| source.len()).max().unwrap_or(0);
@@ -38,7 +39,7 @@ mod tests {
     use crate::Element;
 
     #[test]
-    fn a_repair_is_the_sum_of_the_multiples() {
+    fn a_repair_symbol_is_the_sum_of_the_multiples() {
         let sources: [&[u8]; 3] = [b"ab", b"", b"xyz"];
         let mut factors = [0; 3];
         coefficients(5, &mut factors);
@@ -53,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_repair_is_two_bytes() {
+    fn the_shortest_repair_symbol_has_two_bytes() {
         let mut out = Vec::new();
         encode(1, &[], &mut out);
         encode(1, &[b""], &mut out);

@@ -1,18 +1,18 @@
-//! The field GF(2^8) of RFC 8681, section 3.7: x^8 + x^4 + x^3 + x^2 + 1.
+//! GF(2^8) with x^8 + x^4 + x^3 + x^2 + 1 (RFC 8681 section 3.7).
 
 use std::ops::{Add, Mul};
 
-/// The field's polynomial.
+/// Reduction polynomial.
 pub(crate) const POLYNOMIAL: u16 = 0x11d;
 
-/// The order of the multiplicative group, which 2 generates.
+/// Order of the multiplicative group, which 2 generates.
 const ORDER: usize = 255;
 
 /// Powers of 2, twice over, so that a sum of two logarithms needs no reduction.
 const POWERS: [u8; 2 * ORDER] = powers();
 const LOGARITHMS: [u8; 256] = logarithms();
 
-/// An element of the field. Sum and difference are the same.
+/// Element of the field. Addition and subtraction are the same operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Element(pub u8);
 
@@ -41,7 +41,7 @@ impl Mul for Element {
     }
 }
 
-/// The product of two elements.
+/// Product of two elements.
 pub(crate) const fn multiply(a: u8, b: u8) -> u8 {
     if a == 0 || b == 0 {
         return 0;
@@ -83,7 +83,7 @@ mod tests {
         (0..=255).map(Element)
     }
 
-    /// Multiplication as it is taught: shift, add, reduce.
+    /// Schoolbook multiplication: shift, add, reduce.
     fn by_hand(a: u8, b: u8) -> u8 {
         let mut product = 0u16;
         for bit in 0..8 {
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_product_is_that_of_the_polynomials() {
+    fn products_match_polynomial_multiplication() {
         for a in all() {
             for b in all() {
                 assert_eq!((a * b).0, by_hand(a.0, b.0));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn every_element_but_zero_has_an_inverse() {
+    fn every_nonzero_element_has_an_inverse() {
         assert_eq!(Element(0).inverse(), None);
         for a in all().skip(1) {
             assert_eq!(a * a.inverse().unwrap(), Element(1));
@@ -118,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_field(a: u8, b: u8, c: u8) {
+        fn the_field_axioms_hold(a: u8, b: u8, c: u8) {
             let [a, b, c] = [a, b, c].map(Element);
             prop_assert_eq!(a + b, b + a);
             prop_assert_eq!(a * b, b * a);

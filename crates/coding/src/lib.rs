@@ -1,8 +1,8 @@
-//! A systematic sliding-window code over GF(2^8), after RFC 8681 (RLC).
+//! Systematic sliding-window erasure code over GF(2^8), after RFC 8681 (RLC).
 //!
-//! Numbered *source symbols* are sent as they are. A *repair symbol* is a linear combination of a
-//! [`Span`] of at most [`MAX_SPAN`] of them; its coefficients follow from a 16-bit key. Whoever lacks
-//! k symbols of the spans of k independent repairs can compute them from everything else.
+//! *Source symbols* are numbered and sent unchanged. A *repair symbol* is a linear combination of a
+//! [`Span`] of at most [`MAX_SPAN`] source symbols. Its coefficients follow from a 16-bit key. A
+//! receiver that lacks k symbols can recover them from k independent repair symbols that span them.
 //!
 //! ```
 //! use bentpipe_coding::{Decoder, Limits, Span, encode};
@@ -19,13 +19,25 @@
 //! assert_eq!(decoder.next_recovered(), Some((101, b"the second".to_vec())));
 //! ```
 //!
-//! What is taken from RFC 8681: the field (section 3.7), the generator of coefficients with the
-//! density threshold 15, so that no coefficient is zero (section 3.6), and the repair key as its
-//! seed. What is not: FECFRAME's headers, and its padding of all source symbols to one size. Here
-//! each source is coded as its length in two bytes, big-endian, and its bytes, padded with zeros to
-//! the longest of the span, so that a recovered symbol has its own length again.
+//! | module | contents |
+//! |---|---|
+//! | `encoder`, `coefficients`, `tinymt` | repair symbols; their coefficients from the generator of RFC 8682 |
+//! | `decoder` | [`Decoder`]: cached sources, equations, [`Limits`] |
+//! | `field`, [`kernel`] | GF(2^8); vector kernels for multiply-add of byte slices |
+//! | `span`, `symbol` | [`Span`]; coded form of a source symbol |
 //!
-//! There is no clock, no randomness and no thread in here; unsafe code is only in [`kernel`].
+//! Compatibility with RFC 8681:
+//!
+//! - Same: the field (section 3.7); the coefficient generator with density threshold 15, so that no
+//!   coefficient is zero (section 3.6); the repair key as its seed.
+//! - Different: no FECFRAME headers, and no padding of all source symbols to one size. Each source
+//!   is coded as its length (two bytes, big-endian) and its bytes, padded with zeros to the longest
+//!   of the span. A recovered symbol therefore has its original length.
+//!
+//! Bounds: [`Limits`] bounds the memory of a decoder and the work of each call, whatever the peer
+//! sends.
+//!
+//! The crate has no clock, no randomness and no threads. Unsafe code is confined to [`kernel`].
 
 mod coefficients;
 mod decoder;
@@ -48,5 +60,10 @@ pub use span::Span;
 pub use symbol::{MAX_SYMBOL_BYTES, PREFIX_BYTES};
 pub use tinymt::TinyMt32;
 
-/// The most source symbols that one repair combines.
+/// Maximum number of source symbols in one repair symbol.
 pub const MAX_SPAN: usize = 512;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,24 +1,25 @@
-//! The source symbols of one repair.
+//! Span of source symbols that a repair symbol combines.
 
 use crate::MAX_SPAN;
 
-/// The source symbols `first .. first + count` of a lane, `1 <= count <= MAX_SPAN`.
+/// Source symbols `first .. first + count`, with `1 <= count <= MAX_SPAN`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Span {
-    /// The lowest number.
+    /// Lowest symbol number.
     pub first: u64,
     /// Number of symbols.
     pub count: u16,
 }
 
 impl Span {
-    /// A span, unless it is empty, wider than [`MAX_SPAN`] or ends past the last number.
+    /// Creates a span. Returns `None` if it is empty, wider than [`MAX_SPAN`], or ends past the
+    /// last number.
     pub fn new(first: u64, count: u16) -> Option<Self> {
         let fits = count >= 1 && usize::from(count) <= MAX_SPAN;
         first.checked_add(count.into()).filter(|_| fits).map(|_| Self { first, count })
     }
 
-    /// The first number behind the span.
+    /// First number after the span.
     pub fn end(&self) -> u64 {
         self.first.saturating_add(self.count.into())
     }
@@ -34,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_proper_spans_are_made() {
+    fn invalid_spans_are_rejected() {
         assert_eq!(Span::new(7, 0), None);
         assert_eq!(Span::new(7, 513), None);
         assert_eq!(Span::new(u64::MAX, 1), None);

@@ -1,15 +1,15 @@
-//! TinyMT32, the generator of RFC 8682, as RFC 8681 draws coefficients from it.
+//! TinyMT32, the generator of RFC 8682 from which RFC 8681 draws coefficients.
 
-/// The generator's parameters, RFC 8682 section 2.1.
+/// Parameters of the generator (RFC 8682 section 2.1).
 const MAT1: u32 = 0x8f70_11ee;
 const MAT2: u32 = 0xfc78_ff1f;
 const TMAT: u32 = 0x3793_fdff;
 
-/// Rounds that mix the seed into the state, and rounds thrown away after that.
+/// Rounds that mix the seed into the state, and rounds discarded afterwards.
 const SEED_ROUNDS: u32 = 8;
 const DISCARDED: u32 = 8;
 
-/// The pseudorandom number generator of RFC 8682. Not for cryptography.
+/// Pseudorandom number generator of RFC 8682. Not for cryptography.
 #[derive(Debug, Clone)]
 pub struct TinyMt32([u32; 4]);
 
@@ -29,7 +29,7 @@ impl TinyMt32 {
         generator
     }
 
-    /// The next 32 bits.
+    /// Returns the next 32 bits.
     #[inline]
     pub fn next_u32(&mut self) -> u32 {
         self.step();
@@ -39,7 +39,7 @@ impl TinyMt32 {
         last ^ sum ^ ((sum & 1).wrapping_neg() & TMAT)
     }
 
-    /// `tinymt32_rand256` of RFC 8681, section 3.5: the next number of 0 to 255.
+    /// Returns the next number from 0 to 255: `tinymt32_rand256` of RFC 8681 section 3.5.
     #[inline]
     pub fn next_u8(&mut self) -> u8 {
         self.next_u32() as u8
@@ -51,25 +51,25 @@ impl TinyMt32 {
     }
 }
 
-/// Four generators of one sequence, each [`LANE`] numbers behind the next, so that the processor
-/// works on four numbers at a time: one alone waits for its last.
+/// Four generators of one sequence, each [`LANE`] numbers ahead of the previous. A single generator
+/// waits for its last result; four let the processor work in parallel.
 pub(crate) struct Lanes([[u32; 4]; 4]);
 
-/// Numbers that each of the [`Lanes`] gives before it meets the next.
+/// Numbers that each of the [`Lanes`] draws before it reaches the start of the next.
 pub(crate) const LANE: usize = 128;
 
 impl Lanes {
-    /// Four lanes from here on.
+    /// Creates four lanes that start at the state of `generator`.
     pub fn new(generator: &TinyMt32) -> Self {
         let mut lanes = [generator.0; 4];
         for lane in 1..4 {
             lanes[lane] = JUMP.apply(lanes[lane - 1]);
         }
-        // Word by word, so that one register holds a word of all lanes.
+        // Transposed, so that one register holds the same word of all lanes.
         Self(std::array::from_fn(|word| lanes.map(|lane| lane[word])))
     }
 
-    /// The next byte of each lane.
+    /// Returns the next byte of each lane.
     #[inline]
     pub fn next_u8s(&mut self) -> [u8; 4] {
         let mut bytes = [0; 4];
@@ -83,14 +83,15 @@ impl Lanes {
         bytes
     }
 
-    /// The generator where the last lane is: after `4 * LANE` numbers, at the end of the four.
+    /// State of the last lane. After `4 * LANE` numbers it is the end of all four lanes.
     pub fn last(&self) -> TinyMt32 {
         TinyMt32(self.0.map(|word| word[3]))
     }
 }
 
-/// [`LANE`] steps at once. A step is linear over GF(2), so many are, and the states of single bits
-/// say what becomes of any: here for every value of each four bits of the state.
+/// Advances a state by [`LANE`] steps at once. Steps are linear over GF(2), so the results for
+/// single bits determine the result for any state. The table holds them for every value of each
+/// four bits of the state.
 struct Jump([[[u32; 4]; 16]; 32]);
 
 static JUMP: Jump = Jump::new();
@@ -135,7 +136,7 @@ impl Jump {
     }
 }
 
-/// The state after the next number.
+/// State after one step.
 #[inline]
 const fn next([first, second, third, last]: [u32; 4]) -> [u32; 4] {
     let mut x = (first & 0x7fff_ffff) ^ second ^ third;
@@ -150,7 +151,7 @@ const fn next([first, second, third, last]: [u32; 4]) -> [u32; 4] {
 mod tests {
     use super::*;
 
-    /// RFC 8682, section 2.2: the first numbers of seed 1.
+    /// First numbers of seed 1 (RFC 8682 section 2.2).
     const FIRST: [u32; 50] = [
         2545341989, 981918433, 3715302833, 2387538352, 3591001365, 3820442102, 2114400566,
         2196103051, 2783359912, 764534509, 643179475, 1822416315, 881558334, 4207026366,
@@ -162,21 +163,21 @@ mod tests {
     ];
 
     #[test]
-    fn it_gives_the_numbers_of_rfc_8682() {
+    fn numbers_match_rfc_8682() {
         let mut generator = TinyMt32::new(1);
         assert_eq!(FIRST.map(|_| generator.next_u32()), FIRST);
     }
 
-    /// RFC 8681, appendix A: `tinymt32_rand256` of seed 1.
+    /// `tinymt32_rand256` of seed 1 (RFC 8681 appendix A).
     #[test]
-    fn it_gives_the_bytes_of_rfc_8681() {
+    fn bytes_match_rfc_8681() {
         let mut generator = TinyMt32::new(1);
         let first = [37, 225, 177, 176, 21, 246, 54, 139, 168, 237];
         assert_eq!(first.map(|_| generator.next_u8()), first);
     }
 
     #[test]
-    fn lanes_give_the_same_numbers() {
+    fn lanes_draw_the_same_numbers() {
         let mut generator = TinyMt32::new(4711);
         let mut lanes = Lanes::new(&generator);
         let drawn: [[u8; 4]; LANE] = std::array::from_fn(|_| lanes.next_u8s());

@@ -1,6 +1,6 @@
-//! `docs/vectors/coding.txt`, which `docs/protocol.md` refers to, computed anew and compared.
+//! Recomputes `docs/vectors/coding.txt`, which `docs/protocol.md` refers to, and compares it.
 //!
-//! `UPDATE_VECTORS=1 cargo test -p bentpipe-coding --test vectors` writes it.
+//! `UPDATE_VECTORS=1 cargo test -p bentpipe-coding --test vectors` rewrites the file.
 
 use std::fmt::Write as _;
 
@@ -50,7 +50,7 @@ fn put(text: &mut String, name: &str, bytes: &[u8]) {
     text.push('\n');
 }
 
-/// The repair as the protocol's text describes it, byte by byte.
+/// Repair symbol computed byte by byte, as the protocol's text describes it.
 fn by_hand(key: u16, sources: &[&[u8]]) -> Vec<u8> {
     let mut factors = vec![0; sources.len()];
     coefficients(key, &mut factors);
@@ -65,7 +65,7 @@ fn by_hand(key: u16, sources: &[&[u8]]) -> Vec<u8> {
     repair.into_iter().map(|element| element.0).collect()
 }
 
-/// Any of the sources comes back from the other two.
+/// Each of the sources can be recovered from the other two.
 fn recovers(sources: &[&[u8]; 3], repair: &[u8]) {
     for lost in 0..3 {
         let mut decoder = Decoder::new(Limits::default());

@@ -1,38 +1,38 @@
-//! The traffic classes, as Rural-PAWS and RFC 8622/4594 name them.
+//! Traffic classes, named as in Rural-PAWS and RFC 8622/4594.
 
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
 use crate::Dscp;
 
-/// Class of a flow: its place in the hierarchy and, on a report, its name.
+/// Traffic class of a flow: its rank in the hierarchy and its name in reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(u8)]
 pub enum Class {
-    /// The operator's own and airspace traffic, above all passengers (CS6).
+    /// Operator and airspace traffic, above all passengers (CS6).
     Operator = 0,
-    /// Signalling and what must never wait, passengers' own included (EF).
+    /// Signalling and traffic that must never wait, passengers' included (EF).
     Network = 1,
     /// Whitelisted public services (AF42).
     Assured = 2,
-    /// Everything that asks for nothing special.
+    /// Traffic without special requirements.
     #[default]
     BestEffort = 3,
-    /// Class that may use only what the others leave, above a small floor (LE).
+    /// Traffic that uses only what other classes leave, above a small floor (LE).
     LowerEffort = 4,
 }
 
 impl Class {
-    /// Every class, most favoured first.
+    /// All classes, highest priority first.
     pub const ALL: [Self; 5] =
         [Self::Operator, Self::Network, Self::Assured, Self::BestEffort, Self::LowerEffort];
 
-    /// The byte that stands for this class on the wire.
+    /// Wire encoding.
     pub const fn to_u8(self) -> u8 {
         self as u8
     }
 
-    /// The class a wire byte stands for.
+    /// Decodes a wire byte.
     pub const fn from_u8(byte: u8) -> Option<Self> {
         match byte {
             0 => Some(Self::Operator),
@@ -44,7 +44,7 @@ impl Class {
         }
     }
 
-    /// The name used in configs, headers and metrics.
+    /// Name in configs, headers and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Operator => "operator",
@@ -66,9 +66,13 @@ impl Class {
         }
     }
 
-    /// The class that a mark asks for, where it asks for one: those of [`Self::dscp`] and what the
-    /// RFCs put beside them (CS7 as CS6, RFC 4594 §3.2; voice-admit as EF, RFC 5865; the other drop
-    /// precedences of AF4, RFC 2597; CS1, which meant LE before RFC 8622).
+    /// Class requested by a DSCP mark, or `None` if the mark requests nothing special. Accepts the
+    /// marks of [`Self::dscp`] and their equivalents:
+    ///
+    /// - CS7 as CS6 (RFC 4594 §3.2)
+    /// - voice-admit as EF (RFC 5865)
+    /// - the other drop precedences of AF4 (RFC 2597)
+    /// - CS1, which meant LE before RFC 8622
     pub fn of_dscp(dscp: Dscp) -> Option<Self> {
         match dscp.get() {
             48 | 56 => Some(Self::Operator),
@@ -79,7 +83,7 @@ impl Class {
         }
     }
 
-    /// Index of this class in [`ALL`](Self::ALL), and in every array with one place per class.
+    /// Index of this class in [`ALL`](Self::ALL) and in every per-class array.
     pub(crate) const fn index(self) -> usize {
         self as usize
     }
@@ -91,7 +95,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// One thing for each class.
+/// One `T` per class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PerClass<T>([T; Class::ALL.len()]);
 
@@ -101,7 +105,7 @@ impl<T> PerClass<T> {
         Self(Class::ALL.map(make))
     }
 
-    /// All of them, the most favoured class first.
+    /// All values, highest priority class first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Class, &T)> {
         Class::ALL.into_iter().zip(&self.0)
     }
@@ -143,8 +147,11 @@ mod tests {
         for class in Class::ALL.into_iter().filter(|class| *class != Class::BestEffort) {
             assert_eq!(Class::of_dscp(class.dscp()), Some(class));
         }
-        let asks = |name: &str| Class::of_dscp(name.parse().unwrap());
-        assert_eq!([asks("DF"), asks("AF31"), asks("CS5")], [None; 3]);
-        assert_eq!([asks("VA"), asks("CS1")], [Some(Class::Network), Some(Class::LowerEffort)]);
+        let requested = |name: &str| Class::of_dscp(name.parse().unwrap());
+        assert_eq!([requested("DF"), requested("AF31"), requested("CS5")], [None; 3]);
+        assert_eq!(
+            [requested("VA"), requested("CS1")],
+            [Some(Class::Network), Some(Class::LowerEffort)]
+        );
     }
 }

@@ -1,26 +1,26 @@
-//! CoDel (RFC 8289) with constants for a satellite: detects a standing queue.
+//! CoDel (RFC 8289) with constants for a satellite link: detects a standing queue.
 
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-/// Number of targets in an interval. RFC 8289 §4.3 finds that 5 to 10 % of a round trip costs
-/// hardly any throughput; this is the lower end, 30 ms at 600 ms.
+/// Targets per interval. RFC 8289 §4.3 finds that 5 to 10 % of a round trip costs hardly any
+/// throughput. This is the lower end: 30 ms at 600 ms.
 const INTERVAL_PER_TARGET: u32 = 20;
 
-/// The target stays above the time of one packet (RFC 8289 §4.4), in hundredths of that time.
+/// Minimum target, in percent of one packet's transmission time (RFC 8289 §4.4).
 const TARGET_PER_PACKET_PERCENT: u32 = 125;
 
-/// The shortest interval: what RFC 8289 §4.3 recommends where the round trip is that or less.
-const LEAST_INTERVAL: Duration = Duration::from_millis(100);
+/// Minimum interval, as RFC 8289 §4.3 recommends for round trips up to it.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The longest round trip taken at its word; beyond it a queue would hardly be controlled at all.
-const MOST_INTERVAL: Duration = Duration::from_secs(10);
+/// Maximum interval. A longer one would hardly control the queue.
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A queue that stands again so many intervals after the last drop goes on where it was.
-const REMEMBERED_INTERVALS: u32 = 16;
+/// Intervals after the last drop during which a new standing queue resumes the earlier drop rate.
+const MEMORY_INTERVALS: u32 = 16;
 
-/// Parameters of a queue of datagrams. They may differ from one call to the next.
+/// Parameters of a datagram queue. They may differ from one call to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Params {
     interval: Duration,
@@ -30,16 +30,16 @@ pub struct Params {
 }
 
 impl Params {
-    /// For a path whose round trip is `rtt` (clamped to 100 ms … 10 s), with packets of up to
-    /// `packet_bytes`, drained at `rate` where that is known. Items older than `lifetime` are of no
-    /// use to anybody any more.
+    /// Parameters for a path with round-trip time `rtt` (clamped to 100 ms … 10 s), packets of up
+    /// to `packet_bytes`, and drain rate `rate` if known. Items older than `lifetime` are useless
+    /// and are dropped.
     pub fn new(
         rtt: Duration,
         rate: Option<BitRate>,
         packet_bytes: usize,
         lifetime: Duration,
     ) -> Self {
-        let interval = rtt.clamp(LEAST_INTERVAL, MOST_INTERVAL);
+        let interval = rtt.clamp(MIN_INTERVAL, MAX_INTERVAL);
         let packet_bytes = packet_bytes as u64;
         let one_packet = rate.map_or(Duration::ZERO, |rate| rate.time_for(packet_bytes));
         let least = one_packet.saturating_mul(TARGET_PER_PACKET_PERCENT) / 100;
@@ -47,12 +47,12 @@ impl Params {
         Self { interval: interval.max(target), target, packet_bytes, lifetime }
     }
 
-    /// The queueing delay that may stand.
+    /// Queueing delay that may persist.
     pub fn target(&self) -> Duration {
         self.target
     }
 
-    /// Time for which the delay may exceed the target before something is dropped.
+    /// Time for which the delay may exceed the target before a drop.
     pub fn interval(&self) -> Duration {
         self.interval
     }
@@ -63,10 +63,10 @@ impl Params {
     }
 }
 
-/// The state of RFC 8289 §5 for one queue.
+/// CoDel state of one queue (RFC 8289 §5).
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Codel {
-    /// Time at which the delay will have been above the target for an interval.
+    /// Time at which the delay will have exceeded the target for an interval.
     above_until: Option<Duration>,
     /// Time of the next drop while dropping; otherwise the time at which it was due.
     drop_next: Duration,
@@ -78,17 +78,17 @@ pub(crate) struct Codel {
 }
 
 impl Codel {
-    /// Judges the item at the head, which waited for `sojourn` with `behind` bytes after it: `true`
-    /// when it should be dropped. Call again with the item behind it then, in the same visit.
+    /// Returns `true` if the item at the head, which waited for `sojourn` with `bytes_after` bytes after
+    /// it, should be dropped. If so, call again with the next item in the same visit.
     pub fn drops(
         &mut self,
         sojourn: Duration,
-        behind: u64,
+        bytes_after: u64,
         now: Duration,
         params: &Params,
     ) -> bool {
-        let stands = self.stands(sojourn, behind, now, params);
-        if !stands {
+        let is_standing = self.is_standing(sojourn, bytes_after, now, params);
+        if !is_standing {
             self.dropping = false;
             return false;
         }
@@ -103,21 +103,27 @@ impl Codel {
         self.dropping = true;
         let drops = self.count.saturating_sub(self.count_before);
         let since = now.saturating_sub(self.drop_next);
-        let recently = since < params.interval * REMEMBERED_INTERVALS;
+        let recently = since < params.interval * MEMORY_INTERVALS;
         self.count = if drops > 1 && recently { drops } else { 1 };
         self.drop_next = now + spacing(params.interval, self.count);
         self.count_before = self.count;
         true
     }
 
-    /// The queue ran empty.
+    /// Records that the queue ran empty.
     pub fn emptied(&mut self) {
         self.above_until = None;
         self.dropping = false;
     }
 
-    fn stands(&mut self, sojourn: Duration, behind: u64, now: Duration, params: &Params) -> bool {
-        if sojourn < params.target || behind <= params.packet_bytes {
+    fn is_standing(
+        &mut self,
+        sojourn: Duration,
+        bytes_after: u64,
+        now: Duration,
+        params: &Params,
+    ) -> bool {
+        if sojourn < params.target || bytes_after <= params.packet_bytes {
             self.above_until = None;
             return false;
         }
@@ -126,7 +132,7 @@ impl Codel {
     }
 }
 
-/// The control law, interval ÷ √count, in whole nanoseconds.
+/// Control law: interval ÷ √count, in whole nanoseconds.
 fn spacing(interval: Duration, count: u32) -> Duration {
     let square = interval.as_nanos().pow(2) / u128::from(count.max(1));
     Duration::from_nanos(u64::try_from(square.isqrt()).unwrap_or(u64::MAX))
@@ -144,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_target_follows_the_round_trip_and_never_undercuts_a_packet() {
+    fn the_target_scales_with_rtt_and_exceeds_one_packet() {
         let params = Params::new(RTT, None, 1500, LIFETIME);
         assert_eq!((params.interval(), params.target()), (RTT, ms(30)));
         // 1500 bytes take 187.5 ms at 64 kbit/s.
@@ -157,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_stands_for_an_interval_loses_ever_faster() {
+    fn a_standing_queue_drops_at_a_growing_rate() {
         let (params, mut codel) = (Params::new(RTT, None, 1500, LIFETIME), Codel::default());
         let drops: Vec<u64> =
             (0..4000).filter(|&at| codel.drops(ms(100), 20_000, ms(at), &params)).collect();
@@ -166,18 +172,18 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_within_an_interval_loses_nothing() {
+    fn a_burst_shorter_than_an_interval_drops_nothing() {
         let (params, mut codel) = (Params::new(RTT, None, 1500, LIFETIME), Codel::default());
         for at in 0..10_000 {
             let sojourn = if at % 599 == 0 { ms(20) } else { ms(200) };
             assert!(!codel.drops(sojourn, 20_000, ms(at), &params));
         }
-        // Neither does a queue of hardly a packet, however old.
+        // Nor does a queue of one packet, however old.
         assert!((0..10_000).all(|at| !codel.drops(ms(500), 1500, ms(at), &params)));
     }
 
     #[test]
-    fn who_stands_again_soon_is_treated_as_before() {
+    fn a_queue_that_stands_again_soon_resumes_its_drop_rate() {
         let (params, mut codel) = (Params::new(RTT, None, 1500, LIFETIME), Codel::default());
         let count = |from: u64, to: u64, codel: &mut Codel| {
             (from..to).filter(|&at| codel.drops(ms(100), 20_000, ms(at), &params)).count()

@@ -1,20 +1,20 @@
-//! Counters of the scheduler's work, for a metrics page.
+//! Counters of the scheduler, for metrics.
 
 use std::time::Duration;
 
-/// Waiting time of what was sent.
+/// Waiting time of sent data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Delay {
     /// Number of waits.
     pub count: u64,
-    /// All of them together.
+    /// Sum of all waits.
     pub sum: Duration,
-    /// The longest.
+    /// Longest wait.
     pub max: Duration,
 }
 
 impl Delay {
-    /// The average wait.
+    /// Average wait.
     pub fn mean(&self) -> Duration {
         let nanos = self.sum.as_nanos().checked_div(self.count.into()).unwrap_or(0);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -27,17 +27,17 @@ impl Delay {
     }
 }
 
-/// Contents, without what the link adds to them: what whoever uses a flow counts.
+/// Payload bytes, without the overhead that the link adds. The user of a flow counts them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Carried {
-    /// That left for the first time.
+pub struct Payload {
+    /// Bytes sent for the first time, without retransmissions.
     pub sent_bytes: u64,
-    /// That came and were taken by their reader.
+    /// Bytes received and taken by their reader.
     pub received_bytes: u64,
 }
 
-impl Carried {
-    /// Both ways together.
+impl Payload {
+    /// Sum of both directions.
     pub const fn both(&self) -> u64 {
         self.sent_bytes + self.received_bytes
     }
@@ -51,17 +51,18 @@ impl Carried {
 /// Counters of a class, of a passenger in a class, or of a flow, since its first use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Contents carried, both ways.
-    pub carried: Carried,
+    /// Payload in both directions.
+    pub payload: Payload,
     /// Number of sends: datagrams, or pieces of a stream.
     pub packets: u64,
-    /// Bytes sent, with the headers of their frames.
+    /// Bytes sent, frame headers included.
     pub bytes: u64,
-    /// Datagrams that were dropped.
+    /// Number of dropped datagrams.
     pub dropped_packets: u64,
-    /// Bytes for which they counted.
+    /// Queued size of the dropped datagrams.
     pub dropped_bytes: u64,
-    /// Waiting time here of what was sent: a datagram since it was queued, a stream for its turn.
+    /// Waiting time of sent data: of a datagram since it was queued, of a stream since it became
+    /// active.
     pub delay: Delay,
 }
 
@@ -78,12 +79,12 @@ impl Counters {
     }
 }
 
-/// From the beginning, and since somebody looked last.
+/// Counters since the beginning and since the last snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Activity {
-    /// From the beginning.
+    /// Counters since the beginning.
     pub total: Counters,
-    /// Since the last look.
+    /// Counters since the last snapshot.
     pub recent: Counters,
 }
 
@@ -96,15 +97,15 @@ impl Activity {
         self.both(|counters| counters.dropped(bytes));
     }
 
-    pub(crate) fn carried(&mut self, carried: Carried) {
-        self.both(|counters| counters.carried.add(carried));
+    pub(crate) fn record_payload(&mut self, payload: Payload) {
+        self.both(|counters| counters.payload.add(payload));
     }
 
-    /// Returns the current state; the recent counters start again at zero.
-    pub(crate) fn look(&mut self) -> Self {
-        let seen = *self;
+    /// Returns the current counters and resets the recent ones.
+    pub(crate) fn take(&mut self) -> Self {
+        let snapshot = *self;
         self.recent = Counters::default();
-        seen
+        snapshot
     }
 
     fn both(&mut self, count: impl Fn(&mut Counters)) {
@@ -113,56 +114,57 @@ impl Activity {
     }
 }
 
-/// Rough histogram of waits in 16 parts. Each part except the last ends at twice the end of the one
-/// before; the first ends at 128 µs.
+/// Histogram of waits in 16 buckets. Each bucket except the last ends at twice the end of the
+/// previous one; the first ends at 128 µs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Waits([u64; Waits::PARTS]);
+pub struct DelayHistogram([u64; DelayHistogram::BUCKETS]);
 
-impl Waits {
-    /// Number of parts.
-    pub const PARTS: usize = 16;
+impl DelayHistogram {
+    /// Number of buckets.
+    pub const BUCKETS: usize = 16;
 
-    /// Exclusive end of a part; `None` for the last, which has none.
-    pub const fn end_of(part: usize) -> Option<Duration> {
-        if part + 1 < Self::PARTS { Some(Duration::from_micros(128 << part)) } else { None }
+    /// Exclusive upper bound of a bucket; `None` for the last, which has none.
+    pub const fn upper_bound(bucket: usize) -> Option<Duration> {
+        if bucket + 1 < Self::BUCKETS { Some(Duration::from_micros(128 << bucket)) } else { None }
     }
 
-    /// Number of waits in each part.
-    pub const fn counts(&self) -> &[u64; Self::PARTS] {
+    /// Number of waits in each bucket.
+    pub const fn counts(&self) -> &[u64; Self::BUCKETS] {
         &self.0
     }
 
-    /// The end of the part in which this share of all waits is reached, `share` being 0 to 1: no
-    /// more than `longest`, and that where the part has no end.
+    /// Upper bound of the bucket that contains the quantile `share` (0 to 1), at most `longest`. In
+    /// the last bucket the result is `longest`.
     pub fn quantile(&self, share: f64, longest: Duration) -> Duration {
         let all: u64 = self.0.iter().sum();
         let wanted = ((all as f64 * share).ceil() as u64).clamp(1, all.max(1));
         let mut so_far = 0;
-        let part = self.0.iter().position(|count| {
+        let bucket = self.0.iter().position(|count| {
             so_far += count;
             so_far >= wanted
         });
-        let end = part.map(Self::end_of);
+        let end = bucket.map(Self::upper_bound);
         end.map_or(Duration::ZERO, |end| end.unwrap_or(longest).min(longest))
     }
 
     pub(crate) fn add(&mut self, wait: Duration) {
         let units = wait.as_micros() >> 7;
-        let part = (u128::BITS - units.leading_zeros()) as usize;
-        self.0[part.min(Self::PARTS - 1)] += 1;
+        let bucket = (u128::BITS - units.leading_zeros()) as usize;
+        self.0[bucket.min(Self::BUCKETS - 1)] += 1;
     }
 }
 
-/// A class and what is in it.
+/// Counters of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClassCounters {
-    /// Sent, lost and waited by its flows.
+    /// Traffic of its flows.
     pub sent: Counters,
-    /// Bytes charged to it in addition to its flows: repairs, retransmissions, packet overhead.
+    /// Bytes charged in addition to its flows' data: repair packets, retransmissions, packet
+    /// overhead.
     pub charged_bytes: u64,
-    /// Flows in it now.
+    /// Current number of flows.
     pub flows: usize,
-    /// Memory of its datagrams now.
+    /// Memory that its queued datagrams use.
     pub queued_bytes: u64,
 }
 
@@ -175,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_is_of_all_waits() {
+    fn the_mean_covers_all_waits() {
         let mut one = Activity::default();
         assert_eq!(one.total.delay.mean(), Duration::ZERO);
         one.sent(100, ms(10));
@@ -187,34 +189,34 @@ mod tests {
     }
 
     #[test]
-    fn what_is_recent_begins_with_each_look() {
+    fn recent_counters_restart_at_each_snapshot() {
         let mut one = Activity::default();
         one.sent(100, ms(30));
-        one.carried(Carried { sent_bytes: 90, received_bytes: 7 });
-        let seen = one.look();
-        assert_eq!(seen.total, seen.recent);
-        assert_eq!(seen.total.carried.both(), 97);
+        one.record_payload(Payload { sent_bytes: 90, received_bytes: 7 });
+        let snapshot = one.take();
+        assert_eq!(snapshot.total, snapshot.recent);
+        assert_eq!(snapshot.total.payload.both(), 97);
         one.sent(50, ms(10));
-        let seen = one.look();
-        assert_eq!((seen.recent.bytes, seen.recent.delay.max), (50, ms(10)));
-        assert_eq!((seen.total.bytes, seen.total.delay.max), (150, ms(30)));
+        let snapshot = one.take();
+        assert_eq!((snapshot.recent.bytes, snapshot.recent.delay.max), (50, ms(10)));
+        assert_eq!((snapshot.total.bytes, snapshot.total.delay.max), (150, ms(30)));
     }
 
     #[test]
-    fn waits_fall_into_parts_that_double() {
-        let mut waits = Waits::default();
+    fn histogram_buckets_double() {
+        let mut waits = DelayHistogram::default();
         assert_eq!(waits.quantile(0.95, ms(0)), ms(0));
-        for (part, micros) in [(0, 127), (1, 128), (1, 255), (2, 256), (14, 2_000_000)] {
-            let before = waits.counts()[part];
+        for (bucket, micros) in [(0, 127), (1, 128), (1, 255), (2, 256), (14, 2_000_000)] {
+            let before = waits.counts()[bucket];
             waits.add(Duration::from_micros(micros));
-            assert_eq!(waits.counts()[part], before + 1, "{micros} µs");
+            assert_eq!(waits.counts()[bucket], before + 1, "{micros} µs");
         }
         let day = Duration::from_secs(86_400);
         waits.add(day);
         waits.add(Duration::MAX);
-        assert_eq!(waits.counts()[Waits::PARTS - 1], 2);
-        assert_eq!(Waits::end_of(14), Some(Duration::from_micros(128 << 14)));
-        assert_eq!(Waits::end_of(15), None);
+        assert_eq!(waits.counts()[DelayHistogram::BUCKETS - 1], 2);
+        assert_eq!(DelayHistogram::upper_bound(14), Some(Duration::from_micros(128 << 14)));
+        assert_eq!(DelayHistogram::upper_bound(15), None);
         assert_eq!(waits.quantile(0.0, day), Duration::from_micros(128));
         assert_eq!(waits.quantile(0.5, day), Duration::from_micros(512));
         assert_eq!(waits.quantile(0.5, ms(0)), ms(0));

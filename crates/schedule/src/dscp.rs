@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use bentpipe_units::ParseQuantityError;
 
-/// The six bits of RFC 2474 that say how a packet wants to be treated.
+/// Differentiated services code point: six bits that request a treatment (RFC 2474).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Dscp(u8);
 
@@ -21,29 +21,30 @@ impl Dscp {
     /// Network control (RFC 4594 §3.2).
     pub const CS6: Self = Self(48);
 
-    /// A code point of 0 to 63.
+    /// Creates a code point. Returns `None` above 63.
     pub const fn new(value: u8) -> Option<Self> {
         if value < 64 { Some(Self(value)) } else { None }
     }
 
-    /// The code point in the field that IPv4 calls type of service and IPv6 traffic class; its two
-    /// low bits are ECN's.
+    /// Code point in an IPv4 type-of-service or IPv6 traffic-class byte. The two low bits are
+    /// ECN's.
     pub const fn from_traffic_class(byte: u8) -> Self {
         Self(byte >> 2)
     }
 
-    /// The field with these six bits and `ecn`'s two.
+    /// Traffic-class byte with these six bits and the two ECN bits of `ecn`.
     pub const fn traffic_class(self, ecn: u8) -> u8 {
         self.0 << 2 | ecn & 3
     }
 
-    /// 0 to 63.
+    /// Numeric value, 0 to 63.
     pub const fn get(self) -> u8 {
         self.0
     }
 }
 
-/// `EF`, `LE`, `DF` or `BE`, `VA` (voice-admit, RFC 5865), `CS0` to `CS7`, `AF11` to `AF43`, or 0 to 63.
+/// Parses `EF`, `LE`, `DF` or `BE`, `VA` (voice-admit, RFC 5865), `CS0` to `CS7`, `AF11` to `AF43`,
+/// or a number from 0 to 63.
 impl FromStr for Dscp {
     type Err = ParseQuantityError;
 
@@ -56,7 +57,7 @@ impl FromStr for Dscp {
         };
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
             let value = text.parse().ok().and_then(Self::new);
-            return value.ok_or_else(|| error("a code point is a number of 0 to 63"));
+            return value.ok_or_else(|| error("a code point is a number from 0 to 63"));
         }
         let named = |value: &u8| Self(*value).name().is_some_and(|name| name.matches(text));
         let alias = match text.to_ascii_uppercase().as_str() {
@@ -78,7 +79,7 @@ impl fmt::Display for Dscp {
     }
 }
 
-/// The parts of a name.
+/// Parsed name of a code point.
 enum Name {
     Whole(&'static str),
     Selector(u8),
@@ -106,7 +107,7 @@ impl fmt::Display for Name {
 
 impl Dscp {
     fn name(self) -> Option<Name> {
-        // RFC 2597: AFxy is x in the three high bits, y in the next two, and zero.
+        // RFC 2597: in AFxy, x is the three high bits, y the next two, and the last bit is zero.
         let (class, drop) = (self.0 >> 3, self.0 >> 1 & 3);
         match self.0 {
             0 => Some(Name::Whole("DF")),
@@ -127,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_code_points_read_back() {
+    fn all_code_points_round_trip() {
         for value in 0..64 {
             let dscp = Dscp::new(value).unwrap();
             assert_eq!(dscp.to_string().parse(), Ok(dscp));
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_those_of_the_rfcs() {
+    fn names_match_the_rfcs() {
         let names = [("EF", 46), ("af42", 36), ("AF11", 10), ("CS1", 8), ("CS6", 48), ("le", 1)];
         for (name, value) in names {
             assert_eq!(name.parse(), Ok(Dscp(value)));
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_to_write() {
+    fn errors_suggest_an_example() {
         for wrong in ["64", "300", "-1", "", "AF44", "AF50", "CS8", "EFF"] {
             let error = wrong.parse::<Dscp>().unwrap_err().to_string();
             assert!(error.contains("AF42"), "{wrong}: {error}");

@@ -1,4 +1,4 @@
-//! The datagrams of one flow, in order, with CoDel and a lifetime.
+//! Datagram queue of one flow, in order, with CoDel and a lifetime.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,50 +8,52 @@ use crate::codel::{Codel, Params};
 /// Reason for dropping a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DropReason {
-    /// It was older than its class's lifetime.
+    /// Older than the lifetime of its class.
     Expired,
-    /// The queue had stood above its target for too long (RFC 8289).
+    /// The queue exceeded its target for too long (RFC 8289).
     Standing,
-    /// The class's memory was full, and this flow held most of its passenger's part, the largest.
+    /// The class exceeded its memory limit, and this was the largest flow of the passenger with the
+    /// most queued bytes.
     Overflow,
 }
 
-/// A datagram that left a queue without being sent.
+/// Datagram that was dropped from a queue.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Dropped<T> {
     /// The queued item.
     pub item: T,
-    /// Size for which it counted.
+    /// Size it was queued with.
     pub bytes: usize,
-    /// Reason.
+    /// Reason for the drop.
     pub reason: DropReason,
 }
 
-/// A datagram whose turn came.
+/// Datagram whose turn it is.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Popped<T> {
     /// The queued item.
     pub item: T,
-    /// Size for which it counted.
+    /// Size it was queued with.
     pub bytes: usize,
     /// Time in the queue.
     pub waited: Duration,
 }
 
-/// An empty queue keeps room for so many: some 2 KiB.
-const KEPT_ITEMS: usize = 32;
+/// Items for which an empty queue keeps room: some 2 KiB.
+const RETAINED_CAPACITY: usize = 32;
 
-/// Datagrams of one flow, first in, first out. Drops are told to the caller's `dropped`, one by one.
+/// Datagrams of one flow, first in, first out. Drops are passed to the caller's `dropped`, one at a
+/// time.
 ///
-/// What it may hold is for the caller to bound: see [`Scheduler::overflow`](crate::Scheduler::overflow). When it
-/// empties it keeps room for the next 32, so that a steady flow allocates nothing and one that was
-/// flooded once does not hold that memory for ever.
+/// The caller bounds its size: see [`Scheduler::drop_victim`](crate::Scheduler::drop_victim). An
+/// empty queue keeps room for 32 items. A steady flow therefore allocates nothing, and one flood
+/// does not hold memory for ever.
 #[derive(Debug)]
 pub struct DatagramQueue<T> {
     items: VecDeque<Queued<T>>,
     bytes: u64,
     codel: Codel,
-    /// CoDel let the head pass; it is not asked again about the same datagram.
+    /// `true` if CoDel let the head pass. It judges each datagram once.
     head_passed: bool,
 }
 
@@ -69,19 +71,19 @@ impl<T> Default for DatagramQueue<T> {
 }
 
 impl<T> DatagramQueue<T> {
-    /// Nothing queued.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Queues an `item` that counts as `bytes`.
+    /// Queues an `item` of size `bytes`.
     pub fn push(&mut self, item: T, bytes: usize, now: Duration) {
         self.items.push_back(Queued { item, bytes, at: now });
         self.bytes += bytes as u64;
     }
 
-    /// Drops what is not worth sending, and says what the next datagram counts as: what
-    /// [`pop`](Self::pop) with the same time and parameters returns.
+    /// Drops datagrams that are not worth sending and returns the size of the next one.
+    /// [`pop`](Self::pop) with the same time and parameters returns that datagram.
     pub fn ready(
         &mut self,
         now: Duration,
@@ -110,7 +112,7 @@ impl<T> DatagramQueue<T> {
         }
     }
 
-    /// The next datagram worth sending.
+    /// Takes the next datagram worth sending.
     pub fn pop(
         &mut self,
         now: Duration,
@@ -122,18 +124,18 @@ impl<T> DatagramQueue<T> {
         Some(Popped { item, bytes, waited: now.saturating_sub(at) })
     }
 
-    /// Gives up the oldest datagram, for want of memory.
+    /// Drops the oldest datagram to free memory.
     pub fn drop_head(&mut self) -> Option<Dropped<T>> {
         let Queued { item, bytes, .. } = self.take_head()?;
         Some(Dropped { item, bytes, reason: DropReason::Overflow })
     }
 
-    /// Time at which the oldest datagram, if any, becomes older than `lifetime`.
+    /// Time at which the oldest datagram, if any, exceeds `lifetime`.
     pub fn expires_at(&self, lifetime: Duration) -> Option<Duration> {
         self.items.front().map(|head| head.at.saturating_add(lifetime))
     }
 
-    /// Datagrams queued.
+    /// Number of queued datagrams.
     pub fn len(&self) -> usize {
         self.items.len()
     }
@@ -153,7 +155,7 @@ impl<T> DatagramQueue<T> {
         self.bytes -= head.bytes as u64;
         self.head_passed = false;
         if self.items.is_empty() {
-            self.items.shrink_to(KEPT_ITEMS);
+            self.items.shrink_to(RETAINED_CAPACITY);
         }
         Some(head)
     }
@@ -177,12 +179,12 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
-        fn what_comes_out_is_in_order_and_nothing_is_lost_unseen(
+        fn items_leave_in_order_and_every_drop_is_reported(
             steps in proptest::collection::vec((0u64..200, 1usize..1500, 0u8..4), 1..200),
             lifetime_ms in 50u64..5000,
         ) {
             let (mut queue, params) = (DatagramQueue::new(), params(ms(lifetime_ms)));
-            let (mut now, mut pushed, mut seen, mut bytes) = (0, 0, Vec::new(), 0);
+            let (mut now, mut pushed, mut removed, mut bytes) = (0, 0, Vec::new(), 0);
             for (pause_ms, size, what) in steps {
                 now += pause_ms;
                 if what > 0 {
@@ -191,66 +193,66 @@ mod tests {
                     bytes += size as u64;
                     continue;
                 }
-                let mut gone = 0;
+                let mut removed_bytes = 0;
                 let popped = queue.pop(ms(now), &params, |dropped| {
-                    seen.push(dropped.item);
-                    gone += dropped.bytes as u64;
+                    removed.push(dropped.item);
+                    removed_bytes += dropped.bytes as u64;
                 });
                 if let Some(popped) = popped {
                     prop_assert!(popped.waited <= ms(lifetime_ms));
-                    seen.push(popped.item);
-                    gone += popped.bytes as u64;
+                    removed.push(popped.item);
+                    removed_bytes += popped.bytes as u64;
                 }
-                bytes -= gone;
+                bytes -= removed_bytes;
                 prop_assert_eq!(queue.bytes(), bytes);
-                prop_assert_eq!(queue.len(), pushed - seen.len());
+                prop_assert_eq!(queue.len(), pushed - removed.len());
             }
-            prop_assert!(seen.iter().copied().eq(0..seen.len()));
+            prop_assert!(removed.iter().copied().eq(0..removed.len()));
         }
     }
 
     #[test]
-    fn what_is_ready_is_what_is_popped() {
+    fn ready_announces_what_pop_returns() {
         let (mut queue, params) = (DatagramQueue::new(), params(ms(5000)));
-        let (mut dropped, mut told) = (0, 0);
+        let (mut dropped, mut announced) = (0, 0);
         for at in 0..4000 {
             queue.push(at, 1200, ms(at));
             if at % 2 == 0 {
                 continue;
             }
             for _ in 0..3 {
-                told = queue.ready(ms(at), &params, |_| dropped += 1).unwrap();
+                announced = queue.ready(ms(at), &params, |_| dropped += 1).unwrap();
             }
             let before = dropped;
-            assert_eq!(queue.pop(ms(at), &params, |_| dropped += 1).unwrap().bytes, told);
+            assert_eq!(queue.pop(ms(at), &params, |_| dropped += 1).unwrap().bytes, announced);
             assert_eq!(dropped, before, "judged twice");
         }
         assert!(dropped > 0);
     }
 
     #[test]
-    fn an_empty_queue_gives_back_what_a_flood_took() {
+    fn an_empty_queue_releases_the_memory_of_a_flood() {
         let (mut queue, params) = (DatagramQueue::new(), params(ms(5000)));
         for _ in 0..100_000 {
             queue.push((), 64, ms(0));
         }
         while queue.drop_head().is_some() {}
-        assert!(queue.items.capacity() <= 2 * KEPT_ITEMS, "{}", queue.items.capacity());
-        let kept = queue.items.capacity();
+        assert!(queue.items.capacity() <= 2 * RETAINED_CAPACITY, "{}", queue.items.capacity());
+        let retained = queue.items.capacity();
         for at in 0..1000 {
             queue.push((), 64, ms(at));
             queue.pop(ms(at), &params, |_| ()).unwrap();
         }
-        assert_eq!(queue.items.capacity(), kept, "a steady flow allocates nothing");
+        assert_eq!(queue.items.capacity(), retained, "a steady flow allocates nothing");
     }
 
     #[test]
-    fn twice_the_load_ends_with_the_delay_near_the_target() {
-        // A sender that hears of a drop a round trip later, takes three tenths off its rate once per
-        // round trip (as CUBIC does), and adds to it as time passes. One datagram leaves each tick.
+    fn a_responsive_sender_at_twice_the_rate_settles_near_the_target() {
+        // The sender learns of a drop one round trip later. It cuts its rate by 30 % once per round
+        // trip (as CUBIC does) and raises it over time. One datagram leaves per tick.
         let (mut queue, params) = (DatagramQueue::new(), params(ms(5000)));
         let (mut per_tick, mut credit, mut waits) = (2.0f64, 0.0, Vec::new());
-        let (mut hears_at, mut deaf_until) = (None, 0);
+        let (mut reacts_at, mut ignores_until) = (None, 0);
         for at in 0..60_000 {
             credit += per_tick;
             while credit >= 1.0 {
@@ -259,11 +261,11 @@ mod tests {
             }
             let mut drops = 0;
             let popped = queue.pop(ms(at), &params, |_| drops += 1);
-            if drops > 0 && at >= deaf_until {
-                (hears_at, deaf_until) = (Some(at + 600), at + 1200);
+            if drops > 0 && at >= ignores_until {
+                (reacts_at, ignores_until) = (Some(at + 600), at + 1200);
             }
             per_tick += 0.02 / 600.0;
-            if hears_at == Some(at) {
+            if reacts_at == Some(at) {
                 per_tick *= 0.7;
             }
             if at > 20_000 {
@@ -277,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn old_datagrams_are_dropped_and_the_head_pays_for_memory() {
+    fn expired_datagrams_are_dropped_and_overflow_drops_the_head() {
         let (mut queue, params) = (DatagramQueue::new(), params(ms(200)));
         for (item, at) in [('a', 0), ('b', 100), ('c', 300), ('d', 310)] {
             queue.push(item, 100, ms(at));

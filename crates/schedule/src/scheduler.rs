@@ -1,6 +1,6 @@
-//! Choice of the flow whose bytes fill the next packet.
+//! Scheduler: choice of the flow whose bytes fill the next packet.
 
-mod look;
+mod snapshot;
 
 use std::time::Duration;
 
@@ -8,23 +8,23 @@ use bentpipe_units::ByteSize;
 
 use crate::arena::{Arena, Handle};
 use crate::budget::{Budget, DEFAULT_MEMORY};
-use crate::counters::{Activity, Carried, ClassCounters, Counters, Waits};
-use crate::ring::Ring;
-use crate::seats::Seats;
+use crate::counters::{Activity, ClassCounters, Counters, DelayHistogram, Payload};
+use crate::drr::Drr;
 use crate::shares::{Limits, Shares};
+use crate::subscribers::Subscribers;
 use crate::{Class, Passenger};
 
-pub use look::{ClassActivity, FlowActivity, Most, SeatActivity, Seen};
+pub use snapshot::{ClassActivity, FlowActivity, PassengerActivity, Snapshot, SnapshotLimits};
 
-/// Caller's identifier of a flow.
+/// Identifier of a flow, chosen by the caller.
 pub type FlowId = u64;
 
-/// Bounds of a class, in one direction.
+/// Settings of a class, in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClassSettings {
-    /// Rate bounds.
+    /// Rate limits.
     pub limits: Limits,
-    /// Memory bound of its queued datagrams.
+    /// Memory limit of its queued datagrams.
     pub memory: ByteSize,
 }
 
@@ -34,28 +34,28 @@ impl Default for ClassSettings {
     }
 }
 
-/// Class, then passenger, then flow: see the crate's own page.
+/// Hierarchical scheduler: class, then passenger, then flow (see the crate's page).
 ///
-/// The link pulls: it asks [`pick`](Self::pick) when a packet may leave, and says afterwards what
-/// was [`spent`](Self::spent). Nothing is queued here, only turns. Nothing is allocated while flows
-/// neither come nor go, and every call but those about passengers is O(1), or O(log n) for memory.
-/// Calls with the handle of a flow that was removed do nothing.
+/// The link pulls: it calls [`pick`](Self::pick) when a packet may leave, and
+/// [`spent`](Self::spent) afterwards. The scheduler queues turns, not data. It allocates nothing
+/// while no flow is added or removed. Calls are O(1), or O(log n) for memory; snapshots visit every
+/// flow and passenger. A call with the handle of a removed flow does nothing.
 #[derive(Debug, Default)]
 pub struct Scheduler {
     shares: Shares,
     classes: [ClassState; Class::ALL.len()],
-    seats: Seats,
+    subscribers: Subscribers,
     flows: Arena<Flow>,
     budget: Budget,
 }
 
 #[derive(Debug, Default)]
 struct ClassState {
-    /// Its passengers take turns here.
-    ring: Ring,
+    /// Round robin of its passengers.
+    drr: Drr,
     activity: Activity,
-    /// Waiting times of what was sent, from the beginning and since the last look.
-    waits: [Waits; 2],
+    /// Delays of sent data, since the beginning and since the last snapshot.
+    delays: [DelayHistogram; 2],
     charged_bytes: u64,
     flows: usize,
 }
@@ -64,145 +64,145 @@ struct ClassState {
 struct Flow {
     id: FlowId,
     class: Class,
-    seat: u32,
-    /// Since when it waits for its turn, if it does.
+    subscriber: u32,
+    /// Time at which it became active; meaningless while it is inactive.
     since: Duration,
-    /// While it is of its class.
+    /// Activity since it joined its class.
     activity: Activity,
 }
 
 impl Scheduler {
-    /// No flows, and no limits but those of memory.
+    /// Creates a scheduler without flows. Only memory is limited.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// From `now` on the class has these settings.
+    /// Applies settings to a class from `now` on.
     pub fn configure(&mut self, class: Class, settings: ClassSettings, now: Duration) {
         self.shares.configure(class, settings.limits, now);
         self.budget.limit(class, settings.memory);
     }
 
-    /// A flow more, which has nothing to send yet. [`remove`](Self::remove) it some time.
+    /// Adds a flow that has nothing to send yet. The caller must [`remove`](Self::remove) it
+    /// eventually.
     pub fn add(&mut self, id: FlowId, class: Class, passenger: Passenger) -> Handle {
-        let seat = self.seats.enter(class, passenger);
+        let subscriber = self.subscribers.enter(class, passenger);
         let (since, activity) = (Duration::ZERO, Activity::default());
-        let flow = self.flows.insert(Flow { id, class, seat, since, activity });
-        self.budget.enter(seat, flow);
+        let flow = self.flows.insert(Flow { id, class, subscriber, since, activity });
+        self.budget.enter(subscriber, flow);
         self.classes[class.index()].flows += 1;
         self.flows.handle(flow)
     }
 
-    /// The flow is over, and what it had queued is dropped.
+    /// Removes the flow and releases the memory of its queued datagrams.
     pub fn remove(&mut self, handle: Handle) {
         let Some(flow) = self.flows.find(handle) else { return };
-        let Flow { class, seat, .. } = self.flows[flow].value;
-        self.budget.take(class, seat, flow, u64::MAX);
+        let Flow { class, subscriber, .. } = self.flows[flow].value;
+        self.budget.take(class, subscriber, flow, u64::MAX);
         self.leave(flow);
         self.flows.remove(flow);
     }
 
-    /// The flow is of another class from now on; it stays its passenger's, and goes on if it has
-    /// something to send. Its counters begin anew: what it did before stays with the class before.
+    /// Moves the flow to another class. It keeps its passenger and stays active if it was. Its
+    /// counters restart at zero: its past activity stays with the previous class.
     pub fn reclass(&mut self, handle: Handle, class: Class, now: Duration) {
         let Some(flow) = self.flows.find(handle) else { return };
-        let Flow { class: before, seat, .. } = self.flows[flow].value;
+        let Flow { class: before, subscriber, .. } = self.flows[flow].value;
         if class == before {
             return;
         }
-        let passenger = self.seats.arena[seat].value.passenger;
-        let (was_active, queued) = (self.flows[flow].member.is_active(), self.budget.of(flow));
-        self.budget.take(before, seat, flow, queued);
+        let passenger = self.subscribers.arena[subscriber].value.passenger;
+        let (was_active, queued) = (self.flows[flow].member.active, self.budget.of(flow));
+        self.budget.take(before, subscriber, flow, queued);
         self.leave(flow);
-        let seat = self.seats.enter(class, passenger);
-        self.budget.enter(seat, flow);
+        let subscriber = self.subscribers.enter(class, passenger);
+        self.budget.enter(subscriber, flow);
         let value = &mut self.flows[flow].value;
-        (value.class, value.seat, value.activity) = (class, seat, Activity::default());
+        (value.class, value.subscriber, value.activity) = (class, subscriber, Activity::default());
         self.classes[class.index()].flows += 1;
         if queued > 0 {
-            self.budget.add(class, seat, flow, queued);
+            self.budget.add(class, subscriber, flow, queued);
         }
         if was_active {
             self.activate(handle, now);
         }
     }
 
-    /// The flow has something to send since `now`; it counts as no wait where that is yet to come.
-    /// Saying it again changes nothing.
+    /// Marks the flow as having data since `now`. A `now` in the future counts as no wait. Repeated
+    /// calls change nothing.
     pub fn activate(&mut self, handle: Handle, now: Duration) {
         let Some(flow) = self.flows.find(handle) else { return };
-        if self.flows[flow].member.is_active() {
+        if self.flows[flow].member.active {
             return;
         }
         let value = &mut self.flows[flow].value;
         value.since = now;
-        let (class, seat) = (value.class, value.seat);
-        let ring = &mut self.seats.arena[seat].value.ring;
-        ring.activate(&mut self.flows, flow);
-        self.classes[class.index()].ring.activate(&mut self.seats.arena, seat);
+        let (class, subscriber) = (value.class, value.subscriber);
+        let drr = &mut self.subscribers.arena[subscriber].value.drr;
+        drr.activate(&mut self.flows, flow);
+        self.classes[class.index()].drr.activate(&mut self.subscribers.arena, subscriber);
     }
 
-    /// The flow has nothing to send.
+    /// Marks the flow as having nothing to send.
     pub fn deactivate(&mut self, handle: Handle) {
         let Some(flow) = self.flows.find(handle) else { return };
-        if self.flows[flow].member.is_active() {
+        if self.flows[flow].member.active {
             self.pause(flow);
         }
     }
 
-    /// The flow whose turn it is; `None` when none has anything to send, or those that have are at
-    /// their class's ceiling. The answer stands until something is spent or changes, or time passes.
+    /// Flow whose turn it is. Returns `None` if no flow has data, or if the flows that do are at
+    /// their class's ceiling. The answer stays valid until something is sent or changes, or time
+    /// passes.
     pub fn pick(&mut self, now: Duration) -> Option<FlowId> {
-        let (_, seat) = self.pick_seat(now)?;
-        let flow = self.seats.arena[seat].value.ring.next(&mut self.flows)?;
+        let (_, subscriber) = self.pick_subscriber(now)?;
+        let flow = self.subscribers.arena[subscriber].value.drr.next(&mut self.flows)?;
         Some(self.flows[flow].value.id)
     }
 
-    /// Returns `true` if the passenger of [`pick`](Self::pick)'s flow is new: one who asks for
-    /// little or has just begun. New passengers go before the others of their class, for one
-    /// quantum.
+    /// Returns `true` if the passenger of [`pick`](Self::pick)'s flow is new: one who sends little
+    /// or has just begun. New passengers are served before others of their class, for one quantum.
     pub fn picks_new(&mut self, now: Duration) -> bool {
-        let seat = self.pick_seat(now);
-        seat.is_some_and(|(class, seat)| self.classes[class.index()].ring.is_new(seat))
+        let subscriber = self.pick_subscriber(now);
+        subscriber
+            .is_some_and(|(class, subscriber)| self.classes[class.index()].drr.is_new(subscriber))
     }
 
-    fn pick_seat(&mut self, now: Duration) -> Option<(Class, u32)> {
+    fn pick_subscriber(&mut self, now: Duration) -> Option<(Class, u32)> {
         let classes = &self.classes;
-        let class = self.shares.choose(|class| !classes[class.index()].ring.is_idle(), now)?;
-        let seat = self.classes[class.index()].ring.next(&mut self.seats.arena)?;
-        Some((class, seat))
+        let class = self.shares.choose(|class| !classes[class.index()].drr.is_idle(), now)?;
+        let subscriber = self.classes[class.index()].drr.next(&mut self.subscribers.arena)?;
+        Some((class, subscriber))
     }
 
-    /// Returns `true` if a flow of the class has something to send, even if the class is at its
-    /// ceiling.
-    pub fn waits(&self, class: Class) -> bool {
-        !self.classes[class.index()].ring.is_idle()
+    /// Returns `true` if a flow of the class has data, even if the class is at its ceiling.
+    pub fn is_backlogged(&self, class: Class) -> bool {
+        !self.classes[class.index()].drr.is_idle()
     }
 
-    /// Returns `true` if a flow's bytes would go before something of `class` that is not new data
-    /// of a flow, such as a repair. The comparison uses the guaranteed rates and past service of
-    /// the classes.
+    /// Returns `true` if a flow's bytes would go before data of `class` that is not new, such as a
+    /// repair packet. The comparison uses the guaranteed rates and past service of the classes.
     pub fn precedes(&mut self, class: Class, now: Duration) -> bool {
         let classes = &self.classes;
-        let waits = |other: Class| other == class || !classes[other.index()].ring.is_idle();
-        self.shares.choose(waits, now).is_some_and(|first| first != class)
+        let is_backlogged = |other: Class| other == class || !classes[other.index()].drr.is_idle();
+        self.shares.choose(is_backlogged, now).is_some_and(|first| first != class)
     }
 
-    /// Time at which some flow that waits for its class's ceiling may send.
+    /// Earliest time at which a flow that waits for its class's ceiling may send.
     pub fn next_ready(&mut self, now: Duration) -> Option<Duration> {
         let classes = &self.classes;
-        self.shares.next_ready(|class| !classes[class.index()].ring.is_idle(), now)
+        self.shares.next_ready(|class| !classes[class.index()].drr.is_idle(), now)
     }
 
-    /// The flow sent `bytes` of a stream, having waited for its turn.
+    /// Records that the flow sent `bytes` of a stream after waiting for its turn.
     pub fn spent(&mut self, handle: Handle, bytes: usize, now: Duration) {
         let Some(flow) = self.flows.find(handle) else { return };
-        let active = self.flows[flow].member.is_active();
+        let active = self.flows[flow].member.active;
         let since = if active { self.flows[flow].value.since } else { now };
         self.account(flow, bytes, now.saturating_sub(since), now);
     }
 
-    /// The flow sent a datagram of `bytes` that had been queued for `waited`.
+    /// Records that the flow sent a datagram of `bytes` that had been queued for `waited`.
     pub fn spent_datagram(
         &mut self,
         handle: Handle,
@@ -214,56 +214,57 @@ impl Scheduler {
         self.account(flow, bytes, waited, now);
     }
 
-    /// The class used `bytes` that are no flow's new data: repairs, retransmissions, what packets
-    /// add. They count against its rate, its ceiling and its share.
+    /// Charges `bytes` to the class that are not new data of a flow: repair packets,
+    /// retransmissions, packet overhead. They count against its rate, its ceiling and its share.
     pub fn charge(&mut self, class: Class, bytes: usize, now: Duration) {
         self.shares.charge(class, bytes, now);
         self.classes[class.index()].charged_bytes += bytes as u64;
-        self.forgive_if_idle();
+        self.resync_if_idle();
     }
 
-    // What datagrams take while they are queued.
+    // Memory of queued datagrams.
 
-    /// The flow queued a datagram. Let `bytes` be what it takes with all that is kept about it, so
-    /// that empty ones have a limit too. Then drop what [`overflow`](Self::overflow) asks for.
+    /// Records that the flow queued a datagram. `bytes` should include all memory that belongs to
+    /// the datagram, so that empty datagrams have a limit too. Then drop what
+    /// [`drop_victim`](Self::drop_victim) demands.
     pub fn queued(&mut self, handle: Handle, bytes: usize) {
         let Some(flow) = self.flows.find(handle) else { return };
-        let Flow { class, seat, .. } = self.flows[flow].value;
-        self.budget.add(class, seat, flow, bytes as u64);
+        let Flow { class, subscriber, .. } = self.flows[flow].value;
+        self.budget.add(class, subscriber, flow, bytes as u64);
     }
 
-    /// A datagram of the flow left its queue to be sent; `bytes` as when it was queued.
+    /// Records that a datagram left its queue to be sent; `bytes` as when it was queued.
     pub fn unqueued(&mut self, handle: Handle, bytes: usize) {
         let Some(flow) = self.flows.find(handle) else { return };
-        let Flow { class, seat, .. } = self.flows[flow].value;
-        self.budget.take(class, seat, flow, bytes as u64);
+        let Flow { class, subscriber, .. } = self.flows[flow].value;
+        self.budget.take(class, subscriber, flow, bytes as u64);
     }
 
-    /// A datagram of the flow was dropped from its queue; `bytes` as when it was queued.
+    /// Records that a datagram was dropped from its queue; `bytes` as when it was queued.
     pub fn dropped(&mut self, handle: Handle, bytes: usize) {
         self.unqueued(handle, bytes);
         let Some(flow) = self.flows.find(handle) else { return };
-        let Flow { class, seat, .. } = self.flows[flow].value;
+        let Flow { class, subscriber, .. } = self.flows[flow].value;
         self.flows[flow].value.activity.dropped(bytes as u64);
-        self.seats.arena[seat].value.activity.dropped(bytes as u64);
+        self.subscribers.arena[subscriber].value.activity.dropped(bytes as u64);
         self.classes[class.index()].activity.dropped(bytes as u64);
     }
 
-    /// While the class's datagrams take more than they may: of the passenger with most queued the
-    /// flow with most, which must give up its oldest.
-    pub fn overflow(&self, class: Class) -> Option<FlowId> {
-        self.budget.pays(class).map(|flow| self.flows[flow].value.id)
+    /// Flow that must drop its oldest datagram: the largest flow of the passenger with the most
+    /// queued bytes. Returns `None` if the datagrams of the class are within their memory limit.
+    pub fn drop_victim(&self, class: Class) -> Option<FlowId> {
+        self.budget.drop_victim(class).map(|flow| self.flows[flow].value.id)
     }
 
-    // What was done.
+    // Counters.
 
-    /// The flow carried contents, in either direction: for the counters alone.
-    pub fn carried(&mut self, handle: Handle, carried: Carried) {
+    /// Counts payload that the flow carried in either direction. It does not affect scheduling.
+    pub fn record_payload(&mut self, handle: Handle, payload: Payload) {
         let Some(flow) = self.flows.find(handle) else { return };
-        let Flow { class, seat, .. } = self.flows[flow].value;
-        self.flows[flow].value.activity.carried(carried);
-        self.seats.arena[seat].value.activity.carried(carried);
-        self.classes[class.index()].activity.carried(carried);
+        let Flow { class, subscriber, .. } = self.flows[flow].value;
+        self.flows[flow].value.activity.record_payload(payload);
+        self.subscribers.arena[subscriber].value.activity.record_payload(payload);
+        self.classes[class.index()].activity.record_payload(payload);
     }
 
     /// Counters of a class.
@@ -274,7 +275,7 @@ impl Scheduler {
         ClassCounters { sent: activity.total, charged_bytes, flows, queued_bytes }
     }
 
-    /// Counters of a flow that was not removed.
+    /// Counters of a flow, unless it was removed.
     pub fn flow_counters(&self, handle: Handle) -> Option<Counters> {
         self.flows.find(handle).map(|flow| self.flows[flow].value.activity.total)
     }
@@ -283,47 +284,48 @@ impl Scheduler {
         let value = &mut self.flows[flow].value;
         value.activity.sent(bytes as u64, waited);
         value.since = now;
-        let (class, seat) = (value.class, value.seat);
-        let state = &mut self.seats.arena[seat].value;
+        let (class, subscriber) = (value.class, value.subscriber);
+        let state = &mut self.subscribers.arena[subscriber].value;
         state.activity.sent(bytes as u64, waited);
-        state.ring.spent(&mut self.flows, flow, bytes);
+        state.drr.spent(&mut self.flows, flow, bytes);
         let state = &mut self.classes[class.index()];
         state.activity.sent(bytes as u64, waited);
-        state.waits.iter_mut().for_each(|waits| waits.add(waited));
-        state.ring.spent(&mut self.seats.arena, seat, bytes);
+        state.delays.iter_mut().for_each(|delays| delays.add(waited));
+        state.drr.spent(&mut self.subscribers.arena, subscriber, bytes);
         self.shares.spent(class, bytes, now);
-        self.forgive_if_idle();
+        self.resync_if_idle();
     }
 
-    /// An active flow has nothing more to send.
+    /// Deactivates an active flow.
     fn pause(&mut self, flow: u32) {
-        let Flow { class, seat, .. } = self.flows[flow].value;
-        let ring = &mut self.seats.arena[seat].value.ring;
-        ring.deactivate(&mut self.flows, flow);
-        if ring.is_idle() {
-            self.classes[class.index()].ring.deactivate(&mut self.seats.arena, seat);
-            self.forgive_if_idle();
+        let Flow { class, subscriber, .. } = self.flows[flow].value;
+        let drr = &mut self.subscribers.arena[subscriber].value.drr;
+        drr.deactivate(&mut self.flows, flow);
+        if drr.is_idle() {
+            self.classes[class.index()].drr.deactivate(&mut self.subscribers.arena, subscriber);
+            self.resync_if_idle();
         }
     }
 
-    /// The flow leaves its seat, and a seat that nobody needs is given up.
+    /// Takes the flow from its subscriber, and forgets the oldest idle subscriber if there are too
+    /// many.
     fn leave(&mut self, flow: u32) {
-        if self.flows[flow].member.is_active() {
+        if self.flows[flow].member.active {
             self.pause(flow);
         }
-        let Flow { class, seat, .. } = self.flows[flow].value;
-        self.seats.arena[seat].value.ring.remove(&mut self.flows, flow);
+        let Flow { class, subscriber, .. } = self.flows[flow].value;
+        self.subscribers.arena[subscriber].value.drr.remove(&mut self.flows, flow);
         self.classes[class.index()].flows -= 1;
-        if let Some(oldest) = self.seats.leave(seat) {
-            let class = self.seats.arena[oldest].value.class;
-            self.classes[class.index()].ring.remove(&mut self.seats.arena, oldest);
-            self.seats.forget(oldest);
+        if let Some(oldest) = self.subscribers.leave(subscriber) {
+            let class = self.subscribers.arena[oldest].value.class;
+            self.classes[class.index()].drr.remove(&mut self.subscribers.arena, oldest);
+            self.subscribers.forget(oldest);
         }
     }
 
-    fn forgive_if_idle(&mut self) {
-        if self.classes.iter().all(|class| class.ring.is_idle()) {
-            self.shares.forgive();
+    fn resync_if_idle(&mut self) {
+        if self.classes.iter().all(|class| class.drr.is_idle()) {
+            self.shares.resync();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Choice of the class of the next packet: guaranteed rates, ceilings, and the rest by weight.
+//! Choice of the class of the next packet: guaranteed rates, ceilings, and shares by weight.
 
 use std::time::Duration;
 
@@ -10,18 +10,19 @@ use crate::tokens::Bucket;
 /// Guaranteed rate and ceiling of a class, in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
-    /// Rate that it gets whenever it asks for it and the link has it.
+    /// Guaranteed rate: the class gets it whenever it has data and the link has capacity.
     ///
-    /// With a rate the operator's and the network's class, and lower effort, take more than it only
-    /// from what assured and best effort leave. Zero for lower effort: nothing but that. Without
-    /// one each of them shares what is left with the others, by weight.
+    /// With a rate, the operator, network and lower-effort classes use more than the rate only if
+    /// assured and best effort leave capacity. A rate of zero for lower effort leaves it only that
+    /// spare capacity. Without a rate, each class shares the remaining capacity with the others, by
+    /// weight.
     pub rate: Option<BitRate>,
-    /// Rate that it never exceeds, even on an idle link; it bounds the guaranteed rate too.
+    /// Rate that the class never exceeds, even on an idle link. It also bounds the guaranteed rate.
     pub ceil: Option<BitRate>,
 }
 
-/// Virtual time of a byte beyond the guaranteed rate; the share of a class is the inverse.
-/// Operator, network, assured and best effort share as 32 : 16 : 8 : 4, so a passenger who marks
+/// Virtual time of a byte beyond the guaranteed rate; the weight of a class is the inverse.
+/// Operator, network, assured and best effort share 32 : 16 : 8 : 4, so a passenger who marks
 /// everything as urgent leaves a fifth to best effort. Lower effort gets a twentieth next to best
 /// effort alone; that is its floor if none is configured.
 const fn cost(class: Class) -> u64 {
@@ -34,17 +35,20 @@ const fn cost(class: Class) -> u64 {
     }
 }
 
-/// Order of the waiting classes. First come those below their guaranteed rate, in the order of
-/// classes. Then come shares by weight. Last come classes that may use only what the others leave,
-/// in the order of classes.
+/// Order of the waiting classes:
 ///
-/// A share by weight is start-time fair queueing (Goyal, Vin and Cheng, 1996): the class that got
-/// least for its weight is next, the more favoured of two; and who was away starts level with who is
-/// next. So a class that uses less than its share waits for the packet in service alone.
+/// 1. classes below their guaranteed rate, in class order
+/// 2. classes that share by weight
+/// 3. classes that may use only spare capacity, in class order
+///
+/// Sharing by weight is start-time fair queueing (Goyal, Vin and Cheng, 1996). The class with the
+/// lowest service for its weight is next; ties go to the higher priority. A class that was idle
+/// starts level with the class that is next. A class that uses less than its share therefore is_backlogged
+/// only for the packet in service.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     classes: [Share; Class::ALL.len()],
-    /// The virtual time: where the class served last by weight began.
+    /// Virtual time: start of the class served last by weight.
     now: u64,
 }
 
@@ -52,68 +56,72 @@ pub(crate) struct Shares {
 struct Share {
     rate: Option<Bucket>,
     ceil: Option<Bucket>,
-    /// Virtual time at which its last bytes by weight ended.
+    /// Virtual time at which its last bytes by weight end.
     end: u64,
-    /// Its last new bytes were part of its guaranteed rate.
+    /// `true` if its last new bytes were part of its guaranteed rate.
     guaranteed: bool,
 }
 
-/// Reason for which a class may send; the least is served.
+/// Precedence of a class that may send; the lowest is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Claim {
+enum Rank {
     Guaranteed,
     Share(u64),
     Leftover,
 }
 
 impl Shares {
-    /// From `now` on the class has these limits.
+    /// Sets the limits of the class from `now` on.
     pub fn configure(&mut self, class: Class, limits: Limits, now: Duration) {
         let share = &mut self.classes[class.index()];
         set(&mut share.rate, limits.rate, now);
         set(&mut share.ceil, limits.ceil, now);
     }
 
-    /// The class whose turn it is among those that have something to send and may.
-    pub fn choose(&mut self, waits: impl Fn(Class) -> bool, now: Duration) -> Option<Class> {
-        let mut best: Option<(Claim, Class)> = None;
+    /// Class whose turn it is, among those that are backlogged and below their ceiling.
+    pub fn choose(
+        &mut self,
+        is_backlogged: impl Fn(Class) -> bool,
+        now: Duration,
+    ) -> Option<Class> {
+        let mut best: Option<(Rank, Class)> = None;
         for class in Class::ALL {
-            if waits(class)
-                && let Some(claim) = self.claim(class, now)
-                && best.is_none_or(|(least, _)| claim < least)
+            if is_backlogged(class)
+                && let Some(rank) = self.rank(class, now)
+                && best.is_none_or(|(lowest, _)| rank < lowest)
             {
-                best = Some((claim, class));
+                best = Some((rank, class));
             }
         }
-        let (claim, class) = best?;
-        if let Claim::Share(start) = claim {
+        let (rank, class) = best?;
+        if let Rank::Share(start) = rank {
             self.now = start;
         }
         Some(class)
     }
 
-    /// New bytes of the class left.
+    /// Records new bytes sent in the class.
     pub fn spent(&mut self, class: Class, bytes: usize, now: Duration) {
         let share = &mut self.classes[class.index()];
         share.guaranteed = share.rate.as_mut().is_some_and(|rate| rate.is_open(now));
         let guaranteed = share.guaranteed;
-        self.pay(class, bytes, guaranteed, now);
+        self.record(class, bytes, guaranteed, now);
     }
 
-    /// `bytes` were charged to the class. They count where its new bytes did that they go with, or
-    /// else the rate would not be of all that the class sends: new bytes empty the bucket, and what
-    /// they cost comes after.
+    /// Charges `bytes` of overhead to the class. They count where the new bytes counted that they
+    /// belong to. Otherwise the rate would not cover all that the class sends, because new bytes
+    /// empty the bucket before their overhead is charged.
     pub fn charge(&mut self, class: Class, bytes: usize, now: Duration) {
         let share = &mut self.classes[class.index()];
         let open = share.rate.as_mut().is_some_and(|rate| rate.is_open(now));
         let guaranteed = open || share.guaranteed;
-        self.pay(class, bytes, guaranteed, now);
+        self.record(class, bytes, guaranteed, now);
     }
 
-    fn pay(&mut self, class: Class, bytes: usize, guaranteed: bool, now: Duration) {
+    fn record(&mut self, class: Class, bytes: usize, guaranteed: bool, now: Duration) {
         let share = &mut self.classes[class.index()];
         if let Some(ceil) = &mut share.ceil {
-            ceil.refill(now); // what it earned until now would not fit into it later
+            ceil.refill(now); // else tokens earned until now would exceed the burst
             ceil.spend(bytes);
         }
         if guaranteed && let Some(rate) = &mut share.rate {
@@ -124,36 +132,41 @@ impl Shares {
         }
     }
 
-    /// Nobody waits: what some had more than others cost nobody anything.
-    pub fn forgive(&mut self) {
+    /// Levels all classes. Nobody is waiting, so past service beyond the share harmed nobody.
+    pub fn resync(&mut self) {
         let end = self.classes.iter().map(|share| share.end).max().unwrap_or(0);
         self.now = self.now.max(end);
     }
 
-    /// Time at which the first class of those that wait for their ceiling may send.
-    pub fn next_ready(&mut self, waits: impl Fn(Class) -> bool, now: Duration) -> Option<Duration> {
-        let held = |class: Class| {
-            let ceil = self.classes[class.index()].ceil.as_mut().filter(|_| waits(class))?;
+    /// Earliest time at which a backlogged class at its ceiling may send.
+    pub fn next_ready(
+        &mut self,
+        is_backlogged: impl Fn(Class) -> bool,
+        now: Duration,
+    ) -> Option<Duration> {
+        let opens_at = |class: Class| {
+            let ceil =
+                self.classes[class.index()].ceil.as_mut().filter(|_| is_backlogged(class))?;
             if ceil.is_open(now) { None } else { ceil.opens_at() }
         };
-        Class::ALL.into_iter().filter_map(held).min()
+        Class::ALL.into_iter().filter_map(opens_at).min()
     }
 
-    /// `None` at the ceiling.
-    fn claim(&mut self, class: Class, now: Duration) -> Option<Claim> {
+    /// Precedence of the class; `None` at its ceiling.
+    fn rank(&mut self, class: Class, now: Duration) -> Option<Rank> {
         let share = &mut self.classes[class.index()];
         if share.ceil.as_mut().is_some_and(|ceil| !ceil.is_open(now)) {
             return None;
         }
         if share.rate.as_mut().is_some_and(|rate| rate.is_open(now)) {
-            return Some(Claim::Guaranteed);
+            return Some(Rank::Guaranteed);
         }
         let shares = has_share(class, share.rate.as_ref());
-        Some(if shares { Claim::Share(share.end.max(self.now)) } else { Claim::Leftover })
+        Some(if shares { Rank::Share(share.end.max(self.now)) } else { Rank::Leftover })
     }
 }
 
-/// Returns `true` if the class takes part in the sharing by weight.
+/// Returns `true` if the class shares by weight.
 fn has_share(class: Class, rate: Option<&Bucket>) -> bool {
     matches!(class, Class::Assured | Class::BestEffort) || rate.is_none()
 }
@@ -195,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_away_is_next_and_has_saved_up_nothing() {
+    fn an_idle_class_is_next_but_saves_up_nothing() {
         let (mut shares, [net, best]) = (Shares::default(), [Class::Network, Class::BestEffort]);
         order(&mut shares, &[best], 1000);
         let served = order(&mut shares, &[net, best], 10);
@@ -210,17 +223,17 @@ mod tests {
         shares.spent(assured, 10_000, NOW);
         assert!(order(&mut shares, &[assured, best], 5).iter().all(|&class| class == best));
         shares.spent(best, 1_000_000, NOW);
-        shares.forgive();
+        shares.resync();
         assert_eq!(order(&mut shares, &[assured, best], 3), [assured, best, assured]);
     }
 
     #[test]
-    fn charges_count_against_the_rate_that_the_bytes_came_from() {
+    fn charges_count_where_their_new_bytes_counted() {
         let (mut shares, mut now) = (Shares::default(), NOW);
         let rate = BitRate::from_bps(800_000);
         let limits = Limits { rate: Some(rate), ceil: None };
         shares.configure(Class::LowerEffort, limits, now);
-        // A tenth of each packet is charged, and the link has ten times the rate.
+        // A tenth of each packet is overhead, and the link has ten times the rate.
         let mut sent = 0;
         while now < NOW + Duration::from_secs(60) {
             let class = shares.choose(|class| class >= Class::BestEffort, now).unwrap();
@@ -229,18 +242,18 @@ mod tests {
             sent += if class == Class::LowerEffort { 1000 } else { 0 };
             now += Duration::from_millis(1);
         }
-        let most = rate.bytes_in(now - NOW) + crate::BURST_BYTES + 1000;
-        assert!((rate.bytes_in(now - NOW)..=most).contains(&sent), "{sent} bytes");
+        let max = rate.bytes_in(now - NOW) + crate::BURST_BYTES + 1000;
+        assert!((rate.bytes_in(now - NOW)..=max).contains(&sent), "{sent} bytes");
     }
 
     #[test]
-    fn oversold_rates_are_served_in_the_order_of_classes() {
+    fn oversold_rates_are_served_in_class_order() {
         let mut shares = Shares::default();
         let limits = Limits { rate: Some(BitRate::from_bps(1_000_000)), ceil: None };
         for class in Class::ALL {
             shares.configure(class, limits, NOW);
         }
-        // Full buckets, of six packets each, and no time for more.
+        // Full buckets of six packets each, and no time to refill.
         let served = order(&mut shares, &Class::ALL, 30);
         assert!(
             served.is_sorted() && served.iter().filter(|&&c| c == Class::Operator).count() == 6

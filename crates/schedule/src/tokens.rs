@@ -1,43 +1,42 @@
-//! A bucket of tokens that fills at a rate: what a class may send, or what it is owed.
+//! Token bucket of a class: its remaining ceiling or its guaranteed rate.
 
 use std::time::Duration;
 
 use bentpipe_units::BitRate;
 
-/// Maximum saving of a bucket: four packets of 1500 bytes, so that a class that had to wait for
-/// another's packets still gets its rate. Over a minute at 256 kbit/s that is 0.3 %.
+/// Minimum burst of a bucket: four packets of 1500 bytes. A class that waits for packets of other
+/// classes still gets its rate. Over a minute at 256 kbit/s the burst adds 0.3 %.
 pub const BURST_BYTES: u64 = 6000;
 
-/// At high rates a bucket saves up what comes in this time instead, for the link may pull only every
-/// so often: its timers tick every millisecond, and its pacer is as patient.
+/// Burst at high rates, as a time. The link pulls at timer ticks of 1 ms and its pacer may be
+/// equally late.
 pub const BURST_TIME: Duration = Duration::from_millis(4);
 
 const NANOS: i128 = 1_000_000_000;
 
-/// It may be overdrawn by the packet that empties it, so the long-run rate is exact whatever the
-/// packets' sizes, up to the burst.
+/// Token bucket that one packet may overdraw. The long-run rate is therefore exact for all packet
+/// sizes, up to the burst.
 #[derive(Debug, Clone)]
 pub(crate) struct Bucket {
     rate: BitRate,
-    /// In bits × 10⁻⁹, so that no fraction of a bit is lost between looks.
+    /// Level in 10⁻⁹ bits, so that no fraction of a bit is lost between updates.
     level: i128,
-    most: i128,
+    max: i128,
     updated: Duration,
 }
 
 impl Bucket {
-    /// Full at `now`.
+    /// Creates a bucket that is full at `now`.
     pub fn new(rate: BitRate, now: Duration) -> Self {
-        let most = burst(rate);
-        Self { rate, level: most, most, updated: now }
+        let max = burst(rate);
+        Self { rate, level: max, max, updated: now }
     }
 
-    /// From `now` on another rate. What was earned until now was earned at the one before, and what
-    /// was overdrawn stays so.
+    /// Changes the rate from `now` on. Tokens earned so far and any debt stay.
     pub fn set_rate(&mut self, rate: BitRate, now: Duration) {
         self.refill(now);
-        (self.rate, self.most) = (rate, burst(rate));
-        self.level = self.level.min(self.most);
+        (self.rate, self.max) = (rate, burst(rate));
+        self.level = self.level.min(self.max);
     }
 
     /// Returns `true` if the bucket is not empty.
@@ -46,12 +45,12 @@ impl Bucket {
         self.level > 0
     }
 
-    /// Takes `bytes` out, which it may not have.
+    /// Spends `bytes`; the level may become negative.
     pub fn spend(&mut self, bytes: usize) {
         self.level -= i128::try_from(bytes).unwrap_or(i128::MAX >> 40) * 8 * NANOS;
     }
 
-    /// Time at which it is next open; `None` if it fills at no rate.
+    /// Time at which the bucket is next open; `None` if its rate is zero.
     pub fn opens_at(&self) -> Option<Duration> {
         if self.level > 0 {
             return Some(self.updated);
@@ -62,7 +61,7 @@ impl Bucket {
         Some(self.updated.saturating_add(wait))
     }
 
-    /// Adds what it earned until now.
+    /// Adds the tokens earned until now.
     pub fn refill(&mut self, now: Duration) {
         let passed = now.saturating_sub(self.updated).as_nanos();
         if passed == 0 {
@@ -70,7 +69,7 @@ impl Bucket {
         }
         let earned =
             i128::try_from(passed).unwrap_or(i128::MAX).saturating_mul(self.rate.bps().into());
-        self.level = self.level.saturating_add(earned).min(self.most);
+        self.level = self.level.saturating_add(earned).min(self.max);
         self.updated = now;
     }
 }
@@ -90,7 +89,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(500))]
         #[test]
-        fn the_rate_is_met_and_kept_whatever_the_sizes(
+        fn the_rate_is_exact_for_all_packet_sizes(
             kbps in 64u64..100_000, sizes in proptest::collection::vec(40usize..1500, 50..300), start_ms in 0u64..5000,
         ) {
             let rate = BitRate::from_bps(kbps * 1000);
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_saved_beyond_the_burst() {
+    fn savings_stop_at_the_burst() {
         let mut bucket = Bucket::new(BitRate::from_bps(1_000_000), Duration::ZERO);
         let hour = Duration::from_secs(3600);
         assert!(bucket.is_open(hour));

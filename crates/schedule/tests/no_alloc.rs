@@ -1,23 +1,23 @@
-//! A steady scheduler allocates nothing.
+//! A scheduler in steady state allocates nothing.
 
-#![allow(unsafe_code)] // an allocator is unsafe to write; this one only counts and hands on
+#![allow(unsafe_code)] // implementing an allocator requires unsafe; this one counts and delegates
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
-use bentpipe_schedule::{Carried, Class, ClassSettings, DatagramQueue, Limits, Params, Scheduler};
+use bentpipe_schedule::{Class, ClassSettings, DatagramQueue, Limits, Params, Payload, Scheduler};
 use bentpipe_units::BitRate;
 
 struct Counting;
 
 thread_local! {
-    // Of this thread alone: the test harness allocates in its own.
+    // Per thread, because the test harness allocates on its own threads.
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is handed to the system's allocator unchanged; counting allocates nothing,
-// since the counter is initialised in a constant and has no destructor.
+// SAFETY: every call is passed to the system allocator unchanged. Counting allocates nothing,
+// because the counter has a constant initialiser and no destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -36,8 +36,8 @@ static ALLOCATOR: Counting = Counting;
 
 const FLOWS: u64 = 1000;
 const PACKETS: u64 = 100_000;
-/// Datagrams a flow has queued at most: a queue keeps the memory of its longest.
-const MOST_QUEUED: usize = 16;
+/// Maximum number of queued datagrams per flow: a queue keeps the memory of its longest length.
+const MAX_QUEUED: usize = 16;
 
 #[test]
 fn a_packet_allocates_nothing() {
@@ -59,7 +59,7 @@ fn a_packet_allocates_nothing() {
         })
         .collect();
     for (handle, queue) in flows.iter_mut().step_by(2) {
-        for flow in 0..MOST_QUEUED as u64 {
+        for flow in 0..MAX_QUEUED as u64 {
             queue.push(flow, 1200, Duration::ZERO);
             scheduler.queued(*handle, 1200);
         }
@@ -68,11 +68,12 @@ fn a_packet_allocates_nothing() {
     let (mut now, mut sent, mut dropped) = (Duration::ZERO, 0, 0);
     let mut packets = |count: u64| {
         for packet in 0..count {
-            // Half of them datagrams: two are queued for each that leaves, so CoDel drops.
+            // Half of the flows carry datagrams. Two are queued for each one sent, so CoDel drops
+            // some.
             for flow in [packet * 7 % FLOWS, packet * 13 % FLOWS] {
                 let (handle, queue) = &mut flows[flow as usize];
                 scheduler.activate(*handle, now);
-                if flow % 2 == 0 && queue.len() < MOST_QUEUED {
+                if flow % 2 == 0 && queue.len() < MAX_QUEUED {
                     queue.push(flow, 1200, now);
                     scheduler.queued(*handle, 1200);
                 }
@@ -82,7 +83,7 @@ fn a_packet_allocates_nothing() {
             let Some(id) = scheduler.pick(now) else { continue };
             sent += 1;
             let (handle, queue) = &mut flows[id as usize];
-            scheduler.carried(*handle, Carried { sent_bytes: 1200, received_bytes: 300 });
+            scheduler.record_payload(*handle, Payload { sent_bytes: 1200, received_bytes: 300 });
             if id % 2 == 1 {
                 scheduler.spent(*handle, 1300, now);
                 scheduler.deactivate(*handle);

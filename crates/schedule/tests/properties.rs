@@ -1,4 +1,4 @@
-//! Properties that hold for every sequence of events.
+//! Properties that hold for every sequence of calls.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn limit() -> impl Strategy<Value = Option<BitRate>> {
     proptest::option::of((0u64..4000).prop_map(kbps))
 }
 
-/// Possible action of a caller.
+/// Action of the caller.
 #[derive(Debug, Clone)]
 enum Step {
     Add(Class, u32),
@@ -60,7 +60,7 @@ struct Model {
 }
 
 impl Model {
-    /// Does what the model knows of; the flow at `index`, of those there are.
+    /// Returns the flow at `index`, modulo the number of flows.
     fn flow(&mut self, index: usize) -> Option<&mut (u64, Handle, Class, bool)> {
         let count = self.flows.len();
         self.flows.get_mut(index.checked_rem(count)?)
@@ -70,8 +70,8 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
-    /// Something is picked whenever something is to be sent that no ceiling holds back; what is
-    /// picked has something to send; and who is held back may go when it was said.
+    /// The scheduler picks a flow whenever one is backlogged below its ceiling. A picked flow has
+    /// data. A flow at its ceiling may send at the announced time.
     #[test]
     fn the_link_never_idles_without_reason(steps in proptest::collection::vec(step(), 1..120)) {
         let (mut scheduler, mut model) = (Scheduler::new(), Model::default());
@@ -86,7 +86,7 @@ proptest! {
                 Step::Remove(index) => {
                     if let Some(&mut (id, handle, ..)) = model.flow(index) {
                         scheduler.remove(handle);
-                        scheduler.activate(handle, now); // leads nowhere
+                        scheduler.activate(handle, now); // has no effect
                         model.flows.retain(|flow| flow.0 != id);
                     }
                 }
@@ -126,14 +126,14 @@ proptest! {
                 }
             }
             let picked = scheduler.pick(now);
-            prop_assert_eq!(scheduler.pick(now), picked, "the answer stands");
+            prop_assert_eq!(scheduler.pick(now), picked, "the answer is stable");
             if let Some(id) = picked {
                 prop_assert!(model.flows.iter().any(|flow| flow.0 == id && flow.3));
                 continue;
             }
-            let held: Vec<_> = model.flows.iter().filter(|flow| flow.3).collect();
-            let ceilings: Vec<_> = held.iter().map(|flow| model.ceilings.get(&flow.2)).collect();
-            prop_assert!(ceilings.iter().all(Option::is_some), "one without a ceiling waits");
+            let blocked: Vec<_> = model.flows.iter().filter(|flow| flow.3).collect();
+            let ceilings: Vec<_> = blocked.iter().map(|flow| model.ceilings.get(&flow.2)).collect();
+            prop_assert!(ceilings.iter().all(Option::is_some), "a flow without a ceiling is not picked");
             let opens = ceilings.iter().any(|ceil| ceil.is_some_and(|ceil| ceil.bps() > 0));
             let ready = scheduler.next_ready(now);
             prop_assert_eq!(ready.is_some(), opens);
@@ -144,8 +144,8 @@ proptest! {
         }
     }
 
-    /// Datagrams of a flow leave in their order, each is sent or reported dropped, once, and what is
-    /// queued stays within the memory of its class.
+    /// Datagrams of a flow leave in order; each is sent or reported dropped exactly once; the
+    /// queued bytes stay within the memory limit of the class.
     #[test]
     fn datagrams_keep_their_order_and_their_memory(
         steps in proptest::collection::vec((0usize..8, 1usize..=PACKET, 0u64..100, 0u8..3), 1..200),
@@ -164,7 +164,7 @@ proptest! {
             .map(|id| {
                 let class = classes[id % 2];
                 let handle = scheduler.add(id as u64, class, id as u32 / 3);
-                (class, handle, DatagramQueue::new(), 0u64, 0u64) // next to be queued, and to leave
+                (class, handle, DatagramQueue::new(), 0u64, 0u64) // next item to queue, next item to leave
             })
             .collect();
         let mut now = Duration::ZERO;
@@ -177,17 +177,17 @@ proptest! {
                 *next += 1;
                 scheduler.queued(*handle, bytes);
                 scheduler.activate(*handle, now);
-                while let Some(payer) = scheduler.overflow(class) {
+                while let Some(victim) = scheduler.drop_victim(class) {
                     let of_class = flows.iter().enumerate().filter(|(_, flow)| flow.0 == class);
-                    let mut held = BTreeMap::<_, Vec<u64>>::new();
+                    let mut queued = BTreeMap::<_, Vec<u64>>::new();
                     for (id, flow) in of_class {
-                        held.entry(id / 3).or_default().push(flow.2.bytes());
+                        queued.entry(id / 3).or_default().push(flow.2.bytes());
                     }
-                    let most = held.values().map(|flows| flows.iter().sum::<u64>()).max();
-                    let his = &held[&(payer as usize / 3)];
-                    prop_assert_eq!(Some(his.iter().sum()), most);
-                    let (_, handle, queue, _, leaves) = &mut flows[payer as usize];
-                    prop_assert_eq!(Some(&queue.bytes()), his.iter().max());
+                    let largest = queued.values().map(|flows| flows.iter().sum::<u64>()).max();
+                    let theirs = &queued[&(victim as usize / 3)];
+                    prop_assert_eq!(Some(theirs.iter().sum()), largest);
+                    let (_, handle, queue, _, leaves) = &mut flows[victim as usize];
+                    prop_assert_eq!(Some(&queue.bytes()), theirs.iter().max());
                     let dropped = queue.drop_head().unwrap();
                     prop_assert_eq!((dropped.item, dropped.reason), (*leaves, DropReason::Overflow));
                     *leaves += 1;
@@ -227,16 +227,16 @@ proptest! {
     }
 }
 
-/// The most that left in any stretch of time beyond what `rate` gives in it.
-fn most_beyond(link: &Link, class: Class, rate: BitRate) -> f64 {
-    let (mut sent, mut least, mut most) = (0.0, 0.0f64, 0.0f64);
+/// Maximum excess over `rate` in any interval, in bytes.
+fn max_excess(link: &Link, class: Class, rate: BitRate) -> f64 {
+    let (mut sent, mut lowest, mut highest) = (0.0, 0.0f64, 0.0f64);
     for packet in link.sent.iter().filter(|packet| packet.class == class) {
         let earned = rate.bps() as f64 / 8.0 * packet.at.as_secs_f64();
-        least = least.min(sent - earned);
+        lowest = lowest.min(sent - earned);
         sent += packet.bytes as f64;
-        most = most.max(sent - earned - least);
+        highest = highest.max(sent - earned - lowest);
     }
-    most
+    highest
 }
 
 fn burst(rate: BitRate) -> f64 {
@@ -250,8 +250,8 @@ fn source() -> impl Strategy<Value = (bool, usize, u64)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
-    /// No class ever sends more than its ceiling, its burst and one packet allow; and one that always
-    /// has something gets its rate where the link has all rates, but for the others' bursts.
+    /// No class exceeds its ceiling by more than its burst and one packet. If the link has capacity
+    /// for all rates, a backlogged class gets its rate, except for the bursts of other classes.
     #[test]
     fn bounds_hold_under_any_arrivals(
         limits in proptest::collection::vec((50u64..1500, proptest::option::of(100u64..3000)), 5..=5),
@@ -272,13 +272,12 @@ proptest! {
         }
         let length = Duration::from_secs(2);
         link.run(length);
-        // What the more favoured had saved up goes first, and while it does, a class saves up its
-        // own burst and no more.
+        // Savings of higher classes go first. Meanwhile a class saves up its own burst and no more.
         let (mut saved, mut left_kbps) = (0.0, (rates + more_kbps) as f64);
         for (class, (rate, ceil)) in Class::ALL.into_iter().zip(limits) {
             if let Some(ceil) = ceil.map(kbps) {
-                let beyond = most_beyond(&link, class, ceil);
-                prop_assert!(beyond <= burst(ceil) + PACKET as f64 + 1.0, "{class}: {beyond} beyond {ceil}");
+                let excess = max_excess(&link, class, ceil);
+                prop_assert!(excess <= burst(ceil) + PACKET as f64 + 1.0, "{class}: {excess} above {ceil}");
             }
             let rate = kbps(rate.min(ceil.unwrap_or(rate)));
             if busy[class.to_u8() as usize] {
@@ -293,7 +292,7 @@ proptest! {
         }
     }
 
-    /// Backlogged passengers share their class alike, whatever their flows and packets.
+    /// Backlogged passengers share their class equally, whatever their flows and packet sizes.
     #[test]
     fn passengers_share_alike(
         passengers in proptest::collection::vec((1usize..33, 100usize..=PACKET), 2..=20), seed: u64,
@@ -307,8 +306,8 @@ proptest! {
         link.run(Duration::from_millis(500));
         let of = |passenger| link.bytes(Duration::ZERO, |sent| sent.passenger == passenger as u32);
         let shares: Vec<usize> = (0..passengers.len()).map(of).collect();
-        // A turn more or less, and what a packet overdraws.
-        let (least, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
-        prop_assert!(most - least <= 2 * 3000 + PACKET, "{shares:?}");
+        // Tolerance: one turn each way, plus the overdraft of a packet.
+        let (lowest, highest) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+        prop_assert!(highest - lowest <= 2 * 3000 + PACKET, "{shares:?}");
     }
 }

@@ -4,14 +4,14 @@ mod common;
 
 use std::time::Duration;
 
-use bentpipe_schedule::{Class, Most, Scheduler, SeatActivity};
+use bentpipe_schedule::{Class, PassengerActivity, Scheduler, SnapshotLimits};
 use common::{Link, Noise, PACKET, Source, kbps};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const RTT: Duration = Duration::from_millis(600);
 
-/// Two packets' time beyond which nothing urgent may wait, on this link.
+/// Transmission time of two packets: the longest allowed wait of urgent traffic.
 fn two_packets(link: &Link) -> Duration {
     link.rate.time_for(2 * PACKET as u64)
 }
@@ -29,7 +29,7 @@ fn every(interval_ms: u64, bytes: usize) -> Source {
 }
 
 #[test]
-fn ceilings_and_rates_hold_over_a_minute_whatever_the_packets() {
+fn ceilings_and_rates_hold_over_a_minute_for_all_packet_sizes() {
     for (seed, sizes) in [(1, (PACKET, PACKET)), (2, (40, PACKET)), (3, (60, 200))] {
         let mut link = Link::new(kbps(10_000), seed);
         let limits = [
@@ -47,14 +47,15 @@ fn ceilings_and_rates_hold_over_a_minute_whatever_the_packets() {
         assert_rate(&link, Class::Operator, Duration::ZERO, 256.0);
         assert_rate(&link, Class::Network, Duration::ZERO, 500.0);
         assert_rate(&link, Class::LowerEffort, Duration::ZERO, 256.0);
-        // 3988 kbit/s are left beyond all rates, shared 8 : 4.
+        // 3988 kbit/s remain beyond all rates, shared 8 : 4.
         assert_rate(&link, Class::Assured, Duration::ZERO, 4000.0 + 3988.0 * 2.0 / 3.0);
         assert_rate(&link, Class::BestEffort, Duration::ZERO, 1000.0 + 3988.0 / 3.0);
-        // Each alone, up to its ceiling.
+        // Each class alone, up to its ceiling.
         for stopping in [3, 2, 1, 0] {
             link.stop(stopping);
             if stopping == 3 {
-                // Assured is at its ceiling then, and the rest is left over, first for the network.
+                // Assured is now at its ceiling. The rest is spare capacity, first for the network
+                // class.
                 let from = link.now;
                 link.run(from + MINUTE);
                 assert_rate(&link, Class::Assured, from, 8000.0);
@@ -69,7 +70,7 @@ fn ceilings_and_rates_hold_over_a_minute_whatever_the_packets() {
 }
 
 #[test]
-fn lower_effort_yields_at_once_keeps_its_floor_and_takes_an_idle_link() {
+fn lower_effort_yields_keeps_its_floor_and_uses_an_idle_link() {
     let best = Class::BestEffort;
     for (floor, expected_kbps) in [(Some(256), 256.0), (Some(0), 0.0), (None, 250.0)] {
         let mut link = Link::new(kbps(5000), 1);
@@ -82,7 +83,7 @@ fn lower_effort_yields_at_once_keeps_its_floor_and_takes_an_idle_link() {
         let first = link.sent.iter().find(|sent| sent.flow == arrived).unwrap();
         assert!(first.at - from <= two_packets(&link), "{:?}", first.at - from);
         let lower_kbps = link.rate_of(Class::LowerEffort, from) / 1000.0;
-        // What its floor saved up, four packets, may leave in this time.
+        // The burst of its floor, four packets, may leave in this time.
         assert!(lower_kbps <= expected_kbps + 48.0 / RTT.as_secs_f64() + 20.0, "{lower_kbps}");
         link.run(from + MINUTE);
         let lower_kbps = link.rate_of(Class::LowerEffort, from) / 1000.0;
@@ -93,7 +94,7 @@ fn lower_effort_yields_at_once_keeps_its_floor_and_takes_an_idle_link() {
 
 #[test]
 fn the_operator_keeps_its_rate_and_waits_for_two_packets_at_most() {
-    // With a rate of its own, and with none at all.
+    // With a configured rate, and without one.
     for configured in [Some(kbps(500)), None] {
         let mut link = Link::new(kbps(2000), 1);
         link.limit(Class::Operator, configured, configured);
@@ -112,7 +113,7 @@ fn the_operator_keeps_its_rate_and_waits_for_two_packets_at_most() {
         link.add_bulk(Class::Operator, 0);
         let from = link.now;
         link.run(from + MINUTE);
-        // By weight, 32 of 32 + 16 + 8 + 4 + 4/19 of 2 Mbit/s.
+        // By weight: 32 of 32 + 16 + 8 + 4 + 4/19 of 2 Mbit/s.
         let expected =
             if configured.is_some() { 500.0 } else { 2000.0 * 32.0 / (60.0 + 4.0 / 19.0) };
         assert_rate(&link, Class::Operator, from, expected);
@@ -121,7 +122,7 @@ fn the_operator_keeps_its_rate_and_waits_for_two_packets_at_most() {
 
 #[test]
 fn urgent_and_first_packets_wait_for_two_packets_at_most() {
-    // Three bulk downloads of eight connections each; a call; and passengers who ask now and then.
+    // Three bulk downloads of eight connections each, a call, and passengers with sparse requests.
     let mut link = Link::new(kbps(8000), 1);
     for flow in 0..24 {
         link.add_bulk(Class::BestEffort, flow % 3);
@@ -140,14 +141,15 @@ fn urgent_and_first_packets_wait_for_two_packets_at_most() {
     assert!(link.waits(call).len() > 2900 && p95(call) <= two_packets(&link), "{:?}", p95(call));
     assert!(p95(sparse[0]) <= two_packets(&link), "{:?}", p95(sparse[0]));
     assert!(p95(sparse[2]) <= two_packets(&link), "{:?}", p95(sparse[2]));
-    // A new flow of one who downloads waits for the other downloaders' turns, not for its own flows.
+    // A new flow of a downloading passenger waits for the turns of the other downloaders, not for
+    // its own flows.
     let turns = 3 * two_packets(&link);
     assert!(p95(sparse[1]) <= turns, "{:?}", p95(sparse[1]));
 }
 
 #[test]
-fn an_object_beside_downloads_takes_its_share_of_the_link() {
-    // 100 KB of best effort beside three passengers with eight connections each: the limit is a
+fn an_object_among_downloads_gets_its_share_of_the_link() {
+    // 100 KB of best effort among three passengers with eight connections each: the fair share is a
     // quarter of 8 Mbit/s.
     let mut link = Link::new(kbps(8000), 1);
     for flow in 0..24 {
@@ -164,16 +166,16 @@ fn an_object_beside_downloads_takes_its_share_of_the_link() {
 }
 
 #[test]
-fn connections_gain_nothing() {
+fn extra_connections_gain_nothing() {
     let mut link = Link::new(kbps(8000), 1);
     for flow in 0..33 {
         link.add(Class::BestEffort, u32::from(flow == 32), Source::Always(40, PACKET));
     }
     link.run(MINUTE);
-    let [hog, other] = [0, 1]
+    let [heavy, other] = [0, 1]
         .map(|passenger| link.bytes(Duration::ZERO, |sent| sent.passenger == passenger) as f64);
-    assert!((hog / other - 1.0).abs() <= 0.05, "{hog} beside {other}");
-    // Nor do flows that come one after the other.
+    assert!((heavy / other - 1.0).abs() <= 0.05, "{heavy} compared with {other}");
+    // Nor do flows opened one after another.
     let mut link = Link::new(kbps(8000), 1);
     link.add_bulk(Class::BestEffort, 1);
     while link.now < MINUTE {
@@ -189,7 +191,7 @@ fn connections_gain_nothing() {
 }
 
 #[test]
-fn twenty_passengers_share_alike() {
+fn twenty_passengers_share_equally() {
     let mut noise = Noise(7);
     for seed in 0..20 {
         let mut link = Link::new(kbps(20_000), seed);
@@ -210,8 +212,9 @@ fn twenty_passengers_share_alike() {
 }
 
 #[test]
-fn the_rural_paws_policy_is_what_is_sent() {
-    // The forward link of the paper: whitelisted services 8 Mbit/s, the rest at most 2 and behind.
+fn the_rural_paws_policy_is_enforced() {
+    // Forward link of the paper: whitelisted services get 8 Mbit/s; the rest gets at most 2 Mbit/s,
+    // at lower priority.
     let run = |with_rest| {
         let mut link = Link::new(kbps(8500), 1);
         link.limit(Class::Assured, Some(kbps(8000)), Some(kbps(8000)));
@@ -241,13 +244,13 @@ fn the_rural_paws_policy_is_what_is_sent() {
 }
 
 #[test]
-fn repairs_count_against_their_class() {
+fn repair_packets_count_against_their_class() {
     let mut link = Link::new(kbps(10_000), 1);
     link.limit(Class::BestEffort, None, Some(kbps(2000)));
     link.add_bulk(Class::BestEffort, 1);
     for step in 1..6000 {
         link.run(Duration::from_millis(10 * step));
-        // 0.5 Mbit/s of repairs.
+        // 0.5 Mbit/s of repair packets.
         link.scheduler.charge(Class::BestEffort, 625, link.now);
     }
     assert_rate(&link, Class::BestEffort, Duration::ZERO, 1500.0);
@@ -255,7 +258,7 @@ fn repairs_count_against_their_class() {
 }
 
 #[test]
-fn what_was_used_while_nobody_waited_is_not_held_against_anybody() {
+fn traffic_on_an_idle_link_is_not_held_against_its_class() {
     let mut link = Link::new(kbps(3000), 1);
     link.scheduler.charge(Class::BestEffort, 10_000_000, Duration::ZERO);
     let flows = [Class::Assured, Class::BestEffort].map(|class| link.add_bulk(class, 1));
@@ -270,7 +273,7 @@ fn what_was_used_while_nobody_waited_is_not_held_against_anybody() {
 }
 
 #[test]
-fn what_a_lone_flow_sent_out_of_turn_is_not_held_against_its_class() {
+fn unpicked_sends_on_an_idle_link_are_not_held_against_their_class() {
     let mut scheduler = Scheduler::new();
     let assured = scheduler.add(0, Class::Assured, 1);
     let best = scheduler.add(1, Class::BestEffort, 2);
@@ -285,14 +288,14 @@ fn what_a_lone_flow_sent_out_of_turn_is_not_held_against_its_class() {
             id
         })
         .collect();
-    assert_eq!(turns, [0, 1, 0, 0, 1, 0], "two to one from the first");
+    assert_eq!(turns, [0, 1, 0, 0, 1, 0], "two to one from the start");
 }
 
 #[test]
-fn who_begins_is_new_for_a_quantum_and_not_again_for_pausing() {
+fn a_passenger_is_new_for_one_quantum_and_not_again_after_a_pause() {
     let mut scheduler = Scheduler::new();
     let [bulk, page] = [1, 2].map(|id| scheduler.add(id, Class::BestEffort, id as u32));
-    assert!(!scheduler.picks_new(SECOND), "nobody waits");
+    assert!(!scheduler.picks_new(SECOND), "no flow is active");
     scheduler.activate(bulk, SECOND);
     scheduler.spent(bulk, 3000, SECOND);
     assert_eq!((scheduler.pick(SECOND), scheduler.picks_new(SECOND)), (Some(1), false));
@@ -308,15 +311,15 @@ fn who_begins_is_new_for_a_quantum_and_not_again_for_pausing() {
 }
 
 #[test]
-fn what_was_done_is_counted() {
+fn counters_match_the_traffic() {
     let mut link = Link::new(kbps(1200), 1); // 10 ms a packet
     let flows = [(1, Class::Assured), (1, Class::BestEffort), (2, Class::BestEffort)];
     for (passenger, class) in flows {
         link.add_bulk(class, passenger);
     }
     link.run(MINUTE);
-    let most = Most { passengers: 9, flows: 9 };
-    let seen = link.scheduler.look(most);
+    let max = SnapshotLimits { passengers: 9, flows: 9 };
+    let snapshot = link.scheduler.snapshot(max);
     let scheduler = &link.scheduler;
     for (flow, (passenger, class)) in flows.into_iter().enumerate() {
         let bytes = link.bytes(Duration::ZERO, |sent| sent.flow == flow) as u64;
@@ -327,19 +330,25 @@ fn what_was_done_is_counted() {
         );
         let of_class = link.bytes(Duration::ZERO, |sent| sent.class == class) as u64;
         assert_eq!(scheduler.class_counters(class).sent.bytes, of_class);
-        // Of each passenger there is one flow in each class.
-        let is_it = |seat: &&SeatActivity| (seat.passenger, seat.class) == (passenger, class);
-        assert_eq!(seen.passengers.iter().find(is_it).unwrap().activity.total, counters);
+        // Each passenger has one flow per class.
+        let is_it = |subscriber: &&PassengerActivity| {
+            (subscriber.passenger, subscriber.class) == (passenger, class)
+        };
+        assert_eq!(snapshot.passengers.iter().find(is_it).unwrap().activity.total, counters);
     }
     assert_eq!(scheduler.class_counters(Class::BestEffort).flows, 2);
-    assert_eq!((seen.all_passengers, seen.all_flows), (3, 3));
-    // Two thirds are assured's: it has every second and third packet.
+    assert_eq!((snapshot.all_passengers, snapshot.all_flows), (3, 3));
+    // Assured gets two thirds: every second and third packet.
     let assured = scheduler.class_counters(Class::Assured).sent.delay;
     assert!((assured.mean().as_secs_f64() - 0.015).abs() < 0.001, "{:?}", assured.mean());
     assert_eq!(assured.max, Duration::from_millis(20));
     let gone = link.flows[0].handle;
     link.scheduler.remove(gone);
     assert_eq!(link.scheduler.flow_counters(gone), None);
-    let seen = link.scheduler.look(most);
-    assert_eq!((seen.all_passengers, seen.all_flows), (3, 2), "who has gone is remembered");
+    let snapshot = link.scheduler.snapshot(max);
+    assert_eq!(
+        (snapshot.all_passengers, snapshot.all_flows),
+        (3, 2),
+        "idle subscribers are remembered"
+    );
 }

@@ -59,22 +59,22 @@ const SPANS: Table = Table {
     ],
 };
 
-/// A rate in bits per second.
+/// Rate in bits per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
 
 impl BitRate {
-    /// A rate of `bps` bits per second.
+    /// Creates a rate of `bps` bits per second.
     pub const fn from_bps(bps: u64) -> Self {
         Self(bps)
     }
 
-    /// Bits per second.
+    /// Returns the rate in bits per second.
     pub const fn bps(self) -> u64 {
         self.0
     }
 
-    /// Time that `bytes` take at this rate. A zero rate takes for ever ([`Duration::MAX`]).
+    /// Time that `bytes` take at this rate; [`Duration::MAX`] at a rate of zero.
     pub fn time_for(self, bytes: u64) -> Duration {
         if self.0 == 0 {
             return Duration::MAX;
@@ -90,33 +90,33 @@ impl BitRate {
     }
 }
 
-/// A size in bytes.
+/// Size in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(u64);
 
 impl ByteSize {
-    /// A size of `bytes` bytes.
+    /// Creates a size of `bytes` bytes.
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> u64 {
         self.0
     }
 }
 
-/// A duration as it is written in a file; [`Duration`] everywhere else.
+/// Duration as written in a file. Elsewhere, use [`Duration`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(Duration);
 
 impl Span {
-    /// The same length as `duration`.
+    /// Creates a span of the length of `duration`.
     pub const fn new(duration: Duration) -> Self {
         Self(duration)
     }
 
-    /// As the standard library's type.
+    /// Converts to the standard library's type.
     pub const fn duration(self) -> Duration {
         self.0
     }
@@ -128,8 +128,8 @@ impl From<Span> for Duration {
     }
 }
 
-/// Base units to a `u64`, refusing what does not fit.
-fn whole(table: &Table, text: &str) -> Result<u64, ParseQuantityError> {
+/// Parses `text` to a whole number of base units. Fails if the number does not fit into a `u64`.
+fn parse_whole(table: &Table, text: &str) -> Result<u64, ParseQuantityError> {
     let value = table.parse(text)?.round();
     if value > u64::MAX as f64 {
         return Err(table.error(text, "it is too large".into()));
@@ -140,43 +140,43 @@ fn whole(table: &Table, text: &str) -> Result<u64, ParseQuantityError> {
 impl FromStr for BitRate {
     type Err = ParseQuantityError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        whole(&RATES, text).map(Self)
+        parse_whole(&RATES, text).map(Self)
     }
 }
 
 impl FromStr for ByteSize {
     type Err = ParseQuantityError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        whole(&SIZES, text).map(Self)
+        parse_whole(&SIZES, text).map(Self)
     }
 }
 
 impl FromStr for Span {
     type Err = ParseQuantityError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        whole(&SPANS, text).map(|nanos| Self(Duration::from_nanos(nanos)))
+        parse_whole(&SPANS, text).map(|nanos| Self(Duration::from_nanos(nanos)))
     }
 }
 
 impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&RATES.show(self.0 as f64, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s"]))
+        f.pad(&RATES.format(self.0 as f64, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s"]))
     }
 }
 
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&SIZES.show(self.0 as f64, &["B", "KiB", "MiB", "GiB"]))
+        f.pad(&SIZES.format(self.0 as f64, &["B", "KiB", "MiB", "GiB"]))
     }
 }
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&SPANS.show(self.0.as_nanos() as f64, &["ns", "us", "ms", "s"]))
+        f.pad(&SPANS.format(self.0.as_nanos() as f64, &["ns", "us", "ms", "s"]))
     }
 }
 
-macro_rules! as_text_in_files {
+macro_rules! serialize_as_text {
     ($($quantity:ty),*) => {$(
         impl serde::Serialize for $quantity {
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -192,7 +192,7 @@ macro_rules! as_text_in_files {
         }
     )*};
 }
-as_text_in_files!(BitRate, ByteSize, Span);
+serialize_as_text!(BitRate, ByteSize, Span);
 
 #[cfg(test)]
 mod tests {
@@ -200,7 +200,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn written_values_parse() {
+    fn valid_values_parse() {
         assert_eq!("1.89 Mbit/s".parse(), Ok(BitRate::from_bps(1_890_000)));
         assert_eq!("256kbit/s".parse(), Ok(BitRate::from_bps(256_000)));
         assert_eq!("64 KiB".parse(), Ok(ByteSize::from_bytes(65_536)));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_to_write() {
+    fn errors_say_what_to_write_instead() {
         let error = "2 MB/s".parse::<BitRate>().unwrap_err().to_string();
         assert!(error.contains("multiply by 8"), "{error}");
         assert!(error.contains("1.89 Mbit/s"), "{error}");
@@ -228,14 +228,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_written_can_panic(text in ".{0,40}") {
+        fn no_text_panics(text in ".{0,40}") {
             let _ = text.parse::<BitRate>();
             let _ = text.parse::<ByteSize>();
             let _ = text.parse::<Span>();
         }
 
         #[test]
-        fn shown_values_read_back_within_their_three_decimals(bps in 0u64..10_000_000_000) {
+        fn displayed_values_round_trip_to_three_decimals(bps in 0u64..10_000_000_000) {
             let read: BitRate = BitRate::from_bps(bps).to_string().parse().unwrap();
             prop_assert!(read.bps().abs_diff(bps) as f64 <= 0.0006 * bps as f64 + 1.0);
         }

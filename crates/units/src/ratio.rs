@@ -9,20 +9,20 @@ use crate::ParseQuantityError;
 
 const EXAMPLE: &str = "6 %";
 
-/// A share between 0 and 1, written `"6 %"` or as the number `0.06`.
+/// Share between 0 and 1, written `"6 %"` or as the number `0.06`.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub struct Ratio(f64);
 
 impl Ratio {
-    /// Nothing at all.
+    /// Share of zero.
     pub const ZERO: Self = Self(0.0);
 
-    /// A share of `value`, or `None` outside 0..=1.
+    /// Creates a share. Returns `None` outside 0..=1.
     pub fn new(value: f64) -> Option<Self> {
         (0.0..=1.0).contains(&value).then_some(Self(value))
     }
 
-    /// As a number between 0 and 1.
+    /// Returns the share as a number between 0 and 1.
     pub const fn get(self) -> f64 {
         self.0
     }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_spellings_mean_the_same() {
+    fn text_and_number_are_equivalent() {
         #[derive(serde::Deserialize)]
         struct Loss {
             text: Ratio,

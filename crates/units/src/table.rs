@@ -1,8 +1,8 @@
-//! The one parser behind every unit table: a decimal number, a space if you like, a unit.
+//! Parser for every unit table: a decimal number, an optional space, a unit.
 
 use crate::ParseQuantityError;
 
-/// A kind of quantity: its units with the factor to the base unit, and the units people write by mistake.
+/// Kind of quantity: its units with their factors to the base unit, and units written by mistake.
 pub(crate) struct Table {
     pub what: &'static str,
     pub example: &'static str,
@@ -11,7 +11,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The value in base units.
+    /// Parses `text` to a value in base units.
     pub fn parse(&self, text: &str) -> Result<f64, ParseQuantityError> {
         let trimmed = text.trim();
         let split = trimmed
@@ -22,12 +22,12 @@ impl Table {
             .parse()
             .map_err(|_| self.error(text, "it does not begin with a number".into()))?;
         let Some((_, factor)) = self.units.iter().find(|(name, _)| *name == unit) else {
-            return Err(self.error(text, self.unit_complaint(unit)));
+            return Err(self.error(text, self.unit_error(unit)));
         };
         Ok(number * factor)
     }
 
-    fn unit_complaint(&self, unit: &str) -> String {
+    fn unit_error(&self, unit: &str) -> String {
         if unit.is_empty() {
             return "it has no unit".into();
         }
@@ -42,8 +42,9 @@ impl Table {
         ParseQuantityError { written: text.to_owned(), what: self.what, why, example: self.example }
     }
 
-    /// The largest unit in which `value` is at least one, with at most three decimals.
-    pub fn show(&self, value: f64, preferred: &[&str]) -> String {
+    /// Formats `value` in the largest unit in which it is at least one, with at most three
+    /// decimals.
+    pub fn format(&self, value: f64, preferred: &[&str]) -> String {
         let units = self.units.iter().filter(|(name, _)| preferred.contains(name));
         let (name, factor) = units
             .clone()

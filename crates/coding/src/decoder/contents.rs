@@ -1,16 +1,16 @@
-//! The contents of the newest source symbols, as they are coded: behind their lengths.
+//! Cache of the newest source symbols in coded form, length prefix included.
 
 use crate::Span;
 use crate::symbol::PREFIX_BYTES;
 
-/// A ring of contents, by number. It grows with the contents that it holds at once.
+/// Ring of contents, indexed by symbol number. It grows with the number of contents.
 pub(super) struct Contents {
-    /// Number of the symbol in each slot, or [`NOBODY`]. The numbers are apart from the contents,
+    /// Number of the symbol in each slot, or [`EMPTY`]. Numbers are stored apart from the contents,
     /// so that a search for missing symbols touches few cache lines.
     numbers: Vec<u64>,
     coded: Vec<Vec<u8>>,
     capacity: usize,
-    /// Nothing below is kept.
+    /// Contents below this number are dropped.
     floor: u64,
     bytes: usize,
 }
@@ -18,55 +18,55 @@ pub(super) struct Contents {
 /// Table memory per slot.
 pub(super) const SLOT_BYTES: usize = size_of::<u64>() + size_of::<Vec<u8>>();
 
-/// Slots at first: 512 bytes of table.
+/// Initial slots: 512 bytes of table.
 const MIN_SLOTS: usize = 16;
 
-/// Behind the end of every span, so never asked for.
-const NOBODY: u64 = u64::MAX;
+/// Number of an empty slot. It lies past the end of every span, so no lookup finds it.
+const EMPTY: u64 = u64::MAX;
 
 impl Contents {
-    /// Room for so many, at least one.
+    /// Creates a ring of at most `capacity` contents, at least one.
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.max(1);
         Self { numbers: Vec::new(), coded: Vec::new(), capacity, floor: 0, bytes: 0 }
     }
 
-    /// Makes the tables, if they are not there yet.
+    /// Allocates the tables if they are not allocated yet.
     pub fn prepare(&mut self) {
         if self.numbers.is_empty() {
             let slots = MIN_SLOTS.min(self.capacity);
-            self.numbers = vec![NOBODY; slots];
+            self.numbers = vec![EMPTY; slots];
             self.coded = vec![Vec::new(); slots];
         }
     }
 
-    /// Keeps a content, unless one of a higher number has its place.
-    pub fn keep(&mut self, number: u64, content: &[u8]) {
-        if number < self.floor || number == NOBODY {
+    /// Stores a content, unless its slot holds one with a higher number.
+    pub fn insert(&mut self, number: u64, content: &[u8]) {
+        if number < self.floor || number == EMPTY {
             return;
         }
         self.prepare();
         self.make_room(number);
         let index = self.index(number);
-        let (place, coded) = (&mut self.numbers[index], &mut self.coded[index]);
-        if *place != NOBODY && *place >= number {
+        let (slot, coded) = (&mut self.numbers[index], &mut self.coded[index]);
+        if *slot != EMPTY && *slot >= number {
             return;
         }
         let before = coded.capacity();
-        *place = number;
+        *slot = number;
         coded.clear();
-        // Exactly, so that no buffer is ever larger than the longest symbol.
+        // Exact, so that no buffer is larger than the longest symbol.
         coded.reserve_exact(PREFIX_BYTES + content.len());
         coded.extend_from_slice(&(content.len() as u16).to_be_bytes());
         coded.extend_from_slice(content);
         self.bytes += coded.capacity() - before;
     }
 
-    /// Grows until the symbol's place is free, as far as the capacity allows. A ring that has its full
-    /// size from the beginning loses the same symbols, or more.
+    /// Grows until the symbol's slot is free, up to the capacity. A ring with full size from the
+    /// start would lose the same symbols or more.
     fn make_room(&mut self, number: u64) {
-        let taken = self.numbers[self.index(number)];
-        if taken == NOBODY || taken == number || self.numbers.len() == self.capacity {
+        let used = self.numbers[self.index(number)];
+        if used == EMPTY || used == number || self.numbers.len() == self.capacity {
             return;
         }
         let mut slots = self.numbers.len();
@@ -76,38 +76,38 @@ impl Contents {
                 break;
             }
         }
-        let numbers = std::mem::replace(&mut self.numbers, vec![NOBODY; slots]);
+        let numbers = std::mem::replace(&mut self.numbers, vec![EMPTY; slots]);
         let coded = std::mem::replace(&mut self.coded, vec![Vec::new(); slots]);
         for (number, coded) in numbers.into_iter().zip(coded) {
             let index = self.index(number);
-            let (place, kept) = (&mut self.numbers[index], &mut self.coded[index]);
-            let goes = if number == NOBODY || (*place != NOBODY && *place > number) {
+            let (slot, stored) = (&mut self.numbers[index], &mut self.coded[index]);
+            let dropped = if number == EMPTY || (*slot != EMPTY && *slot > number) {
                 coded
             } else {
-                *place = number;
-                std::mem::replace(kept, coded)
+                *slot = number;
+                std::mem::replace(stored, coded)
             };
-            self.bytes -= goes.capacity();
+            self.bytes -= dropped.capacity();
         }
     }
 
-    /// Returns whether all that is kept, and `number`, have places of their own among so many.
+    /// Returns `true` if all stored symbols and `number` get distinct slots in a ring of `slots`.
     fn fits(&self, slots: usize, number: u64) -> bool {
-        let mut taken = vec![false; slots];
-        let kept = self.numbers.iter().filter(|kept| **kept != NOBODY);
-        kept.chain([&number]).all(|number| {
+        let mut used = vec![false; slots];
+        let stored = self.numbers.iter().filter(|stored| **stored != EMPTY);
+        stored.chain([&number]).all(|number| {
             let index = (number % slots as u64) as usize;
-            !std::mem::replace(&mut taken[index], true)
+            !std::mem::replace(&mut used[index], true)
         })
     }
 
     /// Returns `true` if the content of a symbol is stored.
-    pub fn has(&self, number: u64) -> bool {
-        number != NOBODY && self.numbers.get(self.index(number)) == Some(&number)
+    pub fn contains(&self, number: u64) -> bool {
+        number != EMPTY && self.numbers.get(self.index(number)) == Some(&number)
     }
 
-    /// The places where the symbols of a span would be, in runs as they lie in memory: the first
-    /// number of each, whose places they are, and what is there.
+    /// Slots of the symbols of a span, in runs that are contiguous in memory. Yields the first
+    /// number of each run, the numbers stored in its slots, and their contents.
     pub fn runs(&self, span: Span) -> impl Iterator<Item = (u64, &[u64], &[Vec<u8>])> {
         let mut number = span.first;
         std::iter::from_fn(move || {
@@ -119,7 +119,7 @@ impl Contents {
         })
     }
 
-    /// Frees what is below `number`.
+    /// Frees contents below `number`.
     pub fn forget_below(&mut self, number: u64) {
         let from = self.floor;
         self.floor = from.max(number);
@@ -131,7 +131,7 @@ impl Contents {
         for step in indices {
             let index = if all { step } else { self.index(from + step as u64) };
             if self.numbers[index] < number {
-                self.numbers[index] = NOBODY;
+                self.numbers[index] = EMPTY;
                 self.bytes -= std::mem::take(&mut self.coded[index]).capacity();
             }
         }
@@ -142,7 +142,7 @@ impl Contents {
         self.floor
     }
 
-    /// The memory of all.
+    /// Memory use.
     pub fn bytes(&self) -> usize {
         self.bytes + self.numbers.capacity() * SLOT_BYTES
     }
@@ -157,35 +157,35 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn kept<'a>(contents: &'a Contents, first: u64, count: u16) -> Vec<Option<&'a [u8]>> {
+    fn stored<'a>(contents: &'a Contents, first: u64, count: u16) -> Vec<Option<&'a [u8]>> {
         let runs = contents.runs(Span { first, count });
-        let places = runs.flat_map(|(_, places, coded)| places.iter().zip(coded));
-        let here = |(at, (place, coded)): (u64, (&u64, &'a Vec<u8>))| {
-            (*place == first + at).then_some(&coded[..])
+        let slots = runs.flat_map(|(_, slots, coded)| slots.iter().zip(coded));
+        let here = |(at, (slot, coded)): (u64, (&u64, &'a Vec<u8>))| {
+            (*slot == first + at).then_some(&coded[..])
         };
-        (0..).zip(places).map(here).collect()
+        (0..).zip(slots).map(here).collect()
     }
 
     #[test]
-    fn the_newest_are_kept() {
+    fn the_newest_contents_are_stored() {
         let mut contents = Contents::new(4);
         for number in 0..10u64 {
-            contents.keep(number, &[number as u8; 3]);
+            contents.insert(number, &[number as u8; 3]);
         }
-        contents.keep(2, b"old");
+        contents.insert(2, b"old");
         for number in 0..10 {
-            assert_eq!(contents.has(number), number >= 6);
+            assert_eq!(contents.contains(number), number >= 6);
         }
         let coded = [6, 7, 8, 9].map(|n| [0, 3, n, n, n]);
         let coded = coded.each_ref().map(|coded| Some(&coded[..]));
-        assert_eq!(kept(&contents, 4, 8), [&[None; 2][..], &coded, &[None; 2]].concat());
-        assert_eq!(kept(&contents, u64::MAX - 2, 2), [None; 2]);
+        assert_eq!(stored(&contents, 4, 8), [&[None; 2][..], &coded, &[None; 2]].concat());
+        assert_eq!(stored(&contents, u64::MAX - 2, 2), [None; 2]);
     }
 
     proptest! {
-        /// Keeps at least what a ring that has all of its places from the beginning keeps.
+        /// The ring stores at least what a ring of full size would store.
         #[test]
-        fn growing_keeps_what_a_full_ring_keeps(
+        fn growing_stores_at_least_what_a_full_ring_stores(
             capacity in 1usize..100,
             steps in prop::collection::vec((0u64..400, prop::bool::weighted(0.05)), 0..300),
         ) {
@@ -197,47 +197,47 @@ mod tests {
                     floor = floor.max(number);
                     full.iter_mut().for_each(|it| *it = it.filter(|it| *it >= floor));
                 } else {
-                    contents.keep(number, &number.to_be_bytes());
-                    let place = &mut full[number as usize % capacity];
-                    *place = (*place).max(Some(number).filter(|it| *it >= floor));
+                    contents.insert(number, &number.to_be_bytes());
+                    let slot = &mut full[number as usize % capacity];
+                    *slot = (*slot).max(Some(number).filter(|it| *it >= floor));
                 }
                 for number in 0..400 {
-                    let has = full[number as usize % capacity] == Some(number);
-                    prop_assert!(contents.has(number) || !has, "{number}");
+                    let contains = full[number as usize % capacity] == Some(number);
+                    prop_assert!(contents.contains(number) || !contains, "{number}");
                 }
             }
-            let held = (0..400).filter(|number| contents.has(*number)).count();
-            let bytes = held * (PREFIX_BYTES + 8);
+            let count = (0..400).filter(|number| contents.contains(*number)).count();
+            let bytes = count * (PREFIX_BYTES + 8);
             prop_assert_eq!(contents.bytes(), bytes + contents.numbers.len() * SLOT_BYTES);
             prop_assert!(contents.numbers.len() <= capacity.max(MIN_SLOTS.min(capacity)));
         }
     }
 
     #[test]
-    fn what_is_forgotten_is_freed() {
+    fn forgotten_contents_are_freed() {
         let mut contents = Contents::new(8);
         assert_eq!(contents.bytes(), 0);
         for number in 0..8 {
-            contents.keep(number, &[1; 98]);
+            contents.insert(number, &[1; 98]);
         }
         let table = 8 * SLOT_BYTES;
         assert_eq!(contents.bytes(), table + 800);
         contents.forget_below(3);
         assert_eq!(contents.bytes(), table + 500);
-        assert!(!contents.has(2) && contents.has(3));
-        contents.keep(2, b"below");
-        assert!(!contents.has(2));
+        assert!(!contents.contains(2) && contents.contains(3));
+        contents.insert(2, b"below");
+        assert!(!contents.contains(2));
         contents.forget_below(u64::MAX);
         assert_eq!(contents.bytes(), table);
     }
 
     #[test]
-    fn there_is_always_room_for_one() {
+    fn there_is_room_for_at_least_one_content() {
         let mut contents = Contents::new(0);
         contents.forget_below(5);
-        contents.keep(6, b"a");
-        contents.keep(u64::MAX, b"never asked for");
-        assert!(contents.has(6) && !contents.has(7) && !contents.has(u64::MAX));
-        assert_eq!(kept(&contents, 5, 3), [None, Some(&[0, 1, b'a'][..]), None]);
+        contents.insert(6, b"a");
+        contents.insert(u64::MAX, b"never looked up");
+        assert!(contents.contains(6) && !contents.contains(7) && !contents.contains(u64::MAX));
+        assert_eq!(stored(&contents, 5, 3), [None, Some(&[0, 1, b'a'][..]), None]);
     }
 }

@@ -1,7 +1,6 @@
-//! Faults of a repair.
+//! Errors of repair symbols.
 
-/// Error for a repair that no encoder with the right sources sends. The peer is broken or hostile:
-/// end its session.
+/// Repair symbol that no correct encoder sends. The peer is broken or hostile: end its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The span is empty, too wide, or ends past the last number.
@@ -12,7 +11,7 @@ pub enum Malformed {
         /// Number of symbols.
         count: u16,
     },
-    /// The payload cannot hold a length, or is longer than any symbol.
+    /// The payload is too short for a length prefix, or longer than any symbol.
     #[error("a repair has {bytes} bytes, where 2 to {limit} are possible")]
     Bytes {
         /// Actual length.
@@ -20,16 +19,16 @@ pub enum Malformed {
         /// Maximum length.
         limit: usize,
     },
-    /// A source is longer than the repair that combines it.
+    /// A source is longer than the repair symbol that combines it.
     #[error("a repair is too short for symbol {number}, which it combines")]
     Shorter {
         /// The source.
         number: u64,
     },
-    /// Equations contradict each other or the sources.
+    /// The equations contradict each other or the sources.
     #[error("repairs contradict each other or the symbols they combine")]
     Contradiction,
-    /// A recovered symbol says it is longer than it is, or is not padded with zeros.
+    /// The length of a recovered symbol exceeds its bytes, or its padding is not zero.
     #[error("repairs make symbol {number} one that nobody could have sent")]
     Symbol {
         /// The symbol.

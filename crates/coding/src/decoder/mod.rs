@@ -1,4 +1,4 @@
-//! Recovering what is missing.
+//! Decoder of missing source symbols.
 
 mod contents;
 mod limits;
@@ -20,61 +20,65 @@ use crate::kernel::{Kernel, Term};
 use crate::symbol::PREFIX_BYTES;
 use crate::{MAX_SPAN, Span, coefficients};
 
-/// Recovers missing source symbols of one lane from repairs.
+/// Recovers missing source symbols of one lane from repair symbols.
 ///
-/// It keeps the contents of the newest sources, cancels them in each repair that comes, and solves
-/// for what is missing. Numbers and repairs may come in any order; those of a hostile peer are
-/// refused or useless, and cost no more than [`Limits`] says.
+/// The decoder caches the newest source symbols, cancels them in each repair symbol, and solves for
+/// the missing ones. Symbols may arrive in any order. Symbols of a hostile peer are refused or
+/// useless, and cost at most what [`Limits`] allows.
 pub struct Decoder {
     limits: Limits,
     kernel: Kernel,
     contents: Contents,
     rows: Rows,
     recovered: VecDeque<Recovered>,
-    /// Fault of an earlier repair that a source revealed; returned with the next repair.
+    /// Error of an earlier repair symbol that a source revealed; returned with the next repair
+    /// symbol.
     malformed: Option<Malformed>,
 }
 
 impl Decoder {
-    /// A decoder that has nothing yet.
+    /// Creates an empty decoder with the fastest kernel.
     pub fn new(limits: Limits) -> Self {
         Self::with_kernel(limits, Kernel::best())
     }
 
-    /// A decoder with a certain kernel. All give the same.
+    /// Creates an empty decoder with a given kernel. All kernels produce the same bytes.
     pub fn with_kernel(limits: Limits, kernel: Kernel) -> Self {
         Self {
             limits,
             kernel,
-            contents: Contents::new(limits.kept_symbols),
+            contents: Contents::new(limits.cached_symbols),
             rows: Rows::default(),
             recovered: VecDeque::new(),
             malformed: None,
         }
     }
 
-    /// A source came, or was recovered elsewhere: its content is kept and put into the equations
-    /// held, from which others may follow. What was [recovered](Self::next_recovered) here need not
-    /// be given.
+    /// Adds a source symbol that arrived or was recovered elsewhere. Its content is cached and
+    /// substituted into the equations, which may recover others. Symbols from
+    /// [`next_recovered`](Self::next_recovered) need not be added.
     pub fn source(&mut self, number: u64, content: &[u8]) {
-        if number < self.contents.floor() || self.contents.has(number) {
+        if number < self.contents.floor() || self.contents.contains(number) {
             return;
         }
         if content.len() + PREFIX_BYTES <= self.limits.max_repair_bytes() {
-            self.contents.keep(number, content);
+            self.contents.insert(number, content);
         }
-        match self.rows.put_in(self.kernel, number, content) {
-            Ok(recovered) => self.take_recovered(recovered),
-            // The source is authentic; repairs that do not fit it are not.
+        match self.rows.add_source(self.kernel, number, content) {
+            Ok(recovered) => self.queue_recovered(recovered),
+            // The source is authentic; repair symbols that do not fit it are not.
             Err(malformed) => self.malformed = Some(malformed),
         }
     }
 
-    /// A repair came. `has` says of a number whether that symbol is here, recovered ones included.
+    /// Adds a repair symbol. `has` returns `true` for a symbol number that the caller has,
+    /// recovered symbols included.
     ///
-    /// `Ok(true)`: it recovered something, or is held. `Ok(false)`: it told nothing new, or needs a
-    /// content that is no longer kept, or there is no room for it. A repair whose sources are all
-    /// here is not looked at.
+    /// Returns `Ok(true)` if the repair symbol recovered something or became an equation. Returns
+    /// `Ok(false)` if it adds no information, needs a content that is no longer cached, or if the
+    /// limits made the decoder drop an equation, this one or another. A repair symbol that spans only
+    /// known symbols is ignored. An error may be that of an earlier symbol, whose contents turned out
+    /// to be malformed; then this symbol is discarded too.
     pub fn repair(
         &mut self,
         span: Span,
@@ -102,19 +106,19 @@ impl Decoder {
             self.rows.drop_widest();
             useful = !recovered.is_empty();
         }
-        self.take_recovered(recovered);
+        self.queue_recovered(recovered);
         Ok(useful)
     }
 
-    /// The next symbol that was recovered, with its number.
+    /// Takes the next recovered symbol with its number.
     pub fn next_recovered(&mut self) -> Option<(u64, Vec<u8>)> {
         self.recovered.pop_front()
     }
 
-    /// The equations held, as groups that share no symbol: the lowest missing symbol of each, rising,
-    /// and how many equations it has. They are independent: if m symbols of a group are missing, then
-    /// m less that many more repairs of it will recover them all.
-    pub fn held(&self) -> impl Iterator<Item = (u64, u32)> {
+    /// Stored equations, in groups that share no symbol: the lowest missing symbol of each group in
+    /// rising order, and its number of equations. The equations are independent. A group with m
+    /// missing symbols and n equations is recovered by m − n more repair symbols over it.
+    pub fn equations(&self) -> impl Iterator<Item = (u64, u32)> {
         let mut rows = self.rows.iter().peekable();
         std::iter::from_fn(move || {
             let first = rows.next()?;
@@ -127,26 +131,27 @@ impl Decoder {
         })
     }
 
-    /// Neither will a symbol below `number` be asked for again, nor will a repair span one: their
-    /// contents are freed, equations that need them dropped, and later repairs that span them refused.
+    /// Declares that no symbol below `number` will be requested and no repair symbol will span one.
+    /// Frees the contents below it, drops equations that need them, and refuses later repair
+    /// symbols that span them.
     ///
-    /// This is the *sender's* base. The receiver may have everything below some number while repairs
-    /// are under way that span symbols below it, and whose contents are needed.
+    /// `number` is the *sender's* base. The receiver may have everything below some higher number,
+    /// while repair symbols in flight still span symbols below it and need their contents.
     pub fn forget_below(&mut self, number: u64) {
         self.contents.forget_below(number);
         self.rows.forget_below(number);
         self.recovered.retain(|(recovered, _)| *recovered >= number);
     }
 
-    /// The memory held.
-    pub fn held_bytes(&self) -> usize {
+    /// Memory use.
+    pub fn memory_bytes(&self) -> usize {
         let waiting = self.recovered.iter().map(|(_, source)| source.capacity());
         let table = self.recovered.capacity() * size_of::<Recovered>();
         self.contents.bytes() + self.rows.bytes() + table + waiting.sum::<usize>()
     }
 
-    /// Equation of a repair over the missing symbols. `None` if it has none, or if a content that
-    /// it needs is not stored.
+    /// Builds the equation of a repair symbol over its missing symbols. Returns `None` if none is
+    /// missing, or if a content that it needs is not cached.
     fn equation(
         &mut self,
         span: Span,
@@ -156,12 +161,12 @@ impl Decoder {
     ) -> Result<Option<Row>, Malformed> {
         self.contents.prepare();
         let count = usize::from(span.count);
-        // Most repairs that tell nothing are seen to before any of the real work.
+        // Detect most repair symbols without information before any expensive work.
         let mut missing = Vec::new();
-        for (first, places, _) in self.contents.runs(span) {
-            for (index, place) in places.iter().enumerate() {
+        for (first, slots, _) in self.contents.runs(span) {
+            for (index, slot) in slots.iter().enumerate() {
                 let number = first + index as u64;
-                if *place != number {
+                if *slot != number {
                     if has(number) {
                         return Ok(None);
                     }
@@ -182,7 +187,7 @@ impl Decoder {
         for (first, _, sources) in self.contents.runs(span) {
             let factors = &factors[(first - span.first) as usize..];
             for (index, (source, factor)) in sources.iter().zip(factors).enumerate() {
-                // No factor is zero but those of what is missing.
+                // Only the factors of missing symbols are zero.
                 if *factor == 0 {
                     continue;
                 }
@@ -198,9 +203,9 @@ impl Decoder {
         Ok(Some(Row::new(span.first, unknown, payload)))
     }
 
-    fn take_recovered(&mut self, recovered: Vec<Recovered>) {
+    fn queue_recovered(&mut self, recovered: Vec<Recovered>) {
         for (number, source) in recovered {
-            self.contents.keep(number, &source);
+            self.contents.insert(number, &source);
             self.recovered.push_back((number, source));
         }
     }

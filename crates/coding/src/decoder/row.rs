@@ -1,13 +1,14 @@
-//! One equation.
+//! Equation of the decoder.
 
 use super::malformed::Malformed;
 use crate::field::Element;
 use crate::kernel::{Kernel, Term};
 use crate::symbol::{PREFIX_BYTES, add_sources, unpadded};
 
-/// An equation over what is missing: Σ `coefficients[i]` · symbol `start + i` = `payload`.
+/// Equation over missing symbols: Σ `coefficients[i]` · symbol `start + i` = `payload`.
 ///
-/// The first and the last coefficient are not zero, unless there is none.
+/// The first and the last coefficient are not zero. A row without missing symbols has no
+/// coefficients.
 pub(super) struct Row {
     start: u64,
     coefficients: Vec<u8>,
@@ -21,39 +22,44 @@ impl Row {
         row
     }
 
-    /// The lowest missing symbol in it.
+    /// Lowest missing symbol.
     pub fn start(&self) -> u64 {
         self.start
     }
 
-    /// The number behind the highest missing symbol in it.
+    /// Number after the highest missing symbol.
     pub fn end(&self) -> u64 {
         self.start + self.coefficients.len() as u64
     }
 
-    /// From the lowest to the highest missing symbol in it.
+    /// Number of symbols from the lowest to the highest missing one.
     pub fn width(&self) -> usize {
         self.coefficients.len()
     }
 
-    /// The memory it takes.
+    /// Memory use.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.coefficients.capacity() + self.payload.capacity()
     }
 
-    /// Returns `true` if no symbol is missing and the other side is not zero.
+    /// Returns `true` if no symbol is missing and the payload is not zero.
     pub fn contradicts(&self) -> bool {
         self.coefficients.is_empty() && self.payload.iter().any(|byte| *byte != 0)
     }
 
-    /// The coefficient of symbol `number`.
+    /// Coefficient of symbol `number`.
     pub fn coefficient(&self, number: u64) -> u8 {
         let index = number.checked_sub(self.start).and_then(|index| usize::try_from(index).ok());
         index.and_then(|index| self.coefficients.get(index)).copied().unwrap_or(0)
     }
 
-    /// Puts a symbol that is known now into the equation.
-    pub fn put_in(&mut self, kernel: Kernel, number: u64, source: &[u8]) -> Result<(), Malformed> {
+    /// Substitutes a known symbol.
+    pub fn substitute(
+        &mut self,
+        kernel: Kernel,
+        number: u64,
+        source: &[u8],
+    ) -> Result<(), Malformed> {
         let factor = self.coefficient(number);
         if factor == 0 {
             return Ok(());
@@ -67,8 +73,8 @@ impl Row {
         Ok(())
     }
 
-    /// Subtracts the multiple of `other` that takes symbol `number` out of this equation. The span
-    /// of `other` must lie in this one's, and `number` in both.
+    /// Subtracts the multiple of `other` that eliminates symbol `number`. The span of `other` must
+    /// lie within this one's, and both must contain `number`.
     pub fn reduce(&mut self, kernel: Kernel, number: u64, other: &Self) {
         let inverse = Element(other.coefficient(number)).inverse().unwrap_or_default();
         let factor = (Element(self.coefficient(number)) * inverse).0;
@@ -82,7 +88,7 @@ impl Row {
         self.trim();
     }
 
-    /// The symbol that is the only one missing.
+    /// Solves for the only missing symbol.
     pub fn solve(self, kernel: Kernel) -> Result<(u64, Vec<u8>), Malformed> {
         let malformed = Malformed::Symbol { number: self.start };
         let factor = self.coefficients.first().and_then(|factor| Element(*factor).inverse());

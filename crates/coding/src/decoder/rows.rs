@@ -1,13 +1,14 @@
-//! The equations that are held, in minimal-span form.
+//! Equations of the decoder, in minimal-span form.
 //!
-//! No two have the same lowest missing symbol, and no two the same highest. Then every combination of
-//! equations that spans only certain numbers combines equations that span only these (Kschischang and
-//! Sorokine 1995, "On the trellis structure of block codes"; McEliece 1996). So:
+//! No two equations have the same lowest missing symbol, and no two have the same highest. Every
+//! combination of equations that spans only certain numbers then combines only equations within
+//! these numbers (Kschischang and Sorokine 1995, "On the trellis structure of block codes";
+//! McEliece 1996). Consequences:
 //!
-//! - a symbol that follows from the equations is the only one in an equation of its own: nothing has
-//!   to be searched or substituted backwards;
-//! - dropping the equations that begin below some number loses nothing about the symbols above;
-//! - reducing makes spans narrower, never wider: no equation outgrows [`MAX_SPAN`].
+//! - A symbol that the equations determine is alone in one equation. No search and no back
+//!   substitution is needed.
+//! - Dropping the equations that begin below some number loses nothing about the symbols above it.
+//! - Reduction makes spans narrower, never wider. No equation outgrows [`MAX_SPAN`].
 
 use std::collections::BTreeMap;
 
@@ -16,20 +17,20 @@ use super::row::Row;
 use crate::MAX_SPAN;
 use crate::kernel::Kernel;
 
-/// The most reductions of one equation by another in one call.
+/// Maximum number of reductions of equations by others in one call.
 pub(super) const MAX_STEPS: usize = 8 * MAX_SPAN;
 
-/// Table memory per row, in addition to the row: nodes are at least half full.
+/// Table memory per row, in addition to the row. Tree nodes are at least half full.
 pub(super) const ROW_TABLE_BYTES: usize = 2 * 2 * size_of::<(u64, u64)>();
 
-/// A symbol that was recovered.
+/// Number and content of a recovered symbol.
 pub(super) type Recovered = (u64, Vec<u8>);
 
 #[derive(Default)]
 pub(super) struct Rows {
-    /// By the lowest missing symbol.
+    /// Rows by lowest missing symbol.
     rows: BTreeMap<u64, Row>,
-    /// Start of the row with this end.
+    /// Start of each row, by its end.
     starts: BTreeMap<u64, u64>,
 }
 
@@ -38,23 +39,23 @@ impl Rows {
         self.rows.len()
     }
 
-    /// The rows by their lowest missing symbol.
+    /// Rows in order of their lowest missing symbol.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
         self.rows.values()
     }
 
-    /// The memory of all.
+    /// Memory use.
     pub fn bytes(&self) -> usize {
         self.rows.values().map(|row| row.bytes() + ROW_TABLE_BYTES).sum()
     }
 
-    /// Adds an equation and gives what can be recovered with it.
+    /// Adds an equation. Returns the symbols that it makes recoverable.
     pub fn add(&mut self, kernel: Kernel, row: Row) -> Result<Vec<Recovered>, Malformed> {
-        self.settle(kernel, vec![row])
+        self.normalize(kernel, vec![row])
     }
 
-    /// Puts a known symbol into all equations and gives what can be recovered with it.
-    pub fn put_in(
+    /// Substitutes a known symbol into all equations. Returns the symbols that become recoverable.
+    pub fn add_source(
         &mut self,
         kernel: Kernel,
         number: u64,
@@ -64,9 +65,9 @@ impl Rows {
         if number >= end {
             return Ok(Vec::new());
         }
-        let mut unsettled = Vec::new();
-        self.substitute(kernel, number, source, &mut unsettled)?;
-        self.settle(kernel, unsettled)
+        let mut pending = Vec::new();
+        self.substitute(kernel, number, source, &mut pending)?;
+        self.normalize(kernel, pending)
     }
 
     /// Drops every equation that begins below `number`.
@@ -77,58 +78,58 @@ impl Rows {
         }
     }
 
-    /// Drops the equation that is farthest from being solved.
+    /// Drops the equation with the widest span, which is farthest from a solution.
     pub fn drop_widest(&mut self) {
         let widest = self.rows.values().max_by_key(|row| row.width()).map(Row::start);
         if let Some(start) = widest {
-            self.take(start);
+            self.remove(start);
         }
     }
 
-    /// Brings `unsettled` and all that is held into form.
-    fn settle(
+    /// Restores the minimal-span form with the rows of `pending`.
+    fn normalize(
         &mut self,
         kernel: Kernel,
-        mut unsettled: Vec<Row>,
+        mut pending: Vec<Row>,
     ) -> Result<Vec<Recovered>, Malformed> {
         let mut recovered = Vec::new();
         let mut steps = 0;
-        while let Some(row) = unsettled.pop() {
-            let Some(row) = self.reduce(kernel, row, &mut unsettled, &mut steps)? else { continue };
+        while let Some(row) = pending.pop() {
+            let Some(row) = self.reduce(kernel, row, &mut pending, &mut steps)? else { continue };
             let (number, source) = row.solve(kernel)?;
-            for row in &mut unsettled {
-                row.put_in(kernel, number, &source)?;
+            for row in &mut pending {
+                row.substitute(kernel, number, &source)?;
             }
-            self.substitute(kernel, number, &source, &mut unsettled)?;
+            self.substitute(kernel, number, &source, &mut pending)?;
             recovered.push((number, source));
         }
         Ok(recovered)
     }
 
-    /// Reduces a row by those held until it has a place among them, or nothing is left of it; gives
-    /// it back if a single symbol is. Wider rows that are in its way go to `unsettled`.
+    /// Reduces a row by the stored ones until it fits among them or vanishes. Returns it if a
+    /// single symbol is left. Wider rows in its way move to `pending`.
     fn reduce(
         &mut self,
         kernel: Kernel,
         mut row: Row,
-        unsettled: &mut Vec<Row>,
+        pending: &mut Vec<Row>,
         steps: &mut usize,
     ) -> Result<Option<Row>, Malformed> {
         while row.width() > 1 {
-            let Some((number, start)) = self.rival(&row) else {
+            let Some((number, start)) = self.conflict(&row) else {
                 self.starts.insert(row.end(), row.start());
                 self.rows.insert(row.start(), row);
                 return Ok(None);
             };
             match self.rows.get(&start) {
-                Some(held) if held.width() <= row.width() => {
+                Some(stored) if stored.width() <= row.width() => {
                     *steps += 1;
                     if *steps > MAX_STEPS {
                         return Ok(None);
                     }
-                    row.reduce(kernel, number, held);
+                    row.reduce(kernel, number, stored);
                 }
-                _ => unsettled.extend(self.take(start)),
+                _ => pending.extend(self.remove(start)),
             }
         }
         if row.contradicts() {
@@ -137,39 +138,39 @@ impl Rows {
         Ok(Some(row).filter(|row| row.width() == 1))
     }
 
-    /// The row that begins or ends where `row` does, by its start, and the symbol they share there.
-    fn rival(&self, row: &Row) -> Option<(u64, u64)> {
+    /// Row that begins or ends where `row` does: the symbol that they share there, and its start.
+    fn conflict(&self, row: &Row) -> Option<(u64, u64)> {
         if self.rows.contains_key(&row.start()) {
             return Some((row.start(), row.start()));
         }
         self.starts.get(&row.end()).map(|start| (row.end() - 1, *start))
     }
 
-    fn take(&mut self, start: u64) -> Option<Row> {
+    fn remove(&mut self, start: u64) -> Option<Row> {
         let row = self.rows.remove(&start)?;
         self.starts.remove(&row.end());
         Some(row)
     }
 
-    /// Puts a known symbol into the equations that are held. Those that begin or end with it lose
-    /// their place and go to `unsettled`.
+    /// Substitutes a known symbol into the stored equations. Rows that begin or end with it move to
+    /// `pending`.
     fn substitute(
         &mut self,
         kernel: Kernel,
         number: u64,
         source: &[u8],
-        unsettled: &mut Vec<Row>,
+        pending: &mut Vec<Row>,
     ) -> Result<(), Malformed> {
         let at_end = number.checked_add(1).and_then(|end| self.starts.get(&end)).copied();
         for start in [Some(number), at_end].into_iter().flatten() {
-            if let Some(mut row) = self.take(start) {
-                row.put_in(kernel, number, source)?;
-                unsettled.push(row);
+            if let Some(mut row) = self.remove(start) {
+                row.substitute(kernel, number, source)?;
+                pending.push(row);
             }
         }
         let earliest = number.saturating_sub(MAX_SPAN as u64);
         for (_, row) in self.rows.range_mut(earliest..number) {
-            row.put_in(kernel, number, source)?;
+            row.substitute(kernel, number, source)?;
         }
         Ok(())
     }

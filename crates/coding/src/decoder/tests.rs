@@ -1,4 +1,4 @@
-//! Decoding under loss, against a plain model, and under attack.
+//! Decoding under loss, compared with a reference model, and under attack.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,13 @@ fn repair(span: Span, key: u16, source: impl Fn(u64) -> Vec<u8>) -> Vec<u8> {
 }
 
 fn drain(decoder: &mut Decoder) -> Vec<(u64, Vec<u8>)> {
-    let mut found: Vec<_> = std::iter::from_fn(|| decoder.next_recovered()).collect();
-    found.sort();
-    found
+    let mut recovered: Vec<_> = std::iter::from_fn(|| decoder.next_recovered()).collect();
+    recovered.sort();
+    recovered
 }
 
-/// Everything that was told, as a matrix over all symbols; what follows from it is found by bringing
-/// it into reduced echelon form from scratch.
+/// Reference model: all information as a matrix over all symbols. It finds the determined symbols
+/// by computing the reduced echelon form from scratch.
 #[derive(Default)]
 struct Model {
     rows: Vec<Vec<Element>>,
@@ -49,7 +49,7 @@ impl Model {
         self.add(row);
     }
 
-    /// Reduces, and gives the rank and the symbols that follow.
+    /// Reduces the matrix. Returns the rank and the determined symbols.
     fn solve(&mut self) -> (usize, BTreeSet<u64>) {
         let columns = self.rows.first().map_or(0, Vec::len);
         let mut rank = 0;
@@ -82,7 +82,7 @@ impl Model {
     }
 }
 
-/// Event at the decoder.
+/// Input of the decoder.
 #[derive(Debug, Clone)]
 enum Event {
     Source(u64),
@@ -91,7 +91,7 @@ enum Event {
 
 const BASE: u64 = 1 << 40;
 
-/// Sources of many lengths, and events in any order: sources that come, some late, and repairs, some
+/// Sources of many lengths, and inputs in any order: sources, some late, and repair symbols, some
 /// of them twice.
 fn history() -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<Event>)> {
     let source = prop_oneof![
@@ -106,13 +106,13 @@ fn history() -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<Event>)> {
                 Event::Repair(Span::new(a.min(b), (a.abs_diff(b) + 1) as u16).unwrap(), key)
             }),
         ];
-        // What came before the first repair, and how it went on.
-        let came = prop::collection::vec(prop::bool::weighted(0.7), sources.len());
-        (Just(sources), came, prop::collection::vec(event, 0..60)).prop_map(
-            |(sources, came, events)| {
-                let came = (0..).zip(came).filter(|(_, came)| *came);
-                let came = came.map(|(number, _)| Event::Source(number));
-                (sources, came.chain(events).collect())
+        // Sources before the first repair symbol, then the other inputs.
+        let arrived = prop::collection::vec(prop::bool::weighted(0.7), sources.len());
+        (Just(sources), arrived, prop::collection::vec(event, 0..60)).prop_map(
+            |(sources, arrived, events)| {
+                let arrived = (0..).zip(arrived).filter(|(_, arrived)| *arrived);
+                let arrived = arrived.map(|(number, _)| Event::Source(number));
+                (sources, arrived.chain(events).collect())
             },
         )
     })
@@ -121,9 +121,9 @@ fn history() -> impl Strategy<Value = (Vec<Vec<u8>>, Vec<Event>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// After everything that comes, exactly what follows from it is known, no less and no more.
+    /// After every input, exactly the determined symbols are known.
     #[test]
-    fn whatever_follows_is_recovered_at_once((sources, events) in history()) {
+    fn determined_symbols_are_recovered_at_once((sources, events) in history()) {
         let mut decoder = Decoder::new(Limits::default());
         let mut model = Model::default();
         let mut known = BTreeMap::new();
@@ -151,10 +151,10 @@ proptest! {
                 prop_assert_eq!(&content, &sources[(number - BASE) as usize]);
                 prop_assert!(known.insert(number - BASE, content).is_none());
             }
-            let (rank, follows) = model.solve();
-            prop_assert_eq!(&follows, &known.keys().copied().collect());
-            let held: u32 = decoder.held().map(|(_, equations)| equations).sum();
-            prop_assert_eq!(held as usize, rank - known.len());
+            let (rank, determined) = model.solve();
+            prop_assert_eq!(&determined, &known.keys().copied().collect());
+            let equations: u32 = decoder.equations().map(|(_, equations)| equations).sum();
+            prop_assert_eq!(equations as usize, rank - known.len());
         }
     }
 }
@@ -170,13 +170,13 @@ fn two_repairs_recover_two_symbols() {
     let span = Span::new(0, 10).unwrap();
     assert_eq!(decoder.repair(span, 1, &repair(span, 1, source), has), Ok(true));
     assert_eq!(decoder.repair(span, 1, &repair(span, 1, source), has), Ok(false));
-    assert_eq!(decoder.held().collect::<Vec<_>>(), [(3, 1)]);
+    assert_eq!(decoder.equations().collect::<Vec<_>>(), [(3, 1)]);
     assert_eq!(decoder.repair(span, 2, &repair(span, 2, source), has), Ok(true));
     assert_eq!(drain(&mut decoder), [(3, vec![3; 3]), (9, vec![9; 9])]);
-    assert_eq!(decoder.held().count(), 0);
+    assert_eq!(decoder.equations().count(), 0);
 }
 
-/// Symbols of many lengths, told by their numbers.
+/// Symbols of many lengths, distinguishable by their numbers.
 fn symbol(number: u64) -> Vec<u8> {
     (0..number * 7 % 90).map(|at| (number ^ (at * at)) as u8).collect()
 }
@@ -189,96 +189,99 @@ fn a_third_of_the_widest_span_is_recovered() {
     (span.first..span.end()).filter(|n| !lost(*n)).for_each(|n| decoder.source(n, &symbol(n)));
     let missing: Vec<u64> = (span.first..span.end()).filter(|n| lost(*n)).collect();
     for key in 0..missing.len() as u16 {
-        assert_eq!(decoder.held().map(|(_, equations)| equations).sum::<u32>(), u32::from(key));
+        assert_eq!(
+            decoder.equations().map(|(_, equations)| equations).sum::<u32>(),
+            u32::from(key)
+        );
         let payload = repair(span, key, symbol);
         assert_eq!(decoder.repair(span, key, &payload, |n| !lost(n)), Ok(true));
     }
     let expected: Vec<_> = missing.iter().map(|number| (*number, symbol(*number))).collect();
     assert_eq!(drain(&mut decoder), expected);
-    assert_eq!(decoder.held().count(), 0);
+    assert_eq!(decoder.equations().count(), 0);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// A stream with losses alone or in bursts, a repair every ten symbols over the last hundred,
-    /// some lost, and a retransmission of what leaves the window: everything is had in the end, and
-    /// all that came by repairs is right.
+    /// Stream with single and burst losses. A repair symbol covers the last hundred symbols after
+    /// every ten; some repair symbols are lost. Symbols that leave the window are retransmitted. In
+    /// the end every symbol is known and every recovered one is correct.
     #[test]
-    fn a_stream_with_losses_comes_through(
+    fn a_lossy_stream_is_complete_and_correct(
         losses in prop::collection::vec((1u64..60, 1u64..12), 60),
         reordered: bool,
     ) {
-        let mut decoder = Decoder::new(Limits { kept_symbols: 256, ..Limits::default() });
-        let (mut here, mut by_repair, mut retransmitted) = (BTreeSet::new(), 0, 0);
+        let mut decoder = Decoder::new(Limits { cached_symbols: 256, ..Limits::default() });
+        let (mut received, mut by_repair, mut retransmitted) = (BTreeSet::new(), 0, 0);
         let mut lost = BTreeSet::new();
         losses.iter().fold(0, |from, (gap, burst)| {
             lost.extend(from + gap..from + gap + burst);
             from + gap + burst
         });
         for number in 0..2000u64 {
-            // Pairs may change places.
-            let came = if reordered { number ^ 1 } else { number };
-            if !lost.contains(&came) {
-                decoder.source(came, &symbol(came));
-                here.insert(came);
+            // Pairs may be swapped.
+            let arrived = if reordered { number ^ 1 } else { number };
+            if !lost.contains(&arrived) {
+                decoder.source(arrived, &symbol(arrived));
+                received.insert(arrived);
             }
             if number % 10 == 9 && number >= 100 && !lost.contains(&number) {
                 let span = Span::new(number - 99, 100).unwrap();
                 let payload = repair(span, number as u16, symbol);
-                let told = decoder.repair(span, number as u16, &payload, |n| here.contains(&n));
-                prop_assert!(told.is_ok());
+                let result = decoder.repair(span, number as u16, &payload, |n| received.contains(&n));
+                prop_assert!(result.is_ok());
             }
             for (number, content) in drain(&mut decoder) {
                 prop_assert_eq!(content, symbol(number));
-                prop_assert!(here.insert(number));
+                prop_assert!(received.insert(number));
                 by_repair += 1;
             }
-            if let Some(leaving) = number.checked_sub(100).filter(|number| !here.contains(number)) {
+            if let Some(leaving) = number.checked_sub(100).filter(|number| !received.contains(number)) {
                 decoder.source(leaving, &symbol(leaving));
-                here.insert(leaving);
+                received.insert(leaving);
                 retransmitted += 1;
             }
         }
         prop_assert_eq!(by_repair + retransmitted, lost.range(..1900).count()
-            + lost.range(1900..2000).filter(|n| here.contains(n)).count());
+            + lost.range(1900..2000).filter(|n| received.contains(n)).count());
         prop_assert!(by_repair > 0);
     }
 }
 
 #[test]
-fn what_no_encoder_sends_is_refused() {
+fn malformed_repair_symbols_are_refused() {
     let limits = Limits { max_symbol_bytes: 100, ..Limits::default() };
     let span = Span::new(10, 2).unwrap();
     let mut decoder = Decoder::new(limits);
-    let mut told = |span, payload: &[u8]| decoder.repair(span, 1, payload, |_| false);
+    let mut result = |span, payload: &[u8]| decoder.repair(span, 1, payload, |_| false);
     let bytes = |bytes| Err(Malformed::Bytes { bytes, limit: 102 });
-    assert_eq!(told(span, &[0]), bytes(1));
-    assert_eq!(told(span, &[0; 103]), bytes(103));
+    assert_eq!(result(span, &[0]), bytes(1));
+    assert_eq!(result(span, &[0; 103]), bytes(103));
     for (first, count) in [(10, 0), (10, 513), (u64::MAX, 1)] {
-        let refused = Err(Malformed::Span { first, count });
-        assert_eq!(told(Span { first, count }, &[0; 9]), refused);
+        let expected = Err(Malformed::Span { first, count });
+        assert_eq!(result(Span { first, count }, &[0; 9]), expected);
     }
-    // A single source whose length says more than there is.
+    // A single source whose length exceeds its bytes.
     let one = Span::new(10, 1).unwrap();
-    assert_eq!(told(one, &[255; 9]), Err(Malformed::Symbol { number: 10 }));
-    assert_eq!(decoder.held().count(), 0);
+    assert_eq!(result(one, &[255; 9]), Err(Malformed::Symbol { number: 10 }));
+    assert_eq!(decoder.equations().count(), 0);
 }
 
 #[test]
-fn repairs_that_contradict_are_refused() {
+fn contradicting_repair_symbols_are_refused() {
     let span = Span::new(0, 3).unwrap();
     let mut decoder = Decoder::new(Limits::default());
     let mut payload = repair(span, 1, symbol);
     assert_eq!(decoder.repair(span, 1, &payload, |_| false), Ok(true));
     payload[3] ^= 1;
     assert_eq!(decoder.repair(span, 1, &payload, |_| false), Err(Malformed::Contradiction));
-    // A source longer than a repair that has it.
+    // A source longer than a repair symbol that combines it.
     let mut decoder = Decoder::new(Limits::default());
     decoder.source(1, &[7; 50]);
     let short = Err(Malformed::Shorter { number: 1 });
     assert_eq!(decoder.repair(span, 1, &[1; 51], |_| false), short);
-    // One that comes later is believed; what is wrong is told with the next repair.
+    // A later source is trusted; the next repair symbol returns the error.
     let mut decoder = Decoder::new(Limits::default());
     assert_eq!(decoder.repair(span, 1, &[1; 51], |_| false), Ok(true));
     decoder.source(1, &[7; 50]);
@@ -286,39 +289,39 @@ fn repairs_that_contradict_are_refused() {
 }
 
 #[test]
-fn a_repair_of_what_is_no_longer_kept_is_useless() {
-    let mut decoder = Decoder::new(Limits { kept_symbols: 4, ..Limits::default() });
+fn a_repair_symbol_over_evicted_contents_is_useless() {
+    let mut decoder = Decoder::new(Limits { cached_symbols: 4, ..Limits::default() });
     (0..9).filter(|n| *n != 6).for_each(|n| decoder.source(n, &symbol(n)));
-    let mut told = |first, count| {
+    let mut result = |first, count| {
         let span = Span::new(first, count).unwrap();
         decoder.repair(span, 3, &repair(span, 3, symbol), |n| n != 6)
     };
-    assert_eq!(told(4, 5), Ok(false));
-    assert_eq!(told(5, 4), Ok(true));
+    assert_eq!(result(4, 5), Ok(false));
+    assert_eq!(result(5, 4), Ok(true));
     decoder.forget_below(6);
     let span = Span::new(5, 8).unwrap();
     assert_eq!(decoder.repair(span, 3, &[0; 9], |_| false), Ok(false));
 }
 
 #[test]
-fn no_more_equations_are_held_than_there_is_room_for() {
+fn the_number_of_equations_is_bounded() {
     let limits = Limits { rows: 3, ..Limits::default() };
     let mut decoder = Decoder::new(limits);
     let span = Span::new(0, 8).unwrap();
-    let told: Vec<bool> = (0..5)
+    let result: Vec<bool> = (0..5)
         .map(|key| decoder.repair(span, key, &repair(span, key, symbol), |_| false).unwrap())
         .collect();
-    assert_eq!(told, [true, true, true, false, false]);
-    assert_eq!(decoder.held().collect::<Vec<_>>(), [(0, 3)]);
-    // Whatever was dropped, each that is held saves a symbol.
+    assert_eq!(result, [true, true, true, false, false]);
+    assert_eq!(decoder.equations().collect::<Vec<_>>(), [(0, 3)]);
+    // Whichever equation was dropped, each stored one saves a symbol.
     (0..5).for_each(|number| decoder.source(number, &symbol(number)));
-    let found = drain(&mut decoder);
-    assert_eq!(found.len(), 3);
-    found.into_iter().for_each(|(number, content)| assert_eq!(content, symbol(number)));
+    let recovered = drain(&mut decoder);
+    assert_eq!(recovered.len(), 3);
+    recovered.into_iter().for_each(|(number, content)| assert_eq!(content, symbol(number)));
 }
 
 #[test]
-fn groups_that_share_nothing_are_told_apart() {
+fn disjoint_groups_are_reported_separately() {
     let mut decoder = Decoder::new(Limits::default());
     for (first, keys) in [(20, 0..3u16), (0, 3..4), (2, 4..6), (40, 6..7)] {
         let span = Span::new(first, 5).unwrap();
@@ -326,7 +329,7 @@ fn groups_that_share_nothing_are_told_apart() {
             assert_eq!(decoder.repair(span, key, &repair(span, key, symbol), |_| false), Ok(true));
         }
     }
-    assert_eq!(decoder.held().collect::<Vec<_>>(), [(0, 3), (20, 3), (40, 1)]);
+    assert_eq!(decoder.equations().collect::<Vec<_>>(), [(0, 3), (20, 3), (40, 1)]);
     decoder.forget_below(21);
-    assert_eq!(decoder.held().collect::<Vec<_>>(), [(21, 2), (40, 1)]);
+    assert_eq!(decoder.equations().collect::<Vec<_>>(), [(21, 2), (40, 1)]);
 }

@@ -1,7 +1,8 @@
-//! Multiply-add of byte slices, which is all the work there is: `destination ^= Σ factor · source`.
+//! Multiply-add of byte slices: `destination ^= Σ factor · source`. This is nearly all the work of
+//! the crate.
 //!
-//! Many sources are added in one pass, so that their sum stays in registers meanwhile. Which kernel
-//! does it is decided when the program runs, by what the processor has.
+//! One pass adds many sources, so that the sum stays in registers. The kernel is chosen at run time
+//! by the processor's features.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -12,12 +13,15 @@ mod neon;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod nibbles;
 mod portable;
+mod term;
 #[cfg(test)]
 mod tests;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod tiles;
 
-/// A way to multiply and add that this processor has. All give the same bytes.
+pub use term::Term;
+
+/// Multiply-add implementation that this processor supports. All kernels produce the same bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Kernel(Kind);
 
@@ -31,29 +35,20 @@ enum Kind {
     Avx2,
     /// NEON.
     Neon,
-    /// Exclusive ors and shifts of words, on anything.
+    /// Word-wide XOR and shifts; works on every processor.
     Portable,
 }
 
-/// One summand: a multiple of some bytes. Behind its end a source counts as zeros.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Term<'a> {
-    /// Factor by which the bytes are multiplied.
-    pub factor: u8,
-    /// The bytes.
-    pub source: &'a [u8],
-}
-
 impl Kernel {
-    /// The fastest that this processor has.
+    /// Fastest kernel that this processor supports.
     pub fn best() -> Self {
-        Self::every().next().unwrap_or(Self(Kind::Portable))
+        Self::available().next().unwrap_or(Self(Kind::Portable))
     }
 
-    /// All that this processor has, the fastest first.
-    pub fn every() -> impl Iterator<Item = Self> {
+    /// All kernels that this processor supports, the fastest first.
+    pub fn available() -> impl Iterator<Item = Self> {
         let all = [Kind::Gfni, Kind::Gfni256, Kind::Avx2, Kind::Neon, Kind::Portable];
-        all.into_iter().filter(|kind| kind.is_here()).map(Self)
+        all.into_iter().filter(|kind| kind.is_available()).map(Self)
     }
 
     /// Name of the kernel: `gfni`, `gfni-256`, `avx2`, `neon` or `portable`.
@@ -67,7 +62,7 @@ impl Kernel {
         }
     }
 
-    /// Adds every term to `destination`. What a source has beyond its end is left out.
+    /// Adds every term to `destination`. Source bytes past the end of `destination` are ignored.
     pub fn add_multiples(self, destination: &mut [u8], terms: &[Term<'_>]) {
         self.0.add_multiples(destination, terms);
     }
@@ -75,7 +70,7 @@ impl Kernel {
 
 #[cfg(target_arch = "x86_64")]
 impl Kind {
-    fn is_here(self) -> bool {
+    fn is_available(self) -> bool {
         let has_gfni = || is_x86_feature_detected!("gfni");
         match self {
             Self::Gfni => {
@@ -91,7 +86,7 @@ impl Kind {
 
     #[expect(unsafe_code, reason = "kernels need instructions that not every processor has")]
     fn add_multiples(self, destination: &mut [u8], terms: &[Term<'_>]) {
-        // SAFETY: a `Kernel` is only made of a kind whose instructions were found to be here.
+        // SAFETY: a `Kernel` is only built from a kind whose instructions were detected.
         unsafe {
             match self {
                 Self::Gfni => gfni::add_multiples_512(destination, terms),
@@ -105,7 +100,7 @@ impl Kind {
 
 #[cfg(target_arch = "aarch64")]
 impl Kind {
-    fn is_here(self) -> bool {
+    fn is_available(self) -> bool {
         match self {
             Self::Neon => std::arch::is_aarch64_feature_detected!("neon"),
             kind => kind == Self::Portable,
@@ -115,7 +110,7 @@ impl Kind {
     #[expect(unsafe_code, reason = "kernels need instructions that not every processor has")]
     fn add_multiples(self, destination: &mut [u8], terms: &[Term<'_>]) {
         match self {
-            // SAFETY: a `Kernel` is only made of a kind whose instructions were found to be here.
+            // SAFETY: a `Kernel` is only built from a kind whose instructions were detected.
             Self::Neon => unsafe { neon::add_multiples(destination, terms) },
             _ => portable::add_multiples(destination, terms),
         }
@@ -124,7 +119,7 @@ impl Kind {
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 impl Kind {
-    fn is_here(self) -> bool {
+    fn is_available(self) -> bool {
         self == Self::Portable
     }
 

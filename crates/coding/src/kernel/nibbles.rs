@@ -1,20 +1,20 @@
-//! Products of each factor with both halves of a byte, for kernels that look them up 16 or 32 at a
-//! time (Plank, Greenan and Miller 2013, "Screaming fast Galois field arithmetic using Intel SIMD
+//! Products of each factor with both halves of a byte, for kernels that look up 16 or 32 at a time
+//! (Plank, Greenan and Miller 2013, "Screaming fast Galois field arithmetic using Intel SIMD
 //! instructions").
 
 use crate::field::multiply;
 
-/// The products of a factor.
+/// Products of one factor.
 #[derive(Clone, Copy)]
 #[repr(C, align(32))]
 pub(super) struct Products {
-    /// With 0 to 15.
+    /// Products with 0 to 15.
     pub low: [u8; 16],
-    /// With 0x00, 0x10, … 0xf0.
+    /// Products with 0x00, 0x10, … 0xf0.
     pub high: [u8; 16],
 }
 
-/// Those of every factor: 8 KiB.
+/// Products of every factor: 8 KiB.
 pub(super) static PRODUCTS: [Products; 256] = products();
 
 const fn products() -> [Products; 256] {

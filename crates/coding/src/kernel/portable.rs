@@ -1,17 +1,16 @@
-//! Without any special instruction.
+//! Portable kernel without special instructions.
 //!
-//! A factor is a sum of powers of two, so Σ factor · source = Σ 2^b · (Σ of the sources whose factor
-//! has bit b). Sources are only added to the sums of their bits, which every compiler turns into wide
-//! exclusive ors; the eight sums are then doubled and added once for all sources (Horner's rule).
+//! A factor is a sum of powers of two, so Σ factor · source = Σ 2^b · (Σ of the sources whose
+//! factor has bit b). Sources are only XORed into the sums of their bits, which every compiler
+//! vectorises. The eight sums are then doubled and added once for all sources (Horner's rule).
 
-use super::Term;
+use super::term::Term;
 use crate::field::POLYNOMIAL;
 
-/// The part of the destination that is worked on at a time: its eight sums take 8 KiB of the nearest
-/// cache.
+/// Bytes of the destination processed at a time. The eight sums take 8 KiB of the L1 cache.
 const TILE_BYTES: usize = 1024;
 
-/// Bytes that are doubled at once.
+/// Bytes doubled at once.
 const WORD_BYTES: usize = 8;
 
 type Tile = [u8; TILE_BYTES];
@@ -36,7 +35,7 @@ pub(super) fn add_multiples(destination: &mut [u8], terms: &[Term<'_>]) {
     }
 }
 
-/// Σ 2^b · `sums[b]` of the first `bytes` bytes.
+/// Σ 2^b · `sums[b]` over the first `bytes` bytes.
 fn horner(sums: &[Tile; 8], bytes: usize) -> Tile {
     let words = bytes.div_ceil(WORD_BYTES) * WORD_BYTES;
     let mut total = sums[7];

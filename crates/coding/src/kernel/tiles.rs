@@ -1,35 +1,35 @@
-//! The loop that all vector kernels share.
+//! Main loop of all vector kernels.
 
-use super::Term;
+use super::term::Term;
 
-/// Registers of sums that are held at once: with them, the factor and what is in the works, 16
-/// registers suffice.
+/// Sums held in registers at once. Together with the factor and temporaries they fit into 16
+/// registers.
 const TILE: usize = 8;
 
-/// The widest register, in bytes.
-const WIDEST: usize = 64;
+/// Size of the widest register in bytes.
+const MAX_REGISTER_BYTES: usize = 64;
 
-/// One vector register.
+/// Vector register.
 ///
 /// # Safety
 ///
-/// All methods may only be called where the processor has the instructions of the kernel, and with
-/// pointers to [`BYTES`](Self::BYTES) bytes that may be read or written. They must be inlined into a
-/// function that has these instructions enabled.
+/// Call all methods only on a processor with the instructions of the kernel, and with pointers to
+/// [`BYTES`](Self::BYTES) bytes that may be read or written. Inline them into a function that
+/// enables these instructions.
 #[expect(unsafe_code, reason = "registers are loaded and stored through pointers")]
 pub(super) trait Register: Copy {
     /// Number of bytes in a register.
     const BYTES: usize;
 
-    /// A factor, as the multiplication needs it.
+    /// Factor in the form that the multiplication needs.
     type Factor: Copy;
 
     unsafe fn zero() -> Self;
     unsafe fn load(from: *const u8) -> Self;
     unsafe fn store(self, to: *mut u8);
     unsafe fn factor(factor: u8) -> Self::Factor;
-    /// `self + factor · source`
-    unsafe fn plus(self, factor: Self::Factor, source: Self) -> Self;
+    /// Returns `self + factor · source`.
+    unsafe fn multiply_add(self, factor: Self::Factor, source: Self) -> Self;
 }
 
 /// Adds every term to `destination`.
@@ -41,15 +41,15 @@ pub(super) trait Register: Copy {
 #[expect(unsafe_code, reason = "the methods of a register are unsafe")]
 pub(super) unsafe fn add_multiples<R: Register>(destination: &mut [u8], terms: &[Term<'_>]) {
     if destination.len() < R::BYTES {
-        // In a register of its own; what comes to lie behind it there is thrown away.
-        let mut register = [0; WIDEST];
+        // Use one padded register and discard the bytes past the destination.
+        let mut register = [0; MAX_REGISTER_BYTES];
         register[..destination.len()].copy_from_slice(destination);
-        // SAFETY: what the caller promised.
+        // SAFETY: guaranteed by the caller.
         unsafe { tile::<R, 1>(&mut register[..R::BYTES], 0, terms) };
         return destination.copy_from_slice(&register[..destination.len()]);
     }
     let full = destination.len() / (TILE * R::BYTES);
-    // SAFETY: what the caller promised.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         for index in 0..full {
             tile::<R, TILE>(destination, index * TILE * R::BYTES, terms);
@@ -69,8 +69,9 @@ pub(super) unsafe fn add_multiples<R: Register>(destination: &mut [u8], terms: &
     }
 }
 
-/// Adds to the `N` registers of `destination` from `start` on. Where its end is not a multiple of a
-/// register, the last one lies over the end of the one before, and only its own bytes are added.
+/// Adds to the `N` registers of `destination` from `start` on. If its end is not a multiple of a
+/// register, the last register overlaps the one before, and only the bytes beyond the overlap are
+/// added.
 ///
 /// # Safety
 ///
@@ -83,20 +84,20 @@ unsafe fn tile<R: Register, const N: usize>(
     terms: &[Term<'_>],
 ) {
     let end = (start + N * R::BYTES).min(destination.len());
-    // Where the last register begins, and where the first that is loaded.
+    // Starts of the last register and of the first one loaded.
     let last = end - R::BYTES;
     let base = start.min(last);
     let needed = last + R::BYTES - base;
     let offset = |index: usize| {
         if index + 1 < N { start - base + index * R::BYTES } else { last - base }
     };
-    // Sources that end too early go through this, filled up with zeros.
-    let mut padded = [0; (TILE + 1) * WIDEST];
-    let mut bytes = [0; TILE * WIDEST];
-    // SAFETY: the instructions are there, as the caller promised. All loads are from the first
-    // `needed` bytes of a slice that is at least that long: `source` was compared, and `padded` is by
-    // its type, as N is at most TILE and BYTES at most WIDEST, and `last` no more than a register
-    // before `start`. All stores are to the first N registers of `bytes`.
+    // Sources that end too early are copied here and padded with zeros.
+    let mut padded = [0; (TILE + 1) * MAX_REGISTER_BYTES];
+    let mut bytes = [0; TILE * MAX_REGISTER_BYTES];
+    // SAFETY: the caller guarantees the instructions. All loads read the first `needed` bytes of a
+    // slice that is at least that long. For `source` this was compared. `padded` is long enough by
+    // its type, because N is at most TILE, BYTES at most MAX_REGISTER_BYTES, and `last` at most one register
+    // before `start`. All stores write the first N registers of `bytes`.
     unsafe {
         let mut sums = [R::zero(); N];
         for term in terms {
@@ -109,7 +110,7 @@ unsafe fn tile<R: Register, const N: usize>(
             }
             let factor = R::factor(term.factor);
             for (index, sum) in sums.iter_mut().enumerate() {
-                *sum = sum.plus(factor, R::load(source.as_ptr().add(offset(index))));
+                *sum = sum.multiply_add(factor, R::load(source.as_ptr().add(offset(index))));
             }
         }
         for (index, sum) in sums.into_iter().enumerate() {

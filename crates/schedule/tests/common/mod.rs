@@ -1,6 +1,6 @@
-//! A link in virtual time that pulls packets out of a scheduler.
+//! Link in virtual time that pulls packets from a scheduler.
 
-#![allow(dead_code)] // not every test needs all of it
+#![allow(dead_code)] // not every test binary uses all of it
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use bentpipe_schedule::{Class, ClassSettings, Handle, Limits, Passenger, Scheduler};
 use bentpipe_units::BitRate;
 
-/// The largest packet.
+/// Maximum packet size in bytes.
 pub const PACKET: usize = 1500;
 
-/// Numbers that look random and are the same in every run.
+/// Deterministic pseudo-random numbers.
 pub struct Noise(pub u64);
 
 impl Noise {
-    /// One of `from..=to`.
+    /// Returns a number in `from..=to`.
     pub fn within(&mut self, from: usize, to: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -23,11 +23,11 @@ impl Noise {
     }
 }
 
-/// Times at which a flow has something to send.
+/// Arrival process of a flow.
 pub enum Source {
-    /// Always, in packets of so many bytes.
+    /// Always backlogged, with packet sizes in this range of bytes.
     Always(usize, usize),
-    /// A packet of `bytes` every so often, the first at `next`.
+    /// A packet of `bytes` every `interval`, the first at `next`.
     Every { interval: Duration, bytes: usize, next: Duration },
 }
 
@@ -39,14 +39,14 @@ pub struct Flow {
     waiting: VecDeque<(Duration, usize)>,
 }
 
-/// A packet that left.
+/// Sent packet.
 pub struct Sent {
     pub at: Duration,
     pub flow: usize,
     pub class: Class,
     pub passenger: Passenger,
     pub bytes: usize,
-    /// From its arrival until it began to leave; nothing of a flow that always has something.
+    /// Time from arrival to the start of transmission; `None` for a flow that is always backlogged.
     pub waited: Option<Duration>,
 }
 
@@ -69,7 +69,7 @@ impl Link {
         Self { scheduler, now: Duration::ZERO, rate, flows: vec![], sent: vec![], noise }
     }
 
-    /// Limits a class; `None` for no limit.
+    /// Sets the limits of a class; `None` means unlimited.
     pub fn limit(&mut self, class: Class, rate: Option<BitRate>, ceil: Option<BitRate>) {
         let settings = ClassSettings { limits: Limits { rate, ceil }, ..ClassSettings::default() };
         self.scheduler.configure(class, settings, self.now);
@@ -82,12 +82,12 @@ impl Link {
         id
     }
 
-    /// A flow that always has something to send.
+    /// Adds a flow that is always backlogged.
     pub fn add_bulk(&mut self, class: Class, passenger: Passenger) -> usize {
         self.add(class, passenger, Source::Always(PACKET, PACKET))
     }
 
-    /// The flow has nothing more to send, ever.
+    /// Ends the flow's traffic.
     pub fn stop(&mut self, flow: usize) {
         let flow = &mut self.flows[flow];
         flow.source = Source::Every { interval: Duration::MAX, bytes: 0, next: Duration::MAX };
@@ -95,7 +95,7 @@ impl Link {
         self.scheduler.deactivate(flow.handle);
     }
 
-    /// Lets time pass until `until`.
+    /// Runs the link until `until`.
     pub fn run(&mut self, until: Duration) {
         while self.now < until {
             let next_arrival = self.arrivals();
@@ -109,7 +109,7 @@ impl Link {
         }
     }
 
-    /// Rate of what left in `class` from `from` until now.
+    /// Send rate of `class` from `from` until now, in bit/s.
     pub fn rate_of(&self, class: Class, from: Duration) -> f64 {
         let bytes = self.bytes(from, |sent| sent.class == class);
         bytes as f64 * 8.0 / (self.now - from).as_secs_f64()
@@ -120,15 +120,15 @@ impl Link {
         self.sent.iter().filter(since).map(|sent| sent.bytes).sum()
     }
 
-    /// The waits of a flow's packets, the shortest first.
+    /// Waits of a flow's packets, the shortest first.
     pub fn waits(&self, flow: usize) -> Vec<Duration> {
-        let of = self.sent.iter().filter(|sent| sent.flow == flow);
-        let mut waits: Vec<_> = of.filter_map(|sent| sent.waited).collect();
+        let sent = self.sent.iter().filter(|sent| sent.flow == flow);
+        let mut waits: Vec<_> = sent.filter_map(|sent| sent.waited).collect();
         waits.sort();
         waits
     }
 
-    /// Takes what has arrived; when the next packet does.
+    /// Queues the packets that have arrived and returns the time of the next arrival.
     fn arrivals(&mut self) -> Duration {
         let mut first = Duration::MAX;
         for flow in &mut self.flows {
