@@ -1,28 +1,28 @@
-//! Delay before the next attempt.
+//! Backoff between connection attempts.
 
 use std::time::Duration;
 
-/// Doubling pauses between attempts, from [`Backoff::FIRST`] to [`Backoff::LONGEST`].
+/// Doubling pauses between attempts, from [`Backoff::MIN`] to [`Backoff::MAX`].
 #[derive(Debug, Clone, Default)]
 pub struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// The pause after the first failure.
-    pub const FIRST: Duration = Duration::from_secs(1);
+    /// Pause after the first failure.
+    pub const MIN: Duration = Duration::from_secs(1);
 
-    /// No pause is longer: a modem that is back after an hour is found within this.
-    pub const LONGEST: Duration = Duration::from_secs(30);
+    /// Maximum pause. A modem that returns after an hour is found within this time.
+    pub const MAX: Duration = Duration::from_secs(30);
 
-    /// The pause after one more failure.
+    /// Returns the pause after another failure.
     pub fn pause(&mut self) -> Duration {
-        let pause = Self::FIRST.saturating_mul(1 << self.failures.min(16)).min(Self::LONGEST);
+        let pause = Self::MIN.saturating_mul(1 << self.failures.min(16)).min(Self::MAX);
         self.failures = self.failures.saturating_add(1);
         pause
     }
 
-    /// After an attempt that came to something.
+    /// Resets the pauses after a successful attempt.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
@@ -33,13 +33,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_longest() {
+    fn pauses_double_up_to_the_maximum() {
         let mut backoff = Backoff::default();
         let pauses: Vec<u64> = (0..7).map(|_| backoff.pause().as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
         backoff.reset();
-        assert_eq!(backoff.pause(), Backoff::FIRST);
+        assert_eq!(backoff.pause(), Backoff::MIN);
         backoff.failures = u32::MAX;
-        assert_eq!(backoff.pause(), Backoff::LONGEST);
+        assert_eq!(backoff.pause(), Backoff::MAX);
     }
 }

@@ -1,7 +1,7 @@
-//! Finding a modem on the segment (section 7.1).
+//! Peer discovery on the segment (section 7.1).
 //!
-//! Section 12.1: signals that are not recognized, not valid, or came with another TTL than 255 are
-//! ignored.
+//! Signals that are not recognized, not valid, or arrive with a TTL other than 255 are ignored
+//! (section 12.1).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,39 +16,39 @@ use dlep_fsm::{FsmAction, FsmEvent};
 use crate::timers::Timers;
 use crate::{DISCOVERY_INTERVAL, MAX_SIGNAL_BYTES, TTL};
 
-/// Connection points of one offer that are tried.
+/// Maximum number of connection points tried from one offer.
 pub const MAX_OFFER_POINTS: usize = 8;
 
-/// A modem's offer.
+/// Offer of a modem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// Modem's description of itself; may be empty.
     pub modem: String,
-    /// Addresses to connect to, best first, at most [`MAX_OFFER_POINTS`]. Empty: the modem demands
-    /// TLS everywhere.
+    /// Addresses to connect to, best first, at most [`MAX_OFFER_POINTS`]. Empty if the modem
+    /// requires TLS at all of them.
     pub points: Vec<SocketAddr>,
 }
 
-/// The router's end of discovery.
-pub struct Seeker {
+/// Router side of discovery.
+pub struct RouterDiscovery {
     machine: RouterDiscoveryFsm,
     timers: Timers,
     signal: Option<Bytes>,
 }
 
-impl Seeker {
-    /// Begins to look at `now`, calling itself `description`; the first signal is ready.
+impl RouterDiscovery {
+    /// Starts discovery at `now` under the name `description`. The first signal is ready.
     pub fn new(description: &str, now: Duration) -> Self {
         let machine = RouterDiscoveryFsm::with_config(RouterDiscoveryConfig {
             peer_description: description.to_owned(),
             discovery_interval: DISCOVERY_INTERVAL,
         });
-        let mut seeker = Self { machine, timers: Timers::default(), signal: None };
-        seeker.step(now, FsmEvent::AppStartDiscovery);
-        seeker
+        let mut discovery = Self { machine, timers: Timers::default(), signal: None };
+        discovery.step(now, FsmEvent::AppStartDiscovery);
+        discovery
     }
 
-    /// Takes a datagram that came with `ttl`. An offer is what it was looking for.
+    /// Processes a datagram that arrived with `ttl`. Returns the offer if it contains one.
     pub fn receive(
         &mut self,
         now: Duration,
@@ -73,7 +73,7 @@ impl Seeker {
                 FsmAction::Emit(EmittedEvent::PeerDiscovered { endpoints, peer_description }) => {
                     let plain = endpoints.iter().filter(|point| !point.use_tls);
                     offer = Some(Offer {
-                        modem: crate::readable(peer_description.as_deref().unwrap_or_default()),
+                        modem: crate::sanitize(peer_description.as_deref().unwrap_or_default()),
                         points: plain.map(|point| point.addr).take(MAX_OFFER_POINTS).collect(),
                     });
                 }
@@ -83,36 +83,36 @@ impl Seeker {
         offer
     }
 
-    /// Does what is due at `now`.
+    /// Handles timers due at `now`.
     pub fn advance(&mut self, now: Duration) {
         while let Some((id, kind)) = self.timers.take_due(now) {
             self.step(now, FsmEvent::TimerExpired(id, kind));
         }
     }
 
-    /// Time at which [`Seeker::advance`] has something to do.
+    /// Time at which [`RouterDiscovery::advance`] must be called.
     pub fn next_due(&self) -> Option<Duration> {
         self.timers.next_due()
     }
 
-    /// The signal to send to the groups, if one is due.
+    /// Takes the signal to send to the multicast groups, if one is due.
     pub fn take_signal(&mut self) -> Option<Bytes> {
         self.signal.take()
     }
 }
 
-/// The modem's end of discovery.
-pub struct Offerer {
+/// Modem side of discovery.
+pub struct ModemDiscovery {
     machine: ModemDiscoveryFsm,
 }
 
-impl Offerer {
+impl ModemDiscovery {
     /// Offers sessions at `point`, without TLS.
     pub fn new(description: &str, point: SocketAddr) -> Self {
         Self { machine: ModemDiscoveryFsm::new(point, description.to_owned(), false) }
     }
 
-    /// Takes a datagram that came with `ttl`; gives the answer for its sender.
+    /// Processes a datagram that arrived with `ttl`. Returns the answer for its sender.
     pub fn receive(&mut self, datagram: &[u8], ttl: u8, from: SocketAddr) -> Option<Bytes> {
         let signal = parse(datagram, ttl)?;
         let actions = self.machine.step(FsmEvent::RecvSignal { signal, from });

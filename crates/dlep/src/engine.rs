@@ -1,4 +1,4 @@
-//! Common part of both ends of a session: a state machine, its timers, its bytes in and out.
+//! Common part of both sides of a session: a state machine, its timers, its bytes in and out.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use dlep_core::{CodecError, Message, StatusCode};
 use dlep_fsm::events::EmittedEvent;
 use dlep_fsm::{FsmAction, FsmEvent, TimerKind};
 
-use crate::ending::Ending;
+use crate::end_reason::EndReason;
 use crate::timers::Timers;
 use crate::wire::Inbox;
 
-/// One end's transitions.
+/// State machine of one side.
 pub(crate) trait Machine {
     fn step(&mut self, event: FsmEvent) -> Vec<FsmAction>;
     /// Returns `true` if the session is up.
     fn is_up(&self) -> bool;
-    /// Returns `true` if the session is coming up or up, rather than ending or over.
+    /// Returns `true` if the session is coming up or up.
     fn is_alive(&self) -> bool;
 }
 
-/// A state machine with its surroundings.
+/// State machine with its timers and buffers.
 pub(crate) struct Engine<M> {
     pub machine: M,
     timers: Timers,
     inbox: Inbox,
     out: BytesMut,
     closed: bool,
-    ending: Option<Ending>,
-    /// Output events of the machine; taken after every step.
-    pub said: VecDeque<EmittedEvent>,
+    end_reason: Option<EndReason>,
+    /// Events emitted by the machine; cleared after every step.
+    pub emitted: VecDeque<EmittedEvent>,
 }
 
 impl<M: Machine> Engine<M> {
@@ -41,19 +41,27 @@ impl<M: Machine> Engine<M> {
             inbox: Inbox::default(),
             out: BytesMut::new(),
             closed: false,
-            ending: None,
-            said: VecDeque::new(),
+            end_reason: None,
+            emitted: VecDeque::new(),
         }
     }
 
-    /// Hands the machine an event. `why` is told should it end the session.
-    pub fn step(&mut self, now: Duration, event: FsmEvent, why: impl FnOnce(StatusCode) -> Ending) {
+    /// Passes an event to the machine. `why` provides the reason if the event ends the session.
+    pub fn step(
+        &mut self,
+        now: Duration,
+        event: FsmEvent,
+        why: impl FnOnce(StatusCode) -> EndReason,
+    ) {
         let alive = self.machine.is_alive();
         let mut code = None;
         for action in self.machine.step(event) {
             match action {
                 FsmAction::SendMessage(message) => {
-                    code = code.or(Ending::told(&message).map(|ending| ending.code));
+                    code =
+                        code.or(
+                            EndReason::from_termination(&message).map(|end_reason| end_reason.code)
+                        );
                     self.send(&message);
                 }
                 FsmAction::StartTimer { id, kind, duration, periodic } => {
@@ -66,94 +74,94 @@ impl<M: Machine> Engine<M> {
                 }
                 FsmAction::CloseTcp => self.close(),
                 FsmAction::Emit(EmittedEvent::SessionDown(down)) => code = code.or(Some(down)),
-                FsmAction::Emit(event) => self.said.push_back(event),
+                FsmAction::Emit(event) => self.emitted.push_back(event),
                 // Sessions have no signals.
                 FsmAction::SendSignal { .. } => {}
             }
         }
-        if alive && !self.machine.is_alive() && self.ending.is_none() {
-            self.ending = Some(why(code.unwrap_or(StatusCode::SUCCESS)));
+        if alive && !self.machine.is_alive() && self.end_reason.is_none() {
+            self.end_reason = Some(why(code.unwrap_or(StatusCode::SUCCESS)));
         }
     }
 
     fn send(&mut self, message: &Message) {
-        // What the machines build is within the limits of a message; it has checked what we asked
-        // for, and what answers the peer is short.
+        // Encoding cannot fail: the machine checks the size of our requests, and answers to the
+        // peer are short.
         if let Ok(bytes) = message.encode() {
             self.out.extend_from_slice(&bytes);
         }
     }
 
-    /// Takes bytes of the TCP stream. [`Engine::next`] gives the messages in them.
+    /// Buffers bytes of the TCP stream. [`Engine::next`] returns the messages in them.
     pub fn push(&mut self, bytes: &[u8]) {
         if !self.closed {
             self.inbox.push(bytes);
         }
     }
 
-    /// The next message that has come.
+    /// Returns the next received message.
     pub fn next(&mut self) -> Option<Result<Message, CodecError>> {
         if self.closed { None } else { self.inbox.next() }
     }
 
-    /// Hands the machine a message.
+    /// Passes a message to the machine.
     pub fn message(&mut self, now: Duration, message: Message) {
-        let kept = message.clone();
+        let copy = message.clone();
         self.step(now, FsmEvent::RecvMessage(message), |code| {
-            Ending::told(&kept).unwrap_or_else(|| Ending::refused(&kept, code))
+            EndReason::from_termination(&copy).unwrap_or_else(|| EndReason::refused(&copy, code))
         });
     }
 
-    /// Ends the session because of what came.
-    pub fn refuse(&mut self, now: Duration, ending: Ending) {
-        self.step(now, FsmEvent::ProtocolError(ending.code), |_| ending);
+    /// Ends the session because of a protocol error.
+    pub fn refuse(&mut self, now: Duration, end_reason: EndReason) {
+        self.step(now, FsmEvent::ProtocolError(end_reason.code), |_| end_reason);
     }
 
-    /// Ends the session because this end wants to.
+    /// Ends the session at this side's wish.
     pub fn shut_down(&mut self, now: Duration) {
         let reason = StatusCode::SHUTTING_DOWN;
-        let why = |code| Ending::ours(code, "this end is stopping");
+        let why = |code| EndReason::ours(code, "this side is stopping");
         self.step(now, FsmEvent::AppShutdown { reason }, why);
     }
 
-    /// The TCP connection is gone.
+    /// Reports that the TCP connection is gone.
     pub fn disconnected(&mut self, now: Duration) {
         self.step(now, FsmEvent::TcpClosed, |code| {
-            Ending::theirs(code, "the connection was closed without a word")
+            EndReason::theirs(code, "the connection was closed without a Session Termination")
         });
         self.close();
     }
 
-    /// Does what is due at `now`.
+    /// Handles timers due at `now`.
     pub fn advance(&mut self, now: Duration) {
         while let Some((id, kind)) = self.timers.take_due(now) {
             let why = |code| {
                 let what = match kind {
                     TimerKind::HeartbeatMissed => "two heartbeat intervals passed in silence",
-                    _ => "the other end did not answer in time",
+                    _ => "the peer did not answer in time",
                 };
-                Ending::ours(code, what)
+                EndReason::ours(code, what)
             };
             self.step(now, FsmEvent::TimerExpired(id, kind), why);
         }
     }
 
-    /// Time at which [`Engine::advance`] has something to do.
+    /// Time at which [`Engine::advance`] must be called.
     pub fn next_due(&self) -> Option<Duration> {
         self.timers.next_due()
     }
 
-    /// The bytes to send.
+    /// Takes the bytes to send.
     pub fn take_output(&mut self) -> Bytes {
         self.out.split().freeze()
     }
 
-    /// Returns the reason for the session's end, once.
-    pub fn take_ending(&mut self) -> Option<Ending> {
-        self.ending.take()
+    /// Takes the reason for the end of the session, once.
+    pub fn take_end_reason(&mut self) -> Option<EndReason> {
+        self.end_reason.take()
     }
 
-    /// Returns `true` if the connection is to be closed after the output has been sent.
+    /// Returns `true` if the connection must be closed after the output has been sent.
     pub fn is_closed(&self) -> bool {
         self.closed
     }

@@ -1,4 +1,4 @@
-//! The modem's end of a session, for simulators.
+//! Modem side of a session, for simulators.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -9,38 +9,38 @@ use dlep_fsm::events::DestinationAddrs;
 use dlep_fsm::session_modem::{ModemSessionFsm, ModemSessionState};
 use dlep_fsm::{FsmAction, FsmEvent, SessionConfig};
 
-use crate::ending::Ending;
+use crate::end_reason::EndReason;
 use crate::engine::{Engine, Machine};
 use crate::{INITIALIZATION_TIMEOUT, MAX_DESTINATIONS, Rates, StatusCode, TERMINATION_TIMEOUT};
 
-/// Announcement of a modem.
+/// Settings of a modem.
 #[derive(Debug, Clone)]
 pub struct ModemSettings {
     /// Modem's description of itself (section 13.4).
     pub description: String,
-    /// Heartbeat interval (section 13.5); less than a second becomes a second.
+    /// Heartbeat interval (section 13.5), at least one second.
     pub heartbeat: Duration,
-    /// Session-wide figures at the start.
+    /// Session-wide rates at the start.
     pub rates: Rates,
 }
 
-/// Event at a modem.
+/// Event of a modem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModemEvent {
     /// The session is up.
     Up,
     /// The session is ending.
-    Ended(Ending),
+    Ended(EndReason),
 }
 
-/// The modem's end of one session, from the TCP connection's coming up to its closing.
+/// Modem side of one session, for one TCP connection.
 pub struct Modem {
     engine: Engine<ModemSessionFsm>,
     events: VecDeque<ModemEvent>,
     up: bool,
-    /// Session-wide figures to tell when the last update was answered (section 8: one at a time).
+    /// Session-wide rates to send after the last update is answered (section 8: one at a time).
     session: Option<Rates>,
-    /// The same for each destination, at most [`MAX_DESTINATIONS`]; `None`: to be withdrawn.
+    /// Rates to send per destination, at most [`MAX_DESTINATIONS`]; `None` withdraws it.
     destinations: BTreeMap<MacAddress, Option<Rates>>,
 }
 
@@ -58,7 +58,8 @@ impl Machine for ModemSessionFsm {
     }
 }
 
-/// Maximum rates equal the current ones: section 13.14 demands no less.
+/// Converts rates to metrics. Maximum rates equal the current ones, as section 13.14 requires at
+/// least that.
 fn metrics(rates: Rates) -> LinkMetrics {
     LinkMetrics {
         max_data_rate_rx_bps: rates.receive_bps,
@@ -71,7 +72,7 @@ fn metrics(rates: Rates) -> LinkMetrics {
 }
 
 impl Modem {
-    /// A session on a TCP connection that a router opened at `now`.
+    /// Starts a session on a TCP connection that a router opened at `now`.
     pub fn new(settings: &ModemSettings, now: Duration) -> Self {
         let machine = ModemSessionFsm::with_config(SessionConfig {
             peer_description: settings.description.clone(),
@@ -88,65 +89,66 @@ impl Modem {
             session: None,
             destinations: BTreeMap::new(),
         };
-        let never = |code| Ending::ours(code, "the session could not begin");
+        let never = |code| EndReason::ours(code, "the session could not begin");
         modem.engine.step(now, FsmEvent::TcpAccepted, never);
         modem
     }
 
-    /// Takes bytes from the router.
+    /// Processes bytes from the router.
     pub fn receive(&mut self, now: Duration, bytes: &[u8]) {
         self.engine.push(bytes);
         while let Some(message) = self.engine.next() {
             match message {
                 Ok(message) => self.engine.message(now, message),
-                Err(error) => self.engine.refuse(now, Ending::unreadable(&error)),
+                Err(error) => self.engine.refuse(now, EndReason::unreadable(&error)),
             }
-            self.settle(now);
+            self.update(now);
         }
     }
 
-    /// Tells the router new session-wide figures (section 12.7), now or when it has answered the
-    /// last ones; of several that wait, the newest goes.
+    /// Sends new session-wide rates (section 12.7), now or when the router has answered the last
+    /// ones. Newer rates replace waiting ones.
     pub fn set_session(&mut self, now: Duration, rates: Rates) {
         self.session = Some(rates);
-        self.settle(now);
+        self.update(now);
     }
 
-    /// Brings a destination up (section 12.11) or tells new figures of it (section 12.17).
-    /// Destinations beyond [`MAX_DESTINATIONS`] that wait are forgotten.
+    /// Brings a destination up (section 12.11) or updates its rates (section 12.17). Destinations
+    /// waiting beyond [`MAX_DESTINATIONS`] are dropped.
     pub fn set_destination(&mut self, now: Duration, mac: MacAddress, rates: Rates) {
-        self.want(now, mac, Some(rates));
+        self.queue_destination(now, mac, Some(rates));
     }
 
     /// Takes a destination down (section 12.15).
     pub fn drop_destination(&mut self, now: Duration, mac: MacAddress) {
-        self.want(now, mac, None);
+        self.queue_destination(now, mac, None);
     }
 
-    fn want(&mut self, now: Duration, mac: MacAddress, rates: Option<Rates>) {
+    fn queue_destination(&mut self, now: Duration, mac: MacAddress, rates: Option<Rates>) {
         if self.destinations.len() < MAX_DESTINATIONS || self.destinations.contains_key(&mac) {
             self.destinations.insert(mac, rates);
         }
-        self.settle(now);
+        self.update(now);
     }
 
-    /// Tells what waits, as far as earlier requests were answered, and turns changes into events.
-    fn settle(&mut self, now: Duration) {
-        self.engine.said.clear();
+    /// Sends waiting updates as far as earlier requests were answered, and converts state changes
+    /// to events.
+    fn update(&mut self, now: Duration) {
+        self.engine.emitted.clear();
         if !self.up && self.engine.machine.is_up() {
             self.up = true;
             self.events.push_back(ModemEvent::Up);
         }
         if self.engine.machine.is_up() {
-            self.tell(now);
+            self.send_updates(now);
         }
-        if let Some(ending) = self.engine.take_ending() {
-            self.events.push_back(ModemEvent::Ended(ending));
+        if let Some(reason) = self.engine.take_end_reason() {
+            self.events.push_back(ModemEvent::Ended(reason));
         }
     }
 
-    fn tell(&mut self, now: Duration) {
-        let never = |code| Ending::ours(code, "the modem's own figures were refused");
+    fn send_updates(&mut self, now: Duration) {
+        let never = |code| EndReason::ours(code, "the modem's own figures were refused");
         if !self.engine.machine.tx.session_busy()
             && let Some(rates) = self.session.take()
         {
@@ -170,30 +172,30 @@ impl Modem {
         }
     }
 
-    /// The router has closed the connection, or it broke.
+    /// Reports that the router closed the connection, or that it broke.
     pub fn disconnected(&mut self, now: Duration) {
         self.engine.disconnected(now);
-        self.settle(now);
+        self.update(now);
     }
 
     /// Ends the session in order (section 7.4).
     pub fn shut_down(&mut self, now: Duration) {
         self.engine.shut_down(now);
-        self.settle(now);
+        self.update(now);
     }
 
-    /// Does what is due at `now`.
+    /// Handles timers due at `now`.
     pub fn advance(&mut self, now: Duration) {
         self.engine.advance(now);
-        self.settle(now);
+        self.update(now);
     }
 
-    /// Time at which [`Modem::advance`] has something to do.
+    /// Time at which [`Modem::advance`] must be called.
     pub fn next_due(&self) -> Option<Duration> {
         self.engine.next_due()
     }
 
-    /// The bytes to send; empty when there is nothing.
+    /// Takes the bytes to send; empty if there are none.
     pub fn take_output(&mut self) -> Bytes {
         self.engine.take_output()
     }
@@ -203,7 +205,7 @@ impl Modem {
         self.events.pop_front()
     }
 
-    /// Returns `true` if the connection is to be closed after the output has been sent.
+    /// Returns `true` if the connection must be closed after the output has been sent.
     pub fn is_closed(&self) -> bool {
         self.engine.is_closed()
     }

@@ -1,18 +1,18 @@
-//! Reduction of a modem's many figures to one rate.
+//! Reduction of a modem's metrics to one set of rates.
 
 use std::time::Duration;
 
 use dlep_core::{LinkMetrics, MacAddress};
 
-/// A modem's report of its link, as far as it concerns a sender.
+/// Link rates and latency reported by a modem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rates {
-    /// The current data rate (transmit), CDRT, section 13.15: from the router into the air.
-    /// Zero: nothing goes at present.
+    /// Current data rate (transmit), CDRT, section 13.15: from the router to the radio link. Zero:
+    /// nothing can be sent at present.
     pub transmit_bps: u64,
-    /// The current data rate (receive), CDRR, section 13.14. Zero: the modem does not say.
+    /// Current data rate (receive), CDRR, section 13.14. Zero: not reported.
     pub receive_bps: u64,
-    /// Section 13.16. Zero: the modem does not say.
+    /// Latency, section 13.16. Zero: not reported.
     pub latency: Duration,
 }
 
@@ -26,13 +26,16 @@ impl From<&LinkMetrics> for Rates {
     }
 }
 
-/// Selects the figures that count. With one destination up, its figures count. With several, those
-/// of the slowest that carries anything count, because it is not known here which of them our
-/// packets take. Without any, those of the modem itself count.
+/// Selects the metrics that apply:
 ///
-/// A Session Update overwrites the figures of every destination (section 12.7), and a destination
-/// begins with those of the session (section 12.11): so with one destination, what was told last
-/// counts. Multicast destinations do not count.
+/// - With one destination up, its metrics apply.
+/// - With several, the metrics of the slowest with a rate above zero apply, because the path of our
+///   packets is unknown here.
+/// - Without any, the session-wide metrics apply.
+///
+/// A Session Update overwrites the metrics of every destination (section 12.7), and a destination
+/// starts with those of the session (section 12.11). With one destination, the latest report
+/// therefore applies. Multicast destinations are ignored.
 pub(crate) fn of<'a>(
     session: &LinkMetrics,
     destinations: impl Iterator<Item = (&'a MacAddress, &'a LinkMetrics)>,
@@ -53,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slowest_destination_that_carries_anything_counts() {
+    fn the_slowest_active_destination_applies() {
         let mac = |last| MacAddress::new_eui48([2, 0, 0, 0, 0, last]);
         let group = MacAddress::BROADCAST;
         let transmit = |destinations: &[(MacAddress, u64)]| {

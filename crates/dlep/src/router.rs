@@ -1,4 +1,4 @@
-//! The router's end of a session.
+//! Router side of a session.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use dlep_fsm::events::DestinationAddrs;
 use dlep_fsm::session_router::{RouterSessionFsm, RouterSessionState};
 use dlep_fsm::{FsmAction, FsmEvent, SessionConfig};
 
-use crate::ending::Ending;
+use crate::end_reason::EndReason;
 use crate::engine::{Engine, Machine};
 use crate::rates::{self, Rates};
 use crate::{INITIALIZATION_TIMEOUT, MAX_ADDRESSES, MAX_DESTINATIONS, TERMINATION_TIMEOUT};
 
-/// Announcement of a router.
+/// Settings of a router.
 #[derive(Debug, Clone)]
 pub struct RouterSettings {
     /// Router's description of itself (section 13.4).
     pub description: String,
-    /// Heartbeat interval (section 13.5); less than a second becomes a second.
+    /// Heartbeat interval (section 13.5), at least one second.
     pub heartbeat: Duration,
 }
 
@@ -30,24 +30,24 @@ impl Default for RouterSettings {
     }
 }
 
-/// Event at a router.
+/// Event of a router.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RouterEvent {
     /// The session is up.
     Up {
         /// Modem's description of itself.
         modem: String,
-        /// The modem's heartbeat interval: two of them in silence end the session.
+        /// Heartbeat interval of the modem. Silence for two intervals ends the session.
         heartbeat: Duration,
     },
-    /// The reduced figures of the modem have changed. `None` until the modem has named a transmit
-    /// rate: zero in all places is how modems say that they do not know.
+    /// The modem's rates changed. `None` until the modem has reported a transmit rate above zero,
+    /// because modems report all zeros if they do not know their rates.
     Rates(Option<Rates>),
-    /// The session is ending; its rates hold no longer.
-    Ended(Ending),
+    /// The session is ending, and its rates are no longer valid.
+    Ended(EndReason),
 }
 
-/// The router's end of one session, from the TCP connection's coming up to its closing.
+/// Router side of one session, for one TCP connection.
 pub struct Router {
     engine: Engine<RouterSessionFsm>,
     events: VecDeque<RouterEvent>,
@@ -71,8 +71,8 @@ impl Machine for RouterSessionFsm {
 }
 
 impl Router {
-    /// A session on a TCP connection that came up at `now`; its first message is ready to be sent
-    /// (section 7.2).
+    /// Starts a session on a TCP connection established at `now`. The first message is ready to be
+    /// sent (section 7.2).
     pub fn new(settings: &RouterSettings, now: Duration) -> Self {
         let machine = RouterSessionFsm::with_config(SessionConfig {
             peer_description: settings.description.clone(),
@@ -88,27 +88,27 @@ impl Router {
             up: false,
             rates: None,
         };
-        let never = |code| Ending::ours(code, "the session could not begin");
+        let never = |code| EndReason::ours(code, "the session could not begin");
         router.engine.step(now, FsmEvent::TcpConnected, never);
         router
     }
 
-    /// Takes bytes from the modem. Send [`Router::take_output`] before reading more: that bounds
-    /// what is kept.
+    /// Processes bytes from the modem. Send [`Router::take_output`] before reading more, which
+    /// bounds the output buffer.
     pub fn receive(&mut self, now: Duration, bytes: &[u8]) {
         self.engine.push(bytes);
         while let Some(message) = self.engine.next() {
             match message {
                 Ok(message) => self.message(now, message),
-                Err(error) => self.engine.refuse(now, Ending::unreadable(&error)),
+                Err(error) => self.engine.refuse(now, EndReason::unreadable(&error)),
             }
-            self.notice();
+            self.update_events();
         }
     }
 
     fn message(&mut self, now: Duration, message: Message) {
-        if let Some(ending) = self.excess(&message) {
-            return self.engine.refuse(now, ending);
+        if let Some(reason) = self.bound_exceeded(&message) {
+            return self.engine.refuse(now, reason);
         }
         if message.message_type == MessageType::SESSION_INITIALIZATION_RESPONSE
             && let Some(description) = message.data_items.iter().find_map(|item| match item {
@@ -116,25 +116,26 @@ impl Router {
                 _ => None,
             })
         {
-            self.modem = crate::readable(description);
+            self.modem = crate::sanitize(description);
         }
         self.engine.message(now, message);
-        let remembered = self.remembered();
-        if remembered > MAX_ADDRESSES {
-            let detail = format!("{remembered} addresses are announced, {MAX_ADDRESSES} are kept");
-            self.engine.refuse(now, Ending::ours(StatusCode::INVALID_DATA, detail));
+        let stored_addresses = self.stored_addresses();
+        if stored_addresses > MAX_ADDRESSES {
+            let detail =
+                format!("{stored_addresses} addresses are announced, {MAX_ADDRESSES} are kept");
+            self.engine.refuse(now, EndReason::ours(StatusCode::INVALID_DATA, detail));
         }
     }
 
-    /// Checks for a message that would exceed a memory bound.
-    fn excess(&self, message: &Message) -> Option<Ending> {
-        let refuse = |detail| Some(Ending::ours(StatusCode::INVALID_DATA, detail));
-        let known = self.engine.machine.destinations.len();
-        if message.message_type == MessageType::DESTINATION_UP && known >= MAX_DESTINATIONS {
+    /// Returns a reason to end the session if the message would exceed a memory bound.
+    fn bound_exceeded(&self, message: &Message) -> Option<EndReason> {
+        let refuse = |detail| Some(EndReason::ours(StatusCode::INVALID_DATA, detail));
+        let destinations = self.engine.machine.destinations.len();
+        if message.message_type == MessageType::DESTINATION_UP && destinations >= MAX_DESTINATIONS {
             return refuse(format!("more destinations than the {MAX_DESTINATIONS} that are kept"));
         }
         let items = message.data_items.len();
-        // Beside addresses a message has at most one item of each other kind.
+        // Besides addresses, a message has at most one item of each kind.
         if items > MAX_ADDRESSES + 32 {
             let name = crate::wire::name(message.message_type);
             return refuse(format!("a {name} has {items} data items, far too many"));
@@ -142,8 +143,8 @@ impl Router {
         None
     }
 
-    /// Addresses kept for the modem and its destinations.
-    fn remembered(&self) -> usize {
+    /// Number of addresses stored for the modem and its destinations.
+    fn stored_addresses(&self) -> usize {
         let count = |addrs: &DestinationAddrs| {
             addrs.v4.len() + addrs.v6.len() + addrs.v4_subnets.len() + addrs.v6_subnets.len()
         };
@@ -152,10 +153,10 @@ impl Router {
         count(&machine.peer_addresses) + destinations.sum::<usize>()
     }
 
-    /// Turns what changed into events.
-    fn notice(&mut self) {
-        // What the machine says can all be read off its state.
-        self.engine.said.clear();
+    /// Converts state changes to events.
+    fn update_events(&mut self) {
+        // The state of the machine already contains everything that it emits.
+        self.engine.emitted.clear();
         let machine = &self.engine.machine;
         if !self.up && machine.is_up() {
             self.up = true;
@@ -164,22 +165,24 @@ impl Router {
         }
         if machine.is_up() {
             let up = machine.destinations.iter().filter(|(_, destination)| destination.up);
-            let found =
-                rates::of(&machine.session_metrics, up.map(|(mac, known)| (mac, &known.metrics)));
-            // Once a rate was named, zero means zero.
-            let known = self.rates.is_some() || found.transmit_bps > 0;
-            if known && self.rates != Some(found) {
-                self.rates = Some(found);
+            let reported = rates::of(
+                &machine.session_metrics,
+                up.map(|(mac, destination)| (mac, &destination.metrics)),
+            );
+            // Once a rate has been reported, zero means zero.
+            let is_known = self.rates.is_some() || reported.transmit_bps > 0;
+            if is_known && self.rates != Some(reported) {
+                self.rates = Some(reported);
                 self.push_rates();
             }
         }
-        if let Some(ending) = self.engine.take_ending() {
+        if let Some(reason) = self.engine.take_end_reason() {
             self.rates = None;
-            self.events.push_back(RouterEvent::Ended(ending));
+            self.events.push_back(RouterEvent::Ended(reason));
         }
     }
 
-    /// Only the newest rates matter.
+    /// Queues the rates. They replace a queued older report.
     fn push_rates(&mut self) {
         if let Some(RouterEvent::Rates(newest)) = self.events.back_mut() {
             *newest = self.rates;
@@ -188,40 +191,40 @@ impl Router {
         }
     }
 
-    /// The modem has closed the connection, or it broke.
+    /// Reports that the modem closed the connection, or that it broke.
     pub fn disconnected(&mut self, now: Duration) {
         self.engine.disconnected(now);
-        self.notice();
+        self.update_events();
     }
 
     /// Ends the session in order (section 7.4).
     pub fn shut_down(&mut self, now: Duration) {
         self.engine.shut_down(now);
-        self.notice();
+        self.update_events();
     }
 
-    /// Does what is due at `now`.
+    /// Handles timers due at `now`.
     pub fn advance(&mut self, now: Duration) {
         self.engine.advance(now);
-        self.notice();
+        self.update_events();
     }
 
-    /// Time at which [`Router::advance`] has something to do.
+    /// Time at which [`Router::advance`] must be called.
     pub fn next_due(&self) -> Option<Duration> {
         self.engine.next_due()
     }
 
-    /// The bytes to send; empty when there is nothing.
+    /// Takes the bytes to send; empty if there are none.
     pub fn take_output(&mut self) -> Bytes {
         self.engine.take_output()
     }
 
-    /// Returns the next event: at most four between two calls of [`Router::advance`].
+    /// Returns the next event. At most four are queued between two calls of [`Router::advance`].
     pub fn poll_event(&mut self) -> Option<RouterEvent> {
         self.events.pop_front()
     }
 
-    /// Returns `true` if the connection is to be closed after the output has been sent.
+    /// Returns `true` if the connection must be closed after the output has been sent.
     pub fn is_closed(&self) -> bool {
         self.engine.is_closed()
     }

@@ -1,11 +1,11 @@
-//! The state machine's timers, as deadlines.
+//! Timers of the state machine, as deadlines.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use dlep_fsm::{TimerId, TimerKind};
 
-/// At most one entry a kind of timer: five.
+/// Armed timers: at most one per kind, so at most five.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     armed: BTreeMap<TimerId, Timer>,
@@ -19,7 +19,7 @@ struct Timer {
 }
 
 impl Timers {
-    /// Sets the timer `id`, in place of what it was set to.
+    /// Sets the timer `id`, replacing an earlier setting.
     pub fn set(
         &mut self,
         id: TimerId,
@@ -28,7 +28,7 @@ impl Timers {
         after: Duration,
         periodic: bool,
     ) {
-        // A period of nothing would be due for ever.
+        // A period of zero would be due for ever.
         let period = periodic.then_some(after.max(Duration::from_millis(1)));
         self.armed.insert(id, Timer { kind, due: now.saturating_add(after), period });
     }
@@ -46,8 +46,8 @@ impl Timers {
         self.armed.values().map(|timer| timer.due).min()
     }
 
-    /// Takes the timer that has been due the longest at `now`. A periodic one is set again, after
-    /// `now`: periods that were slept through are not made up for.
+    /// Takes the timer that has been due longest at `now`. A periodic timer is set again, after
+    /// `now`; missed periods are skipped.
     pub fn take_due(&mut self, now: Duration) -> Option<(TimerId, TimerKind)> {
         let due = self.armed.iter().filter(|(_, timer)| timer.due <= now);
         let (id, kind) =
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_due_comes_first_and_periods_do_not_pile_up() {
+    fn the_timer_due_longest_comes_first_and_missed_periods_are_skipped() {
         let mut timers = Timers::default();
         timers.set(HEARTBEAT, TimerKind::Heartbeat, seconds(0), seconds(2), true);
         timers.set(MISSED, TimerKind::HeartbeatMissed, seconds(0), seconds(4), false);
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(timers.take_due(seconds(1)), None);
         assert_eq!(timers.take_due(seconds(9)), Some((HEARTBEAT, TimerKind::Heartbeat)));
         assert_eq!(timers.take_due(seconds(9)), Some((MISSED, TimerKind::HeartbeatMissed)));
-        assert_eq!(timers.take_due(seconds(9)), None, "four periods were slept through");
+        assert_eq!(timers.take_due(seconds(9)), None, "missed periods are skipped");
         timers.set(MISSED, TimerKind::HeartbeatMissed, seconds(9), seconds(4), false);
         timers.cancel(MISSED);
         assert!(timers.next_due().is_some_and(|due| due > seconds(9) && due < seconds(12)));

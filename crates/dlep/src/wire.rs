@@ -1,14 +1,13 @@
-//! The TCP stream, cut into messages (section 11.2).
+//! Message framing of the TCP stream (section 11.2).
 
 use bytes::{Buf, Bytes, BytesMut};
 use dlep_core::codec::MESSAGE_HEADER_LEN;
 use dlep_core::{CodecError, Message, MessageType};
 
-/// The largest message: its length field has 16 bits.
+/// Maximum size of a message: its length field has 16 bits.
 pub const MAX_MESSAGE_BYTES: usize = MESSAGE_HEADER_LEN + u16::MAX as usize;
 
-/// Bytes that have come and are no whole message yet: at most [`MAX_MESSAGE_BYTES`], beside those
-/// of one reading.
+/// Received bytes of incomplete messages: at most [`MAX_MESSAGE_BYTES`], plus those of one read.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     bytes: BytesMut,
@@ -19,8 +18,8 @@ impl Inbox {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole message, or why the bytes are none. A message that cannot be read is
-    /// stepped over: its length is known.
+    /// Returns the next complete message, or the reason why it cannot be decoded. An undecodable
+    /// message is skipped, because its length is known.
     pub fn next(&mut self) -> Option<Result<Message, CodecError>> {
         let header = self.bytes.get(..MESSAGE_HEADER_LEN)?;
         let length = MESSAGE_HEADER_LEN + usize::from(u16::from_be_bytes([header[2], header[3]]));
@@ -31,13 +30,13 @@ impl Inbox {
         Some(Message::decode(message))
     }
 
-    /// Forgets what has come.
+    /// Discards all buffered bytes.
     pub fn clear(&mut self) {
         self.bytes.clear();
     }
 }
 
-/// Name of a message in the registry (section 15.3).
+/// Name of a message type in the registry (section 15.3).
 pub(crate) fn name(kind: MessageType) -> String {
     let name = match kind {
         MessageType::SESSION_INITIALIZATION => "Session Initialization",
@@ -66,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_cut_out_wherever_the_stream_was_cut() {
+    fn messages_are_found_wherever_the_stream_is_split() {
         // Two heartbeats (section 12.20) around a Session Termination with status 255.
         let stream = [0, 16, 0, 0, 0, 5, 0, 5, 0, 1, 0, 1, 255, 0, 16, 0, 0];
         for cut in 0..=stream.len() {
@@ -83,9 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_message_is_stepped_over() {
+    fn an_invalid_message_is_skipped() {
         let mut inbox = Inbox::default();
-        // A Latency item (section 13.16) of four bytes, where eight are demanded.
+        // A Latency item (section 13.16) of four bytes instead of eight.
         inbox.push(&[0, 3, 0, 8, 0, 16, 0, 4, 0, 0, 0, 1]);
         inbox.push(&[0, 16, 0, 0]);
         let error = inbox.next().unwrap().unwrap_err();

@@ -1,10 +1,10 @@
-//! Whatever comes, nothing panics and nothing grows beyond its bound.
+//! Hostile input causes no panic and exceeds no bound.
 
 use std::time::Duration;
 
 use bentpipe_dlep::{
-    MacAddress, Modem, ModemSettings, Offerer, Rates, Router, RouterEvent, RouterSettings, Seeker,
-    TTL,
+    MacAddress, Modem, ModemDiscovery, ModemSettings, Rates, Router, RouterDiscovery, RouterEvent,
+    RouterSettings, TTL,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,10 +20,10 @@ fn modem() -> Modem {
 /// Bytes that modem and router send in a session with updates and a destination.
 fn transcript() -> (Vec<u8>, Vec<u8>) {
     let (mut router, mut modem) = (Router::new(&RouterSettings::default(), NOW), modem());
-    let (mut said, mut answered) = (Vec::new(), Vec::new());
+    let (mut from_modem, mut from_router) = (Vec::new(), Vec::new());
     for round in 0..8_u64 {
         let out = router.take_output();
-        answered.extend_from_slice(&out);
+        from_router.extend_from_slice(&out);
         modem.receive(NOW, &out);
         let rates = Rates { transmit_bps: round, receive_bps: 5, latency: Duration::ZERO };
         modem.set_session(NOW, rates);
@@ -34,23 +34,23 @@ fn transcript() -> (Vec<u8>, Vec<u8>) {
             modem.set_destination(NOW, mac, rates);
         }
         let back = modem.take_output();
-        said.extend_from_slice(&back);
+        from_modem.extend_from_slice(&back);
         router.receive(NOW, &back);
     }
-    (said, answered)
+    (from_modem, from_router)
 }
 
 fn events(router: &mut Router) -> Vec<RouterEvent> {
     std::iter::from_fn(|| router.poll_event()).collect()
 }
 
-/// Bytes that are a true transcript but for some of them.
+/// Transcript with some bytes changed.
 fn damaged(whole: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let length = whole.len();
     vec((0..length, any::<u8>()), 0..6).prop_map(move |changes| {
         let mut bytes = whole.clone();
-        for (place, value) in changes {
-            bytes[place] = value;
+        for (index, value) in changes {
+            bytes[index] = value;
         }
         bytes
     })
@@ -68,7 +68,7 @@ fn tlv(kind: u16, value: &[u8]) -> Vec<u8> {
     [&kind.to_be_bytes(), &length.to_be_bytes(), value].concat()
 }
 
-/// Runs a router on `bytes` and lets time pass; it must have come to an end or wait for a time.
+/// Runs a router and a modem on `bytes` and advances time. Each must reach its end.
 fn survive(bytes: &[u8]) {
     let mut router = Router::new(&RouterSettings::default(), NOW);
     for part in bytes.chunks(100) {
@@ -87,7 +87,7 @@ fn survive(bytes: &[u8]) {
     assert!(modem.is_closed() && modem.next_due().is_none());
 }
 
-/// An answer is no more than five times what it answers: 100 bytes, and the tail of a message.
+/// Checks that an answer is at most five times its input: 100 bytes and the tail of a message.
 fn assert_short(answer_bytes: usize) {
     assert!(answer_bytes < 1_000, "{answer_bytes} bytes in answer to 100");
 }
@@ -107,9 +107,9 @@ proptest! {
 
     #[test]
     fn any_messages_in_a_session(bytes in messages()) {
-        let (said, answered) = transcript();
-        survive(&[&said, &bytes[..]].concat());
-        survive(&[&answered, &bytes[..]].concat());
+        let (from_modem, from_router) = transcript();
+        survive(&[&from_modem, &bytes[..]].concat());
+        survive(&[&from_router, &bytes[..]].concat());
     }
 
     #[test]
@@ -124,27 +124,27 @@ proptest! {
         for kind in 0..4 {
             let body = tlv(kind, &items[..items.len().min(1000)]);
             for signal in [&bytes[..], &[b"DLEP", &body[..]].concat()] {
-                Seeker::new("x", NOW).receive(NOW, signal, TTL, from);
-                Offerer::new("x", from).receive(signal, TTL, from);
+                RouterDiscovery::new("x", NOW).receive(NOW, signal, TTL, from);
+                ModemDiscovery::new("x", from).receive(signal, TTL, from);
             }
         }
     }
 
     #[test]
-    fn how_the_stream_is_cut_changes_nothing(cut in 1_usize..200) {
-        let (said, _) = transcript();
+    fn splitting_the_stream_changes_nothing(cut in 1_usize..200) {
+        let (from_modem, _) = transcript();
         let run = |size: usize| {
             let mut router = Router::new(&RouterSettings::default(), NOW);
             let mut out = Vec::new();
             let mut last = None;
-            for part in said.chunks(size) {
+            for part in from_modem.chunks(size) {
                 router.receive(NOW, part);
                 out.extend_from_slice(&router.take_output());
                 last = events(&mut router).pop().or(last);
             }
             (out, last)
         };
-        prop_assert_eq!(run(cut), run(said.len()));
+        prop_assert_eq!(run(cut), run(from_modem.len()));
         prop_assert!(matches!(run(cut).1, Some(RouterEvent::Rates(Some(_)))));
     }
 }

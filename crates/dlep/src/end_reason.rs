@@ -8,25 +8,25 @@ use crate::wire;
 
 /// Side that ended a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
-    /// This end.
-    Us,
-    /// The other end.
+pub enum Side {
+    /// This side.
+    Local,
+    /// The peer.
     Peer,
 }
 
 /// Reason for the end of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ending {
-    /// Side that ended it.
-    pub by: By,
-    /// The status code (section 13.1) that was or would have been sent.
+pub struct EndReason {
+    /// Side that ended the session.
+    pub by: Side,
+    /// Status code that was or would have been sent (section 13.1).
     pub code: StatusCode,
     /// Exact fault.
     pub detail: String,
 }
 
-impl fmt::Display for Ending {
+impl fmt::Display for EndReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let code = match self.code {
             StatusCode::SUCCESS => "success",
@@ -42,26 +42,26 @@ impl fmt::Display for Ending {
     }
 }
 
-impl Ending {
+impl EndReason {
     pub(crate) fn ours(code: StatusCode, detail: impl Into<String>) -> Self {
-        Self { by: By::Us, code, detail: detail.into() }
+        Self { by: Side::Local, code, detail: detail.into() }
     }
 
     pub(crate) fn theirs(code: StatusCode, detail: impl Into<String>) -> Self {
-        Self { by: By::Peer, code, detail: detail.into() }
+        Self { by: Side::Peer, code, detail: detail.into() }
     }
 
-    /// For bytes that are no message.
+    /// Reason for bytes that cannot be decoded.
     pub(crate) fn unreadable(error: &CodecError) -> Self {
         Self::ours(StatusCode::INVALID_DATA, format!("a message cannot be read: {error}"))
     }
 
-    /// For a message that the state machine answered by ending the session with `code`.
+    /// Reason for a message that the state machine answered by ending the session with `code`.
     pub(crate) fn refused(message: &Message, code: StatusCode) -> Self {
         let name = wire::name(message.message_type);
         let why = match code {
             StatusCode::UNKNOWN_MESSAGE => "is not known".to_owned(),
-            StatusCode::UNEXPECTED_MESSAGE => "has no place here".to_owned(),
+            StatusCode::UNEXPECTED_MESSAGE => "is unexpected here".to_owned(),
             StatusCode::INVALID_DESTINATION => "is about a destination that is not up".to_owned(),
             StatusCode::INVALID_DATA => {
                 let items: Vec<_> = message.data_items.iter().map(|i| i.type_id().0).collect();
@@ -73,18 +73,18 @@ impl Ending {
         Self::ours(code, format!("a {name} {why}"))
     }
 
-    /// For a Session Termination that has come.
-    pub(crate) fn told(message: &Message) -> Option<Self> {
+    /// Reason in a received Session Termination; `None` for other messages.
+    pub(crate) fn from_termination(message: &Message) -> Option<Self> {
         use dlep_core::DataItem;
         if message.message_type != MessageType::SESSION_TERMINATION {
             return None;
         }
         let status = message.data_items.iter().find_map(|item| match item {
-            DataItem::Status { code, text } => Some((*code, crate::readable(text))),
+            DataItem::Status { code, text } => Some((*code, crate::sanitize(text))),
             _ => None,
         });
         let (code, text) = status.unwrap_or((StatusCode::SHUTTING_DOWN, String::new()));
-        let said = if text.is_empty() { String::new() } else { format!(": {text:?}") };
-        Some(Self::theirs(code, format!("the other end terminated the session{said}")))
+        let text = if text.is_empty() { String::new() } else { format!(": {text:?}") };
+        Some(Self::theirs(code, format!("the peer terminated the session{text}")))
     }
 }

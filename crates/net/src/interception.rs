@@ -1,0 +1,113 @@
+//! Rules of transparent interception: an nftables table, and a policy route that delivers marked
+//! packets locally.
+//!
+//! All objects have names and numbers reserved for this gateway, so leftovers of a crashed run are
+//! replaced at the next start. Only packets *received* on the named interfaces are intercepted, so
+//! the gateway's own packets cannot loop.
+//!
+//! The rules are set by netlink; neither `nft` nor `ip` needs to be installed.
+
+mod beside;
+mod links;
+mod neighbours;
+mod routes;
+mod sources;
+mod table;
+mod terms;
+mod words;
+
+use std::io;
+
+use netlink_packet_route::AddressFamily;
+
+pub use beside::obstacles;
+pub use neighbours::shortages;
+pub use terms::{GROUP, Leads, MARK, Part, RulesError, TABLE};
+
+/// Installed rules; dropping removes them.
+pub struct Rules {
+    v6: bool,
+    fail_closed: bool,
+    in_force: bool,
+}
+
+impl Rules {
+    /// Redirects TCP received on `interfaces`, and the packets that `leads` selects, to `port` on
+    /// loopback.
+    ///
+    /// With `v6`, both families are intercepted if the kernel routes both.
+    pub fn install(
+        port: u16,
+        interfaces: &[&str],
+        v6: bool,
+        leads: Leads,
+    ) -> Result<Self, RulesError> {
+        // From here on, dropping `rules` undoes the steps before a failure.
+        let mut rules = Self { v6, fail_closed: leads.fail_closed, in_force: false };
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            routes::remove(family);
+        }
+        routes::add(AddressFamily::Inet, interfaces).map_err(refused_route)?;
+        if let Err(error) = rules.add_v6(interfaces) {
+            if is_forbidden(&error) {
+                return Err(RulesError::Permission);
+            }
+            tracing::warn!(%error, "IPv6 is not intercepted: the kernel refused its local route");
+            rules.v6 = false;
+        }
+        table::replace(port, interfaces, rules.v6, leads)?;
+        rules.in_force = true;
+        for obstacle in obstacles(interfaces, leads.fail_closed) {
+            tracing::warn!("{obstacle}");
+        }
+        Ok(rules)
+    }
+
+    /// Removes the leftovers of a killed gateway. The error tells why the table remains.
+    pub fn remove_leftovers() -> io::Result<()> {
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            routes::remove(family);
+        }
+        table::remove()
+    }
+
+    fn add_v6(&self, interfaces: &[&str]) -> io::Result<()> {
+        if self.v6 { routes::add(AddressFamily::Inet6, interfaces) } else { Ok(()) }
+    }
+}
+
+impl Drop for Rules {
+    fn drop(&mut self) {
+        if self.fail_closed {
+            // Keep the table, including one of an earlier run. Without a listener its rules match
+            // no socket, and its last rule drops everything.
+            if self.in_force {
+                tracing::warn!(
+                    "fail-closed: what comes in from the cabin is dropped until a gateway runs \
+                     again; `nft delete table inet {TABLE}` ends that"
+                );
+            }
+        } else if let Err(error) = table::remove()
+            && self.in_force
+        {
+            tracing::warn!(%error, "the rules stay: `nft delete table inet {TABLE}`");
+        }
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            routes::remove(family);
+        }
+    }
+}
+
+fn refused_route(source: io::Error) -> RulesError {
+    if is_forbidden(&source) {
+        return RulesError::Permission;
+    }
+    let what = "policy routing (CONFIG_IP_MULTIPLE_TABLES)";
+    RulesError::Refused { what, part: None, source }
+}
+
+/// Returns whether the process lacks a privilege. `EACCES` is not included, because it means that
+/// IPv6 is disabled.
+fn is_forbidden(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EPERM)
+}
